@@ -1,0 +1,69 @@
+# Every target sets up what it needs by itself; a second run does not install again.
+# `make` alone lists them. ARGS go to what is run: make test ARGS="-k parse -x", make demo ARGS="--duration 1m".
+
+PYTHON_ENV := .venv
+BIN        := $(PYTHON_ENV)/bin
+RUNS       := $(PYTHON_ENV)/.stamp-run
+DEVELOPS   := $(PYTHON_ENV)/.stamp-dev
+TOOLS      := scripts/setup.sh tools
+ARGS       ?=
+
+# Alertmanager configurations are checked from the day there are any.
+ALERTMANAGER_CONFIGS := $(wildcard alerts/alertmanager/*.yml)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-e2e test-hardware check generate golden bench format clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(RUNS) ## the exporter beside a replayed vLLM; needs no GPU and no model
+	@exec $(BIN)/llm-serving-exporter demo $(ARGS)
+
+test: $(DEVELOPS) ## every test that needs neither a GPU nor minutes
+	@$(TOOLS) promtool prometheus cc
+	$(BIN)/python -m pytest $(ARGS)
+
+test-e2e: $(DEVELOPS) ## the real daemon with a real Prometheus, for minutes
+	@$(TOOLS) promtool prometheus cc
+	$(BIN)/python -m pytest -m e2e $(ARGS)
+
+test-hardware: $(DEVELOPS) ## against a real NVIDIA GPU
+	$(BIN)/python -m pytest -m hardware $(ARGS)
+
+check: $(DEVELOPS) ## style, types, import rules, generated files, golden pages
+	@$(TOOLS) promtool
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m llm_serving_exporter.generate --check
+	scripts/check_goldens.sh
+	$(if $(ALERTMANAGER_CONFIGS),$(TOOLS) amtool && amtool check-config $(ALERTMANAGER_CONFIGS))
+
+generate: $(DEVELOPS) ## write what is made from the catalogue (METRICS.md)
+	$(BIN)/python -m llm_serving_exporter.generate --write
+
+golden: $(DEVELOPS) ## rewrite the golden pages; read the diff
+	$(BIN)/python -m pytest tests/unit/test_golden.py --golden-update $(ARGS)
+
+bench: $(DEVELOPS) ## benchmarks against peers
+	@$(TOOLS) nginx prometheus victoria-metrics
+	$(BIN)/python -m bench.run $(ARGS)
+
+format: $(DEVELOPS) ## put the code in shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove the environment, caches and builds
+	rm -rf $(PYTHON_ENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(RUNS): pyproject.toml
+	@scripts/setup.sh venv
+	@touch $@
+
+# What develops also runs: a demo after a test installs nothing.
+$(DEVELOPS): pyproject.toml
+	@scripts/setup.sh venv dev
+	@touch $(RUNS) $@

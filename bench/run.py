@@ -1,0 +1,246 @@
+"""The budgets of the design, measured side by side in one run: `make bench`, or `python -m bench.run`.
+
+One page (the recorded vLLM run with MFU metrics, second 60), served by nginx with keep-alive and without TLS, is read by this exporter, by
+vmagent and by Prometheus. CPU per cycle is CPU seconds of the process over scrapes made, without what it uses while it scrapes
+nothing. Ratios in one run on one machine compare; milliseconds of two machines do not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import itertools
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+
+from bench.parse import plain_pass
+from bench.servers import Nginx, Program, fetch, free_port, need
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.daemon import settings_of
+from llm_serving_exporter.expose.collector import Setup, StoreCollector
+from llm_serving_exporter.model.page import Page
+from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.normalise.apply import wanted_by
+from llm_serving_exporter.normalise.vllm import VLLM
+from llm_serving_exporter.parse.page import PageParser
+from llm_serving_exporter.pipeline import TargetPipeline
+from llm_serving_exporter.sim.carry import Carry
+from llm_serving_exporter.store import Store
+from tests.recordings import page as recorded_page
+from tests.recordings import recording
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def best_ms(work: Callable[[], object], rounds: int) -> float:
+    gc.collect()
+    gc.disable()
+    times = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - started)
+    gc.enable()
+    return 1000 * min(times)
+
+
+def our_pipeline(url: str) -> TargetPipeline:
+    """Ticks as if five seconds apart, so that the window has its usual twelve snapshots."""
+    ticks = [0]
+
+    def monotonic() -> float:
+        return time.monotonic() + 5.0 * ticks[0]
+
+    class Spaced(TargetPipeline):
+        def tick(self):  # type: ignore[no-untyped-def]  # as the base class
+            ticks[0] += 1
+            return super().tick()
+
+    target = Target("bench", url, metrics_path="/metrics")
+    return Spaced(target, partial(settings_of, Config(targets=()), target, None), 60.0, monotonic=monotonic)
+
+
+def our_cycle_ms(nginx: Nginx, rounds: int) -> tuple[float, TargetPipeline]:
+    """CPU of a tick over pages that move as the recorded server's did, second after second and round after round.
+
+    The peers read a page that stands still, which costs them no more: only we keep what is unchanged.
+    """
+    pipeline = our_pipeline(nginx.url)
+    costs = []
+    for body in moving_pages(rounds + 50):
+        nginx.show(body)
+        before = time.process_time()
+        reading = pipeline.tick()
+        costs.append(time.process_time() - before)
+        assert reading.up, reading.problem
+    return 1000 * statistics.mean(costs[50:]), pipeline
+
+
+def moving_pages(count: int) -> Iterator[bytes]:
+    """The recorded pages of steady load (every series is there from the saturated phase on), counters going on for ever."""
+    run = recording("vllm-0.32-mfu")
+    numbers = range(25, 93)
+    carry = Carry(run.pages[numbers[0]], run.pages[numbers[-1]])
+    for tick in range(count):
+        yield carry.page(run.pages[numbers[tick % len(numbers)]], tick // len(numbers))
+
+
+def peer_cycle_ms(program: Program, scrapes: Callable[[], float], seconds: float, idle_share: float) -> float:
+    time.sleep(3)
+    cpu, done = program.cpu_seconds(), scrapes()
+    time.sleep(seconds)
+    used, made = program.cpu_seconds() - cpu - idle_share * seconds, scrapes() - done
+    return 1000 * used / made
+
+
+def metric(url: str, name: str) -> float:
+    lines = (line for line in fetch(url).splitlines() if line.startswith(name) and line[len(name)] in " {")
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+def idle_share(program: Program, seconds: float = 5.0) -> float:
+    time.sleep(3)
+    before = program.cpu_seconds()
+    time.sleep(seconds)
+    return (program.cpu_seconds() - before) / seconds
+
+
+def scrape_config(folder: Path, name: str, targets: str, interval: str) -> Path:
+    path = folder / f"{name}.yml"
+    path.write_text(
+        f"global: {{scrape_interval: {interval}, scrape_timeout: {interval}}}\n"
+        f"scrape_configs: [{{job_name: page, static_configs: [{{targets: [{targets}]}}]}}]\n"
+    )
+    return path
+
+
+def vmagent(folder: Path, nginx: Nginx, config: Path, port: int) -> Program:
+    return Program(
+        need("vmagent"), f"-promscrape.config={config}", f"-remoteWrite.url={nginx.url}/write", f"-httpListenAddr=127.0.0.1:{port}",
+        f"-remoteWrite.tmpDataPath={folder}/vmagent-{port}", ready_url=f"http://127.0.0.1:{port}/metrics",
+    )  # fmt: skip
+
+
+def prometheus(folder: Path, config: Path, port: int) -> Program:
+    return Program(
+        need("prometheus"), f"--config.file={config}", f"--storage.tsdb.path={folder}/tsdb-{port}",
+        f"--web.listen-address=127.0.0.1:{port}", ready_url=f"http://127.0.0.1:{port}/-/ready",
+    )  # fmt: skip
+
+
+def peers(folder: Path, nginx: Nginx, seconds: float) -> dict[str, float]:
+    """CPU per scrape of each peer at 20 ms between scrapes, and its resident size at the usual 5 s."""
+    found: dict[str, float] = {}
+    target = f"'127.0.0.1:{nginx.port}'"
+    fast, none = scrape_config(folder, "fast", target, "20ms"), scrape_config(folder, "none", "", "20ms")
+    usual = scrape_config(folder, "usual", target, "5s")
+    for name, make, counter in (
+        ("vmagent", partial(vmagent, folder, nginx), "vm_promscrape_scrapes_total"),
+        ("prometheus", partial(prometheus, folder), "prometheus_target_interval_length_seconds_count"),
+    ):
+        say(f"measuring {name}, about {seconds + 30:.0f} s …")
+        with make(none, free_port()) as program:
+            idle = idle_share(program)
+        port = free_port()
+        with make(fast, port) as program:
+            found[f"{name} cycle ms"] = peer_cycle_ms(
+                program, partial(metric, f"http://127.0.0.1:{port}/metrics", counter), seconds, idle
+            )
+        with make(usual, free_port()) as program:
+            time.sleep(15)
+            found[f"{name} resident MB"] = program.resident_bytes() / 1e6
+    return found
+
+
+def our_daemon(nginx: Nginx) -> dict[str, float]:
+    say("measuring the daemon's CPU and resident size, a minute …")
+    port = free_port()
+    listen = f"--web.listen-address=127.0.0.1:{port}"
+    url = f"http://127.0.0.1:{port}"
+    with Program(
+        sys.executable, "-m", "llm_serving_exporter", "--target", nginx.url, listen, ready_url=f"{url}/-/healthy"
+    ) as program:
+        time.sleep(25)
+        for _ in range(3):
+            fetch(f"{url}/metrics")
+        cpu = program.cpu_seconds()
+        time.sleep(30)
+        return {"resident MB": program.resident_bytes() / 1e6, "daemon CPU share": (program.cpu_seconds() - cpu) / 30}
+
+
+def render_ms(pipeline: TargetPipeline) -> float:
+    store = Store()
+    store.add_target(pipeline.target)
+    store.put_target(pipeline.tick())
+    registry = CollectorRegistry()
+    now = store.view().targets[0].snapshot
+    assert now is not None
+    registry.register(StoreCollector(store, lambda: Setup(15.0, "node"), lambda: now.monotonic_seconds))
+    return best_ms(lambda: generate_latest(registry), 100)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=2000, help="cycles of ours (default 2000)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="seconds each peer scrapes (default 20)")
+    parser.add_argument("--no-peers", action="store_true", help="leave vmagent and Prometheus out")
+    arguments = parser.parse_args()
+    body = recorded_page("vllm-0.32-mfu", 60)
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, CPython {platform.python_version()}"
+    say(f"{datetime.now(UTC):%Y-%m-%d}, {machine}, page of {len(body)} bytes")
+    page_parser = PageParser(wanted_by(VLLM))
+    pages = itertools.cycle(Page(recorded_page("vllm-0.32-mfu", n), "text/plain", 0.0, 0.0, 0.0, 0) for n in (60, 61))
+    page_parser.parse(next(pages))
+    plain, parse = best_ms(lambda: plain_pass(body), 400), best_ms(lambda: page_parser.parse(next(pages)), 400)
+    with tempfile.TemporaryDirectory() as name:
+        nginx = Nginx(body, Path(name))
+        with nginx.program:
+            say(f"measuring our cycle, {arguments.rounds} times …")
+            cycle, pipeline = our_cycle_ms(nginx, arguments.rounds)
+            render = render_ms(pipeline)
+            pipeline.close()
+            ours = our_daemon(nginx)
+            others = {} if arguments.no_peers else peers(Path(name), nginx, arguments.seconds)
+    say("")
+    say(f"| {'what':<46} | {'measured':>12} | {'budget':>24} |")
+    say(f"|{'-' * 48}|{'-' * 14}|{'-' * 26}|")
+
+    def row(what: str, measured: str, budget: str = "") -> None:
+        say(f"| {what:<46} | {measured:>12} | {budget:>24} |")
+
+    row("CPU per scrape cycle, ours", f"{cycle:.3f} ms", "<= vmagent's")
+    for peer in ("vmagent", "prometheus"):
+        if f"{peer} cycle ms" in others:
+            row(
+                f"CPU per scrape cycle, {peer}",
+                f"{others[f'{peer} cycle ms']:.3f} ms",
+                f"ours is {cycle / others[f'{peer} cycle ms']:.2f} x",
+            )
+    row("parse, steady state", f"{parse:.3f} ms", "<= 2 x plain pass")
+    row("plain split-and-dict pass", f"{plain:.3f} ms", f"ours is {parse / plain:.2f} x")
+    row("render of /metrics, one target", f"{render:.2f} ms", "<= 3 ms")
+    row("CPU of the whole daemon, one target at 5 s", f"{100 * ours['daemon CPU share']:.2f} %", "of one core")
+    row("resident memory of the daemon", f"{ours['resident MB']:.1f} MB", "<= 50 MB")
+    for peer in ("vmagent", "prometheus"):
+        if f"{peer} resident MB" in others:
+            row(f"resident memory, {peer}", f"{others[f'{peer} resident MB']:.1f} MB")
+    row("targets on one core at 15 s (15 s / cycle)", f"{15_000 / cycle:,.0f}", ">= 1,000")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Real programs for the benchmarks, each in a folder of its own, on loopback, ended by their process id."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from urllib.request import ProxyHandler, build_opener
+
+TICK = os.sysconf("SC_CLK_TCK")
+_OPENER = build_opener(ProxyHandler({}))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def fetch(url: str) -> str:
+    with _OPENER.open(url, timeout=5) as answer:
+        return str(answer.read().decode())
+
+
+def need(program: str) -> str:
+    found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
+    if found is None:
+        raise SystemExit(f"{program} is missing; `make bench` installs it")
+    return found
+
+
+class Program:
+    """A process with its CPU seconds and resident bytes read from /proc."""
+
+    def __init__(self, *command: str, ready_url: str | None = None) -> None:
+        self._command, self._ready_url = command, ready_url
+
+    def __enter__(self) -> Program:
+        self._log = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(self._command, stdout=self._log, stderr=self._log)
+        if self._ready_url:
+            deadline = time.monotonic() + 20
+            while True:
+                try:
+                    fetch(self._ready_url)
+                    break
+                except OSError:
+                    if time.monotonic() > deadline or self.process.poll() is not None:
+                        self._log.seek(0)
+                        raise SystemExit(
+                            f"{self._command[0]} did not start:\n{self._log.read().decode()[-2000:]}"
+                        ) from None
+                    time.sleep(0.1)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._log.close()
+
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICK
+
+    def resident_bytes(self) -> int:
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise SystemExit("VmRSS is missing from /proc/PID/status")
+
+
+class Nginx:
+    """nginx with the page at /metrics (keep-alive, no TLS), and a /write that takes remote writes and forgets them."""
+
+    def __init__(self, page: bytes, folder: Path) -> None:
+        self.port = free_port()
+        (folder / "page").mkdir()
+        self._page = folder / "page" / "metrics"
+        self._page.write_bytes(page)
+        (folder / "tmp").mkdir()
+        config = folder / "nginx.conf"
+        temp = " ".join(
+            f"{kind}_temp_path {folder}/tmp/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        config.write_text(
+            f"daemon off; master_process off; pid {folder}/nginx.pid; error_log stderr error;\n"
+            "events { worker_connections 256; }\n"
+            f"http {{ access_log off; {temp} keepalive_requests 100000000; client_max_body_size 64m;\n"
+            f"server {{ listen 127.0.0.1:{self.port}; root {folder}/page; default_type 'text/plain; version=0.0.4';\n"
+            "location /write { client_body_in_single_buffer on; return 204; } } }\n"
+        )
+        folder.chmod(0o755)
+        url = f"http://127.0.0.1:{self.port}/metrics"
+        self.program = Program(need("nginx"), "-c", str(config), "-p", str(folder), ready_url=url)
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def show(self, page: bytes) -> None:
+        """Another page from the next request on."""
+        fresh = self._page.with_suffix(".new")
+        fresh.write_bytes(page)
+        fresh.replace(self._page)

@@ -1,0 +1,169 @@
+"""Series of the GPUs, from NVML."""
+
+from __future__ import annotations
+
+from llm_serving_exporter.catalogue.spec import GPU_LABELS, Group, Kind, Metric, Unit
+
+_UNSUPPORTED = "the card, driver or permission does not give it"
+
+
+def _gpu(name: str, kind: Kind, unit: Unit, help: str, source: str, *labels: str, absent: str = _UNSUPPORTED) -> Metric:
+    return Metric(name, kind, unit, Group.GPU, help, (*GPU_LABELS, *labels), absent, "", source)
+
+
+GPU_UP = _gpu(
+    "gpu_up",
+    Kind.GAUGE,
+    Unit.BOOLEAN,
+    "Whether the GPU answers NVML.",
+    "NVML",
+    absent="the GPU was never seen by this process",
+)
+GPU_INFO = _gpu(
+    "gpu_info", Kind.INFO, Unit.BOOLEAN, "What the GPU is; constant 1.", "NVML",
+    "index", "pci_bus_id", "compute_capability", "driver_version", "mig_profile", "parent", "source",
+)  # fmt: skip
+GPU_MEMORY_USED = _gpu(
+    "gpu_memory_used_bytes",
+    Kind.GAUGE,
+    Unit.BYTES,
+    "Memory allocated on the GPU, the driver's reserve excluded where it is known.",
+    "nvmlDeviceGetMemoryInfo_v2",
+)
+GPU_MEMORY_TOTAL = _gpu(
+    "gpu_memory_total_bytes", Kind.GAUGE, Unit.BYTES, "Memory of the GPU or MIG instance.", "nvmlDeviceGetMemoryInfo_v2"
+)
+GPU_BUSY = _gpu(
+    "gpu_busy_ratio",
+    Kind.GAUGE,
+    Unit.RATIO,
+    "Share of time in which a kernel ran, 0 to 1; says nothing about how much of the GPU it used.",
+    "nvmlDeviceGetUtilizationRates.gpu",
+)
+GPU_MEMORY_ACTIVE = _gpu(
+    "gpu_memory_active_ratio",
+    Kind.GAUGE,
+    Unit.RATIO,
+    "Share of time in which memory was read or written, 0 to 1; a time share, never bandwidth.",
+    "nvmlDeviceGetUtilizationRates.memory",
+)
+GPU_DRAM_BANDWIDTH = _gpu(
+    "gpu_dram_bandwidth_ratio",
+    Kind.GAUGE,
+    Unit.RATIO,
+    "Memory bandwidth used over the theoretical maximum, 0 to 1.",
+    "NVML GPM metric 10",
+    absent="GPM needs Hopper or newer, driver 525 or newer, and gpu.gpm on",
+)
+GPU_SM_ACTIVITY = _gpu(
+    "gpu_sm_activity_ratio",
+    Kind.GAUGE,
+    Unit.RATIO,
+    "Share of streaming multiprocessors busy, 0 to 1.",
+    "NVML GPM metric 2",
+    absent="as gpu_dram_bandwidth_ratio",
+)
+GPU_TENSOR_ACTIVITY = _gpu(
+    "gpu_tensor_activity_ratio",
+    Kind.GAUGE,
+    Unit.RATIO,
+    "Share of time in which the tensor cores were busy, 0 to 1.",
+    "NVML GPM metric 5",
+    absent="as gpu_dram_bandwidth_ratio",
+)
+GPU_BANDWIDTH_PEAK = _gpu(
+    "gpu_memory_bandwidth_peak_bytes_per_second",
+    Kind.GAUGE,
+    Unit.BYTES_PER_SECOND,
+    "Peak memory bandwidth of the whole GPU from clock and bus width.",
+    "2 x nvmlDeviceGetMaxClockInfo(MEM) x nvmlDeviceGetMemoryBusWidth / 8",
+)
+GPU_POWER = _gpu("gpu_power_watts", Kind.GAUGE, Unit.WATTS, "Power drawn by the board.", "nvmlDeviceGetPowerUsage")
+GPU_POWER_LIMIT = _gpu(
+    "gpu_power_limit_watts", Kind.GAUGE, Unit.WATTS, "Power limit in force.", "nvmlDeviceGetEnforcedPowerLimit"
+)
+GPU_ENERGY = _gpu(
+    "gpu_energy_joules_total",
+    Kind.COUNTER,
+    Unit.JOULES,
+    "Energy used since the driver was loaded.",
+    "nvmlDeviceGetTotalEnergyConsumption",
+    absent="older than Volta, or a MIG instance",
+)
+GPU_TEMPERATURE = _gpu(
+    "gpu_temperature_celsius",
+    Kind.GAUGE,
+    Unit.CELSIUS,
+    "Temperature by sensor.",
+    "nvmlDeviceGetTemperature, field MEMORY_TEMP",
+    "sensor",
+)
+GPU_CLOCK = _gpu("gpu_clock_hertz", Kind.GAUGE, Unit.HERTZ, "Clock now by domain.", "nvmlDeviceGetClockInfo", "domain")
+GPU_CLOCK_MAX = _gpu(
+    "gpu_clock_max_hertz", Kind.GAUGE, Unit.HERTZ, "Highest clock by domain.", "nvmlDeviceGetMaxClockInfo", "domain"
+)
+GPU_SLOWDOWN = _gpu(
+    "gpu_slowdown",
+    Kind.GAUGE,
+    Unit.BOOLEAN,
+    "Whether the clocks are held down for this reason now.",
+    "nvmlDeviceGetCurrentClocksEventReasons",
+    "reason",
+)
+GPU_ECC_ERRORS = _gpu(
+    "gpu_ecc_errors_total",
+    Kind.COUNTER,
+    Unit.COUNT,
+    "Memory errors since the driver was loaded by kind.",
+    "nvmlDeviceGetTotalEccErrors, volatile",
+    "kind",
+)
+GPU_REMAPPED_ROWS = _gpu(
+    "gpu_remapped_rows",
+    Kind.GAUGE,
+    Unit.COUNT,
+    "Memory rows remapped over the card's life by kind of error.",
+    "nvmlDeviceGetRemappedRows",
+    "kind",
+)
+GPU_REMAP_PENDING = _gpu(
+    "gpu_remap_pending", Kind.GAUGE, Unit.BOOLEAN, "Whether a row remap waits for a reset.", "nvmlDeviceGetRemappedRows"
+)
+GPU_REMAP_FAILED = _gpu(
+    "gpu_remap_failed", Kind.GAUGE, Unit.BOOLEAN, "Whether a row remap has failed.", "nvmlDeviceGetRemappedRows"
+)
+GPU_XID_EVENTS = _gpu(
+    "gpu_xid_events_total",
+    Kind.COUNTER,
+    Unit.COUNT,
+    "XID errors since the exporter's start; the watched ones exist at 0.",
+    "nvmlEventSetWait",
+    "xid",
+)
+GPU_PCIE = _gpu(
+    "gpu_pcie_bytes_total",
+    Kind.COUNTER,
+    Unit.BYTES,
+    "Bytes over PCIe by direction, seen from the GPU.",
+    "fields PCIE_COUNT_TX_BYTES, PCIE_COUNT_RX_BYTES",
+    "direction",
+)
+GPU_NVLINK = _gpu(
+    "gpu_nvlink_bytes_total",
+    Kind.COUNTER,
+    Unit.BYTES,
+    "Payload bytes over all NVLinks by direction, seen from the GPU.",
+    "fields NVLINK_THROUGHPUT_DATA_TX, _RX",
+    "direction",
+)
+GPU_TARGET_INFO = Metric(
+    "gpu_target_info", Kind.INFO, Unit.BOOLEAN, Group.GPU, "Which GPU serves which target; constant 1.", ("gpu", "target", "origin"),
+    "the GPUs of the target are not known: configure targets[].gpus", "configuration, else the process list, else all GPUs for a single local target", "derived",
+)  # fmt: skip
+
+GPU = (
+    GPU_UP, GPU_INFO, GPU_MEMORY_USED, GPU_MEMORY_TOTAL, GPU_BUSY, GPU_MEMORY_ACTIVE, GPU_DRAM_BANDWIDTH, GPU_SM_ACTIVITY,
+    GPU_TENSOR_ACTIVITY, GPU_BANDWIDTH_PEAK, GPU_POWER, GPU_POWER_LIMIT, GPU_ENERGY, GPU_TEMPERATURE, GPU_CLOCK, GPU_CLOCK_MAX,
+    GPU_SLOWDOWN, GPU_ECC_ERRORS, GPU_REMAPPED_ROWS, GPU_REMAP_PENDING, GPU_REMAP_FAILED, GPU_XID_EVENTS, GPU_PCIE, GPU_NVLINK,
+    GPU_TARGET_INFO,
+)  # fmt: skip

@@ -1,0 +1,122 @@
+"""What a metric is: declared once, checked when it is constructed. Everything published is generated from these."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+PREFIX = "llm_serving_"
+
+
+class Kind(StrEnum):
+    """Prometheus types. A state set is a gauge with one series a state, 1 for the state that holds."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+    INFO = "info"  # constant 1, the labels are the content
+
+
+class Unit(StrEnum):
+    """Base units only; the name carries the unit."""
+
+    SECONDS = "seconds"
+    BYTES = "bytes"
+    TOKENS = "tokens"
+    RATIO = "ratio"
+    JOULES = "joules"
+    WATTS = "watts"
+    CELSIUS = "celsius"
+    HERTZ = "hertz"
+    TOKENS_PER_SECOND = "tokens_per_second"
+    BYTES_PER_SECOND = "bytes_per_second"
+    PER_SECOND = "per_second"
+    COUNT = "count"  # things counted: requests, events, rows; the name says which
+    BOOLEAN = "boolean"  # 0 or 1
+    TIMESTAMP = "unix seconds"
+
+
+class Group(StrEnum):
+    """Chapters of METRICS.md."""
+
+    COUNTERS = "Passed through: counters"
+    HISTOGRAMS = "Passed through: histograms"
+    GAUGES = "Passed through: gauges"
+    DERIVED = "Derived over the window"
+    SLO = "Service level objectives"
+    GPU = "GPU"
+    HEALTH = "Targets and health"
+    EXPORTER = "The exporter itself"
+
+
+SERVING_LABELS = ("target", "model_name", "engine", "role")
+GPU_LABELS = ("gpu", "gpu_name", "node")
+
+# every label that may stand on a series of ours
+LABELS = frozenset(
+    {
+        *SERVING_LABELS,
+        *GPU_LABELS,
+        "runtime", "version", "group", "phase", "reason", "code_class", "latency", "rank", "slo", "outcome", "kind",
+        "signal", "quality", "state", "stage", "sensor", "domain", "direction", "xid", "uuid", "index", "pci_bus_id",
+        "driver_version", "compute_capability", "mig_profile", "parent", "source", "revision", "python_version", "sha256", "origin",
+    }
+)  # fmt: skip
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*\Z")
+# a unit and what the name has to contain for it
+_IN_NAME = {
+    Unit.SECONDS: "seconds", Unit.BYTES: "bytes", Unit.TOKENS: "tokens", Unit.RATIO: "_ratio", Unit.JOULES: "joules",
+    Unit.WATTS: "watts", Unit.CELSIUS: "celsius", Unit.HERTZ: "hertz", Unit.TOKENS_PER_SECOND: "tokens_per_second",
+    Unit.BYTES_PER_SECOND: "bytes_per_second", Unit.PER_SECOND: "per_second", Unit.TIMESTAMP: "_timestamp_seconds",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One exported metric.
+
+    `name` without the prefix, a counter's with `_total`; `help` one sentence: what, range, no full stop needed twice;
+    `absent`: what a missing series means; `formula`: how it is worked out, in words; `source`: where it comes from ("page" =
+    the runtime's table, see the per-runtime columns of METRICS.md). Raises ValueError where a rule is broken.
+    """
+
+    name: str
+    kind: Kind
+    unit: Unit
+    group: Group
+    help: str
+    labels: tuple[str, ...]
+    absent: str
+    formula: str = ""
+    source: str = "page"
+
+    def __post_init__(self) -> None:
+        faults = []
+        if not _NAME.match(self.name):
+            faults.append("the name must be lower-case words joined by single underscores, without colon")
+        if (self.kind is Kind.COUNTER) != self.name.endswith("_total"):
+            faults.append("a counter, and only a counter, ends in _total")
+        if (self.kind is Kind.INFO) != self.name.endswith("_info"):
+            faults.append("an info metric, and only that, ends in _info")
+        wanted = _IN_NAME.get(self.unit)
+        if (
+            wanted
+            and wanted not in self.name
+            and not (self.unit is Unit.TIMESTAMP and self.name.endswith("_time_seconds"))
+        ):
+            faults.append(f"the unit {self.unit.value} must show in the name as {wanted!r}")
+        if not self.help or not self.help.endswith("."):
+            faults.append("help must be a sentence ending in a full stop")
+        if unknown := [label for label in self.labels if label not in LABELS]:
+            faults.append(f"labels {unknown} are not in spec.LABELS")
+        if not self.absent:
+            faults.append("say what absence means")
+        if faults:
+            raise ValueError(f"metric {self.name!r}: " + "; ".join(faults))
+
+    @property
+    def full_name(self) -> str:
+        """Name as exposed."""
+        return PREFIX + self.name

@@ -1,0 +1,140 @@
+"""Arguments -> Config -> daemon: the only module that prints or exits."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from functools import partial
+
+from llm_serving_exporter import __version__
+from llm_serving_exporter.config.load import load
+from llm_serving_exporter.config.options import add_flags
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.errors import ConfigError, ListenError
+from llm_serving_exporter.normalise.detect import RUNTIMES
+
+EXIT_OK, EXIT_FAILED, EXIT_CONFIG = 0, 1, 2
+
+_COMMANDS = {
+    "run": "read the targets and serve /metrics until stopped (the default)",
+    "once": "print one reading of the first target and exit",
+    "check-config": "check the configuration and exit: 0 good, 2 bad",
+    "demo": "replay a recorded vLLM run beside an exporter; needs no GPU and no LLM",
+}
+
+_DESCRIPTION = """Reads LLM serving engines' metrics pages and NVML, and exports engine-neutral series to Prometheus."""
+
+_EPILOG = """examples:
+  llm-serving-exporter --target http://localhost:8000
+  llm-serving-exporter --config.file exporter.yml --web.listen-address :10077
+  llm-serving-exporter once --target http://localhost:8000 --json
+  llm-serving-exporter check-config --config.file exporter.yml
+
+Every option is also an environment variable: LLM_SERVING_EXPORTER_ and the flag in upper case, '.' and '-' as '_'."""
+
+
+def _parser(command: str) -> argparse.ArgumentParser:
+    commands = "\n".join(f"  {name:<14}{what}" for name, what in _COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="llm-serving-exporter" if command == "run" else f"llm-serving-exporter {command}",
+        usage="llm-serving-exporter [COMMAND] [OPTIONS]",
+        description=f"{_DESCRIPTION}\n\ncommands:\n{commands}" if command == "run" else _COMMANDS[command],
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"llm-serving-exporter {__version__}")
+    add_flags(parser)
+    if command == "once":
+        parser.add_argument("--json", action="store_true", help="print JSON for programs instead of a table")
+        parser.add_argument(
+            "--wait", type=float, default=5.0, metavar="SECONDS", help="time between the two samples (default 5)"
+        )
+    return parser
+
+
+def _load(arguments: argparse.Namespace) -> Config:
+    edges = {name: values for runtime in RUNTIMES.values() for name, values in runtime.default_edges.items()}
+    return load(arguments, os.environ, runtimes=frozenset(RUNTIMES), default_edges=edges)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command; returns the exit status: 0 good, 1 failed, 2 bad usage or configuration."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    command = words.pop(0) if words and words[0] in _COMMANDS else "run"
+    if command == "demo":
+        return _demo(words)
+    if words and not words[0].startswith("-"):
+        print(f"llm-serving-exporter: no command {words[0]!r}; commands are {', '.join(_COMMANDS)}", file=sys.stderr)
+        return EXIT_CONFIG
+    arguments = _parser(command).parse_args(words)
+    try:
+        config = _load(arguments)
+        if command == "check-config":
+            return _check(config)
+        if command == "once":
+            return _once(config, wait_seconds=arguments.wait, as_document=arguments.json)
+        return _run(config, arguments)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"error: {problem}", file=sys.stderr)
+        return EXIT_CONFIG
+    except ListenError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_FAILED
+
+
+def _check(config: Config) -> int:
+    for warning in config.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    from_files = f" and {len(config.discovery)} file_sd sections" if config.discovery else ""
+    print(f"{config.file or 'flags and environment'}: good, {len(config.targets)} targets{from_files}")
+    return EXIT_OK
+
+
+def _once(config: Config, *, wait_seconds: float, as_document: bool) -> int:
+    from llm_serving_exporter.daemon import settings_of
+    from llm_serving_exporter.once import as_json, as_table, read_once
+    from llm_serving_exporter.pipeline import TargetPipeline
+
+    failed = False
+    for target in config.targets:
+        pipeline = TargetPipeline(target, partial(settings_of, config, target, None), config.window_seconds)
+        try:
+            reading = read_once(pipeline, wait_seconds, sys.stderr)
+        finally:
+            pipeline.close()
+        print(as_json(reading) if as_document else as_table(reading))
+        failed = failed or not reading.up
+    return EXIT_FAILED if failed else EXIT_OK
+
+
+def _demo(words: list[str]) -> int:
+    from llm_serving_exporter import logs
+    from llm_serving_exporter.sim.demo import run
+
+    logs.set_up("warn", "logfmt")
+    return run(words)
+
+
+def _run(config: Config, arguments: argparse.Namespace) -> int:
+    from llm_serving_exporter import logs
+    from llm_serving_exporter.service import Service
+
+    logs.set_up(config.log.level, config.log.format)
+    stopping, reloading = threading.Event(), threading.Event()
+    # set before anything listens: an early signal must find its handler
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stopping.set())
+    signal.signal(signal.SIGHUP, lambda _number, _frame: reloading.set())
+    service = Service(config, lambda: _load(arguments))
+    service.start()
+    service.daemon.run(stopping, reloading)
+    service.close()
+    sys.stderr.flush()
+    # a scrape under way ends at its own deadline, seconds from now: its thread must not hold up the exit
+    os._exit(EXIT_OK)

@@ -1,0 +1,38 @@
+"""The configuration as it took effect, for people, and its hash. Secrets appear as where they are read from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.model.target import Secret
+
+# neither changes what the exporter does
+_NOT_HASHED = ("config_hash", "file", "warnings")
+
+
+def effective(config: Config) -> dict[str, Any]:
+    """The whole configuration, defaults included, as JSON types. A secret shows as {"file": path} or {"env": name}."""
+    plain = _plain(config)
+    assert isinstance(plain, dict)
+    return plain
+
+
+def hash_of(config: Config) -> str:
+    """SHA-256 (hex) of the effective configuration; equal for two files that mean the same."""
+    content = {key: item for key, item in effective(config).items() if key not in _NOT_HASHED}
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Secret):
+        return {"file": value.file} if value.file is not None else {"env": value.env}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, str) else value

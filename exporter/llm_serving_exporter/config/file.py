@@ -1,0 +1,61 @@
+"""The configuration file: found, read, its top-level keys checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from llm_serving_exporter.config.document import read_document
+from llm_serving_exporter.config.options import file_keys
+from llm_serving_exporter.config.problems import Place
+from llm_serving_exporter.config.reading import mapping
+from llm_serving_exporter.config.tree import Node, Scalar
+from llm_serving_exporter.errors import Problem
+
+_LIST_KEYS = frozenset({"targets", "target_defaults", "file_sd", "expected_replicas"})
+# what users of Prometheus, or of other exporters, would write
+_HINTS = {
+    "static_configs": "Write targets: with one element per server.",
+    "scrape_configs": "Write targets: with one element per server.",
+    "target": "Write targets: with one element per server.",
+    "file_sd_configs": "Write file_sd:.",
+    "global": "Write scrape: {interval: 5s}.",
+    "listen_address": "Write it below web: web: {listen_address: …}.",
+    "interval": "Write it below scrape: scrape: {interval: …}.",
+    "timeout": "Write it below scrape: scrape: {timeout: …}.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """The file's known top-level keys ({} where there is no file or it is not usable) and its place."""
+
+    tree: Mapping[str, Node]
+    place: Place
+    path: str | None
+
+    @property
+    def folder(self) -> str | None:
+        """Where the file's relative paths start; None without a file."""
+        return None if self.path is None else os.path.dirname(self.path)
+
+    def at(self, key: str) -> tuple[Node | None, Place]:
+        """What stands under a top-level key, and its place."""
+        return self.tree.get(key), self.place.key(key)
+
+
+def read_config_file(path: str | None, problems: list[Problem], read: Callable[[Path], str]) -> ConfigFile:
+    """The file at `path`, or an empty one for None. What is wrong with it is reported."""
+    if path is None:
+        return ConfigFile({}, Place("configuration", "", problems), None)
+    place = Place(path, "", problems)
+    node = read_document(path, place, read)
+    if isinstance(node, dict):
+        return ConfigFile(mapping(node, place, file_keys() | _LIST_KEYS, _HINTS), place, path)
+    if isinstance(node, Scalar) and node.kind == "nothing":
+        place.refuse("the file is empty", "Write settings into it or do not give it.")
+    elif node is not None:
+        place.refuse("the file must be a mapping (key: value) at its top level", "Start with a line such as targets:.")
+    return ConfigFile({}, place, path)

@@ -1,0 +1,191 @@
+"""The part of a target that says how to ask its server: credentials (named, never held), headers, TLS."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from llm_serving_exporter.config import kinds
+from llm_serving_exporter.config.context import Context
+from llm_serving_exporter.config.kinds import Kind
+from llm_serving_exporter.config.problems import Place
+from llm_serving_exporter.config.reading import is_empty, mapping, value
+from llm_serving_exporter.config.tree import Node, Scalar
+from llm_serving_exporter.model.target import Secret
+
+VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, token
+_SECRET_HEADERS = frozenset(
+    {"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "apikey", "x-auth-token"}
+)
+# what the HTTP client decides for each exchange
+_OWN_HEADERS = frozenset(
+    {"host", "connection", "content-length", "transfer-encoding", "accept-encoding", "te", "trailer", "upgrade"}
+)
+_ENV_KIND = kinds.text("name of an environment variable")
+_HEADER_VALUE = kinds.text("header value", 4096)
+_USERNAME = kinds.text("user name")
+_SERVER_NAME = kinds.text("server name", 253)
+_AUTH_HINTS = {
+    "bearer_token": "A secret never stands in the file: write bearer_token_file or bearer_token_env.",
+    "token": "A secret never stands in the file: write bearer_token_file or bearer_token_env.",
+    "password": "A secret never stands in the file: write password_file or password_env below basic.",
+    "credentials": "A secret never stands in the file: write bearer_token_file or bearer_token_env.",
+    "username": "Write it below basic: auth: {basic: {username: …, password_file: …}}.",
+}
+_BASIC_HINTS = {"password": "A secret never stands in the file: write password_file or password_env."}
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    """Credentials of a target: a bearer token, or a user name with a password, or neither."""
+
+    bearer_token: Secret | None = None
+    basic_username: str | None = None
+    basic_password: Secret | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How to check the server and what to show. None = the system's CAs, no client certificate, the URL's host."""
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    server_name: str | None = None
+    insecure_skip_verify: bool = False
+
+
+def read_secret(section: dict[str, Node], place: Place, file_key: str, env_key: str, context: Context) -> Secret | None:
+    """The secret that `file_key` or `env_key` names; None where neither is given, or where it is reported."""
+    file = value(section.get(file_key), place.key(file_key), kinds.PATH)
+    env = value(section.get(env_key), place.key(env_key), _ENV_KIND)
+    if file is not None and env is not None:
+        place.refuse(f"both {file_key} and {env_key} are given", "Keep one of them.")
+        return None
+    if env is not None and not VARIABLE_NAME.fullmatch(env):
+        # not shown: it may be the secret itself
+        what = "this is not the name of an environment variable"
+        place.key(env_key).refuse(what, "Write the variable's name (letters, digits, _), not its value.")
+        return None
+    if env is not None:
+        context.secret_variables.add(env)
+        if env not in context.environ:
+            place.key(env_key).refuse("the environment variable that it names is not set", "Set it, or use a file.")
+        return Secret(env=env)
+    if file is None:
+        return None
+    path = context.resolve(file)
+    if not os.access(path, os.R_OK) or os.path.isdir(path):
+        # no error: it is read at each scrape and may be mounted later
+        context.warnings.append(f"{place.key(file_key)}: the file that it names cannot be read (yet)")
+    return Secret(file=path)
+
+
+def read_auth(node: Node | None, place: Place, context: Context) -> Auth | None:
+    """Credentials from `auth:`; None where it is not given."""
+    if is_empty(node):
+        return None
+    keys = ("bearer_token_file", "bearer_token_env", "basic")
+    section = mapping(node, place, keys, _AUTH_HINTS)
+    token = read_secret(section, place, "bearer_token_file", "bearer_token_env", context)
+    if "basic" not in section:
+        return Auth(bearer_token=token)
+    if "bearer_token_file" in section or "bearer_token_env" in section:
+        place.refuse(
+            "both a bearer token and basic are given", "Keep one of them: a request has one Authorization header."
+        )
+    at = place.key("basic")
+    before = len(place.problems)
+    basic = mapping(section["basic"], at, ("username", "password_file", "password_env"), _BASIC_HINTS)
+    username = value(basic.get("username"), at.key("username"), _USERNAME)
+    password = read_secret(basic, at, "password_file", "password_env", context)
+    if username is None and len(place.problems) == before:
+        at.refuse("username is missing", "Write username and password_file or password_env.")
+    elif password is None and len(place.problems) == before:
+        at.refuse("the password is missing", "Write password_file or password_env.")
+    elif username is not None and ":" in username:
+        at.key("username").refuse("the user name contains a colon", "HTTP basic auth cannot carry one (RFC 7617).")
+    return Auth(basic_username=username, basic_password=password)
+
+
+def read_headers(node: Node | None, place: Place, context: Context) -> tuple[tuple[str, str | Secret], ...] | None:
+    """Extra request headers; None where `headers:` is not given."""
+    if is_empty(node):
+        return None
+    names = node.keys() if isinstance(node, dict) else ("Name",)
+    section = mapping(node, place, names)
+    found: dict[str, tuple[str, str | Secret]] = {}
+    for name, child in section.items():
+        at = place.key(name)
+        if not _HEADER_NAME.fullmatch(name):
+            at.refuse("this is not the name of an HTTP header", "Write letters, digits and hyphens only.")
+        elif name.lower() in _OWN_HEADERS:
+            at.refuse("the exporter sets this header itself", "Remove it.")
+        elif name.lower() in found:
+            at.refuse("the header is given twice", "Keep one of them; upper and lower case are the same.")
+        else:
+            content = _header_value(name, child, at, context)
+            if content is not None:
+                found[name.lower()] = (name, content)
+    return tuple(found.values())
+
+
+def _header_value(name: str, node: Node, at: Place, context: Context) -> str | Secret | None:
+    if isinstance(node, dict):
+        before = len(at.problems)
+        secret = read_secret(mapping(node, at, ("file", "env")), at, "file", "env", context)
+        if secret is None and len(at.problems) == before:
+            at.refuse("neither file nor env is given", "Write {file: /path} or {env: NAME}.")
+        return secret
+    if isinstance(node, Scalar) and name.lower() in _SECRET_HEADERS:
+        at.refuse("this header holds a secret, which never stands in the file", "Write {file: /path} or {env: NAME}.")
+        return None
+    content = value(node, at, _HEADER_VALUE)
+    if content is not None and not content.isascii():
+        at.refuse("the header value is not ASCII", "Encode it as the server expects it, for example percent-encoded.")
+    return content
+
+
+def read_tls(node: Node | None, place: Place, context: Context) -> Tls | None:
+    """TLS settings from `tls:`, every named file readable; None where it is not given."""
+    if is_empty(node):
+        return None
+    keys = ("ca_file", "cert_file", "key_file", "server_name", "insecure_skip_verify")
+    section = mapping(node, place, keys)
+
+    def take(key: str, kind: Kind[str]) -> str | None:
+        found = value(section.get(key), place.key(key), kind)
+        if found is None or not kind.is_path:
+            return found
+        check_file(context.resolve(found), place.key(key))
+        return context.resolve(found)
+
+    tls = Tls(
+        ca_file=take("ca_file", kinds.PATH),
+        cert_file=take("cert_file", kinds.PATH),
+        key_file=take("key_file", kinds.PATH),
+        server_name=take("server_name", _SERVER_NAME),
+        insecure_skip_verify=value(
+            section.get("insecure_skip_verify"), place.key("insecure_skip_verify"), kinds.BOOLEAN
+        )
+        or False,
+    )
+    if "cert_file" in section and "key_file" not in section:
+        place.refuse("cert_file is given without key_file", "Add key_file: a client certificate needs its key.")
+    if "key_file" in section and "cert_file" not in section:
+        place.refuse("key_file is given without cert_file", "Add cert_file: a key alone proves nothing.")
+    if tls.insecure_skip_verify and "ca_file" in section:
+        place.refuse("ca_file and insecure_skip_verify contradict each other", "Remove insecure_skip_verify.")
+    return tls
+
+
+def check_file(path: str, place: Place) -> None:
+    """Reports a file that does not exist or cannot be read."""
+    if os.path.isdir(path):
+        place.refuse(f"{path} is a folder", "Give the path of a file.")
+    elif not os.path.exists(path):
+        place.refuse(f"{path} does not exist", "Check the path; a relative one starts at the file that names it.")
+    elif not os.access(path, os.R_OK):
+        place.refuse(f"{path} cannot be read by this user", "Check its owner and permissions.")

@@ -1,0 +1,74 @@
+"""The lists of the configuration: targets, discovery, expected replicas."""
+
+from __future__ import annotations
+
+from llm_serving_exporter.config import kinds
+from llm_serving_exporter.config.checks import Placed
+from llm_serving_exporter.config.context import Context
+from llm_serving_exporter.config.file import ConfigFile
+from llm_serving_exporter.config.options import Settings
+from llm_serving_exporter.config.pattern import check_pattern
+from llm_serving_exporter.config.problems import Place, shown
+from llm_serving_exporter.config.reading import elements, is_empty, mapping, value
+from llm_serving_exporter.config.settings import TargetSettings, build_target
+from llm_serving_exporter.config.target import MODEL_NAME, ROLE, read_defaults, read_target, read_url
+from llm_serving_exporter.config.tree import Node
+from llm_serving_exporter.config.types import ExpectedReplicas, FileDiscovery
+from llm_serving_exporter.model.target import Role
+
+_REPLICAS = kinds.integer(0, 1_000_000)
+
+
+def targets_of(settings: Settings, file: ConfigFile, defaults: TargetSettings, context: Context) -> list[Placed]:
+    """The targets that are configured one by one: those of --target where it is given, else those of the file."""
+    found = [(read_target(node, at, context), at) for node, at in elements(*file.at("targets"), "targets")]
+    if "target" in settings:
+        place = settings["target"].place
+        found = [(read_url(url, place), place) for url in settings["target"].value]
+    return [Placed(build_target(own.over(defaults), at, context.host), at) for own, at in found if own is not None]
+
+
+def discovery_of(
+    settings: Settings, file: ConfigFile, defaults: TargetSettings, context: Context
+) -> tuple[tuple[FileDiscovery, ...], list[Placed]]:
+    """Discovery by file: that of --file-sd, else that of the file; and its defaults with their places."""
+    entries = elements(*file.at("file_sd"), "mappings such as {files: [targets/*.yml]}")
+    found = [_discovery(node, at, defaults, context) for node, at in entries]
+    if "file-sd" in settings:
+        place = settings["file-sd"].place
+        patterns = tuple(pattern for pattern in settings["file-sd"].value if check_pattern(pattern, place))
+        found = [(patterns, Placed(build_target(defaults, place, context.host), place))]
+    discovery = tuple(FileDiscovery(files, placed.target) for files, placed in found)
+    return discovery, [placed for _, placed in found]
+
+
+def _discovery(node: Node, place: Place, under: TargetSettings, context: Context) -> tuple[tuple[str, ...], Placed]:
+    section = mapping(node, place, ("files", "defaults"), {"refresh_interval": "Files are looked at in each interval."})
+    at = place.key("files")
+    patterns = [(value(item, where, kinds.PATH), where) for item, where in elements(section.get("files"), at, "paths")]
+    if isinstance(node, dict) and (is_empty(section.get("files")) or section.get("files") == []):
+        place.refuse("files is missing or empty", "Write files: [targets/*.yml].")
+    files = tuple(context.resolve(path) for path, where in patterns if path is not None and check_pattern(path, where))
+    where = place.key("defaults")
+    own = read_defaults(section.get("defaults"), where, context)
+    return files, Placed(build_target(own.over(under), where, context.host), where)
+
+
+def expected_replicas_of(file: ConfigFile) -> tuple[ExpectedReplicas, ...]:
+    """How many replicas of each model and role are meant to run."""
+    found: dict[tuple[str, str], ExpectedReplicas] = {}
+    for node, at in elements(*file.at("expected_replicas"), "mappings such as {model_name: …, replicas: 2}"):
+        before = len(at.problems)
+        section = mapping(node, at, ("model_name", "role", "replicas"))
+        model_name = value(section.get("model_name"), at.key("model_name"), MODEL_NAME)
+        role = value(section.get("role"), at.key("role"), ROLE) or Role.UNIFIED
+        replicas = value(section.get("replicas"), at.key("replicas"), _REPLICAS)
+        if len(at.problems) > before:
+            continue
+        if model_name is None or replicas is None:
+            at.refuse("model_name or replicas is missing", "Write {model_name: …, role: unified, replicas: 2}.")
+        elif (model_name, role) in found:
+            at.refuse(f"the model {shown(model_name)} with the role {role} is given twice", "Keep one of them.")
+        else:
+            found[model_name, role] = ExpectedReplicas(model_name, str(role), replicas)
+    return tuple(found.values())

@@ -1,0 +1,206 @@
+"""Flags, environment and file -> one frozen Config, or every reason why not."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+from llm_serving_exporter.config import kinds, options
+from llm_serving_exporter.config.checks import (
+    Placed,
+    refuse_duplicates,
+    refuse_timeouts,
+    refuse_too_many,
+    refuse_window,
+)
+from llm_serving_exporter.config.context import KNOWN_RUNTIMES, Context, Host
+from llm_serving_exporter.config.document import read_bounded
+from llm_serving_exporter.config.effective import hash_of
+from llm_serving_exporter.config.file import ConfigFile, read_config_file
+from llm_serving_exporter.config.http import check_file
+from llm_serving_exporter.config.lists import discovery_of, expected_replicas_of, targets_of
+from llm_serving_exporter.config.options import Setting, Settings
+from llm_serving_exporter.config.problems import Place
+from llm_serving_exporter.config.reading import is_empty, parsed
+from llm_serving_exporter.config.settings import TargetSettings, build_target
+from llm_serving_exporter.config.target import NODE, read_defaults
+from llm_serving_exporter.config.tree import Node
+from llm_serving_exporter.config.types import Config, FileDiscovery, GpuConfig, LogConfig, SloConfig, WebConfig
+from llm_serving_exporter.config.warnings import Edges, slo_warnings, target_warnings
+from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.model.target import Target
+
+STALE_INTERVALS = 3
+MOST_WARNINGS = 50
+_NO_EDGES: Edges = MappingProxyType({})
+
+
+def load(
+    arguments: argparse.Namespace | None,
+    environ: Mapping[str, str],
+    *,
+    read: Callable[[Path], str] = read_bounded,
+    host_name: str | None = None,
+    runtimes: Collection[str] = KNOWN_RUNTIMES,
+    default_edges: Edges = _NO_EDGES,
+) -> Config:
+    """The effective configuration: a flag wins over its variable, that over the file, that over the default.
+
+    `arguments` come from a parser with `options.add_flags`, or None. `read` yields the text of the configuration file.
+    `host_name`: the exporter's own (default: the system's). `runtimes`: those that have a mapping table.
+    `default_edges`: finite bucket edges in seconds of vLLM's histograms, by "ttft", "itl", "e2e", for a
+    warning about thresholds between two of them. Raises `ConfigError` with every problem found.
+    """
+    problems: list[Problem] = []
+    given = options.from_environment(environ, problems) | options.from_flags(arguments, problems)
+    file = read_config_file(given["config.file"].value if "config.file" in given else None, problems, read)
+    own_name = host_name or socket.gethostname()
+    context = Context(Host(own_name, _node_name(environ, problems) or own_name), environ, runtimes, file.folder)
+    settings = _settings(given, file, context, problems)
+
+    defaults = _target_defaults(settings, file, context)
+    targets = targets_of(settings, file, defaults, context)
+    discovery, discovered = discovery_of(settings, file, defaults, context)
+    expected = expected_replicas_of(file)
+    everywhere = [*targets, *discovered]
+    stale_after = _stale_after(settings, everywhere)
+
+    if not _timing_in_doubt(problems):
+        refuse_timeouts(settings, [*_placed_defaults(defaults, file, context), *everywhere])
+        refuse_window(settings, everywhere, stale_after)
+    refuse_duplicates(targets)
+    refuse_too_many(targets)
+    options.refuse_unknown_variables(environ, context.secret_variables, problems)
+    if not targets and not discovery and not _servers_in_doubt(problems, file):
+        fix = "Give --target http://localhost:8000, or targets: in a file named by --config.file."
+        file.place.refuse("there is no server to read", fix)
+    if problems:
+        raise ConfigError(*problems)
+
+    config = replace(
+        _config(settings, [item.target for item in targets], discovery),
+        expected_replicas=expected,
+        stale_after_seconds=stale_after,
+        file=file.path,
+    )
+    warnings = [
+        *context.warnings,
+        *_unused(settings, file),
+        *slo_warnings(config.slo, default_edges, "vLLM"),
+        *target_warnings(everywhere, own_name),
+    ]
+    return replace(config, warnings=_bounded(warnings), config_hash=hash_of(config))
+
+
+def _node_name(environ: Mapping[str, str], problems: list[Problem]) -> str | None:
+    """NODE_NAME, as the downward API of Kubernetes sets it; it ends up in a label."""
+    name = environ.get("NODE_NAME")
+    return parsed(name, Place("environment variable NODE_NAME", "", problems), NODE) if name else None
+
+
+def _settings(
+    given: dict[str, Setting], file: ConfigFile, context: Context, problems: list[Problem]
+) -> dict[str, Setting]:
+    """Every option's value; paths of the file are resolved."""
+    from_file = {
+        name: replace(setting, value=context.resolve(setting.value))
+        if options.BY_NAME[name].kind is kinds.PATH
+        else setting
+        for name, setting in options.from_file(file.tree, file.place).items()
+    }
+    settings = options.defaults(problems) | from_file | given
+    if "web.config.file" in settings:
+        # before anything listens: a web server without the TLS that was meant would be worse than none
+        check_file(settings["web.config.file"].value, settings["web.config.file"].place)
+    return settings
+
+
+def _target_defaults(settings: Settings, file: ConfigFile, context: Context) -> TargetSettings:
+    process = TargetSettings(
+        interval_seconds=settings["scrape.interval"].value,
+        timeout_seconds=settings["scrape.timeout"].value if "scrape.timeout" in settings else None,
+        max_series=settings["scrape.max-series"].value,
+        max_body_bytes=settings["scrape.max-body-bytes"].value,
+    )
+    return read_defaults(*file.at("target_defaults"), context).over(process)
+
+
+def _placed_defaults(defaults: TargetSettings, file: ConfigFile, context: Context) -> list[Placed]:
+    """The defaults as a target, so that what is wrong with them is reported once, where it stands."""
+    node, place = file.at("target_defaults")
+    return [] if node is None else [Placed(build_target(defaults, place, context.host), place)]
+
+
+def _timing_in_doubt(problems: Sequence[Problem]) -> bool:
+    """Whether a time could not be read, so that to compare it with others would only report it again."""
+    words = ("interval", "timeout", "window", "stale")
+    sources = [problem.path or problem.file for problem in problems]
+    return any(word in source.rpartition(".")[2].lower() for source in sources for word in words)
+
+
+def _servers_in_doubt(problems: Sequence[Problem], file: ConfigFile) -> bool:
+    """Whether servers were named, but not so that they could be used; then that is what is reported."""
+    flags = {options.BY_NAME[name].flag for name in ("target", "file-sd")}
+    variables = {options.BY_NAME[name].variable for name in ("target", "file-sd")}
+    named = any(problem.file.split(" ")[-1] in flags | variables for problem in problems)
+    unusable = file.path is not None and any(problem.file == file.path and not problem.path for problem in problems)
+    return named or unusable or any(_is_given(file.tree.get(key)) for key in ("targets", "file_sd"))
+
+
+def _is_given(node: Node | None) -> bool:
+    return not is_empty(node) and node != []
+
+
+def _stale_after(settings: Settings, targets: Sequence[Placed]) -> float:
+    if "scrape.stale-after" in settings:
+        return float(settings["scrape.stale-after"].value)
+    longest = max([settings["scrape.interval"].value, *(item.target.interval_seconds for item in targets)])
+    return STALE_INTERVALS * float(longest)
+
+
+def _config(settings: Settings, targets: Sequence[Target], discovery: tuple[FileDiscovery, ...]) -> Config:
+    values = {option.name: None for option in options.OPTIONS} | {name: item.value for name, item in settings.items()}
+    thresholds = {name: values[name] or None for name in ("slo.ttft", "slo.itl", "slo.e2e")}  # kinds.OFF is 0
+    return Config(
+        targets=tuple(targets),
+        discovery=discovery,
+        web=WebConfig(
+            listen_address=values["web.listen-address"],
+            telemetry_path=values["web.telemetry-path"],
+            enable_lifecycle=values["web.enable-lifecycle"],
+            config_file=values["web.config.file"],
+        ),
+        log=LogConfig(level=values["log.level"], format=values["log.format"]),
+        gpu=GpuConfig(
+            enabled=values["gpu.enabled"],
+            interval_seconds=values["gpu.interval"],
+            gpm=values["gpu.gpm"],
+        ),
+        slo=SloConfig(
+            ttft_seconds=thresholds["slo.ttft"],
+            itl_seconds=thresholds["slo.itl"],
+            e2e_seconds=thresholds["slo.e2e"],
+            errors=values["slo.errors"],
+        ),
+        interval_seconds=values["scrape.interval"],
+        window_seconds=values["window"],
+        state_file=values["state-file"],
+    )
+
+
+def _unused(settings: Settings, file: ConfigFile) -> Iterator[str]:
+    """What stands in the file without effect."""
+    for option, key in (("target", "targets"), ("file-sd", "file_sd")):
+        if option in settings and file.tree.get(key):
+            yield f"{file.place.key(key)}: not used, because {settings[option].place} takes its place"
+
+
+def _bounded(warnings: Sequence[str]) -> tuple[str, ...]:
+    distinct = list(dict.fromkeys(warnings))
+    if len(distinct) <= MOST_WARNINGS:
+        return tuple(distinct)
+    return (*distinct[:MOST_WARNINGS], f"and {len(distinct) - MOST_WARNINGS} more warnings")

@@ -1,0 +1,22 @@
+"""The plain tree that a YAML or JSON file becomes, and its bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+# Our deepest setting is 6 levels down. The bound keeps hostile nesting from exhausting the stack.
+DEEPEST_LEVEL = 32
+# Aliases included, so that a "billion laughs" file ends here.
+MOST_NODES = 400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A single value as it was written. `kind`: text, a number, true or false, nothing, a date."""
+
+    text: str
+    kind: str
+
+
+Node: TypeAlias = "Scalar | list[Node] | dict[str, Node]"

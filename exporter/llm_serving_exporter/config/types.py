@@ -1,0 +1,89 @@
+"""The configuration as the daemon gets it: frozen, checked, in base units, nothing left to interpret."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from llm_serving_exporter.model.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class WebConfig:
+    """Where and how to listen. `config_file`: exporter-toolkit web config file (TLS, basic auth), None = plain HTTP."""
+
+    listen_address: str = ":10077"
+    telemetry_path: str = "/metrics"
+    enable_lifecycle: bool = False
+    config_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """`level`: debug, info, warn, error. `format`: logfmt or json."""
+
+    level: str = "info"
+    format: str = "logfmt"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuConfig:
+    """Whether to read NVML, how often (seconds; None = the scrape interval), and whether to sample GPM."""
+
+    enabled: bool = True
+    interval_seconds: float | None = None
+    gpm: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SloConfig:
+    """Thresholds in seconds; None = that SLO is not counted. TTFT's 2.5 s is an edge of vLLM's histogram."""
+
+    ttft_seconds: float | None = 2.5
+    itl_seconds: float | None = None
+    e2e_seconds: float | None = None
+    errors: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedReplicas:
+    """How many replicas of a model in a role the user means to run."""
+
+    model_name: str
+    role: str
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileDiscovery:
+    """Prometheus file_sd: `files` are paths or globs (the last path element only), re-read when they change.
+
+    `defaults` holds every setting but name and URL for the targets found there.
+    """
+
+    files: tuple[str, ...]
+    defaults: Target
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything. `stale_after_seconds`: how long the last good values stay after the last success.
+
+    `interval_seconds`: the process's own, where nothing more specific says otherwise (GPUs, discovery).
+    `window_seconds`: over which rates, means and quantiles are taken. `config_hash`: SHA-256 (hex) of the effective
+    configuration. `file`: the configuration file, None where there is none. `warnings`: what is legal but odd.
+    """
+
+    targets: tuple[Target, ...]
+    discovery: tuple[FileDiscovery, ...] = ()
+    web: WebConfig = field(default_factory=WebConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+    gpu: GpuConfig = field(default_factory=GpuConfig)
+    slo: SloConfig = field(default_factory=SloConfig)
+    expected_replicas: tuple[ExpectedReplicas, ...] = ()
+    interval_seconds: float = 5.0
+    window_seconds: float = 60.0
+    stale_after_seconds: float = 15.0
+    state_file: str | None = None
+    file: str | None = None
+    config_hash: str = ""
+    warnings: tuple[str, ...] = ()

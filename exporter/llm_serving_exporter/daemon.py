@@ -1,0 +1,258 @@
+"""The composition root: clock, jobs, web server, signals. Everything else is wired here and nowhere else."""
+
+from __future__ import annotations
+
+import logging
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from urllib.parse import urlsplit
+
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.interval import IntervalTrigger
+
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.derive.gpus import Assignment, assign
+from llm_serving_exporter.discovery import Discovery
+from llm_serving_exporter.errors import ConfigError
+from llm_serving_exporter.gpu.processes import engine_pids
+from llm_serving_exporter.gpu.source import GpuSource
+from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.pipeline import TargetPipeline
+from llm_serving_exporter.store import Store, TargetReading
+
+log = logging.getLogger("llm_serving_exporter.daemon")
+
+# jobs that block (a wedged engine holds a thread until its deadline) must not starve the others; threads are made as needed
+MAX_THREADS = 64
+# process lists are read from /proc for every local target: cheap, but not every tick
+PIDS_EVERY_SECONDS = 30.0
+DISCOVERY_EVERY_SECONDS = 5.0
+# the wall clock jumped when it moved this much against the monotonic one between two looks
+CLOCK_STEP_SECONDS = 2.0
+LOOPBACK = ("localhost", "127.", "::1", "0.0.0.0")  # noqa: S104  # compared with, never bound
+
+
+def settings_of(config: Config, target: Target, gpu_count: int | None, engines: int) -> Settings:
+    """What derive needs for one target whose page shows `engines` engines; `gpu_count` of the target, None where not known."""
+    seconds = {"ttft": config.slo.ttft_seconds, "itl": config.slo.itl_seconds, "e2e": config.slo.e2e_seconds}
+    thresholds = {name: value for name, value in seconds.items() if value is not None}
+    count = gpu_count or target.gpu_count
+    return Settings(thresholds, config.slo.errors, count / engines if count and engines else None)
+
+
+def is_local(target: Target) -> bool:
+    """Whether the target's address is this host's loopback."""
+    host = urlsplit(target.url).hostname or ""
+    return host.startswith(LOOPBACK)
+
+
+class Daemon:
+    """Runs targets, GPUs and discovery until `stop`. The web server is the caller's: it reads `store` and calls `reload`.
+
+    `load` reads the configuration anew (raises ConfigError); `gpu_source` makes the source of GPU readings, or None where GPUs are off.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        load: Callable[[], Config],
+        gpu_source: Callable[[Config], GpuSource | None],
+        *,
+        store: Store | None = None,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.store = store or Store()
+        self.config = config
+        self._load, self._make_gpu_source = load, gpu_source
+        self._wall, self._monotonic = wall, monotonic
+        self._lock = threading.Lock()
+        self._pipelines: dict[str, TargetPipeline] = {}
+        self._assignments: Mapping[str, Assignment] = {}
+        self._pids: dict[str, frozenset[int]] = {}
+        self._pids_due = 0.0
+        self._gpus: GpuSource | None = None
+        self._discovery = Discovery(config.discovery)
+        self._scheduler = BackgroundScheduler(
+            executors={"default": ThreadPoolExecutor(MAX_THREADS)},
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+            timezone=UTC,
+        )
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Starts every job; returns at once."""
+        self._apply(self.config)
+        self._scheduler.start()
+
+    def stop(self) -> None:
+        """Ends every job without waiting for exchanges under way; they end at their deadline."""
+        self._scheduler.shutdown(wait=False)
+        with self._lock:
+            gpus, self._gpus = self._gpus, None
+        if gpus is not None:
+            gpus.close()
+
+    def run(self, stopping: threading.Event, reloading: threading.Event) -> None:
+        """Watches for reloads and for steps of the wall clock, by which the scheduler plans, until `stopping` is set."""
+        drift = self._wall() - self._monotonic()
+        while not stopping.wait(1.0):
+            if reloading.is_set():
+                reloading.clear()
+                self.reload()
+            moved = self._wall() - self._monotonic() - drift
+            if abs(moved) > CLOCK_STEP_SECONDS:
+                log.warning("the wall clock moved by %.1f s; every job is planned anew", moved)
+                drift += moved
+                self._plan_anew()
+
+    # --- configuration --------------------------------------------------------------------------------------------
+
+    def reload(self) -> ConfigError | None:
+        """Loads the configuration anew; a bad one changes nothing and is returned."""
+        try:
+            config = self._load()
+        except ConfigError as error:
+            self.store.put_config("", False, self._wall())
+            log.error("the configuration was not reloaded, the running one stays: %s", error)
+            return error
+        if config.web != self.config.web:
+            log.warning("web settings changed: they take effect at the next start only")
+        self._discovery = Discovery(config.discovery)
+        self._apply(config)
+        log.info("configuration reloaded, %d targets", len(self._pipelines))
+        return None
+
+    def _apply(self, config: Config) -> None:
+        window_kept = config.window_seconds == self.config.window_seconds
+        gpus_kept = self._gpus is not None and config.gpu == self.config.gpu
+        self.config = config
+        for warning in config.warnings:
+            log.warning("%s", warning)
+        if not gpus_kept:
+            self._restart_gpus(config)
+        if not window_kept:
+            for name in list(self._pipelines):
+                self._remove(name)
+        self._set_targets()
+        if config.discovery:
+            self._every("discovery", DISCOVERY_EVERY_SECONDS, self._discover)
+        elif self._scheduler.get_job("discovery"):
+            self._scheduler.remove_job("discovery")
+        self.store.put_config(config.config_hash, True, self._wall())
+
+    def _discover(self) -> None:
+        if self._discovery.changed():
+            self._set_targets()
+
+    def _set_targets(self) -> None:
+        found = self._discovery.targets(self.config.targets)
+        self.store.put_discovery(found.problems, len(found.problems))
+        for problem in found.problems:
+            log.warning("discovery: %s", problem)
+        wanted = {target.name: target for target in found.targets}
+        with self._lock:
+            for name in [name for name, pipeline in self._pipelines.items() if pipeline.target != wanted.get(name)]:
+                self._remove(name)
+            for name, target in wanted.items():
+                if name not in self._pipelines:
+                    self._add(target, alone=len(wanted) == 1)
+        self._pids_due = 0.0
+
+    def _add(self, target: Target, *, alone: bool) -> None:
+        reading = self.store.add_target(target)
+        clocks = {"monotonic": self._monotonic, "wall": self._wall}
+        try:
+            pipeline = TargetPipeline(target, partial(self._settings, target), self.config.window_seconds, **clocks)
+        except ConfigError as error:
+            # a configured target was checked when the configuration was loaded; a discovered one may still be unusable
+            log.error("target=%s cannot be read: %s", target.name, error)
+            self.store.put_target(replace(reading, problem=str(error)))
+            return
+        self._pipelines[target.name] = pipeline
+        # many targets are spread over the interval, a single one is read at once
+        delay = 0.0 if alone else random.uniform(0, min(target.interval_seconds, 5.0))
+        self._every(f"target {target.name}", target.interval_seconds, partial(self._tick, pipeline), delay)
+
+    def _remove(self, name: str) -> None:
+        if self._scheduler.get_job(f"target {name}"):
+            self._scheduler.remove_job(f"target {name}")
+        self._pipelines.pop(name).close()
+        self.store.remove_target(name)
+
+    # --- jobs -----------------------------------------------------------------------------------------------------
+
+    def _every(self, name: str, seconds: float, job: Callable[[], None], delay_seconds: float = 0.0) -> None:
+        # jitter keeps many exporters from asking one server in step; small against the interval, so that rates stay smooth
+        trigger = IntervalTrigger(seconds=seconds, timezone=UTC, jitter=min(0.05 * seconds, 0.5))
+        first = datetime.now(UTC) + timedelta(seconds=delay_seconds)
+        self._scheduler.add_job(job, trigger, id=name, next_run_time=first, replace_existing=True)
+
+    def _plan_anew(self) -> None:
+        for job in self._scheduler.get_jobs():
+            self._scheduler.modify_job(job.id, next_run_time=datetime.now(UTC))
+
+    def _settings(self, target: Target, engines: int) -> Settings:
+        assignment = self._assignments.get(target.name)
+        count = len(assignment.uuids) if assignment and assignment.uuids else None
+        return settings_of(self.config, target, count, engines)
+
+    def _tick(self, pipeline: TargetPipeline) -> None:
+        self.store.put_target(self._with_gpus(pipeline.tick()))
+
+    def _with_gpus(self, reading: TargetReading) -> TargetReading:
+        assignment = self._assignments.get(reading.target.name)
+        if assignment is None:
+            return reading
+        return replace(reading, gpu_uuids=assignment.uuids, gpu_origin=assignment.origin or assignment.why)
+
+    def _restart_gpus(self, config: Config) -> None:
+        if self._gpus is not None:
+            self._gpus.close()
+        self._gpus = self._make_gpu_source(config) if config.gpu.enabled else None
+        if self._gpus is None:
+            self.store.clear_gpus()
+            self._assignments = {}
+            if self._scheduler.get_job("gpus"):
+                self._scheduler.remove_job("gpus")
+        else:
+            self._every("gpus", config.gpu.interval_seconds or config.interval_seconds, self._read_gpus)
+
+    def _read_gpus(self) -> None:
+        source = self._gpus
+        if source is None:
+            return
+        readings = source.read()
+        self.store.put_gpus(readings)
+        self._assign(readings)
+
+    def _assign(self, readings: GpuReadings) -> None:
+        if not readings.attempt.ok:
+            return  # what is known of the assignment stays while the driver is away
+        with self._lock:
+            targets = tuple(pipeline.target for pipeline in self._pipelines.values())
+        now = self._monotonic()
+        if now >= self._pids_due:
+            self._pids = {target.name: engine_pids(_port(target)) for target in targets if is_local(target)}
+            self._pids_due = now + PIDS_EVERY_SECONDS
+        self._assignments = assign(targets, readings.gpus, self._pids)
+
+
+def _port(target: Target) -> int:
+    parts = urlsplit(target.url)
+    return parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def host_node(environ: Mapping[str, str]) -> str:
+    """The node's name: NODE_NAME (Kubernetes' downward API), else the host name."""
+    return environ.get("NODE_NAME") or socket.gethostname()

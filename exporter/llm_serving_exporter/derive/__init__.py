@@ -1,0 +1,1 @@
+"""Window and facts -> Derived; pure functions, no clock, no I/O."""

@@ -1,0 +1,67 @@
+"""Which GPUs belong to which target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from llm_serving_exporter.model.device import GpuReading
+from llm_serving_exporter.model.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """`uuids` of the target's GPUs, empty where they are not known; `origin`: configured, processes, only_target, or "" with `why`."""
+
+    uuids: tuple[str, ...]
+    origin: str
+    why: str = ""
+
+
+def assign(
+    targets: tuple[Target, ...],
+    gpus: tuple[GpuReading, ...],
+    pids_of_local_target: Mapping[str, frozenset[int]],
+) -> dict[str, Assignment]:
+    """Configured UUIDs or indices; else the GPUs whose processes are the engine's; else all, for a single local target.
+
+    `pids_of_local_target`: for each target on this host (by name) the processes of its server, empty where they cannot be seen.
+    A MIG-enabled parent is never assigned when its instances are visible: they are GPUs of their own.
+    """
+    parents = {gpu.identity.mig.parent_uuid for gpu in gpus if gpu.identity.mig}
+    usable = [gpu for gpu in gpus if gpu.identity.uuid not in parents]
+    return {target.name: _one(target, targets, gpus, usable, pids_of_local_target) for target in targets}
+
+
+def _one(
+    target: Target,
+    targets: tuple[Target, ...],
+    gpus: tuple[GpuReading, ...],
+    usable: list[GpuReading],
+    pids: Mapping[str, frozenset[int]],
+) -> Assignment:
+    if target.gpus is not None:
+        found = tuple(
+            gpu.identity.uuid for gpu in gpus if gpu.identity.uuid in target.gpus or _index(gpu) in target.gpus
+        )
+        missing = len(target.gpus) - len(found)
+        why = f"{missing} of the {len(target.gpus)} configured GPUs are not visible here" if missing > 0 else ""
+        return Assignment(found, "configured", why)
+    if target.name not in pids:
+        return Assignment((), "", "the target is not on this host: set gpus or gpu_count")
+    own = pids[target.name]
+    named = tuple(
+        gpu.identity.uuid for gpu in usable if gpu.processes and any(process.pid in own for process in gpu.processes)
+    )
+    if named:
+        return Assignment(named, "processes")
+    if len(targets) == 1 and usable:
+        return Assignment(tuple(gpu.identity.uuid for gpu in usable), "only_target")
+    if not usable:
+        return Assignment((), "", "no GPU is visible here")
+    return Assignment((), "", "the GPUs' process lists do not show this engine (another PID namespace?): set gpus")
+
+
+def _index(gpu: GpuReading) -> int | None:
+    """An index names a whole GPU, never a MIG instance."""
+    return gpu.identity.index if gpu.identity.mig is None else None

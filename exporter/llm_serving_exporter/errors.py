@@ -1,0 +1,72 @@
+"""The whole exception tree. A user-facing error names what is wrong, where, and what to do.
+
+LLMServingExporterError
+├── ConfigError          the configuration cannot be used; the process exits with 2 before it listens
+├── ListenError          the web server cannot have its address
+├── ExpositionError      a metrics page that is not what it claims to be (stage parse)
+└── GpuError             NVML cannot be read at all (stage gpu)
+
+Stages may have errors of their own below the base that never leave them (scrape.failure.ScrapeError, gpu.calls.NvmlCallError,
+config.problems.InvalidValueError).
+Failures of a single attempt are data, not exceptions: see `model.attempt`. The stages translate; nothing foreign leaves them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class LLMServingExporterError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with the configuration.
+
+    `file` is the path as the user gave it, or "flag --x" or "environment variable Y" where the value came from there;
+    `path` the dotted path inside it ("targets[1].url", "" for the whole file); `what` the fault; `fix` what to do.
+    """
+
+    file: str
+    path: str
+    what: str
+    fix: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}: {self.path}" if self.path else self.file
+        return f"{where}: {self.what}. {self.fix}" if self.fix else f"{where}: {self.what}."
+
+
+class ConfigError(LLMServingExporterError):
+    """The configuration cannot be used. `problems` holds every fault found, not only the first."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+class ListenError(LLMServingExporterError):
+    """The web server cannot listen. The message names the address, the cause and the flag to change."""
+
+
+class ExpositionError(LLMServingExporterError):
+    """A page is not valid exposition text, or exceeds the series cap; the whole page is void.
+
+    `line` is 1-based, 0 where the fault is the page as a whole; `cause` says what was expected; `reason` is the
+    `model.attempt.FailureReason` value that the failure counts under.
+    """
+
+    def __init__(self, line: int, cause: str, reason: str) -> None:
+        super().__init__(f"line {line}: {cause}" if line else cause)
+        self.line = line
+        self.cause = cause
+        self.reason = reason
+
+
+class GpuError(LLMServingExporterError):
+    """NVML cannot be used now. `reason` is the `model.attempt.FailureReason` value; the message says what to do."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason

@@ -1,0 +1,1 @@
+"""Derived and Attempt -> Prometheus families; the web server."""

@@ -1,0 +1,88 @@
+"""The store's last good readings -> families, worked out anew at each scrape: no long-lived metric objects."""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ParamSpec
+
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from llm_serving_exporter import __version__
+from llm_serving_exporter.catalogue import health
+from llm_serving_exporter.config.types import ExpectedReplicas
+from llm_serving_exporter.expose import gpu, serving
+from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.store import Store, TargetReading, View
+
+log = logging.getLogger("llm_serving_exporter.expose")
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What the collector needs of the configuration and the host; replaced whole when the configuration is reloaded.
+
+    `node`: where the exporter's own GPUs are. `installed_unix_seconds`: from the state file, None without one.
+    """
+
+    stale_after_seconds: float
+    node: str
+    expected_replicas: tuple[ExpectedReplicas, ...] = ()
+    installed_unix_seconds: float | None = None
+
+
+class StoreCollector(Collector):
+    """Renders one View a scrape. A part that fails is logged and left out; the others are served."""
+
+    def __init__(self, store: Store, setup: Callable[[], Setup], monotonic: Callable[[], float]) -> None:
+        self._store = store
+        self._setup = setup
+        self._monotonic = monotonic
+
+    def collect(self) -> Iterator[Family]:
+        """All families with samples."""
+        view, setup, now = self._store.view(), self._setup(), self._monotonic()
+        families = Families()
+        for reading in view.targets:
+            _guarded(f"target {reading.target.name}", _target, families, reading, setup, now)
+        _guarded("gpus", gpu.gpus, families, view, setup.node)
+        _guarded("gpu assignment", gpu.assignments, families, view.targets)
+        _guarded("exporter", _exporter, families, view, setup)
+        return iter(families)
+
+    def describe(self) -> Iterator[Family]:
+        """Nothing is promised: series come and go with targets."""
+        return iter(())
+
+
+P = ParamSpec("P")
+
+
+def _guarded(part: str, render: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    """One part's fault must not take the page down."""
+    try:
+        render(*args, **kwargs)
+    except Exception:
+        log.exception("series of %s could not be rendered; this is a bug, please report it", part)
+
+
+def _target(families: Families, reading: TargetReading, setup: Setup, now_monotonic_seconds: float) -> None:
+    fresh = reading.fresh(now_monotonic_seconds, setup.stale_after_seconds)
+    serving.target_health(families, reading, fresh=fresh, now_monotonic_seconds=now_monotonic_seconds)
+    if fresh:
+        serving.serving(families, reading)
+
+
+def _exporter(families: Families, view: View, setup: Setup) -> None:
+    families.info(health.BUILD_INFO, {"version": __version__, "python_version": platform.python_version()})
+    families.info(health.CONFIG_INFO, {"sha256": view.config_hash})
+    families.value(health.RELOAD_SUCCESS, {}, view.reload_ok)
+    families.value(health.RELOAD_TIME, {}, view.reload_unix_seconds)
+    families.value(health.DISCOVERY_FAILURES, {}, view.discovery_failures_total)
+    families.value(health.INSTALLED_TIME, {}, setup.installed_unix_seconds)
+    for expected in setup.expected_replicas:
+        labels = {"model_name": expected.model_name, "role": expected.role}
+        families.value(health.EXPECTED_REPLICAS, labels, expected.replicas)

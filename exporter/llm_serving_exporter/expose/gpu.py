@@ -1,0 +1,96 @@
+"""GPU readings -> their series."""
+
+from __future__ import annotations
+
+from llm_serving_exporter.catalogue import gpu as names
+from llm_serving_exporter.catalogue import health
+from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.device import GpuReading, GpuReadings
+from llm_serving_exporter.store import TargetReading, View
+
+NVML_REASONS = (
+    FailureReason.NO_LIBRARY,
+    FailureReason.NO_DRIVER,
+    FailureReason.DRIVER_MISMATCH,
+    FailureReason.NO_PERMISSION,
+    FailureReason.NVML,
+    FailureReason.INTERNAL,
+)
+
+
+def gpus(families: Families, view: View, node: str) -> None:
+    """Every GPU of the last pass, and the health of the pass. Nothing where NVML is off."""
+    readings = view.gpus
+    if readings is None:
+        return
+    families.value(health.NVML_UP, {}, readings.attempt.ok)
+    families.value(health.NVML_DURATION, {}, readings.attempt.duration_seconds)
+    for reason in NVML_REASONS:
+        families.value(health.NVML_FAILURES, {"reason": reason.value}, view.nvml_failures_total.get(reason, 0))
+    for reading in readings.gpus:
+        _gpu(families, reading, readings, node)
+
+
+def _gpu(families: Families, reading: GpuReading, readings: GpuReadings, node: str) -> None:
+    identity = reading.identity
+    labels = {"gpu": identity.uuid, "gpu_name": identity.name, "node": node}
+    families.value(names.GPU_UP, labels, not reading.lost)
+    capability = identity.compute_capability
+    families.info(
+        names.GPU_INFO,
+        {
+            **labels,
+            "index": str(identity.index),
+            "pci_bus_id": identity.pci_bus_id or "",
+            "compute_capability": f"{capability[0]}.{capability[1]}" if capability else "",
+            "driver_version": readings.driver_version or "",
+            "mig_profile": identity.mig.profile if identity.mig else "",
+            "parent": identity.mig.parent_uuid if identity.mig else "",
+            "source": readings.source,
+        },
+    )
+    total = reading.memory_total_bytes if reading.memory_total_bytes is not None else identity.memory_total_bytes
+    families.value(names.GPU_MEMORY_TOTAL, labels, total)
+    families.value(names.GPU_BANDWIDTH_PEAK, labels, identity.memory_bandwidth_peak_bytes_per_second)
+    for domain, hertz in (("sm", identity.sm_clock_max_hertz), ("memory", identity.memory_clock_max_hertz)):
+        families.value(names.GPU_CLOCK_MAX, {**labels, "domain": domain}, hertz)
+    for metric, value in (
+        (names.GPU_MEMORY_USED, reading.memory_used_bytes),
+        (names.GPU_BUSY, reading.busy_ratio),
+        (names.GPU_MEMORY_ACTIVE, reading.memory_active_ratio),
+        (names.GPU_DRAM_BANDWIDTH, reading.dram_bandwidth_ratio),
+        (names.GPU_SM_ACTIVITY, reading.sm_activity_ratio),
+        (names.GPU_TENSOR_ACTIVITY, reading.tensor_activity_ratio),
+        (names.GPU_POWER, reading.power_watts),
+        (names.GPU_POWER_LIMIT, reading.power_limit_watts),
+        (names.GPU_ENERGY, reading.energy_joules_total),
+        (names.GPU_REMAP_PENDING, reading.remap_pending),
+        (names.GPU_REMAP_FAILED, reading.remap_failed),
+    ):
+        families.value(metric, labels, value)
+    xid = reading.xid_events_total
+    for metric, label, values in (
+        (names.GPU_TEMPERATURE, "sensor", reading.temperature_celsius),
+        (names.GPU_CLOCK, "domain", reading.clock_hertz),
+        (names.GPU_SLOWDOWN, "reason", reading.slowdown),
+        (names.GPU_ECC_ERRORS, "kind", reading.ecc_errors_total),
+        (names.GPU_REMAPPED_ROWS, "kind", reading.remapped_rows),
+        (
+            names.GPU_XID_EVENTS,
+            "xid",
+            {str(number): count for number, count in xid.items()} if xid is not None else None,
+        ),
+        (names.GPU_PCIE, "direction", reading.pcie_bytes_total),
+        (names.GPU_NVLINK, "direction", reading.nvlink_bytes_total),
+    ):
+        families.by_label(metric, labels, label, values)
+
+
+def assignments(families: Families, targets: tuple[TargetReading, ...]) -> None:
+    """Which GPU serves which target."""
+    for reading in targets:
+        for uuid in reading.gpu_uuids:
+            families.info(
+                names.GPU_TARGET_INFO, {"gpu": uuid, "target": reading.target.name, "origin": reading.gpu_origin}
+            )

@@ -1,0 +1,168 @@
+"""Codes -> sentences that say what to do: why a signal is absent, what a failure means, what a state or a quality is.
+
+One place for the landing page, `once` and METRICS.md. Each enum is covered whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.store import State
+
+_BATCH_LIMIT = "Set targets[].batch_limit_requests, or start vLLM with VLLM_SERVER_DEV_MODE=1 so that /server_info says max_num_seqs."
+
+ABSENCES: Mapping[Absence, str] = {
+    Absence.AVAILABLE: "",
+    Absence.IDLE: "Nothing happened in the window that it could be taken from; it comes with the next requests.",
+    Absence.WARMING_UP: "It needs two pages of the same engine life; it comes within an interval or two.",
+    Absence.NOT_EXPORTED: "The engine does not put it on its page, in this version or with these flags.",
+    Absence.NOT_CONFIGURED: "It needs a setting that is not set; METRICS.md names it.",
+    Absence.VERSION_UNKNOWN: (
+        "What it means depends on the engine's version, which is not known: "
+        "make /version reachable on the engine's port."
+    ),
+    Absence.INVALID: (
+        "The engine's page holds a value that cannot be (NaN, infinite or negative): "
+        "a fault of the engine, worth a report to it."
+    ),
+    Absence.DUPLICATE: (
+        "The page holds the same series more than once: several processes write to one page; "
+        "give each a page of its own, or check the engine's multiprocess settings."
+    ),
+    Absence.INPUT_MISSING: "A figure that it is worked out from is absent; that one's reason is listed too.",
+    Absence.BELOW_BUCKETS: "The threshold lies below the first bucket edge of the engine's histogram: raise it to that edge or above.",
+    Absence.GPUS_UNKNOWN: (
+        "Which GPUs serve this target is not known: set targets[].gpus to their UUIDs or indices, "
+        "or targets[].gpu_count for a server on another host."
+    ),
+    Absence.TARGET_DOWN: "The last good page is too old to be shown; the target's problem says why.",
+}
+
+_BY_SIGNAL: Mapping[tuple[str, Absence], str] = {
+    ("batch_limit_requests", Absence.NOT_CONFIGURED): _BATCH_LIMIT,
+    ("batch_utilization_ratio", Absence.NOT_CONFIGURED): _BATCH_LIMIT,
+    ("context_limit_tokens", Absence.NOT_CONFIGURED): (
+        "Set targets[].context_limit_tokens to the engine's longest context; its /v1/models does not say it."
+    ),
+    ("slo_ttft", Absence.NOT_CONFIGURED): "Set slo.ttft, as in 2.5s, to count good and bad first tokens.",
+    ("slo_itl", Absence.NOT_CONFIGURED): "Set slo.itl, as in 50ms, to count good and bad inter-token latencies.",
+    ("slo_e2e", Absence.NOT_CONFIGURED): "Set slo.e2e, as in 30s, to count good and bad request latencies.",
+    ("slo_errors", Absence.NOT_CONFIGURED): "Set slo.errors: true to count requests that ended in an error.",
+    ("slo_ttft", Absence.BELOW_BUCKETS): "Raise slo.ttft to the first bucket edge of the engine's histogram or above.",
+    ("slo_itl", Absence.BELOW_BUCKETS): "Raise slo.itl to the first bucket edge of the engine's histogram or above.",
+    ("slo_e2e", Absence.BELOW_BUCKETS): "Raise slo.e2e to the first bucket edge of the engine's histogram or above.",
+    ("prefix_cache_hit_ratio", Absence.IDLE): "No request looked anything up in the prefix cache within the window.",
+    ("context_tokens_mean", Absence.IDLE): "No request ran at any reading of the window.",
+    ("batch_size_mean", Absence.IDLE): "The engine made no step within the window.",
+    ("speculative_draft_tokens_total", Absence.NOT_EXPORTED): "Engines show it only with speculative decoding on.",
+    ("speculative_accepted_tokens_total", Absence.NOT_EXPORTED): "Engines show it only with speculative decoding on.",
+}
+
+FAILURES: Mapping[FailureReason, str] = {
+    FailureReason.DNS: "The host name does not resolve: check the target's url and this machine's resolver.",
+    FailureReason.REFUSED: "Nothing listens there: start the engine, or check host and port of the target's url.",
+    FailureReason.UNREACHABLE: "The host cannot be reached: check routes, firewalls and network policies between here and there.",
+    FailureReason.TIMEOUT: (
+        "The engine did not answer in time: see whether it is overloaded or hung; "
+        "raise timeout only if the page is just slow."
+    ),
+    FailureReason.TLS: "TLS failed: check tls.ca_file, the certificate's names and dates, and that the url's scheme fits the server.",
+    FailureReason.CLOSED: "The engine hung up before its answer was complete: look into its log for a crash or restart.",
+    FailureReason.PROTOCOL: "What answers is not an HTTP server: check the port of the target's url.",
+    FailureReason.UNAUTHORIZED: (
+        "The engine wants credentials: set auth for the target, and check that token or password are the current ones."
+    ),
+    FailureReason.LOADING: "The engine is loading its model; nothing to do unless this lasts.",
+    FailureReason.STATUS: "The engine answers with an HTTP error: check metrics_path, and the engine's log for the cause.",
+    FailureReason.REDIRECT: "The engine redirects to another place, which is not followed: put the final address into the target's url.",
+    FailureReason.CONTENT_TYPE: "What answers is not a metrics page: check metrics_path and port.",
+    FailureReason.ENCODING: "The answer's compression is broken: look for a proxy between here and the engine.",
+    FailureReason.TOO_LARGE: "The page is larger than max_body_bytes: raise it for the target if the page is meant to be that large.",
+    FailureReason.EMPTY: "The page is empty: the engine has its metrics switched off, or has not started yet.",
+    FailureReason.CREDENTIALS: (
+        "A file with a token, password or certificate cannot be read: "
+        "check that it exists and that the exporter's user may read it."
+    ),
+    FailureReason.MALFORMED: "The page is not valid exposition text: a fault of the engine or of a proxy; the whole page is void.",
+    FailureReason.TRUNCATED: "The page ends in the middle of a line: the engine or a proxy cut it off.",
+    FailureReason.TOO_MANY_SERIES: "The page has more series than max_series: raise it for the target if that many are meant.",
+    FailureReason.UNKNOWN_RUNTIME: "No known engine writes such a page: set runtime for the target, or point its url at the engine.",
+    FailureReason.NOT_AN_ENGINE: "This is the page of a router or gateway: point the target's url at the engines behind it.",
+    FailureReason.NO_LIBRARY: "libnvidia-ml.so.1 is not there: run the container with the NVIDIA runtime, or set gpu.enabled: false.",
+    FailureReason.NO_DRIVER: "The NVIDIA driver is not loaded: see dmesg and nvidia-smi on the node, or set gpu.enabled: false.",
+    FailureReason.DRIVER_MISMATCH: "Driver and library differ in version, as after an upgrade: reload the driver or reboot the node.",
+    FailureReason.NO_PERMISSION: "The exporter may not read NVML: give it the devices /dev/nvidia* and /dev/nvidiactl.",
+    FailureReason.GPU_LOST: "A GPU fell off the bus: drain the node, see dmesg for the XID, then reset or reboot.",
+    FailureReason.NVML: "NVML failed: try nvidia-smi on the node; the exporter tries again at each interval.",
+    FailureReason.INTERNAL: "A fault of the exporter: its log has the traceback; please report it.",
+}
+
+STATES: Mapping[State, str] = {
+    State.READY: "The last page was read and is in use.",
+    State.LOADING: "The engine says that it is not ready yet.",
+    State.SLEEPING: "The engine was put to sleep: it serves nothing until it is woken.",
+    State.DOWN: "The engine does not answer.",
+    State.UNKNOWN: "Not known: no attempt yet, or an answer that says nothing about the engine.",
+}
+
+QUALITIES: Mapping[Quality, str] = {
+    Quality.LIVE: "True to the moment of the page.",
+    Quality.LAGGING: "Booked when a request ends: long requests show late.",
+    Quality.SLOW: "The engine refreshes it every few seconds only.",
+    Quality.CLIPPED: "The quantile lies outside the engine's bucket edges: at least (≥) or at most (≤) the value shown.",
+    Quality.SUSPECT: "Contradicts another reading: an input is wrong.",
+    Quality.APPROXIMATE: "Worked out from counters that are booked at different moments: right over minutes, not seconds.",
+}
+
+# codes of GpuReading.absent; gpu/calls.py makes them
+GPU_ABSENCES: Mapping[str, str] = {
+    "not_supported": "This card, driver or library does not have it.",
+    "no_permission": "The exporter's user may not read it.",
+    "disabled": "Switched off by configuration.",
+    "on_parent": "A MIG instance has none of its own; the whole GPU's row has it.",
+    "error": "NVML failed to read it; the log has the call.",
+}
+
+
+def why_absent(signal: str, absence: Absence) -> str:
+    """Why a signal is not there and what to do, as one sentence or two; "" for one that is there.
+
+    `signal` as in `Derived.signals`: an exported name without prefix, or latency_*, slo_*, phase_tokens_per_second_*.
+    """
+    return _BY_SIGNAL.get((signal, absence), ABSENCES[absence])
+
+
+def what_to_do(reason: FailureReason) -> str:
+    """What a failed attempt means and what to do, as one sentence."""
+    return FAILURES[reason]
+
+
+def why_gpu_absent(code: str) -> str:
+    """Why a GPU reading is not there; unknown codes read as an error."""
+    return GPU_ABSENCES.get(code, GPU_ABSENCES["error"])
+
+
+# names that a person reads, where the signal's own is not plain enough
+_TITLES = {
+    "ttft": "time to first token",
+    "itl": "inter-token latency",
+    "tpot": "time per output token",
+    "e2e": "end to end",
+    "queue": "time in the queue",
+    "prefill": "prefill time",
+    "decode": "decode time",
+}
+_ACRONYMS = {"kv": "KV", "gpu": "GPU", "http": "HTTP", "e2e": "end-to-end"}
+
+
+def title(name: str) -> str:
+    """A signal's or latency's name for a person: "slo_ttft" -> "SLO time to first token"."""
+    head, _, rest = name.partition("_")
+    if head in ("slo", "latency") and rest:
+        word = "SLO" if head == "slo" else "latency"
+        return f"{word} {_TITLES.get(rest, rest)}"
+    if name in _TITLES:
+        return _TITLES[name]
+    return " ".join(_ACRONYMS.get(word, word) for word in name.removesuffix("_total").split("_"))

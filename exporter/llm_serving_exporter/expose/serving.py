@@ -1,0 +1,136 @@
+"""One target's reading -> its serving, derived and health series."""
+
+from __future__ import annotations
+
+from llm_serving_exporter.catalogue import derived as names
+from llm_serving_exporter.catalogue import health
+from llm_serving_exporter.catalogue.serving import COUNTERS, GAUGES, HISTOGRAMS
+from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.model.attempt import FailureReason, Stage
+from llm_serving_exporter.model.derived import EngineDerived
+from llm_serving_exporter.model.snapshot import LABELLED_COUNTER_FIELDS, Absence, EngineSnapshot, Quality
+from llm_serving_exporter.store import State, TargetReading
+
+# Which stage a reason belongs to: failure counters exist at 0 from the start, because an increase() over a counter born at 1 is 0.
+_STAGE_OF = {
+    FailureReason.MALFORMED: Stage.PARSE,
+    FailureReason.TRUNCATED: Stage.PARSE,
+    FailureReason.TOO_MANY_SERIES: Stage.PARSE,
+    FailureReason.UNKNOWN_RUNTIME: Stage.NORMALISE,
+    FailureReason.NOT_AN_ENGINE: Stage.NORMALISE,
+}
+_GPU_REASONS = frozenset(
+    {
+        FailureReason.NO_LIBRARY,
+        FailureReason.NO_DRIVER,
+        FailureReason.DRIVER_MISMATCH,
+        FailureReason.NO_PERMISSION,
+        FailureReason.GPU_LOST,
+        FailureReason.NVML,
+    }
+)
+TARGET_FAILURES = tuple(
+    (_STAGE_OF.get(reason, Stage.SCRAPE), reason) for reason in FailureReason if reason not in _GPU_REASONS
+)
+
+_DERIVED_GAUGES = (
+    names.BATCH_SIZE_MEAN,
+    names.BATCH_UTILIZATION_RATIO,
+    names.KV_CACHE_USED_TOKENS,
+    names.KV_CACHE_FREE_TOKENS,
+    names.PREFIX_CACHE_HIT_RATIO,
+    names.CONTEXT_TOKENS_MEAN,
+    names.PREEMPTIONS_PER_SECOND,
+)
+
+
+def serving(families: Families, reading: TargetReading) -> None:
+    """What the last good page says and what follows from it. Nothing where there is none."""
+    if reading.snapshot is None:
+        return
+    base = {"target": reading.target.name, "role": reading.target.role.value}
+    for engine in reading.snapshot.engines:
+        _passed_through(families, engine, {**base, "model_name": engine.model_name, "engine": engine.engine})
+    for derived in reading.derived.engines if reading.derived else ():
+        _derived(families, derived, {**base, "model_name": derived.model_name, "engine": derived.engine})
+
+
+def _passed_through(families: Families, engine: EngineSnapshot, labels: dict[str, str]) -> None:
+    for metric in COUNTERS:
+        value = getattr(engine, metric.name)
+        key = LABELLED_COUNTER_FIELDS.get(metric.name)
+        if key is not None:
+            families.by_label(metric, labels, key, value)
+        else:
+            families.value(metric, labels, value)
+    for metric in HISTOGRAMS:
+        families.histogram(metric, labels, getattr(engine, metric.name))
+    for metric in GAUGES:
+        families.value(metric, labels, getattr(engine, metric.name))
+
+
+def _derived(families: Families, derived: EngineDerived, labels: dict[str, str]) -> None:
+    families.by_label(names.PHASE_TOKENS_PER_SECOND, labels, "phase", derived.phase_tokens_per_second)
+    families.by_label(names.PHASE_TOKENS_PER_SECOND_PER_GPU, labels, "phase", derived.phase_tokens_per_second_per_gpu)
+    for metric in _DERIVED_GAUGES:
+        families.value(metric, labels, getattr(derived, metric.name))
+    for name, found in derived.latency.items():
+        with_name = {**labels, "latency": name}
+        # not `quantile`: that label belongs to summaries, and promtool refuses it on a gauge
+        quantiles = {f"p{100 * q:g}": quantile.value for q, quantile in found.quantiles.items()}
+        families.by_label(names.WINDOW_LATENCY_SECONDS, with_name, "rank", quantiles)
+        families.value(names.WINDOW_LATENCY_MEAN_SECONDS, with_name, found.mean_seconds)
+        families.value(names.WINDOW_LATENCY_EVENTS, with_name, found.events)
+    for name, count in derived.slo.items():
+        with_name = {**labels, "slo": name}
+        families.by_label(names.SLO_EVENTS, with_name, "outcome", {"good": count.good, "bad": count.bad})
+        families.value(names.SLO_THRESHOLD, {**with_name, "kind": "configured"}, count.configured_seconds)
+        families.value(names.SLO_THRESHOLD, {**with_name, "kind": "counted"}, count.counted_seconds)
+
+
+def target_health(families: Families, reading: TargetReading, *, fresh: bool, now_monotonic_seconds: float) -> None:
+    """State, attempts, identity and signals of one target: there whatever its state. `fresh`: whether its serving series are shown."""
+    target = reading.target
+    name = {"target": target.name}
+    role = target.role.value
+    families.info(
+        health.TARGET_INFO,
+        {
+            **name,
+            "runtime": reading.runtime,
+            "version": reading.facts.version or "",
+            "model_name": reading.model_name,
+            "role": role,
+            "group": target.group,
+        },
+    )
+    for node in target.nodes:
+        families.info(health.TARGET_NODE_INFO, {**name, "model_name": reading.model_name, "role": role, "node": node})
+    families.value(health.TARGET_START_TIME, name, reading.start_unix_seconds)
+    families.value(health.TARGET_UP, name, reading.up)
+    families.by_label(health.TARGET_STATE, name, "state", {state.value: state is reading.state for state in State})
+    if reading.snapshot is not None:
+        age = max(0.0, now_monotonic_seconds - reading.snapshot.monotonic_seconds)
+        families.value(health.TARGET_SAMPLE_AGE, name, age)
+        families.value(health.UNMAPPED_FAMILIES, name, len(reading.snapshot.unmapped_families))
+    families.value(health.TARGET_RESTARTS, name, reading.restarts_total)
+    families.value(health.SCRAPE_ATTEMPTS, name, reading.attempts_total)
+    for stage, reason in dict.fromkeys((*TARGET_FAILURES, *reading.failures_total)):
+        labels = {**name, "stage": stage.value, "reason": reason.value}
+        families.value(health.SCRAPE_FAILURES, labels, reading.failures_total.get((stage, reason), 0))
+    if reading.last is not None:
+        families.value(health.SCRAPE_DURATION, name, reading.last.duration_seconds)
+        families.value(health.SCRAPE_PAGE, name, reading.last.page_bytes)
+    if reading.derived is not None:
+        _signals(families, reading, name, fresh=fresh)
+
+
+def _signals(families: Families, reading: TargetReading, name: dict[str, str], *, fresh: bool) -> None:
+    assert reading.derived is not None
+    for signal, why in reading.derived.signals.items():
+        reason = why if fresh else Absence.TARGET_DOWN
+        labels = {**name, "signal": signal, "reason": reason.value}
+        families.value(health.SIGNAL_AVAILABLE, labels, not reason)
+        if not reason:
+            quality = reading.derived.quality.get(signal, Quality.LIVE)
+            families.value(health.SIGNAL_QUALITY, {**name, "signal": signal, "quality": quality.value}, 1)

@@ -1,0 +1,238 @@
+"""NVML -> GpuReadings, pass after pass, through every fault that a driver or a card can have.
+
+A session that breaks is closed and opened again at a later pass, with a growing pause. A GPU that stops answering is
+reported as lost, under the identity it last had, as long as the process lives or until it answers again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from llm_serving_exporter.errors import GpuError
+from llm_serving_exporter.gpu.calls import Nvml
+from llm_serving_exporter.gpu.faults import Backoff, FaultLog
+from llm_serving_exporter.gpu.session import Kept, Pass, Session
+from llm_serving_exporter.gpu.vendor import other_vendor_gpus
+from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
+from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
+
+_LOG = logging.getLogger("llm_serving_exporter.gpu")
+SOURCE = "nvml"
+# NVML keeps the state that a GPU had when it was initialised: a card that was reset comes back only in a new session
+FIRST_LOOK_FOR_LOST_SECONDS = 60.0
+LONGEST_LOOK_FOR_LOST_SECONDS = 600.0
+# distinct GPUs remembered as having been there
+KNOWN_MAX = 64
+_CLOSE_WAIT_SECONDS = 2.0
+
+_ADVICE = {
+    FailureReason.NO_LIBRARY: (
+        "The NVIDIA library libnvidia-ml.so.1 is not found: run the container with the NVIDIA runtime "
+        "(NVIDIA_DRIVER_CAPABILITIES with utility), or mount the driver's library; "
+        "without an NVIDIA GPU set gpu.enabled: false"
+    ),
+    FailureReason.NO_DRIVER: (
+        "The NVIDIA kernel driver is not loaded: load it on the host (nvidia-smi must work there), "
+        "or set gpu.enabled: false"
+    ),
+    FailureReason.DRIVER_MISMATCH: (
+        "The NVIDIA library and the loaded kernel driver are of different versions, as after a driver upgrade: "
+        "restart the exporter, and if that does not help reload the driver or reboot the node"
+    ),
+    FailureReason.NO_PERMISSION: (
+        "The NVIDIA driver refuses this user: give the process access to /dev/nvidiactl and /dev/nvidia0 and further"
+    ),
+    FailureReason.NVML: "NVML fails",
+}
+
+
+class NvmlSource:
+    """GPUs through NVML; implements `gpu.source.GpuSource`.
+
+    `gpm` and `xid_events` switch GPM sampling and the XID thread; `monotonic` and `wall` give seconds. NVML is
+    initialised at the first `read()`, not here. `read()` and `close()` may be called from different threads.
+    """
+
+    def __init__(
+        self,
+        *,
+        gpm: bool = True,
+        xid_events: bool = True,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        log: logging.Logger = _LOG,
+        sys_root: Path = Path("/sys"),
+    ) -> None:
+        self._gpm = gpm
+        self._xid_events = xid_events
+        self._monotonic = monotonic
+        self._wall = wall
+        self._log = log
+        self._sys_root = sys_root
+        self._faults = FaultLog(log)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._kept = Kept()
+        self._nvml: Nvml | None = None
+        self._session: Session | None = None
+        self._retry = Backoff()
+        self._look_for_lost = Backoff(FIRST_LOOK_FOR_LOST_SECONDS, LONGEST_LOOK_FOR_LOST_SECONDS)
+        self._failure = GpuError(FailureReason.NVML, "not read yet")
+        self._known: dict[str, tuple[GpuIdentity, ...]] = {}
+        try:
+            self._nvml = Nvml()
+        except GpuError as error:
+            self._failure = self._explained(error)
+
+    def read(self) -> GpuReadings:
+        """One pass over every GPU. Never raises; at most one attempt to initialise NVML."""
+        started = self._monotonic()
+        with self._lock:
+            try:
+                done = self._pass(started)
+                gpus = (*done.readings, *self._lost(done))
+            except GpuError as error:
+                return self._failed(started, FailureReason(error.reason), str(error))
+            except Exception as error:  # noqa: BLE001  # the daemon must go on; logged once with its traceback
+                if not self._faults.holds("internal"):
+                    self._log.exception("GPU: a pass failed for a fault in the exporter")
+                self._faults.begin("internal", "GPU: passes fail for a fault in the exporter")
+                return self._failed(started, FailureReason.INTERNAL, f"{type(error).__name__}: {error}")
+            self._faults.end("internal", "GPU: passes work again")
+            driver_version = None if self._session is None else self._session.driver_version
+        return GpuReadings(
+            attempt=self._attempt(started, None, _detail(gpus, len(done.refused))),
+            source=SOURCE,
+            monotonic_seconds=started,
+            gpus=gpus,
+            driver_version=driver_version,
+        )
+
+    def close(self) -> None:
+        """Shut NVML down; may be called twice. Where another thread is stuck in the driver, NVML is left as it is."""
+        if not self._lock.acquire(timeout=_CLOSE_WAIT_SECONDS):
+            self._closed = True
+            return
+        try:
+            self._closed = True
+            self._end_session()
+        finally:
+            self._lock.release()
+
+    def _pass(self, now: float) -> Pass:
+        if self._closed:
+            raise GpuError(FailureReason.NVML, "closed")
+        if self._session is not None and self._faults.holds("looking") and self._look_for_lost.due(now):
+            self._look_for_lost.failed(now)
+            self._end_session()
+        if self._session is None and (self._nvml is None or not self._retry.due(now)):
+            self._faults.begin("nvml", f"GPU: {self._failure}")
+            raise self._last_failure()
+        try:
+            done = self._open().read()
+        except GpuError as error:
+            self._retry.failed(now)
+            self._end_session()
+            self._failure = self._explained(error)
+            self._faults.begin("nvml", f"GPU: {self._failure}")
+            raise self._last_failure() from error
+        self._retry.reset()
+        self._faults.end("nvml", "GPU: NVML works again")
+        refusals = {f"at index {index}": f"GPU at index {index}: {error}" for index, error in done.refused.items()}
+        self._faults.settle("refused", refusals, "can be used again")
+        return done
+
+    def _last_failure(self) -> GpuError:
+        """A copy: an exception that is raised again and again would grow a traceback without end."""
+        return GpuError(self._failure.reason, str(self._failure))
+
+    def _open(self) -> Session:
+        """The session, a new one where there is none. Raises GpuError."""
+        if self._session is None:
+            assert self._nvml is not None  # told by the caller
+            self._session = Session(
+                self._nvml,
+                self._kept,
+                use_gpm=self._gpm,
+                xid_events=self._xid_events,
+                monotonic=self._monotonic,
+                log=self._log,
+            )
+        return self._session
+
+    def _end_session(self) -> None:
+        if self._session is not None and not self._session.close():
+            self._log.debug("GPU: NVML was left without a shutdown")
+        self._session = None
+
+    def _explained(self, error: GpuError) -> GpuError:
+        """The error with what a person can do about it."""
+        reason = FailureReason(error.reason)
+        advice = _ADVICE.get(reason)
+        others = (
+            other_vendor_gpus(self._sys_root) if reason in (FailureReason.NO_LIBRARY, FailureReason.NO_DRIVER) else ()
+        )
+        if others:
+            advice = (
+                f"No NVIDIA GPU can be read, but there are others ({', '.join(others[:8])}): "
+                "this exporter reads NVIDIA GPUs through NVML only; set gpu.enabled: false"
+            )
+        return GpuError(reason, f"{advice} ({error})" if advice else str(error))
+
+    def _lost(self, done: Pass) -> list[GpuReading]:
+        """GPUs that were there in this process and do not answer now; then those that never said who they are."""
+        answered: dict[str, list[GpuIdentity]] = {}
+        for reading in done.readings:
+            mig = reading.identity.mig
+            answered.setdefault(mig.parent_uuid if mig else reading.identity.uuid, []).append(reading.identity)
+        for uuid, identities in answered.items():
+            if uuid in self._known or len(self._known) < KNOWN_MAX:
+                self._known[uuid] = tuple(identities)
+        missing = [uuid for uuid in self._known if uuid not in answered]
+        strangers = sorted(done.unanswered)[len(missing) :]
+        silent = {uuid: f"GPU {uuid} does not answer any more" for uuid in missing}
+        silent |= {f"at index {index}": f"GPU at index {index} does not answer" for index in strangers}
+        self._faults.settle("lost", silent, "answers again")
+        self._watch_for_return(bool(missing or strangers))
+        identities = [identity for uuid in missing for identity in self._known[uuid]]
+        identities += [GpuIdentity(uuid=f"unidentified-{index}", index=index, name="") for index in strangers]
+        return [
+            GpuReading(identity=identity, lost=True, xid_events_total=self._kept.xids.of(identity.uuid))
+            for identity in identities
+        ]
+
+    def _watch_for_return(self, lost: bool) -> None:
+        if not lost:
+            self._faults.end("looking", "GPU: every GPU answers")
+            self._look_for_lost.reset()
+        elif not self._faults.holds("looking"):
+            self._faults.begin(
+                "looking", "GPU: NVML is initialised anew now and then until every GPU answers", logging.INFO
+            )
+            self._look_for_lost.failed(self._monotonic())
+
+    def _attempt(self, started: float, reason: FailureReason | None, detail: str) -> Attempt:
+        return Attempt(
+            stage=Stage.GPU,
+            reason=reason,
+            detail=detail,
+            at_unix_seconds=self._wall(),
+            duration_seconds=max(self._monotonic() - started, 0.0),
+        )
+
+    def _failed(self, started: float, reason: FailureReason, detail: str) -> GpuReadings:
+        return GpuReadings(attempt=self._attempt(started, reason, detail), source=SOURCE, monotonic_seconds=started)
+
+
+def _detail(gpus: tuple[GpuReading, ...], refused: int) -> str:
+    """A sentence on a pass that went well, "" where there is nothing to say."""
+    lost = sum(gpu.lost for gpu in gpus)
+    if not gpus and not refused:
+        return "NVML works and shows no GPU: in a container check NVIDIA_VISIBLE_DEVICES"
+    parts = [f"{lost} of {len(gpus)} GPUs and instances do not answer"] if lost else []
+    parts += [f"{refused} refused to this process"] if refused else []
+    return "; ".join(parts)

@@ -1,0 +1,220 @@
+"""An initialised NVML -> one pass over every GPU and MIG instance. Everything here ends with the session."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from llm_serving_exporter.errors import GpuError
+from llm_serving_exporter.gpu import gpm, mig
+from llm_serving_exporter.gpu.calls import (
+    DISABLED,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    ON_INSTANCES,
+    ON_PARENT,
+    UNKNOWN,
+    Device,
+    Nvml,
+    NvmlCallError,
+)
+from llm_serving_exporter.gpu.counters import Totals
+from llm_serving_exporter.gpu.events import EventWatcher, XidCounts
+from llm_serving_exporter.gpu.fields import FieldReader
+from llm_serving_exporter.gpu.inventory import read_identity
+from llm_serving_exporter.gpu.reading import Processes, complete, read_gpu, read_instance
+from llm_serving_exporter.model.device import GpuIdentity, GpuReading
+
+# more than any node has; a count beyond is a broken answer
+GPUS_MAX = 64
+
+
+@dataclass(slots=True)
+class Kept:
+    """What outlives a session: counts that must not fall because NVML was initialised again."""
+
+    xids: XidCounts = field(default_factory=XidCounts)
+    totals: dict[str, Totals] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass: readings of those that answered (a GPU before its MIG instances), and by index why the others did not.
+
+    `unanswered` are lost GPUs, `refused` those that NVML does not let this process use.
+    """
+
+    readings: tuple[GpuReading, ...]
+    unanswered: Mapping[int, NvmlCallError]
+    refused: Mapping[int, NvmlCallError]
+
+
+@dataclass(slots=True)
+class _Entity:
+    """A GPU or a MIG instance as the session knows it. `identity` is asked again until it `settled`."""
+
+    device: Device
+    sampler: gpm.GpmSampler | None = None
+    identity: GpuIdentity | None = None
+    settled: bool = False
+
+
+@dataclass(slots=True)
+class _Gpu(_Entity):
+    fields: FieldReader = field(default_factory=lambda: FieldReader(Totals()))
+    gpm_refused: str | None = None
+    instances_max: int | None = None
+    instances: dict[str, _Entity] = field(default_factory=dict)
+
+
+class Session:
+    """NVML between init and shutdown. `read` and `close` raise `GpuError` only where the session cannot go on."""
+
+    def __init__(
+        self,
+        nvml: Nvml,
+        kept: Kept,
+        *,
+        use_gpm: bool,
+        xid_events: bool,
+        monotonic: Callable[[], float],
+        log: logging.Logger,
+    ) -> None:
+        """Initialise NVML. Raises GpuError."""
+        self._nvml = nvml
+        self._kept = kept
+        self._use_gpm = use_gpm
+        self._monotonic = monotonic
+        self._gpus: dict[str, _Gpu] = {}
+        nvml.call("nvmlInit")
+        self._events = EventWatcher(nvml, kept.xids, log) if xid_events else None
+        self.driver_version = self._driver_version()
+
+    def read(self) -> Pass:
+        """Every GPU that NVML counts. Raises GpuError where NVML must be initialised again."""
+        readings: list[GpuReading] = []
+        unanswered: dict[int, NvmlCallError] = {}
+        refused: dict[int, NvmlCallError] = {}
+        for index in range(min(self._nvml.call("nvmlDeviceGetCount"), GPUS_MAX)):
+            try:
+                readings += self._read_gpu(index)
+            except NvmlCallError as error:
+                if error.session_over:
+                    raise
+                (unanswered if error.gpu_lost or error.code == UNKNOWN else refused)[index] = error
+        if not readings:
+            self._judge_empty({**unanswered, **refused})
+        return Pass(tuple(readings), unanswered, refused)
+
+    def close(self) -> bool:
+        """Stop the XID thread, free the GPM samples, shut NVML down. False where a stuck driver forbids the last
+        step."""
+        if self._events is not None and not self._events.close():
+            return False
+        for gpu in self._gpus.values():
+            for entity in (gpu, *gpu.instances.values()):
+                _close_sampler(entity)
+        self._gpus.clear()
+        try:
+            self._nvml.call("nvmlShutdown")
+        except GpuError:
+            return False
+        return True
+
+    def _driver_version(self) -> str | None:
+        try:
+            return str(self._nvml.call("nvmlSystemGetDriverVersion"))
+        except NvmlCallError:
+            return None
+
+    @staticmethod
+    def _judge_empty(errors: Mapping[int, NvmlCallError]) -> None:
+        """No GPU answered: a session to be renewed or a lack of rights, unless all are plainly lost or there is
+        none."""
+        if not errors or all(error.gpu_lost for error in errors.values()):
+            return
+        first = next(error for error in errors.values() if not error.gpu_lost)
+        raise GpuError(first.reason, f"no GPU answers: {first}")
+
+    def _read_gpu(self, index: int) -> list[GpuReading]:
+        handle = self._nvml.call("nvmlDeviceGetHandleByIndex", index)
+        uuid = str(self._nvml.call("nvmlDeviceGetUUID", handle))
+        gpu = self._gpus.get(uuid) or self._meet(handle, uuid)
+        device = gpu.device
+        device.begin_pass(handle)
+        if gpu.identity is None or not gpu.settled:
+            gpu.identity = read_identity(device, uuid, index)
+            _settle(gpu)
+        reading, processes = read_gpu(device, gpu.identity, gpu.fields)
+        if device.silent:
+            raise NvmlCallError(UNKNOWN, "every call", "the GPU answers nothing but an unknown error")
+        in_mig_mode = mig.enabled(device)
+        instances = self._read_instances(gpu, gpu.identity, processes) if in_mig_mode else []
+        if not in_mig_mode:
+            self._forget_instances(gpu, keep=())
+        xids_absent = DISABLED if self._events is None else self._events.watch(handle, uuid)
+        xids = None if xids_absent is not None else self._kept.xids.of(uuid)
+        ratios = self._sample(gpu, gpu, handle, refused=ON_INSTANCES if instances else gpu.gpm_refused)
+        return [complete(reading, device, ratios, xids, xids_absent), *instances]
+
+    def _meet(self, handle: Any, uuid: str) -> _Gpu:
+        """A GPU seen for the first time in this session."""
+        if len(self._kept.totals) >= GPUS_MAX and uuid not in self._kept.totals:
+            self._kept.totals.clear()  # GPUs exchanged under a living process: rare enough to let totals restart
+        device = Device(self._nvml, handle)
+        gpu = _Gpu(
+            device,
+            fields=FieldReader(self._kept.totals.setdefault(uuid, Totals())),
+            gpm_refused=gpm.unsupported_reason(self._nvml, handle) if self._use_gpm else DISABLED,
+        )
+        self._gpus[uuid] = gpu
+        return gpu
+
+    def _read_instances(self, gpu: _Gpu, parent: GpuIdentity, processes: Processes | None) -> list[GpuReading]:
+        parent_handle = gpu.device.handle
+        if gpu.instances_max is None:
+            gpu.instances_max = mig.instances_max(gpu.device)
+        readings: list[GpuReading] = []
+        for slot in mig.occupied_slots(self._nvml, parent_handle, gpu.instances_max):
+            instance = gpu.instances.setdefault(slot.uuid, _Entity(Device(self._nvml, slot.handle)))
+            instance.device.begin_pass(slot.handle)
+            if instance.identity is None or not instance.settled:
+                instance.identity = mig.read_instance_identity(instance.device, slot.uuid, parent, gpu.instances_max)
+                _settle(instance)
+            if instance.identity is None or instance.identity.mig is None:
+                continue
+            reading = read_instance(instance.device, instance.identity, processes)
+            ratios = self._sample(gpu, instance, parent_handle, gpu.gpm_refused, instance.identity.mig.gpu_instance_id)
+            readings.append(complete(reading, instance.device, ratios, None, ON_PARENT))
+        self._forget_instances(gpu, keep=tuple(reading.identity.uuid for reading in readings))
+        return readings
+
+    def _sample(
+        self, gpu: _Gpu, entity: _Entity, handle: Any, refused: str | None, gpu_instance_id: int | None = None
+    ) -> gpm.GpmReading:
+        """GPM of the whole GPU or an instance, always through the whole GPU's `handle`."""
+        if refused is not None:
+            _close_sampler(entity)
+            return gpm.nothing(refused)
+        if entity.sampler is None:
+            entity.sampler = gpm.GpmSampler(self._nvml, gpu_instance_id)
+        return entity.sampler.read(handle, self._monotonic)
+
+    @staticmethod
+    def _forget_instances(gpu: _Gpu, keep: tuple[str, ...]) -> None:
+        for uuid in [uuid for uuid in gpu.instances if uuid not in keep]:
+            _close_sampler(gpu.instances.pop(uuid))
+
+
+def _settle(entity: _Entity) -> None:
+    """An identity stands once all that it lacks is lacking for good; its reasons are no readings'."""
+    entity.settled = all(reason in (NOT_SUPPORTED, NO_PERMISSION) for reason in entity.device.absent.values())
+    entity.device.absent.clear()
+
+
+def _close_sampler(entity: _Entity) -> None:
+    if entity.sampler is not None:
+        entity.sampler.close()
+        entity.sampler = None

@@ -1,0 +1,76 @@
+"""Health of one attempt, apart from its data: an attempt that failed publishes no data, only this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Stage(StrEnum):
+    """Where an attempt ended."""
+
+    SCRAPE = "scrape"
+    PARSE = "parse"
+    NORMALISE = "normalise"
+    GPU = "gpu"
+
+
+class FailureReason(StrEnum):
+    """Every way an attempt can fail: the closed set of values of the label `reason` on failure counters."""
+
+    # scrape
+    DNS = "dns"  # the host name does not resolve
+    REFUSED = "connection_refused"
+    UNREACHABLE = "unreachable"  # no route, network down, reset while connecting
+    TIMEOUT = "timeout"  # the total deadline passed, wherever the exchange was
+    TLS = "tls"  # handshake or certificate
+    CLOSED = "connection_closed"  # the server hung up before a complete answer
+    PROTOCOL = "bad_http"  # not HTTP, or headers beyond the limits
+    UNAUTHORIZED = "unauthorized"  # 401 or 403
+    LOADING = "loading"  # 503 with a JSON body: the server itself says not yet
+    STATUS = "http_status"  # any other status but 200
+    REDIRECT = "redirect_refused"  # a redirect to another host, or too many
+    CONTENT_TYPE = "content_type"  # 200 with HTML, JSON, protobuf …
+    ENCODING = "bad_encoding"  # a compressed body that does not unpack, or an encoding not asked for
+    TOO_LARGE = "body_too_large"  # beyond the cap, after decompression
+    EMPTY = "empty_body"
+    CREDENTIALS = "credentials_unreadable"  # a token, password or certificate file that cannot be read now
+    # parse
+    MALFORMED = "malformed_page"
+    TRUNCATED = "truncated_page"  # the page does not end in a newline
+    TOO_MANY_SERIES = "too_many_series"
+    # normalise
+    UNKNOWN_RUNTIME = "unknown_runtime"
+    NOT_AN_ENGINE = "not_an_engine"  # a router's or gateway's page
+    # gpu
+    NO_LIBRARY = "nvml_library_missing"
+    NO_DRIVER = "driver_not_loaded"
+    DRIVER_MISMATCH = "driver_library_mismatch"  # a driver upgrade without reload
+    NO_PERMISSION = "no_permission"
+    GPU_LOST = "gpu_lost"
+    NVML = "nvml_error"
+    # a fault of ours: counted and logged, never fatal
+    INTERNAL = "internal_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Outcome of one attempt.
+
+    `reason` is None when it went well; `detail` is a sentence for a person (no secrets); `at_unix_seconds` is when it
+    ended; `duration_seconds` covers the stages it reached; `status` is the HTTP status where one came; `page_bytes` is
+    the page's size after decompression where one came.
+    """
+
+    stage: Stage
+    reason: FailureReason | None
+    detail: str
+    at_unix_seconds: float
+    duration_seconds: float
+    status: int | None = None
+    page_bytes: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the attempt yielded data."""
+        return self.reason is None

@@ -1,0 +1,64 @@
+"""What is worked out from a window: every field optional, None with its reason in `signals`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from llm_serving_exporter.model.histogram import Quantile
+from llm_serving_exporter.model.snapshot import Absence, Quality
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Events of one latency inside the window: how many, their mean (seconds), and quantiles by rank."""
+
+    events: float
+    mean_seconds: float
+    quantiles: Mapping[float, Quantile]
+
+
+@dataclass(frozen=True, slots=True)
+class SloCount:
+    """Good and bad events since the engine started; `configured_seconds` and `counted_seconds` are None for errors.
+
+    `counted_seconds` is the bucket edge that really divides good from bad: the largest one not above the configured threshold.
+    """
+
+    good: float
+    bad: float
+    configured_seconds: float | None = None
+    counted_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineDerived:
+    """Derived figures of one engine over the window. Phases are keyed "prefill" and "decode"."""
+
+    model_name: str
+    engine: str
+    phase_tokens_per_second: Mapping[str, float] = field(default_factory=dict)
+    phase_tokens_per_second_per_gpu: Mapping[str, float] = field(default_factory=dict)
+    batch_size_mean: float | None = None
+    batch_utilization_ratio: float | None = None
+    kv_cache_used_tokens: float | None = None
+    kv_cache_free_tokens: float | None = None
+    prefix_cache_hit_ratio: float | None = None
+    context_tokens_mean: float | None = None
+    preemptions_per_second: float | None = None
+    latency: Mapping[str, Latency] = field(default_factory=dict)
+    slo: Mapping[str, SloCount] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """Everything derived for one target at one instant.
+
+    `signals`: every signal, passed through or derived -> why it is absent ("" = available). `quality`: the signals whose
+    quality is not live. `window_seconds`: the span really covered.
+    """
+
+    engines: tuple[EngineDerived, ...]
+    window_seconds: float
+    signals: Mapping[str, Absence]
+    quality: Mapping[str, Quality]

@@ -1,0 +1,144 @@
+"""What one page says, engine-neutral: every field optional, base units, counters as the engine counted them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from llm_serving_exporter.model.histogram import Histogram
+
+
+class Absence(StrEnum):
+    """Why a signal is not there: the closed set of values of the label `reason` of signal_available."""
+
+    AVAILABLE = ""
+    IDLE = "idle"
+    WARMING_UP = "warming_up"
+    NOT_EXPORTED = "not_exported"
+    NOT_CONFIGURED = "not_configured"
+    VERSION_UNKNOWN = "version_unknown"
+    INVALID = "invalid_value"
+    DUPLICATE = "duplicate_series"
+    INPUT_MISSING = "input_missing"
+    BELOW_BUCKETS = "threshold_below_buckets"
+    GPUS_UNKNOWN = "gpus_unknown"
+    TARGET_DOWN = "target_down"
+
+
+class Quality(StrEnum):
+    """How far a signal can be trusted at an instant."""
+
+    LIVE = "live"
+    LAGGING = "lagging"  # booked when a request ends
+    SLOW = "slow"  # refreshed every N seconds
+    CLIPPED = "clipped"  # the quantile lies beyond the top or below the first bucket edge
+    SUSPECT = "suspect"  # contradicts another reading
+    APPROXIMATE = "approximate"  # derived from counters that are booked at different moments
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSnapshot:
+    """Readings of one engine (data-parallel rank) of one model.
+
+    Names equal the exported series without prefix; METRICS.md says what each means. Counters never reset here: they are
+    the engine's. `prefix_cache_queries` and `prefix_cache_hits` are the same two counters in the engine's own unit,
+    for the ratio where that unit is not known to be tokens. `awake` is 1, or 0 for an engine put to sleep.
+    """
+
+    model_name: str
+    engine: str
+    prompt_tokens_total: float | None = None
+    prefill_tokens_total: float | None = None
+    cached_prompt_tokens_total: float | None = None
+    decode_tokens_total: float | None = None
+    prefix_cache_query_tokens_total: float | None = None
+    prefix_cache_hit_tokens_total: float | None = None
+    prefix_cache_queries: float | None = None
+    prefix_cache_hits: float | None = None
+    preemptions_total: float | None = None
+    engine_steps_total: float | None = None
+    speculative_draft_tokens_total: float | None = None
+    speculative_accepted_tokens_total: float | None = None
+    requests_finished_total: Mapping[str, float] | None = None
+    requests_rejected_total: Mapping[str, float] | None = None
+    http_responses_total: Mapping[str, float] | None = None
+    time_to_first_token_seconds: Histogram | None = None
+    inter_token_latency_seconds: Histogram | None = None
+    time_per_output_token_seconds: Histogram | None = None
+    e2e_request_latency_seconds: Histogram | None = None
+    request_queue_time_seconds: Histogram | None = None
+    request_prefill_time_seconds: Histogram | None = None
+    request_decode_time_seconds: Histogram | None = None
+    request_prompt_tokens: Histogram | None = None
+    request_generation_tokens: Histogram | None = None
+    requests_running: float | None = None
+    requests_waiting: float | None = None
+    batch_limit_requests: float | None = None
+    kv_cache_usage_ratio: float | None = None
+    kv_cache_capacity_tokens: float | None = None
+    context_limit_tokens: float | None = None
+    awake: float | None = None
+
+
+COUNTER_FIELDS = (
+    "prompt_tokens_total",
+    "prefill_tokens_total",
+    "cached_prompt_tokens_total",
+    "decode_tokens_total",
+    "prefix_cache_query_tokens_total",
+    "prefix_cache_hit_tokens_total",
+    "preemptions_total",
+    "engine_steps_total",
+    "speculative_draft_tokens_total",
+    "speculative_accepted_tokens_total",
+)
+LABELLED_COUNTER_FIELDS = {
+    "requests_finished_total": "reason",
+    "requests_rejected_total": "reason",
+    "http_responses_total": "code_class",
+}
+HISTOGRAM_FIELDS = (
+    "time_to_first_token_seconds",
+    "inter_token_latency_seconds",
+    "time_per_output_token_seconds",
+    "e2e_request_latency_seconds",
+    "request_queue_time_seconds",
+    "request_prefill_time_seconds",
+    "request_decode_time_seconds",
+    "request_prompt_tokens",
+    "request_generation_tokens",
+)
+GAUGE_FIELDS = (
+    "requests_running",
+    "requests_waiting",
+    "batch_limit_requests",
+    "kv_cache_usage_ratio",
+    "kv_cache_capacity_tokens",
+    "context_limit_tokens",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One page, normalised.
+
+    `engines` is ordered by (model_name, engine). `absent` says for each field that no engine has why; `quality` holds
+    what is not live. `process_start_unix_seconds` is the page's own, None where it has none. `monotonic_seconds` is for
+    elapsed time, `unix_seconds` for people. `unmapped_families` are this runtime's families that no row reads and no list knows.
+    """
+
+    engines: tuple[EngineSnapshot, ...]
+    runtime: str
+    unix_seconds: float
+    monotonic_seconds: float
+    process_start_unix_seconds: float | None = None
+    absent: Mapping[str, Absence] = field(default_factory=dict)
+    quality: Mapping[str, Quality] = field(default_factory=dict)
+    unmapped_families: tuple[str, ...] = ()
+
+    @property
+    def sleeping(self) -> bool:
+        """Whether every engine that says so has been put to sleep."""
+        states = [engine.awake for engine in self.engines if engine.awake is not None]
+        return bool(states) and not any(states)

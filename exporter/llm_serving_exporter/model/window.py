@@ -1,0 +1,84 @@
+"""Readings of one engine life with everything between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWindow:
+    """One engine's readings, oldest first, at least one, no gap and no counter falling inside.
+
+    `elapsed_seconds` is from the first to the last; 0 with only one reading.
+    """
+
+    readings: tuple[EngineSnapshot, ...]
+    elapsed_seconds: float
+
+    @property
+    def first(self) -> EngineSnapshot:
+        """The oldest reading."""
+        return self.readings[0]
+
+    @property
+    def last(self) -> EngineSnapshot:
+        """The newest reading."""
+        return self.readings[-1]
+
+    def increase(self, field: str) -> float | None:
+        """How much a counter grew. None with one reading, or where an end lacks it."""
+        if self.elapsed_seconds <= 0:
+            return None
+        before, after = getattr(self.first, field), getattr(self.last, field)
+        return after - before if before is not None and after is not None else None
+
+    def mean(self, field: str) -> float | None:
+        """Mean of a gauge over the readings that have it; None where none has."""
+        values = [value for reading in self.readings if (value := getattr(reading, field)) is not None]
+        return sum(values) / len(values) if values else None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Snapshots of one engine life, oldest first, at least one; no counter falls inside."""
+
+    snapshots: tuple[Snapshot, ...]
+
+    @property
+    def later(self) -> Snapshot:
+        """The newest snapshot."""
+        return self.snapshots[-1]
+
+    def engines(self) -> tuple[EngineWindow, ...]:
+        """A window for each engine of the newest snapshot, as far back as that engine was there without a gap."""
+        newest = self.snapshots[-1]
+        found = []
+        for place, engine in enumerate(newest.engines):
+            readings = [engine]
+            start = newest
+            for snapshot in reversed(self.snapshots[:-1]):
+                reading = _same_engine(snapshot, engine, place)
+                if reading is None:
+                    break
+                readings.append(reading)
+                start = snapshot
+            readings.reverse()
+            found.append(EngineWindow(tuple(readings), newest.monotonic_seconds - start.monotonic_seconds))
+        return tuple(found)
+
+
+def _same_engine(snapshot: Snapshot, engine: EngineSnapshot, place: int) -> EngineSnapshot | None:
+    """The engine's reading in another snapshot; `place` is where it most likely stands."""
+    engines = snapshot.engines
+    if (
+        place < len(engines)
+        and engines[place].engine == engine.engine
+        and engines[place].model_name == engine.model_name
+    ):
+        return engines[place]
+    for other in engines:
+        if other.engine == engine.engine and other.model_name == engine.model_name:
+            return other
+    return None

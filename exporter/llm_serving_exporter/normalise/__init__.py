@@ -1,0 +1,1 @@
+"""Samples -> Snapshot: one mapping table a runtime, applied by one mechanism."""

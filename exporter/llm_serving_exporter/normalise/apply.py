@@ -1,0 +1,111 @@
+"""Runs a runtime's table over samples.
+
+What depends only on a page's layout (which index feeds which field of which engine, and why a field is absent) is worked
+out once into a Plan and kept while the layout stays the same object; a page then costs one pass over the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.page import Page
+from llm_serving_exporter.model.samples import Layout, Samples
+from llm_serving_exporter.model.snapshot import (
+    COUNTER_FIELDS,
+    GAUGE_FIELDS,
+    HISTOGRAM_FIELDS,
+    LABELLED_COUNTER_FIELDS,
+    Absence,
+    EngineSnapshot,
+    Snapshot,
+)
+from llm_serving_exporter.normalise.mapping import Runtime
+from llm_serving_exporter.normalise.plan import Identity, Plan, make_plan, on_the_wire
+
+FIELDS = (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS, *GAUGE_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What the configuration says about a target; None = nothing said.
+
+    The limits win over the page and the endpoints; `model_name` names a model only where the page does not.
+    """
+
+    model_name: str | None = None
+    batch_limit_requests: int | None = None
+    context_limit_tokens: int | None = None
+
+
+def wanted_by(runtime: Runtime) -> Callable[[str], bool]:
+    """A predicate over wire names for the parser: the samples that this runtime's table reads."""
+    names = on_the_wire(runtime)
+    return names.__contains__
+
+
+class Normaliser:
+    """Samples -> Snapshot for one target. Holds only the plan of the current layout; `apply` has no other memory."""
+
+    def __init__(self, runtime: Runtime, facts: ServerFacts, overrides: Overrides) -> None:
+        self._runtime = runtime
+        self._facts = facts
+        self._overrides = overrides
+        self._layout: Layout | None = None
+        self._plan: Plan | None = None
+
+    def apply(self, samples: Samples, page: Page) -> Snapshot:
+        """One snapshot of the page. Never fails: a gap is None and has its reason in `absent`."""
+        if self._plan is None or samples.layout is not self._layout:
+            self._plan = make_plan(self._runtime, samples.layout, self._facts)
+            self._layout = samples.layout
+        plan, values = self._plan, samples.values
+        absent = dict(plan.absent)
+        engines = tuple(self._engine(identity, readers, values, absent) for identity, readers in plan.engines.items())
+        start = values[plan.start_index] if plan.start_index is not None else None
+        return Snapshot(
+            engines=engines,
+            runtime=self._runtime.name,
+            unix_seconds=page.received_unix_seconds,
+            monotonic_seconds=page.received_monotonic_seconds,
+            process_start_unix_seconds=start if start is not None and isfinite(start) else None,
+            absent=absent,
+            quality=plan.quality,
+            unmapped_families=plan.unmapped,
+        )
+
+    def _engine(
+        self,
+        identity: Identity,
+        readers: Mapping[str, Callable[[tuple[float, ...]], Any]],
+        values: tuple[float, ...],
+        absent: dict[str, Absence],
+    ) -> EngineSnapshot:
+        found: dict[str, Any] = {}
+        for name, read in readers.items():
+            value = read(values)
+            if value is None:
+                absent.setdefault(name, Absence.INVALID)
+            else:
+                found[name] = value
+        self._known_otherwise(identity, found, absent)
+        model_name = identity.model_name or self._overrides.model_name or ""
+        return EngineSnapshot(model_name, identity.engine, **found)
+
+    def _known_otherwise(self, identity: Identity, found: dict[str, Any], absent: dict[str, Absence]) -> None:
+        if "requests_running" not in found and "decode_tokens_total" not in found:
+            return  # an identity made by a family without the engine's label: limits belong to engines
+        batch = self._overrides.batch_limit_requests or self._facts.batch_limit_requests
+        if batch is not None:
+            found["batch_limit_requests"] = float(batch)
+            absent.pop("batch_limit_requests", None)
+        contexts = self._facts.context_limit_tokens
+        context = self._overrides.context_limit_tokens or contexts.get(identity.model_name)
+        if context is None and len(set(contexts.values())) == 1:
+            context = next(iter(contexts.values()))
+        if context is not None:
+            found["context_limit_tokens"] = float(context)
+            absent.pop("context_limit_tokens", None)

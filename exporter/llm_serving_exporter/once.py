@@ -1,0 +1,132 @@
+"""`once`: one reading of a target as a table or as JSON."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, is_dataclass
+from enum import Enum
+from typing import Any, TextIO
+
+from llm_serving_exporter.model.derived import EngineDerived
+from llm_serving_exporter.model.snapshot import EngineSnapshot
+from llm_serving_exporter.pipeline import TargetPipeline
+from llm_serving_exporter.store import TargetReading
+
+
+def read_once(
+    pipeline: TargetPipeline, wait_seconds: float, progress: TextIO, sleep: Callable[[float], None] = time.sleep
+) -> TargetReading:
+    """Two ticks `wait_seconds` apart, so that rates exist, with a countdown on a terminal. One tick where the first fails."""
+    reading = pipeline.tick()
+    if reading.up:
+        left = wait_seconds
+        while left > 0:
+            if progress.isatty():
+                progress.write(f"\rreading {reading.target.name}: second sample in {left:.0f} s ")
+                progress.flush()
+            sleep(min(1.0, left))
+            left -= 1.0
+        if progress.isatty():
+            progress.write("\r\x1b[K")
+        reading = pipeline.tick()
+    return reading
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key.value if isinstance(key, Enum) else key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def as_json(reading: TargetReading) -> str:
+    """The reading for programs: names as the exported series, without prefix; null where absent, with reasons in `signals`."""
+    snapshot, derived = reading.snapshot, reading.derived
+    document = {
+        "target": reading.target.name,
+        "state": reading.state.value,
+        "problem": reading.problem or None,
+        "runtime": reading.runtime or None,
+        "version": reading.facts.version,
+        "metrics_url": reading.metrics_url,
+        "window_seconds": derived.window_seconds if derived else None,
+        "engines": [
+            {**_plain(engine), "derived": _plain(figures)}
+            for engine, figures in zip(
+                snapshot.engines if snapshot else (), derived.engines if derived else (), strict=True
+            )
+        ],
+        "signals": {name: reason.value for name, reason in derived.signals.items()} if derived else {},
+        "quality": {name: quality.value for name, quality in derived.quality.items()} if derived else {},
+    }
+    return json.dumps(document, indent=2, allow_nan=False)
+
+
+def _number(value: float | None, unit: str = "", digits: int = 1) -> str:
+    if value is None:
+        return "-"
+    text = f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:,.{digits}f}"
+    return f"{text} {unit}".strip()
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def _latency(figures: EngineDerived, name: str) -> str:
+    found = figures.latency.get(name)
+    if found is None:
+        return "-"
+    parts = []
+    for q, quantile in found.quantiles.items():
+        mark = {"top": ">=", "bottom": "<="}.get(quantile.clipped, "")
+        parts.append(f"p{100 * q:g} {mark}{1000 * quantile.value:,.1f} ms")
+    return f"{', '.join(parts)} (mean {1000 * found.mean_seconds:,.1f} ms, {found.events:,.0f} events)"
+
+
+def _rows(engine: EngineSnapshot, figures: EngineDerived) -> list[tuple[str, str]]:
+    rates = figures.phase_tokens_per_second
+    limit = f" of {engine.batch_limit_requests:.0f}" if engine.batch_limit_requests else ""
+    return [
+        ("prefill", _number(rates.get("prefill"), "tokens/s")),
+        ("decode", _number(rates.get("decode"), "tokens/s")),
+        ("requests running", _number(engine.requests_running) + limit),
+        ("requests waiting", _number(engine.requests_waiting)),
+        ("batch size, mean", _number(figures.batch_size_mean, "sequences a step")),
+        ("batch utilisation", _share(figures.batch_utilization_ratio)),
+        (
+            "KV cache in use",
+            f"{_share(engine.kv_cache_usage_ratio)} of {_number(engine.kv_cache_capacity_tokens, 'tokens')}",
+        ),
+        ("prefix cache hits", _share(figures.prefix_cache_hit_ratio)),
+        ("context, mean", _number(figures.context_tokens_mean, "tokens")),
+        ("preemptions", _number(figures.preemptions_per_second, "/s", 2)),
+        *((f"{name}", _latency(figures, name)) for name in ("ttft", "itl", "e2e", "queue")),
+    ]
+
+
+def as_table(reading: TargetReading) -> str:
+    """The reading for a person, with what is absent and why."""
+    lines = [
+        f"{reading.target.name}: {reading.state.value}, {reading.runtime or 'runtime unknown'} {reading.facts.version or ''}".rstrip()
+    ]
+    if reading.metrics_url:
+        lines.append(f"  {reading.metrics_url}")
+    if reading.problem:
+        lines.append(f"  {reading.problem}")
+    snapshot, derived = reading.snapshot, reading.derived
+    for engine, figures in zip(snapshot.engines if snapshot else (), derived.engines if derived else (), strict=True):
+        lines.append(f"\n  model {engine.model_name or '?'}, engine {engine.engine}")
+        lines += [f"    {label:<20} {value}" for label, value in _rows(engine, figures)]
+    if derived:
+        absent = {name: why.value for name, why in derived.signals.items() if why}
+        lines.append(
+            f"\n  over {derived.window_seconds:.0f} s; absent: "
+            + (", ".join(f"{n} ({w})" for n, w in absent.items()) or "nothing")
+        )
+    return "\n".join(lines)

@@ -1,0 +1,290 @@
+"""One target, tick by tick: scrape -> parse -> normalise -> window -> derive -> reading.
+
+The stages are pure; what a target needs to remember between ticks (connection, layout, window, facts) stands here. A tick
+never raises: every failure is an Attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from llm_serving_exporter.derive.derive import Settings, derive
+from llm_serving_exporter.derive.ring import advance
+from llm_serving_exporter.errors import ExpositionError
+from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
+from llm_serving_exporter.model.derived import Derived
+from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.page import Page, Refusal
+from llm_serving_exporter.model.samples import Layout, Samples
+from llm_serving_exporter.model.snapshot import Snapshot
+from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.window import Window
+from llm_serving_exporter.normalise.apply import Normaliser, Overrides, wanted_by
+from llm_serving_exporter.normalise.detect import RUNTIMES, Detection, detect
+from llm_serving_exporter.normalise.mapping import Runtime
+from llm_serving_exporter.parse.page import PageParser
+from llm_serving_exporter.scrape.http import HttpClient
+from llm_serving_exporter.store import RECENT_FAILURES, State, TargetReading
+
+log = logging.getLogger("llm_serving_exporter.target")
+
+# where metrics pages are known to be, tried in this order until one is an engine's
+METRICS_PATHS = ("/metrics", *sorted({path for runtime in RUNTIMES.values() for path in runtime.paths} - {"/metrics"}))
+# a side endpoint that failed for a passing reason is asked again after this long
+FACTS_RETRY_SECONDS = 60.0
+
+_ANSWERED = frozenset(
+    {
+        FailureReason.UNAUTHORIZED, FailureReason.REDIRECT, FailureReason.CONTENT_TYPE, FailureReason.ENCODING, FailureReason.TOO_LARGE,
+        FailureReason.EMPTY, FailureReason.CREDENTIALS, FailureReason.MALFORMED, FailureReason.TRUNCATED, FailureReason.TOO_MANY_SERIES,
+        FailureReason.UNKNOWN_RUNTIME, FailureReason.NOT_AN_ENGINE, FailureReason.INTERNAL,
+    }
+)  # fmt: skip
+_WRONG_PATH = frozenset({FailureReason.CONTENT_TYPE, FailureReason.UNKNOWN_RUNTIME, FailureReason.EMPTY})
+_PERMANENT = frozenset(
+    {FailureReason.STATUS, FailureReason.CONTENT_TYPE, FailureReason.UNAUTHORIZED, FailureReason.REDIRECT}
+)
+
+
+class _FailedError(Exception):
+    """Carries a failed attempt out of a tick's stages; never leaves the pipeline."""
+
+    def __init__(
+        self, stage: Stage, reason: FailureReason, detail: str, status: int | None = None, page: Page | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.stage, self.reason, self.detail, self.status, self.page = stage, reason, detail, status, page
+
+
+class TargetPipeline:
+    """Reads one target. `tick` is called by one thread at a time; `close` ends the connection.
+
+    `settings` is asked at each tick for what derive needs (thresholds, GPUs of the target), so that a reload or a GPU that
+    is found takes effect without losing the window.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        settings: Callable[[int], Settings],
+        window_seconds: float,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.target = target
+        self._settings = settings
+        self._window_seconds = window_seconds
+        self._monotonic, self._wall = monotonic, wall
+        self._client = HttpClient(target.url, target.http, monotonic=monotonic, wall=wall)
+        self._path: str | None = target.metrics_path
+        self._runtime: Runtime | None = RUNTIMES.get(target.runtime) if target.runtime else None
+        self._facts = ServerFacts()
+        self._facts_due: float | None = 0.0
+        self._reading = TargetReading(target)
+        self._window: Window | None = None
+        self._derived: Derived | None = None
+        self._use(self._runtime)
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._client.close()
+
+    def tick(self) -> TargetReading:
+        """One attempt; the reading after it. Never raises."""
+        started = self._monotonic()
+        try:
+            page, samples = self._page()
+            reading = self._succeeded(page, samples, started)
+        except _FailedError as failure:
+            reading = self._failed(failure, started)
+        except Exception as error:
+            log.exception("target=%s: a tick failed; this is a bug, please report it", self.target.name)
+            detail = f"internal error ({type(error).__name__}); the log has the traceback"
+            reading = self._failed(_FailedError(Stage.NORMALISE, FailureReason.INTERNAL, detail), started)
+        self._reading = reading
+        return reading
+
+    # --- one page -----------------------------------------------------------------------------------------------
+
+    def _paths(self) -> Iterator[str]:
+        yield from (self._path,) if self._path is not None else METRICS_PATHS
+
+    def _page(self) -> tuple[Page, Samples]:
+        first: _FailedError | None = None
+        for path in self._paths():
+            try:
+                found = self._read(path)
+            except _FailedError as failure:
+                first = first or failure
+                if failure.status == 404 or failure.reason in _WRONG_PATH:
+                    continue
+                raise
+            self._path = path
+            return found
+        assert first is not None
+        raise first
+
+    def _read(self, path: str) -> tuple[Page, Samples]:
+        page = self._client.get_metrics(path)
+        if isinstance(page, Refusal):
+            raise _FailedError(Stage.SCRAPE, page.reason, page.detail, page.status)
+        samples = self._parse(page)
+        if self._runtime is None:
+            self._use(self._detected(detect(samples.layout), path, page))
+            samples = self._parse(page)
+        return page, samples
+
+    def _parse(self, page: Page) -> Samples:
+        try:
+            return self._parser.parse(page)
+        except ExpositionError as error:
+            raise _FailedError(Stage.PARSE, FailureReason(error.reason), str(error), page.status, page) from None
+
+    def _detected(self, found: Detection, path: str, page: Page) -> Runtime:
+        if found.runtime is not None:
+            return found.runtime
+        if found.router is not None:
+            detail = f"{path} is the page of {found.router}, not of an engine; point url at the engines behind it"
+            raise _FailedError(Stage.NORMALISE, FailureReason.NOT_AN_ENGINE, detail, page.status, page)
+        seen = ", ".join(found.families) or "only python_* and process_* families"
+        detail = (
+            f"no known runtime on {path} (seen: {seen}); set runtime: for this target, "
+            "or drop --disable-log-stats where that hides vLLM's series"
+        )
+        raise _FailedError(Stage.NORMALISE, FailureReason.UNKNOWN_RUNTIME, detail, page.status, page)
+
+    def _use(self, runtime: Runtime | None) -> None:
+        self._runtime = runtime
+        # until the runtime is known only names are needed, and the page is read again once it is
+        self._parser = PageParser(wanted_by(runtime) if runtime else (lambda _name: False), self.target.max_series)
+        self._normaliser = self._new_normaliser() if runtime else None
+
+    def _new_normaliser(self) -> Normaliser:
+        assert self._runtime is not None
+        target = self.target
+        overrides = Overrides(target.model_name, target.batch_limit_requests, target.context_limit_tokens)
+        return Normaliser(self._runtime, self._facts, overrides)
+
+    # --- what follows from it -----------------------------------------------------------------------------------
+
+    def _succeeded(self, page: Page, samples: Samples, started: float) -> TargetReading:
+        assert self._runtime is not None
+        assert self._normaliser is not None
+        snapshot = self._normaliser.apply(samples, page)
+        if not snapshot.engines:
+            self._gone(samples.layout, page)
+        before = self._reading
+        window, restarted = advance(self._window, snapshot, self._window_seconds)
+        if restarted:
+            self._facts_due = 0.0
+            self._derived = None
+            log.info("target=%s: the engine restarted; its window starts anew", self.target.name)
+        if self._facts_due is not None and self._monotonic() >= self._facts_due:
+            self._read_facts()
+            window = Window((*window.snapshots[:-1], self._normaliser.apply(samples, page)))
+        self._window, snapshot = window, window.later
+        self._derived = derive(window, self._settings(len(snapshot.engines)), self._derived)
+        attempt = Attempt(
+            Stage.SCRAPE, None, "", page.received_unix_seconds, self._monotonic() - started, page.status, len(page.body)
+        )
+        if before.up is not True:
+            log.info(
+                "target=%s: up, %s %s on %s",
+                self.target.name,
+                self._runtime.title,
+                self._facts.version or "",
+                self._url(),
+            )
+        return replace(
+            before,
+            state=State.SLEEPING if snapshot.sleeping else State.READY,
+            metrics_url=self._url(),
+            runtime=self._runtime.name,
+            facts=self._facts,
+            model_name=_model_name(snapshot) or self.target.model_name or before.model_name,
+            up=True,
+            last=attempt,
+            attempts_total=before.attempts_total + 1,
+            restarts_total=before.restarts_total + restarted,
+            snapshot=snapshot,
+            derived=self._derived,
+            start_unix_seconds=_start(snapshot, before, restarted=restarted),
+            problem="",
+        )
+
+    def _gone(self, layout: Layout, page: Page) -> None:
+        """The runtime's series are not on the page: another server may have taken the address."""
+        if self.target.runtime is None:
+            self._use(None)
+        self._detected(replace(detect(layout), runtime=None), self._path or "", page)
+
+    def _read_facts(self) -> None:
+        assert self._runtime is not None
+        facts, again = ServerFacts(), False
+        for endpoint in self._runtime.endpoints:
+            answer = self._client.get_json(endpoint.path)
+            if isinstance(answer, Refusal):
+                again = again or answer.reason not in _PERMANENT
+                log.debug(
+                    "target=%s: %s does not say %s: %s", self.target.name, endpoint.path, endpoint.says, answer.detail
+                )
+            else:
+                facts = endpoint.read(answer.value, facts)
+        self._facts = facts
+        self._facts_due = self._monotonic() + FACTS_RETRY_SECONDS if again else None
+        self._normaliser = self._new_normaliser()
+
+    def _failed(self, failure: _FailedError, started: float) -> TargetReading:
+        before = self._reading
+        page = failure.page
+        attempt = Attempt(
+            failure.stage, failure.reason, failure.detail, self._wall(), self._monotonic() - started, failure.status,
+            len(page.body) if page else None,
+        )  # fmt: skip
+        changed = before.last is None or before.last.reason is not failure.reason
+        log.log(
+            logging.WARNING if changed else logging.DEBUG,
+            "target=%s: %s failed, reason=%s: %s",
+            self.target.name, failure.stage.value, failure.reason.value, failure.detail,
+        )  # fmt: skip
+        key = (failure.stage, failure.reason)
+        return replace(
+            before,
+            state=_state_after(failure.reason, failure.status),
+            metrics_url=self._url(),
+            up=False,
+            last=attempt,
+            recent_failures=(*before.recent_failures, attempt)[-RECENT_FAILURES:],
+            attempts_total=before.attempts_total + 1,
+            failures_total={**before.failures_total, key: before.failures_total.get(key, 0) + 1},
+            problem=failure.detail,
+        )
+
+    def _url(self) -> str:
+        return self.target.url + (self._path or METRICS_PATHS[0])
+
+
+def _state_after(reason: FailureReason, status: int | None) -> State:
+    if reason is FailureReason.LOADING:
+        return State.LOADING
+    # an answer that cannot be used says nothing about the engine: missing data is not down
+    if reason in _ANSWERED or (reason is FailureReason.STATUS and status is not None and status < 500):
+        return State.UNKNOWN
+    return State.DOWN
+
+
+def _model_name(snapshot: Snapshot) -> str:
+    names = sorted({engine.model_name for engine in snapshot.engines if engine.model_name})
+    return names[0] if names else ""
+
+
+def _start(snapshot: Snapshot, before: TargetReading, *, restarted: bool) -> float:
+    if snapshot.process_start_unix_seconds is not None:
+        return snapshot.process_start_unix_seconds
+    if restarted or before.start_unix_seconds is None:
+        return snapshot.unix_seconds
+    return before.start_unix_seconds

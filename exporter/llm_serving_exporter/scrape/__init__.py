@@ -1,0 +1,1 @@
+"""Target -> Page: one bounded GET."""

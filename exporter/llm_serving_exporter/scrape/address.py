@@ -1,0 +1,96 @@
+"""Where a target is: its base URL taken apart once, request paths made safe, redirects kept at home."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, urljoin, urlsplit
+
+from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.scrape.failure import ScrapeError, one_line
+
+_PORTS = {"http": 80, "https": 443}
+_HOST = re.compile(r"[^\s\x00-\x20\x7f/?#@]+")
+# Everything RFC 3986 allows in a path and query, and "%" so that what is encoded stays so.
+_SAFE = "/%?&=:@!$'()*+,;[]~-._"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A server's scheme, host and port. `host` has no brackets; an IPv6 zone stays in it, for the connection only."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def authority(self) -> str:
+        """host:port for a person, IPv6 in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def host_header(self) -> str:
+        """The Host header's value: ASCII, without an IPv6 zone (RFC 6874, 4), without a default port."""
+        host = f"[{self.host.partition('%')[0]}]" if ":" in self.host else self.host
+        if not host.isascii():
+            host = host.encode("idna").decode("ascii")
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+
+def parse_base_url(url: str) -> Address:
+    """scheme://host[:port], http or https. Raises ConfigError for anything else; a password in it is never repeated."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        host = (parts.hostname or "").replace("%25", "%")
+        if parts.scheme not in _PORTS:
+            raise _bad_url("it begins with neither http:// nor https://")
+        if parts.username is not None or parts.password is not None:
+            raise _bad_url("it holds credentials; those belong into basic_username and basic_password")
+        if not _HOST.fullmatch(host):
+            raise _bad_url("it has no usable host name")
+        if parts.path not in ("", "/") or parts.query or parts.fragment:
+            raise _bad_url("it goes on after host and port; a path belongs into metrics_path")
+        address = Address(parts.scheme, host, _PORTS[parts.scheme] if port is None else port)
+        _ = address.host_header
+    except ValueError as error:  # a port that is no number, brackets that do not close, a name that IDNA forbids
+        raise _bad_url(one_line(str(error)) or "it is not a URL") from error
+    return address
+
+
+def _bad_url(what: str) -> ConfigError:
+    return ConfigError(Problem("target", "url", what, "Write it as http://host:port or https://host:port."))
+
+
+def request_target(path: str) -> str:
+    """A path and query that can stand in a request line: blanks, control and non-ASCII characters percent-encoded."""
+    return quote(path if path.startswith("/") else f"/{path}", safe=_SAFE)
+
+
+def redirect_target(address: Address, current: str, location: str | None, shown: str, status: int) -> str:
+    """Where a redirect leads, as a request target on the same scheme, host and port.
+
+    `shown` is the location as it may stand in a message. Raises ScrapeError (REDIRECT) for any other place: the request
+    and its credentials stay with the configured host.
+    """
+    if not location:
+        raise ScrapeError(FailureReason.REDIRECT, "the server redirects without saying where to", status)
+    try:
+        parts = urlsplit(urljoin(f"{address.scheme}://{_bracketed(address.host)}:{address.port}{current}", location))
+        port = parts.port
+    except ValueError:
+        raise ScrapeError(FailureReason.REDIRECT, "the server redirects to something that is no URL", status) from None
+    host = (parts.hostname or "").replace("%25", "%")
+    scheme_port = _PORTS.get(parts.scheme)
+    if (parts.scheme, host, scheme_port if port is None else port) != (address.scheme, address.host, address.port):
+        raise ScrapeError(
+            FailureReason.REDIRECT,
+            f"the server redirects to {shown}, which is not followed; set the target's url to where it is",
+            status,
+        )
+    return request_target(parts.path + (f"?{parts.query}" if parts.query else ""))
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,125 @@
+"""Answer -> body bytes: bounded, decompressed, complete or refused."""
+
+from __future__ import annotations
+
+import http.client
+import zlib
+from collections.abc import Iterator
+
+from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.scrape.failure import ScrapeError
+from llm_serving_exporter.scrape.wire import READ_BYTES
+
+_GZIP = 16 + zlib.MAX_WBITS  # zlib.decompressobj: a gzip header and trailer, the largest window
+_EXCERPT_BYTES = 4096
+
+# A server compresses a page into one member. Thousands of empty ones would cost a copy of the block each.
+_MAX_GZIP_MEMBERS = 100
+
+
+def read_body(response: http.client.HTTPResponse, max_bytes: int) -> tuple[bytes, int]:
+    """The body after decompression, and its size in bytes before.
+
+    Raises ScrapeError: TOO_LARGE as soon as more than `max_bytes` would come out, ENCODING for one that was not asked
+    for or does not unpack, PROTOCOL for a length that is no number. Raises http.client.IncompleteRead for a body that
+    ends before the announced length. A body without length or chunks ends where the server closes the connection; that
+    one was cut short is for the parser to notice.
+    """
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "identity", "gzip", "x-gzip"):
+        raise ScrapeError(
+            FailureReason.ENCODING, "the body has a content encoding that was not asked for; only gzip is read", 200
+        )
+    plain = encoding in ("", "identity")
+    length = response.length
+    if length is None and not response.chunked:
+        _refuse_unknown_framing(response)
+    if length is not None:
+        if length > max_bytes:
+            raise _too_large(max_bytes)
+        if plain:
+            body = response.read(length)
+            if len(body) < length:
+                raise http.client.IncompleteRead(b"", length - len(body))
+            return body, length
+    blocks = _blocks(response)
+    return _concatenate(blocks, max_bytes) if plain else _unpack(blocks, max_bytes)
+
+
+def read_excerpt(response: http.client.HTTPResponse) -> str:
+    """The beginning of an error's body as text, for a person: what came with the first read, "" if that failed."""
+    try:
+        raw = response.read1(_EXCERPT_BYTES)
+        if response.headers.get("content-encoding", "").strip().lower() in ("gzip", "x-gzip"):
+            raw = zlib.decompressobj(_GZIP).decompress(raw, _EXCERPT_BYTES)
+    except (OSError, ValueError, http.client.HTTPException, zlib.error, LLMServingExporterError):
+        return ""  # the status is the news; its page only decorates it
+    return raw.decode(errors="replace")
+
+
+def _refuse_unknown_framing(response: http.client.HTTPResponse) -> None:
+    # http.client reads such answers to the end of the connection, which on a live one only comes with the deadline.
+    if "content-length" in response.headers:
+        raise ScrapeError(FailureReason.PROTOCOL, "the answer's Content-Length is not a length", 200)
+    if "transfer-encoding" in response.headers:
+        raise ScrapeError(FailureReason.ENCODING, "the answer's Transfer-Encoding is not chunked alone", 200)
+
+
+def _blocks(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    try:
+        while block := response.read(READ_BYTES):
+            yield block
+    except ValueError as error:  # what http.client makes of a chunk of negative size
+        raise http.client.HTTPException("a chunk's size is no size") from error
+    if response.length:
+        raise http.client.IncompleteRead(b"", response.length)
+
+
+def _concatenate(blocks: Iterator[bytes], max_bytes: int) -> tuple[bytes, int]:
+    parts: list[bytes] = []
+    total = 0
+    for block in blocks:
+        total += len(block)
+        if total > max_bytes:
+            raise _too_large(max_bytes)
+        parts.append(block)
+    return b"".join(parts), total
+
+
+def _unpack(blocks: Iterator[bytes], max_bytes: int) -> tuple[bytes, int]:
+    """Gunzip block by block, each step's output bounded, so that a bomb costs `max_bytes` and one block at most."""
+    parts: list[bytes] = []
+    total = wire_bytes = 0
+    unpacker, members = zlib.decompressobj(_GZIP), 1
+    try:
+        for block in blocks:
+            wire_bytes += len(block)
+            packed = block
+            while packed:
+                if unpacker.eof:  # RFC 1952, 2.2: a file may have several members
+                    unpacker, members = zlib.decompressobj(_GZIP), members + 1
+                    if members > _MAX_GZIP_MEMBERS:
+                        raise zlib.error
+                part = unpacker.decompress(packed, READ_BYTES)
+                total += len(part)
+                if total > max_bytes:
+                    raise _too_large(max_bytes)
+                parts.append(part)
+                packed = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
+    except zlib.error as error:
+        raise ScrapeError(
+            FailureReason.ENCODING, "the body says gzip but does not unpack; does a proxy rewrite it?", 200
+        ) from error
+    if wire_bytes and not unpacker.eof:
+        raise ScrapeError(FailureReason.ENCODING, "the gzip body ends in the middle; was it cut off?", 200)
+    return b"".join(parts), wire_bytes
+
+
+def _too_large(max_bytes: int) -> ScrapeError:
+    return ScrapeError(
+        FailureReason.TOO_LARGE,
+        f"the body exceeds {max_bytes} bytes after decompression; "
+        "check the path, or raise max_body_bytes if the metrics page is that large",
+        200,
+    )

@@ -1,0 +1,231 @@
+"""Settings -> request header block. Secrets are looked at before each use and read again only when they changed."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.target import HttpSettings, Secret
+from llm_serving_exporter.scrape.failure import ScrapeError
+
+# Servers refuse request headers beyond 8 to 64 KiB (nginx 8, uvicorn 64), so a longer secret is a wrong file.
+MAX_SECRET_BYTES = 16 * 1024
+
+# Headers that decide how the answer is framed or read: a user's value would break the exchange.
+_OURS = frozenset({"accept", "accept-encoding", "connection", "content-length", "expect", "te", "transfer-encoding"})
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2: token
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_SHORTEST_CUT_SECRET = 4
+
+FileStamp = tuple[int, int, int]
+
+
+def file_stamp(path: str, what: str) -> FileStamp:
+    """Modification time, size and inode of a regular file: equal stamps mean an unchanged file.
+
+    Links are followed, so a Kubernetes secret volume's swap of `..data` shows. Raises ScrapeError (CREDENTIALS)
+    for a file that is missing, out of reach or not regular (a FIFO would block the read for ever).
+    """
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError) as error:
+        raise unreadable(path, what, error) from error
+    if not stat.S_ISREG(found.st_mode):
+        raise ScrapeError(FailureReason.CREDENTIALS, f"{what} {path} is not a regular file; name the file itself")
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def unreadable(path: str, what: str, error: Exception) -> ScrapeError:
+    """The failure for a file that cannot be read, with the system's word for it and never its content."""
+    cause = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+    return ScrapeError(
+        FailureReason.CREDENTIALS,
+        f"{what} {path} cannot be read: {cause}; check the path and that this process's user may read it",
+    )
+
+
+class _FileSecret:
+    """The secret in a file, without its trailing newline; read again when the file's stamp changes."""
+
+    def __init__(self, path: str, what: str) -> None:
+        self._path = path
+        self._what = f"{what} file"
+        self._stamp: FileStamp | None = None
+        self._value = ""
+
+    def __call__(self) -> str:
+        # The stamp is taken before the read: a change in between shows as a new stamp next time.
+        stamp = file_stamp(self._path, self._what)
+        if stamp != self._stamp:
+            self._value = self._read()
+            self._stamp = stamp
+        return self._value
+
+    def _read(self) -> str:
+        try:
+            with open(self._path, "rb") as file:
+                raw = file.read(MAX_SECRET_BYTES + 1)
+        except OSError as error:
+            raise unreadable(self._path, self._what, error) from error
+        where = f"{self._what} {self._path}"
+        if len(raw) > MAX_SECRET_BYTES:
+            raise ScrapeError(FailureReason.CREDENTIALS, f"{where} exceeds 16 KiB; is it the right file?")
+        try:
+            value = raw.decode()
+        except UnicodeDecodeError:
+            raise ScrapeError(FailureReason.CREDENTIALS, f"{where} is not UTF-8 text; is it the right file?") from None
+        return _checked(value.rstrip("\r\n"), where)
+
+
+class _EnvSecret:
+    """The secret in an environment variable, without a trailing newline."""
+
+    def __init__(self, name: str, where: str) -> None:
+        self._name = name
+        self._where = where
+
+    def __call__(self) -> str:
+        value = os.environ.get(self._name)
+        if value is None:
+            raise ScrapeError(FailureReason.CREDENTIALS, f"{self._where} is not set in this process's environment")
+        return _checked(value.rstrip("\r\n"), self._where)
+
+
+def _checked(value: str, where: str) -> str:
+    if not value.strip():
+        raise ScrapeError(FailureReason.CREDENTIALS, f"{where} is empty")
+    if _CONTROL.search(value):
+        raise ScrapeError(FailureReason.CREDENTIALS, f"{where} contains control characters; it must be one line")
+    return value
+
+
+def _secret_field(name: str, what: str, secret: Secret, render: Callable[[str], str]) -> _Field:
+    if secret.file is not None and secret.env is None:
+        return _Field(name, f"{what} file {secret.file}", _FileSecret(secret.file, what), render)
+    if secret.env is not None and secret.file is None:
+        where = f"{what} variable {secret.env}"
+        return _Field(name, where, _EnvSecret(secret.env, where), render)
+    raise _config_error(what, "a secret needs exactly one of file and env", "Set one of the two.")
+
+
+def _config_error(path: str, what: str, fix: str) -> ConfigError:
+    return ConfigError(Problem("target", path, what, fix))
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A header that the user asked for: `read` yields its secret or literal, `render` makes the header value of it."""
+
+    name: str
+    where: str
+    read: Callable[[], str]
+    render: Callable[[str], str]
+
+
+class RequestHeaders:
+    """The header lines that every request to one server has in common, with authentication.
+
+    Raises ConfigError where the settings contradict themselves. Values that are wrong only now (a missing file, say)
+    are ScrapeErrors (CREDENTIALS) of `block`, because they may be right at the next attempt.
+    """
+
+    def __init__(self, settings: HttpSettings, host: str, user_agent: str) -> None:
+        self._fields = _user_fields(settings)
+        named = {field.name.lower() for field in self._fields}
+        # A user's own Host or User-Agent replaces ours; Accept-Encoding and the rest cannot be replaced.
+        self._fixed = "".join(
+            f"{name}: {value}\r\n"
+            for name, value in (("Host", host), ("User-Agent", user_agent), ("Accept-Encoding", "gzip"))
+            if name.lower() not in named
+        )
+        self._values: list[str] | None = None
+        self._secrets: list[str] = []
+        self._block = b""
+
+    @property
+    def authenticates(self) -> str:
+        """The settings that carry credentials, for a sentence about a 401; "" where there are none."""
+        return ", ".join(field.where for field in self._fields)
+
+    def block(self) -> bytes:
+        """All header lines but Accept, and the blank line after them. The same object while no secret changes."""
+        values = [field.read() for field in self._fields]
+        if values != self._values:
+            rendered = [field.render(value) for field, value in zip(self._fields, values, strict=True)]
+            self._secrets = [
+                secret for secret in {*values, *rendered, *(r.rpartition(" ")[2] for r in rendered)} if secret
+            ]
+            self._secrets.sort(key=len, reverse=True)
+            lines = "".join(
+                f"{field.name}: {_header_value(value, field.where)}\r\n"
+                for field, value in zip(self._fields, rendered, strict=True)
+            )
+            self._block = f"{self._fixed}{lines}\r\n".encode("ascii")
+            self._values = values
+        return self._block
+
+    def redact(self, text: str) -> str:
+        """Text from outside with every credential masked, because an error page may repeat the request.
+
+        A credential of which the text's end shows only the beginning is masked too.
+        """
+        for secret in self._secrets:
+            text = re.sub(re.escape(secret), "***", text, flags=re.IGNORECASE)  # a host name comes back in lower case
+            for size in range(min(len(secret), len(text)), _SHORTEST_CUT_SECRET - 1, -1):
+                if text.endswith(secret[:size]):
+                    text = text[:-size] + "***"
+                    break
+        return text
+
+
+def _header_value(value: str, where: str) -> str:
+    if not value.isascii():
+        raise ScrapeError(FailureReason.CREDENTIALS, f"{where} contains characters that no HTTP header may carry")
+    return _checked(value, where)
+
+
+def _user_fields(settings: HttpSettings) -> list[_Field]:
+    fields: list[_Field] = []
+    if settings.bearer_token is not None:
+        fields.append(_secret_field("Authorization", "bearer_token", settings.bearer_token, "Bearer {}".format))
+    if settings.basic_username is not None:
+        fields.append(_basic(settings.basic_username, settings.basic_password))
+    elif settings.basic_password is not None:
+        raise _config_error("basic_password", "a password without a user", "Set basic_username too.")
+    for name, value in settings.headers:
+        where = f"headers.{name}"
+        if not _HEADER_NAME.fullmatch(name):
+            raise _config_error("headers", "a header name with characters that HTTP forbids", "Use letters and '-'.")
+        if name.lower() in _OURS:
+            raise _config_error(where, "this header is the exporter's own", "Remove it.")
+        if isinstance(value, str):
+            fields.append(_literal(name, where, value, str))
+        else:
+            fields.append(_secret_field(name, where, value, str))
+    names = [field.name.lower() for field in fields]
+    for name in names:
+        if names.count(name) > 1:
+            raise _config_error("headers", f"the header {name} would be sent twice", "Keep one of the settings.")
+    return fields
+
+
+def _basic(username: str, password: Secret | None) -> _Field:
+    if ":" in username or _CONTROL.search(username):  # RFC 7617, 2
+        raise _config_error("basic_username", "it contains a colon or control characters", "Basic auth forbids both.")
+
+    def render(value: str) -> str:
+        return "Basic " + base64.b64encode(f"{username}:{value}".encode()).decode("ascii")
+
+    if password is None:
+        return _literal("Authorization", "basic_username", "", render)
+    return _secret_field("Authorization", "basic_username and basic_password", password, render)
+
+
+def _literal(name: str, where: str, value: str, render: Callable[[str], str]) -> _Field:
+    return _Field(name, where, lambda: value, render)

@@ -1,0 +1,238 @@
+"""Target -> Page: one GET, bounded in time and size, over a connection that is kept alive between ticks."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from llm_serving_exporter import __version__
+from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.page import Page, Refusal
+from llm_serving_exporter.model.target import HttpSettings
+from llm_serving_exporter.scrape.address import parse_base_url, redirect_target, request_target
+from llm_serving_exporter.scrape.body import read_body, read_excerpt
+from llm_serving_exporter.scrape.connect import connect, start_tls
+from llm_serving_exporter.scrape.credentials import RequestHeaders
+from llm_serving_exporter.scrape.failure import ScrapeError, one_line
+from llm_serving_exporter.scrape.tls import client_context
+from llm_serving_exporter.scrape.translate import translate
+from llm_serving_exporter.scrape.wire import Connection
+
+MAX_REDIRECTS = 3
+
+# Only the text format: prometheus_client >= 0.23 answers a request for OpenMetrics with ":" in names turned into "_".
+_ACCEPT_METRICS = "text/plain;version=0.0.4"
+_ACCEPT_JSON = "application/json"
+_METRICS_TYPES = frozenset({"", "text/plain", "application/openmetrics-text"})
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+# Beyond the cap on the body itself: chunk sizes, trailers, what gzip adds. Ends a flood of those before the deadline.
+_FRAMING_ALLOWANCE_BYTES = 1024 * 1024
+_DRAIN_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class JsonAnswer:
+    """A side endpoint's answer: `value` as json.loads() makes it, `status` the HTTP status (200)."""
+
+    value: object
+    status: int
+
+
+class HttpClient:
+    """Asks one server, from one thread at a time, and keeps the connection between calls.
+
+    `settings.timeout_seconds` is one deadline over the whole exchange, redirects and a second attempt included; only
+    name resolution cannot be cut short (see `connect`). Proxy variables of the environment are ignored. A kept
+    connection that turns out to be dead before the answer's first byte is opened again, within the same deadline;
+    after any failure the next call starts with a new one.
+
+    `monotonic` and `wall` are the clocks, in seconds. Raises ConfigError when made from a URL or settings that cannot
+    be used; once made, no call raises, whatever the server does: what went wrong is a `Refusal`.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        settings: HttpSettings,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        user_agent: str = f"llm-serving-exporter/{__version__}",
+    ) -> None:
+        self._address = parse_base_url(base_url)
+        self._settings = settings
+        self._monotonic = monotonic
+        self._wall = wall
+        self._where = self._address.authority
+        self._headers = RequestHeaders(settings, self._address.host_header, user_agent)
+        self._connection: Connection | None = None
+        self._context: ssl.SSLContext | None = None
+
+    def __repr__(self) -> str:
+        return f"HttpClient({self._address.scheme}://{self._where})"
+
+    def get_metrics(self, path: str) -> Page | Refusal:
+        """The metrics page at `path`, or why there is none."""
+        started = self._monotonic()
+        try:
+            deadline = started + self._settings.timeout_seconds
+            response = self._request(path, _ACCEPT_METRICS, deadline)
+            content_type = response.headers.get("content-type", "")
+            if _media_type(content_type) not in _METRICS_TYPES:
+                raise self._wrong_type(content_type, "a metrics page (text/plain)", path)
+            body, wire_bytes = self._body(response, self._settings.max_body_bytes)
+            if not body or body.isspace():
+                raise ScrapeError(
+                    FailureReason.EMPTY, f"the page {_shown(path)} is empty; is this the metrics path?", 200
+                )
+            received = self._monotonic()
+            return Page(body, content_type, self._wall(), received, received - started, wire_bytes)
+        except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
+            return self._refusal(error, started)
+
+    def get_json(self, path: str, max_bytes: int = 1024 * 1024) -> JsonAnswer | Refusal:
+        """The JSON value at `path`, of at most `max_bytes` after decompression, or why there is none.
+
+        A body that is not JSON although it says so is refused as MALFORMED.
+        """
+        started = self._monotonic()
+        try:
+            response = self._request(path, _ACCEPT_JSON, started + self._settings.timeout_seconds)
+            content_type = response.headers.get("content-type", "")
+            media_type = _media_type(content_type)
+            if media_type not in ("", _ACCEPT_JSON) and not media_type.endswith("+json"):
+                raise self._wrong_type(content_type, "JSON", path)
+            body, _ = self._body(response, max_bytes)
+            if not body or body.isspace():
+                raise ScrapeError(FailureReason.EMPTY, f"the answer of {_shown(path)} is empty", 200)
+            try:
+                return JsonAnswer(json.loads(body), response.status)
+            except (ValueError, RecursionError) as error:
+                raise ScrapeError(
+                    FailureReason.MALFORMED, f"the answer of {_shown(path)} is not valid JSON", 200
+                ) from error
+        except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
+            return self._refusal(error, started)
+
+    def close(self) -> None:
+        """Close the kept connection, if any. May be called twice; a later call opens a new one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _request(self, path: str, accept: str, deadline: float) -> http.client.HTTPResponse:
+        """The 200 answer with its headers read, after redirects within the server."""
+        headers = self._headers.block()
+        if self._address.scheme == "https":
+            context = client_context(self._settings)
+            if context is not self._context:  # first use, or a certificate was rotated
+                self.close()
+                self._context = context
+        target = request_target(path)
+        for _ in range(1 + MAX_REDIRECTS):
+            response = self._ask(f"GET {target} HTTP/1.1\r\nAccept: {accept}\r\n".encode("ascii") + headers, deadline)
+            if response.status == 200:
+                return response
+            if response.status not in _REDIRECTS:
+                raise self._bad_status(response, path)
+            location = response.headers.get("location")
+            shown = self._quote(location or "").partition("?")[0]
+            target = redirect_target(self._address, target, location, shown, response.status)
+            # A path without its trailing slash is redirected at every tick, so a short body is worth reading off.
+            if response.will_close or response.length is None or response.length > _DRAIN_BYTES:
+                self.close()
+            else:
+                response.read(response.length)
+        raise ScrapeError(
+            FailureReason.REDIRECT,
+            f"{_shown(path)} redirects more than {MAX_REDIRECTS} times; set metrics_path",
+            response.status,
+        )
+
+    def _ask(self, request: bytes, deadline: float) -> http.client.HTTPResponse:
+        connection = self._connection
+        if connection is not None and not connection.is_stale():
+            try:
+                return connection.ask(request, deadline)
+            except TimeoutError:
+                raise
+            except OSError:
+                if connection.received:
+                    raise
+        self.close()
+        self._connection = connection = self._open(deadline)
+        return connection.ask(request, deadline)
+
+    def _open(self, deadline: float) -> Connection:
+        sock = connect(self._address.host, self._address.port, deadline, self._monotonic)
+        if self._context is not None:
+            name = self._server_name
+            sock = start_tls(sock, self._context, name, self._where, deadline, self._monotonic)
+        return Connection(sock, self._monotonic)
+
+    @property
+    def _server_name(self) -> str:
+        return self._settings.server_name or self._address.host.partition("%")[0]
+
+    def _body(self, response: http.client.HTTPResponse, max_bytes: int) -> tuple[bytes, int]:
+        assert self._connection is not None
+        self._connection.allow(2 * max_bytes + _FRAMING_ALLOWANCE_BYTES)
+        body = read_body(response, max_bytes)
+        if response.will_close:
+            self.close()
+        return body
+
+    def _wrong_type(self, content_type: str, wanted: str, path: str) -> ScrapeError:
+        came = self._quote(content_type)
+        return ScrapeError(
+            FailureReason.CONTENT_TYPE,
+            f"{_shown(path)} answered with {came}, not with {wanted}; is the path right?",
+            200,
+        )
+
+    def _bad_status(self, response: http.client.HTTPResponse, path: str) -> ScrapeError:
+        status, path = response.status, _shown(path)
+        if status in (401, 403):
+            using = self._headers.authenticates
+            advice = (
+                f"it does not accept what is sent; check {using}"
+                if using
+                else "it wants credentials; set bearer_token or basic_username and basic_password"
+            )
+            return ScrapeError(
+                FailureReason.UNAUTHORIZED, f"the server answered {path} with {status}: {advice}", status
+            )
+        excerpt = self._quote(read_excerpt(response))
+        said = f": {excerpt}" if excerpt else ""
+        if status == 503 and _media_type(response.headers.get("content-type", "")) == "application/json":
+            return ScrapeError(FailureReason.LOADING, f"the server says that it is not ready yet{said}", status)
+        hint = "; is the path right, and are metrics switched on?" if status == 404 else ""
+        return ScrapeError(FailureReason.STATUS, f"the server answered {path} with {status}{said}{hint}", status)
+
+    def _quote(self, text: str) -> str:
+        return one_line(self._headers.redact(text))
+
+    def _refusal(self, error: Exception, started: float) -> Refusal:
+        if isinstance(error, ScrapeError):
+            failure = error
+        else:
+            connection, timeout = self._connection, self._settings.timeout_seconds
+            received, at_end = (connection.received, connection.at_end) if connection is not None else (0, False)
+            failure = translate(error, self._where, self._server_name, timeout, received, at_end)
+        self.close()
+        ended = self._monotonic()
+        return Refusal(failure.reason, failure.detail, failure.status, self._wall(), ended - started)
+
+
+def _media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def _shown(path: str) -> str:
+    """A path for a message: printable, and without its query, which may hold a key."""
+    return request_target(path).partition("?")[0]

@@ -1,0 +1,1 @@
+"""Recorded and simulated fleets for demo, drills and tests."""

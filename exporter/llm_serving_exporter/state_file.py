@@ -1,0 +1,35 @@
+"""What outlives the process, where a state file is configured: when the exporter was installed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+
+log = logging.getLogger("llm_serving_exporter.state")
+
+_KEY = "installed_unix_seconds"
+
+
+def installed_unix_seconds(path: str | None, now_unix_seconds: float) -> float | None:
+    """The time of the first run, written at that run. None without a state file or where it cannot be used (logged once)."""
+    if path is None:
+        return None
+    file = Path(path)
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))[_KEY]
+        return float(value)
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        log.warning("state file %s cannot be used (%s); remove it to start a new one", path, error)
+        return None
+    try:
+        fresh = file.with_name(file.name + ".new")
+        fresh.write_text(json.dumps({_KEY: now_unix_seconds}) + "\n", encoding="utf-8")
+        os.replace(fresh, file)
+    except OSError as error:
+        log.warning("state file %s cannot be written (%s); choose another with --state-file", path, error)
+        return None
+    return now_unix_seconds

@@ -1,0 +1,167 @@
+#!/bin/sh
+# What `make` needs before it can run: the virtual environment and tools from outside.
+#
+#   scripts/setup.sh venv              .venv with the project in it (what the demo needs)
+#   scripts/setup.sh venv dev          the same with the tools for tests and checks
+#   scripts/setup.sh tools NAME...     programs on PATH, installed with apt-get where they are missing
+#
+# Says what it installs before it does so. Where there is no apt-get it names what to install and ends with 1.
+# PYTHON=/path/to/python3 chooses the interpreter.
+set -eu
+
+cd "$(dirname "$0")/.."
+PATH="$PATH:/usr/sbin:/sbin" # Debian keeps nginx there, outside a user's PATH
+
+say() { printf 'setup: %s\n' "$*"; }
+
+fail() {
+    printf 'setup: %s\n' "$*" >&2
+    exit 1
+}
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        env "$@"
+    elif have sudo; then
+        sudo env "$@"
+    else
+        fail "that needs root and there is no sudo; run as root: $*"
+    fi
+}
+
+# Debian starts a service as soon as its package is in. What is wanted here is the program, so a service that was not there
+# before stays off: under systemd its unit is masked during the installation and disabled after it; elsewhere RUNLEVEL=1
+# tells invoke-rc.d that this is not the time.
+services_of() {
+    for package in "$@"; do
+        case $package in
+        prometheus | prometheus-alertmanager | nginx | victoria-metrics) echo "$package.service" ;;
+        esac
+    done
+}
+
+# apt_install PURPOSE PACKAGE...
+apt_install() {
+    purpose=$1
+    shift
+    have apt-get || fail "please install $* (needed for $purpose): there is no apt-get here; $(elsewhere "$@")"
+    say "installing $* with apt-get (needed for $purpose)"
+    # before anything is masked: what fails here leaves nothing behind
+    ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1 || as_root apt-get -qq update
+    masked=
+    if [ -d /run/systemd/system ]; then
+        for unit in $(services_of "$@"); do
+            if ! systemctl cat "$unit" >/dev/null 2>&1; then
+                as_root systemctl --quiet mask "$unit"
+                masked="$masked $unit"
+            fi
+        done
+    fi
+    installed=0
+    apt_get_install "$@" || {
+        say "that failed; once more with fresh package lists"
+        as_root apt-get -qq update
+        apt_get_install "$@"
+    } || installed=1
+    for unit in $masked; do
+        as_root systemctl --quiet unmask "$unit"
+        as_root systemctl --quiet disable "$unit" || true # there is none where the installation failed
+    done
+    [ "$installed" -eq 0 ] || fail "apt-get could not install $*"
+}
+
+apt_get_install() {
+    as_root DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -qq -y --no-install-recommends install "$@" >/dev/null
+}
+
+# What the Debian packages are called where another package manager rules.
+elsewhere() {
+    case "$*" in
+    *venv*) echo "Fedora: dnf install python3.12; macOS: brew install python@3.12" ;;
+    *gcc*) echo "Fedora: dnf install gcc glibc-devel; macOS: xcode-select --install" ;;
+    prometheus) echo "Fedora: dnf install golang-github-prometheus; macOS: brew install prometheus" ;;
+    prometheus-alertmanager) echo "see https://prometheus.io/download/#alertmanager" ;;
+    victoria-metrics) echo "see https://docs.victoriametrics.com; macOS: brew install victoriametrics" ;;
+    *) echo "Fedora: dnf install $*; macOS: brew install $*" ;;
+    esac
+}
+
+# need_tool TOOL PURPOSE PACKAGE...
+need_tool() {
+    tool=$1
+    shift
+    works "$tool" && return
+    apt_install "$@"
+    works "$tool" || fail "$tool still does not work after the installation"
+}
+
+works() {
+    if [ "$1" = cc ]; then # a compiler without libc's headers compiles nothing
+        have cc && echo '#include <stdio.h>' | cc -x c -fsyntax-only - 2>/dev/null
+    else
+        have "$1"
+    fi
+}
+
+need_named_tool() {
+    case $1 in
+    promtool) need_tool promtool "checking metrics pages and rules" prometheus ;;
+    prometheus) need_tool prometheus "end-to-end tests against a real Prometheus" prometheus ;;
+    amtool) need_tool amtool "checking Alertmanager's configuration" prometheus-alertmanager ;;
+    cc) need_tool cc "the test library that stands in for a GPU driver" gcc libc6-dev ;;
+    chromium) need_tool chromium "looking at rendered pages" chromium ;;
+    nginx) need_tool nginx "serving a page to the benchmarks" nginx ;;
+    victoria-metrics) need_tool victoria-metrics "a peer in the benchmarks" victoria-metrics ;;
+    *) fail "unknown tool: $1" ;;
+    esac
+}
+
+version_fits() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+# Debian and Ubuntu keep ensurepip, without which a virtual environment has no pip, in a package of its own.
+makes_venvs() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
+
+# Sets `python` to the first interpreter that will do, installing what it lacks.
+find_python() {
+    candidates="${PYTHON:-python3.13 python3.12 python3.11 python3}"
+    for python in $candidates; do
+        version_fits "$python" && makes_venvs "$python" && return
+    done
+    for python in $candidates; do
+        if version_fits "$python"; then
+            apt_install "making a virtual environment" \
+                "$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"
+            makes_venvs "$python" || fail "$python has no ensurepip; choose another: PYTHON=/path/to/python3 make"
+            return
+        fi
+    done
+    [ -z "${PYTHON:-}" ] || fail "PYTHON=$PYTHON is no Python 3.11 or newer"
+    have python3 || {
+        apt_install "everything here" python3 python3-venv
+        python=python3
+        version_fits "$python" && makes_venvs "$python" && return
+    }
+    fail "Python 3.11 or newer is needed (Debian 12 and Ubuntu 24.04 have it); or point to one: PYTHON=/path/to/python3 make"
+}
+
+make_venv() {
+    if ! .venv/bin/python -c 'import pip' 2>/dev/null; then
+        find_python
+        say "making .venv with $("$python" --version)"
+        "$python" -m venv --clear .venv
+    fi
+    extras=${1:+"[$1]"}
+    say "installing the project${extras:+ with its $1 tools} into .venv"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".${extras:-}"
+}
+
+case ${1:-} in
+venv) make_venv "${2:-}" ;;
+tools)
+    shift
+    for name in "$@"; do need_named_tool "$name"; done
+    ;;
+*) fail "usage: scripts/setup.sh venv [dev] | tools NAME..." ;;
+esac

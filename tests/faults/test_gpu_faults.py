@@ -1,0 +1,88 @@
+"""The daemon with the real pynvml over the stub library: GPUs come, fall off the bus and return; the driver may be missing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from llm_serving_exporter.sim.replay import SteppedServer
+from tests.exporter_process import Exporter
+from tests.nvml_stub.stub import StubState, build_stub, stub_environment
+from tests.recordings import recording
+
+FAST = ("--scrape.interval", "200ms")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_stub(tmp_path_factory.mktemp("nvml"))
+
+
+def test_without_nvml_the_engine_is_still_read_and_the_reason_is_said() -> None:
+    with SteppedServer(recording("vllm-0.32")) as engine:
+        engine.show(60)
+        with Exporter("--target", engine.url, *FAST, env={"LD_LIBRARY_PATH": "/nowhere"}, gpus=True) as exporter:
+            page = exporter.until(
+                lambda page: bool(page.series("nvml_up")) and bool(page.series("decode_tokens_total")), "both read"
+            )
+            assert page.value("nvml_up") == 0
+            assert page.value("nvml_failures_total", reason="nvml_library_missing") >= 1
+            assert not page.series("gpu_up")
+            exporter.after_ticks(5)
+            assert sum("nvml" in line.lower() for line in exporter.log) == 1
+            assert "NVML" in exporter.get("/").text
+
+
+def test_a_gpu_lost_in_the_middle_shows_and_returns(library: Path, tmp_path: Path) -> None:
+    state = StubState(tmp_path / "state", gpus=2)
+    with SteppedServer(recording("vllm-0.32")) as engine:
+        engine.show(60)
+        with Exporter("--target", engine.url, *FAST, env=stub_environment(library, state.path), gpus=True) as exporter:
+            page = exporter.until(lambda page: len(page.series("gpu_up")) == 2, "two GPUs")
+            assert set(page.series("gpu_up").values()) == {1.0}
+            lost, kept = state.uuid(1), state.uuid(0)
+            assert page.value("gpu_power_watts", gpu=lost) > 0
+            # a single local target has all GPUs of the machine
+            page = exporter.until(lambda page: len(page.series("gpu_target_info")) == 2, "the assignment")
+            page = exporter.until(lambda page: bool(page.series("phase_tokens_per_second_per_gpu")), "a rate per GPU")
+
+            state.fail("gpu1", "*", 15)  # NVML_ERROR_GPU_IS_LOST
+            page = exporter.until(lambda page: page.value("gpu_up", gpu=lost) == 0, "the lost GPU")
+            assert page.value("gpu_up", gpu=kept) == 1
+            assert not page.series("gpu_power_watts", gpu=lost)
+            assert page.value("gpu_power_watts", gpu=kept) > 0
+            assert page.value("target_up") == 1
+
+            state.heal("gpu1")
+            exporter.until(lambda page: page.value("gpu_up", gpu=lost) == 1, "the GPU again")
+
+
+def test_processes_say_which_gpu_serves_which_target(library: Path, tmp_path: Path) -> None:
+    state = StubState(tmp_path / "state", gpus=2)
+    with SteppedServer(recording("vllm-0.32")) as first, SteppedServer(recording("vllm-0.32-spec")) as second:
+        # both servers live in this test's process: the stub says that it holds the second GPU
+        state.processes("gpu1", (os.getpid(), 1 << 30))
+        arguments = ("--target", first.url, "--target", second.url, *FAST)
+        with Exporter(*arguments, env=stub_environment(library, state.path), gpus=True) as exporter:
+            page = exporter.until(lambda page: len(page.series("gpu_target_info")) == 2, "the assignment")
+            assert {dict(labels)["gpu"] for labels in page.series("gpu_target_info", origin="processes")} == {
+                state.uuid(1)
+            }
+
+
+def test_xid_events_are_counted_from_zero(library: Path, tmp_path: Path) -> None:
+    state = StubState(tmp_path / "state", gpus=1)
+    environment = stub_environment(library, state.path)
+    with (
+        SteppedServer(recording("vllm-0.32")) as engine,
+        Exporter("--target", engine.url, *FAST, env=environment, gpus=True) as exporter,
+    ):
+        page = exporter.until(lambda page: bool(page.series("gpu_xid_events_total")), "XID series")
+        assert page.value("gpu_xid_events_total", xid="79") == 0
+        state.xid(0, 79)
+        exporter.until(lambda page: page.value("gpu_xid_events_total", xid="79") == 1, "the XID")
+        exporter.process.send_signal(signal.SIGHUP)  # reads the same configuration again; GPUs are kept
+        assert exporter.after_ticks(3).value("gpu_xid_events_total", xid="79") == 1

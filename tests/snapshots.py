@@ -1,0 +1,34 @@
+"""Snapshots from page text through the real parser and normaliser, for unit tests."""
+
+from __future__ import annotations
+
+from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.page import Page
+from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
+from llm_serving_exporter.normalise.apply import Normaliser, Overrides, wanted_by
+from llm_serving_exporter.normalise.vllm import VLLM
+from llm_serving_exporter.parse.page import PageParser
+
+
+def page_of(text: str, at: float = 0.0, content_type: str = "text/plain") -> Page:
+    body = text.encode()
+    return Page(body, content_type, 1_795_000_000.0 + at, at, 0.001, len(body))
+
+
+def snapshot_of(
+    text: str,
+    version: str | None = "0.32.0",
+    overrides: Overrides | None = None,
+    at: float = 0.0,
+    facts: ServerFacts | None = None,
+    content_type: str = "text/plain",
+) -> Snapshot:
+    page = page_of(text, at, content_type)
+    samples = PageParser(wanted_by(VLLM)).parse(page)
+    return Normaliser(VLLM, facts or ServerFacts(version=version), overrides or Overrides()).apply(samples, page)
+
+
+def engine_of(text: str, version: str | None = "0.32.0") -> EngineSnapshot:
+    snapshot = snapshot_of(text, version)
+    assert len(snapshot.engines) == 1
+    return snapshot.engines[0]

@@ -1,0 +1,205 @@
+"""What the exporter counts against what the load client counted for itself, phase by phase, on real recorded runs.
+
+The pages go over real HTTP into the real daemon; the client's truth is `client/truth.json` of the recording. Phases are cut
+where the recording's README cuts them: the first snapshot at or before a phase's start, and the last one before the next.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from llm_serving_exporter.sim.recording import Recording
+from llm_serving_exporter.sim.replay import SteppedServer
+from tests.exporter_process import Exporter, Scraped
+from tests.recordings import recording
+
+COUNTED = (
+    "prompt_tokens_total",
+    "prefill_tokens_total",
+    "cached_prompt_tokens_total",
+    "decode_tokens_total",
+    "preemptions_total",
+)
+
+# snapshots that bracket each phase: quiet on both sides (captures README, column "snapshots")
+MAIN = {
+    "light": (13, 41), "saturated": (41, 76), "kv_pressure": (76, 119), "prefill_heavy": (119, 148), "decode_heavy": (148, 178),
+    "errors_aborts": (178, 201),
+}  # fmt: skip
+MFU = {
+    "light": (7, 20), "saturated": (20, 36), "kv_pressure": (36, 63), "prefill_heavy": (63, 77), "decode_heavy": (77, 92),
+    "errors_aborts": (92, 103),
+}  # fmt: skip
+SPEC = {"light": (8, 23), "saturated": (23, 45), "decode_heavy": (45, 72)}
+# preemptions are the engine's own, no client counts them: from the recording's README
+PREEMPTIONS = {("vllm-0.32", "kv_pressure"): 43, ("vllm-0.32-mfu", "kv_pressure"): 17}
+
+
+def nearest(run: Recording, number: int) -> int:
+    """Thinned runs lack some pages; the neighbours of a phase's edge are quiet too."""
+    return min(run.pages, key=lambda page: (abs(page - number), page))
+
+
+class Walk:
+    """The daemon reading one recording whose pages are shown one by one."""
+
+    def __init__(self, run: Recording, server: SteppedServer, exporter: Exporter) -> None:
+        self.run, self.server, self.exporter = run, server, exporter
+        self._seen: dict[int, Scraped] = {}
+
+    def at(self, number: int) -> Scraped:
+        number = nearest(self.run, number)
+        if number not in self._seen:
+            self.server.show(number)
+            self._seen[number] = self.exporter.after_ticks()
+        return self._seen[number]
+
+    def increase(self, first: int, last: int, name: str, **labels: str) -> float:
+        before, after = self.at(first), self.at(last)
+        return after.total(name, **labels) - before.total(name, **labels)
+
+
+def walk(name: str) -> Iterator[Walk]:
+    run = recording(name)
+    with SteppedServer(run) as server:
+        server.show(next(iter(run.pages)))
+        with Exporter("--target", server.url, "--scrape.interval", "200ms") as exporter:
+            exporter.until(lambda page: bool(page.series("target_up")) and page.total("target_up") == 1, "target_up 1")
+            yield Walk(run, server, exporter)
+
+
+@pytest.fixture(scope="module")
+def main_run() -> Iterator[Walk]:
+    yield from walk("vllm-0.32")
+
+
+@pytest.fixture(scope="module")
+def mfu_run() -> Iterator[Walk]:
+    yield from walk("vllm-0.32-mfu")
+
+
+@pytest.fixture(scope="module")
+def spec_run() -> Iterator[Walk]:
+    yield from walk("vllm-0.32-spec")
+
+
+def truth(name: str) -> dict[str, dict[str, float]]:
+    return json.loads(recording(name).members["client/truth.json"])
+
+
+def check_phase(walk: Walk, name: str, phase: str, first: int, last: int) -> None:
+    client = truth(name)[phase]
+    counted = {metric: walk.increase(first, last, metric) for metric in COUNTED}
+    cached = client.get("cached_tokens_ok", 0)
+    assert counted["prompt_tokens_total"] == client["prompt_tokens_ok"]
+    assert counted["cached_prompt_tokens_total"] == cached
+    assert counted["prefill_tokens_total"] == client["prompt_tokens_ok"] - cached
+    assert counted["decode_tokens_total"] == client["gen_tokens_ok_usage"]
+    for reason in ("stop", "length"):
+        assert walk.increase(first, last, "requests_finished_total", reason=reason) == client.get(f"finish_{reason}", 0)
+    assert counted["preemptions_total"] == PREEMPTIONS.get((name, phase), 0)
+    assert walk.increase(first, last, "time_to_first_token_seconds_count") == client["requests_with_first_token"]
+
+
+@pytest.mark.parametrize("phase", [phase for phase in MAIN if phase != "errors_aborts"])
+def test_each_phase_of_the_main_run_equals_the_clients_counts(main_run: Walk, phase: str) -> None:
+    check_phase(main_run, "vllm-0.32", phase, *MAIN[phase])
+
+
+@pytest.mark.parametrize("phase", [phase for phase in MAIN if phase != "errors_aborts"])
+def test_inter_token_events_are_decode_tokens_less_first_tokens(main_run: Walk, phase: str) -> None:
+    first, last = MAIN[phase]
+    tokens = main_run.increase(first, last, "decode_tokens_total")
+    firsts = main_run.increase(first, last, "time_to_first_token_seconds_count")
+    assert main_run.increase(first, last, "inter_token_latency_seconds_count") == tokens - firsts
+
+
+def test_the_abort_phase_differs_as_documented(main_run: Walk) -> None:
+    first, last = MAIN["errors_aborts"]
+    client = truth("vllm-0.32")["errors_aborts"]
+    # 2897 of complete answers + 9 second choices of n=2 requests x 60 + 17 aborted after their first token x 100
+    assert client["prompt_tokens_ok"] + 9 * 60 + client["prompt_tokens_aborted_after_first_token"] == 5137
+    assert main_run.increase(first, last, "prompt_tokens_total") == 5137
+    # client: 1252 by usage + 534 received by aborted requests; the server made 13 more before it noticed
+    assert main_run.increase(first, last, "decode_tokens_total") == 1799
+    assert main_run.increase(first, last, "requests_finished_total", reason="length") == client["finish_length"] == 41
+    # a client that disconnects is never counted, not even as abort
+    assert client["outcome_abort"] == 23
+    assert main_run.increase(first, last, "requests_finished_total", reason="abort") == 0
+    assert main_run.at(last).value("http_responses_total", code_class="4xx") == client["http_400"] + client["http_404"]
+
+
+def test_idle_phases_move_nothing(main_run: Walk) -> None:
+    for first, last in ((0, 13), (202, 219)):
+        for metric in COUNTED:
+            assert main_run.increase(first, last, metric) == 0
+
+
+@pytest.mark.parametrize("phase", [phase for phase in MFU if phase != "errors_aborts"])
+def test_each_phase_of_the_mfu_run_equals_the_clients_counts(mfu_run: Walk, phase: str) -> None:
+    check_phase(mfu_run, "vllm-0.32-mfu", phase, *MFU[phase])
+
+
+def test_admission_rejections_are_counted_once_and_are_no_errors(mfu_run: Walk) -> None:
+    first, last = MFU["saturated"]
+    # the client saw 9728 x HTTP 503 and 514 error objects inside HTTP 200 streams
+    assert mfu_run.increase(first, last, "requests_rejected_total") == 9728 + 514
+    # the server makes the 5xx series with its first 5xx
+    assert not mfu_run.at(first).series("http_responses_total", code_class="5xx")
+    assert mfu_run.at(last).value("http_responses_total", code_class="5xx") == 9728
+    assert mfu_run.increase(first, last, "slo_events_total", slo="errors", outcome="bad") == 0
+    assert (
+        mfu_run.increase(first, last, "slo_events_total", slo="errors", outcome="good")
+        == truth("vllm-0.32-mfu")["saturated"]["outcome_ok"]
+    )
+
+
+@pytest.mark.parametrize("phase", SPEC)
+def test_each_phase_under_speculation_equals_the_clients_counts(spec_run: Walk, phase: str) -> None:
+    check_phase(spec_run, "vllm-0.32-spec", phase, *SPEC[phase])
+
+
+def test_speculation_makes_fewer_events_than_tokens(spec_run: Walk) -> None:
+    first, last = SPEC["light"][0], SPEC["decode_heavy"][1]
+    tokens = spec_run.increase(first, last, "decode_tokens_total")
+    firsts = spec_run.increase(first, last, "time_to_first_token_seconds_count")
+    events = spec_run.increase(first, last, "inter_token_latency_seconds_count")
+    accepted = spec_run.increase(first, last, "speculative_accepted_tokens_total")
+    drafted = spec_run.increase(first, last, "speculative_draft_tokens_total")
+    assert 0 < accepted < drafted
+    # every event carries one token of the model's own and the accepted ones; a request's end may cut accepted tokens off
+    assert tokens - firsts - accepted <= events < tokens - firsts
+
+
+def test_totals_over_two_engines_equal_the_clients() -> None:
+    client = truth("vllm-0.32-dp2")
+    run = recording("vllm-0.32-dp2")
+    for walked in walk("vllm-0.32-dp2"):
+        last = walked.at(max(run.pages))
+        assert last.total("prompt_tokens_total") == sum(phase["prompt_tokens_ok"] for phase in client.values())
+        assert last.total("decode_tokens_total") == sum(phase["gen_tokens_ok_usage"] for phase in client.values())
+        assert last.total("requests_finished_total", reason="length") == sum(
+            phase["finish_length"] for phase in client.values()
+        )
+        for engine in ("0", "1"):
+            # 192 blocks of 32 tokens an engine; the num_gpu_blocks label says 384, the sum over engines
+            assert last.value("kv_cache_capacity_tokens", engine=engine) == 6144
+
+
+def test_embedding_inputs_equal_what_the_server_was_sent() -> None:
+    client = truth("vllm-0.32-embed")
+    run = recording("vllm-0.32-embed")
+    for walked in walk("vllm-0.32-embed"):
+        first, last = min(run.pages), max(run.pages)
+        # one manual request of 6 tokens before the recording is on the first page already
+        finished = walked.increase(first, last, "requests_finished_total", reason="stop")
+        assert finished == sum(phase["inputs_ok"] for phase in client.values())
+        assert walked.increase(first, last, "prompt_tokens_total") == sum(
+            phase["prompt_tokens_ok"] for phase in client.values()
+        )
+        page = walked.at(last)
+        assert page.total("decode_tokens_total") == 0
+        assert page.value("http_responses_total", code_class="4xx") == client["errors"]["outcome_http_error"]

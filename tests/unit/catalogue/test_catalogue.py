@@ -1,0 +1,70 @@
+"""The catalogue's own rules, and what is generated from it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from llm_serving_exporter.catalogue import BY_NAME, METRICS
+from llm_serving_exporter.catalogue.spec import Group, Kind, Metric, Unit
+from llm_serving_exporter.generate import FILES, main
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_names_are_unique() -> None:
+    assert len(BY_NAME) == len(METRICS)
+    helps = [metric.help for metric in METRICS]
+    assert len(set(helps)) == len(helps)
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"name": "Bad:name_total"}, "lower-case words"),
+        ({"name": "events"}, "ends in _total"),
+        ({"unit": Unit.SECONDS}, "must show in the name as 'seconds'"),
+        ({"help": "No full stop"}, "full stop"),
+        ({"labels": ("pod",)}, r"\['pod'\] are not in spec.LABELS"),
+        ({"absent": ""}, "what absence means"),
+        ({"kind": Kind.INFO, "name": "thing"}, "ends in _info"),
+    ],
+)
+def test_a_broken_declaration_is_refused(change: dict[str, object], fault: str) -> None:
+    good = {
+        "name": "events_total", "kind": Kind.COUNTER, "unit": Unit.COUNT, "group": Group.HEALTH, "help": "Events.", "labels": ("target",),
+        "absent": "never",
+    }  # fmt: skip
+    Metric(**good)  # type: ignore[arg-type]  # keywords by name
+    with pytest.raises(ValueError, match=fault):
+        Metric(**{**good, **change})  # type: ignore[arg-type]  # keywords by name
+
+
+def test_generated_files_are_committed_as_generated(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_a_stale_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["--check"]) == 1
+    assert capsys.readouterr().err == "out of date: METRICS.md; run `make generate` and commit the result\n"
+    assert main(["--write"]) == 0
+    assert main(["--check"]) == 0
+
+
+def test_metrics_md_has_every_metric() -> None:
+    text = FILES["METRICS.md"]()
+    for metric in METRICS:
+        assert f"| `{metric.full_name}` |" in text
+
+
+def test_source_root_holds_no_package_of_its_own() -> None:
+    assert not (ROOT / "exporter" / "__init__.py").exists()
+    assert re.match(r"\d+\.\d+\.\d+\Z", __import__("llm_serving_exporter").__version__)

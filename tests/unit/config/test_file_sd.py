@@ -1,0 +1,325 @@
+"""Prometheus file_sd files: real files in a real folder, written, broken, repaired and removed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llm_serving_exporter.config.file_sd import (
+    FileTargets,
+    keep_last_good,
+    merge_targets,
+    read_targets,
+    stamp_of,
+)
+from llm_serving_exporter.config.types import FileDiscovery
+from llm_serving_exporter.model.target import Role, Target
+from tests.configuration import load_text, problems_of
+
+
+def discovery(folder: Path, *patterns: str, defaults: str = "{}") -> FileDiscovery:
+    patterns = patterns or ("sd/*.yml", "sd/*.json")
+    (folder / "sd").mkdir(exist_ok=True)
+    text = f"file_sd: [{{files: {json.dumps(patterns)}, defaults: {defaults}}}]\n"
+    return load_text(folder, text).discovery[0]
+
+
+def read(found: FileDiscovery) -> FileTargets:
+    return read_targets(found, host_name="pod-7", node_name="gpu-node-3")
+
+
+def urls(found: FileTargets) -> list[str]:
+    return [target.url for file in found.files for target in file.targets or ()]
+
+
+def messages(found: FileTargets) -> list[str]:
+    return [str(problem) for file in found.files for problem in file.problems]
+
+
+def test_a_group_with_every_label(tmp_path: Path) -> None:
+    setup = discovery(tmp_path, defaults="{group: blue, interval: 10s, headers: {X-A: a}}")
+    (tmp_path / "sd/a.yml").write_text(
+        """
+- targets: ["gpu-1:8443"]
+  labels:
+    __scheme__: https
+    __metrics_path__: /m
+    __meta_kubernetes_pod_name: x
+    name: chat-0
+    runtime: vllm
+    model_name: m
+    role: decode
+    group: "7"
+    node: gpu-1
+    gpu_count: "8"
+    batch_limit_requests: 256
+    context_limit_tokens: "4096"
+"""
+    )
+    (file,) = read(setup).files
+    (target,) = file.targets
+    assert (file.problems, file.warnings) == ((), ())
+    assert target == Target(
+        name="chat-0",
+        url="https://gpu-1:8443",
+        metrics_path="/m",
+        runtime="vllm",
+        model_name="m",
+        role=Role.DECODE,
+        group="7",
+        nodes=("gpu-1",),
+        gpu_count=8,
+        batch_limit_requests=256,
+        context_limit_tokens=4096,
+        interval_seconds=10.0,
+        http=setup.defaults.http,
+    )
+    assert target.http.headers == (("X-A", "a"),)
+
+
+def test_json_and_yaml_and_several_groups(tmp_path: Path) -> None:
+    setup = discovery(tmp_path)
+    (tmp_path / "sd/a.json").write_text(
+        '[{"targets": ["a:1", "b:2"]}, {"targets": ["[::1]:3"], "labels": {"role": "prefill"}}]'
+    )
+    (tmp_path / "sd/b.yml").write_text("- targets: [c, 'd:4']\n- targets: []\n")
+    found = read(setup)
+    assert sorted(urls(found)) == ["http://[::1]:3", "http://a:1", "http://b:2", "http://c:80", "http://d:4"]
+    local = next(target for file in found.files for target in file.targets if target.url == "http://[::1]:3")
+    assert (local.name, local.nodes, local.role) == ("pod-7:3", ("gpu-node-3",), "prefill")
+
+
+def test_defaults_hold_where_a_label_is_missing_or_empty(tmp_path: Path) -> None:
+    setup = discovery(tmp_path, defaults="{runtime: vllm, model_name: m, role: decode, node: n, gpu_count: 4}")
+    (tmp_path / "sd/a.yml").write_text("- targets: ['a:1']\n  labels: {role: '', model_name: ''}\n")
+    target = read(setup).files[0].targets[0]
+    assert (target.runtime, target.model_name, target.role, target.nodes, target.gpu_count) == (
+        "vllm",
+        "m",
+        "decode",
+        ("n",),
+        4,
+    )
+    (tmp_path / "sd/a.yml").write_text("- targets: ['a:1']\n  labels: {runtime: auto}\n")
+    assert read(setup).files[0].targets[0].runtime is None
+
+
+def test_labels_without_effect_are_named_once(tmp_path: Path) -> None:
+    setup = discovery(tmp_path)
+    path = tmp_path / "sd/a.yml"
+    path.write_text(
+        "- targets: ['a:1']\n  labels: {env: prod, team: x, __meta_a: b}\n- targets: ['b:1']\n  labels: {env: dev}\n"
+    )
+    (file,) = read(setup).files
+    assert file.warnings == (f"{path}: labels without effect here: env and team",)
+    assert len(file.targets) == 2
+
+
+BROKEN = [
+    ("", "the file is empty. Write [] where no targets are meant."),
+    ("targets: ['a:1']\n", "the file must be a list of {targets: […], labels: {…}}. Start each group with a dash."),
+    ("- a:1\n", "[0]: must be a mapping {targets: […], labels: {…}}. Write targets: and labels:."),
+    ("- labels: {role: decode}\n", '[0]: targets is missing. Write targets: ["host:8000"], or [] for none.'),
+    ("- {targets: ['a:1'], label: {}}\n", "[0].label: this key is not known. Did you mean labels?"),
+    (
+        "- targets: a:1\n",
+        "[0].targets: must be a list of addresses such as host:8000, not text. Start each element with a dash.",
+    ),
+    (
+        "- targets: ['http://a:1']\n",
+        '[0].targets[0]: "http://a:1" is not host:port. '
+        "Set the scheme and the path by the labels __scheme__ and __metrics_path__.",
+    ),
+    (
+        "- targets: ['http://u:hunter2@a:1']\n",
+        "[0].targets[0]: this is not host:port. Set the scheme and the path by the labels __scheme__ and __metrics_path__.",
+    ),
+    ("- targets: ['a:0']\n", '[0].targets[0]: "http://a:0" has the port 0. Write one such as http://localhost:8000.'),
+    ("- targets: [8000]\n", "[0].targets[0]: YAML reads this value as a number, not as text. Put it in double quotes."),
+    (
+        "- {targets: ['a:1', 'b:1'], labels: {name: x}}\n",
+        "[0].labels.name: the group has several targets. A name is for a group of one target.",
+    ),
+    (
+        "- {targets: ['a:1'], labels: {__param_x: y}}\n",
+        "[0].labels.__param_x: query parameters are not sent to servers. Remove the label.",
+    ),
+    (
+        "- {targets: ['a:1'], labels: {role: both}}\n",
+        '[0].labels.role: "both" is not a role. Write unified, prefill or decode.',
+    ),
+    (
+        "- {targets: ['a:1'], labels: {__scheme__: ftp}}\n",
+        '[0].labels.__scheme__: "ftp" is not a scheme. Write http or https.',
+    ),
+    ("- {targets: ['a:1'], labels: {env: [x]}}\n", "[0].labels.env: must be a text. A label has a single value."),
+    (
+        "- {targets: ['a:1'], labels: x}\n",
+        "[0].labels: must be a mapping (key: value), not text. Known here: model_name.",
+    ),
+    (
+        "- {targets: ['a:1'], labels: {gpu_count: '0'}}\n",
+        "[0].labels.gpu_count: 0 is out of range. Write a whole number from 1 to 65536.",
+    ),
+    ("[" * 100_000, "line 1 is nested more than 32 levels deep. No setting is that deep."),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), BROKEN)
+def test_a_broken_file_says_why_and_keeps_its_last_good_targets(tmp_path: Path, text: str, expected: str) -> None:
+    setup = discovery(tmp_path)
+    path = tmp_path / "sd/a.yml"
+    path.write_text("- targets: ['good:1']\n")
+    good = read(setup)
+    path.write_text(text)
+    broken = read(setup)
+    assert messages(broken) == [f"{path}: {expected}"]
+    assert broken.files[0].targets is None
+    kept = keep_last_good(good, broken)
+    assert urls(kept) == ["http://good:1"]
+    assert messages(kept) == messages(broken)
+    still_broken = keep_last_good(kept, read(setup))
+    assert urls(still_broken) == ["http://good:1"]
+    path.write_text("- targets: ['new:1']\n")
+    assert urls(keep_last_good(still_broken, read(setup))) == ["http://new:1"]
+
+
+def test_a_file_that_is_broken_from_the_start_has_no_targets(tmp_path: Path) -> None:
+    setup = discovery(tmp_path)
+    (tmp_path / "sd/a.yml").write_text("{")
+    broken = keep_last_good(None, read(setup))
+    assert urls(broken) == []
+    assert len(messages(broken)) == 1
+
+
+def test_the_targets_of_a_removed_file_are_gone(tmp_path: Path) -> None:
+    setup = discovery(tmp_path)
+    path = tmp_path / "sd/a.yml"
+    path.write_text("- targets: ['good:1']\n")
+    good = read(setup)
+    path.unlink()
+    assert urls(keep_last_good(good, read(setup))) == []
+
+
+def test_a_named_file_that_is_missing_is_reported_a_glob_without_files_is_not(tmp_path: Path) -> None:
+    named = read(discovery(tmp_path, "sd/a.yml"))
+    assert [str(problem) for problem in named.problems] == [
+        f"{tmp_path}/sd/a.yml: the file does not exist (yet). Check file_sd, or write the file."
+    ]
+    assert read(discovery(tmp_path, "sd/*.yml", "nowhere/*.yml")).problems == ()
+
+
+def test_the_stamp_changes_with_the_files_and_only_then(tmp_path: Path) -> None:
+    setup = discovery(tmp_path)
+    path = tmp_path / "sd/a.yml"
+    stamps = [stamp_of(setup)]
+    path.write_text("- targets: ['a:1']\n")
+    stamps.append(stamp_of(setup))
+    assert stamp_of(setup) == stamps[-1] == read(setup).stamp
+    path.write_text("- targets: ['a:1', 'b:1']\n")
+    stamps.append(stamp_of(setup))
+    # another file of the same size and time under the same name, as an atomic rename makes it
+    status = path.stat()
+    other = tmp_path / "other"
+    other.write_text("- targets: ['a:1', 'c:1']\n")
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+    other.rename(path)
+    stamps.append(stamp_of(setup))
+    # a ConfigMap is swapped by a link
+    path.unlink()
+    path.symlink_to(tmp_path / "nowhere")
+    stamps.append(stamp_of(setup))
+    assert len(set(stamps)) == len(stamps)
+
+
+def test_a_glob_takes_files_of_one_folder_in_order_without_hidden_ones(tmp_path: Path) -> None:
+    setup = discovery(tmp_path, "sd/*.yml", "sd/b.yml")
+    for number, name in enumerate(("b.yml", "a.yml", ".c.yml", "d.txt", "e.yaml")):
+        (tmp_path / "sd" / name).write_text(f"- targets: ['h{number}:1']\n")
+    (tmp_path / "sd/sub").mkdir()
+    (tmp_path / "sd/sub/f.yml").write_text("- targets: ['sub:1']\n")
+    assert urls(read(setup)) == ["http://h1:1", "http://h0:1"]
+
+
+def test_a_folder_that_looks_like_a_file_is_a_problem(tmp_path: Path) -> None:
+    setup = discovery(tmp_path)
+    (tmp_path / "sd/a.yml").mkdir()
+    assert messages(read(setup)) == [f"{tmp_path}/sd/a.yml: this is a folder. Give the path of a file."]
+
+
+def test_merging_keeps_the_first_of_each_server_and_name(tmp_path: Path) -> None:
+    setup = discovery(tmp_path)
+    configured = load_text(tmp_path, "targets: ['http://a:1', {name: x, url: 'http://b:1'}]\n").targets
+    (tmp_path / "sd/a.yml").write_text("- targets: ['a:1', 'c:1']\n- {targets: ['d:1'], labels: {name: x}}\n")
+    (tmp_path / "sd/b.yml").write_text("- targets: ['c:1', 'e:1']\n")
+    targets, problems = merge_targets(configured, [read(setup)])
+    assert [target.name for target in targets] == ["a:1", "x", "c:1", "e:1"]
+    assert [str(problem) for problem in problems] == [
+        f"{tmp_path}/sd/a.yml: http://a:1 is already a target, the later one is left out. Remove one of them.",
+        f'{tmp_path}/sd/a.yml: the name "x" is already taken, http://d:1 is left out. Give each target a name of its own.',
+        f"{tmp_path}/sd/b.yml: http://c:1 is already a target, the later one is left out. Remove one of them.",
+    ]
+
+
+def test_no_more_than_2000_targets_in_one_file_or_together(tmp_path: Path) -> None:
+    setup = discovery(tmp_path)
+    for name in "ab":
+        hosts = [f"{name}{number}:1" for number in range(1500)]
+        (tmp_path / f"sd/{name}.json").write_text(json.dumps([{"targets": hosts}]))
+    (tmp_path / "sd/c.json").write_text(json.dumps([{"targets": [f"c{number}:1" for number in range(2001)]}]))
+    found = read(setup)
+    assert messages(found) == [f"{tmp_path}/sd/c.json: 2001 targets are more than 2000. Run several exporters."]
+    targets, problems = merge_targets((), [found])
+    assert len(targets) == 2000
+    assert [str(problem) for problem in problems] == [
+        "file_sd: 1000 targets beyond 2000 are left out. Run several exporters, each for a part of the fleet."
+    ]
+
+
+def test_no_more_than_1000_files(tmp_path: Path) -> None:
+    setup = discovery(tmp_path)
+    for number in range(1001):
+        (tmp_path / f"sd/{number:04}.json").write_text("[]")
+    found = read(setup)
+    assert len(found.files) == 1000
+    assert [problem.what for problem in found.problems] == [
+        "file_sd matches more than 1000 files, the rest is not read"
+    ]
+
+
+def test_patterns_are_checked_before_they_are_used(tmp_path: Path) -> None:
+    assert len(problems_of(tmp_path, "file_sd: [{files: ['a/b', '*/b.yml', 'x.toml', 5]}]\n")) == 4
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=6) | st.sampled_from(["a:1", "decode", "https"]),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["targets", "labels", "role", "name", "node", "__scheme__", "__metrics_path__", "\ud800"]
+                )
+                | st.text(max_size=3),
+                inner,
+                max_size=3,
+            )
+        ),
+        max_leaves=10,
+    )
+)
+def test_any_json_is_targets_or_problems(tmp_path_factory: pytest.TempPathFactory, content: object) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.json"
+    path.write_text(json.dumps(content))
+    defaults = Target(name="", url="")
+    (file,) = read_targets(FileDiscovery((str(path),), defaults), host_name="pod-7").files
+    assert (file.targets is None) == bool(file.problems)
+    "".join(map(str, (*file.problems, *file.warnings))).encode()
+    for target in file.targets or ():
+        repr(target).encode()

@@ -1,0 +1,186 @@
+"""Derived figures, worked out by hand beside each assertion."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from llm_serving_exporter.derive.derive import Settings, derive
+from llm_serving_exporter.derive.ring import advance
+from llm_serving_exporter.model.derived import Derived, EngineDerived
+from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
+from llm_serving_exporter.model.window import Window
+
+
+def itl(count: float) -> Histogram:
+    return Histogram((0.01, 0.025), (count / 2, count), count, 0.012 * count)
+
+
+FIRST = EngineSnapshot(
+    "m", "0",
+    prompt_tokens_total=1000.0, prefill_tokens_total=800.0, decode_tokens_total=500.0, prefix_cache_queries=1000.0, prefix_cache_hits=200.0,
+    prefix_cache_query_tokens_total=1000.0, prefix_cache_hit_tokens_total=200.0, preemptions_total=3.0, engine_steps_total=100.0,
+    requests_finished_total={"stop": 4.0, "length": 1.0, "abort": 1.0, "error": 0.0}, inter_token_latency_seconds=itl(400.0),
+    time_to_first_token_seconds=Histogram((0.5, 2.5), (80.0, 90.0), 100.0, 60.0), requests_running=2.0, requests_waiting=0.0,
+    batch_limit_requests=16.0, kv_cache_usage_ratio=0.25, kv_cache_capacity_tokens=8000.0,
+)  # fmt: skip
+LAST = replace(
+    FIRST, prompt_tokens_total=4000.0, prefill_tokens_total=2000.0, decode_tokens_total=1100.0, prefix_cache_queries=4000.0,
+    prefix_cache_hits=1100.0, preemptions_total=9.0, engine_steps_total=160.0, inter_token_latency_seconds=itl(940.0),
+    time_to_first_token_seconds=Histogram((0.5, 2.5), (130.0, 145.0), 160.0, 150.0), requests_running=6.0, kv_cache_usage_ratio=0.75,
+)  # fmt: skip
+SETTINGS = Settings({"ttft": 2.5}, gpus_per_engine=2.0)
+
+
+def over(
+    *engines: EngineSnapshot, settings: Settings = SETTINGS, seconds: float = 10.0, previous: Derived | None = None
+) -> Derived:
+    window: Window | None = None
+    for place, engine in enumerate(engines):
+        window, _ = advance(window, Snapshot((engine,), "vllm", 0.0, place * seconds), 60.0)
+    assert window is not None
+    return derive(window, settings, previous)
+
+
+def one(derived: Derived) -> EngineDerived:
+    assert len(derived.engines) == 1
+    return derived.engines[0]
+
+
+def test_phases_apart() -> None:
+    figures = one(over(FIRST, LAST))
+    # (2000 - 800) / 10 s and (1100 - 500) / 10 s; two GPUs
+    assert figures.phase_tokens_per_second == {"prefill": 120.0, "decode": 60.0}
+    assert figures.phase_tokens_per_second_per_gpu == {"prefill": 60.0, "decode": 30.0}
+
+
+def test_batch() -> None:
+    figures = one(over(FIRST, LAST))
+    assert figures.batch_size_mean == 540 / 60  # (940 - 400) inter-token events in (160 - 100) steps
+    assert figures.batch_utilization_ratio == 4.0 / 16  # running 2 and 6
+
+
+def test_kv() -> None:
+    figures = one(over(FIRST, LAST))
+    assert (figures.kv_cache_used_tokens, figures.kv_cache_free_tokens) == (6000.0, 2000.0)
+    assert figures.prefix_cache_hit_ratio == 900 / 3000
+    assert figures.context_tokens_mean == (2000 + 6000) / (2 + 6)
+    assert figures.preemptions_per_second == 0.6
+
+
+def test_latency_of_the_window() -> None:
+    found = one(over(FIRST, LAST)).latency["ttft"]
+    # 60 events: 50 up to 0.5 s, 5 up to 2.5 s, 5 beyond; 90 s together
+    assert (found.events, found.mean_seconds) == (60.0, 1.5)
+    assert (found.quantiles[0.5].value, found.quantiles[0.5].clipped) == (0.3, "bottom")
+    assert found.quantiles[0.9].value == pytest.approx(0.5 + 2.0 * (54 - 50) / 5)
+    assert (found.quantiles[0.99].value, found.quantiles[0.99].clipped) == (2.5, "top")
+    assert over(FIRST, LAST).quality["latency_ttft"] is Quality.CLIPPED
+
+
+def test_slo_counts_since_the_engine_started() -> None:
+    counts = one(over(LAST)).slo
+    assert (counts["ttft"].good, counts["ttft"].bad) == (145.0, 15.0)
+    assert (counts["errors"].good, counts["errors"].bad) == (5.0, 0.0)
+
+
+def test_a_threshold_between_edges_counts_at_the_edge_below() -> None:
+    count = one(over(LAST, settings=Settings({"ttft": 2.0}))).slo["ttft"]
+    assert (count.good, count.bad) == (130.0, 30.0)
+    assert (count.configured_seconds, count.counted_seconds) == (2.0, 0.5)
+
+
+def test_a_threshold_below_every_edge_cannot_be_counted() -> None:
+    derived = over(LAST, settings=Settings({"ttft": 0.1}))
+    assert "ttft" not in one(derived).slo
+    assert derived.signals["slo_ttft"] is Absence.BELOW_BUCKETS
+
+
+def test_errors_are_finished_by_error_and_uncovered_5xx() -> None:
+    engine = replace(
+        LAST,
+        requests_finished_total={"stop": 10.0, "error": 2.0, "abort": 4.0},
+        requests_rejected_total={"max_num_queued_reqs": 5.0},
+        http_responses_total={"2xx": 12.0, "5xx": 10.0},
+    )
+    # 10 answers with 5xx: 5 rejections and 2 errors account for 7, 3 are left; client aborts are neither
+    count = one(over(engine)).slo["errors"]
+    assert (count.good, count.bad) == (10.0, 2.0 + 3.0)
+
+
+def test_bad_never_falls_within_an_engine_life() -> None:
+    before = replace(LAST, http_responses_total={"5xx": 3.0})
+    rejected_first = replace(before, requests_rejected_total={"max_num_queued_reqs": 2.0})
+    first = over(before)
+    assert one(first).slo["errors"].bad == 3.0
+    assert one(over(rejected_first, previous=first)).slo["errors"].bad == 3.0
+    assert one(over(rejected_first)).slo["errors"].bad == 1.0
+
+
+def test_http_errors_of_a_data_parallel_server_are_counted_once() -> None:
+    engines = (
+        EngineSnapshot("m", "", http_responses_total={"5xx": 4.0}),
+        EngineSnapshot("m", "0", requests_finished_total={"stop": 1.0, "error": 1.0}),
+        EngineSnapshot("m", "1", requests_finished_total={"stop": 2.0, "error": 0.0}),
+    )
+    derived = derive(Window((Snapshot(engines, "vllm", 0.0, 0.0),)), SETTINGS, None)
+    assert sum(engine.slo["errors"].bad for engine in derived.engines) == 4.0
+    assert sum(engine.slo["errors"].good for engine in derived.engines) == 3.0
+
+
+def test_one_reading_gives_no_rates_and_says_so() -> None:
+    derived = over(LAST)
+    assert one(derived).phase_tokens_per_second == {}
+    assert one(derived).preemptions_per_second is None
+    for signal in (
+        "phase_tokens_per_second_prefill",
+        "latency_ttft",
+        "preemptions_per_second",
+        "prefix_cache_hit_ratio",
+        "batch_size_mean",
+    ):
+        assert derived.signals[signal] is Absence.WARMING_UP, signal
+
+
+def test_nothing_happened_is_idle_not_zero() -> None:
+    derived = over(replace(LAST, requests_running=0.0), replace(LAST, requests_running=0.0))
+    figures = one(derived)
+    assert figures.phase_tokens_per_second == {
+        "prefill": 0.0,
+        "decode": 0.0,
+    }  # counters that stand still are a real zero
+    assert figures.batch_utilization_ratio == 0.0
+    for signal in ("latency_ttft", "latency_itl", "prefix_cache_hit_ratio", "batch_size_mean", "context_tokens_mean"):
+        assert derived.signals[signal] is Absence.IDLE, signal
+
+
+def test_a_missing_input_hands_on_its_reason() -> None:
+    bare = EngineSnapshot("m", "0", decode_tokens_total=1.0)
+    absent = {"engine_steps_total": Absence.INVALID, "prefill_tokens_total": Absence.VERSION_UNKNOWN}
+    derived = derive(Window((Snapshot((bare,), "vllm", 0.0, 0.0, absent=absent),)), Settings(), None)
+    assert derived.signals["engine_steps_total"] is Absence.INVALID
+    assert derived.signals["phase_tokens_per_second_prefill"] is Absence.VERSION_UNKNOWN
+    assert derived.signals["batch_limit_requests"] is Absence.NOT_CONFIGURED
+    assert derived.signals["batch_utilization_ratio"] is Absence.NOT_CONFIGURED
+    assert derived.signals["kv_cache_used_tokens"] is Absence.NOT_EXPORTED
+    assert derived.signals["phase_tokens_per_second_per_gpu"] is Absence.GPUS_UNKNOWN
+    assert derived.signals["slo_ttft"] is Absence.NOT_CONFIGURED
+
+
+def test_a_signal_is_available_where_any_engine_has_it() -> None:
+    engines = (
+        EngineSnapshot("m", "0"),
+        EngineSnapshot("m", "1", requests_running=1.0, kv_cache_usage_ratio=0.5, kv_cache_capacity_tokens=10.0),
+    )
+    for order in (engines, engines[::-1]):
+        derived = derive(Window((Snapshot(order, "vllm", 0.0, 0.0),)), SETTINGS, None)
+        assert derived.signals["requests_running"] is Absence.AVAILABLE
+        assert derived.signals["kv_cache_used_tokens"] is Absence.AVAILABLE
+
+
+def test_a_restart_gives_no_negative_rate() -> None:
+    restarted = replace(FIRST, decode_tokens_total=7.0, prefill_tokens_total=9.0)
+    figures = one(over(FIRST, LAST, restarted))
+    assert figures.phase_tokens_per_second == {}

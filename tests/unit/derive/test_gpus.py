@@ -1,0 +1,62 @@
+"""Which GPUs belong to which target."""
+
+from __future__ import annotations
+
+from llm_serving_exporter.derive.gpus import assign
+from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, MigInstance
+from llm_serving_exporter.model.target import Target
+
+
+def gpu(index: int, *pids: int, mig_of: str | None = None) -> GpuReading:
+    mig = MigInstance(1, 0, "1g.10gb", mig_of, 1, 8) if mig_of else None
+    uuid = f"MIG-{index}" if mig_of else f"GPU-{index}"
+    return GpuReading(
+        GpuIdentity(uuid, index, "NVIDIA H100 80GB HBM3", mig=mig),
+        processes=tuple(GpuProcess(pid, None) for pid in pids),
+    )
+
+
+A, B = Target("a", "http://localhost:8000"), Target("b", "http://localhost:8001")
+
+
+def test_configured_gpus_win() -> None:
+    target = Target("a", "http://far:8000", gpus=("GPU-1", 2))
+    found = assign((target,), (gpu(0), gpu(1), gpu(2)), {})["a"]
+    assert (found.uuids, found.origin, found.why) == (("GPU-1", "GPU-2"), "configured", "")
+
+
+def test_a_configured_gpu_that_is_not_there_is_said() -> None:
+    found = assign((Target("a", "http://far:8000", gpus=(0, 7)),), (gpu(0),), {})["a"]
+    assert found.uuids == ("GPU-0",)
+    assert found.why == "1 of the 2 configured GPUs are not visible here"
+
+
+def test_the_process_list_names_the_engine() -> None:
+    found = assign((A, B), (gpu(0, 10), gpu(1, 11), gpu(2, 20)), {"a": frozenset({10, 11}), "b": frozenset({20})})
+    assert (found["a"].uuids, found["a"].origin) == (("GPU-0", "GPU-1"), "processes")
+    assert found["b"].uuids == ("GPU-2",)
+
+
+def test_a_single_local_target_has_all() -> None:
+    found = assign((A,), (gpu(0), gpu(1)), {"a": frozenset()})["a"]
+    assert (found.uuids, found.origin) == (("GPU-0", "GPU-1"), "only_target")
+
+
+def test_two_targets_without_processes_have_none_and_say_why() -> None:
+    for found in assign((A, B), (gpu(0), gpu(1)), {"a": frozenset({1}), "b": frozenset()}).values():
+        assert found.uuids == ()
+        assert "set gpus" in found.why
+
+
+def test_a_remote_target_has_none() -> None:
+    found = assign((Target("a", "http://far:8000"),), (gpu(0),), {})["a"]
+    assert (found.uuids, found.why) == ((), "the target is not on this host: set gpus or gpu_count")
+
+
+def test_a_parent_with_visible_instances_is_not_a_gpu_of_its_own() -> None:
+    found = assign((A,), (gpu(0), gpu(5, mig_of="GPU-0")), {"a": frozenset()})["a"]
+    assert found.uuids == ("MIG-5",)
+
+
+def test_no_gpu_at_all() -> None:
+    assert assign((A,), (), {"a": frozenset()})["a"].why == "no GPU is visible here"

@@ -1,0 +1,92 @@
+"""The window: what it spans, and when it starts anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from llm_serving_exporter.derive.ring import advance
+from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.snapshot import EngineSnapshot, Quality, Snapshot
+from llm_serving_exporter.model.window import Window
+
+ENGINE = EngineSnapshot("m", "0", decode_tokens_total=100.0, requests_finished_total={"stop": 5.0})
+
+
+def at(seconds: float, engine: EngineSnapshot = ENGINE, start: float | None = 1000.0, **more: object) -> Snapshot:
+    return Snapshot((engine,), "vllm", 1e9 + seconds, seconds, start, **more)  # type: ignore[arg-type]  # test keywords
+
+
+def grow(*snapshots: Snapshot, span: float = 60.0) -> tuple[Window, list[bool]]:
+    window: Window | None = None
+    restarts = []
+    for snapshot in snapshots:
+        window, restarted = advance(window, snapshot, span)
+        restarts.append(restarted)
+    assert window is not None
+    return window, restarts
+
+
+def test_the_window_starts_at_the_newest_snapshot_that_is_a_span_old() -> None:
+    window, _ = grow(*(at(5.0 * tick) for tick in range(40)))
+    assert window.snapshots[0].monotonic_seconds == 135.0
+    assert window.later.monotonic_seconds == 195.0
+    assert window.engines()[0].elapsed_seconds == 60.0
+    assert len(window.snapshots) == 13
+
+
+def test_after_an_outage_the_old_readings_are_dropped() -> None:
+    window, restarts = grow(at(0), at(5), at(500))
+    assert [snapshot.monotonic_seconds for snapshot in window.snapshots] == [500]
+    assert restarts == [False, False, False]
+    short, _ = grow(at(0), at(5), at(100))
+    assert short.engines()[0].elapsed_seconds == 95.0
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        replace(ENGINE, decode_tokens_total=99.0),
+        replace(ENGINE, requests_finished_total={"stop": 4.0}),
+    ],
+)
+def test_a_counter_that_falls_is_a_restart(after: EngineSnapshot) -> None:
+    window, restarts = grow(at(0), at(5), at(10, after))
+    assert restarts == [False, False, True]
+    assert len(window.snapshots) == 1
+
+
+def test_a_histogram_that_falls_is_a_restart() -> None:
+    before = replace(ENGINE, e2e_request_latency_seconds=Histogram((1.0,), (3.0,), 3.0, 2.0))
+    after = replace(ENGINE, e2e_request_latency_seconds=Histogram((1.0,), (1.0,), 1.0, 0.5))
+    assert grow(at(0, before), at(5, after))[1] == [False, True]
+
+
+def test_another_process_start_is_a_restart_even_where_counters_caught_up() -> None:
+    assert grow(at(0), at(5, start=1030.0))[1] == [False, True]
+    assert grow(at(0), at(5, start=1000.01))[1] == [False, False]
+    assert grow(at(0, start=None), at(5, start=1030.0))[1] == [False, False]
+
+
+def test_an_engine_that_comes_or_goes_is_no_restart() -> None:
+    two = Snapshot((ENGINE, replace(ENGINE, engine="1", decode_tokens_total=1.0)), "vllm", 1e9, 5.0, 1000.0)
+    window, restarts = grow(at(0), two, at(10))
+    assert restarts == [False, False, False]
+    assert window.engines()[0].elapsed_seconds == 10.0
+    joined, _ = grow(at(0), two)
+    assert [engine.elapsed_seconds for engine in joined.engines()] == [5.0, 0.0]
+
+
+def test_a_counter_worked_out_as_a_difference_never_dips() -> None:
+    approximate = {"prefill_tokens_total": Quality.APPROXIMATE}
+    high = replace(ENGINE, prefill_tokens_total=50.0)
+    low = replace(ENGINE, prefill_tokens_total=42.0)
+    window, restarts = grow(at(0, high, quality=approximate), at(5, low, quality=approximate))
+    assert restarts == [False, False]
+    assert window.later.engines[0].prefill_tokens_total == 50.0
+
+
+def test_where_it_is_counted_a_fall_is_a_restart() -> None:
+    high, low = replace(ENGINE, prefill_tokens_total=50.0), replace(ENGINE, prefill_tokens_total=42.0)
+    assert grow(at(0, high), at(5, low))[1] == [False, True]

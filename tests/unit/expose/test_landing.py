@@ -1,0 +1,412 @@
+"""The landing page as its reader finds it: parsed, never searched by markup alone."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from llm_serving_exporter.expose.landing import MOST_CARDS, landing
+from llm_serving_exporter.expose.landing_engines import MOST_ENGINES
+from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.derived import SloCount
+from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.store import State, TargetReading, View
+from tests import views
+
+VOID = {"meta", "link", "br", "img"}
+
+
+class Page(HTMLParser):
+    """Text by section, rows of tables, links; raises where tags do not pair up."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.sections: dict[str, str] = {}
+        self.rows: list[list[str]] = []
+        self.links: dict[str, str] = {}
+        self.tags: set[str] = set()
+        self.text = ""
+        self._section = ""
+        self._link = ""
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+        if tag == "a":
+            self._link = dict(attrs).get("href") or ""
+        if tag == "section":
+            self._section = f"section {len(self.sections)}"
+            self.sections[self._section] = ""
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+        if tag == "section":
+            self._section = ""
+
+    def handle_data(self, data: str) -> None:
+        if "style" in self.open:
+            return
+        self.text += data + " "
+        if self._section:
+            self.sections[self._section] += data + " "
+        if "td" in self.open or "th" in self.open:
+            self.rows[-1][-1] = f"{self.rows[-1][-1]} {data}".strip()
+        if "a" in self.open:
+            self.links[data] = self._link
+
+    def card(self, name: str) -> str:
+        found = [" ".join(text.split()) for text in self.sections.values() if text.startswith(name)]
+        assert len(found) == 1
+        return found[0]
+
+    def row(self, start: str) -> list[str]:
+        found = [row for row in self.rows if row[0] == start]
+        assert found, start
+        return found[0]
+
+
+def page_of(view: View, **changes: object) -> Page:
+    arguments = {
+        "now_unix": views.NOW_UNIX,
+        "now_monotonic": views.NOW_MONOTONIC,
+        "stale_after_seconds": views.STALE_AFTER,
+        "version": "0.1.0",
+        "telemetry_path": "/metrics",
+        **changes,
+    }
+    return Page(landing(view, **arguments).decode())  # type: ignore[arg-type]
+
+
+# --- a target that is well ----------------------------------------------------------------------------------------
+
+
+def test_the_figures_of_one_engine_with_their_units():
+    card = page_of(views.fleet()).card("chat-0")
+    for figure in (
+        "ready", "vllm 0.32.0", "meta-llama/Llama-3.3-70B-Instruct", "last page 2 s ago", "engine up for 2 d 4 h", "figures over 1 min",
+        "2 GPUs, found by its processes",
+        "Prefill 21.3k tok/s 10.7k tok/s per GPU", "Decode 6.28k tok/s 3.14k tok/s per GPU", "Requests 172 running 9 waiting",
+        "Batch, mean 164 seqs", "Batch utilisation 67.1 % of at most 256 requests", "KV cache 74.3 % 306k of 412k tokens",
+        "Prefix cache hits 41.2 %", "Context, mean 1.78k tokens", "Preemptions 0.05 per s",
+    ):  # fmt: skip
+        assert figure in card
+
+
+def test_latencies_with_clipped_quantiles_and_good_shares():
+    page = page_of(views.fleet())
+    assert page.row("latency") == ["latency", "p50", "p95", "p99", "mean", "events", "good, since the engine started"]
+    # 182113 of 183054 are good: 99.486 %
+    assert page.row("time to first token") == [
+        "time to first token", "184 ms", "1.62 s", "2.41 s", "902 ms", "640", "99.5 % of 183k within 2.5 s",
+    ]  # fmt: skip
+    assert page.row("inter-token latency")[1:4] == ["≤ 10 ms", "31.2 ms", "48.7 ms"]
+    assert page.row("end to end")[1:4] == ["6.2 s", "41.7 s", "≥ 60 s"]
+    assert page.row("finished without error")[-1] == "99.9933 % of 180k"
+
+
+def test_a_threshold_between_edges_is_told_as_it_is_counted():
+    one = views.engine("m", slo={"ttft": SloCount(90, 10, configured_seconds=2.5, counted_seconds=2.0)})
+    row = page_of(views.view(views.reading("a", [one]))).row("time to first token")
+    assert row[-1] == "90 % of 100 within 2 s (the bucket edge below 2.5 s)"
+
+
+def test_what_is_absent_and_what_to_do_about_it():
+    card = page_of(views.fleet()).card("moe-dp8")
+    assert (
+        "batch limit requests, batch utilization ratio: Set targets[].batch_limit_requests, "
+        "or start vLLM with VLLM_SERVER_DEV_MODE=1 so that /server_info says max_num_seqs."
+    ) in card
+    assert "phase tokens per second per GPU: Which GPUs serve this target is not known: set targets[].gpus" in card
+
+
+def test_what_somebody_can_act_on_comes_first():
+    lines = page_of(views.fleet()).card("chat-0").partition("Not available")[2]
+    assert lines.index("Set slo.itl") < lines.index("speculative") < lines.index("Last failures")
+
+
+def test_what_is_to_be_read_with_care():
+    quality = {
+        "decode_tokens_total": Quality.SUSPECT,
+        "request_prompt_tokens": Quality.LAGGING,
+        "latency_e2e": Quality.CLIPPED,
+        "batch_size_mean": Quality.APPROXIMATE,  # absent, so there is nothing to read
+    }
+    reading = views.reading("a", [views.engine("m")], absent={"batch_size_mean": Absence.IDLE})
+    assert reading.derived is not None
+    reading = replace(reading, derived=replace(reading.derived, quality=quality))
+    lines = page_of(views.view(reading)).card("a").partition("To be read with care")[2]
+    assert lines.split(".")[0].strip() == "decode tokens: Contradicts another reading: an input is wrong"
+    assert "request prompt tokens: Booked when a request ends" in lines
+    assert "batch size" not in lines
+    assert "bucket edges" not in lines
+
+
+def test_a_figure_that_is_not_there_is_a_dash_with_its_reason():
+    one = views.engine("m", prefix_cache_hit_ratio=None, batch_size_mean=None, latency={})
+    idle = {"prefix_cache_hit_ratio": Absence.IDLE, "batch_size_mean": Absence.WARMING_UP, "latency_itl": Absence.IDLE}
+    page = page_of(views.view(views.reading("a", [one], absent=idle)))
+    assert "Prefix cache hits – idle" in page.card("a")
+    assert "Batch, mean – warming up" in page.card("a")
+    assert page.row("inter-token latency")[1] == "idle"
+
+
+def test_nothing_is_said_to_be_missing_where_nothing_is():
+    page = page_of(views.view(views.reading("a", [views.engine("m")])))
+    assert "Not available" not in page.text
+    assert "Last failures" not in page.text
+
+
+def test_role_and_group_and_restarts():
+    reading = views.reading("a", [views.engine("m")], restarts_total=2)
+    reading = replace(reading, target=Target("a", "http://a:1", role=Role.PREFILL, group="blue"))
+    card = page_of(views.view(reading)).card("a")
+    assert "role prefill group blue" in card
+    assert "2 restarts seen" in card
+
+
+# --- several engines ----------------------------------------------------------------------------------------------
+
+
+def test_data_parallel_engines_have_a_row_each_and_a_sum():
+    page = page_of(views.view(views.fleet().targets[2]))
+    assert [row[0] for row in page.rows if row[0].isdigit()] == [str(rank) for rank in range(8)] * 2
+    assert page.row("0")[:5] == ["0", "7.47k", "2.2k", "60", "0"]
+    total = page.row("all")
+    # loads 0.35 to 0.91 sum up to 5.04; 5.04 x 21340 = 107554, 5.04 x 6281.4 = 31658
+    assert total[1:3] == ["108k", "31.7k"]
+    assert total[8] == "1.54M of 3.3M"
+
+
+def test_a_sum_is_absent_where_a_part_is():
+    first, (snapshot, derived) = views.engine("m", "0"), views.engine("m", "1")
+    page = page_of(views.view(views.reading("a", [first, (replace(snapshot, requests_running=None), derived)])))
+    assert page.row("all")[3] == "–"
+
+
+def test_engines_of_several_models_are_told_apart():
+    page = page_of(views.view(views.reading("a", [views.engine("one"), views.engine("two")])))
+    assert page.row("one / 0")
+    assert page.row("two / 0")
+
+
+def test_very_many_engines_are_cut_and_that_is_said():
+    many = [views.engine("m", str(rank)) for rank in range(MOST_ENGINES + 6)]
+    page = page_of(views.view(views.reading("a", many)))
+    assert len([row for row in page.rows if row[0].isdigit()]) == 2 * MOST_ENGINES
+    assert "6 more engines are not shown here." in page.text
+
+
+# --- targets that are not well ------------------------------------------------------------------------------------
+
+
+def test_a_target_that_is_down_shows_why_and_no_old_figures():
+    page = page_of(views.view(views.down()))
+    card = page.card("chat-1")
+    assert "down" in card
+    assert "connection refused; is the engine running? Nothing listens there: start the engine" in card
+    assert "Last page 2 min 34 s ago; figures withdrawn." in card
+    assert "connection refused , scrape, 3 s ago, 4 times since 18 s ago" in card
+    assert "tok/s" not in card
+    assert page.rows == []
+
+
+def test_a_target_that_failed_just_now_keeps_its_figures_with_their_age():
+    card = page_of(views.view(views.down(age=8.0))).card("chat-1")
+    assert "connection refused" in card
+    assert "last page 8 s ago" in card
+    assert "21.3k tok/s" in card
+    assert "withdrawn" not in card
+
+
+def test_a_page_too_old_is_withdrawn_even_where_no_attempt_failed():
+    card = page_of(views.view(views.reading("a", [views.engine("m")], age=16.0))).card("a")
+    assert "Last page 16 s ago; figures withdrawn." in card
+    assert "tok/s" not in card
+
+
+def test_a_slow_target_of_its_own_interval_is_not_withdrawn_early():
+    reading = views.reading("a", [views.engine("m")], age=80.0)
+    reading = replace(reading, target=replace(reading.target, interval_seconds=30.0))
+    assert "21.3k tok/s" in page_of(views.view(reading)).card("a")
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_each_state_is_a_badge(state):
+    reading = views.reading("a", [views.engine("m")], state=state)
+    assert f"1 {state.value}" in page_of(views.view(reading)).text
+
+
+def test_a_sleeping_target_says_so():
+    card = page_of(views.view(views.reading("a", [views.engine("m")], state=State.SLEEPING))).card("a")
+    assert "it serves nothing until it is woken" in card
+
+
+@pytest.mark.parametrize("reason", list(FailureReason))
+def test_each_failure_is_shown_with_advice(reason):
+    failed = views.failure(reason, "what happened", 1.0)
+    reading = TargetReading(
+        Target("a", "http://a:1"), State.UNKNOWN, up=False, last=failed, attempts_total=1, problem="what happened"
+    )
+    card = page_of(views.view(reading)).card("a")
+    assert "no page was read yet" in card
+    assert re.search(r"what happened \S.+\.", card)
+
+
+def test_a_target_not_tried_yet():
+    card = page_of(views.view(TargetReading(Target("a", "http://a:1")))).card("a")
+    assert card == "a unknown http://a:1 no page was read yet"
+
+
+# --- the exporter itself ------------------------------------------------------------------------------------------
+
+
+def test_a_failed_reload_and_broken_discovery_come_first():
+    text = page_of(views.view(reload_ok=False, discovery_problems=("sd.json: line 3 is not JSON",))).text
+    assert "The last reload of the configuration failed; the one loaded 1 h ago stays in use." in text
+    assert "sd.json: line 3 is not JSON" in text
+
+
+def test_no_target_at_all_says_how_to_add_one():
+    assert "No target is configured. Start with --target http://localhost:8000" in " ".join(
+        page_of(views.view()).text.split()
+    )
+
+
+def test_links_to_the_other_pages():
+    page = page_of(views.view(), telemetry_path="/m", links=(("Docs", "https://example.org/docs?a=1&b=2"),))
+    assert page.links == {
+        "Metrics": "/m",
+        "Ready": "/-/ready",
+        "Healthy": "/-/healthy",
+        "Debug": "/debug/targets",
+        "Docs": "https://example.org/docs?a=1&b=2",
+    }
+
+
+def test_many_targets_stand_in_one_table_and_only_troubled_ones_have_a_card():
+    well = [views.reading(f"w{number:03}", [views.engine("m")]) for number in range(MOST_CARDS + 5)]
+    page = page_of(views.view(*well, views.down("bad")))
+    names = [row[0] for row in page.rows]
+    assert names[0] == "target"
+    assert names[1:] == [*(f"w{number:03}" for number in range(MOST_CARDS + 5)), "bad"]
+    assert page.row("w000") == [
+        "w000", "ready", "vllm 0.32.0", "m", "2 s ago", "21.3k", "6.28k", "172", "9", "74.3 %",
+    ]  # fmt: skip
+    assert page.row("bad")[5:] == ["–"] * 5
+    assert [text.split()[0] for text in page.sections.values()] == ["Targets", "bad", "GPUs"]
+
+
+def test_two_thousand_troubled_targets_stay_a_page():
+    view = views.view(*(views.down(f"t{number}") for number in range(2000)))
+    assert len(landing_bytes(view)) < 1_500_000
+
+
+def landing_bytes(view: View) -> bytes:
+    return landing(
+        view,
+        now_unix=views.NOW_UNIX,
+        now_monotonic=views.NOW_MONOTONIC,
+        stale_after_seconds=15,
+        version="0",
+        telemetry_path="/metrics",
+    )
+
+
+# --- GPUs ---------------------------------------------------------------------------------------------------------
+
+
+def test_gpus_with_units_and_what_slows_them():
+    page = page_of(views.fleet())
+    assert page.row("1 NVIDIA H100 80GB HBM3 GPU-1b1d5c9e chat-0") == [
+        "1 NVIDIA H100 80GB HBM3 GPU-1b1d5c9e chat-0", "94 %", "58.4 %", "31 %", "698 of 700 W", "71.8 GiB of 79.6 GiB",
+        "61 °C memory 74 °C", "power cap heat (hardware)",
+    ]  # fmt: skip
+    assert page.row("0 NVIDIA H100 80GB HBM3 GPU-0b1d5c9e chat-0")[-1] == "nothing"
+    assert "driver 570.86.15 read 1 s ago" in page.card("GPUs")
+
+
+def test_readings_that_a_gpu_does_not_have_are_dashes():
+    bare = views.gpu(
+        0, busy_ratio=None, dram_bandwidth_ratio=None, tensor_activity_ratio=None, power_watts=None, temperature_celsius={},
+        memory_used_bytes=None, slowdown=None, absent={"power_watts": "not_supported"},
+    )  # fmt: skip
+    page = page_of(views.view(gpu_readings=views.gpus(bare)))
+    assert page.row("0 NVIDIA H100 80GB HBM3 GPU-0b1d5c9e")[1:] == ["–"] * 7
+
+
+def test_a_lost_gpu():
+    page = page_of(views.view(gpu_readings=views.gpus(views.gpu(0, lost=True))))
+    assert page.row("0 NVIDIA H100 80GB HBM3 GPU-0b1d5c9e")[1:] == ["lost", *["–"] * 6]
+    assert "1 GPU lost" in page.text
+
+
+def test_nvml_that_fails_says_what_to_do():
+    failed = views.gpus(reason=FailureReason.NO_LIBRARY, detail="NVML Shared Library Not Found")
+    card = page_of(views.view(gpu_readings=failed)).card("GPUs")
+    assert "NVML: NVML Shared Library Not Found libnvidia-ml.so.1 is not there" in card
+
+
+def test_no_gpu_and_gpus_off():
+    assert "no GPU is visible" in page_of(views.view(gpu_readings=views.gpus())).card("GPUs")
+    assert "gpu.enabled is off" in page_of(views.view()).card("GPUs")
+
+
+def test_simulated_gpus_are_named_so():
+    assert "simulated" in page_of(views.view(gpu_readings=replace(views.gpus(views.gpu(0)), source="simulated"))).card(
+        "GPUs"
+    )
+
+
+# --- what comes from outside --------------------------------------------------------------------------------------
+
+
+def test_text_from_outside_is_text_and_bounded():
+    evil = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
+    snapshot, derived = views.engine("m")
+    engines = [
+        (replace(snapshot, model_name=f"{evil}{n}"), replace(derived, model_name=f"{evil}{n}")) for n in range(2)
+    ]
+    failed = views.failure(FailureReason.STATUS, evil * 1000, 1.0)
+    reading = views.reading(
+        evil, engines, metrics_url=f"http://x/{evil}", runtime=evil, model_name=evil, problem=evil * 1000,
+        last=failed, recent_failures=(failed, failed), gpu_uuids=(evil,), gpu_origin=evil,
+    )  # fmt: skip
+    bad_gpu = views.gpu(0)
+    bad_gpu = replace(bad_gpu, identity=replace(bad_gpu.identity, name=evil, uuid=evil), slowdown={evil: True})
+    view = views.view(
+        reading, gpu_readings=replace(views.gpus(bad_gpu), driver_version=evil), discovery_problems=(evil,)
+    )
+    page = page_of(view, version=evil, telemetry_path=f"/{evil}", links=((evil, evil),))
+    assert not page.tags & {"script", "img"}
+    assert len(page.text) < 20_000
+
+
+def test_the_page_loads_nothing_and_runs_nothing():
+    html = landing_bytes(views.fleet()).decode()
+    assert not re.search(r'\b(src|srcset|action)=|<script|<iframe|@import|url\(|<link [^>]*href="http', html)
+    assert 'http-equiv="refresh" content="10"' in html
+
+
+def test_text_that_is_no_unicode_does_not_break_the_page():
+    assert "a?" in page_of(views.view(views.reading("a\udcff", [views.engine("m")]))).text
+
+
+def test_figures_that_are_no_numbers_are_dashes():
+    nan = float("nan")
+    one = views.engine("m", batch_utilization_ratio=nan, phase_tokens_per_second={"prefill": nan})
+    card = page_of(views.view(views.reading("a", [one]))).card("a")
+    assert "Prefill –" in card
+    assert "nan" not in card

@@ -1,0 +1,324 @@
+"""vLLM's traps, one by one: what the page says and what may be read from it."""
+
+from __future__ import annotations
+
+import pytest
+
+from llm_serving_exporter.catalogue.serving import SERVING
+from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.normalise.apply import FIELDS, Overrides
+from llm_serving_exporter.normalise.detect import detect
+from llm_serving_exporter.normalise.version import parse_version, within
+from llm_serving_exporter.normalise.vllm import VLLM
+from llm_serving_exporter.parse.page import PageParser
+from tests.recordings import names, page, recording
+from tests.snapshots import engine_of, page_of, snapshot_of
+
+L = 'engine="0",model_name="m"'
+
+
+def test_every_row_fills_a_field_that_exists_and_says_where_it_comes_from() -> None:
+    internal = {"prefix_cache_queries", "prefix_cache_hits", "awake"}
+    for row in VLLM.rows:
+        assert row.field in {*FIELDS, *internal}, row.field
+        assert row.source.startswith("https://"), row
+        within((0, 32), row.versions)
+
+
+def test_passed_through_series_and_snapshot_fields_are_the_same() -> None:
+    assert {metric.name for metric in SERVING} == set(FIELDS)
+
+
+def test_prefill_is_what_was_computed_not_what_was_sent() -> None:
+    engine = engine_of(
+        f"""vllm:prompt_tokens_total{{{L}}} 1000
+vllm:prompt_tokens_by_source_total{{{L},source="local_compute"}} 600
+vllm:prompt_tokens_by_source_total{{{L},source="local_cache_hit"}} 300
+vllm:prompt_tokens_by_source_total{{{L},source="external_kv_transfer"}} 100
+vllm:prompt_tokens_cached_total{{{L}}} 400
+"""
+    )
+    assert (engine.prompt_tokens_total, engine.prefill_tokens_total, engine.cached_prompt_tokens_total) == (
+        1000,
+        600,
+        400,
+    )
+
+
+def test_names_with_underscores_are_the_same_samples() -> None:
+    # an OpenMetrics scrape without escaping=allow-utf-8: samples renamed, TYPE lines not
+    text = f"""# TYPE vllm:generation_tokens counter
+vllm_generation_tokens_total{{{L}}} 5.0
+# TYPE vllm:num_requests_running gauge
+vllm_num_requests_running{{{L}}} 2.0
+# EOF
+"""
+    engine = snapshot_of(text, content_type="application/openmetrics-text; version=1.0.0").engines[0]
+    assert (engine.decode_tokens_total, engine.requests_running) == (5, 2)
+
+
+@pytest.mark.parametrize("version", ["0.9.2", "0.10.2"])
+def test_old_and_new_names_at_once_are_not_added(version: str) -> None:
+    engine = engine_of(
+        f"""vllm:gpu_prefix_cache_queries_total{{{L}}} 100
+vllm:gpu_prefix_cache_hits_total{{{L}}} 40
+vllm:prefix_cache_queries_total{{{L}}} 100
+vllm:prefix_cache_hits_total{{{L}}} 40
+vllm:gpu_cache_usage_perc{{{L}}} 0.5
+vllm:kv_cache_usage_perc{{{L}}} 0.5
+""",
+        version,
+    )
+    assert engine.prefix_cache_query_tokens_total == 100
+    assert engine.prefix_cache_hit_tokens_total == engine.cached_prompt_tokens_total == 40
+    assert engine.kv_cache_usage_ratio == 0.5
+
+
+OLD_PREFIX = """vllm:prompt_tokens_total{engine="0",model_name="m"} 3200
+vllm:gpu_prefix_cache_queries_total{engine="0",model_name="m"} 200
+vllm:gpu_prefix_cache_hits_total{engine="0",model_name="m"} 50
+vllm:cache_config_info{block_size="16",num_gpu_blocks="%s"} 1
+"""
+
+
+@pytest.mark.parametrize(("version", "blocks"), [("0.8.5", "2560"), (None, "None")])
+def test_prefix_counters_of_0_8_count_blocks(version: str | None, blocks: str) -> None:
+    # 200 blocks x 16 tokens looked up, 50 x 16 found; 3200 sent less 800 found were computed.
+    # Without a version, num_gpu_blocks="None" gives 0.8 away.
+    engine = engine_of(OLD_PREFIX % blocks, version)
+    assert (engine.prefix_cache_query_tokens_total, engine.prefix_cache_hit_tokens_total) == (3200, 800)
+    assert (engine.cached_prompt_tokens_total, engine.prefill_tokens_total) == (800, 2400)
+
+
+def test_the_same_counters_of_0_9_count_tokens() -> None:
+    engine = engine_of(OLD_PREFIX % "2560", "0.9.1")
+    assert (engine.prefix_cache_query_tokens_total, engine.prefix_cache_hit_tokens_total) == (200, 50)
+    assert engine.prefill_tokens_total == 3150
+
+
+def test_an_unknown_unit_is_absent_and_the_ratio_still_there() -> None:
+    snapshot = snapshot_of(OLD_PREFIX % "2560", version=None)
+    for field in ("prefix_cache_query_tokens_total", "cached_prompt_tokens_total", "prefill_tokens_total"):
+        assert getattr(snapshot.engines[0], field) is None
+        assert snapshot.absent[field] is Absence.VERSION_UNKNOWN
+    assert (snapshot.engines[0].prefix_cache_queries, snapshot.engines[0].prefix_cache_hits) == (200, 50)
+
+
+def test_prefill_of_0_13_to_0_15_is_booked_at_the_end() -> None:
+    text = f"""vllm:prompt_tokens_total{{{L}}} 1000
+vllm:prefix_cache_hits_total{{{L}}} 400
+vllm:request_prefill_kv_computed_tokens_sum{{{L}}} 550
+vllm:request_prefill_kv_computed_tokens_count{{{L}}} 3
+"""
+    snapshot = snapshot_of(text, "0.14.1")
+    assert snapshot.engines[0].prefill_tokens_total == 550
+    assert snapshot.quality["prefill_tokens_total"] is Quality.LAGGING
+
+
+def test_without_prefix_caching_every_old_prompt_token_was_computed() -> None:
+    text = """vllm:prompt_tokens_total{model_name="m"} 700
+vllm:cache_config_info{block_size="16",enable_prefix_caching="False",num_gpu_blocks="100"} 1
+"""
+    assert engine_of(text, "0.8.5").prefill_tokens_total == 700
+    on = snapshot_of(text.replace("False", "True"), "0.8.5")
+    assert on.engines[0].prefill_tokens_total is None
+    assert on.absent["prefill_tokens_total"] is Absence.NOT_EXPORTED
+
+
+def test_an_engine_without_the_label_is_engine_0() -> None:
+    engine = engine_of('vllm:generation_tokens_total{model_name="m"} 5\n', "0.8.5")
+    assert (engine.model_name, engine.engine) == ("m", "0")
+
+
+def test_capacity_under_data_parallelism_is_the_engines_share() -> None:
+    # before 0.24 the num_gpu_blocks label is the sum over the engines, repeated on each
+    text = "".join(
+        f"""vllm:num_requests_running{{engine="{engine}",model_name="m"}} 1
+vllm:cache_config_info{{block_size="32",engine="{engine}",num_gpu_blocks="384"}} 1
+"""
+        for engine in (0, 1)
+    )
+    assert [engine.kv_cache_capacity_tokens for engine in snapshot_of(text, "0.20.0").engines] == [6144, 6144]
+    newer = text.replace('num_gpu_blocks="384"', 'kv_cache_size_tokens="6144",num_gpu_blocks="384"')
+    assert [engine.kv_cache_capacity_tokens for engine in snapshot_of(newer, "0.32.0").engines] == [6144, 6144]
+
+
+def test_families_without_an_engine_label_are_not_fanned_out() -> None:
+    text = """vllm:num_requests_running{engine="0",model_name="m"} 1
+vllm:num_requests_running{engine="1",model_name="m"} 2
+vllm:admission_rejections_total{model_name="m",reason="max_num_queued_reqs"} 7
+http_requests_total{handler="/v1/completions",method="POST",status="2xx"} 3
+http_requests_total{handler="none",method="GET",status="4xx"} 2
+"""
+    engines = {engine.engine: engine for engine in snapshot_of(text).engines}
+    assert engines[""].requests_rejected_total == {"max_num_queued_reqs": 7}
+    assert engines[""].http_responses_total == {"2xx": 3, "4xx": 2}
+    assert engines["0"].requests_rejected_total is None
+    assert engines["1"].requests_running == 2
+
+
+def test_a_gauge_with_a_series_per_process_is_read_once() -> None:
+    # 0.9.2 to 0.11.0 with several API servers
+    text = f"""vllm:kv_cache_usage_perc{{{L},pid="11"}} 0.0
+vllm:kv_cache_usage_perc{{{L},pid="12"}} 0.4
+"""
+    assert engine_of(text, "0.11.0").kv_cache_usage_ratio == 0.4
+
+
+def test_gauges_that_wait_for_their_first_value_are_idle_not_zero() -> None:
+    text = f"""# TYPE vllm:num_requests_running gauge
+# TYPE vllm:generation_tokens_total counter
+vllm:generation_tokens_total{{{L}}} 0
+"""
+    snapshot = snapshot_of(text)
+    assert snapshot.engines[0].requests_running is None
+    assert snapshot.absent["requests_running"] is Absence.IDLE
+
+
+def test_duplicate_series_void_their_field_only() -> None:
+    # /metrics/ of a server with several API processes has http_* twice, with different values
+    text = f"""vllm:generation_tokens_total{{{L}}} 5
+http_requests_total{{handler="x",method="POST",status="2xx"}} 3
+http_requests_total{{handler="x",method="POST",status="2xx"}} 9
+"""
+    snapshot = snapshot_of(text)
+    assert snapshot.engines[0].decode_tokens_total == 5
+    assert snapshot.engines[0].http_responses_total is None
+    assert snapshot.absent["http_responses_total"] is Absence.DUPLICATE
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1"])
+def test_values_that_cannot_be_are_absent(value: str) -> None:
+    text = page("vllm-0.32", 60).decode()
+    lines = [line if line.startswith("#") else line.rsplit(" ", 1)[0] + f" {value}" for line in text.splitlines()]
+    snapshot = snapshot_of("\n".join(lines) + "\n")
+    for engine in snapshot.engines:
+        assert {field for field in FIELDS if getattr(engine, field) is not None} <= {"kv_cache_capacity_tokens"}
+    assert snapshot.absent["decode_tokens_total"] is Absence.INVALID
+    assert snapshot.absent["time_to_first_token_seconds"] is Absence.INVALID
+    assert snapshot.process_start_unix_seconds is None or value == "-1"
+
+
+def test_a_histogram_that_falls_is_none() -> None:
+    text = f"""vllm:time_to_first_token_seconds_bucket{{{L},le="1.0"}} 5
+vllm:time_to_first_token_seconds_bucket{{{L},le="2.0"}} 4
+vllm:time_to_first_token_seconds_bucket{{{L},le="+Inf"}} 6
+vllm:time_to_first_token_seconds_count{{{L}}} 6
+vllm:time_to_first_token_seconds_sum{{{L}}} 6
+"""
+    snapshot = snapshot_of(text)
+    assert snapshot.engines[0].time_to_first_token_seconds is None
+    assert snapshot.absent["time_to_first_token_seconds"] is Absence.INVALID
+
+
+def test_hits_of_a_kv_connector_are_hits() -> None:
+    engine = engine_of(
+        f"""vllm:prefix_cache_queries_total{{{L}}} 1000
+vllm:prefix_cache_hits_total{{{L}}} 300
+vllm:external_prefix_cache_queries_total{{{L}}} 700
+vllm:external_prefix_cache_hits_total{{{L}}} 200
+"""
+    )
+    assert (engine.prefix_cache_query_tokens_total, engine.prefix_cache_hit_tokens_total) == (1000, 500)
+
+
+def test_sleep_is_a_state_of_its_own() -> None:
+    text = f"""vllm:engine_sleep_state{{{L},sleep_state="awake"}} 0
+vllm:engine_sleep_state{{{L},sleep_state="weights_offloaded"}} 1
+vllm:engine_sleep_state{{{L},sleep_state="discard_all"}} 0
+"""
+    assert snapshot_of(text).sleeping
+    assert not snapshot_of(text.replace('awake"} 0', 'awake"} 1')).sleeping
+    assert not snapshot_of(f"vllm:num_requests_running{{{L}}} 0\n").sleeping
+
+
+def test_limits_from_config_win_over_endpoints() -> None:
+    text = f"vllm:num_requests_running{{{L}}} 0\n"
+    facts = ServerFacts("0.32.0", {"m": 2048, "adapter": 4096}, batch_limit_requests=16)
+    said = snapshot_of(text, facts=facts).engines[0]
+    assert (said.batch_limit_requests, said.context_limit_tokens) == (16, 2048)
+    configured = snapshot_of(text, facts=facts, overrides=Overrides(None, 32, 1024)).engines[0]
+    assert (configured.batch_limit_requests, configured.context_limit_tokens) == (32, 1024)
+    assert snapshot_of(text).engines[0].batch_limit_requests is None
+
+
+def test_endpoints_are_read_from_a_real_server_and_survive_anything() -> None:
+    members = recording("vllm-0.32").members
+    import json
+
+    facts = ServerFacts()
+    for endpoint, member in zip(
+        VLLM.endpoints, ("version", "v1_models", "server_info_config_format_json"), strict=True
+    ):
+        facts = endpoint.read(json.loads(members[f"endpoints/{member}.body"]), facts)
+        for answer in (
+            None,
+            [],
+            3,
+            "x",
+            {},
+            {"version": 3},
+            {"data": [None, {"id": 1}]},
+            {"vllm_config": {"scheduler_config": []}},
+        ):
+            endpoint.read(answer, facts)
+    assert facts == ServerFacts("0.32.0", {"tiny-llama": 2048}, 16, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in names() if name.startswith("vllm-0") or name.startswith("vllm-logger")]
+)
+def test_recorded_pages_are_vllms_and_have_no_unknown_family(name: str) -> None:
+    run = recording(name)
+    for number in (min(run.pages), max(run.pages)):
+        text = run.pages[number].decode()
+        layout = PageParser(lambda _name: False).parse(page_of(text)).layout
+        assert detect(layout).runtime is VLLM
+        assert snapshot_of(text).unmapped_families == ()
+
+
+@pytest.mark.parametrize("name", [name for name in names() if not name.startswith(("vllm-0", "vllm-logger"))])
+def test_other_recorded_pages_are_not_taken_for_vllm(name: str) -> None:
+    run = recording(name)
+    found = detect(PageParser(lambda _name: False).parse(page_of(run.pages[max(run.pages)].decode())).layout)
+    assert found.runtime is None
+    assert (found.router is not None) == (name in ("vllm-router-0.1.17", "dynamo-1.6.1-frontend"))
+
+
+def test_a_new_family_is_noticed() -> None:
+    snapshot = snapshot_of(
+        f"# TYPE vllm:brand_new_total counter\nvllm:brand_new_total 1\nvllm:num_requests_running{{{L}}} 0\n"
+    )
+    assert snapshot.unmapped_families == ("vllm:brand_new_total",)
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("0.32.0", (0, 32, 0)),
+        ("v0.9.1", (0, 9, 1)),
+        ("0.33.1rc1.dev5+gabc", (0, 33, 1)),
+        ("dev", None),
+        (None, None),
+        ("", None),
+    ],
+)
+def test_versions(text: str | None, version: tuple[int, ...] | None) -> None:
+    assert parse_version(text) == version
+
+
+@pytest.mark.parametrize(
+    ("version", "versions", "holds"),
+    [
+        ((0, 9), ">=0.9.0", True), ((0, 8, 5), ">=0.9", False), ((0, 9, 1), ">=0.9,<0.9.2", True), ((0, 9, 2), ">=0.9,<0.9.2", False),
+        ((1, 0), "", True), ((0, 10), "<=0.10.0", True), ((0, 10, 1), ">0.10", True),
+    ],
+)  # fmt: skip
+def test_version_clauses(version: tuple[int, ...], versions: str, holds: bool) -> None:
+    assert within(version, versions) is holds
+
+
+def test_a_clause_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"not a version clause: '~=0\.9'"):
+        within((0, 9), "~=0.9")

@@ -1,0 +1,186 @@
+"""TLS: whom the client believes, what it presents, and that rotated files count."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import ssl
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import trustme
+
+from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.page import Page, Refusal
+from tests.faultbehaviours import closes_idle, first_only, hang_up, page
+from tests.faultserver import FaultServer
+
+BODY = b"up 1\n" * 20_000
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+def serving(authority: trustme.CA, *names: str, expired: bool = False, client_ca: trustme.CA | None = None):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    not_after = datetime.now(UTC) - timedelta(days=1) if expired else None
+    kwargs = {"not_before": datetime.now(UTC) - timedelta(days=9), "not_after": not_after} if expired else {}
+    authority.issue_cert(*(names or ("127.0.0.1",)), **kwargs).configure_cert(context)
+    if client_ca is not None:
+        # In TLS 1.3 the client learns of a refused certificate only with the answer, racing the server's close.
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.verify_mode = ssl.CERT_REQUIRED
+        client_ca.configure_trust(context)
+    return context
+
+
+@pytest.fixture
+def ca_file(authority, tmp_path):
+    path = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(path)
+    return str(path)
+
+
+def refusal(got: Page | Refusal) -> Refusal:
+    assert isinstance(got, Refusal)
+    return got
+
+
+def test_trusted_server_over_one_kept_connection(make_client, authority, ca_file):
+    with FaultServer(page(BODY, compress=True), tls=serving(authority)) as server:
+        client = make_client(server.url, ca_file=ca_file)
+        for _ in range(3):
+            got = client.get_metrics("/metrics")
+            assert isinstance(got, Page)
+            assert got.body == BODY
+        assert server.connections == 1
+
+
+@pytest.mark.parametrize("then", [closes_idle(BODY), first_only(page(BODY), then=hang_up())], ids=["idle", "reused"])
+def test_dead_kept_connection_is_opened_again(make_client, authority, ca_file, then):
+    with FaultServer(then, tls=serving(authority)) as server:
+        client = make_client(server.url, ca_file=ca_file)
+        assert isinstance(client.get_metrics("/metrics"), Page)
+        assert isinstance(client.get_metrics("/metrics"), Page)
+        assert server.connections == 2
+
+
+def test_unknown_authority(make_client, authority):
+    with FaultServer(page(BODY), tls=serving(authority)) as server:
+        got = refusal(make_client(server.url).get_metrics("/metrics"))
+    assert got.reason is FailureReason.TLS
+    assert "set ca_file" in got.detail
+
+
+def test_wrong_name_and_server_name(make_client, authority, ca_file):
+    with FaultServer(page(BODY), tls=serving(authority, "engine.internal")) as server:
+        got = refusal(make_client(server.url, ca_file=ca_file).get_metrics("/metrics"))
+        assert got.reason is FailureReason.TLS
+        assert "set server_name" in got.detail
+        named = make_client(server.url, ca_file=ca_file, server_name="engine.internal")
+        assert isinstance(named.get_metrics("/metrics"), Page)
+
+
+def test_server_name_is_sent(make_client, authority, ca_file):
+    seen: list[str | None] = []
+    context = serving(authority, "engine.internal")
+    context.sni_callback = lambda sock, name, ctx: seen.append(name)
+    with FaultServer(page(BODY), tls=context) as server:
+        client = make_client(server.url, ca_file=ca_file, server_name="engine.internal")
+        assert isinstance(client.get_metrics("/metrics"), Page)
+    assert seen == ["engine.internal"]
+
+
+def test_expired_certificate(make_client, authority, ca_file):
+    with FaultServer(page(BODY), tls=serving(authority, expired=True)) as server:
+        got = refusal(make_client(server.url, ca_file=ca_file).get_metrics("/metrics"))
+    assert got.reason is FailureReason.TLS
+    assert "renew the certificate" in got.detail
+
+
+def test_insecure_skip_verify_takes_any_certificate(make_client, authority):
+    with FaultServer(page(BODY), tls=serving(authority, "elsewhere.invalid")) as server:
+        assert isinstance(make_client(server.url, insecure_skip_verify=True).get_metrics("/metrics"), Page)
+
+
+def test_client_certificate(make_client, authority, ca_file, tmp_path):
+    leaf = authority.issue_cert("exporter")
+    leaf.cert_chain_pems[0].write_to_path(tmp_path / "client.pem")
+    leaf.private_key_pem.write_to_path(tmp_path / "client.key")
+    with FaultServer(page(BODY), tls=serving(authority, client_ca=authority)) as server:
+        files = {"cert_file": str(tmp_path / "client.pem"), "key_file": str(tmp_path / "client.key")}
+        assert isinstance(make_client(server.url, ca_file=ca_file, **files).get_metrics("/metrics"), Page)
+        got = refusal(make_client(server.url, ca_file=ca_file).get_metrics("/metrics"))
+    assert got.reason is FailureReason.TLS
+
+
+def test_plain_request_to_a_tls_port_says_so(make_client, authority):
+    with FaultServer(page(BODY), tls=serving(authority)) as server:
+        got = refusal(make_client(f"http://{server.authority}").get_metrics("/metrics"))
+    # OpenSSL's server answers with an alert or just closes, depending on its version.
+    assert got.reason in (FailureReason.PROTOCOL, FailureReason.CLOSED)
+
+
+@pytest.mark.parametrize("which", ["ca_file", "cert_file", "key_file"])
+@pytest.mark.parametrize("state", ["missing", "not-pem", "directory"])
+def test_unusable_files(make_client, authority, ca_file, tmp_path, which, state):
+    leaf = authority.issue_cert("exporter")
+    leaf.cert_chain_pems[0].write_to_path(tmp_path / "client.pem")
+    leaf.private_key_pem.write_to_path(tmp_path / "client.key")
+    files = {"ca_file": ca_file, "cert_file": str(tmp_path / "client.pem"), "key_file": str(tmp_path / "client.key")}
+    bad = tmp_path / "bad"
+    files[which] = str(bad)
+    if state == "not-pem":
+        bad.write_text("not a certificate\n")
+    elif state == "directory":
+        bad.mkdir()
+    got = refusal(make_client("https://127.0.0.1:9", **files).get_metrics("/metrics"))
+    assert got.reason is FailureReason.CREDENTIALS
+    assert which in got.detail
+    assert str(bad) in got.detail
+
+
+def test_key_with_a_passphrase_is_refused_and_nobody_is_asked(make_client, authority, ca_file, tmp_path):
+    from cryptography.hazmat.primitives import serialization
+
+    leaf = authority.issue_cert("exporter")
+    key = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), None)
+    leaf.cert_chain_pems[0].write_to_path(tmp_path / "client.pem")
+    (tmp_path / "client.key").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"hunter22"),
+        )
+    )
+    files = {"cert_file": str(tmp_path / "client.pem"), "key_file": str(tmp_path / "client.key")}
+    got = refusal(make_client("https://127.0.0.1:9", ca_file=ca_file, **files).get_metrics("/metrics"))
+    assert got.reason is FailureReason.CREDENTIALS
+    assert "passphrase" in got.detail
+
+
+def test_rotated_authority_is_picked_up_and_ends_the_old_connection(make_client, authority, ca_file, tmp_path):
+    trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
+    shutil.copy(ca_file, tmp_path / "right.pem")
+    with FaultServer(page(BODY), tls=serving(authority)) as server:
+        client = make_client(server.url, ca_file=ca_file)
+        assert isinstance(client.get_metrics("/metrics"), Page)
+        os.replace(tmp_path / "other.pem", ca_file)
+        assert refusal(client.get_metrics("/metrics")).reason is FailureReason.TLS
+        os.replace(tmp_path / "right.pem", ca_file)
+        assert isinstance(client.get_metrics("/metrics"), Page)
+        assert server.connections == 3
+
+
+def test_rotated_client_certificate_is_picked_up(make_client, authority, ca_file, tmp_path):
+    stranger = trustme.CA()
+    bundle = tmp_path / "client.pem"  # certificate and key in one file
+    stranger.issue_cert("exporter").private_key_and_cert_chain_pem.write_to_path(bundle)
+    with FaultServer(page(BODY), tls=serving(authority, client_ca=authority)) as server:
+        client = make_client(server.url, ca_file=ca_file, cert_file=str(bundle))
+        assert refusal(client.get_metrics("/metrics")).reason is FailureReason.TLS
+        authority.issue_cert("exporter").private_key_and_cert_chain_pem.write_to_path(tmp_path / "new.pem")
+        os.replace(tmp_path / "new.pem", bundle)
+        assert isinstance(client.get_metrics("/metrics"), Page)

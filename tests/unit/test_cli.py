@@ -1,0 +1,114 @@
+"""The command line as its users meet it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from llm_serving_exporter import __version__
+from llm_serving_exporter.cli import main
+from llm_serving_exporter.sim.replay import SteppedServer
+from tests.recordings import recording
+
+
+def run(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "llm_serving_exporter", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
+
+
+def test_help_names_every_command_and_flag() -> None:
+    text = run("--help").stdout
+    for word in (
+        "once",
+        "check-config",
+        "demo",
+        "--target",
+        "--config.file",
+        "--web.listen-address",
+        "--scrape.interval",
+        "--slo.ttft",
+    ):
+        assert word in text, word
+    assert "LLM_SERVING_EXPORTER_" in text
+    for command in ("once", "check-config"):
+        assert run(command, "--help").returncode == 0
+
+
+def test_version() -> None:
+    assert run("--version").stdout == f"llm-serving-exporter {__version__}\n"
+
+
+def test_an_unknown_command_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chek-config"]) == 2
+    assert "no command 'chek-config'; commands are run, once, check-config, demo" in capsys.readouterr().err
+
+
+def test_nothing_to_read_is_refused_with_what_to_do() -> None:
+    done = run()
+    assert done.returncode == 2
+    assert "--target http://localhost:8000" in done.stderr
+
+
+def test_check_config_says_good_and_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "exporter.yml"
+    file.write_text("targets: [{url: 'http://localhost:8000'}]\nslo: {ttft: 3s}\n")
+    assert main(["check-config", "--config.file", str(file)]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"{file}: good, 1 targets\n"
+    # 3 s lies between two edges of vLLM's histogram: the strict one is counted
+    assert "2.5" in said.err
+    assert "5" in said.err
+
+
+def test_once_prints_a_table_a_person_can_read() -> None:
+    with SteppedServer(recording("vllm-0.32"), advance=True) as server:
+        server.show(50)
+        done = run("once", "--target", server.url, "--wait", "1")
+    assert done.returncode == 0, done.stderr
+    for words in (
+        "ready, vllm 0.32.0",
+        "model tiny-llama, engine 0",
+        "decode",
+        "tokens/s",
+        "KV cache in use",
+        "of 8,192 tokens",
+        "ttft",
+    ):
+        assert words in done.stdout, done.stdout
+    assert "tokens_per_second_per_gpu (gpus_unknown)" in done.stdout
+
+
+def test_once_as_json_has_what_the_page_said() -> None:
+    with SteppedServer(recording("vllm-0.32")) as server:
+        server.show(60)
+        done = run("once", "--target", server.url, "--wait", "0.2", "--json")
+    document = json.loads(done.stdout)
+    (engine,) = document["engines"]
+    assert (document["runtime"], document["version"], document["state"]) == ("vllm", "0.32.0", "ready")
+    assert (engine["kv_cache_capacity_tokens"], engine["batch_limit_requests"], engine["context_limit_tokens"]) == (
+        8192,
+        16,
+        2048,
+    )
+    assert engine["derived"]["phase_tokens_per_second"] == {"decode": 0.0, "prefill": 0.0}
+    assert document["signals"]["latency_ttft"] == "idle"
+
+
+def test_once_says_what_is_wrong_and_fails() -> None:
+    done = run("once", "--target", "http://127.0.0.1:9")
+    assert done.returncode == 1
+    assert "nothing listens on 127.0.0.1:9" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_the_metrics_path_is_found_and_a_wrong_one_is_said() -> None:
+    with SteppedServer(recording("vllm-0.32")) as server:
+        server.show(60)
+        assert "/metrics" in run("once", "--target", server.url, "--wait", "0").stdout
+        done = run("once", "--target", f"{server.url}/nothing-here", "--wait", "0")
+    assert done.returncode == 1
+    assert "404" in done.stdout
