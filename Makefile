@@ -21,7 +21,7 @@ demo: $(RUNS) ## the exporter beside a replayed vLLM; needs no GPU and no model
 	@exec $(BIN)/llm-serving-exporter demo $(ARGS)
 
 test: $(DEVELOPS) ## every test that needs neither a GPU nor minutes
-	@$(TOOLS) promtool prometheus cc
+	@$(TOOLS) promtool prometheus cc chromium
 	$(BIN)/python -m pytest $(ARGS)
 
 test-e2e: $(DEVELOPS) ## the real daemon with a real Prometheus, for minutes

@@ -89,6 +89,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check(config: Config) -> int:
+    if config.web.config_file is not None:
+        from llm_serving_exporter.expose.webconfig import load_web_config
+
+        load_web_config(config.web.config_file)
     for warning in config.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     from_files = f" and {len(config.discovery)} file_sd sections" if config.discovery else ""

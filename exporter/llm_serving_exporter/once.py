@@ -9,7 +9,9 @@ from dataclasses import asdict, is_dataclass
 from enum import Enum
 from typing import Any, TextIO
 
-from llm_serving_exporter.model.derived import EngineDerived
+from llm_serving_exporter.expose.readable import NOTHING, count, number, seconds, share, span
+from llm_serving_exporter.expose.sentences import title, why_absent
+from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.pipeline import TargetPipeline
 from llm_serving_exporter.store import TargetReading
@@ -67,47 +69,43 @@ def as_json(reading: TargetReading) -> str:
     return json.dumps(document, indent=2, allow_nan=False)
 
 
-def _number(value: float | None, unit: str = "", digits: int = 1) -> str:
-    if value is None:
-        return "-"
-    text = f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:,.{digits}f}"
-    return f"{text} {unit}".strip()
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f} %"
-
-
 def _latency(figures: EngineDerived, name: str) -> str:
     found = figures.latency.get(name)
     if found is None:
-        return "-"
+        return NOTHING
     parts = []
     for q, quantile in found.quantiles.items():
-        mark = {"top": ">=", "bottom": "<="}.get(quantile.clipped, "")
-        parts.append(f"p{100 * q:g} {mark}{1000 * quantile.value:,.1f} ms")
-    return f"{', '.join(parts)} (mean {1000 * found.mean_seconds:,.1f} ms, {found.events:,.0f} events)"
+        mark = {"top": "≥ ", "bottom": "≤ "}.get(quantile.clipped, "")
+        parts.append(f"p{100 * q:g} {mark}{seconds(quantile.value)}")
+    return f"{', '.join(parts)} (mean {seconds(found.mean_seconds)}, {count(found.events)} events)"
 
 
 def _rows(engine: EngineSnapshot, figures: EngineDerived) -> list[tuple[str, str]]:
     rates = figures.phase_tokens_per_second
-    limit = f" of {engine.batch_limit_requests:.0f}" if engine.batch_limit_requests else ""
+    limit = f" of at most {count(engine.batch_limit_requests)}" if engine.batch_limit_requests else ""
+    batch = figures.batch_size_mean
     return [
-        ("prefill", _number(rates.get("prefill"), "tokens/s")),
-        ("decode", _number(rates.get("decode"), "tokens/s")),
-        ("requests running", _number(engine.requests_running) + limit),
-        ("requests waiting", _number(engine.requests_waiting)),
-        ("batch size, mean", _number(figures.batch_size_mean, "sequences a step")),
-        ("batch utilisation", _share(figures.batch_utilization_ratio)),
-        (
-            "KV cache in use",
-            f"{_share(engine.kv_cache_usage_ratio)} of {_number(engine.kv_cache_capacity_tokens, 'tokens')}",
-        ),
-        ("prefix cache hits", _share(figures.prefix_cache_hit_ratio)),
-        ("context, mean", _number(figures.context_tokens_mean, "tokens")),
-        ("preemptions", _number(figures.preemptions_per_second, "/s", 2)),
-        *((f"{name}", _latency(figures, name)) for name in ("ttft", "itl", "e2e", "queue")),
+        ("prefill", number(rates.get("prefill"), "tokens/s")),
+        ("decode", number(rates.get("decode"), "tokens/s")),
+        ("requests running", count(engine.requests_running) + limit),
+        ("requests waiting", count(engine.requests_waiting)),
+        ("batch size, mean", number(batch, "sequences decoding in a step") if batch is not None else NOTHING),
+        ("batch utilisation", share(figures.batch_utilization_ratio)),
+        ("KV cache in use", f"{share(engine.kv_cache_usage_ratio)} of {count(engine.kv_cache_capacity_tokens)} tokens"),
+        ("prefix cache hits", share(figures.prefix_cache_hit_ratio)),
+        ("context, mean", number(figures.context_tokens_mean, "tokens")),
+        ("preemptions", number(figures.preemptions_per_second, "per s")),
+        *((title(name), _latency(figures, name)) for name in ("ttft", "itl", "e2e", "queue")),
     ]
+
+
+def _absent(derived: Derived) -> list[str]:
+    """One line a reason, with the signals that it keeps away."""
+    by_sentence: dict[str, list[str]] = {}
+    for signal, why in derived.signals.items():
+        if why:
+            by_sentence.setdefault(why_absent(signal, why), []).append(title(signal))
+    return [f"    {', '.join(signals)}: {sentence}" for sentence, signals in by_sentence.items()]
 
 
 def as_table(reading: TargetReading) -> str:
@@ -122,11 +120,10 @@ def as_table(reading: TargetReading) -> str:
     snapshot, derived = reading.snapshot, reading.derived
     for engine, figures in zip(snapshot.engines if snapshot else (), derived.engines if derived else (), strict=True):
         lines.append(f"\n  model {engine.model_name or '?'}, engine {engine.engine}")
-        lines += [f"    {label:<20} {value}" for label, value in _rows(engine, figures)]
+        rows = _rows(engine, figures)
+        width = max(len(label) for label, _ in rows)
+        lines += [f"    {label:<{width}}  {value}" for label, value in rows]
     if derived:
-        absent = {name: why.value for name, why in derived.signals.items() if why}
-        lines.append(
-            f"\n  over {derived.window_seconds:.0f} s; absent: "
-            + (", ".join(f"{n} ({w})" for n, w in absent.items()) or "nothing")
-        )
+        lines.append(f"\n  over {span(derived.window_seconds)}; not available:")
+        lines += _absent(derived) or ["    nothing is missing"]
     return "\n".join(lines)

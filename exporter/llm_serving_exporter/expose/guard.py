@@ -48,9 +48,7 @@ class Guard:
         self._path, self._log = path, log
         self._lock = threading.Lock()
         self._check = PasswordCheck()
-        self._seen = self._stamps(None)
-        self._loaded = self._load()
-        self._seen = self._stamps(self._loaded.settings.tls)
+        self._loaded, self._seen = self._load()
         self.tls = self._loaded.context is not None
 
     def context(self) -> ssl.SSLContext:
@@ -84,7 +82,7 @@ class Guard:
 
     def _current(self) -> _Loaded:
         with self._lock:
-            stamps = self._stamps(self._loaded.settings.tls)
+            stamps = (_stamp(self._path), *_tls_stamps(self._loaded.settings.tls))
             if stamps != self._seen:
                 self._seen = stamps
                 self._reload()
@@ -92,7 +90,7 @@ class Guard:
 
     def _reload(self) -> None:
         try:
-            loaded = self._load()
+            loaded, seen = self._load()
         except ConfigError as error:
             self._log.error("the web config file was not loaded anew, what was loaded before stays: %s", error)
             return
@@ -101,17 +99,21 @@ class Guard:
                 "%s: TLS cannot be switched on or off while running: restart; what was loaded before stays", self._path
             )
             return
-        self._loaded = loaded
-        self._seen = self._stamps(loaded.settings.tls)
+        self._loaded, self._seen = loaded, seen
         self._log.info("web config file loaded anew")
 
-    def _load(self) -> _Loaded:
+    def _load(self) -> tuple[_Loaded, tuple[Stamp, ...]]:
+        # each stamp is taken before its file is read, so that no change in between goes unseen
+        stamp = _stamp(self._path)
         settings = load_web_config(self._path)
-        return _Loaded(settings, _context(self._path, settings.tls) if settings.tls is not None else None)
+        stamps = (stamp, *_tls_stamps(settings.tls))
+        return _Loaded(settings, _context(self._path, settings.tls) if settings.tls is not None else None), stamps
 
-    def _stamps(self, tls: TlsSettings | None) -> tuple[Stamp, ...]:
-        files = (self._path, tls.cert_file, tls.key_file, tls.client_ca_file) if tls is not None else (self._path,)
-        return tuple(_stamp(file) for file in files if file is not None)
+
+def _tls_stamps(tls: TlsSettings | None) -> tuple[Stamp, ...]:
+    if tls is None:
+        return ()
+    return tuple(_stamp(file) for file in (tls.cert_file, tls.key_file, tls.client_ca_file) if file is not None)
 
 
 def _stamp(path: str) -> Stamp:

@@ -42,8 +42,8 @@ class _Clock:
         self._stale_after_seconds = stale_after_seconds
 
     def fresh(self, reading: TargetReading) -> bool:
-        """As the metrics page decides it: at least three intervals of the target's own."""
-        return reading.fresh(self.monotonic, max(self._stale_after_seconds, 3 * reading.target.interval_seconds))
+        """Whether its figures are shown."""
+        return reading.fresh(self.monotonic, self._stale_after_seconds)
 
     def page_age(self, reading: TargetReading) -> str:
         """How long ago the last good page came; "" where none did."""

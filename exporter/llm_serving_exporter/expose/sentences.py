@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.device import GpuAbsence
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.store import State
 
@@ -116,13 +117,16 @@ QUALITIES: Mapping[Quality, str] = {
     Quality.APPROXIMATE: "Worked out from counters that are booked at different moments: right over minutes, not seconds.",
 }
 
-# codes of GpuReading.absent; gpu/calls.py makes them
-GPU_ABSENCES: Mapping[str, str] = {
-    "not_supported": "This card, driver or library does not have it.",
-    "no_permission": "The exporter's user may not read it.",
-    "disabled": "Switched off by configuration.",
-    "on_parent": "A MIG instance has none of its own; the whole GPU's row has it.",
-    "error": "NVML failed to read it; the log has the call.",
+GPU_ABSENCES: Mapping[GpuAbsence, str] = {
+    GpuAbsence.NOT_SUPPORTED: "This card, driver or library does not have it.",
+    GpuAbsence.NO_PERMISSION: "The exporter's user may not read it.",
+    GpuAbsence.DISABLED: "Switched off by configuration.",
+    GpuAbsence.IN_USE: "NVML refuses it while something else holds the GPU; under MIG with driver 535 set gpu.gpm to false.",
+    GpuAbsence.NO_DATA: "NVML has no value for it at the moment.",
+    GpuAbsence.NO_WINDOW: "It needs two samples, and so far there is one.",
+    GpuAbsence.ON_PARENT: "A MIG instance has none of its own; the whole GPU's row has it.",
+    GpuAbsence.ON_INSTANCES: "A GPU in MIG mode has none as a whole; its instances have it.",
+    GpuAbsence.ERROR: "NVML failed to read it; the log has the call.",
 }
 
 
@@ -141,7 +145,7 @@ def what_to_do(reason: FailureReason) -> str:
 
 def why_gpu_absent(code: str) -> str:
     """Why a GPU reading is not there; unknown codes read as an error."""
-    return GPU_ABSENCES.get(code, GPU_ABSENCES["error"])
+    return GPU_ABSENCES[GpuAbsence(code) if code in set(GpuAbsence) else GpuAbsence.ERROR]
 
 
 # names that a person reads, where the signal's own is not plain enough

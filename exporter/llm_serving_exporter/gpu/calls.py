@@ -12,17 +12,17 @@ from typing import Any
 
 from llm_serving_exporter.errors import GpuError
 from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.device import GpuAbsence
 
-# Codes of `GpuReading.absent`.
-NOT_SUPPORTED = "not_supported"  # by this card, driver or pynvml
-NO_PERMISSION = "no_permission"
-DISABLED = "disabled"  # by configuration
-IN_USE = "in_use"  # NVML refuses while something else holds it; with GPM under MIG on driver 535: set gpu.gpm to false
-NO_DATA = "no_data"  # NVML answers, without a value for now (not ready, NaN)
-NO_WINDOW = "no_window"  # needs two samples, and so far there is one
-ON_PARENT = "on_parent"  # a MIG instance has none of its own: the whole GPU's reading has it
-ON_INSTANCES = "on_instances"  # a GPU in MIG mode has none as a whole: its instances have it
-ERROR = "error"
+NOT_SUPPORTED = GpuAbsence.NOT_SUPPORTED
+NO_PERMISSION = GpuAbsence.NO_PERMISSION
+DISABLED = GpuAbsence.DISABLED
+IN_USE = GpuAbsence.IN_USE
+NO_DATA = GpuAbsence.NO_DATA
+NO_WINDOW = GpuAbsence.NO_WINDOW
+ON_PARENT = GpuAbsence.ON_PARENT
+ON_INSTANCES = GpuAbsence.ON_INSTANCES
+ERROR = GpuAbsence.ERROR
 
 UNINITIALIZED, INVALID_ARGUMENT, UNSUPPORTED, PERMISSION, NOT_FOUND = 1, 2, 3, 4, 6
 DRIVER_NOT_LOADED, TIMEOUT, LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 9, 10, 12, 13

@@ -4,8 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from llm_serving_exporter.model.attempt import Attempt
+
+
+class GpuAbsence(StrEnum):
+    """Why a reading of a GPU is not there: the values of `GpuReading.absent`."""
+
+    NOT_SUPPORTED = "not_supported"  # by this card, driver or pynvml
+    NO_PERMISSION = "no_permission"
+    DISABLED = "disabled"  # by configuration
+    IN_USE = (
+        "in_use"  # NVML refuses while something else holds it; with GPM under MIG on driver 535: set gpu.gpm to false
+    )
+    NO_DATA = "no_data"  # NVML answers, without a value for now (not ready, NaN)
+    NO_WINDOW = "no_window"  # needs two samples, and so far there is one
+    ON_PARENT = "on_parent"  # a MIG instance has none of its own: the whole GPU's reading has it
+    ON_INSTANCES = "on_instances"  # a GPU in MIG mode has none as a whole: its instances have it
+    ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +79,7 @@ class GpuReading:
     (`energy_joules_total`, `*_bytes_total`, `ecc_errors_total`, `xid_events_total`) only grow while the driver is loaded.
     `slowdown` maps a reason to whether it holds now. `lost` is True where the GPU no longer answers: then everything else
     but its identity and its XID counts is None.
-    `absent` maps a reading's field name to why it is missing (a short code: "not_supported", "no_permission", "disabled", "error").
+    `absent` maps a reading's field name to why it is missing, with a dot and the key where one member of a mapping is.
     """
 
     identity: GpuIdentity

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
+import trustme
 
 from llm_serving_exporter.config.types import WebConfig
 from llm_serving_exporter.expose.exchange import Handler, Request, Response
@@ -50,3 +51,8 @@ def make_server() -> Iterator[MakeServer]:
         server.stop()
     left = [thread.name for thread in threading.enumerate() if thread.name.startswith("web-")]
     assert left == []
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()

@@ -1,94 +1,21 @@
-"""The landing page as its reader finds it: parsed, never searched by markup alone."""
+"""The landing page: targets, their figures, and what is missing and why."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 
-from llm_serving_exporter.expose.landing import MOST_CARDS, landing
+from llm_serving_exporter.expose.landing import MOST_CARDS
 from llm_serving_exporter.expose.landing_engines import MOST_ENGINES
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.derived import SloCount
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role, Target
-from llm_serving_exporter.store import State, TargetReading, View
+from llm_serving_exporter.store import State, TargetReading
 from tests import views
-
-VOID = {"meta", "link", "br", "img"}
-
-
-class Page(HTMLParser):
-    """Text by section, rows of tables, links; raises where tags do not pair up."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.sections: dict[str, str] = {}
-        self.rows: list[list[str]] = []
-        self.links: dict[str, str] = {}
-        self.tags: set[str] = set()
-        self.text = ""
-        self._section = ""
-        self._link = ""
-        self.feed(html)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-        if tag == "a":
-            self._link = dict(attrs).get("href") or ""
-        if tag == "section":
-            self._section = f"section {len(self.sections)}"
-            self.sections[self._section] = ""
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-        if tag == "section":
-            self._section = ""
-
-    def handle_data(self, data: str) -> None:
-        if "style" in self.open:
-            return
-        self.text += data + " "
-        if self._section:
-            self.sections[self._section] += data + " "
-        if "td" in self.open or "th" in self.open:
-            self.rows[-1][-1] = f"{self.rows[-1][-1]} {data}".strip()
-        if "a" in self.open:
-            self.links[data] = self._link
-
-    def card(self, name: str) -> str:
-        found = [" ".join(text.split()) for text in self.sections.values() if text.startswith(name)]
-        assert len(found) == 1
-        return found[0]
-
-    def row(self, start: str) -> list[str]:
-        found = [row for row in self.rows if row[0] == start]
-        assert found, start
-        return found[0]
-
-
-def page_of(view: View, **changes: object) -> Page:
-    arguments = {
-        "now_unix": views.NOW_UNIX,
-        "now_monotonic": views.NOW_MONOTONIC,
-        "stale_after_seconds": views.STALE_AFTER,
-        "version": "0.1.0",
-        "telemetry_path": "/metrics",
-        **changes,
-    }
-    return Page(landing(view, **arguments).decode())  # type: ignore[arg-type]
-
+from tests.landingpage import landing_bytes, page_of
 
 # --- a target that is well ----------------------------------------------------------------------------------------
 
@@ -237,12 +164,6 @@ def test_a_page_too_old_is_withdrawn_even_where_no_attempt_failed():
     assert "tok/s" not in card
 
 
-def test_a_slow_target_of_its_own_interval_is_not_withdrawn_early():
-    reading = views.reading("a", [views.engine("m")], age=80.0)
-    reading = replace(reading, target=replace(reading.target, interval_seconds=30.0))
-    assert "21.3k tok/s" in page_of(views.view(reading)).card("a")
-
-
 @pytest.mark.parametrize("state", list(State))
 def test_each_state_is_a_badge(state):
     reading = views.reading("a", [views.engine("m")], state=state)
@@ -312,101 +233,3 @@ def test_many_targets_stand_in_one_table_and_only_troubled_ones_have_a_card():
 def test_two_thousand_troubled_targets_stay_a_page():
     view = views.view(*(views.down(f"t{number}") for number in range(2000)))
     assert len(landing_bytes(view)) < 1_500_000
-
-
-def landing_bytes(view: View) -> bytes:
-    return landing(
-        view,
-        now_unix=views.NOW_UNIX,
-        now_monotonic=views.NOW_MONOTONIC,
-        stale_after_seconds=15,
-        version="0",
-        telemetry_path="/metrics",
-    )
-
-
-# --- GPUs ---------------------------------------------------------------------------------------------------------
-
-
-def test_gpus_with_units_and_what_slows_them():
-    page = page_of(views.fleet())
-    assert page.row("1 NVIDIA H100 80GB HBM3 GPU-1b1d5c9e chat-0") == [
-        "1 NVIDIA H100 80GB HBM3 GPU-1b1d5c9e chat-0", "94 %", "58.4 %", "31 %", "698 of 700 W", "71.8 GiB of 79.6 GiB",
-        "61 °C memory 74 °C", "power cap heat (hardware)",
-    ]  # fmt: skip
-    assert page.row("0 NVIDIA H100 80GB HBM3 GPU-0b1d5c9e chat-0")[-1] == "nothing"
-    assert "driver 570.86.15 read 1 s ago" in page.card("GPUs")
-
-
-def test_readings_that_a_gpu_does_not_have_are_dashes():
-    bare = views.gpu(
-        0, busy_ratio=None, dram_bandwidth_ratio=None, tensor_activity_ratio=None, power_watts=None, temperature_celsius={},
-        memory_used_bytes=None, slowdown=None, absent={"power_watts": "not_supported"},
-    )  # fmt: skip
-    page = page_of(views.view(gpu_readings=views.gpus(bare)))
-    assert page.row("0 NVIDIA H100 80GB HBM3 GPU-0b1d5c9e")[1:] == ["–"] * 7
-
-
-def test_a_lost_gpu():
-    page = page_of(views.view(gpu_readings=views.gpus(views.gpu(0, lost=True))))
-    assert page.row("0 NVIDIA H100 80GB HBM3 GPU-0b1d5c9e")[1:] == ["lost", *["–"] * 6]
-    assert "1 GPU lost" in page.text
-
-
-def test_nvml_that_fails_says_what_to_do():
-    failed = views.gpus(reason=FailureReason.NO_LIBRARY, detail="NVML Shared Library Not Found")
-    card = page_of(views.view(gpu_readings=failed)).card("GPUs")
-    assert "NVML: NVML Shared Library Not Found libnvidia-ml.so.1 is not there" in card
-
-
-def test_no_gpu_and_gpus_off():
-    assert "no GPU is visible" in page_of(views.view(gpu_readings=views.gpus())).card("GPUs")
-    assert "gpu.enabled is off" in page_of(views.view()).card("GPUs")
-
-
-def test_simulated_gpus_are_named_so():
-    assert "simulated" in page_of(views.view(gpu_readings=replace(views.gpus(views.gpu(0)), source="simulated"))).card(
-        "GPUs"
-    )
-
-
-# --- what comes from outside --------------------------------------------------------------------------------------
-
-
-def test_text_from_outside_is_text_and_bounded():
-    evil = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
-    snapshot, derived = views.engine("m")
-    engines = [
-        (replace(snapshot, model_name=f"{evil}{n}"), replace(derived, model_name=f"{evil}{n}")) for n in range(2)
-    ]
-    failed = views.failure(FailureReason.STATUS, evil * 1000, 1.0)
-    reading = views.reading(
-        evil, engines, metrics_url=f"http://x/{evil}", runtime=evil, model_name=evil, problem=evil * 1000,
-        last=failed, recent_failures=(failed, failed), gpu_uuids=(evil,), gpu_origin=evil,
-    )  # fmt: skip
-    bad_gpu = views.gpu(0)
-    bad_gpu = replace(bad_gpu, identity=replace(bad_gpu.identity, name=evil, uuid=evil), slowdown={evil: True})
-    view = views.view(
-        reading, gpu_readings=replace(views.gpus(bad_gpu), driver_version=evil), discovery_problems=(evil,)
-    )
-    page = page_of(view, version=evil, telemetry_path=f"/{evil}", links=((evil, evil),))
-    assert not page.tags & {"script", "img"}
-    assert len(page.text) < 20_000
-
-
-def test_the_page_loads_nothing_and_runs_nothing():
-    html = landing_bytes(views.fleet()).decode()
-    assert not re.search(r'\b(src|srcset|action)=|<script|<iframe|@import|url\(|<link [^>]*href="http', html)
-    assert 'http-equiv="refresh" content="10"' in html
-
-
-def test_text_that_is_no_unicode_does_not_break_the_page():
-    assert "a?" in page_of(views.view(views.reading("a\udcff", [views.engine("m")]))).text
-
-
-def test_figures_that_are_no_numbers_are_dashes():
-    nan = float("nan")
-    one = views.engine("m", batch_utilization_ratio=nan, phase_tokens_per_second={"prefill": nan})
-    card = page_of(views.view(views.reading("a", [one]))).card("a")
-    assert "Prefill –" in card
-    assert "nan" not in card

@@ -16,8 +16,8 @@ from llm_serving_exporter.expose.sentences import (
     why_absent,
     why_gpu_absent,
 )
-from llm_serving_exporter.gpu import calls
 from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.device import GpuAbsence
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
 from llm_serving_exporter.model.window import Window
 from llm_serving_exporter.store import State
@@ -25,8 +25,8 @@ from llm_serving_exporter.store import State
 
 @pytest.mark.parametrize(
     ("codes", "sentences"),
-    [(Absence, ABSENCES), (FailureReason, FAILURES), (State, STATES), (Quality, QUALITIES)],
-    ids=["absence", "failure", "state", "quality"],
+    [(Absence, ABSENCES), (FailureReason, FAILURES), (State, STATES), (Quality, QUALITIES), (GpuAbsence, GPU_ABSENCES)],
+    ids=["absence", "failure", "state", "quality", "gpu"],
 )
 def test_each_code_has_one_whole_sentence_of_its_own(codes, sentences):
     assert set(sentences) == set(codes)
@@ -39,10 +39,9 @@ def test_each_code_has_one_whole_sentence_of_its_own(codes, sentences):
     assert ABSENCES[Absence.AVAILABLE] == ""
 
 
-def test_each_code_of_gpu_readings_has_a_sentence():
-    codes = {calls.NOT_SUPPORTED, calls.NO_PERMISSION, calls.DISABLED, calls.ON_PARENT, calls.ERROR}
-    assert set(GPU_ABSENCES) == codes
-    assert why_gpu_absent("brand_new") == GPU_ABSENCES["error"]
+def test_an_unknown_code_of_a_gpu_reading_reads_as_an_error():
+    assert why_gpu_absent("brand_new") == GPU_ABSENCES[GpuAbsence.ERROR]
+    assert why_gpu_absent("no_window") == GPU_ABSENCES[GpuAbsence.NO_WINDOW]
 
 
 def signals() -> list[str]:
