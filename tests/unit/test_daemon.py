@@ -1,0 +1,180 @@
+"""The composition root: discovery that follows its files, a wall clock that jumps, what a reload keeps."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from llm_serving_exporter.config.types import Config, FileDiscovery, GpuConfig, SloConfig
+from llm_serving_exporter.daemon import Daemon
+from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.model.attempt import Attempt, Stage
+from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.sim.replay import SteppedServer
+from llm_serving_exporter.store import State, TargetReading
+from tests.recordings import recording
+
+
+def until(holds: Callable[[], bool], seconds: float = 15.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "did not come about"
+        time.sleep(0.02)
+
+
+def config_for(*targets: Target, **more: object) -> Config:
+    return Config(targets=targets, gpu=GpuConfig(enabled=False), **more)  # type: ignore[arg-type]  # keywords by name
+
+
+def reading(daemon: Daemon, name: str) -> TargetReading:
+    found = daemon.store.target(name)
+    assert found is not None
+    return found
+
+
+class Watched:
+    """A daemon whose main loop runs in a thread."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon, self.stopping, self.reloading = daemon, threading.Event(), threading.Event()
+
+    def __enter__(self) -> Watched:
+        self.daemon.start()
+        self._thread = threading.Thread(target=self.daemon.run, args=(self.stopping, self.reloading))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stopping.set()
+        self._thread.join()
+        self.daemon.stop()
+
+
+def test_discovered_targets_come_change_and_go_with_their_file(tmp_path: Path) -> None:
+    file = tmp_path / "targets.json"
+    with SteppedServer(recording("vllm-0.32")) as engine:
+        address = engine.url.removeprefix("http://")
+        file.write_text(json.dumps([{"targets": [address], "labels": {"name": "first", "role": "decode"}}]))
+        defaults = Target("", "", interval_seconds=0.2)
+        config = config_for(discovery=(FileDiscovery((str(file),), defaults),))
+        daemon = Daemon(config, lambda: config, lambda _config: None)
+        with Watched(daemon):
+            until(lambda: reading(daemon, "first").up is True)
+            assert reading(daemon, "first").target.role == "decode"
+
+            file.write_text(json.dumps([{"targets": [address], "labels": {"name": "second"}}]))
+            until(lambda: daemon.store.target("second") is not None and reading(daemon, "second").up is True)
+            assert daemon.store.target("first") is None
+
+            file.write_text("[{")
+            until(lambda: bool(daemon.store.view().discovery_problems))
+            assert str(file) in daemon.store.view().discovery_problems[0]
+            assert daemon.store.view().discovery_failures_total == 1
+            assert reading(daemon, "second").up is True  # the last good targets stay
+
+            file.write_text("[]")
+            until(lambda: not daemon.store.view().targets)
+            assert daemon.store.view().discovery_problems == ()
+
+
+def test_a_wall_clock_that_falls_back_does_not_stop_the_scrapes() -> None:
+    # the scheduler plans by the wall clock: one that falls back by an hour would otherwise leave the jobs idle for an hour
+    offset = [0.0]
+    with SteppedServer(recording("vllm-0.32")) as engine:
+        config = config_for(Target("replica-0", engine.url, interval_seconds=30.0))
+        daemon = Daemon(config, lambda: config, lambda _config: None, wall=lambda: time.time() + offset[0])
+        with Watched(daemon):
+            until(lambda: reading(daemon, "replica-0").attempts_total == 1)
+            offset[0] = -3600.0
+            until(lambda: reading(daemon, "replica-0").attempts_total == 2)
+
+
+def test_a_reload_keeps_windows_of_unchanged_targets_and_takes_new_thresholds() -> None:
+    with SteppedServer(recording("vllm-0.32")) as engine, SteppedServer(recording("vllm-0.32")) as other:
+        engine.show(60)
+        kept, gone = Target("kept", engine.url, interval_seconds=0.2), Target("gone", other.url, interval_seconds=0.2)
+        configs = [config_for(kept, gone, config_hash="a")]
+        daemon = Daemon(configs[0], lambda: configs[-1], lambda _config: None)
+        with Watched(daemon) as watched:
+            until(lambda: reading(daemon, "kept").attempts_total >= 3)
+            before = reading(daemon, "kept")
+            configs.append(config_for(kept, slo=SloConfig(ttft_seconds=1.0), config_hash="b"))
+            watched.reloading.set()
+            until(lambda: daemon.store.target("gone") is None)
+            assert daemon.store.view().config_hash == "b"
+
+            def counted_at() -> float | None:
+                derived = reading(daemon, "kept").derived
+                return derived.engines[0].slo["ttft"].counted_seconds if derived else None
+
+            until(lambda: counted_at() == 1.0)
+            assert reading(daemon, "kept").attempts_total > before.attempts_total
+            assert reading(daemon, "kept").restarts_total == 0
+
+
+def test_a_bad_reload_changes_nothing() -> None:
+    problem = Problem("exporter.yml", "targets", "is not a list", "Start each target with a dash.")
+
+    def load() -> Config:
+        raise ConfigError(problem)
+
+    with SteppedServer(recording("vllm-0.32")) as engine:
+        config = config_for(Target("replica-0", engine.url, interval_seconds=0.2), config_hash="a")
+        daemon = Daemon(config, load, lambda _config: None)
+        with Watched(daemon):
+            until(lambda: reading(daemon, "replica-0").up is True)
+            error = daemon.reload()
+            assert error is not None
+            assert error.problems == (problem,)
+            assert (daemon.store.view().reload_ok, daemon.store.view().config_hash) == (False, "a")
+            seen = reading(daemon, "replica-0").attempts_total
+            until(lambda: reading(daemon, "replica-0").attempts_total > seen)
+
+
+class CountingSource:
+    """A source of GPU readings that counts its life."""
+
+    def __init__(self) -> None:
+        self.reads = self.closes = 0
+
+    def read(self) -> GpuReadings:
+        self.reads += 1
+        return GpuReadings(Attempt(Stage.GPU, None, "", 0.0, 0.0), "nvml", float(self.reads))
+
+    def close(self) -> None:
+        self.closes += 1
+
+
+def test_gpus_are_opened_once_kept_over_reloads_and_closed_when_switched_off() -> None:
+    sources: list[CountingSource] = []
+
+    def make(_config: Config) -> CountingSource:
+        sources.append(CountingSource())
+        return sources[-1]
+
+    on = Config(targets=(Target("a", "http://127.0.0.1:9"),), gpu=GpuConfig(interval_seconds=0.1))
+    configs = [on]
+    daemon = Daemon(on, lambda: configs[-1], make)
+    with Watched(daemon):
+        until(lambda: bool(sources) and sources[0].reads > 2)
+        assert daemon.reload() is None
+        assert len(sources) == 1
+        configs.append(replace(on, gpu=GpuConfig(enabled=False)))
+        assert daemon.reload() is None
+        assert sources[0].closes == 1
+        assert daemon.store.view().gpus is None
+        configs.append(on)
+        assert daemon.reload() is None
+        until(lambda: len(sources) == 2 and sources[1].reads > 0)
+    assert sources[1].closes == 1
+
+
+def test_a_target_that_is_not_tried_yet_is_unknown_not_down() -> None:
+    daemon = Daemon(config_for(), lambda: config_for(), lambda _config: None)
+    daemon.store.add_target(Target("a", "http://127.0.0.1:9"))
+    assert (reading(daemon, "a").state, reading(daemon, "a").up) == (State.UNKNOWN, None)
