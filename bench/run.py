@@ -188,7 +188,7 @@ def render_ms(pipeline: TargetPipeline) -> float:
     registry = CollectorRegistry()
     now = store.view().targets[0].snapshot
     assert now is not None
-    registry.register(StoreCollector(store, lambda: Setup(15.0, "node"), lambda: now.monotonic_seconds))
+    registry.register(StoreCollector(store, lambda: Setup(15.0, 15.0, "node"), lambda: now.monotonic_seconds))
     return best_ms(lambda: generate_latest(registry), 100)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from apscheduler.executors.pool import ThreadPoolExecutor
@@ -32,13 +33,13 @@ from llm_serving_exporter.store import Store, TargetReading
 log = logging.getLogger("llm_serving_exporter.daemon")
 
 # jobs that block (a wedged engine holds a thread until its deadline) must not starve the others; threads are made as needed
-MAX_THREADS = 64
+# (at the default deadline of 80 % of the interval, this many threads carry 320 targets that all hang)
+MAX_THREADS = 256
 # process lists are read from /proc for every local target: cheap, but not every tick
 PIDS_EVERY_SECONDS = 30.0
 DISCOVERY_EVERY_SECONDS = 5.0
 # the wall clock jumped when it moved this much against the monotonic one between two looks
 CLOCK_STEP_SECONDS = 2.0
-LOOPBACK = ("localhost", "127.", "::1", "0.0.0.0")  # noqa: S104  # compared with, never bound
 
 
 def settings_of(config: Config, target: Target, gpu_count: int | None, engines: int) -> Settings:
@@ -52,7 +53,13 @@ def settings_of(config: Config, target: Target, gpu_count: int | None, engines: 
 def is_local(target: Target) -> bool:
     """Whether the target's address is this host's loopback."""
     host = urlsplit(target.url).hostname or ""
-    return host.startswith(LOOPBACK)
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_unspecified
 
 
 class Daemon:
@@ -75,7 +82,8 @@ class Daemon:
         self.config = config
         self._load, self._make_gpu_source = load, gpu_source
         self._wall, self._monotonic = wall, monotonic
-        self._lock = threading.Lock()
+        # reloads come from the web server, from a signal and from discovery: one at a time changes what is run
+        self._lock = threading.RLock()
         self._pipelines: dict[str, TargetPipeline] = {}
         self._assignments: Mapping[str, Assignment] = {}
         self._pids: dict[str, frozenset[int]] = {}
@@ -92,7 +100,8 @@ class Daemon:
 
     def start(self) -> None:
         """Starts every job; returns at once."""
-        self._apply(self.config)
+        with self._lock:
+            self._apply(self.config)
         self._scheduler.start()
 
     def stop(self) -> None:
@@ -100,6 +109,9 @@ class Daemon:
         self._scheduler.shutdown(wait=False)
         with self._lock:
             gpus, self._gpus = self._gpus, None
+            pipelines, self._pipelines = self._pipelines, {}
+        for pipeline in pipelines.values():
+            pipeline.close()
         if gpus is not None:
             gpus.close()
 
@@ -107,35 +119,44 @@ class Daemon:
         """Watches for reloads and for steps of the wall clock, by which the scheduler plans, until `stopping` is set."""
         drift = self._wall() - self._monotonic()
         while not stopping.wait(1.0):
-            if reloading.is_set():
-                reloading.clear()
-                self.reload()
-            moved = self._wall() - self._monotonic() - drift
-            if abs(moved) > CLOCK_STEP_SECONDS:
-                log.warning("the wall clock moved by %.1f s; every job is planned anew", moved)
-                drift += moved
-                self._plan_anew()
+            try:
+                if reloading.is_set():
+                    reloading.clear()
+                    self.reload()
+                moved = self._wall() - self._monotonic() - drift
+                if abs(moved) > CLOCK_STEP_SECONDS:
+                    log.warning("the wall clock moved by %.1f s; every job is planned anew", moved)
+                    drift += moved
+                    self._plan_anew()
+            except Exception:
+                log.exception("the main loop goes on after a fault; this is a bug, please report it")
 
     # --- configuration --------------------------------------------------------------------------------------------
 
     def reload(self) -> ConfigError | None:
         """Loads the configuration anew; a bad one changes nothing and is returned."""
-        try:
-            config = self._load()
-        except ConfigError as error:
-            self.store.put_config("", False, self._wall())
-            log.error("the configuration was not reloaded, the running one stays: %s", error)
-            return error
-        if config.web != self.config.web:
-            log.warning("web settings changed: they take effect at the next start only")
-        self._discovery = Discovery(config.discovery)
-        self._apply(config)
-        log.info("configuration reloaded, %d targets", len(self._pipelines))
-        return None
+        with self._lock:
+            try:
+                config = self._load()
+            except ConfigError as error:
+                self.store.put_config("", False, self._wall())
+                log.error("the configuration was not reloaded, the running one stays: %s", error)
+                return error
+            if config.web != self.config.web:
+                log.warning("web settings changed: they take effect at the next start only")
+            if config.discovery != self.config.discovery:
+                # otherwise the old one stays: it knows the last good targets of files that are broken now
+                self._discovery = Discovery(config.discovery)
+            self._apply(config)
+            log.info("configuration reloaded, %d targets", len(self._pipelines))
+            return None
 
     def _apply(self, config: Config) -> None:
         window_kept = config.window_seconds == self.config.window_seconds
-        gpus_kept = self._gpus is not None and config.gpu == self.config.gpu
+        gpus_kept = self._gpus is not None and (config.gpu, gpu_interval(config)) == (
+            self.config.gpu,
+            gpu_interval(self.config),
+        )
         self.config = config
         for warning in config.warnings:
             log.warning("%s", warning)
@@ -152,21 +173,23 @@ class Daemon:
         self.store.put_config(config.config_hash, True, self._wall())
 
     def _discover(self) -> None:
-        if self._discovery.changed():
-            self._set_targets()
+        with self._lock:
+            if self._discovery.changed():
+                self._set_targets()
 
     def _set_targets(self) -> None:
         found = self._discovery.targets(self.config.targets)
-        self.store.put_discovery(found.problems, len(found.problems))
+        self.store.put_discovery(found.problems, found.failures)
         for problem in found.problems:
             log.warning("discovery: %s", problem)
         wanted = {target.name: target for target in found.targets}
-        with self._lock:
-            for name in [name for name, pipeline in self._pipelines.items() if pipeline.target != wanted.get(name)]:
-                self._remove(name)
-            for name, target in wanted.items():
-                if name not in self._pipelines:
-                    self._add(target, alone=len(wanted) == 1)
+        known = {name: pipeline.target for name, pipeline in self._pipelines.items()}
+        known |= {reading.target.name: reading.target for reading in self.store.view().targets}
+        for name in [name for name, target in known.items() if target != wanted.get(name)]:
+            self._remove(name)
+        for name, target in wanted.items():
+            if name not in self._pipelines:
+                self._add(target, alone=len(wanted) == 1)
         self._pids_due = 0.0
 
     def _add(self, target: Target, *, alone: bool) -> None:
@@ -187,7 +210,9 @@ class Daemon:
     def _remove(self, name: str) -> None:
         if self._scheduler.get_job(f"target {name}"):
             self._scheduler.remove_job(f"target {name}")
-        self._pipelines.pop(name).close()
+        pipeline = self._pipelines.pop(name, None)
+        if pipeline is not None:
+            pipeline.close()
         self.store.remove_target(name)
 
     # --- jobs -----------------------------------------------------------------------------------------------------
@@ -199,8 +224,10 @@ class Daemon:
         self._scheduler.add_job(job, trigger, id=name, next_run_time=first, replace_existing=True)
 
     def _plan_anew(self) -> None:
-        for job in self._scheduler.get_jobs():
-            self._scheduler.modify_job(job.id, next_run_time=datetime.now(UTC))
+        with self._lock:
+            for job in self._scheduler.get_jobs():
+                delay = random.uniform(0, 1.0) if len(self._pipelines) > 1 else 0.0
+                self._scheduler.modify_job(job.id, next_run_time=datetime.now(UTC) + timedelta(seconds=delay))
 
     def _settings(self, target: Target, engines: int) -> Settings:
         assignment = self._assignments.get(target.name)
@@ -226,26 +253,32 @@ class Daemon:
             if self._scheduler.get_job("gpus"):
                 self._scheduler.remove_job("gpus")
         else:
-            self._every("gpus", config.gpu.interval_seconds or config.interval_seconds, self._read_gpus)
+            self._every("gpus", gpu_interval(config), self._read_gpus)
 
     def _read_gpus(self) -> None:
         source = self._gpus
         if source is None:
             return
         readings = source.read()
-        self.store.put_gpus(readings)
-        self._assign(readings)
+        with self._lock:
+            if source is self._gpus:  # else it was switched off or replaced while it was read
+                self.store.put_gpus(readings)
+                self._assign(readings)
 
     def _assign(self, readings: GpuReadings) -> None:
         if not readings.attempt.ok:
             return  # what is known of the assignment stays while the driver is away
-        with self._lock:
-            targets = tuple(pipeline.target for pipeline in self._pipelines.values())
+        targets = tuple(pipeline.target for pipeline in self._pipelines.values())
         now = self._monotonic()
         if now >= self._pids_due:
             self._pids = {target.name: engine_pids(_port(target)) for target in targets if is_local(target)}
             self._pids_due = now + PIDS_EVERY_SECONDS
-        self._assignments = assign(targets, readings.gpus, self._pids)
+        self._assignments = assign(targets, readings.gpus, self._pids, self._assignments)
+
+
+def gpu_interval(config: Config) -> float:
+    """Seconds between two passes over the GPUs."""
+    return config.gpu.interval_seconds or config.interval_seconds
 
 
 def _port(target: Target) -> int:

@@ -14,10 +14,11 @@ from llm_serving_exporter.normalise.detect import RUNTIMES
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """All targets to read, configured ones first, and what is wrong with the files, a sentence each."""
+    """All targets to read, configured ones first; what is to be said about the files; how many of the sentences are failures."""
 
     targets: tuple[Target, ...]
     problems: tuple[str, ...]
+    failures: int
 
 
 class Discovery:
@@ -45,6 +46,6 @@ class Discovery:
         targets, clashes = merge_targets(configured, found)
         problems = [str(problem) for reading in found for problem in reading.problems]
         problems += [str(problem) for reading in found for file in reading.files for problem in file.problems]
-        problems += [warning for reading in found for file in reading.files for warning in file.warnings]
         problems += [str(problem) for problem in clashes]
-        return Discovered(targets, tuple(problems[:100]))
+        warnings = [warning for reading in found for file in reading.files for warning in file.warnings]
+        return Discovered(targets, tuple((problems + warnings)[:100]), len(problems))

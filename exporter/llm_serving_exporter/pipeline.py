@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from llm_serving_exporter.derive.derive import Settings, derive
-from llm_serving_exporter.derive.ring import advance
+from llm_serving_exporter.derive.held import Held, hold
+from llm_serving_exporter.derive.ring import advance, restarted
 from llm_serving_exporter.errors import ExpositionError
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.derived import Derived
@@ -44,9 +45,6 @@ _ANSWERED = frozenset(
     }
 )  # fmt: skip
 _WRONG_PATH = frozenset({FailureReason.CONTENT_TYPE, FailureReason.UNKNOWN_RUNTIME, FailureReason.EMPTY})
-_PERMANENT = frozenset(
-    {FailureReason.STATUS, FailureReason.CONTENT_TYPE, FailureReason.UNAUTHORIZED, FailureReason.REDIRECT}
-)
 
 
 class _FailedError(Exception):
@@ -86,6 +84,7 @@ class TargetPipeline:
         self._facts_due: float | None = 0.0
         self._reading = TargetReading(target)
         self._window: Window | None = None
+        self._held: Held = {}
         self._derived: Derived | None = None
         self._use(self._runtime)
 
@@ -104,7 +103,7 @@ class TargetPipeline:
         except Exception as error:
             log.exception("target=%s: a tick failed; this is a bug, please report it", self.target.name)
             detail = f"internal error ({type(error).__name__}); the log has the traceback"
-            reading = self._failed(_FailedError(Stage.NORMALISE, FailureReason.INTERNAL, detail), started)
+            reading = self._failed(_FailedError(Stage.SCRAPE, FailureReason.INTERNAL, detail), started)
         self._reading = reading
         return reading
 
@@ -178,16 +177,19 @@ class TargetPipeline:
         if not snapshot.engines:
             self._gone(samples.layout, page)
         before = self._reading
-        window, restarted = advance(self._window, snapshot, self._window_seconds)
-        if restarted:
-            self._facts_due = 0.0
-            self._derived = None
+        again = self._window is not None and restarted(self._window.later, snapshot)
+        if again:
+            self._window, self._derived, self._held, self._facts = None, None, {}, ServerFacts()
             log.info("target=%s: the engine restarted; its window starts anew", self.target.name)
+        if again or before.up is False or _identities(before.snapshot) != _identities(snapshot):
+            self._facts_due = 0.0  # after an outage or a rename too: a restart may have left no other trace
         if self._facts_due is not None and self._monotonic() >= self._facts_due:
             self._read_facts()
-            window = Window((*window.snapshots[:-1], self._normaliser.apply(samples, page)))
-        self._window, snapshot = window, window.later
-        self._derived = derive(window, self._settings(len(snapshot.engines)), self._derived)
+            snapshot = self._normaliser.apply(samples, page)
+        snapshot, self._held = hold(self._held, snapshot)
+        self._window = advance(self._window, snapshot, self._window_seconds)
+        engines = sum(engine.is_engine for engine in snapshot.engines)
+        self._derived = derive(self._window, self._settings(engines), self._derived)
         attempt = Attempt(
             Stage.SCRAPE, None, "", page.received_unix_seconds, self._monotonic() - started, page.status, len(page.body)
         )
@@ -209,10 +211,10 @@ class TargetPipeline:
             up=True,
             last=attempt,
             attempts_total=before.attempts_total + 1,
-            restarts_total=before.restarts_total + restarted,
+            restarts_total=before.restarts_total + again,
             snapshot=snapshot,
             derived=self._derived,
-            start_unix_seconds=_start(snapshot, before, restarted=restarted),
+            start_unix_seconds=_start(snapshot, before, restarted=again),
             problem="",
         )
 
@@ -224,11 +226,11 @@ class TargetPipeline:
 
     def _read_facts(self) -> None:
         assert self._runtime is not None
-        facts, again = ServerFacts(), False
+        facts, again = self._facts, False
         for endpoint in self._runtime.endpoints:
             answer = self._client.get_json(endpoint.path)
             if isinstance(answer, Refusal):
-                again = again or answer.reason not in _PERMANENT
+                again = again or not _for_good(answer)
                 log.debug(
                     "target=%s: %s does not say %s: %s", self.target.name, endpoint.path, endpoint.says, answer.detail
                 )
@@ -266,6 +268,17 @@ class TargetPipeline:
 
     def _url(self) -> str:
         return self.target.url + (self._path or METRICS_PATHS[0])
+
+
+def _for_good(answer: Refusal) -> bool:
+    """Whether asking again would be answered the same: the server does not have the endpoint, or not for us."""
+    if answer.reason is FailureReason.STATUS:
+        return answer.status is not None and answer.status < 500
+    return answer.reason in (FailureReason.CONTENT_TYPE, FailureReason.UNAUTHORIZED, FailureReason.REDIRECT)
+
+
+def _identities(snapshot: Snapshot | None) -> tuple[tuple[str, str], ...]:
+    return tuple((engine.model_name, engine.engine) for engine in snapshot.engines) if snapshot else ()
 
 
 def _state_after(reason: FailureReason, status: int | None) -> State:

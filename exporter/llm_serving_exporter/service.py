@@ -13,7 +13,7 @@ from prometheus_client.exposition import choose_encoder
 from llm_serving_exporter import __version__
 from llm_serving_exporter.config.effective import effective
 from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.daemon import Daemon, host_node
+from llm_serving_exporter.daemon import Daemon, gpu_interval, host_node
 from llm_serving_exporter.expose.collector import Setup, StoreCollector
 from llm_serving_exporter.expose.debug import debug_targets, ready
 from llm_serving_exporter.expose.landing import landing
@@ -69,7 +69,9 @@ class Service:
 
     def _setup(self) -> Setup:
         config = self.daemon.config
-        return Setup(config.stale_after_seconds, self._node, config.expected_replicas, self._installed)
+        # a pass may come late by an interval; three without one are a hanging driver, as for targets
+        gpu_stale = max(config.stale_after_seconds, 3 * gpu_interval(config))
+        return Setup(config.stale_after_seconds, gpu_stale, self._node, config.expected_replicas, self._installed)
 
     def _routes(self, config: Config) -> dict[str, dict[str, Handler]]:
         reload = self._reload if config.web.enable_lifecycle else _no_lifecycle

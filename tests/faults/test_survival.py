@@ -46,6 +46,9 @@ FAULTS = {
     "404": (fault.status(404, b"Not Found"), "unknown", "scrape", "http_status"),
     "503 while loading": (fault.loading(), "loading", "scrape", "loading"),
     "503 of a proxy": (fault.status(503, b"<html>upstream</html>", "text/html"), "down", "scrape", "http_status"),
+    "503 of a gateway": (
+        fault.status(503, b'{"message":"no healthy upstream"}', "application/json"), "down", "scrape", "http_status"
+    ),
     "401": (fault.status(401, b"no"), "unknown", "scrape", "unauthorized"),
     "HTML": (fault.page(b"<html><body>hello</body></html>", "text/html"), "unknown", "scrape", "content_type"),
     "JSON": (fault.page(b'{"a": 1}', "application/json"), "unknown", "scrape", "content_type"),
@@ -55,6 +58,9 @@ FAULTS = {
     "malformed page": (fault.page(b"vllm:oops{ 1\n"), "unknown", "parse", "malformed_page"),
     "100,000 series": (fault.page(many_series(100_000)), "unknown", "parse", "too_many_series"),
     "redirect to another host": (fault.redirect("http://127.0.0.9:1/metrics"), "unknown", "scrape", "redirect_refused"),
+    "web framework's series only": (
+        fault.page(b'http_requests_total{handler="/",method="GET",status="2xx"} 3\n'), "unknown", "normalise", "unknown_runtime"
+    ),
     "another program's page": (fault.page(b"# TYPE apples_total counter\napples_total 3\n"), "unknown", "normalise", "unknown_runtime"),
 }  # fmt: skip
 

@@ -107,3 +107,41 @@ def test_the_daemon_sees_the_server_go_and_come_and_loses_what_the_server_lost()
     # the client received 9230 tokens; what the server counted in its last second went with it (captures README)
     assert (first_life, second_life) == (4296, 4891)
     assert json.loads(RUN.members["client/truth.json"])["steady"]["gen_tokens_received"] == 9230
+
+
+def test_an_exporter_that_restarts_loses_nothing_and_makes_no_reset() -> None:
+    run = recording("vllm-0.32")
+
+    def pages(*numbers: int) -> list[Scraped]:
+        found = []
+        with Exporter("--target", server.url, "--scrape.interval", "200ms") as exporter:
+            for number in numbers:
+                server.show(number)
+                exporter.until(
+                    lambda page: bool(page.series("target_up")) and page.total("target_up") == 1, "target_up 1"
+                )
+                found.append(exporter.after_ticks())
+        return found
+
+    with SteppedServer(run) as server:
+        first, before = pages(60, 90)
+        after, last = pages(95, 119)
+    counters = {
+        name
+        for name, _ in first.samples
+        if name.startswith("llm_serving_") and name.endswith(("_total", "_bucket", "_count"))
+    }
+    ours = {
+        name
+        for name in counters
+        if name.startswith(("llm_serving_scrape_", "llm_serving_exporter_", "llm_serving_target_"))
+    }
+    checked = 0
+    for key, value in before.samples.items():
+        if key[0] in counters - ours:
+            assert after.samples[key] >= value, key
+            checked += 1
+    assert checked > 150
+    # last minus first over the restart is what the engine counted
+    tokens = {number: decode(run.pages[number].decode()) for number in (60, 119)}
+    assert last.total("decode_tokens_total") - first.total("decode_tokens_total") == tokens[119] - tokens[60]

@@ -97,7 +97,7 @@ def at_pages(name: str, first: int, second: int) -> CollectorRegistry:
     passed = Attempt(Stage.GPU, None, "", START, 0.004)
     store.put_gpus(GpuReadings(passed, "nvml", now[0], (GPU, LOST_GPU), "580.105.08"))
     registry = CollectorRegistry()
-    setup = Setup(15.0, "node-a", (ExpectedReplicas("tiny-llama", "unified", 2),), START)
+    setup = Setup(15.0, 15.0, "node-a", (ExpectedReplicas("tiny-llama", "unified", 2),), START)
     registry.register(StoreCollector(store, lambda: setup, lambda: now[0] + 1.0))
     return registry
 
@@ -150,3 +150,18 @@ def test_every_family_of_the_catalogue_is_on_some_golden_and_nothing_else() -> N
     declared = {metric.name for metric in METRICS}
     assert seen <= declared
     assert declared - seen <= set(NOT_IN_GOLDENS)
+
+
+def test_rates_per_gpu_of_a_data_parallel_server_divide_by_its_engines_only() -> None:
+    # two engines on two GPUs: one each, although families without an engine label stand under engine=""
+    text = (GOLDEN / "vllm-0.32-dp2.prom").read_text()
+    values = {
+        (sample.name, sample.labels["engine"], sample.labels["phase"]): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if "phase" in sample.labels
+    }
+    for engine in ("0", "1"):
+        for phase in ("prefill", "decode"):
+            rate = values["llm_serving_phase_tokens_per_second", engine, phase]
+            assert values["llm_serving_phase_tokens_per_second_per_gpu", engine, phase] == rate > 0

@@ -97,10 +97,11 @@ SLO_EVENTS = Metric(
     Unit.COUNT,
     Group.SLO,
     "Good and bad events of a service level objective since the engine started.",
-    (*SERVING_LABELS, "slo", "outcome"),
+    (*SERVING_LABELS, "slo", "outcome", "source", "threshold"),
     "no threshold is configured for the objective, or the engine lacks the histogram; signal_available has the reason",
     "latency: events at or below slo_threshold_seconds{kind=counted} are good, the others bad; errors: good = finished by stop or length, "
-    "bad = finished by error plus HTTP 5xx that no rejection and no finish covers",
+    "bad = finished by error (source=finished) plus HTTP 5xx that no rejection and no finish covers (source=http, from 0 when the exporter "
+    "first sees the engine's life); threshold is the edge counted, so that another threshold is another series",
     _OURS,
 )
 SLO_THRESHOLD = Metric(

@@ -58,7 +58,7 @@ LABELS = frozenset(
     {
         *SERVING_LABELS,
         *GPU_LABELS,
-        "runtime", "version", "group", "phase", "reason", "code_class", "latency", "rank", "slo", "outcome", "kind",
+        "runtime", "version", "group", "phase", "reason", "code_class", "latency", "rank", "slo", "outcome", "threshold", "kind",
         "signal", "quality", "state", "stage", "sensor", "domain", "direction", "xid", "uuid", "index", "pci_bus_id",
         "driver_version", "compute_capability", "mig_profile", "parent", "source", "revision", "python_version", "sha256", "origin",
     }

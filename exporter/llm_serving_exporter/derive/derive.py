@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from llm_serving_exporter.derive import batch, kv, latency, phases, slo
 from llm_serving_exporter.model.derived import Derived, EngineDerived, Latency, SloCount
@@ -33,6 +33,9 @@ class Settings:
     gpus_per_engine: float | None = None
 
 
+_WORSE = (Quality.LIVE, Quality.SLOW, Quality.LAGGING, Quality.CLIPPED, Quality.APPROXIMATE, Quality.SUSPECT)
+
+
 class _Notes:
     """Why signals are absent and what is not live, gathered over engines: available anywhere means available."""
 
@@ -45,6 +48,12 @@ class _Notes:
         """Records one outcome; True where it is a value. An Absence INPUT_MISSING is explained by the first absent input."""
         if not isinstance(outcome, Absence):
             self.signals[signal] = Absence.AVAILABLE
+            # no better than the worst of what it is made from
+            worst = max(
+                (self.quality.get(name, Quality.LIVE) for name in inputs), key=_WORSE.index, default=Quality.LIVE
+            )
+            if worst is not Quality.LIVE:
+                self.quality.setdefault(signal, worst)
             return True
         if outcome is Absence.INPUT_MISSING:
             for name in inputs:
@@ -80,9 +89,15 @@ def derive(window: Window, settings: Settings, previous: Derived | None) -> Deri
     engines = []
     for engine_window in window.engines():
         last = engine_window.last
-        earlier = before.get((last.model_name, last.engine))
-        counts = _slo(last, later.engines, settings, earlier.slo if earlier else {}, notes)
-        engines.append(_engine(engine_window, settings, counts, notes))
+        counts = _slo(last, settings, notes)
+        figures = _engine(engine_window, settings, counts, notes)
+        if settings.slo_errors and last.http_responses_total is not None:
+            earlier = before.get((last.model_name, last.engine))
+            of_model = [engine for engine in later.engines if engine.model_name == last.model_name]
+            figures = replace(
+                figures, server_errors=slo.server_errors(of_model, earlier.server_errors if earlier else None)
+            )
+        engines.append(figures)
     elapsed = later.monotonic_seconds - window.snapshots[0].monotonic_seconds
     return Derived(tuple(engines), elapsed, notes.signals, notes.quality)
 
@@ -94,7 +109,8 @@ def _engine(window: EngineWindow, settings: Settings, counts: dict[str, SloCount
         missing = Absence.INPUT_MISSING if getattr(window.last, counter) is None else Absence.WARMING_UP
         notes.take(f"phase_tokens_per_second_{phase}", rates.get(phase, missing), counter)
     shared = phases.per_gpu(rates, settings.gpus_per_engine)
-    notes.take("phase_tokens_per_second_per_gpu", shared if shared else _why_no_share(settings, rates))
+    per_gpu = shared if shared else _why_no_share(settings, rates)
+    notes.take("phase_tokens_per_second_per_gpu", per_gpu, *phases.COUNTERS.values())
 
     used = kv.used_and_free_tokens(window)
     if notes.take("kv_cache_used_tokens", used, "kv_cache_usage_ratio", "kv_cache_capacity_tokens") and isinstance(
@@ -125,9 +141,15 @@ def _engine(window: EngineWindow, settings: Settings, counts: dict[str, SloCount
         last.engine,
         phase_tokens_per_second=rates,
         phase_tokens_per_second_per_gpu=shared,
+        batch_size_mean=values.get("batch_size_mean"),
+        batch_utilization_ratio=values.get("batch_utilization_ratio"),
+        kv_cache_used_tokens=values.get("kv_cache_used_tokens"),
+        kv_cache_free_tokens=values.get("kv_cache_free_tokens"),
+        prefix_cache_hit_ratio=values.get("prefix_cache_hit_ratio"),
+        context_tokens_mean=values.get("context_tokens_mean"),
+        preemptions_per_second=values.get("preemptions_per_second"),
         latency=latencies,
         slo=counts,
-        **values,
     )
 
 
@@ -137,21 +159,14 @@ def _why_no_share(settings: Settings, rates: dict[str, float]) -> Absence:
     return Absence.WARMING_UP if not rates else Absence.INPUT_MISSING
 
 
-def _slo(
-    last: EngineSnapshot,
-    engines: tuple[EngineSnapshot, ...],
-    settings: Settings,
-    previous: Mapping[str, SloCount],
-    notes: _Notes,
-) -> dict[str, SloCount]:
+def _slo(last: EngineSnapshot, settings: Settings, notes: _Notes) -> dict[str, SloCount]:
     counts: dict[str, SloCount] = {}
     for name, field_name in slo.LATENCY_FIELDS.items():
         threshold = settings.slo_seconds.get(name)
         outcome = Absence.NOT_CONFIGURED if threshold is None else slo.latency_slo(getattr(last, field_name), threshold)
         if notes.take(f"slo_{name}", outcome, field_name) and isinstance(outcome, SloCount):
             counts[name] = outcome
-    uncovered = slo.uncovered_server_errors([engine for engine in engines if engine.model_name == last.model_name])
-    errors = slo.error_slo(last, uncovered, previous) if settings.slo_errors else Absence.NOT_CONFIGURED
+    errors = slo.error_slo(last) if settings.slo_errors else Absence.NOT_CONFIGURED
     if notes.take("slo_errors", errors, "requests_finished_total") and isinstance(errors, SloCount):
         counts["errors"] = errors
     return counts

@@ -22,15 +22,22 @@ def assign(
     targets: tuple[Target, ...],
     gpus: tuple[GpuReading, ...],
     pids_of_local_target: Mapping[str, frozenset[int]],
+    previous: Mapping[str, Assignment],
 ) -> dict[str, Assignment]:
     """Configured UUIDs or indices; else the GPUs whose processes are the engine's; else all, for a single local target.
 
     `pids_of_local_target`: for each target on this host (by name) the processes of its server, empty where they cannot be seen.
-    A MIG-enabled parent is never assigned when its instances are visible: they are GPUs of their own.
+    GPUs once named by their processes (`previous`) stay while no process names others: an engine that is down or restarts
+    has none, and must not be taken for the owner of every GPU meanwhile. A MIG-enabled parent is never assigned when its
+    instances are visible: they are GPUs of their own.
     """
     parents = {gpu.identity.mig.parent_uuid for gpu in gpus if gpu.identity.mig}
     usable = [gpu for gpu in gpus if gpu.identity.uuid not in parents]
-    return {target.name: _one(target, targets, gpus, usable, pids_of_local_target) for target in targets}
+    found = {target.name: _one(target, targets, gpus, usable, pids_of_local_target) for target in targets}
+    for name, before in previous.items():
+        if name in found and before.origin == "processes" and found[name].origin in ("only_target", ""):
+            found[name] = before
+    return found
 
 
 def _one(

@@ -1,16 +1,12 @@
-"""A target's window moves on by one snapshot; a restart of the engine starts it anew."""
+"""A target's window moves on by one snapshot; a restart of the engine is seen and starts it anew."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import replace
 
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     HISTOGRAM_FIELDS,
     LABELLED_COUNTER_FIELDS,
     EngineSnapshot,
-    Quality,
     Snapshot,
 )
 from llm_serving_exporter.model.window import Window
@@ -27,15 +23,15 @@ def restarted(earlier: Snapshot, later: Snapshot) -> bool:
     engines = {(engine.model_name, engine.engine): engine for engine in earlier.engines}
     for engine in later.engines:
         previous = engines.get((engine.model_name, engine.engine))
-        if previous is not None and _fell(previous, engine, later.quality):
+        if previous is not None and _fell(previous, engine, later.may_fall):
             return True
     return False
 
 
-def _fell(earlier: EngineSnapshot, later: EngineSnapshot, quality: Mapping[str, Quality]) -> bool:
+def _fell(earlier: EngineSnapshot, later: EngineSnapshot, may_fall: frozenset[str]) -> bool:
     for name in COUNTER_FIELDS:
         before, after = getattr(earlier, name), getattr(later, name)
-        if before is not None and after is not None and after < before and quality.get(name) is not Quality.APPROXIMATE:
+        if before is not None and after is not None and after < before and name not in may_fall:
             return True
     for name in LABELLED_COUNTER_FIELDS:
         before, after = getattr(earlier, name), getattr(later, name)
@@ -48,44 +44,19 @@ def _fell(earlier: EngineSnapshot, later: EngineSnapshot, quality: Mapping[str, 
     return False
 
 
-def _held(earlier: Snapshot, later: Snapshot) -> Snapshot:
-    """The later snapshot with counters that may dip held at their highest, so that nobody reads a dip as a restart.
-
-    They are those worked out as a difference of two counters that are booked at different moments (quality approximate).
-    """
-    may_dip = [
-        name for name, quality in later.quality.items() if quality is Quality.APPROXIMATE and name in COUNTER_FIELDS
-    ]
-    if not may_dip:
-        return later
-    engines = {(engine.model_name, engine.engine): engine for engine in earlier.engines}
-    held = []
-    for engine in later.engines:
-        previous = engines.get((engine.model_name, engine.engine))
-        dipped = {}
-        for name in may_dip:
-            before, after = getattr(previous, name, None), getattr(engine, name)
-            if before is not None and after is not None and after < before:
-                dipped[name] = before
-        held.append(replace(engine, **dipped) if dipped else engine)
-    return replace(later, engines=tuple(held))
-
-
-def advance(window: Window | None, snapshot: Snapshot, span_seconds: float) -> tuple[Window, bool]:
-    """The window with one more snapshot, and whether the engine restarted before it.
+def advance(window: Window | None, snapshot: Snapshot, span_seconds: float) -> Window:
+    """The window with one more snapshot of the same engine life; None = a new life.
 
     Keeps the newest snapshot that is at least `span_seconds` old as the window's start, so that rates cover the whole
     span; one older than twice that (after an outage) is dropped instead.
     """
     if window is None:
-        return Window((snapshot,)), False
-    if restarted(window.later, snapshot):
-        return Window((snapshot,)), True
-    kept = (*window.snapshots, _held(window.later, snapshot))
+        return Window((snapshot,))
+    kept = (*window.snapshots, snapshot)
     now = snapshot.monotonic_seconds
     start = 0
     while start + 1 < len(kept) and now - kept[start + 1].monotonic_seconds >= span_seconds:
         start += 1
     while start + 1 < len(kept) and now - kept[start].monotonic_seconds > 2 * span_seconds:
         start += 1
-    return Window(kept[start:]), False
+    return Window(kept[start:])

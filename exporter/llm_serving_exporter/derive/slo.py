@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from llm_serving_exporter.model.derived import SloCount
+from llm_serving_exporter.model.derived import ServerErrors, SloCount
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 
@@ -19,6 +19,14 @@ LATENCY_FIELDS = {
 }
 
 
+def _sum(readings: Sequence[EngineSnapshot], field: str, key: str | None) -> float:
+    total = 0.0
+    for reading in readings:
+        values = getattr(reading, field) or {}
+        total += sum(values.values()) if key is None else values.get(key, 0.0)
+    return total
+
+
 def latency_slo(histogram: Histogram | None, threshold_seconds: float) -> SloCount | Absence:
     """Events at or below the largest bucket edge not above the threshold are good (strict), the rest bad."""
     if histogram is None:
@@ -30,38 +38,25 @@ def latency_slo(histogram: Histogram | None, threshold_seconds: float) -> SloCou
     return SloCount(good, histogram.count - good, threshold_seconds, edge)
 
 
-def _sum(readings: Sequence[EngineSnapshot], field: str, key: str | None) -> float:
-    total = 0.0
-    for reading in readings:
-        values = getattr(reading, field) or {}
-        total += sum(values.values()) if key is None else values.get(key, 0.0)
-    return total
+def server_errors(readings: Sequence[EngineSnapshot], previous: ServerErrors | None) -> ServerErrors | None:
+    """HTTP 5xx answers of one model that no rejection and no finish by error covers, counted on from `previous` (None: from 0).
 
-
-def uncovered_server_errors(readings: Sequence[EngineSnapshot]) -> float | None:
-    """HTTP 5xx answers of one model that no rejection and no finish by error accounts for; None without HTTP counters.
-
-    A rejection that was sent as HTTP 200 hides one 5xx: a lower bound then.
+    Rejections are booked a moment before their answer, so what they cover too much in one step is kept for the next. A
+    rejection that was sent as HTTP 200 covers one 5xx of the same or the next step: a lower bound then. None without HTTP counters.
     """
     if all(reading.http_responses_total is None for reading in readings):
         return None
     answered = _sum(readings, "http_responses_total", HTTP_BAD)
     covered = _sum(readings, "requests_rejected_total", None) + _sum(readings, "requests_finished_total", BAD_REASON)
-    return max(0.0, answered - covered)
+    if previous is None:
+        return ServerErrors(0.0, 0.0, answered, covered)
+    uncovered = (answered - previous.answered) - (covered - previous.covered) - previous.spare
+    return ServerErrors(previous.uncovered_total + max(0.0, uncovered), max(0.0, -uncovered), answered, covered)
 
 
-def error_slo(reading: EngineSnapshot, uncovered: float | None, previous: Mapping[str, SloCount]) -> SloCount | Absence:
-    """Good: finished by stop or length. Bad: finished by error, plus `uncovered`, which is given to the reading with the HTTP counters.
-
-    `previous` is this engine's last count in the same engine life: bad never falls below it, because a rejection is booked a
-    moment before its answer and a counter that dips would read as a restart.
-    """
+def error_slo(reading: EngineSnapshot) -> SloCount | Absence:
+    """Good: finished by stop or length. Bad: finished by error. Client aborts are neither."""
     finished = reading.requests_finished_total
-    if finished is None and reading.http_responses_total is None:
+    if finished is None:
         return Absence.INPUT_MISSING
-    good = sum((finished or {}).get(reason, 0.0) for reason in GOOD_REASONS)
-    bad = (finished or {}).get(BAD_REASON, 0.0)
-    if reading.http_responses_total is not None and uncovered is not None:
-        bad += uncovered
-    before = previous.get("errors")
-    return SloCount(good, max(bad, before.bad) if before is not None else bad)
+    return SloCount(sum(finished.get(reason, 0.0) for reason in GOOD_REASONS), finished.get(BAD_REASON, 0.0))

@@ -25,10 +25,12 @@ log = logging.getLogger("llm_serving_exporter.expose")
 class Setup:
     """What the collector needs of the configuration and the host; replaced whole when the configuration is reloaded.
 
-    `node`: where the exporter's own GPUs are. `installed_unix_seconds`: from the state file, None without one.
+    `gpu_stale_after_seconds`: how old a pass over the GPUs may be; a hanging driver must not look alive. `node`: where the
+    exporter's own GPUs are. `installed_unix_seconds`: from the state file, None without one.
     """
 
     stale_after_seconds: float
+    gpu_stale_after_seconds: float
     node: str
     expected_replicas: tuple[ExpectedReplicas, ...] = ()
     installed_unix_seconds: float | None = None
@@ -48,7 +50,8 @@ class StoreCollector(Collector):
         families = Families()
         for reading in view.targets:
             _guarded(f"target {reading.target.name}", _target, families, reading, setup, now)
-        _guarded("gpus", gpu.gpus, families, view, setup.node)
+        oldest = now - setup.gpu_stale_after_seconds
+        _guarded("gpus", gpu.gpus, families, view, setup.node, oldest_monotonic_seconds=oldest)
         _guarded("gpu assignment", gpu.assignments, families, view.targets)
         _guarded("exporter", _exporter, families, view, setup)
         return iter(families)

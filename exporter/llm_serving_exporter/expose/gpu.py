@@ -14,21 +14,26 @@ NVML_REASONS = (
     FailureReason.NO_DRIVER,
     FailureReason.DRIVER_MISMATCH,
     FailureReason.NO_PERMISSION,
+    FailureReason.GPU_LOST,
     FailureReason.NVML,
     FailureReason.INTERNAL,
 )
 
 
-def gpus(families: Families, view: View, node: str) -> None:
-    """Every GPU of the last pass, and the health of the pass. Nothing where NVML is off."""
+def gpus(families: Families, view: View, node: str, *, oldest_monotonic_seconds: float) -> None:
+    """Every GPU of the last pass, and the health of the pass. Nothing where NVML is off.
+
+    A pass older than `oldest_monotonic_seconds` means that the driver hangs: its readings are withdrawn and NVML is not up.
+    """
     readings = view.gpus
     if readings is None:
         return
-    families.value(health.NVML_UP, {}, readings.attempt.ok)
+    hangs = readings.monotonic_seconds < oldest_monotonic_seconds
+    families.value(health.NVML_UP, {}, readings.attempt.ok and not hangs)
     families.value(health.NVML_DURATION, {}, readings.attempt.duration_seconds)
     for reason in NVML_REASONS:
         families.value(health.NVML_FAILURES, {"reason": reason.value}, view.nvml_failures_total.get(reason, 0))
-    for reading in readings.gpus:
+    for reading in () if hangs else readings.gpus:
         _gpu(families, reading, readings, node)
 
 

@@ -83,9 +83,19 @@ def _derived(families: Families, derived: EngineDerived, labels: dict[str, str])
         families.value(names.WINDOW_LATENCY_EVENTS, with_name, found.events)
     for name, count in derived.slo.items():
         with_name = {**labels, "slo": name}
-        families.by_label(names.SLO_EVENTS, with_name, "outcome", {"good": count.good, "bad": count.bad})
+        # with the edge that is counted in its identity: another threshold must not read as a reset of this series
+        edge = "" if count.counted_seconds is None else f"{count.counted_seconds:g}"
+        identity = {**with_name, "threshold": edge, "source": "finished" if name == "errors" else "histogram"}
+        families.by_label(names.SLO_EVENTS, identity, "outcome", {"good": count.good, "bad": count.bad})
         families.value(names.SLO_THRESHOLD, {**with_name, "kind": "configured"}, count.configured_seconds)
         families.value(names.SLO_THRESHOLD, {**with_name, "kind": "counted"}, count.counted_seconds)
+    _server_errors(families, derived, labels)
+
+
+def _server_errors(families: Families, derived: EngineDerived, labels: dict[str, str]) -> None:
+    if derived.server_errors is not None:
+        identity = {**labels, "slo": "errors", "threshold": "", "source": "http"}
+        families.by_label(names.SLO_EVENTS, identity, "outcome", {"bad": derived.server_errors.uncovered_total})
 
 
 def target_health(families: Families, reading: TargetReading, *, fresh: bool, now_monotonic_seconds: float) -> None:
@@ -93,19 +103,21 @@ def target_health(families: Families, reading: TargetReading, *, fresh: bool, no
     target = reading.target
     name = {"target": target.name}
     role = target.role.value
+    # what the configuration says stands from the start, so that a replica that was never up is still somebody's
+    model_name = reading.model_name or target.model_name or ""
     families.info(
         health.TARGET_INFO,
         {
             **name,
-            "runtime": reading.runtime,
+            "runtime": reading.runtime or target.runtime or "",
             "version": reading.facts.version or "",
-            "model_name": reading.model_name,
+            "model_name": model_name,
             "role": role,
             "group": target.group,
         },
     )
     for node in target.nodes:
-        families.info(health.TARGET_NODE_INFO, {**name, "model_name": reading.model_name, "role": role, "node": node})
+        families.info(health.TARGET_NODE_INFO, {**name, "model_name": model_name, "role": role, "node": node})
     families.value(health.TARGET_START_TIME, name, reading.start_unix_seconds)
     families.value(health.TARGET_UP, name, reading.up)
     families.by_label(health.TARGET_STATE, name, "state", {state.value: state is reading.state for state in State})

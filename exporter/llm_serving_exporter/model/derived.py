@@ -32,6 +32,19 @@ class SloCount:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerErrors:
+    """HTTP 5xx answers that nothing else accounts for, counted by the exporter from 0 since it first saw the engine's life.
+
+    `answered` and `covered` are the engine's counts at this reading, `spare` what was covered before its answer was booked.
+    """
+
+    uncovered_total: float
+    spare: float
+    answered: float
+    covered: float
+
+
+@dataclass(frozen=True, slots=True)
 class EngineDerived:
     """Derived figures of one engine over the window. Phases are keyed "prefill" and "decode"."""
 
@@ -48,6 +61,7 @@ class EngineDerived:
     preemptions_per_second: float | None = None
     latency: Mapping[str, Latency] = field(default_factory=dict)
     slo: Mapping[str, SloCount] = field(default_factory=dict)
+    server_errors: ServerErrors | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,11 @@ class EngineSnapshot:
     context_limit_tokens: float | None = None
     awake: float | None = None
 
+    @property
+    def is_engine(self) -> bool:
+        """Whether this is an engine, and not only what families without the engine's label are kept under."""
+        return self.decode_tokens_total is not None or self.requests_running is not None
+
 
 COUNTER_FIELDS = (
     "prompt_tokens_total",
@@ -126,6 +131,7 @@ class Snapshot:
     `engines` is ordered by (model_name, engine). `absent` says for each field that no engine has why; `quality` holds
     what is not live. `process_start_unix_seconds` is the page's own, None where it has none. `monotonic_seconds` is for
     elapsed time, `unix_seconds` for people. `unmapped_families` are this runtime's families that no row reads and no list knows.
+    `may_fall` names counters that are a difference of two and may dip without a restart.
     """
 
     engines: tuple[EngineSnapshot, ...]
@@ -136,6 +142,7 @@ class Snapshot:
     absent: Mapping[str, Absence] = field(default_factory=dict)
     quality: Mapping[str, Quality] = field(default_factory=dict)
     unmapped_families: tuple[str, ...] = ()
+    may_fall: frozenset[str] = frozenset()
 
     @property
     def sleeping(self) -> bool:

@@ -75,6 +75,7 @@ class Normaliser:
             absent=absent,
             quality=plan.quality,
             unmapped_families=plan.unmapped,
+            may_fall=plan.may_fall,
         )
 
     def _engine(
@@ -97,7 +98,7 @@ class Normaliser:
 
     def _known_otherwise(self, identity: Identity, found: dict[str, Any], absent: dict[str, Absence]) -> None:
         if "requests_running" not in found and "decode_tokens_total" not in found:
-            return  # an identity made by a family without the engine's label: limits belong to engines
+            return  # limits belong to engines (see EngineSnapshot.is_engine)
         batch = self._overrides.batch_limit_requests or self._facts.batch_limit_requests
         if batch is not None:
             found["batch_limit_requests"] = float(batch)

@@ -37,9 +37,12 @@ class Row:
     `where` keeps samples whose label has one of the values. `by` makes a mapping keyed by that label, its values renamed by `rename`
     (values that `rename` lacks keep their name). `labels`: numeric labels to multiply (Reads.LABELS); `shared_by_engines`
     divides by the number of engines on the page. `times_label`: (series, label) of a numeric label to multiply by; in a row
-    with `minus` it multiplies only what is subtracted. `when`: (series, label, value) that has to be on the page.
+    with `minus` it multiplies only what is subtracted. `when`: (series, label, value) that has to be on the page; `unless`: one
+    that says that the feature is switched off there, which leaves the field absent as not configured.
     `versions` is when the row is right, documented; with `guarded` it is also a condition, and an unknown version then
     leaves the field absent rather than guessed, unless `proof` (series, label, value) shows the version on the page itself.
+    `multiprocess_quality` replaces `quality` where several processes answer for one server (then nobody's start time is on the page).
+    `may_fall`: a difference of counters that are booked at different moments; it is counted on by the exporter, from 0.
     `caveat` is what a reader of the series must know; `source` where the facts come from.
     """
 
@@ -57,9 +60,12 @@ class Row:
     scale: float = 1.0
     versions: str = ""
     when: tuple[str, str, str] | None = None
+    unless: tuple[str, str, str] | None = None
     guarded: bool = False
     proof: tuple[str, str, str] | None = None
     quality: Quality = Quality.LIVE
+    multiprocess_quality: Quality | None = None
+    may_fall: bool = False
     caveat: str = ""
     source: str = ""
 

@@ -42,6 +42,7 @@ class Plan:
     quality: Mapping[str, Quality]
     start_index: int | None
     unmapped: tuple[str, ...]
+    may_fall: frozenset[str]
 
 
 _SUFFIXES = {Reads.HISTOGRAM: ("_bucket", "_sum", "_count")}
@@ -57,7 +58,7 @@ def _row_names(row: Row) -> Iterable[str]:
     for name in (*row.samples, *row.minus, *((row.times_label[0],) if row.times_label else ())):
         for spelling in _spellings(name):
             yield from (spelling + suffix for suffix in suffixes)
-    for condition in (row.proof, row.when):
+    for condition in (row.proof, row.when, row.unless):
         if condition:
             yield from _spellings(condition[0])
 
@@ -253,7 +254,7 @@ def _histogram_readers(row: Row, index: _Index) -> dict[Identity, Reader] | Abse
     readers: dict[Identity, Reader] = {}
     for identity, totals in counts.items():
         found = buckets.get(identity, [])
-        if any(index.keys[p] in index.duplicates for p in (*totals, *found)):
+        if any(index.keys[p] in index.duplicates for p in (*totals, *found, *sums.get(identity, ()))):
             return Absence.DUPLICATE
         by_edge: dict[float, list[int]] = {}
         for position in found:
@@ -308,6 +309,8 @@ def _applies(row: Row, index: _Index, version: Version | None) -> Absence | None
     """None where the row may be used, else why not."""
     if row.when is not None and not _shown(row.when, index):
         return Absence.NOT_EXPORTED
+    if row.unless is not None and _shown(row.unless, index):
+        return Absence.NOT_CONFIGURED
     if not row.guarded or (row.proof is not None and _shown(row.proof, index)):
         return None
     if version is None:
@@ -326,6 +329,9 @@ def make_plan(runtime: Runtime, layout: Layout, facts: ServerFacts) -> Plan:
     engines: dict[Identity, dict[str, Reader]] = {}
     absent: dict[str, Absence] = {}
     quality: dict[str, Quality] = {}
+    may_fall: set[str] = set()
+    own: set[Identity] = set()
+    multiprocess = not index.by_name.get(runtime.start_sample or "")
     done: set[str] = set()
     for row in runtime.rows:
         if row.field in done:
@@ -340,18 +346,25 @@ def make_plan(runtime: Runtime, layout: Layout, facts: ServerFacts) -> Plan:
             continue
         done.add(row.field)
         absent.pop(row.field, None)
-        if row.quality is not Quality.LIVE:
-            quality[row.field] = row.quality
+        how = (row.multiprocess_quality or row.quality) if multiprocess else row.quality
+        if how is not Quality.LIVE:
+            quality[row.field] = how
+        if row.may_fall:
+            may_fall.add(row.field)
+        if row.samples[0].startswith(runtime.prefixes):
+            own.update(outcome)
         for identity, reader in outcome.items():
             if identity in engines or len(engines) < MAX_ENGINES:
                 engines.setdefault(identity, {})[row.field] = reader
     start = index.by_name.get(runtime.start_sample or "")
     return Plan(
-        engines={identity: engines[identity] for identity in sorted(engines)},
+        # a page with nothing of the runtime's own is not its page, whatever generic families it has
+        engines={identity: engines[identity] for identity in sorted(engines)} if own else {},
         absent=absent,
         quality=quality,
         start_index=start[0] if start else None,
         unmapped=_unmapped(runtime, layout),
+        may_fall=frozenset(may_fall),
     )
 
 

@@ -22,11 +22,16 @@ _AT_FIRST_OUTPUT = (
     "use windows longer than the longest prefill."
 )
 _AT_ADMISSION = "Hits are booked at admission, prompts at the first token; requests aborted before it stay in the hits."
+_COUNTED_ON = "Counted on by the exporter from 0, because the difference dips."
 _AT_FINISH = "Booked when a request finishes; aborted requests are missing."
 
 
 def _counter(field: str, *samples: str, **more: object) -> Row:
     return Row(field, samples, **{"source": _LOGGERS, **more})  # type: ignore[arg-type]  # keyword passthrough
+
+
+def _prefix(field: str, *samples: str, **more: object) -> Row:
+    return _counter(field, *samples, unless=_CACHING_OFF, **more)
 
 
 def _histogram(field: str, sample: str, **more: object) -> Row:
@@ -49,6 +54,13 @@ _TOKENS = (
     ),
     _counter(
         "prefill_tokens_total",
+        "vllm:prompt_tokens_total",
+        when=_CACHING_OFF,
+        versions="<0.16",
+        caveat=f"With prefix caching off every prompt token is computed. {_AT_FIRST_OUTPUT}",
+    ),
+    _counter(
+        "prefill_tokens_total",
         "vllm:request_prefill_kv_computed_tokens_sum",
         versions=">=0.13,<0.16",
         quality=Quality.LAGGING,
@@ -57,17 +69,11 @@ _TOKENS = (
     _counter(
         "prefill_tokens_total",
         "vllm:prompt_tokens_total",
-        when=_CACHING_OFF,
-        versions="<0.13",
-        caveat=f"With prefix caching off every prompt token is computed. {_AT_FIRST_OUTPUT}",
-    ),
-    _counter(
-        "prefill_tokens_total",
-        "vllm:prompt_tokens_total",
-        minus=("vllm:prefix_cache_hits_total",),
+        minus=("vllm:prefix_cache_hits_total", "vllm:external_prefix_cache_hits_total"),
         versions=">=0.9.2,<0.13",
         quality=Quality.APPROXIMATE,
-        caveat=f"Prompt tokens less prefix-cache hits. {_AT_ADMISSION}",
+        may_fall=True,
+        caveat=f"Prompt tokens less prefix-cache hits. {_AT_ADMISSION} {_COUNTED_ON}",
     ),
     _counter(
         "prefill_tokens_total",
@@ -76,7 +82,8 @@ _TOKENS = (
         versions=">=0.9,<0.9.2",
         guarded=True,
         quality=Quality.APPROXIMATE,
-        caveat=f"Prompt tokens less prefix-cache hits. {_AT_ADMISSION}",
+        may_fall=True,
+        caveat=f"Prompt tokens less prefix-cache hits. {_AT_ADMISSION} {_COUNTED_ON}",
     ),
     _counter(
         "prefill_tokens_total",
@@ -87,8 +94,9 @@ _TOKENS = (
         guarded=True,
         proof=_BEFORE_0_9,
         quality=Quality.APPROXIMATE,
+        may_fall=True,
         source=_BLOCKS_TO_TOKENS,
-        caveat=f"Prompt tokens less hit blocks x block size. {_AT_ADMISSION}",
+        caveat=f"Prompt tokens less hit blocks x block size. {_AT_ADMISSION} {_COUNTED_ON}",
     ),
     _counter(
         "cached_prompt_tokens_total",
@@ -128,16 +136,16 @@ _TOKENS = (
 )
 
 _PREFIX_CACHE = (
-    _counter(
+    _prefix(
         "prefix_cache_query_tokens_total",
         "vllm:prefix_cache_queries_total",
         versions=">=0.9.2",
-        caveat="Booked at first admission; includes requests aborted while prefilling, excludes preempted ones that resume.",
+        caveat="Booked at first admission; includes requests aborted while prefilling, and before 0.11.1 preempted ones again.",
     ),
-    _counter(
+    _prefix(
         "prefix_cache_query_tokens_total", "vllm:gpu_prefix_cache_queries_total", versions=">=0.9,<0.9.2", guarded=True
     ),
-    _counter(
+    _prefix(
         "prefix_cache_query_tokens_total",
         "vllm:gpu_prefix_cache_queries_total",
         times_label=_BLOCK_SIZE,
@@ -147,17 +155,15 @@ _PREFIX_CACHE = (
         source=_BLOCKS_TO_TOKENS,
         caveat="Counted in blocks there; blocks x block size.",
     ),
-    _counter(
+    _prefix(
         "prefix_cache_hit_tokens_total",
         "vllm:prefix_cache_hits_total",
         "vllm:external_prefix_cache_hits_total",
         versions=">=0.9.2",
         caveat="Local hits plus the KV connector's: the connector is asked only for what the local cache lacks.",
     ),
-    _counter(
-        "prefix_cache_hit_tokens_total", "vllm:gpu_prefix_cache_hits_total", versions=">=0.9,<0.9.2", guarded=True
-    ),
-    _counter(
+    _prefix("prefix_cache_hit_tokens_total", "vllm:gpu_prefix_cache_hits_total", versions=">=0.9,<0.9.2", guarded=True),
+    _prefix(
         "prefix_cache_hit_tokens_total",
         "vllm:gpu_prefix_cache_hits_total",
         times_label=_BLOCK_SIZE,
@@ -168,12 +174,12 @@ _PREFIX_CACHE = (
         caveat="Counted in blocks there; blocks x block size.",
     ),
     # 0.9.2 to 0.10.2 have both names at once: the first row that matches is read, they are never added
-    _counter("prefix_cache_queries", "vllm:prefix_cache_queries_total", versions=">=0.9.2"),
-    _counter("prefix_cache_queries", "vllm:gpu_prefix_cache_queries_total", versions=">=0.7.3,<0.9.2"),
-    _counter(
+    _prefix("prefix_cache_queries", "vllm:prefix_cache_queries_total", versions=">=0.9.2"),
+    _prefix("prefix_cache_queries", "vllm:gpu_prefix_cache_queries_total", versions=">=0.7.3,<0.9.2"),
+    _prefix(
         "prefix_cache_hits", "vllm:prefix_cache_hits_total", "vllm:external_prefix_cache_hits_total", versions=">=0.9.2"
     ),
-    _counter("prefix_cache_hits", "vllm:gpu_prefix_cache_hits_total", versions=">=0.7.3,<0.9.2"),
+    _prefix("prefix_cache_hits", "vllm:gpu_prefix_cache_hits_total", versions=">=0.7.3,<0.9.2"),
 )
 
 _REQUESTS = (
@@ -201,7 +207,8 @@ _REQUESTS = (
     _counter(
         "engine_steps_total",
         "vllm:iteration_tokens_total_count",
-        caveat="A lower bound: steps without output (prefill chunks but the last) are not observed; several API servers each observe their share.",
+        multiprocess_quality=Quality.APPROXIMATE,
+        caveat="A lower bound: steps without output (prefill chunks but the last) are not observed. With several API servers each observes its share of a step, and the sum is above the steps made.",
     ),
     _counter(
         "speculative_draft_tokens_total",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import ssl
 import time
 from collections.abc import Callable
@@ -33,6 +34,11 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # Beyond the cap on the body itself: chunk sizes, trailers, what gzip adds. Ends a flood of those before the deadline.
 _FRAMING_ALLOWANCE_BYTES = 1024 * 1024
 _DRAIN_BYTES = 16 * 1024
+
+
+# what servers say of themselves while weights load (llama.cpp "Loading model") or ranks are added (vLLM "currently scaling");
+# a gateway's "no healthy upstream" is JSON too, and means that the engine is gone
+_NOT_READY = re.compile(r"\b(loading|scaling|starting|initiali[sz]ing|warming)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +215,8 @@ class HttpClient:
             )
         excerpt = self._quote(read_excerpt(response))
         said = f": {excerpt}" if excerpt else ""
-        if status == 503 and _media_type(response.headers.get("content-type", "")) == "application/json":
+        media_type = _media_type(response.headers.get("content-type", ""))
+        if status == 503 and media_type == "application/json" and _NOT_READY.search(excerpt):
             return ScrapeError(FailureReason.LOADING, f"the server says that it is not ready yet{said}", status)
         hint = "; is the path right, and are metrics switched on?" if status == 404 else ""
         return ScrapeError(FailureReason.STATUS, f"the server answered {path} with {status}{said}{hint}", status)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from llm_serving_exporter.derive.derive import Settings, derive
-from llm_serving_exporter.derive.ring import advance
+from llm_serving_exporter.derive.ring import advance, restarted
 from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
@@ -39,7 +39,8 @@ def over(
 ) -> Derived:
     window: Window | None = None
     for place, engine in enumerate(engines):
-        window, _ = advance(window, Snapshot((engine,), "vllm", 0.0, place * seconds), 60.0)
+        snapshot = Snapshot((engine,), "vllm", 0.0, place * seconds)
+        window = advance(None if window and restarted(window.later, snapshot) else window, snapshot, 60.0)
     assert window is not None
     return derive(window, settings, previous)
 
@@ -98,36 +99,78 @@ def test_a_threshold_below_every_edge_cannot_be_counted() -> None:
     assert derived.signals["slo_ttft"] is Absence.BELOW_BUCKETS
 
 
-def test_errors_are_finished_by_error_and_uncovered_5xx() -> None:
-    engine = replace(
-        LAST,
-        requests_finished_total={"stop": 10.0, "error": 2.0, "abort": 4.0},
-        requests_rejected_total={"max_num_queued_reqs": 5.0},
-        http_responses_total={"2xx": 12.0, "5xx": 10.0},
-    )
-    # 10 answers with 5xx: 5 rejections and 2 errors account for 7, 3 are left; client aborts are neither
-    count = one(over(engine)).slo["errors"]
-    assert (count.good, count.bad) == (10.0, 2.0 + 3.0)
+def test_errors_are_finished_by_error_and_never_aborts() -> None:
+    count = one(over(replace(LAST, requests_finished_total={"stop": 10.0, "error": 2.0, "abort": 4.0}))).slo["errors"]
+    assert (count.good, count.bad) == (10.0, 2.0)
 
 
-def test_bad_never_falls_within_an_engine_life() -> None:
-    before = replace(LAST, http_responses_total={"5xx": 3.0})
-    rejected_first = replace(before, requests_rejected_total={"max_num_queued_reqs": 2.0})
-    first = over(before)
-    assert one(first).slo["errors"].bad == 3.0
-    assert one(over(rejected_first, previous=first)).slo["errors"].bad == 3.0
-    assert one(over(rejected_first)).slo["errors"].bad == 1.0
+def uncovered(*steps: tuple[float, float, float]) -> list[float]:
+    """(5xx answers, rejections, finished by error) at each reading -> what is counted as uncovered."""
+    previous, found = None, []
+    for answered, rejected, failed in steps:
+        engine = replace(
+            LAST,
+            requests_finished_total={"stop": 1.0, "error": failed},
+            requests_rejected_total={"max_num_queued_reqs": rejected},
+            http_responses_total={"2xx": 12.0, "5xx": answered},
+        )
+        previous = over(engine, previous=previous)
+        errors = one(previous).server_errors
+        assert errors is not None
+        found.append(errors.uncovered_total)
+    return found
+
+
+def test_5xx_answers_that_nothing_covers_are_counted_on_by_the_exporter() -> None:
+    # what was there before the exporter is not its to count; then 10 answers of which 5 rejections and 2 errors cover 7
+    assert uncovered((600.0, 0.0, 0.0), (610.0, 5.0, 2.0)) == [0.0, 3.0]
+
+
+def test_a_rejection_is_booked_a_moment_before_its_answer() -> None:
+    assert uncovered((0.0, 0.0, 0.0), (0.0, 4.0, 0.0), (4.0, 4.0, 0.0), (5.0, 4.0, 0.0)) == [0.0, 0.0, 0.0, 1.0]
+
+
+def test_rejections_inside_streams_never_take_a_real_5xx_back() -> None:
+    # 514 rejections that were sent as HTTP 200 cover nothing that was counted before them
+    assert uncovered((0.0, 0.0, 0.0), (600.0, 0.0, 0.0), (600.0, 514.0, 0.0), (600.0, 514.0, 0.0)) == [
+        0.0,
+        600.0,
+        600.0,
+        600.0,
+    ]
 
 
 def test_http_errors_of_a_data_parallel_server_are_counted_once() -> None:
-    engines = (
-        EngineSnapshot("m", "", http_responses_total={"5xx": 4.0}),
-        EngineSnapshot("m", "0", requests_finished_total={"stop": 1.0, "error": 1.0}),
-        EngineSnapshot("m", "1", requests_finished_total={"stop": 2.0, "error": 0.0}),
+    def engines(answered: float) -> tuple[EngineSnapshot, ...]:
+        return (
+            EngineSnapshot("m", "", http_responses_total={"5xx": answered}),
+            EngineSnapshot("m", "0", requests_finished_total={"stop": 1.0, "error": answered / 4}),
+            EngineSnapshot("m", "1", requests_finished_total={"stop": 2.0, "error": 0.0}),
+        )
+
+    first = derive(Window((Snapshot(engines(0.0), "vllm", 0.0, 0.0),)), SETTINGS, None)
+    second = derive(Window((Snapshot(engines(4.0), "vllm", 0.0, 5.0),)), SETTINGS, first)
+    assert sum(engine.slo["errors"].bad for engine in second.engines if "errors" in engine.slo) == 1.0
+    assert [engine.server_errors.uncovered_total for engine in second.engines if engine.server_errors] == [3.0]
+
+
+def test_what_is_made_from_a_lagging_signal_lags() -> None:
+    snapshots = tuple(
+        Snapshot(
+            (engine,),
+            "vllm",
+            0.0,
+            at,
+            quality={"prefill_tokens_total": Quality.APPROXIMATE, "time_to_first_token_seconds": Quality.LAGGING},
+        )
+        for engine, at in ((FIRST, 0.0), (LAST, 10.0))
     )
-    derived = derive(Window((Snapshot(engines, "vllm", 0.0, 0.0),)), SETTINGS, None)
-    assert sum(engine.slo["errors"].bad for engine in derived.engines) == 4.0
-    assert sum(engine.slo["errors"].good for engine in derived.engines) == 3.0
+    derived = derive(Window(snapshots), SETTINGS, None)
+    assert derived.quality["phase_tokens_per_second_prefill"] is Quality.APPROXIMATE
+    assert derived.quality["phase_tokens_per_second_per_gpu"] is Quality.APPROXIMATE
+    assert derived.quality["slo_ttft"] is Quality.LAGGING
+    assert derived.quality["latency_ttft"] is Quality.CLIPPED
+    assert "phase_tokens_per_second_decode" not in derived.quality
 
 
 def test_one_reading_gives_no_rates_and_says_so() -> None:

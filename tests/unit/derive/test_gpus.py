@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.derive.gpus import assign
+from collections.abc import Mapping
+
+from llm_serving_exporter.derive.gpus import Assignment
+from llm_serving_exporter.derive.gpus import assign as assign_after
 from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, MigInstance
 from llm_serving_exporter.model.target import Target
 
@@ -14,6 +17,15 @@ def gpu(index: int, *pids: int, mig_of: str | None = None) -> GpuReading:
         GpuIdentity(uuid, index, "NVIDIA H100 80GB HBM3", mig=mig),
         processes=tuple(GpuProcess(pid, None) for pid in pids),
     )
+
+
+def assign(
+    targets: tuple[Target, ...],
+    gpus: tuple[GpuReading, ...],
+    pids: Mapping[str, frozenset[int]],
+    previous: Mapping[str, Assignment] | None = None,
+) -> dict[str, Assignment]:
+    return assign_after(targets, gpus, pids, previous or {})
 
 
 A, B = Target("a", "http://localhost:8000"), Target("b", "http://localhost:8001")
@@ -60,3 +72,13 @@ def test_a_parent_with_visible_instances_is_not_a_gpu_of_its_own() -> None:
 
 def test_no_gpu_at_all() -> None:
     assert assign((A,), (), {"a": frozenset()})["a"].why == "no GPU is visible here"
+
+
+def test_gpus_named_by_processes_stay_while_the_engine_is_away() -> None:
+    gpus = (gpu(0, 10), gpu(1, 11), gpu(2), gpu(3))
+    running = assign((A,), gpus, {"a": frozenset({10, 11})})
+    stopped = assign((A,), (gpu(0), gpu(1), gpu(2), gpu(3)), {"a": frozenset()}, running)
+    assert stopped == running
+    assert running["a"].uuids == ("GPU-0", "GPU-1")
+    moved = assign((A,), (gpu(0), gpu(1), gpu(2, 20), gpu(3)), {"a": frozenset({20})}, stopped)
+    assert moved["a"].uuids == ("GPU-2",)

@@ -10,11 +10,11 @@ from tests.hardware.record import main
 def test_a_recording_holds_the_readings_and_neither_uuids_nor_pids(rig, tmp_path):
     rig.state.count(2)
     instance = rig.state.mig(1, 0, "1g.10gb", 9856, gi=9)
-    rig.state.processes("gpu0", (4242, 1000))
+    rig.state.processes("gpu0", (3987654321, 1000))
     file = tmp_path / "recording.json"
     assert main([str(file), "--passes", "2", "--interval", "0.15"]) == 0
     text = file.read_text()
-    for secret in (rig.state.uuid(0), rig.state.uuid(1), instance, "4242"):
+    for secret in (rig.state.uuid(0), rig.state.uuid(1), instance, "3987654321"):
         assert secret not in text
     passes = json.loads(text)["passes"]
     assert len(passes) == 2

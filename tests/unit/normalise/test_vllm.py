@@ -212,6 +212,38 @@ vllm:time_to_first_token_seconds_sum{{{L}}} 6
     assert snapshot.absent["time_to_first_token_seconds"] is Absence.INVALID
 
 
+def test_transferred_kv_is_not_computed_either() -> None:
+    engine = engine_of(
+        f"""vllm:prompt_tokens_total{{{L}}} 1000
+vllm:prefix_cache_hits_total{{{L}}} 100
+vllm:external_prefix_cache_hits_total{{{L}}} 800
+""",
+        "0.12.0",
+    )
+    assert (engine.prefill_tokens_total, engine.cached_prompt_tokens_total) == (100, 900)
+
+
+def test_with_prefix_caching_off_there_is_no_hit_ratio_to_wait_for() -> None:
+    text = f"""vllm:prefix_cache_queries_total{{{L}}} 0
+vllm:prefix_cache_hits_total{{{L}}} 0
+vllm:cache_config_info{{enable_prefix_caching="False",engine="0"}} 1
+"""
+    snapshot = snapshot_of(text)
+    assert snapshot.engines[0].prefix_cache_queries is None
+    assert snapshot.absent["prefix_cache_query_tokens_total"] is Absence.NOT_CONFIGURED
+
+
+def test_a_page_with_web_framework_series_only_is_nobodys() -> None:
+    text = 'http_requests_total{handler="/x",method="POST",status="2xx"} 3\nprocess_start_time_seconds 1000\n'
+    assert snapshot_of(text).engines == ()
+
+
+def test_steps_counted_by_several_api_servers_are_not_exact() -> None:
+    text = f"vllm:iteration_tokens_total_count{{{L}}} 9\n"
+    assert snapshot_of(text).quality["engine_steps_total"] is Quality.APPROXIMATE
+    assert "engine_steps_total" not in snapshot_of(text + "process_start_time_seconds 1000\n").quality
+
+
 def test_hits_of_a_kv_connector_are_hits() -> None:
     engine = engine_of(
         f"""vllm:prefix_cache_queries_total{{{L}}} 1000

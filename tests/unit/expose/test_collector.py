@@ -1,0 +1,71 @@
+"""What the collector withdraws when it grows old, and that one target's fault leaves the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+
+from llm_serving_exporter.expose import serving
+from llm_serving_exporter.expose.collector import Setup, StoreCollector
+from llm_serving_exporter.model.attempt import Attempt, Stage
+from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
+from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.store import Store
+from tests.snapshots import snapshot_of
+
+PAGE = 'vllm:num_requests_running{engine="0",model_name="m"} 3\n'
+
+
+def exposed(store: Store, now: float) -> str:
+    registry = CollectorRegistry()
+    registry.register(StoreCollector(store, lambda: Setup(15.0, 20.0, "node-a"), lambda: now))
+    return generate_latest(registry).decode()
+
+
+@pytest.mark.parametrize(("age", "shown"), [(14.0, True), (16.0, False)])
+def test_serving_series_vanish_when_they_are_stale(age: float, shown: bool) -> None:
+    store, target = Store(), Target("a", "http://127.0.0.1:9")
+    store.put_target(
+        replace(store.add_target(target), snapshot=snapshot_of(PAGE, at=100.0), runtime="vllm", model_name="m")
+    )
+    text = exposed(store, 100.0 + age)
+    assert ("llm_serving_requests_running" in text) is shown
+    assert f'llm_serving_target_sample_age_seconds{{target="a"}} {age}' in text
+    assert (
+        'llm_serving_target_info{group="",model_name="m",role="unified",runtime="vllm",target="a",version=""} 1.0'
+        in text
+    )
+
+
+@pytest.mark.parametrize(("age", "shown"), [(19.0, True), (21.0, False)])
+def test_a_driver_that_hangs_does_not_look_alive(age: float, shown: bool) -> None:
+    store = Store()
+    gpu = GpuReading(GpuIdentity("GPU-1", 0, "NVIDIA H100 80GB HBM3"), power_watts=300.0)
+    store.put_gpus(GpuReadings(Attempt(Stage.GPU, None, "", 0.0, 0.004), "nvml", 100.0, (gpu,)))
+    text = exposed(store, 100.0 + age)
+    assert ("llm_serving_gpu_power_watts" in text) is shown
+    assert f"llm_serving_nvml_up {float(shown)}" in text
+
+
+def test_a_target_that_cannot_be_rendered_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store()
+    for name in ("a", "b"):
+        target = Target(name, f"http://127.0.0.1/{name}")
+        store.put_target(replace(store.add_target(target), snapshot=snapshot_of(PAGE, at=100.0)))
+    passed_through = serving.serving
+
+    def broken(families: object, reading: object) -> None:
+        if reading.target.name == "a":  # type: ignore[attr-defined]  # a TargetReading
+            raise RuntimeError("bug")
+        passed_through(families, reading)  # type: ignore[arg-type]  # as it was called
+
+    monkeypatch.setattr(serving, "serving", broken)
+    text = exposed(store, 101.0)
+    assert 'llm_serving_requests_running{engine="0",model_name="m",role="unified",target="b"} 3.0' in text
+    assert 'target="a"' in text
+    assert "series of target a could not be rendered" in caplog.text
