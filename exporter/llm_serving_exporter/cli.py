@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
 import threading
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.config.load import load
@@ -17,11 +19,14 @@ from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.errors import ConfigError, ListenError
 from llm_serving_exporter.normalise.detect import RUNTIMES
 
+if TYPE_CHECKING:
+    from llm_serving_exporter.discovery import Discovered
+
 EXIT_OK, EXIT_FAILED, EXIT_CONFIG = 0, 1, 2
 
 _COMMANDS = {
     "run": "read the targets and serve /metrics until stopped (the default)",
-    "once": "print one reading of the first target and exit",
+    "once": "print one reading of each target and exit",
     "check-config": "check the configuration and exit: 0 good, 2 bad",
     "demo": "replay a recorded vLLM run beside an exporter; needs no GPU and no LLM",
 }
@@ -50,7 +55,11 @@ def _parser(command: str) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"llm-serving-exporter {__version__}")
     add_flags(parser)
     if command == "once":
-        parser.add_argument("--json", action="store_true", help="print JSON for programs instead of a table")
+        parser.add_argument(
+            "--json",
+            action="store_true",
+            help="print JSON for programs instead of a table; a list where there are several targets",
+        )
         parser.add_argument(
             "--wait", type=float, default=5.0, metavar="SECONDS", help="time between the two samples (default 5)"
         )
@@ -95,26 +104,42 @@ def _check(config: Config) -> int:
         load_web_config(config.web.config_file)
     for warning in config.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    from_files = f" and {len(config.discovery)} file_sd sections" if config.discovery else ""
-    print(f"{config.file or 'flags and environment'}: good, {len(config.targets)} targets{from_files}")
+    found = _discovered(config)
+    for problem in found.problems:
+        print(f"warning: {problem}", file=sys.stderr)
+    from_files = f", {len(found.targets) - len(config.targets)} of them from file_sd" if config.discovery else ""
+    print(f"{config.file or 'flags and environment'}: good, {len(found.targets)} targets{from_files}")
     return EXIT_OK
+
+
+def _discovered(config: Config) -> Discovered:
+    from llm_serving_exporter.discovery import Discovery
+
+    return Discovery(config.discovery).targets(config.targets)
 
 
 def _once(config: Config, *, wait_seconds: float, as_document: bool) -> int:
     from llm_serving_exporter.daemon import settings_of
-    from llm_serving_exporter.once import as_json, as_table, read_once
+    from llm_serving_exporter.once import as_document_of, as_table, read_once
     from llm_serving_exporter.pipeline import TargetPipeline
 
-    failed = False
-    for target in config.targets:
+    targets = _discovered(config).targets
+    if not targets:
+        print("error: file_sd has no target to read now", file=sys.stderr)
+        return EXIT_FAILED
+    readings = []
+    for target in targets:
         pipeline = TargetPipeline(target, partial(settings_of, config, target, None), config.window_seconds)
         try:
-            reading = read_once(pipeline, wait_seconds, sys.stderr)
+            readings.append(read_once(pipeline, wait_seconds, sys.stderr))
         finally:
             pipeline.close()
-        print(as_json(reading) if as_document else as_table(reading))
-        failed = failed or not reading.up
-    return EXIT_FAILED if failed else EXIT_OK
+        if not as_document:
+            print(as_table(readings[-1]), flush=True)
+    if as_document:
+        documents = [as_document_of(reading) for reading in readings]
+        print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2, allow_nan=False))
+    return EXIT_OK if all(reading.up for reading in readings) else EXIT_FAILED
 
 
 def _demo(words: list[str]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, is_dataclass
@@ -46,10 +45,10 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-def as_json(reading: TargetReading) -> str:
+def as_document_of(reading: TargetReading) -> dict[str, Any]:
     """The reading for programs: names as the exported series, without prefix; null where absent, with reasons in `signals`."""
     snapshot, derived = reading.snapshot, reading.derived
-    document = {
+    return {
         "target": reading.target.name,
         "state": reading.state.value,
         "problem": reading.problem or None,
@@ -66,7 +65,6 @@ def as_json(reading: TargetReading) -> str:
         "signals": {name: reason.value for name, reason in derived.signals.items()} if derived else {},
         "quality": {name: quality.value for name, quality in derived.quality.items()} if derived else {},
     }
-    return json.dumps(document, indent=2, allow_nan=False)
 
 
 def _latency(figures: EngineDerived, name: str) -> str:

@@ -98,6 +98,20 @@ def test_once_as_json_has_what_the_page_said() -> None:
     assert document["signals"]["latency_ttft"] == "idle"
 
 
+def test_once_reads_every_target_of_a_discovery_file(tmp_path: Path) -> None:
+    file = tmp_path / "targets.json"
+    with SteppedServer(recording("vllm-0.32")) as first, SteppedServer(recording("vllm-0.32-spec")) as second:
+        file.write_text(json.dumps([{"targets": [server.url.removeprefix("http://") for server in (first, second)]}]))
+        done = run("once", "--file-sd", str(file), "--wait", "0", "--json")
+        assert [document["runtime"] for document in json.loads(done.stdout)] == ["vllm", "vllm"]
+        assert "good, 2 targets, 2 of them from file_sd" in run("check-config", "--file-sd", str(file)).stdout
+    file.write_text("[]")
+    nothing = run("once", "--file-sd", str(file))
+    assert (nothing.returncode, nothing.stderr) == (1, "error: file_sd has no target to read now\n")
+    file.write_text("[{")
+    assert str(file) in run("check-config", "--file-sd", str(file)).stderr
+
+
 def test_once_says_what_is_wrong_and_fails() -> None:
     done = run("once", "--target", "http://127.0.0.1:9")
     assert done.returncode == 1
