@@ -39,6 +39,7 @@ def engine(model: str, rank: str = "0", load: float = 1.0, **changes: object) ->
     snapshot = EngineSnapshot(
         model,
         rank,
+        decode_tokens_total=1e6,
         requests_running=round(172 * load),
         requests_waiting=round(9 * load) if load > 0.6 else 0,
         batch_limit_requests=256,

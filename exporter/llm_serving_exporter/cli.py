@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import signal
 import sys
@@ -99,9 +100,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _check(config: Config) -> int:
     if config.web.config_file is not None:
-        from llm_serving_exporter.expose.webconfig import load_web_config
+        from llm_serving_exporter.expose.guard import Guard
 
-        load_web_config(config.web.config_file)
+        Guard(config.web.config_file, logging.getLogger("llm_serving_exporter.web"))
     for warning in config.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     found = _discovered(config)
@@ -119,10 +120,12 @@ def _discovered(config: Config) -> Discovered:
 
 
 def _once(config: Config, *, wait_seconds: float, as_document: bool) -> int:
+    from llm_serving_exporter import logs
     from llm_serving_exporter.daemon import settings_of
     from llm_serving_exporter.once import as_document_of, as_table, read_once
     from llm_serving_exporter.pipeline import TargetPipeline
 
+    logs.set_up("error", config.log.format)  # the reading itself says what is wrong with a target
     targets = _discovered(config).targets
     if not targets:
         print("error: file_sd has no target to read now", file=sys.stderr)

@@ -221,7 +221,9 @@ class Daemon:
         # jitter keeps many exporters from asking one server in step; small against the interval, so that rates stay smooth
         trigger = IntervalTrigger(seconds=seconds, timezone=UTC, jitter=min(0.05 * seconds, 0.5))
         first = datetime.now(UTC) + timedelta(seconds=delay_seconds)
-        self._scheduler.add_job(job, trigger, id=name, next_run_time=first, replace_existing=True)
+        self._scheduler.add_job(
+            partial(_guarded, name, job), trigger, id=name, next_run_time=first, replace_existing=True
+        )
 
     def _plan_anew(self) -> None:
         with self._lock:
@@ -236,6 +238,7 @@ class Daemon:
 
     def _tick(self, pipeline: TargetPipeline) -> None:
         self.store.put_target(self._with_gpus(pipeline.tick()))
+        pipeline.refresh_facts()
 
     def _with_gpus(self, reading: TargetReading) -> TargetReading:
         assignment = self._assignments.get(reading.target.name)
@@ -274,6 +277,14 @@ class Daemon:
             self._pids = {target.name: engine_pids(_port(target)) for target in targets if is_local(target)}
             self._pids_due = now + PIDS_EVERY_SECONDS
         self._assignments = assign(targets, readings.gpus, self._pids, self._assignments)
+
+
+def _guarded(name: str, job: Callable[[], None]) -> None:
+    """A job that fails is a fault of ours: logged, and tried again at the next interval."""
+    try:
+        job()
+    except Exception:
+        log.exception("job %s failed; this is a bug, please report it", name)
 
 
 def gpu_interval(config: Config) -> float:

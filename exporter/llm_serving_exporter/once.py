@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, TextIO
 
 from llm_serving_exporter.expose.readable import NOTHING, count, number, seconds, share, span
 from llm_serving_exporter.expose.sentences import title, why_absent
 from llm_serving_exporter.model.derived import Derived, EngineDerived
+from llm_serving_exporter.model.histogram import Quantile
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.pipeline import TargetPipeline
 from llm_serving_exporter.store import TargetReading
@@ -21,6 +22,7 @@ def read_once(
 ) -> TargetReading:
     """Two ticks `wait_seconds` apart, so that rates exist, with a countdown on a terminal. One tick where the first fails."""
     reading = pipeline.tick()
+    pipeline.refresh_facts()
     if reading.up:
         left = wait_seconds
         while left > 0:
@@ -37,9 +39,11 @@ def read_once(
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return {str(key.value if isinstance(key, Enum) else key): _plain(item) for key, item in value.items()}
+    if isinstance(value, Quantile):
+        return value._asdict()
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value.value if isinstance(value, Enum) else value
@@ -117,6 +121,8 @@ def as_table(reading: TargetReading) -> str:
         lines.append(f"  {reading.problem}")
     snapshot, derived = reading.snapshot, reading.derived
     for engine, figures in zip(snapshot.engines if snapshot else (), derived.engines if derived else (), strict=True):
+        if not engine.is_engine:
+            continue  # families without the engine's label, on a page with several engines
         lines.append(f"\n  model {engine.model_name or '?'}, engine {engine.engine}")
         rows = _rows(engine, figures)
         width = max(len(label) for label, _ in rows)

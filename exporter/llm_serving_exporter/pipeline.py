@@ -13,11 +13,10 @@ from dataclasses import replace
 
 from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.held import Held, hold
-from llm_serving_exporter.derive.ring import advance, restarted
+from llm_serving_exporter.derive.ring import START_TOLERANCE_SECONDS, advance, restarted
 from llm_serving_exporter.errors import ExpositionError
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.derived import Derived
-from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.model.samples import Layout, Samples
 from llm_serving_exporter.model.snapshot import Snapshot
@@ -28,20 +27,21 @@ from llm_serving_exporter.normalise.detect import RUNTIMES, Detection, detect
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.scrape.http import HttpClient
+from llm_serving_exporter.side_endpoints import SideEndpoints
 from llm_serving_exporter.store import RECENT_FAILURES, State, TargetReading
 
 log = logging.getLogger("llm_serving_exporter.target")
 
 # where metrics pages are known to be, tried in this order until one is an engine's
 METRICS_PATHS = ("/metrics", *sorted({path for runtime in RUNTIMES.values() for path in runtime.paths} - {"/metrics"}))
-# a side endpoint that failed for a passing reason is asked again after this long
-FACTS_RETRY_SECONDS = 60.0
+# a process start that goes back is another server; this many within so many intervals are several behind one address
+SEVERAL_SERVERS, SEVERAL_SERVERS_INTERVALS = 2, 20
 
 _ANSWERED = frozenset(
     {
         FailureReason.UNAUTHORIZED, FailureReason.REDIRECT, FailureReason.CONTENT_TYPE, FailureReason.ENCODING, FailureReason.TOO_LARGE,
         FailureReason.EMPTY, FailureReason.CREDENTIALS, FailureReason.MALFORMED, FailureReason.TRUNCATED, FailureReason.TOO_MANY_SERIES,
-        FailureReason.UNKNOWN_RUNTIME, FailureReason.NOT_AN_ENGINE, FailureReason.INTERNAL,
+        FailureReason.UNKNOWN_RUNTIME, FailureReason.NOT_AN_ENGINE, FailureReason.SEVERAL_SERVERS, FailureReason.INTERNAL,
     }
 )  # fmt: skip
 _WRONG_PATH = frozenset({FailureReason.CONTENT_TYPE, FailureReason.UNKNOWN_RUNTIME, FailureReason.EMPTY})
@@ -58,7 +58,7 @@ class _FailedError(Exception):
 
 
 class TargetPipeline:
-    """Reads one target. `tick` is called by one thread at a time; `close` ends the connection.
+    """Reads one target. `tick` and `refresh_facts` are called by one thread at a time; `close` ends the connection.
 
     `settings` is asked at each tick for what derive needs (thresholds, GPUs of the target), so that a reload or a GPU that
     is found takes effect without losing the window.
@@ -80,8 +80,9 @@ class TargetPipeline:
         self._client = HttpClient(target.url, target.http, monotonic=monotonic, wall=wall)
         self._path: str | None = target.metrics_path
         self._runtime: Runtime | None = RUNTIMES.get(target.runtime) if target.runtime else None
-        self._facts = ServerFacts()
-        self._facts_due: float | None = 0.0
+        self._side = SideEndpoints(target, monotonic, wall)
+        self._went_back: tuple[float, ...] = ()
+        self._last_start: float | None = None
         self._reading = TargetReading(target)
         self._window: Window | None = None
         self._held: Held = {}
@@ -149,11 +150,11 @@ class TargetPipeline:
         if found.router is not None:
             detail = f"{path} is the page of {found.router}, not of an engine; point url at the engines behind it"
             raise _FailedError(Stage.NORMALISE, FailureReason.NOT_AN_ENGINE, detail, page.status, page)
-        seen = ", ".join(found.families) or "only python_* and process_* families"
-        detail = (
-            f"no known runtime on {path} (seen: {seen}); set runtime: for this target, "
-            "or drop --disable-log-stats where that hides vLLM's series"
-        )
+        if found.other is not None:
+            detail = f"{path} looks like {found.other}, which this version cannot read"
+        else:
+            seen = ", ".join(found.families) or "only python_* and process_* families"
+            detail = f"no known runtime on {path} (seen: {seen}); a vLLM server shows none with --disable-log-stats"
         raise _FailedError(Stage.NORMALISE, FailureReason.UNKNOWN_RUNTIME, detail, page.status, page)
 
     def _use(self, runtime: Runtime | None) -> None:
@@ -166,7 +167,7 @@ class TargetPipeline:
         assert self._runtime is not None
         target = self.target
         overrides = Overrides(target.model_name, target.batch_limit_requests, target.context_limit_tokens)
-        return Normaliser(self._runtime, self._facts, overrides)
+        return Normaliser(self._runtime, self._side.facts, overrides)
 
     # --- what follows from it -----------------------------------------------------------------------------------
 
@@ -176,16 +177,17 @@ class TargetPipeline:
         snapshot = self._normaliser.apply(samples, page)
         if not snapshot.engines:
             self._gone(samples.layout, page)
+        self._refuse_several_servers(snapshot, page)
         before = self._reading
         again = self._window is not None and restarted(self._window.later, snapshot)
         if again:
-            self._window, self._derived, self._held, self._facts = None, None, {}, ServerFacts()
-            log.info("target=%s: the engine restarted; its window starts anew", self.target.name)
-        if again or before.up is False or _identities(before.snapshot) != _identities(snapshot):
-            self._facts_due = 0.0  # after an outage or a rename too: a restart may have left no other trace
-        if self._facts_due is not None and self._monotonic() >= self._facts_due:
-            self._read_facts()
+            self._window, self._derived, self._held = None, None, {}
+            self._side.forget()
+            self._normaliser = self._new_normaliser()
             snapshot = self._normaliser.apply(samples, page)
+            log.info("target=%s: the engine restarted; its window starts anew", self.target.name)
+        if before.up is False or _identities(before.snapshot) != _identities(snapshot):
+            self._side.due()  # after an outage or a rename too: a restart may have left no other trace
         snapshot, self._held = hold(self._held, snapshot)
         self._window = advance(self._window, snapshot, self._window_seconds)
         engines = sum(engine.is_engine for engine in snapshot.engines)
@@ -198,7 +200,7 @@ class TargetPipeline:
                 "target=%s: up, %s %s on %s",
                 self.target.name,
                 self._runtime.title,
-                self._facts.version or "",
+                self._side.facts.version or "",
                 self._url(),
             )
         return replace(
@@ -206,7 +208,7 @@ class TargetPipeline:
             state=State.SLEEPING if snapshot.sleeping else State.READY,
             metrics_url=self._url(),
             runtime=self._runtime.name,
-            facts=self._facts,
+            facts=self._side.facts,
             model_name=_model_name(snapshot) or self.target.model_name or before.model_name,
             up=True,
             last=attempt,
@@ -218,27 +220,31 @@ class TargetPipeline:
             problem="",
         )
 
+    def _refuse_several_servers(self, snapshot: Snapshot, page: Page) -> None:
+        """An address that answers for several replicas in turn gives counters that are nobody's: no series is better."""
+        start, last = snapshot.process_start_unix_seconds, self._last_start
+        self._last_start = start if start is not None else last
+        now = snapshot.monotonic_seconds
+        if start is not None and last is not None and start < last - START_TOLERANCE_SECONDS:
+            self._went_back = (*self._went_back, now)[-SEVERAL_SERVERS:]
+        recent = [at for at in self._went_back if now - at < SEVERAL_SERVERS_INTERVALS * self.target.interval_seconds]
+        if len(recent) >= SEVERAL_SERVERS:
+            detail = "several servers answer here in turn (a Service or load balancer?); list each replica as a target of its own"
+            raise _FailedError(Stage.NORMALISE, FailureReason.SEVERAL_SERVERS, detail, page.status, page)
+
     def _gone(self, layout: Layout, page: Page) -> None:
         """The runtime's series are not on the page: another server may have taken the address."""
         if self.target.runtime is None:
             self._use(None)
         self._detected(replace(detect(layout), runtime=None), self._path or "", page)
 
-    def _read_facts(self) -> None:
-        assert self._runtime is not None
-        facts, again = self._facts, False
-        for endpoint in self._runtime.endpoints:
-            answer = self._client.get_json(endpoint.path)
-            if isinstance(answer, Refusal):
-                again = again or not _for_good(answer)
-                log.debug(
-                    "target=%s: %s does not say %s: %s", self.target.name, endpoint.path, endpoint.says, answer.detail
-                )
-            else:
-                facts = endpoint.read(answer.value, facts)
-        self._facts = facts
-        self._facts_due = self._monotonic() + FACTS_RETRY_SECONDS if again else None
-        self._normaliser = self._new_normaliser()
+    def refresh_facts(self) -> None:
+        """Asks the side endpoints where that is due. Never raises.
+
+        Apart from `tick`, so that a page is shown whatever they do; the next tick uses what they said.
+        """
+        if self._runtime is not None and self._reading.up and self._side.refresh(self._runtime, self._path or ""):
+            self._normaliser = self._new_normaliser()
 
     def _failed(self, failure: _FailedError, started: float) -> TargetReading:
         before = self._reading
@@ -268,13 +274,6 @@ class TargetPipeline:
 
     def _url(self) -> str:
         return self.target.url + (self._path or METRICS_PATHS[0])
-
-
-def _for_good(answer: Refusal) -> bool:
-    """Whether asking again would be answered the same: the server does not have the endpoint, or not for us."""
-    if answer.reason is FailureReason.STATUS:
-        return answer.status is not None and answer.status < 500
-    return answer.reason in (FailureReason.CONTENT_TYPE, FailureReason.UNAUTHORIZED, FailureReason.REDIRECT)
 
 
 def _identities(snapshot: Snapshot | None) -> tuple[tuple[str, str], ...]:

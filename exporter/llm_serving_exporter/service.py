@@ -59,7 +59,7 @@ class Service:
     def start(self) -> None:
         """Serves, then starts the jobs."""
         self._web.start()
-        log.info("listening on %s, %d targets configured", self._web.url, len(self.daemon.config.targets))
+        log.info("listening on %s", self._web.url)
         self.daemon.start()
 
     def close(self) -> None:

@@ -296,3 +296,15 @@ def test_debug_targets_tells_the_last_failures_and_no_secret(tmp_path: Path) -> 
     assert "500" in json.dumps(document)
     for text in (answer.text, landing, metrics, "\n".join(exporter.log)):
         assert "s3cret-token" not in text
+
+
+def test_what_one_server_says_cannot_take_the_page_down() -> None:
+    hostile = fault.page(b'{"version":"\\ud800<script>"}', "application/json")
+    with (
+        FaultServer({"/metrics": GOOD, "/version": hostile}) as server,
+        FaultServer({"/metrics": GOOD}) as other,
+        Exporter("--target", server.url, "--target", other.url, "--scrape.interval", "200ms") as exporter,
+    ):
+        page = exporter.until(lambda page: "<script>" in page.text, "the version")
+        assert sum(page.series("target_up").values()) == 2
+        assert "<script>" not in exporter.get("/").text

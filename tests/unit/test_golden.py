@@ -92,6 +92,7 @@ def at_pages(name: str, first: int, second: int) -> CollectorRegistry:
             server.show(page)
             now[0] += 10.0
             store.put_target(pipeline.tick())
+            pipeline.refresh_facts()
         pipeline.close()
     store.put_target(replace(store.view().targets[0], gpu_uuids=(GPU.identity.uuid,), gpu_origin="configured"))
     passed = Attempt(Stage.GPU, None, "", START, 0.004)

@@ -40,9 +40,8 @@ def parse_duration(text: str) -> float:
         raise InvalidValueError(f"the duration {shown(text)} has a space in it", "Write it in one word, as in 1m30s.")
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
         written = text if len(text) <= _LONGEST_TEXT else "5"
-        raise InvalidValueError(
-            f"the duration {shown(text)} has no unit", f"Write {written}s for seconds, {written}ms for milliseconds."
-        )
+        fix = f"Write {written}s for seconds" + ("" if "." in written else f", {written}ms for milliseconds")
+        raise InvalidValueError(f"the duration {shown(text)} has no unit", f"{fix}.")
     total = Fraction(0)
     position = 0
     order = list(UNITS)

@@ -73,6 +73,8 @@ class _Notes:
                     break
             else:
                 self.signals[name] = self._why(name)
+        if any((engine.kv_cache_usage_ratio or 0.0) > 1.0 for engine in engines):
+            self.quality["kv_cache_usage_ratio"] = Quality.SUSPECT  # exported as it is: hiding it would hide the fault
 
     def _why(self, name: str) -> Absence:
         if name in _CONFIGURABLE:

@@ -32,7 +32,7 @@ def figures(reading: TargetReading) -> str:
     engines = [
         (one, derived[one.model_name, one.engine])
         for one in reading.snapshot.engines
-        if (one.model_name, one.engine) in derived
+        if one.is_engine and (one.model_name, one.engine) in derived
     ]
     if len(engines) == 1:
         return _tiles(engines[0], reading.derived) + _latencies(engines[0][1], reading.derived)

@@ -90,6 +90,9 @@ FAILURES: Mapping[FailureReason, str] = {
     FailureReason.TRUNCATED: "The page ends in the middle of a line: the engine or a proxy cut it off.",
     FailureReason.TOO_MANY_SERIES: "The page has more series than max_series: raise it for the target if that many are meant.",
     FailureReason.UNKNOWN_RUNTIME: "No known engine writes such a page: set runtime for the target, or point its url at the engine.",
+    FailureReason.SEVERAL_SERVERS: (
+        "Several servers answer at this address in turn, so that its counters are nobody's: list each replica as a target."
+    ),
     FailureReason.NOT_AN_ENGINE: "This is the page of a router or gateway: point the target's url at the engines behind it.",
     FailureReason.NO_LIBRARY: "libnvidia-ml.so.1 is not there: run the container with the NVIDIA runtime, or set gpu.enabled: false.",
     FailureReason.NO_DRIVER: "The NVIDIA driver is not loaded: see dmesg and nvidia-smi on the node, or set gpu.enabled: false.",

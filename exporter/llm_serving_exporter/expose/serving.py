@@ -18,6 +18,7 @@ _STAGE_OF = {
     FailureReason.TOO_MANY_SERIES: Stage.PARSE,
     FailureReason.UNKNOWN_RUNTIME: Stage.NORMALISE,
     FailureReason.NOT_AN_ENGINE: Stage.NORMALISE,
+    FailureReason.SEVERAL_SERVERS: Stage.NORMALISE,
 }
 _GPU_REASONS = frozenset(
     {

@@ -42,6 +42,7 @@ class FailureReason(StrEnum):
     # normalise
     UNKNOWN_RUNTIME = "unknown_runtime"
     NOT_AN_ENGINE = "not_an_engine"  # a router's or gateway's page
+    SEVERAL_SERVERS = "several_servers"  # one address, several replicas in turn
     # gpu
     NO_LIBRARY = "nvml_library_missing"
     NO_DRIVER = "driver_not_loaded"

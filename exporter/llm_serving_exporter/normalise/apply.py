@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 from llm_serving_exporter.model.facts import ServerFacts
@@ -27,6 +26,10 @@ from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.normalise.plan import Identity, Plan, make_plan, on_the_wire
 
 FIELDS = (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS, *GAUGE_FIELDS)
+
+
+# a server's clock may run ahead of ours; a start further in the future is not a time
+CLOCK_SKEW_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +67,19 @@ class Normaliser:
             self._layout = samples.layout
         plan, values = self._plan, samples.values
         absent = dict(plan.absent)
-        engines = tuple(self._engine(identity, readers, values, absent) for identity, readers in plan.engines.items())
+        engines = tuple(
+            self._engine(identity, readers, values, absent, plan.names_models)
+            for identity, readers in plan.engines.items()
+        )
         start = values[plan.start_index] if plan.start_index is not None else None
+        if start is not None and not 0 < start < page.received_unix_seconds + CLOCK_SKEW_SECONDS:
+            start = None
         return Snapshot(
             engines=engines,
             runtime=self._runtime.name,
             unix_seconds=page.received_unix_seconds,
             monotonic_seconds=page.received_monotonic_seconds,
-            process_start_unix_seconds=start if start is not None and isfinite(start) else None,
+            process_start_unix_seconds=start,
             absent=absent,
             quality=plan.quality,
             unmapped_families=plan.unmapped,
@@ -84,6 +92,7 @@ class Normaliser:
         readers: Mapping[str, Callable[[tuple[float, ...]], Any]],
         values: tuple[float, ...],
         absent: dict[str, Absence],
+        names_models: bool,
     ) -> EngineSnapshot:
         found: dict[str, Any] = {}
         for name, read in readers.items():
@@ -93,7 +102,9 @@ class Normaliser:
             else:
                 found[name] = value
         self._known_otherwise(identity, found, absent)
-        model_name = identity.model_name or self._overrides.model_name or ""
+        model_name = identity.model_name
+        if not names_models:
+            model_name = self._overrides.model_name or ""
         return EngineSnapshot(model_name, identity.engine, **found)
 
     def _known_otherwise(self, identity: Identity, found: dict[str, Any], absent: dict[str, Absence]) -> None:

@@ -13,13 +13,13 @@ from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.samples import Layout, SeriesKey
 from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.normalise.mapping import Aggregate, Reads, Row, Runtime
 from llm_serving_exporter.normalise.version import Version, parse_version, within
 
 # A page's labels come from outside; these caps keep the series that we export bounded whatever it holds.
 MAX_ENGINES = 1024  # identities (model_name, engine) of one page; the largest data-parallel layouts known have hundreds
 MAX_LABEL_VALUES = 32  # distinct reasons or code classes a field
-MAX_LABEL_LENGTH = 200  # characters of a label value
 
 Values = tuple[float, ...]
 Reader = Callable[[Values], Any]
@@ -43,6 +43,7 @@ class Plan:
     start_index: int | None
     unmapped: tuple[str, ...]
     may_fall: frozenset[str]
+    names_models: bool
 
 
 _SUFFIXES = {Reads.HISTOGRAM: ("_bucket", "_sum", "_count")}
@@ -93,13 +94,18 @@ class _Index:
         if engine is None:
             # an engine without data parallelism may leave the label out altogether: then it is engine 0
             engine = next(iter(self._engines)) if len(self._engines) == 1 else ("" if self._engines else "0")
-        return Identity(model[:MAX_LABEL_LENGTH], engine[:MAX_LABEL_LENGTH])
+        return Identity(clean(model), clean(engine))
 
     def positions(self, name: str, suffix: str = "") -> list[int]:
         for spelling in _spellings(name):
             if found := self.by_name.get(spelling + suffix):
                 return found
         return []
+
+    @property
+    def names_models(self) -> bool:
+        """Whether any series says which model it is about."""
+        return bool(self._models)
 
     def engine_count(self) -> int:
         return max(1, len(self._engines))
@@ -229,7 +235,7 @@ def _value_readers(row: Row, index: _Index) -> dict[Identity, Reader] | Absence:
             groups: dict[str, list[int]] = {}
             for position in positions:
                 raw = index.keys[position].label(row.by) or ""
-                key = row.rename.get(raw, raw)[:MAX_LABEL_LENGTH]
+                key = clean(row.rename.get(raw, raw))
                 if key in groups or len(groups) < MAX_LABEL_VALUES:
                     groups.setdefault(key, []).append(position)
             readers[identity] = _keyed({key: _finite_sum(tuple(found), factor) for key, found in groups.items()})
@@ -365,6 +371,7 @@ def make_plan(runtime: Runtime, layout: Layout, facts: ServerFacts) -> Plan:
         start_index=start[0] if start else None,
         unmapped=_unmapped(runtime, layout),
         may_fall=frozenset(may_fall),
+        names_models=index.names_models,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.normalise.mapping import Endpoint
 
 MAX_MODELS = 256  # LoRA adapters are listed as models too
@@ -17,14 +18,14 @@ def _whole(value: object) -> int | None:
 def read_version(answer: object, facts: ServerFacts) -> ServerFacts:
     """`/version`: {"version": "0.32.0"}."""
     version = answer.get("version") if isinstance(answer, dict) else None
-    return replace(facts, version=version[:64]) if isinstance(version, str) else facts
+    return replace(facts, version=clean(version, 64)) if isinstance(version, str) else facts
 
 
 def read_models(answer: object, facts: ServerFacts) -> ServerFacts:
     """`/v1/models`: data[].max_model_len by served name (adapters have none)."""
     entries = answer.get("data") if isinstance(answer, dict) else None
     limits = {
-        entry["id"]: limit
+        clean(entry["id"]): limit
         for entry in (entries if isinstance(entries, list) else [])[:MAX_MODELS]
         if isinstance(entry, dict) and isinstance(entry.get("id"), str)
         if (limit := _whole(entry.get("max_model_len"))) is not None

@@ -154,6 +154,13 @@ def test_http_errors_of_a_data_parallel_server_are_counted_once() -> None:
     assert [engine.server_errors.uncovered_total for engine in second.engines if engine.server_errors] == [3.0]
 
 
+def test_usage_above_one_is_exported_as_it_is_and_suspect() -> None:
+    derived = over(replace(LAST, kv_cache_usage_ratio=1.7))
+    assert one(derived).kv_cache_used_tokens == 1.7 * 8000.0
+    assert derived.quality["kv_cache_usage_ratio"] is Quality.SUSPECT
+    assert derived.quality["kv_cache_used_tokens"] is Quality.SUSPECT
+
+
 def test_what_is_made_from_a_lagging_signal_lags() -> None:
     snapshots = tuple(
         Snapshot(

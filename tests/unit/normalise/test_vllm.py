@@ -265,6 +265,37 @@ vllm:engine_sleep_state{{{L},sleep_state="discard_all"}} 0
     assert not snapshot_of(f"vllm:num_requests_running{{{L}}} 0\n").sleeping
 
 
+def test_a_configured_model_name_is_only_for_a_page_that_names_none() -> None:
+    one = "vllm:num_requests_running 1\n"
+    assert snapshot_of(one, overrides=Overrides("mine")).engines[0].model_name == "mine"
+    two = """vllm:num_requests_running{engine="0",model_name="a"} 1
+vllm:num_requests_running{engine="1",model_name="b"} 1
+vllm:cache_config_info{engine="1",kv_cache_size_tokens="6144"} 1
+"""
+    names = {(engine.model_name, engine.engine) for engine in snapshot_of(two, overrides=Overrides("mine")).engines}
+    assert names == {("a", "0"), ("b", "1"), ("", "1")}
+
+
+def test_text_from_outside_is_fit_to_be_sent_and_shown() -> None:
+    text = 'vllm:num_requests_running{engine="0",model_name="m\x1b[2J\\nx"} 1\n'
+    assert snapshot_of(text).engines[0].model_name == "m\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}x"
+    assert (
+        VLLM.endpoints[0].read({"version": "0.32.0\ud800"}, ServerFacts()).version == "0.32.0\N{REPLACEMENT CHARACTER}"
+    )
+    long = 'vllm:num_requests_running{engine="0",model_name="%s"} 1\n' % ("x" * 10_000)
+    assert snapshot_of(long).engines[0].model_name == "x" * 200
+
+
+def test_a_start_that_is_no_time_is_not_taken_for_one() -> None:
+    for start in ("1e+308", "0", "NaN"):
+        assert (
+            snapshot_of(
+                f"vllm:num_requests_running{{{L}}} 1\nprocess_start_time_seconds {start}\n"
+            ).process_start_unix_seconds
+            is None
+        )
+
+
 def test_limits_from_config_win_over_endpoints() -> None:
     text = f"vllm:num_requests_running{{{L}}} 0\n"
     facts = ServerFacts("0.32.0", {"m": 2048, "adapter": 4096}, batch_limit_requests=16)
@@ -316,6 +347,8 @@ def test_other_recorded_pages_are_not_taken_for_vllm(name: str) -> None:
     found = detect(PageParser(lambda _name: False).parse(page_of(run.pages[max(run.pages)].decode())).layout)
     assert found.runtime is None
     assert (found.router is not None) == (name in ("vllm-router-0.1.17", "dynamo-1.6.1-frontend"))
+    # Infinity shows nothing but a web framework's families
+    assert (found.other is not None) == (found.router is None and name != "infinity-0.0.78")
 
 
 def test_a_new_family_is_noticed() -> None:

@@ -1,0 +1,14 @@
+"""Text from outside, made fit for labels, pages, logs and terminals."""
+
+from __future__ import annotations
+
+LABEL_LENGTH = 200  # characters of a label value; longer ones come from a mistake or an attack
+
+
+def clean(text: str, longest: int = LABEL_LENGTH) -> str:
+    """The text cut to `longest` characters, with U+FFFD for control characters, lone surrogates and other unprintable ones.
+
+    A lone surrogate (JSON can carry one) has no UTF-8 form and would make a whole page impossible to send.
+    """
+    cut = text[:longest]
+    return cut if cut.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in cut)

@@ -1,0 +1,89 @@
+"""A server's side endpoints (/version, /v1/models …): asked at start and when something changed, never each tick."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.page import Refusal
+from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.normalise.mapping import Runtime
+from llm_serving_exporter.scrape.http import HttpClient
+
+log = logging.getLogger("llm_serving_exporter.target")
+
+# an endpoint that failed for a passing reason is asked again after this long, twice as long each time
+FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 30.0, 600.0
+SHORTEST_TIMEOUT_SECONDS = 0.25
+
+
+class SideEndpoints:
+    """What one server said beside its page. Used by one thread at a time.
+
+    `facts` is the last that is known; `due` asks for another round; `forget` is for a new engine life.
+    """
+
+    def __init__(self, target: Target, monotonic: Callable[[], float], wall: Callable[[], float]) -> None:
+        self.facts = ServerFacts()
+        self._target, self._monotonic, self._wall = target, monotonic, wall
+        self._due_at: float | None = 0.0
+        self._retry_seconds = FIRST_RETRY_SECONDS
+
+    def due(self) -> None:
+        """Asks again at the next `refresh`."""
+        self._due_at = 0.0
+
+    def forget(self) -> None:
+        """Nothing that was said before is true of a restarted server."""
+        self.facts = ServerFacts()
+        self.due()
+
+    def refresh(self, runtime: Runtime, metrics_path: str) -> bool:
+        """One round where one is due; whether something new was said. Never raises.
+
+        Each endpoint may take what the interval leaves beside the metrics page; at the first that takes longer the round ends, so that no
+        page comes late. Endpoints stand below the same prefix as the page ("/vllm/metrics": "/vllm/version").
+        """
+        if self._due_at is None or self._monotonic() < self._due_at:
+            return False
+        before, again = self.facts, True
+        try:
+            again = self._ask(runtime, metrics_path.removesuffix(runtime.paths[0]))
+        except Exception:
+            log.exception("target=%s: side endpoints failed; this is a bug, please report it", self._target.name)
+        self._due_at = self._monotonic() + self._retry_seconds if again else None
+        self._retry_seconds = min(2 * self._retry_seconds, LONGEST_RETRY_SECONDS) if again else FIRST_RETRY_SECONDS
+        return self.facts != before
+
+    def _ask(self, runtime: Runtime, prefix: str) -> bool:
+        """One round; whether another may be answered better."""
+        http = self._target.http
+        timeout = max(SHORTEST_TIMEOUT_SECONDS, self._target.interval_seconds - http.timeout_seconds)
+        settings = replace(http, timeout_seconds=min(timeout, http.timeout_seconds))
+        client = HttpClient(self._target.url, settings, monotonic=self._monotonic, wall=self._wall)
+        again = False
+        try:
+            for endpoint in runtime.endpoints:
+                answer = client.get_json(prefix + endpoint.path)
+                if not isinstance(answer, Refusal):
+                    self.facts = endpoint.read(answer.value, self.facts)
+                    continue
+                log.debug(
+                    "target=%s: %s does not say %s: %s", self._target.name, endpoint.path, endpoint.says, answer.detail
+                )
+                again = again or not _for_good(answer)
+                if answer.reason is FailureReason.TIMEOUT:
+                    break
+        finally:
+            client.close()
+        return again
+
+
+def _for_good(answer: Refusal) -> bool:
+    """Whether asking again would be answered the same: the server does not have the endpoint, or not for us."""
+    if answer.reason is FailureReason.STATUS:
+        return answer.status is not None and answer.status < 500
+    return answer.reason in (FailureReason.CONTENT_TYPE, FailureReason.UNAUTHORIZED, FailureReason.REDIRECT)
