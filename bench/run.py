@@ -181,6 +181,33 @@ def our_daemon(nginx: Nginx) -> dict[str, float]:
         return {"resident MB": program.resident_bytes() / 1e6, "daemon CPU share": (program.cpu_seconds() - cpu) / 30}
 
 
+def targets_on_a_core(folder: Path, nginx: Nginx) -> float:
+    """How many targets at 15 s the whole daemon carries on one core, from its CPU with 200 targets at 1 s, scheduler included."""
+    targets, interval = 200, 1
+    say(f"measuring the daemon with {targets} targets at {interval} s, 40 s …")
+    config = folder / "fleet.yml"
+    lines = [
+        f"  - {{name: replica-{n}, url: '{nginx.url}', metrics_path: /replica-{n}/metrics}}" for n in range(targets)
+    ]
+    config.write_text(
+        "\n".join(["gpu: {enabled: false}", f"scrape: {{interval: {interval}s}}", "targets:", *lines]) + "\n"
+    )
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = ("-m", "llm_serving_exporter", "--config.file", str(config), f"--web.listen-address=127.0.0.1:{port}")
+    with Program(sys.executable, *command, ready_url=f"{url}/-/healthy") as program:
+        time.sleep(15)
+        done = metric(f"{url}/metrics", "llm_serving_scrape_attempts_total")
+        cpu = program.cpu_seconds()
+        time.sleep(20)
+        used = program.cpu_seconds() - cpu
+        made = metric(f"{url}/metrics", "llm_serving_scrape_attempts_total") - done
+        up = metric(f"{url}/metrics", "llm_serving_target_up")
+    if up != targets:
+        raise SystemExit(f"only {up:g} of {targets} targets were up: the measurement says nothing")
+    return 15 * made / used
+
+
 def render_ms(pipeline: TargetPipeline) -> float:
     store = Store()
     store.add_target(pipeline.target)
@@ -215,6 +242,7 @@ def main() -> None:
             render = render_ms(pipeline)
             pipeline.close()
             ours = our_daemon(nginx)
+            carried = targets_on_a_core(Path(name), nginx)
             others = {} if arguments.no_peers else peers(Path(name), nginx, arguments.seconds)
     say("")
     say(f"| {'what':<46} | {'measured':>12} | {'budget':>24} |")
@@ -239,7 +267,7 @@ def main() -> None:
     for peer in ("vmagent", "prometheus"):
         if f"{peer} resident MB" in others:
             row(f"resident memory, {peer}", f"{others[f'{peer} resident MB']:.1f} MB")
-    row("targets on one core at 15 s (15 s / cycle)", f"{15_000 / cycle:,.0f}", ">= 1,000")
+    row("targets on one core at 15 s, whole daemon", f"{carried:,.0f}", ">= 1,000")
 
 
 if __name__ == "__main__":

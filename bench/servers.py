@@ -98,6 +98,7 @@ class Nginx:
             "events { worker_connections 256; }\n"
             f"http {{ access_log off; {temp} keepalive_requests 100000000; client_max_body_size 64m;\n"
             f"server {{ listen 127.0.0.1:{self.port}; root {folder}/page; default_type 'text/plain; version=0.0.4';\n"
+            "location ~ ^/replica-[0-9]+/metrics$ { try_files /metrics =404; }\n"
             "location /write { client_body_in_single_buffer on; return 204; } } }\n"
         )
         folder.chmod(0o755)
