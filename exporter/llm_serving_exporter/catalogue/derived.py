@@ -72,7 +72,7 @@ WINDOW_LATENCY_SECONDS = _derived(
     "window_latency_seconds",
     Unit.SECONDS,
     "Quantile of a latency over the window by rank (p50, p90, p95, p99); where signal_quality says clipped it means at least (top) or at most (bottom).",
-    "linear interpolation in the engine's buckets, as histogram_quantile does",
+    "linear interpolation in the engine's buckets, as histogram_quantile does; below the first edge that edge",
     "latency",
     "rank",
 )

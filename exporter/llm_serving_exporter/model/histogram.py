@@ -12,8 +12,8 @@ class Quantile(NamedTuple):
     """A quantile read from buckets.
 
     `value` is in the histogram's unit. `clipped` is "top" where the rank falls into the +Inf bucket (then the
-    value is the top finite edge and means "at least"), "bottom" where it falls into the first bucket (interpolated from
-    0, so anything down to 0 reads the same), else "".
+    value is the top finite edge and means "at least"), "bottom" where it falls into the first bucket (then it is that
+    bucket's edge and means "at most"), else "".
     """
 
     value: float
@@ -61,20 +61,20 @@ class Histogram:
     def quantile(self, q: float) -> Quantile | None:
         """Quantile by linear interpolation inside the bucket of rank q x count, as PromQL's histogram_quantile does.
 
-        None without events or without finite edges.
+        Below the first edge nothing is known but that edge, so that it stands for the value ("at most"), where PromQL would
+        interpolate from 0. None without events or without finite edges.
         """
         if self.count <= 0 or not self.edges:
             return None
         rank = q * self.count
         position = bisect_left(self.cumulative, rank)
+        if position == 0:
+            return Quantile(self.edges[0], "bottom")
         if position == len(self.edges):
             return Quantile(self.edges[-1], "top")
-        lower, below = (self.edges[position - 1], self.cumulative[position - 1]) if position else (0.0, 0.0)
-        inside = self.cumulative[position] - below
-        value = (
-            lower + (self.edges[position] - lower) * ((rank - below) / inside) if inside > 0 else self.edges[position]
-        )
-        return Quantile(value, "" if position else "bottom")
+        lower, below = self.edges[position - 1], self.cumulative[position - 1]
+        share = (rank - below) / (self.cumulative[position] - below)
+        return Quantile(lower + (self.edges[position] - lower) * share, "")
 
     def edge_at_or_below(self, threshold: float) -> float | None:
         """The largest finite edge <= threshold: the strictest edge that can stand for it. None where there is none."""

@@ -18,7 +18,7 @@ TEN = Histogram((1.0, 2.0, 4.0), (2.0, 6.0, 9.0), 10.0, 21.0)
     ("q", "value", "clipped"),
     [
         (0.5, 1.0 + (5 - 2) / 4, ""),  # rank 5 is the third of four events between 1 and 2
-        (0.1, 0.5, "bottom"),  # rank 1 of 2 below the first edge: anything from 0
+        (0.1, 1.0, "bottom"),  # rank 1 of 2 below the first edge: anything up to it
         (0.9, 4.0, ""),  # rank 9 is the last below 4
         (0.99, 4.0, "top"),  # rank 9.9 is beyond: at least 4
     ],
