@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import isfinite
-from typing import Any
 
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.samples import Layout, SeriesKey
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.normalise.mapping import Aggregate, Reads, Row, Runtime
+from llm_serving_exporter.normalise.readers import (
+    Reader,
+    constant,
+    difference,
+    finite_max,
+    finite_sum,
+    histogram,
+    keyed,
+)
 from llm_serving_exporter.normalise.version import Version, parse_version, within
 
 # A page's labels come from outside; these caps keep the series that we export bounded whatever it holds.
 MAX_ENGINES = 1024  # identities (model_name, engine) of one page; the largest data-parallel layouts known have hundreds
 MAX_LABEL_VALUES = 32  # distinct reasons or code classes a field
-
-Values = tuple[float, ...]
-Reader = Callable[[Values], Any]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -111,75 +115,6 @@ class _Index:
         return max(1, len(self._engines))
 
 
-def _finite_sum(positions: tuple[int, ...], scale: float) -> Reader:
-    if len(positions) == 1 and scale == 1.0:
-        only = positions[0]
-
-        def read_one(values: Values) -> float | None:
-            value = values[only]
-            return value if isfinite(value) and value >= 0 else None
-
-        return read_one
-
-    def read(values: Values) -> float | None:
-        value = sum([values[position] for position in positions]) * scale
-        return value if isfinite(value) and value >= 0 else None
-
-    return read
-
-
-def _finite_max(positions: tuple[int, ...], scale: float) -> Reader:
-    def read(values: Values) -> float | None:
-        value = max([values[position] for position in positions]) * scale
-        return value if isfinite(value) and value >= 0 else None
-
-    return read
-
-
-def _difference(plus: tuple[int, ...], minus: tuple[int, ...], factor: float) -> Reader:
-    def read(values: Values) -> float | None:
-        value = sum([values[p] for p in plus]) - factor * sum([values[p] for p in minus])
-        return value if isfinite(value) and value >= 0 else None
-
-    return read
-
-
-def _keyed(groups: Mapping[str, Reader]) -> Reader:
-    items = tuple(groups.items())
-
-    def read(values: Values) -> dict[str, float] | None:
-        found = {key: value for key, reader in items if (value := reader(values)) is not None}
-        return found or None
-
-    return read
-
-
-def _histogram(
-    edges: tuple[float, ...], buckets: tuple[tuple[int, ...], ...], total: tuple[int, ...], sums: tuple[int, ...]
-) -> Reader:
-    """A histogram summed over its series; `buckets[i]` feed `edges[i]`. One series with adjacent buckets is a slice."""
-    first = buckets[0][0] if buckets else 0
-    straight = all(len(group) == 1 and group[0] == first + place for place, group in enumerate(buckets))
-    stop = first + len(buckets)
-    one = len(total) == 1 and len(sums) == 1
-
-    def read(values: Values) -> Histogram | None:
-        cumulative = values[first:stop] if straight else tuple([sum([values[p] for p in group]) for group in buckets])
-        count = values[total[0]] if one else sum([values[p] for p in total])
-        amount = values[sums[0]] if one else sum([values[p] for p in sums])
-        # ascending and bounded by the count: anything else is not a histogram (NaN fails every comparison)
-        below = 0.0
-        for value in cumulative:
-            if not value >= below:
-                return None
-            below = value
-        if not (isfinite(count) and count >= below and isfinite(amount)):
-            return None
-        return Histogram(edges, cumulative, count, amount)
-
-    return read
-
-
 def _number(text: str | None) -> float | None:
     try:
         value = float(text) if text is not None and "_" not in text else None
@@ -238,15 +173,15 @@ def _value_readers(row: Row, index: _Index) -> dict[Identity, Reader] | Absence:
                 key = clean(row.rename.get(raw, raw))
                 if key in groups or len(groups) < MAX_LABEL_VALUES:
                     groups.setdefault(key, []).append(position)
-            readers[identity] = _keyed({key: _finite_sum(tuple(found), factor) for key, found in groups.items()})
+            readers[identity] = keyed({key: finite_sum(tuple(found), factor) for key, found in groups.items()})
         elif row.minus:
-            readers[identity] = _difference(tuple(positions), tuple(subtracted.get(identity, ())), factor)
+            readers[identity] = difference(tuple(positions), tuple(subtracted.get(identity, ())), factor)
         elif row.aggregate is Aggregate.MAX:
-            readers[identity] = _finite_max(tuple(positions), factor)
+            readers[identity] = finite_max(tuple(positions), factor)
         elif row.aggregate is Aggregate.ONE and len(positions) > 1:
             return Absence.DUPLICATE
         else:
-            readers[identity] = _finite_sum(tuple(positions), factor)
+            readers[identity] = finite_sum(tuple(positions), factor)
     return readers
 
 
@@ -270,7 +205,7 @@ def _histogram_readers(row: Row, index: _Index) -> dict[Identity, Reader] | Abse
         edges = tuple(sorted(by_edge))
         if not edges or any(len(by_edge[edge]) != len(totals) for edge in edges) or identity not in sums:
             return Absence.INVALID
-        readers[identity] = _histogram(
+        readers[identity] = histogram(
             edges, tuple(tuple(by_edge[edge]) for edge in edges), tuple(totals), tuple(sums[identity])
         )
     return readers
@@ -281,10 +216,6 @@ def _edge(text: str | None) -> float | None:
         return float(text) if text is not None else None
     except ValueError:
         return None
-
-
-def _constant(value: float) -> Reader:
-    return lambda _values: value
 
 
 def _label_readers(row: Row, index: _Index) -> dict[Identity, Reader] | Absence:
@@ -299,7 +230,7 @@ def _label_readers(row: Row, index: _Index) -> dict[Identity, Reader] | Absence:
             if number is None:
                 return Absence.NOT_EXPORTED
             product *= number
-        readers[identity] = _constant(product)
+        readers[identity] = constant(product)
     return readers
 
 
