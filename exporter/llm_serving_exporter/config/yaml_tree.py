@@ -14,7 +14,7 @@ from llm_serving_exporter.config.tree import DEEPEST_LEVEL, MOST_NODES, Node, Sc
 try:
     from yaml import CSafeLoader as _Loader
 except ImportError:  # a PyYAML that was built without libyaml
-    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
+    from yaml import SafeLoader as _Loader  # type: ignore[assignment]  # PyYAML without libyaml
 
 _KINDS = {
     "str": "text",

@@ -136,7 +136,7 @@ class Connection(BaseHTTPRequestHandler):
         self._handler, self._limits, self._idle, self._stopping = handler, limits, idle, stopping
         self._fixed = {name: content for name, content in {**dict(BASE_HEADERS), **dict(headers)}.items() if content}
         # neither the address nor a server object is used: nothing here looks names up or logs requests
-        super().__init__(source, ("", 0), None)  # type: ignore[arg-type]
+        super().__init__(source, ("", 0), None)  # type: ignore[arg-type]  # there is no server object
 
     def setup(self) -> None:
         """Bounded reading in place of the base class's files."""

@@ -69,7 +69,7 @@ def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, in
     # a name with both families listens where clients without IPv6 find it, as Go's net.Listen does
     family, _, _, _, where = min(found, key=lambda entry: entry[0] is not socket.AF_INET)
     # a link-local address carries its scope in two more members, which bind needs
-    return family, where  # type: ignore[return-value]
+    return family, where  # type: ignore[return-value]  # typeshed: an address of any family
 
 
 def _refused(address: str, cause: str) -> ListenError:
