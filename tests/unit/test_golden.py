@@ -98,7 +98,7 @@ def at_pages(name: str, first: int, second: int) -> CollectorRegistry:
     passed = Attempt(Stage.GPU, None, "", START, 0.004)
     store.put_gpus(GpuReadings(passed, "nvml", now[0], (GPU, LOST_GPU), "580.105.08"))
     registry = CollectorRegistry()
-    setup = Setup(15.0, 15.0, "node-a", (ExpectedReplicas("tiny-llama", "unified", 2),), START)
+    setup = Setup(15.0, 15.0, "node-a", (ExpectedReplicas("tiny-llama", "unified", 2),), START, "0.0.0", "3.0.0")
     registry.register(StoreCollector(store, lambda: setup, lambda: now[0] + 1.0))
     return registry
 

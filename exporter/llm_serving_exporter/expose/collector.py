@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ParamSpec
 
 from prometheus_client.metrics_core import Metric as Family
@@ -34,6 +34,8 @@ class Setup:
     node: str
     expected_replicas: tuple[ExpectedReplicas, ...] = ()
     installed_unix_seconds: float | None = None
+    version: str = __version__
+    python_version: str = field(default_factory=platform.python_version)
 
 
 class StoreCollector(Collector):
@@ -80,7 +82,7 @@ def _target(families: Families, reading: TargetReading, setup: Setup, now_monoto
 
 
 def _exporter(families: Families, view: View, setup: Setup) -> None:
-    families.info(health.BUILD_INFO, {"version": __version__, "python_version": platform.python_version()})
+    families.info(health.BUILD_INFO, {"version": setup.version, "python_version": setup.python_version})
     families.info(health.CONFIG_INFO, {"sha256": view.config_hash})
     families.value(health.RELOAD_SUCCESS, {}, view.reload_ok)
     families.value(health.RELOAD_TIME, {}, view.reload_unix_seconds)
