@@ -213,6 +213,8 @@ class Daemon:
         pipeline = self._pipelines.pop(name, None)
         if pipeline is not None:
             pipeline.close()
+        # its GPUs go with it: another server may get the name
+        self._assignments = {other: found for other, found in self._assignments.items() if other != name}
         self.store.remove_target(name)
 
     # --- jobs -----------------------------------------------------------------------------------------------------

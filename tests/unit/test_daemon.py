@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from llm_serving_exporter.config.types import Config, FileDiscovery, GpuConfig, 
 from llm_serving_exporter.daemon import Daemon
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.attempt import Attempt, Stage
-from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, GpuReadings
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.sim.replay import SteppedServer
 from llm_serving_exporter.store import State, TargetReading
@@ -139,12 +140,13 @@ def test_a_bad_reload_changes_nothing() -> None:
 class CountingSource:
     """A source of GPU readings that counts its life."""
 
-    def __init__(self) -> None:
+    def __init__(self, *gpus: GpuReading) -> None:
         self.reads = self.closes = 0
+        self.gpus = gpus
 
     def read(self) -> GpuReadings:
         self.reads += 1
-        return GpuReadings(Attempt(Stage.GPU, None, "", 0.0, 0.0), "nvml", float(self.reads))
+        return GpuReadings(Attempt(Stage.GPU, None, "", 0.0, 0.0), "nvml", float(self.reads), self.gpus)
 
     def close(self) -> None:
         self.closes += 1
@@ -172,6 +174,30 @@ def test_gpus_are_opened_once_kept_over_reloads_and_closed_when_switched_off() -
         assert daemon.reload() is None
         until(lambda: len(sources) == 2 and sources[1].reads > 0)
     assert sources[1].closes == 1
+
+
+def test_another_server_of_the_same_name_does_not_inherit_its_gpus() -> None:
+    # both servers live in this process, which the GPU's process list names first and then no more
+    gpu = GpuReading(GpuIdentity("GPU-1", 0, "NVIDIA H100 80GB HBM3"), processes=(GpuProcess(os.getpid(), None),))
+    source = CountingSource(gpu)
+    with SteppedServer(recording("vllm-0.32")) as first, SteppedServer(recording("vllm-0.32")) as second:
+
+        def config(*targets: Target) -> Config:
+            return Config(targets=targets, gpu=GpuConfig(interval_seconds=0.1))
+
+        configs = [config(Target("a", first.url, interval_seconds=0.2))]
+        daemon = Daemon(configs[0], lambda: configs[-1], lambda _config: source)
+        with Watched(daemon):
+            until(lambda: reading(daemon, "a").gpu_origin == "processes")
+            source.gpus = (replace(gpu, processes=()),)
+            again = source.reads + 2
+            until(lambda: source.reads > again)
+            assert reading(daemon, "a").gpu_uuids == ("GPU-1",)  # away for a moment
+            moved = (Target("a", second.url, interval_seconds=0.2), Target("b", first.url, interval_seconds=0.2))
+            configs.append(config(*moved))
+            assert daemon.reload() is None
+            until(lambda: "process lists do not show" in reading(daemon, "a").gpu_origin)
+            assert reading(daemon, "a").gpu_uuids == ()
 
 
 def test_a_target_that_is_not_tried_yet_is_unknown_not_down() -> None:

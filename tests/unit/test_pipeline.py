@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from contextlib import closing
 from functools import partial
 
 from llm_serving_exporter.config.types import Config
@@ -16,6 +16,7 @@ from tests.faultserver import FaultServer
 from tests.recordings import page, recording
 
 PAGE = page("vllm-0.32", 60)
+MODELS = fault.page(b'{"data":[{"id":"tiny-llama","max_model_len":2048}]}', "application/json")
 VERSION = fault.page(b'{"version":"0.32.0"}', "application/json")
 
 
@@ -32,35 +33,25 @@ def test_a_side_endpoint_that_hangs_costs_no_page_and_is_asked_again_later() -> 
         "/v1/models": fault.silent(),
         "/server_info": fault.silent(),
     }
-    with FaultServer(routes) as server:
-        pipeline = pipeline_of(server.url)
-        try:
-            assert pipeline.tick().up is True
-            assert [request.path for request in server.requests] == ["/metrics"]
-            pipeline.refresh_facts()
-            # the first that hangs ends the round: the rest would cost the next page
-            assert [request.path for request in server.requests] == ["/metrics", "/version", "/v1/models"]
-            pipeline.refresh_facts()
-            assert len(server.requests) == 3
-            assert pipeline.tick().facts.version == "0.32.0"
-        finally:
-            pipeline.close()
+    with FaultServer(routes) as server, closing(pipeline_of(server.url)) as pipeline:
+        assert pipeline.tick().up is True
+        assert [request.path for request in server.requests] == ["/metrics"]
+        pipeline.refresh_facts()
+        # the first that hangs ends the round: the rest would cost the next page
+        assert [request.path for request in server.requests] == ["/metrics", "/version", "/v1/models"]
+        pipeline.refresh_facts()
+        assert len(server.requests) == 3
+        assert pipeline.tick().facts.version == "0.32.0"
 
 
 def test_side_endpoints_stand_below_the_same_prefix_as_the_page() -> None:
-    models = fault.page(
-        json.dumps({"data": [{"id": "tiny-llama", "max_model_len": 2048}]}).encode(), "application/json"
-    )
-    with FaultServer(
-        {"/vllm/metrics": fault.page(PAGE), "/vllm/version": VERSION, "/vllm/v1/models": models}
-    ) as server:
-        pipeline = pipeline_of(server.url, "/vllm/metrics")
-        try:
-            pipeline.tick()
-            pipeline.refresh_facts()
-            reading = pipeline.tick()
-        finally:
-            pipeline.close()
+    with (
+        FaultServer({"/vllm/metrics": fault.page(PAGE), "/vllm/version": VERSION, "/vllm/v1/models": MODELS}) as server,
+        closing(pipeline_of(server.url, "/vllm/metrics")) as pipeline,
+    ):
+        pipeline.tick()
+        pipeline.refresh_facts()
+        reading = pipeline.tick()
     assert (reading.facts.version, reading.facts.context_limit_tokens) == ("0.32.0", {"tiny-llama": 2048})
 
 
@@ -72,58 +63,45 @@ def test_an_endpoint_that_fails_once_is_asked_again_and_nothing_known_is_lost() 
         "/v1/models": fault.status(500),
         "/server_info": fault.status(404),
     }
-    with FaultServer(routes) as server:
-        pipeline = pipeline_of(server.url, now=now)
-        try:
+    with FaultServer(routes) as server, closing(pipeline_of(server.url, now=now)) as pipeline:
+        pipeline.tick()
+        pipeline.refresh_facts()
+        server.behave("/v1/models", MODELS)
+        server.behave("/version", fault.status(500))
+        for _ in range(31):
+            now[0] += 1.0
             pipeline.tick()
             pipeline.refresh_facts()
-            models = json.dumps({"data": [{"id": "tiny-llama", "max_model_len": 2048}]}).encode()
-            server.behave("/v1/models", fault.page(models, "application/json"))
-            server.behave("/version", fault.status(500))
-            for _ in range(31):
-                now[0] += 1.0
-                pipeline.tick()
-                pipeline.refresh_facts()
-            reading = pipeline.tick()
-        finally:
-            pipeline.close()
+        reading = pipeline.tick()
     assert (reading.facts.version, reading.facts.context_limit_tokens) == ("0.32.0", {"tiny-llama": 2048})
 
 
 def test_several_replicas_behind_one_address_are_refused_not_mixed() -> None:
     now = [0.0]
     other = recording("vllm-0.32-spec").pages[40]
-    with FaultServer({"/metrics": fault.page(PAGE)}) as server:
-        pipeline = pipeline_of(server.url, now=now)
-        try:
-            states = []
-            for turn in range(8):
-                server.behave("/metrics", fault.page(PAGE if turn % 2 else other))
-                now[0] += 1.0
-                states.append(pipeline.tick())
-            last = states[-1]
-            assert (last.up, last.state) == (False, State.UNKNOWN)
-            assert last.last is not None
-            assert last.last.reason is FailureReason.SEVERAL_SERVERS
-            assert "list each replica" in last.problem
-            # one server alone again: after a while it is believed
-            for _ in range(30):
-                now[0] += 1.0
-                last = pipeline.tick()
-            assert last.up is True
-        finally:
-            pipeline.close()
+    with FaultServer({"/metrics": fault.page(PAGE)}) as server, closing(pipeline_of(server.url, now=now)) as pipeline:
+        states = []
+        for turn in range(8):
+            server.behave("/metrics", fault.page(PAGE if turn % 2 else other))
+            now[0] += 1.0
+            states.append(pipeline.tick())
+        last = states[-1]
+        assert (last.up, last.state) == (False, State.UNKNOWN)
+        assert last.last is not None
+        assert last.last.reason is FailureReason.SEVERAL_SERVERS
+        assert "list each replica" in last.problem
+        # one server alone again: after a while it is believed
+        for _ in range(30):
+            now[0] += 1.0
+            last = pipeline.tick()
+        assert last.up is True
 
 
 def test_one_failover_is_only_a_restart() -> None:
     now = [0.0]
-    with FaultServer({"/metrics": fault.page(PAGE)}) as server:
-        pipeline = pipeline_of(server.url, now=now)
-        try:
-            for body in (recording("vllm-0.32-spec").pages[40], PAGE, PAGE):
-                server.behave("/metrics", fault.page(body))
-                now[0] += 1.0
-                reading = pipeline.tick()
-        finally:
-            pipeline.close()
+    with FaultServer({"/metrics": fault.page(PAGE)}) as server, closing(pipeline_of(server.url, now=now)) as pipeline:
+        for body in (recording("vllm-0.32-spec").pages[40], PAGE, PAGE):
+            server.behave("/metrics", fault.page(body))
+            now[0] += 1.0
+            reading = pipeline.tick()
     assert (reading.up, reading.restarts_total) == (True, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 from llm_serving_exporter.config.effective import effective
 from llm_serving_exporter.config.types import Config
@@ -14,7 +15,7 @@ from llm_serving_exporter.store import TargetReading, View
 from tests import views
 
 
-def document(view: View, config: dict[str, object] | None = None) -> dict[str, object]:
+def document(view: View, config: dict[str, object] | None = None) -> Any:
     response = debug_targets(view, config or {})
     assert (response.status, response.content_type) == (200, "application/json")
     parsed = json.loads(response.body)
@@ -40,7 +41,7 @@ def test_not_ready_names_who_is_missing():
 
 
 def test_a_failed_target_with_its_attempts_and_advice():
-    down = document(views.view(views.down()))["targets"][0]  # type: ignore[index]
+    down = document(views.view(views.down()))["targets"][0]
     assert (down["name"], down["state"], down["up"]) == ("chat-1", "down", False)
     assert down["last_attempt"]["reason"] == "connection_refused"
     assert down["last_attempt"]["what_to_do"].startswith("Nothing listens there")
@@ -51,18 +52,18 @@ def test_a_failed_target_with_its_attempts_and_advice():
 
 def test_facts_absent_signals_and_gpus_of_a_target():
     found = document(views.fleet())
-    chat = found["targets"][0]  # type: ignore[index]
+    chat = found["targets"][0]
     assert chat["facts"]["batch_limit_requests"] == 256
     assert chat["facts"]["pipeline_parallel_size"] is None
     absent = {entry["signal"]: entry for entry in chat["absent_signals"]}
     assert absent["slo_itl"]["reason"] == "not_configured"
     assert absent["slo_itl"]["why"].startswith("Set slo.itl")
     assert len(chat["gpus"]["uuids"]) == 2
-    assert [gpu["index"] for gpu in found["gpus"]["gpus"]] == [0, 1]  # type: ignore[index]
+    assert [gpu["index"] for gpu in found["gpus"]["gpus"]] == [0, 1]
 
 
 def test_a_target_that_was_never_tried():
-    fresh = document(views.view(TargetReading(Target("new", "http://new:8000"))))["targets"][0]  # type: ignore[index]
+    fresh = document(views.view(TargetReading(Target("new", "http://new:8000"))))["targets"][0]
     assert fresh["state"] == "unknown"
     assert fresh["last_attempt"] is None
     assert fresh["last_page"] is None
@@ -79,9 +80,9 @@ def test_nvml_and_discovery_and_reload():
             reload_ok=False,
         )
     )
-    assert found["gpus"]["failures_total"] == {"driver_not_loaded": 3}  # type: ignore[index]
+    assert found["gpus"]["failures_total"] == {"driver_not_loaded": 3}
     assert found["discovery"] == {"problems": ["sd.json: not there"], "failures_total": 7}
-    assert found["reload"]["ok"] is False  # type: ignore[index]
+    assert found["reload"]["ok"] is False
     assert document(views.view())["gpus"] is None
 
 
@@ -89,12 +90,12 @@ def test_the_effective_configuration_shows_where_a_secret_is_never_what_it_is(mo
     monkeypatch.setenv("TOKEN", "s3cret")
     target = Target("a", "http://a:8000", http=HttpSettings(bearer_token=Secret(env="TOKEN")))
     found = document(views.view(), effective(Config((target,))))
-    assert found["config"]["targets"][0]["http"]["bearer_token"] == {"env": "TOKEN"}  # type: ignore[index]
+    assert found["config"]["targets"][0]["http"]["bearer_token"] == {"env": "TOKEN"}
     assert "s3cret" not in json.dumps(found)
 
 
 def test_what_json_cannot_say_is_null_or_replaced():
     odd = views.reading("odd\udcff", [], start_unix_seconds=math.nan)
-    target = document(views.view(odd))["targets"][0]  # type: ignore[index]
+    target = document(views.view(odd))["targets"][0]
     assert target["start_unix_seconds"] is None
     assert target["name"] == "odd?"
