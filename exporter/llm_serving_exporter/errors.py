@@ -4,7 +4,8 @@ LLMServingExporterError
 ├── ConfigError          the configuration cannot be used; the process exits with 2 before it listens
 ├── ListenError          the web server cannot have its address
 ├── ExpositionError      a metrics page that is not what it claims to be (stage parse)
-└── GpuError             NVML cannot be read at all (stage gpu)
+├── GpuError             NVML cannot be read at all (stage gpu)
+└── FactsError           a model or a GPU of which the facts are missing or contradict themselves
 
 Stages may have errors of their own below the base that never leave them (scrape.failure.ScrapeError, gpu.calls.NvmlCallError,
 config.problems.InvalidValueError).
@@ -70,3 +71,17 @@ class GpuError(LLMServingExporterError):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class FactsError(LLMServingExporterError):
+    """What is known about a model or GPU does not do. The message names the file or name, the key, what is wrong and what to do.
+
+    `reason` is the `model.snapshot.Absence` value that signals which need it are absent for. `what` is the fault; `fix` what to do about
+    it in the configuration of the daemon, "" where `what` says it, apart from it because a command line has flags for the same.
+    """
+
+    def __init__(self, reason: str, what: str, fix: str = "") -> None:
+        super().__init__(f"{what}; {fix}" if fix else what)
+        self.reason = reason
+        self.what = what
+        self.fix = fix

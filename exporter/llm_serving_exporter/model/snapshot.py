@@ -23,6 +23,13 @@ class Absence(StrEnum):
     INPUT_MISSING = "input_missing"
     BELOW_BUCKETS = "threshold_below_buckets"
     GPUS_UNKNOWN = "gpus_unknown"
+    MODEL_UNKNOWN = "model_unknown"
+    ARCHITECTURE_UNKNOWN = "architecture_unknown"
+    PEAK_UNKNOWN = "peak_unknown"
+    NOT_SOUND = "not_sound"
+    NO_DECODE = "no_decode"
+    NO_RIDGE = "no_ridge"
+    NO_PERMISSION = "no_permission"
     TARGET_DOWN = "target_down"
 
 
@@ -44,6 +51,8 @@ class EngineSnapshot:
     Names equal the exported series without prefix; METRICS.md says what each means. Counters never reset here: they are
     the engine's. `prefix_cache_queries` and `prefix_cache_hits` are the same two counters in the engine's own unit,
     for the ratio where that unit is not known to be tokens. `awake` is 1, or 0 for an engine put to sleep.
+    `kv_cache_dtype` and `kv_block_tokens`: the KV cache's dtype as the engine names it ("auto": the model's) and its block size.
+    `estimated_read_bytes_per_gpu`, `estimated_flops_per_gpu`: the engine's own arithmetic since its start, of one GPU.
     """
 
     model_name: str
@@ -79,6 +88,10 @@ class EngineSnapshot:
     kv_cache_capacity_tokens: float | None = None
     context_limit_tokens: float | None = None
     awake: float | None = None
+    kv_cache_dtype: str | None = None
+    kv_block_tokens: float | None = None
+    estimated_read_bytes_per_gpu: float | None = None
+    estimated_flops_per_gpu: float | None = None
 
     @property
     def is_engine(self) -> bool:

@@ -1,0 +1,56 @@
+"""Whether a model fits its GPUs, and how many sequences then do."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from llm_serving_exporter.derive.reads import Roof, kv_stored_bytes, weight_held_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Bytes over all GPUs of one engine.
+
+    `fits`: the weights and at least one sequence of the context asked for. `free_kv_bytes` is what the weights and the overhead
+    leave; negative: that much is missing. `max_batch`: sequences of that context that fit at once; None for a model that keeps
+    nothing of them.
+    """
+
+    fits: bool
+    free_kv_bytes: float
+    max_batch: int | None
+    weight_bytes: float
+    kv_bytes_per_sequence: float
+
+    @property
+    def shortfall_bytes(self) -> float:
+        """What is missing for the weights and one sequence; 0 where they fit."""
+        return max(0.0, self.kv_bytes_per_sequence - self.free_kv_bytes)
+
+
+def fit(
+    roof: Roof,
+    memory_bytes_per_gpu: float,
+    *,
+    utilisation: float = 1.0,
+    overhead_bytes: float = 0.0,
+    context_tokens: float,
+    all_full: bool = False,
+) -> Fit:
+    """What is left for KV when each GPU gives `utilisation` of its memory, less `overhead_bytes` a GPU (activations, CUDA graphs,
+    buffers). Weights and KV count as evenly spread over the GPUs. `all_full` as for `kv_stored_bytes`."""
+    weights = weight_held_bytes(roof)
+    free = roof.parallel.gpus * (memory_bytes_per_gpu * utilisation - overhead_bytes) - weights
+    sequence = kv_stored_bytes(roof, context_tokens, all_full=all_full)
+    if sequence <= 0:
+        return Fit(free >= 0, free, None if free >= 0 else 0, weights, 0.0)
+    batch = max(0, math.floor(free / sequence))
+    return Fit(batch > 0, free, batch, weights, sequence)
+
+
+def least_gpus(weight_bytes: float, memory_bytes_per_gpu: float) -> int | None:
+    """GPUs whose memory the weights alone need; None without memory."""
+    if memory_bytes_per_gpu <= 0:
+        return None
+    return max(1, math.ceil(weight_bytes / memory_bytes_per_gpu))

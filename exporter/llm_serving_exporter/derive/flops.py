@@ -1,0 +1,96 @@
+"""Floating-point work of prefill and decode, by the precision it runs at (facts model-math B.10).
+
+Left out: norms, softmax, activation functions, the scan of recurrent layers. INT8 operations count as FLOPs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from llm_serving_exporter.derive.reads import Roof
+from llm_serving_exporter.model.geometry import AttentionLayers, Span
+from llm_serving_exporter.model.weights import Precision
+
+
+def token_flops(roof: Roof, context_tokens: float) -> dict[Precision, float]:
+    """One decode token: 2 FLOPs for each matrix parameter it passes, lm_head included, and attention over its context at BF16."""
+    work = _matrices(roof, 1.0, sampled_tokens=1.0)
+    looked = sum(
+        group.layers * group.decode_flops * group.tokens_read(context_tokens) for group in roof.model.geometry.attention
+    )
+    return _added(work, looked)
+
+
+def prefill_flops(
+    roof: Roof, new_tokens: float, prefix_tokens: float = 0.0, sampled_tokens: float = 1.0
+) -> dict[Precision, float]:
+    """One prompt: `new_tokens` computed behind `prefix_tokens` that are in the KV cache; `sampled_tokens` of them need logits."""
+    work = _matrices(roof, new_tokens, sampled_tokens=sampled_tokens)
+    contexts = _mutual if roof.model.geometry.bidirectional else _causal
+    looked = sum(
+        group.layers * group.prefill_flops * contexts(group, new_tokens, prefix_tokens)
+        for group in roof.model.geometry.attention
+    )
+    return _added(work, looked)
+
+
+def compute_seconds(roof: Roof, flops: Mapping[Precision, float], *, gpus: int | None = None) -> float | None:
+    """Time that the work needs at the dense peak of all GPUs of the engine, or of `gpus` of them; None where a rate is not known."""
+    seconds = 0.0
+    for precision, amount in flops.items():
+        peak = roof.peaks.flops.get(precision)
+        if amount > 0:
+            if not peak or peak <= 0:
+                return None
+            seconds += amount / peak
+    return seconds / (gpus if gpus is not None else roof.parallel.gpus)
+
+
+def runs_at(roof: Roof, multiplied: Precision) -> Precision:
+    """The rate that matrices of a format run at on this GPU: without a native path they are dequantised to BF16.
+
+    FP32 stays what it is: a GPU of which that rate is not known is not faster for it.
+    """
+    if multiplied in roof.peaks.flops or multiplied is Precision.FP32:
+        return multiplied
+    return Precision.BF16
+
+
+def _matrices(roof: Roof, tokens: float, *, sampled_tokens: float) -> dict[Precision, float]:
+    per_token = roof.model.geometry.experts_per_token
+    work: dict[Precision, float] = {}
+    for group in roof.model.groups:
+        passed = tokens * (group.fixed_parameters + per_token * group.expert_parameters)
+        passed += sampled_tokens * group.lm_head_parameters
+        if passed > 0:
+            precision = runs_at(roof, group.format.multiplied)
+            work[precision] = work.get(precision, 0.0) + 2.0 * passed
+    return work
+
+
+def _added(work: dict[Precision, float], attention: float) -> dict[Precision, float]:
+    if attention > 0:
+        work[Precision.BF16] = work.get(Precision.BF16, 0.0) + attention
+    return work
+
+
+def _mutual(group: AttentionLayers, new_tokens: float, prefix_tokens: float) -> float:
+    """Bidirectional encoders: every token looks at all of them."""
+    return new_tokens * group.tokens_read(prefix_tokens + new_tokens)
+
+
+def _causal(group: AttentionLayers, new_tokens: float, prefix_tokens: float) -> float:
+    """Sum over the new tokens of the context that each looks at, itself included: s P + s (s + 1) / 2 where no window cuts it."""
+    return max(0.0, _triangle(group, prefix_tokens + new_tokens) - _triangle(group, prefix_tokens))
+
+
+def _triangle(group: AttentionLayers, tokens: float) -> float:
+    """The same sum over a prompt's first `tokens` tokens."""
+    window = group.window_tokens
+    if window is None or tokens <= window:
+        return tokens * (tokens + 1) / 2
+    full = window * (window + 1) / 2
+    if group.span is Span.CHUNKED:
+        chunks, rest = divmod(tokens, window)
+        return chunks * full + rest * (rest + 1) / 2
+    return full + (tokens - window) * window

@@ -1,0 +1,233 @@
+"""What the hardware could do at best: ceilings of decode, the ridge, floors of prefill (facts model-math D.3, design section 6).
+
+Pure functions of a `Roof`; None where something they need is not known. The bytes and FLOPs they rest on are in `reads` and `flops`
+and can be had from here too: live derivation, command line, cost and simulator ask this one module.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from llm_serving_exporter.derive.experts import Band
+from llm_serving_exporter.derive.flops import compute_seconds, prefill_flops, runs_at, token_flops
+from llm_serving_exporter.derive.reads import (
+    Roof,
+    experts_touched,
+    kv_read_bytes,
+    kv_stored_bytes,
+    kv_token_bytes,
+    weight_held_bytes,
+    weight_read_bytes,
+)
+from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.weights import Precision
+
+__all__ = [
+    "Bound",
+    "Ceiling",
+    "CeilingBand",
+    "Lack",
+    "Roof",
+    "compute_seconds",
+    "decode_ceiling",
+    "decode_ceiling_band",
+    "encoder_ceiling_tokens_per_second",
+    "experts_touched",
+    "kv_read_bytes",
+    "kv_stored_bytes",
+    "kv_token_bytes",
+    "lacks",
+    "prefill_floor_seconds",
+    "prefill_flops",
+    "ridge_batch",
+    "token_flops",
+    "weight_held_bytes",
+    "weight_read_bytes",
+]
+
+# halvings of the search for a ridge among experts: far below the last digit of a double
+_HALVINGS = 80
+
+
+class Bound(StrEnum):
+    """Which arm of the roof is the lower one."""
+
+    BANDWIDTH = "bandwidth"
+    COMPUTE = "compute"
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """Decode at best, at one batch and context. A token is a sequence-step: speculation gets more than one out of it.
+
+    `bandwidth_tokens_per_second` and `compute_tokens_per_second` are the two arms, `tokens_per_second` the lower; without a compute peak
+    only the first is known. `step_seconds`: from one token of a sequence to its next, through every pipeline stage. `intensity` is
+    the step's FLOPs over its bytes, `ridge` the intensity from which its mix of precisions is compute-bound.
+    """
+
+    tokens_per_second: float
+    bandwidth_tokens_per_second: float
+    compute_tokens_per_second: float | None
+    bound: Bound
+    step_seconds: float
+    intensity_flops_per_byte: float
+    ridge_flops_per_byte: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingBand:
+    """The ceiling by how many experts a step touches: `lower` if no two tokens agree, `upper` if all do. Dense: all the same."""
+
+    lower: Ceiling
+    expected: Ceiling
+    upper: Ceiling
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Why something cannot be computed: the label value and a sentence to act on."""
+
+    reason: Absence
+    sentence: str
+
+
+def lacks(roof: Roof) -> tuple[Lack, ...]:
+    """What stands in the way of a full roof; () where nothing does."""
+    found = []
+    name = roof.peaks.name or "the GPU"
+    if roof.model.geometry.encoder:
+        found.append(Lack(Absence.NO_DECODE, f"{roof.model.name} is an encoder: it does not decode"))
+    if not _bandwidth(roof):
+        found.append(Lack(Absence.PEAK_UNKNOWN, f"peak memory bandwidth of {name} is not known: no bandwidth ceiling"))
+    needed = {runs_at(roof, group.format.multiplied) for group in roof.model.groups}
+    if roof.model.geometry.attention:
+        needed.add(Precision.BF16)
+    unknown = sorted(precision for precision in needed if not roof.peaks.flops.get(precision))
+    if unknown:
+        rates = ", ".join(unknown)
+        found.append(
+            Lack(Absence.PEAK_UNKNOWN, f"peak dense rate of {name} at {rates} is not known: no compute ceiling")
+        )
+    return tuple(found)
+
+
+def decode_ceiling(roof: Roof, batch: float, context_tokens: float, *, tokens_per_step: float = 1.0) -> Ceiling | None:
+    """The ceiling for `batch` decoding sequences of `context_tokens` each, with the experts expected to be touched.
+
+    `tokens_per_step`: tokens that a step computes for each sequence, 1 + drafts under speculation. None without a bandwidth, for an
+    encoder, and for a batch that is not above 0.
+    """
+    step = _micro_batch(roof, batch, context_tokens, tokens_per_step)
+    if step is None:
+        return None
+    micro, weights = step
+    return _ceiling(roof, batch, micro, context_tokens, tokens_per_step, weights.expected)
+
+
+def decode_ceiling_band(
+    roof: Roof, batch: float, context_tokens: float, *, tokens_per_step: float = 1.0
+) -> CeilingBand | None:
+    """The same with its bounds by experts touched."""
+    step = _micro_batch(roof, batch, context_tokens, tokens_per_step)
+    if step is None:
+        return None
+    micro, weights = step
+    at = (batch, micro, context_tokens, tokens_per_step)
+    return CeilingBand(
+        _ceiling(roof, *at, weights.upper), _ceiling(roof, *at, weights.expected), _ceiling(roof, *at, weights.lower)
+    )
+
+
+def ridge_batch(roof: Roof, context_tokens: float, *, tokens_per_step: float = 1.0) -> float | None:
+    """The least batch (1 or more, a real number) from which decode is compute-bound.
+
+    Infinite where no batch is: each sequence's KV reads take longer than its FLOPs. None where a peak is not known, and for an encoder.
+    """
+    bandwidth = _bandwidth(roof)
+    seconds = compute_seconds(roof, token_flops(roof, context_tokens), gpus=roof.parallel.tensor)
+    if not bandwidth or seconds is None or roof.model.geometry.encoder:
+        return None
+    spare = tokens_per_step * seconds - kv_read_bytes(roof, context_tokens) / bandwidth
+    if spare <= 0:
+        return math.inf
+
+    def compute_bound(micro: float) -> bool:
+        return micro * spare >= weight_read_bytes(roof, micro * tokens_per_step).expected / bandwidth
+
+    if compute_bound(1.0):
+        return 1.0
+    if not roof.model.geometry.experts:
+        return roof.parallel.pipeline * weight_read_bytes(roof, 1.0).expected / bandwidth / spare
+    # the bytes read rise ever slower with the batch, the FLOPs evenly: they cross once, at the latest where all experts are read
+    low, high = 1.0, max(1.0, weight_read_bytes(roof, math.inf).expected / bandwidth / spare)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if compute_bound(middle) else (middle, high)
+    return roof.parallel.pipeline * high
+
+
+def prefill_floor_seconds(roof: Roof, prompt_tokens: float, prefix_tokens: float = 0.0) -> float | None:
+    """The least time to the first token of one prompt alone, `prefix_tokens` of its `prompt_tokens` taken from the prefix cache.
+
+    Pipeline stages take turns at one prompt, so that the tensor-parallel GPUs of one stage count. None where a peak is not known.
+    """
+    bandwidth = _bandwidth(roof)
+    # the last token is always computed: its logits are what the first answer token comes from
+    new = max(1.0, prompt_tokens - prefix_tokens)
+    prefix_tokens = max(0.0, prompt_tokens - new)
+    flops = prefill_flops(roof, new, prefix_tokens, 0.0 if roof.model.geometry.encoder else 1.0)
+    computed = compute_seconds(roof, flops, gpus=roof.parallel.tensor)
+    if not bandwidth or computed is None:
+        return None
+    moved = weight_read_bytes(roof, new).expected + new * kv_token_bytes(roof)
+    if prefix_tokens > 0:
+        moved += kv_read_bytes(roof, prefix_tokens)
+    return max(computed, moved / bandwidth)
+
+
+def encoder_ceiling_tokens_per_second(roof: Roof, mean_tokens: float) -> float | None:
+    """Tokens/s of an embedding server at the dense peak, its inputs `mean_tokens` long (facts B.7); batches can always be made so
+    large that the weights' bytes do not count. None where a rate is not known, and for an input length that is not above 0."""
+    if not 0 < mean_tokens < math.inf:
+        return None
+    seconds = compute_seconds(roof, prefill_flops(roof, mean_tokens, 0.0, 0.0))
+    return mean_tokens / seconds if seconds else None
+
+
+def _micro_batch(roof: Roof, batch: float, context_tokens: float, tokens_per_step: float) -> tuple[float, Band] | None:
+    """Sequences that a stage works on at a time and the weights that it reads for them; None where there is no ceiling."""
+    sane = 0 < batch < math.inf and 0 <= context_tokens < math.inf and 0 < tokens_per_step < math.inf
+    if not sane or not _bandwidth(roof) or roof.model.geometry.encoder:
+        return None
+    # stages work on a micro-batch each; fewer sequences than stages leave stages idle, one after the other (facts D.3)
+    micro = max(batch / roof.parallel.pipeline, 1.0)
+    return micro, weight_read_bytes(roof, micro * tokens_per_step)
+
+
+def _bandwidth(roof: Roof) -> float:
+    """Bytes/s of the tensor-parallel GPUs, which is all that one micro-batch has at a time; 0.0 where it is not known."""
+    return max(0.0, (roof.peaks.bandwidth_bytes_per_second or 0.0) * roof.parallel.tensor)
+
+
+def _ceiling(
+    roof: Roof, batch: float, micro: float, context_tokens: float, tokens_per_step: float, weight_bytes: float
+) -> Ceiling:
+    moved = weight_bytes + micro * kv_read_bytes(roof, context_tokens)
+    flops = {precision: amount * tokens_per_step for precision, amount in token_flops(roof, context_tokens).items()}
+    total = micro * sum(flops.values())
+    bandwidth = _bandwidth(roof)
+    moving = moved / bandwidth
+    one = compute_seconds(roof, flops, gpus=roof.parallel.tensor)
+    computing = None if one is None else micro * one
+    seconds = max(moving, computing or 0.0)
+    return Ceiling(
+        tokens_per_second=batch / seconds,
+        bandwidth_tokens_per_second=batch / moving,
+        compute_tokens_per_second=batch / computing if computing else None,
+        bound=Bound.COMPUTE if computing is not None and computing > moving else Bound.BANDWIDTH,
+        step_seconds=seconds,
+        intensity_flops_per_byte=total / moved,
+        ridge_flops_per_byte=total / computing / bandwidth if computing else None,
+    )

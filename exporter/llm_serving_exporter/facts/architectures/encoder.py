@@ -1,0 +1,159 @@
+"""Encoders: BERT and its kin (facts model-math B.7).
+
+They keep no KV cache and do not decode: attention has no KV elements and no decode FLOPs, and `bidirectional` says that each token looks
+at its whole sequence. Prefill FLOPs are per token and token of context, 4 x hidden size and layer: whoever sums contexts takes s for
+each of a sequence's s tokens, not the causal half; then tokens/s <= peak / (2 N_mat + 4 L h s). Every token passes the layers' matrices;
+position and type tables, poolers and classifiers are Part.ENCODER_ONLY. The pooler is counted where the family's base model has one,
+though servers that pool otherwise may not load it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from llm_serving_exporter.facts import parts
+from llm_serving_exporter.facts.architectures import encoder_parts, modern_encoder, nv_embed
+from llm_serving_exporter.facts.architectures.encoder_parts import layer_norm, side_linear, table
+from llm_serving_exporter.facts.fields import Fields
+from llm_serving_exporter.model.geometry import Geometry, Module, Part
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What a family's checkpoint calls its modules."""
+
+    layer: str = "encoder.layer.{}."
+    query: str = "attention.self.query"
+    key: str = "attention.self.key"
+    value: str = "attention.self.value"
+    output: str = "attention.output.dense"
+    attention_norm: str = "attention.output.LayerNorm"
+    up: str = "intermediate.dense"
+    down: str = "output.dense"
+    norm: str = "output.LayerNorm"
+
+
+_BERT = _Names()
+_MPNET = _Names(
+    query="attention.attn.q", key="attention.attn.k", value="attention.attn.v", output="attention.attn.o",
+    attention_norm="attention.LayerNorm",
+)  # fmt: skip
+_DISTILBERT = _Names(
+    "transformer.layer.{}.", "attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin",
+    "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Sizes of a classic encoder; `embedding` differs from `hidden` in ELECTRA, `types` is 0 without token types."""
+
+    hidden: int
+    count: int
+    heads: int
+    intermediate: int
+    vocabulary: int
+    positions: int
+    types: int
+    embedding: int
+
+
+def bert(fields: Fields) -> Geometry:
+    """BERT: token types, a pooler, a classifier on top of the pooler."""
+    return _classic(fields, _sizes(fields), _BERT, pooler=True, head="pooled")
+
+
+def roberta(fields: Fields) -> Geometry:
+    """RoBERTa, XLM-RoBERTa, CamemBERT: a classifier with a matrix of its own instead of the pooler."""
+    return _classic(fields, _sizes(fields), _BERT, pooler=True, head="dense")
+
+
+def electra(fields: Fields) -> Geometry:
+    """ELECTRA: embeddings of their own size, no pooler."""
+    return _classic(fields, _sizes(fields, "embedding_size"), _BERT, pooler=False, head="dense")
+
+
+def mpnet(fields: Fields) -> Geometry:
+    """MPNet: no token types; a table of biases by distance, one for each head."""
+    buckets = fields.whole("relative_attention_num_buckets", default=32)
+    sizes = _sizes(fields, types=False)
+    bias = table("encoder.relative_attention_bias", buckets, sizes.heads)
+    return _classic(fields, sizes, _MPNET, pooler=True, head="dense", others=(bias,))
+
+
+def distilbert(fields: Fields) -> Geometry:
+    """DistilBERT: no token types, no pooler."""
+    hidden = fields.whole("dim")
+    sizes = _Sizes(
+        hidden, fields.layers("n_layers"), fields.whole("n_heads"), fields.whole("hidden_dim"),
+        fields.whole("vocab_size"), fields.whole("max_position_embeddings"), 0, hidden,
+    )  # fmt: skip
+    return _classic(fields, sizes, _DISTILBERT, pooler=False, head="dense")
+
+
+def _sizes(fields: Fields, embedding: str = "hidden_size", *, types: bool = True) -> _Sizes:
+    return _Sizes(
+        fields.whole("hidden_size"), fields.layers(), fields.whole("num_attention_heads"),
+        fields.whole("intermediate_size"), fields.whole("vocab_size"), fields.whole("max_position_embeddings"),
+        fields.whole("type_vocab_size", least=0) if types else 0, fields.whole(embedding),
+    )  # fmt: skip
+
+
+def _classic(
+    fields: Fields, sizes: _Sizes, names: _Names, *, pooler: bool, head: str, others: tuple[Module, ...] = ()
+) -> Geometry:
+    """Embeddings with norm, layers of attention and MLP with a bias and a norm each, pooler or classifier."""
+    _refuse_variants(fields)
+    hidden, intermediate, every = sizes.hidden, sizes.intermediate, tuple(range(sizes.count))
+    if hidden % sizes.heads:
+        raise fields.refused("num_attention_heads", f"is {sizes.heads}, which does not divide the hidden size {hidden}")
+    labels = encoder_parts.labels(fields)
+    top: list[Module] = []
+    if pooler and (labels is None or head == "pooled"):
+        top += side_linear("pooler.dense", hidden, hidden)
+    if labels is not None:
+        top += side_linear("classifier.dense", hidden, hidden) if head == "dense" else ()
+        top += side_linear("classifier", labels, hidden)
+    modules = (
+        Module("embeddings.word_embeddings", Part.EMBEDDING, sizes.vocabulary * sizes.embedding, linear=False),
+        table("embeddings.position_embeddings", sizes.positions, sizes.embedding),
+        *((table("embeddings.token_type_embeddings", sizes.types, sizes.embedding),) if sizes.types else ()),
+        layer_norm("embeddings.LayerNorm", sizes.embedding),
+        *(
+            (parts.linear("embeddings_project", Part.FFN, hidden, sizes.embedding, bias=True),)
+            if sizes.embedding != hidden
+            else ()
+        ),
+        *(
+            parts.linear(names.layer + name, Part.ATTENTION, hidden, hidden, every, bias=True)
+            for name in (names.query, names.key, names.value, names.output)
+        ),
+        layer_norm(names.layer + names.attention_norm, hidden, every),
+        parts.linear(names.layer + names.up, Part.FFN, intermediate, hidden, every, bias=True),
+        parts.linear(names.layer + names.down, Part.FFN, hidden, intermediate, every, bias=True),
+        layer_norm(names.layer + names.norm, hidden, every),
+        *others,
+        *top,
+    )
+    attention = (encoder_parts.attention(sizes.count, sizes.heads, hidden // sizes.heads),)
+    return Geometry(
+        fields.model_type, modules, attention, hidden, sizes.count, sizes.vocabulary, encoder=True,
+        left_out=encoder_parts.left_out(fields), bidirectional=True,
+    )  # fmt: skip
+
+
+def _refuse_variants(fields: Fields) -> None:
+    """What shares a model_type with BERT and is built otherwise: rotary or ALiBi positions, decoders, tables by distance."""
+    position = fields.text("position_embedding_type", "absolute")
+    if position != "absolute":
+        raise fields.refused("position_embedding_type", f"is {position!r}, for which no formula is known here")
+    for key in ("is_decoder", "add_cross_attention"):
+        if fields.flag(key, default=False):
+            raise fields.refused(key, "is true, for which no formula is known here")
+
+
+BUILDERS: Mapping[str, Callable[[Fields], Geometry]] = {
+    "bert": bert, "roberta": roberta, "xlm-roberta": roberta, "camembert": roberta, "electra": electra,
+    "mpnet": mpnet, "distilbert": distilbert, **modern_encoder.BUILDERS, **nv_embed.BUILDERS,
+}  # fmt: skip

@@ -1,0 +1,138 @@
+"""A model's name as servers, hubs, file systems and people write it -> a row of the catalogue, and the weight format that it says.
+
+A name means a row when nothing but closed lists stands between them: organisation or path, case, separators, `Meta-`, suffixes of role
+(-Instruct), date (-2507) and weight format (-FP8). Anything else makes it another model ("-Nemotron-Tulu", "-sql-lora"): its sizes may
+be the same, but nobody said so. Parameter counts never come from a name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.facts import formats
+from llm_serving_exporter.facts.model_files import ModelEntry
+from llm_serving_exporter.model.snapshot import Absence
+
+LONGEST = 4096  # as a path; a name alone is far shorter
+_LONGEST_NAME = 256
+_NAME = re.compile(r"[a-z0-9._:\- ]+")
+_HUB_FOLDER = re.compile(r"models--(?:[^/]+--)?([^/]+)")
+
+_ROLES = ("instruct", "chat", "it", "base", "hf", "pt", "preview", "latest", r"\d{4}", r"\d{6}", r"\d{8}")
+# words of a weight format -> how _FORMATS spells them
+_WORDS: Mapping[str, str] = {
+    "fp8": "fp8", "bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "f16": "fp16", "fp32": "fp32", "f32": "fp32",
+    "awq": "awq", "gptq": "gptq", "int8": "int8", "int4": "int4", "w8a8": "w8a8", "w4a16": "w4a16", "w8a16": "w8a16",
+    "nvfp4": "nvfp4", "fp4": "nvfp4", "nvfp4a16": "nvfp4a16", "mxfp4": "mxfp4", "mxfp8": "mxfp8",
+    "bnb": "bnb", "4bit": "4bit", "4-bit": "4bit", "8bit": "8bit", "8-bit": "8bit",
+    "128g": "g128", "g128": "g128", "gs128": "g128", "marlin": "marlin",
+    "dynamic": "dynamic", "static": "static", "block": "block", "pertensor": "pertensor", "per-tensor": "pertensor", "kv": "kv",
+    "quantized": "quantized", "gguf": "gguf", "qat": "qat",
+}  # fmt: skip
+# words that do say a format, of which the bits cannot be told from the name alone
+_UNCLEAR = (
+    "exl2", "exl3", "hqq", "aqlm", "eetq", "mlx", "autoround", "sparse", "2of4", "pruned", "w4afp8", "w4a8", "int3",
+    r"[23456]bit", r"(?:ud-)?i?q\d(?:-[a-z0-9]{1,3}){0,2}", r"\d{2,3}g",
+)  # fmt: skip
+_CONTAINERS = frozenset({"quantized", "gguf", "qat"})
+_FORMATS: Mapping[frozenset[str], str] = {
+    frozenset(words.split()): meant
+    for meant, variants in {
+        "fp8": ("fp8", "fp8 dynamic", "fp8 static", "fp8 pertensor", "fp8 static pertensor", "fp8 kv", "fp8 w8a8"),
+        "fp8_block": ("fp8 block",),
+        "bf16": ("bf16",), "fp16": ("fp16",), "fp32": ("fp32",),
+        "awq": ("awq", "awq int4", "awq 4bit", "awq w4a16", "awq marlin", "awq g128", "awq int4 g128", "awq 4bit g128"),
+        "gptq": ("gptq", "gptq int4", "gptq 4bit", "gptq w4a16", "gptq marlin", "gptq g128", "gptq int4 g128", "gptq 4bit g128"),
+        "gptq_int8": ("gptq int8", "gptq 8bit"),
+        "int8": ("int8", "w8a8", "w8a8 int8"), "int8_w8a16": ("w8a16", "int8 w8a16"), "int4": ("int4", "w4a16", "int4 w4a16"),
+        "nvfp4": ("nvfp4",), "nvfp4_w4a16": ("nvfp4a16",), "mxfp4": ("mxfp4",), "mxfp8": ("mxfp8",),
+        "bitsandbytes": ("bnb 4bit",), "bitsandbytes_int8": ("bnb 8bit",),
+    }.items()
+    for words in variants
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A row, and what the name says of the weights: `weight_format` for `formats.named`, or `unclear` words that do not tell the bits."""
+
+    entry: ModelEntry
+    weight_format: str | None = None
+    unclear: str | None = None
+
+
+def key(text: str) -> str | None:
+    """What names are compared by: lower case, separators only between digits ("Llama-3.1-8B", "llama3.1:8b" -> "llama3-1-8b").
+
+    None where the text holds what no such name holds.
+    """
+    lowered = text.strip().lower()
+    if not lowered.isascii() or len(lowered) > _LONGEST_NAME or not _NAME.fullmatch(lowered.replace("_", "-")):
+        return None
+    dashed = re.sub(r"[^a-z0-9]+", "-", lowered).strip("-")
+    return re.sub(r"(?<!\d)-|-(?!\d)", "", dashed) or None
+
+
+def find(text: str, catalogue: Sequence[ModelEntry]) -> Match:
+    """The row that a name or path means; of a path, its last part.
+
+    Raises FactsError (model_unknown) that names the nearest rows.
+    """
+    known = {claimed: entry for entry in catalogue for name in (entry.name, *entry.also) if (claimed := key(name))}
+    rest, words = _last(text), list[str]()
+    while rest:
+        entry = known.get(key(rest) or "")
+        if entry is not None:
+            return _match(entry, words)
+        suffix = _suffix().fullmatch(rest)
+        if suffix is None:
+            break
+        rest = suffix["rest"]
+        if not re.fullmatch("|".join(_ROLES), suffix["word"]):
+            words.append(suffix["word"])
+    nearest = _nearest(text, catalogue)
+    known_as = f" (nearest: {', '.join(nearest)})" if nearest else ""
+    raise FactsError(Absence.MODEL_UNKNOWN.value, f"model {text[-128:]!r} is not in the built-in catalogue{known_as}")
+
+
+def _last(text: str) -> str:
+    """The part of a path or id that names the model, separators as dashes; "" where there is none."""
+    text = text.strip()[:LONGEST]
+    hub = _HUB_FOLDER.findall(text)
+    name = (hub[-1] if hub else text.rstrip("/").rpartition("/")[2]).lower()
+    if key(name) is None:
+        return ""
+    name = re.sub(r"[^a-z0-9]+", "-", name).strip("-")
+    return name.removeprefix("meta-") if name.startswith("meta-llama") else name
+
+
+@cache
+def _suffix() -> re.Pattern[str]:
+    """The longest word of the closed lists at a name's end."""
+    gguf = (re.escape(name.replace("_", "-")) for name in {*formats.GGUF_FILE_BITS, *formats.GGUF_BLOCK_BITS})
+    words = "|".join((*_ROLES, *map(re.escape, _WORDS), *gguf, *_UNCLEAR))
+    return re.compile(rf"(?P<rest>.+?)-(?P<word>{words})")
+
+
+def _match(entry: ModelEntry, words: Sequence[str]) -> Match:
+    if not words:
+        return Match(entry)
+    said = frozenset(_WORDS.get(word, word) for word in words) - _CONTAINERS
+    if len(said) == 1:
+        (word,) = said
+        gguf = word.replace("-", "_")
+        if gguf in formats.GGUF_FILE_BITS or gguf in formats.GGUF_BLOCK_BITS:
+            return Match(entry, gguf)
+    meant = _FORMATS.get(said)
+    return Match(entry, meant) if meant is not None else Match(entry, unclear="-".join(reversed(words)))
+
+
+def _nearest(text: str, catalogue: Sequence[ModelEntry]) -> list[str]:
+    spelled = {entry.name.lower(): entry.name for entry in catalogue}
+    said = _last(text) or text[-_LONGEST_NAME:].lower()
+    return [spelled[name] for name in difflib.get_close_matches(said, spelled, n=3, cutoff=0.5)]

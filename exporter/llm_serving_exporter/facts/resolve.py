@@ -1,0 +1,296 @@
+"""What is believed about a model: configuration, then the server, then the model's files, then the built-in catalogue by name.
+
+Geometry comes from one place: the files where there are some, else the catalogue's row. Formats come from the first that says them. The
+stored size of a checkpoint is a fact of its own: `ModelFacts.checkpoint_bytes` is what takes up memory, while a step's reads are worked out
+from geometry and formats, tensor by tensor, since the one number cannot be split. Where the two differ by more than 2 %, a note says so:
+a checkpoint may hold what a step does not read (vision tower, multi-token prediction), or these may not be its formats.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.facts import formats, kv_dtype, names, quantisation, weighing
+from llm_serving_exporter.facts.architectures.registry import geometry, language
+from llm_serving_exporter.facts.fields import LARGEST
+from llm_serving_exporter.facts.model_files import ModelEntry, ModelFiles
+from llm_serving_exporter.facts.quant_settings import Settings
+from llm_serving_exporter.model.geometry import Geometry
+from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
+from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.weights import ModelFacts, WeightFormat
+
+CHECKPOINT_TOLERANCE_RATIO = 0.02
+_HUB_ID = re.compile(r"[^/]+/[^/]+")
+# what to do in the daemon's configuration: `FactsError.fix`
+SET_MODEL = (
+    "set targets[].model.config to its config.json or the folder that holds it, "
+    "or targets[].model.name to the model of the catalogue that has the same sizes"
+)
+SET_FORMAT = "set targets[].model.weight_format, or targets[].model.config to its config.json"
+SET_KV_DTYPE = "set targets[].model.kv_cache_dtype"
+_STATE_BYTES = 4.0
+_POSITIONS = ("max_position_embeddings", "n_positions")
+_POSITIONS_FROM_PADDING = frozenset({"roberta", "xlm-roberta", "camembert"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where the geometry comes from. `said_format`, `unclear`: what a catalogue match's name says of the weights."""
+
+    name: str
+    origin: str
+    config: Mapping[str, Any]
+    hf_quant_config: Mapping[str, Any] | None = None
+    checkpoint_bytes: int | None = None
+    read: bool = True
+    said_format: str | None = None
+    unclear: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """A format (None: as the source's config has it) with how it was come by; `assumed`: nobody said it."""
+
+    override: WeightFormat | None
+    how: str
+    assumed: bool = False
+
+
+def resolve(
+    settings: ModelSettings,
+    served: ServedModel | None,
+    files: ModelFiles | None,
+    catalogue: Callable[[], Sequence[ModelEntry]],
+    notes: Sequence[str] = (),
+) -> ModelFacts:
+    """The facts of one model, with their origin in words.
+
+    `files` as the loader found them; `catalogue` is only called where there are none. `notes` of the loader are handed on. Raises
+    FactsError: model_unknown where no row has the name or a format is not understood, architecture_unknown where no formula holds.
+    """
+    source = _of_files(files) if files is not None else _of_catalogue(settings, served, catalogue(), notes)
+    weights = _weights(settings, served, source)
+    plain = weights.override if weights.override is not None and formats.is_plain(weights.override) else None
+    with _naming(source):
+        shape = geometry(source.config)
+        assignment = quantisation.assign(source.config, source.hf_quant_config, shape, override=weights.override)
+        dtype = plain or quantisation.dtype(source.config)
+    kv, how_kv, assumed_kv = _kv(settings, served, source, dtype, shape)
+    origin = [source.origin, _words(assignment, weights)]
+    if shape.attention and not shape.encoder:
+        origin.append(f"KV cache {kv.name} {how_kv}")
+    checkpoint = source.checkpoint_bytes if _as_stored(source, weights.override) else None
+    facts = ModelFacts(
+        name=served.name if served is not None and served.name else source.name,
+        origin="; ".join(origin),
+        geometry=shape,
+        groups=weighing.weigh(shape, assignment),
+        kv_bytes_per_element=kv.bytes,
+        kv_format=kv.name,
+        state_bytes_per_element=_state_bytes(settings, served, source, dtype),
+        checkpoint_bytes=checkpoint,
+        estimate_sound=weighing.estimate_sound(shape, assignment),
+        formats_assumed=weights.assumed or (assumed_kv and not shape.encoder),
+        context_limit_tokens=_longest_context(source),
+    )
+    return replace(facts, notes=(*notes, *_disagreement(facts)))
+
+
+def _of_files(files: ModelFiles) -> _Source:
+    return _Source(_name_of(files.path), files.path, files.config, files.hf_quant_config, files.checkpoint_bytes)
+
+
+def _name_of(path: str) -> str:
+    """The model's name as its place says it: folder, id in a Hugging Face cache, or the file's own name."""
+    *folders, file = [part for part in path.split("/") if part not in ("", ".", "..")] or [path]
+    hub = [part for part in folders if part.startswith("models--")]
+    if hub:
+        return hub[-1].removeprefix("models--").replace("--", "/")
+    return folders[-1] if file == "config.json" and folders else file.removesuffix(".json")
+
+
+def _of_catalogue(
+    settings: ModelSettings, served: ServedModel | None, catalogue: Sequence[ModelEntry], notes: Sequence[str]
+) -> _Source:
+    first: FactsError | None = None
+    for said in _said_names(settings, served):
+        try:
+            match = names.find(said, catalogue)
+        except FactsError as error:
+            first = first or error
+            continue
+        origin = f"built-in catalogue: {match.entry.name}"
+        return _Source(
+            match.entry.name, origin, match.entry.config, read=False, said_format=match.weight_format,
+            unclear=match.unclear,
+        )  # fmt: skip
+    why = str(first) if first is not None else "the server does not say which model it serves"
+    raise FactsError(Absence.MODEL_UNKNOWN.value, "; ".join((why, *notes)), SET_MODEL)
+
+
+def _said_names(settings: ModelSettings, served: ServedModel | None) -> list[str]:
+    """The configured name alone; else what was loaded, and the served name unless a hub id says better what was."""
+    if settings.name is not None:
+        return [settings.name]
+    if served is None:
+        return []
+    if served.root and _HUB_ID.fullmatch(served.root):
+        return [served.root]
+    return [name for name in (served.root, served.name) if name]
+
+
+def _weights(settings: ModelSettings, served: ServedModel | None, source: _Source) -> _Chosen:
+    own = quantisation.settings(source.config, source.hf_quant_config)
+    if settings.weight_format is not None:
+        return _Chosen(_or_own(formats.named(settings.weight_format), own), "as configured")
+    quantization = served.quantization if served is not None else None
+    if quantization:
+        return _quantised(quantization, source, own)
+    if quantization is None and source.unclear is not None:
+        raise FactsError(
+            Absence.MODEL_UNKNOWN.value,
+            f"the name of {source.name} says {source.unclear!r}, which does not tell how its weights are stored",
+            SET_FORMAT,
+        )
+    if quantization is None and source.said_format is not None:
+        return _Chosen(_or_own(formats.named(source.said_format), own), "as its name says")
+    said = _plain(served.dtype) if served is not None and own is None else None
+    if said is not None:
+        return _Chosen(said, "as the server says")
+    if source.read:
+        return _Chosen(None, "as the file says")
+    return _Chosen(None, "as it is published", assumed=quantization is None)
+
+
+def _quantised(word: str, source: _Source, own: Settings | None) -> _Chosen:
+    """The engine names a quantisation. A checkpoint that has one of its own says more about it than the word does."""
+    if own is not None:
+        return _Chosen(None, "as the file says" if source.read else "as it is published")
+    try:
+        meant: WeightFormat | None = formats.named(word)
+    except FactsError:
+        meant = None
+    said = formats.named(source.said_format) if source.said_format is not None else None
+    if said is not None and (meant is None or said.multiplied is meant.multiplied):
+        # "gptq" and "compressed-tensors" leave the bits open, the name says them
+        return _Chosen(said, "as its name says")
+    if meant is not None:
+        return _Chosen(meant, "as the server says")
+    raise FactsError(
+        Absence.MODEL_UNKNOWN.value,
+        f"the server says that the weights of {source.name} are {word[:64]!r}, which leaves their bits open",
+        SET_FORMAT,
+    )
+
+
+def _or_own(said: WeightFormat, own: Settings | None) -> WeightFormat | None:
+    """None where the checkpoint's own quantisation is of that kind, and so says it exactly."""
+    return None if own is not None and own.method and said.name.startswith(own.method) else said
+
+
+def _plain(dtype: str | None) -> WeightFormat | None:
+    """The dtype that an engine names; None for "auto" and what is none."""
+    try:
+        found = formats.named(dtype) if dtype else None
+    except FactsError:
+        return None
+    return found if found is not None and formats.is_plain(found) else None
+
+
+def _kv(
+    settings: ModelSettings, served: ServedModel | None, source: _Source, dtype: WeightFormat, shape: Geometry
+) -> tuple[kv_dtype.KvFormat, str, bool]:
+    """Format of the KV cache, how it was come by, whether nobody said it.
+
+    Where nobody says it, what the checkpoint was calibrated for, as engines take it then; "auto" said by a server is the model's dtype.
+    """
+    head = next((group.kv_elements // (2 * group.kv_heads) for group in shape.attention if not shape.mla), None)
+
+    def named(text: str) -> kv_dtype.KvFormat:
+        return kv_dtype.kv_format(text, dtype, head_size=head or None)
+
+    if settings.kv_cache_dtype is not None:
+        return named(settings.kv_cache_dtype), "as configured", False
+    said = served.kv_cache_dtype if served is not None else None
+    if said:
+        try:
+            return named(said), "as the server says", False
+        except FactsError as error:
+            raise FactsError(error.reason, f"the server's {error.what}", SET_KV_DTYPE) from error
+    hint = kv_dtype.hint(source.config, source.hf_quant_config)
+    if hint is not None:
+        return named(hint), "as the checkpoint is calibrated", True
+    return named("auto"), "as the model", True
+
+
+def _state_bytes(settings: ModelSettings, served: ServedModel | None, source: _Source, dtype: WeightFormat) -> float:
+    """Bytes of an element of recurrent state; an engine's "auto" is what the config says, else the model's dtype (vLLM).
+
+    Where nobody says it, float32.
+    """
+    said = settings.state_dtype
+    if said is not None and said.lower() != "auto":
+        return formats.plain(said).bytes
+    if said is None and served is not None:
+        said = served.state_dtype
+    fields = language(source.config)
+    for word in (said, fields.around("mamba_ssm_cache_dtype"), fields.around("mamba_ssm_dtype")):
+        found = _plain(word) if isinstance(word, str) else None
+        if found is not None:
+            return found.bytes
+    return dtype.bytes if said is not None and said.lower() == "auto" else _STATE_BYTES
+
+
+def _longest_context(source: _Source) -> int | None:
+    """Tokens that the positions of the config are made for; RoPE scaling may be in them or not, so that engines can allow more."""
+    fields = language(source.config)
+    said = next((found for key in _POSITIONS if (found := fields.found(key)) is not None), None)
+    if isinstance(said, bool) or not isinstance(said, int) or not 0 < said <= LARGEST:
+        return None
+    # RoBERTa counts positions from the padding token's index on
+    taken = 2 if fields.model_type in _POSITIONS_FROM_PADDING else 0
+    return said - taken if said > taken else None
+
+
+def _as_stored(source: _Source, override: WeightFormat | None) -> bool:
+    """Whether the weights are in GPU memory as the checkpoint stores them: not quantised or cast while they are loaded."""
+    fields = language(source.config)
+    stored = str(fields.around("dtype") or fields.around("torch_dtype") or "bfloat16").removeprefix("torch.")
+    own = quantisation.settings(source.config, source.hf_quant_config)
+    if override is None:
+        return own is not None or stored not in ("float32", "float")
+    known = _plain(stored)
+    return own is None and known is not None and formats.is_plain(override) and known.bits == override.bits
+
+
+def _disagreement(facts: ModelFacts) -> tuple[str, ...]:
+    checkpoint = facts.checkpoint_bytes
+    if checkpoint is None or abs(checkpoint - facts.weight_bytes) <= CHECKPOINT_TOLERANCE_RATIO * checkpoint:
+        return ()
+    sizes = (
+        f"the checkpoint holds {checkpoint / 1e9:.2f} GB, its sizes and formats make {facts.weight_bytes / 1e9:.2f} GB"
+    )
+    left_out = facts.geometry.left_out
+    if left_out and checkpoint > facts.weight_bytes:
+        return (f"{sizes}: what is not counted is in it ({', '.join(left_out)})",)
+    return (f"{sizes}: if the checkpoint holds nothing else, state the weight format",)
+
+
+def _words(assignment: quantisation.Assignment, weights: _Chosen) -> str:
+    found = dict.fromkeys(share.format.name for share in assignment.shares if share.module.matrix)
+    return f"weights {', '.join(found)} {weights.how}"
+
+
+@contextmanager
+def _naming(source: _Source) -> Iterator[None]:
+    """Errors inside name where the fields come from."""
+    try:
+        yield
+    except FactsError as error:
+        raise FactsError(error.reason, f"{source.origin}: {error.what}", error.fix) from error

@@ -1,0 +1,74 @@
+"""What a GPU could do: peaks with their origin, and how many GPUs one engine has and how they share its work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from llm_serving_exporter.model.weights import Precision
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSpec:
+    """A catalogue row: one GPU product, dense tensor rates (never the sparse ones of data sheets).
+
+    `names` as NVML returns them, without "NVIDIA ", the canonical one first. `flops` in FLOP/s (INT8: operations) by precision; one that
+    is not there has no native path. `bandwidth_tolerance_ratio`: how far a figure from NVML's clocks may lie off before it is not
+    believed. `memory_bytes` as NVML reports it where known, else the data sheet's. `source` and `date` of the figures, `figure_sources`
+    of those that come from elsewhere; `confidence`: "read" (in tables that cite the data sheet), "secondary", "memory".
+    `pci_device_ids` in NVML's form, device id << 16 | vendor id. `aliases`, `key_words` (all must stand in a name that somebody writes)
+    and `words` (may stand there) serve `facts.gpus.find`.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    memory_bytes: int
+    bandwidth_bytes_per_second: float
+    flops: Mapping[Precision, float]
+    compute_capability: tuple[int, int] | None
+    source: str
+    date: str
+    pci_device_ids: tuple[int, ...] = ()
+    bandwidth_tolerance_ratio: float = 0.02
+    tdp_watts: float | None = None
+    nvlink_bytes_per_second: float | None = None
+    confidence: str = "secondary"
+    figure_sources: Mapping[str, str] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
+    key_words: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPeaks:
+    """Peaks of one GPU (or MIG instance: its memory slices' share of bandwidth, its compute slices' share of FLOP/s).
+
+    `bandwidth_bytes_per_second` is the one believed, by `origin`: "catalogue", "nvml" or "config"; None, and "", where nothing says
+    it. `by_origin` has all of them, for comparison. `flops` is empty for a GPU of which the catalogue knows no rates.
+    """
+
+    name: str
+    bandwidth_bytes_per_second: float | None
+    origin: str
+    by_origin: Mapping[str, float] = field(default_factory=dict)
+    flops: Mapping[Precision, float] = field(default_factory=dict)
+    compute_capability: tuple[int, int] | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """How one engine's work is spread. `tensor` x `pipeline` GPUs serve one engine.
+
+    `expert_engines`: engines (data-parallel ranks) over which routed experts are spread, so that each holds that part of their bytes
+    and sees the tokens of all of them; 1 = each engine has all its experts.
+    """
+
+    tensor: int = 1
+    pipeline: int = 1
+    expert_engines: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one engine."""
+        return self.tensor * self.pipeline

@@ -1,0 +1,373 @@
+"""The GPU catalogue: what its rows say, which names mean which row, which device is which product."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.facts import gpu_names
+from llm_serving_exporter.facts.gpus import find, match, parse
+from llm_serving_exporter.facts.peaks import native
+from llm_serving_exporter.model.weights import Precision
+from tests.gpucatalogue import CATALOGUE, DOCUMENT, MEBIBYTE, device, instance, row
+
+BF16, FP8, INT8, FP4, FP32 = Precision.BF16, Precision.FP8, Precision.INT8, Precision.FP4, Precision.FP32
+
+# GB/s; dense TFLOP/s of bf16, fp8, int8, fp4; TDP; compute capability (NVIDIA data sheets through the sources in gpus.toml)
+PUBLISHED = [
+    ("H100 SXM 80GB", 3350, 989.5, 1979, 1979, None, 700, (9, 0)),
+    ("H100 PCIe 80GB", 2039, 756, 1513, 1513, None, 350, (9, 0)),
+    ("H100 NVL 94GB", 3938, 835.5, 1670.5, 1670.5, None, 400, (9, 0)),
+    ("H200 SXM 141GB", 4800, 989.5, 1979, 1979, None, 700, (9, 0)),
+    ("H200 NVL 141GB", 4800, 835.5, 1670.5, 1670.5, None, 600, (9, 0)),
+    ("GH200 96GB", 4000, 989, 1979, 1979, None, None, (9, 0)),
+    ("GH200 144GB", 4900, 989, 1979, 1979, None, None, (9, 0)),
+    ("H20 96GB", 4000, 148, 296, 296, None, None, (9, 0)),
+    ("H800 SXM 80GB", 3350, 989.5, 1979, 1979, None, 700, (9, 0)),
+    ("B200 180GB", 8000, 2250, 4500, 4500, 9000, 1000, (10, 0)),
+    ("GB200 186GB", 8000, 2500, 5000, 5000, 10000, 1200, (10, 0)),
+    ("B300 288GB", 8000, 2250, 4500, None, 12600, None, (10, 3)),
+    ("GB300 288GB", 8000, 2500, 5000, None, 15000, 1400, (10, 3)),
+    ("A100 SXM 80GB", 2039, 312, None, 624, None, 400, (8, 0)),
+    ("A100 PCIe 80GB", 1935, 312, None, 624, None, 300, (8, 0)),
+    ("A100 SXM 40GB", 1555, 312, None, 624, None, 400, (8, 0)),
+    ("A100 PCIe 40GB", 1555, 312, None, 624, None, 250, (8, 0)),
+    ("A800 SXM 80GB", 2039, 312, None, 624, None, 400, (8, 0)),
+    ("A800 PCIe 80GB", 1935, 312, None, 624, None, 300, (8, 0)),
+    ("A30", 933, 165, None, 330, None, 165, (8, 0)),
+    ("A40", 696, 149.7, None, 299.3, None, 300, (8, 6)),
+    ("A10", 600, 125, None, 250, None, 150, (8, 6)),
+    ("A10G", 600, 70, None, 140, None, 300, (8, 6)),
+    ("L4", 300, 121, 242.5, 242, None, 72, (8, 9)),
+    ("L40S", 864, 362, 733, 733, None, 350, (8, 9)),
+    ("L40", 864, 181, 362, 362, None, 300, (8, 9)),
+    ("L20", 864, 119.5, 239, 239, None, None, (8, 9)),
+    ("RTX 6000 Ada", 960, 364, 728, 728, None, 300, (8, 9)),
+    ("RTX A6000", 768, 154.8, None, 309.7, None, 300, (8, 6)),
+    ("RTX PRO 6000 Workstation", 1792, 503.8, 1007.6, 1007.6, 2000, 600, (12, 0)),
+    ("RTX PRO 6000 Server", 1597, 503.8, 1007.6, 1007.6, 2000, 600, (12, 0)),
+    ("RTX PRO 6000 Max-Q", 1792, None, None, None, None, 300, (12, 0)),
+    ("RTX 5090", 1792, 209.5, 419, 838, 1676, 575, (12, 0)),
+    ("RTX 4090", 1008, 165.2, 330.3, 660.6, None, 450, (8, 9)),
+    ("RTX 4080 SUPER", 736, 104.4, 208.9, 417.8, None, 320, (8, 9)),
+    ("RTX 3090", 936, 71.2, None, 284, None, 350, (8, 6)),
+    ("RTX 2080 SUPER", 496, None, None, None, None, 250, (7, 5)),
+    ("V100 SXM 32GB", 900, 125, None, None, None, 300, (7, 0)),
+    ("V100 PCIe 32GB", 900, 112, None, None, None, 250, (7, 0)),
+    ("V100 SXM 16GB", 900, 125, None, None, None, 300, (7, 0)),
+    ("V100 PCIe 16GB", 900, 112, None, None, None, 250, (7, 0)),
+    ("V100S PCIe 32GB", 1134, 130, None, None, None, 250, (7, 0)),
+    ("T4", 320, 65, None, 130, None, 70, (7, 5)),
+    ("Instinct MI300X", 5300, 1307, 2614, 2614, None, 750, None),
+    ("Instinct MI325X", 6000, 1307, 2614, 2614, None, 1000, None),
+    ("Instinct MI355X", 8000, 2500, 5000, 5000, 10100, 1400, None),
+]
+
+
+@pytest.mark.parametrize("published", PUBLISHED, ids=lambda each: each[0])
+def test_figures(published):
+    name, gigabytes, bf16, fp8, int8, fp4, watts, capability = published
+    spec = row(name)
+    told = [spec.flops.get(key) for key in (BF16, FP8, INT8, FP4)]
+    assert told == [None if each is None else pytest.approx(each * 1e12) for each in (bf16, fp8, int8, fp4)]
+    assert spec.bandwidth_bytes_per_second == pytest.approx(gigabytes * 1e9)
+    assert (spec.tdp_watts, spec.compute_capability) == (watts, capability)
+
+
+def test_every_row_is_in_the_table_above():
+    assert sorted(spec.name for spec in CATALOGUE) == sorted(each[0] for each in PUBLISHED)
+
+
+@pytest.mark.parametrize("spec", CATALOGUE, ids=lambda spec: spec.name)
+def test_every_row_says_where_its_figures_come_from(spec):
+    assert spec.source
+    assert "2026-06-01" <= spec.date <= "2026-11-21"
+    assert spec.confidence in ("read", "secondary", "memory")
+    assert spec.names or spec.name.startswith("Instinct")
+    assert spec.pci_device_ids
+    assert spec.bandwidth_tolerance_ratio == 0.02
+
+
+@pytest.mark.parametrize("spec", CATALOGUE, ids=lambda spec: spec.name)
+def test_rates_stand_as_dense_tensor_rates_do(spec):
+    """8 bits run at twice the rate of 16 (GeForce INT8 at four times, for its 16-bit rate is halved), FP4 at twice FP8 and more."""
+    flops = spec.flops
+    for eight in {FP8, INT8} & flops.keys():
+        assert 1.98 <= flops[eight] / flops[BF16] <= 4.03
+    if FP4 in flops:
+        assert 1.98 <= flops[FP4] / flops[FP8] <= 4.02
+    if FP32 in flops and BF16 in flops:
+        assert flops[FP32] < flops[BF16]
+    if spec.compute_capability is not None:
+        # what the catalogue has a rate for has a path of its own on the chip; only INT8 lacks kernels (vLLM) from 10.0 on
+        assert all(native(each, spec.compute_capability) for each in flops.keys() - {INT8})
+        assert INT8 not in flops or spec.compute_capability >= (7, 5)
+
+
+# D.4 of the fact file: figures that published tables get wrong
+@pytest.mark.parametrize(
+    ("name", "precision", "wrong"),
+    [
+        ("H100 SXM 80GB", BF16, 1979), ("H100 SXM 80GB", FP8, 3958),  # sparse
+        ("L4", BF16, 242), ("L40S", BF16, 733), ("L40", BF16, 362),  # sparse
+        ("B200 180GB", FP4, 18000), ("B200 180GB", FP4, 20000), ("B200 180GB", FP8, 9000),  # sparse
+        ("RTX 5090", FP4, 3352), ("RTX PRO 6000 Server", FP4, 4000),  # "AI TOPS" are sparse FP4
+        ("A100 SXM 80GB", BF16, 624),  # sparse; the dense INT8 rate
+        ("A10G", BF16, 125),  # the A10's
+        ("RTX 4090", BF16, 82.6), ("RTX 4090", BF16, 330.3),  # not tensor; FP16 accumulation
+        ("RTX 3090", BF16, 142),  # FP16 accumulation
+    ],
+)  # fmt: skip
+def test_published_rates_that_are_wrong(name, precision, wrong):
+    assert abs(row(name).flops[precision] / 1e12 / wrong - 1) > 0.3
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("A100 SXM 80GB", 1555), ("A100 SXM 80GB", 2000), ("A100 SXM 80GB", 2048), ("A100 PCIe 80GB", 2039),
+        ("H100 PCIe 80GB", 3350), ("H200 SXM 141GB", 3360), ("H200 SXM 141GB", 4917),
+        ("V100 SXM 32GB", 1134), ("RTX PRO 6000 Server", 1792),
+    ],
+)  # fmt: skip
+def test_published_bandwidths_that_are_wrong(name, wrong):
+    told = row(name).bandwidth_bytes_per_second / 1e9
+    assert abs(told / wrong - 1) > 0.004
+    right = {"A100 SXM 80GB": 2039, "A100 PCIe 80GB": 1935, "H100 PCIe 80GB": 2039, "H200 SXM 141GB": 4800}
+    assert told == right.get(name, told)
+
+
+def test_b200_has_what_can_be_seen_of_its_memory_not_what_is_on_the_package():
+    assert row("B200 180GB").memory_bytes == 183359 * MEBIBYTE < 193e9
+    assert row("H100 SXM 80GB").memory_bytes == 81559 * MEBIBYTE
+    assert row("GB300 288GB").memory_bytes == 288e9
+
+
+def test_contested_figures_are_left_out_or_the_lowest():
+    assert INT8 not in row("B300 288GB").flops.keys() | row("GB300 288GB").flops.keys()
+    assert row("B300 288GB").flops[FP4] == 12600e12
+
+
+# names in the forms that people, drivers, clouds and node labels write
+NAMES = [
+    ("h100", "H100 SXM 80GB"), ("H100 SXM", "H100 SXM 80GB"), ("H100-SXM5-80GB", "H100 SXM 80GB"),
+    ("NVIDIA H100 80GB HBM3", "H100 SXM 80GB"), ("NVIDIA-H100-80GB-HBM3", "H100 SXM 80GB"), ("H100SXM5", "H100 SXM 80GB"),
+    ("nvidia-h100-80gb", "H100 SXM 80GB"), ("nvidia-h100-mega-80gb", "H100 SXM 80GB"), ("DGX H100", "H100 SXM 80GB"),
+    ("H100 PCIe", "H100 PCIe 80GB"), ("h100 80 gb pci-e", "H100 PCIe 80GB"), ("H100 80GB HBM2e", "H100 PCIe 80GB"),
+    ("H100 NVL", "H100 NVL 94GB"), ("H100 94GB", "H100 NVL 94GB"), ("H100NVL", "H100 NVL 94GB"),
+    ("H200", "H200 SXM 141GB"), ("H200 SXM", "H200 SXM 141GB"), ("H200-141GB", "H200 SXM 141GB"),
+    ("nvidia-h200-141gb", "H200 SXM 141GB"), ("H200 NVL", "H200 NVL 141GB"), ("H20", "H20 96GB"), ("H800", "H800 SXM 80GB"),
+    ("GH200", "GH200 96GB"), ("NVIDIA GH200 120GB", "GH200 96GB"), ("NVIDIA GH200 144G HBM3e", "GH200 144GB"),
+    ("B200", "B200 180GB"), ("HGX B200", "B200 180GB"), ("B200 192GB", "B200 180GB"), ("GB200", "GB200 186GB"),
+    ("GB200 NVL72", "GB200 186GB"), ("B300", "B300 288GB"), ("NVIDIA B300 SXM6 AC", "B300 288GB"), ("GB300", "GB300 288GB"),
+    ("A100", "A100 SXM 80GB"), ("A100 80GB", "A100 SXM 80GB"), ("NVIDIA-A100-SXM4-80GB", "A100 SXM 80GB"),
+    ("A100-SXM-80GB", "A100 SXM 80GB"), ("NVIDIA-A100-SXM4-80GB-SHARED", "A100 SXM 80GB"), ("a100-80g", "A100 SXM 80GB"),
+    ("A100-SXM4-40GB", "A100 SXM 40GB"), ("A100 40GB", "A100 SXM 40GB"), ("nvidia-tesla-a100", "A100 SXM 40GB"),
+    ("A100 PCIe", "A100 PCIe 80GB"), ("A100 80GB PCIe", "A100 PCIe 80GB"), ("A100-PCIE-40GB", "A100 PCIe 40GB"),
+    ("A800", "A800 SXM 80GB"), ("A30", "A30"), ("A40", "A40"), ("A10", "A10"), ("NVIDIA A10", "A10"), ("A10 24GB", "A10"),
+    ("A10G", "A10G"), ("a10g", "A10G"), ("A10G 24GB", "A10G"),
+    ("L4", "L4"), ("nvidia-l4", "L4"), ("L40", "L40"), ("L40 48GB", "L40"), ("L40S", "L40S"), ("NVIDIA L40S", "L40S"), ("L20", "L20"),
+    ("RTX 4090", "RTX 4090"), ("4090", "RTX 4090"), ("rtx4090", "RTX 4090"), ("GeForce RTX 4090", "RTX 4090"),
+    ("NVIDIA-GeForce-RTX-4090", "RTX 4090"), ("RTX 5090", "RTX 5090"), ("RTX 3090", "RTX 3090"),
+    ("RTX 4080 SUPER", "RTX 4080 SUPER"), ("4080super", "RTX 4080 SUPER"), ("RTX 6000 Ada", "RTX 6000 Ada"), ("A6000", "RTX A6000"),
+    ("RTX PRO 6000", "RTX PRO 6000 Workstation"), ("rtxpro6000", "RTX PRO 6000 Workstation"),
+    ("nvidia-rtx-pro-6000", "RTX PRO 6000 Workstation"), ("RTX PRO 6000 Blackwell", "RTX PRO 6000 Workstation"),
+    ("RTX PRO 6000 Server Edition", "RTX PRO 6000 Server"), ("RTX PRO 6000 Max-Q", "RTX PRO 6000 Max-Q"),
+    ("Tesla T4", "T4"), ("Tesla-T4-SHARED", "T4"), ("t4", "T4"), ("nvidia-tesla-t4", "T4"),
+    ("V100", "V100 SXM 32GB"), ("V100 16GB", "V100 SXM 16GB"), ("V100 PCIe", "V100 PCIe 32GB"), ("V100S", "V100S PCIe 32GB"),
+    ("Tesla V100-SXM2-16GB", "V100 SXM 16GB"), ("nvidia-tesla-v100", "V100 SXM 16GB"),
+    ("MI300X", "Instinct MI300X"), ("AMD Instinct MI300X", "Instinct MI300X"), ("AMD Instinct MI300X OAM", "Instinct MI300X"),
+    ("mi325x", "Instinct MI325X"), ("MI355X", "Instinct MI355X"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "name"), NAMES)
+def test_names_as_people_write_them(text, name):
+    assert find(text, CATALOGUE).name == name
+
+
+@pytest.mark.parametrize("spec", CATALOGUE, ids=lambda spec: spec.name)
+def test_every_rows_own_names_find_it(spec):
+    for name in (spec.name, *spec.names, *spec.aliases):
+        for form in (name, f"NVIDIA {name}", name.replace(" ", "-"), name.upper(), f"  {name.lower()} "):
+            assert find(form, CATALOGUE) is spec
+
+
+@given(spec=st.sampled_from(CATALOGUE), data=st.data())
+def test_the_order_of_words_and_the_separators_do_not_matter(spec, data):
+    name = data.draw(st.sampled_from((spec.name, *spec.names)))
+    words = data.draw(st.permutations(gpu_names.exact(name)))
+    assert find(data.draw(st.sampled_from(" -_/")).join(words), CATALOGUE).name in _meant(gpu_names.loose(name))
+
+
+def _meant(words):
+    """Rows that the words allow, and those whose whole name they are."""
+    allowed = {spec.name for spec in CATALOGUE if spec.key_words <= words <= spec.key_words | spec.words}
+    return allowed | {spec.name for spec in CATALOGUE if words in {gpu_names.loose(each) for each in spec.names}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "80GB", "GPU", "NVIDIA", "foo", "GB10", "H20-3e", "L20Y", "L2", "H10", "B20", "GB20", "V10", "A1", "A1000", "A100X",
+        "A10M", "H100 96GB", "H100 SXM4", "A100 24GB", "RTX 4090 D",
+        "RTX 4090 Laptop GPU", "RTX 4080", "RTX 3090 Ti", "RTX 6000", "Quadro RTX 6000",
+        "RTX PRO 6000D", "MI300A", "MI308X", "8x H100", "H100 H200", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "x" * 5000, "h100 " * 50,
+    ],
+)  # fmt: skip
+def test_what_fits_no_row_is_refused(text):
+    with pytest.raises(FactsError) as refused:
+        find(text, CATALOGUE)
+    assert refused.value.reason == "peak_unknown"
+    assert repr(text[:20])[:-1] in str(refused.value)
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("RTX 4090 D", "RTX 4090"), ("H20-3e", "H20 96GB"), ("H1OO", "H100 SXM 80GB"), ("RTX 6000", "RTX 6000 Ada"),
+        ("mi300", "Instinct MI300X"),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_the_nearest(text, near):
+    with pytest.raises(FactsError, match=near):
+        find(text, CATALOGUE)
+
+
+@given(st.text(max_size=120))
+def test_no_text_does_anything_but_find_or_refuse(text):
+    with suppress(FactsError):
+        assert find(text, CATALOGUE) in CATALOGUE
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_mib", "pci", "meant"),
+    [
+        # captures of nvidia_gpu_exporter, public nvidia-smi pages
+        ("NVIDIA H100 80GB HBM3", 81559, 0x2330, "H100 SXM 80GB"),
+        ("NVIDIA H100 PCIe", 81559, 0x2331, "H100 PCIe 80GB"),
+        ("NVIDIA H100 NVL", 95830, 0x2321, "H100 NVL 94GB"),
+        ("NVIDIA H200", 143771, 0x2335, "H200 SXM 141GB"),
+        ("NVIDIA H200 NVL", 143771, 0x233B, "H200 NVL 141GB"),
+        ("NVIDIA GH200 480GB", 97871, 0x2342, "GH200 96GB"),
+        ("NVIDIA B200", 183359, 0x2901, "B200 180GB"),
+        ("NVIDIA GB200", 189471, 0x2941, "GB200 186GB"),
+        ("NVIDIA B300 SXM6 AC", 275040, 0x3182, "B300 288GB"),
+        ("NVIDIA A100-SXM4-80GB", 81920, 0x20B2, "A100 SXM 80GB"),
+        ("A100-SXM4-40GB", 40536, 0x20B0, "A100 SXM 40GB"),  # older drivers: no "NVIDIA ", less memory
+        ("NVIDIA A100 80GB PCIe", 81920, 0x20B5, "A100 PCIe 80GB"),
+        ("NVIDIA L40S", 46068, 0x26B9, "L40S"),
+        ("NVIDIA L40", 46068, 0x26B5, "L40"),
+        ("NVIDIA A10G", 23028, 0x2237, "A10G"),
+        ("NVIDIA A10", 23028, 0x2236, "A10"),
+        ("Tesla T4", 15360, 0x1EB8, "T4"),
+        ("Tesla V100-SXM2-16GB", 16160, 0x1DB1, "V100 SXM 16GB"),
+        ("NVIDIA GeForce RTX 4090", 24564, 0x2684, "RTX 4090"),
+        ("NVIDIA GeForce RTX 4090", 49140, 0x2684, "RTX 4090"),  # with twice the memory soldered on
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 97887, 0x2BB1, "RTX PRO 6000 Workstation"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 97887, 0x2BB5, "RTX PRO 6000 Server"),
+        ("NVIDIA H100 80GB HBM3", None, None, "H100 SXM 80GB"),  # the name is enough
+        (
+            "NVIDIA Graphics Device",
+            81559,
+            0x2330,
+            "H100 SXM 80GB",
+        ),  # a driver older than the product: by PCI id and size
+        ("A100-SXM-80GB", 81251, 0x20FE, "A100 SXM 80GB"),  # by words and size
+        # another product behind the same id, or nothing that vouches
+        ("GRID A100-20C", 20480, 0x20B0, None),  # a vGPU has a part of the memory
+        ("NVIDIA Graphics Device", None, 0x2330, None),
+        ("NVIDIA H20-3e", 143771, 0x232C, None),
+        ("NVIDIA L20Y", 81559, 0x23B0, None),
+        ("NVIDIA GeForce RTX 4090 D", 24564, 0x2685, None),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", 16376, 0x2717, None),
+        ("NVIDIA H100", 81559, None, None),  # SXM or PCIe
+        ("NVIDIA GB10", None, 0x2E12, None),
+        ("", None, None, None),
+    ],
+)
+def test_devices_as_nvml_names_them(name, memory_mib, pci, meant):
+    found = match(device(name, memory_mib, pci), CATALOGUE)
+    assert (None if found is None else found.name) == meant
+
+
+def test_an_amd_id_is_not_an_nvidia_one():
+    assert match(device("?", 196608, 0x74A1), CATALOGUE) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "pci"), [("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None), ("NVIDIA H100 80GB HBM3", None), ("?", 0x2330)]
+)
+def test_an_instance_is_its_gpu_whatever_its_memory(name, pci):
+    found = match(device(name, 9856, pci, mig=instance("1g.10gb", 1)), CATALOGUE)
+    assert found is row("H100 SXM 80GB")
+
+
+def _without(key):
+    return lambda rows: rows[0].pop(key)
+
+
+def _with(**values):
+    return lambda rows: rows[0].update(values)
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (_without("name"), r"\[\[gpu\]\] 0 name is missing"),
+        (_without("bandwidth_gb_per_second"), "H100 SXM 80GB: bandwidth_gb_per_second is missing"),
+        (_without("source"), "source is missing"),
+        (_without("memory_mib"), "memory_mib or memory_gb"),
+        (_with(memory_gb=80), "memory_mib or memory_gb"),
+        (_with(bandwidth_gb_per_second=0), "bandwidth_gb_per_second is 0"),
+        (_with(bandwidth_gb_per_second=True), "bandwidth_gb_per_second is True"),
+        (_with(bandwidth_gb_per_second=float("nan")), "bandwidth_gb_per_second is nan"),
+        (_with(tdp_watts="700"), "tdp_watts is '700'"),
+        (_with(nvlink_gb_per_second=-900), "nvlink_gb_per_second is -900"),
+        (_with(tflops={"fp16": 989}), "tflops must have keys of"),
+        (_with(tflops={"bf16": None}), "tflops.bf16 is None"),
+        (_with(tflops=989), "tflops must"),
+        (_with(compute_capability=9.0), "compute_capability is 9.0"),
+        (_with(pci=[0x233010DE]), "pci must be"),
+        (_with(vendor="intel"), "vendor is 'intel'"),
+        (_with(confidence="sure"), "confidence is 'sure'"),
+        (_with(source=["nowhere"]), "source .*nowhere"),
+        (_with(source=[]), "source .*at least one"),
+        (_with(figures={"fp16": "smi"}), "figures must"),
+        (_with(figures={"bf16": "nowhere"}), "figures must"),
+        (_with(key_words=""), "key_words is ''"),
+        (_with(nvml="H100"), "nvml must be a list"),
+        (_with(bandwith=1), "bandwith is not a known key"),
+        (_with(nvml=["H100 PCIe"]), "H100 PCIe 80GB .*already H100 SXM 80GB's"),
+        (_with(pci=[0x2331]), "H100 PCIe 80GB .*already H100 SXM 80GB's"),
+        (lambda rows: rows.clear(), r"no \[\[gpu\]\] rows"),
+        (lambda rows: rows.insert(0, "H100"), "name is missing"),
+    ],
+)
+def test_a_row_that_is_not_as_it_must_be_is_named(damage, told):
+    document = copy.deepcopy(DOCUMENT)
+    damage(document["gpu"])
+    with pytest.raises(FactsError, match=told) as refused:
+        parse(document)
+    assert str(refused.value).startswith("gpus.toml: ")
+    assert refused.value.reason == "peak_unknown"
+
+
+@pytest.mark.parametrize(
+    "sources", [None, {"smi": "text"}, {"smi": {"title": "x"}}, {"smi": {"title": "x", "date": "May"}}]
+)
+def test_sources_need_a_title_and_a_date(sources):
+    with pytest.raises(FactsError, match="sources"):
+        parse({**DOCUMENT, "sources": sources})
+
+
+def test_a_row_may_state_its_own_tolerance():
+    document = copy.deepcopy(DOCUMENT)
+    document["gpu"][0]["bandwidth_tolerance_ratio"] = 0.05
+    assert parse(document)[0].bandwidth_tolerance_ratio == 0.05

@@ -1,0 +1,153 @@
+"""Which names mean which row of the model catalogue, which mean none, and what a name says of the weights."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.facts import formats
+from llm_serving_exporter.facts.loader import model_catalogue
+from llm_serving_exporter.facts.names import find, key
+
+LLAMA, LLAMA_70B = "Llama-3.1-8B", "Llama-3.1-70B"
+
+MEANT = [
+    ("meta-llama/Llama-3.1-8B", LLAMA), ("meta-llama/Llama-3.1-8B-Instruct", LLAMA), ("Meta-Llama-3.1-8B-Instruct", LLAMA),
+    ("llama3.1:8b", LLAMA), ("llama3.1:8b-instruct", LLAMA), ("meta/llama-3.1-8b-instruct", LLAMA), ("Llama-3_1-8B", LLAMA),
+    ("/models/Llama-3.1-8B-Instruct/", LLAMA), ("LLAMA 3.1 8B", LLAMA), ("meta-llama/Meta-Llama-3-8B", LLAMA), ("llama3:8b", LLAMA),
+    ("NousResearch/Meta-Llama-3.1-8B-Instruct", LLAMA), ("meta-llama/Llama-3.3-70B-Instruct", LLAMA_70B), ("llama3.3:70b", LLAMA_70B),
+    ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", LLAMA_70B), ("nvidia/Llama-3.1-Nemotron-70B-Instruct-HF", LLAMA_70B),
+    ("/root/.cache/huggingface/hub/models--Qwen--Qwen3-32B/snapshots/9216db5781bf21249d130ec9da846c4624c16137", "Qwen3-32B"),
+    ("meta-llama/Llama-2-7b-chat-hf", "Llama-2-7B"), ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "Llama-4-Scout"),
+    ("llama4:scout", "Llama-4-Scout"), ("mistralai/Mistral-7B-Instruct-v0.3", "Mistral-7B-v0.3"),
+    ("mistralai/Mistral-Nemo-Instruct-2407", "Mistral-Nemo-12B"), ("mistral-nemo:12b", "Mistral-Nemo-12B"),
+    ("mistralai/Mistral-Small-24B-Instruct-2501", "Mistral-Small-24B"),
+    ("mistralai/Mistral-Small-3.1-24B-Instruct-2503", "Mistral-Small-3.1-24B"),
+    ("mistralai/Mixtral-8x7B-Instruct-v0.1", "Mixtral-8x7B"), ("mixtral:8x22b", "Mixtral-8x22B"),
+    ("Qwen/Qwen2.5-7B-Instruct", "Qwen2.5-7B"), ("qwen2.5:7b", "Qwen2.5-7B"), ("Qwen/Qwen2.5-Coder-32B-Instruct", "Qwen2.5-32B"),
+    ("Qwen/QwQ-32B", "Qwen2.5-32B"), ("qwq:32b", "Qwen2.5-32B"), ("deepseek-r1:1.5b", "DeepSeek-R1-Distill-Qwen-1.5B"),
+    ("Qwen/Qwen3-30B-A3B-Instruct-2507", "Qwen3-30B-A3B"), ("Qwen/Qwen3-235B-A22B-Thinking-2507", "Qwen3-235B-A22B"),
+    ("Qwen/Qwen3-Next-80B-A3B-Instruct", "Qwen3-Next-80B-A3B"), ("google/gemma-3-27b-it", "Gemma-3-27B"), ("gemma3:27b", "Gemma-3-27B"),
+    ("microsoft/Phi-3-mini-4k-instruct", "Phi-3-mini-4k"), ("microsoft/Phi-3.5-MoE-instruct", "Phi-3.5-MoE"), ("phi4", "Phi-4"),
+    ("deepseek-ai/DeepSeek-V3-0324", "DeepSeek-V3"), ("deepseek-ai/DeepSeek-R1-0528", "DeepSeek-V3"), ("deepseek-r1:671b", "DeepSeek-V3"),
+    ("deepseek-ai/DeepSeek-V2-Lite-Chat", "DeepSeek-V2-Lite"), ("moonshotai/Kimi-K2-Instruct-0905", "Kimi-K2"),
+    ("moonshotai/Kimi-K2-Thinking", "Kimi-K2-Thinking"), ("openai/gpt-oss-120b", "gpt-oss-120b"), ("gpt-oss:20b", "gpt-oss-20b"),
+    ("ai21labs/AI21-Jamba-1.5-Mini", "Jamba-v0.1"), ("nvidia/Nemotron-H-56B-Base-8K", "Nemotron-H-56B"),
+    ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "Nemotron-3-Nano-30B-A3B"), ("EleutherAI/gpt-j-6b", "GPT-J-6B"),
+    ("BAAI/bge-m3", "bge-m3"), ("BAAI/bge-large-en-v1.5", "bge-large"), ("intfloat/e5-mistral-7b-instruct", "e5-mistral-7b"),
+    ("nvidia/NV-Embed-v2", "NV-Embed-v2"),
+]  # fmt: skip
+OTHERS = [
+    "Llama-3.1-8B-Nemotron-Tulu", "Llama-3.1-8B-sql-lora", "sql-lora", "my-Llama-3.1-8B", "Llama-3.1-8B-Instruct-abliterated",
+    "nvidia/Llama-3.1-Nemotron-51B-Instruct", "nvidia/Llama-3.1-Minitron-4B-Width-Base", "meta-llama/Llama-3.2-11B-Vision-Instruct",
+    "Llama-3.18B", "Llama-3.1", "llama3.1:latest", "8B", "Mistral-7B-Instruct", "mistral:7b", "Mistral-Small-Instruct-2409",
+    "Mistral-Large-3", "deepseek-ai/DeepSeek-V3.2", "deepseek-r1:8b", "Qwen/Qwen2.5-7B-Instruct-1M", "google/gemma-3n-E4B-it",
+    "microsoft/Phi-4-multimodal-instruct", "Llama-3.1-8B-日本語", "Llama-3.1-8B-Instruct.bak", "Llama-3.1-8B-Instruct-EAGLE",
+    "RedHatAI/Sparse-Llama-3.1-8B-2of4", "model", "models", "", "/", "///", "..", "-", "instruct", "fp8", "a" * 5000, "Llama-3.1-8B\x00",
+    "models--", "snapshots",
+]  # fmt: skip
+FORMATS = [
+    ("RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8", "fp8"), ("RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8-dynamic", "fp8"),
+    ("RedHatAI/Llama-3.1-8B-Instruct-FP8-block", "fp8_block"), ("amd/Llama-3.1-8B-Instruct-FP8-KV", "fp8"),
+    ("neuralmagic/Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "int8"), ("Meta-Llama-3.1-8B-Instruct-quantized.w4a16", "int4"),
+    ("Meta-Llama-3.1-8B-Instruct-quantized.w8a16", "int8_w8a16"), ("hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4", "awq"),
+    ("Llama-3.1-8B-Instruct-AWQ", "awq"), ("Llama-3.1-8B-Instruct-GPTQ-Int4", "gptq"), ("Llama-3.1-8B-GPTQ-Int8", "gptq_int8"),
+    ("nvidia/Llama-3.1-8B-Instruct-FP4", "nvfp4"), ("RedHatAI/Llama-3.1-8B-Instruct-NVFP4", "nvfp4"), ("Llama-3.1-8B-BF16", "bf16"),
+    ("Llama-3.1-8B-NVFP4A16", "nvfp4_w4a16"), ("unsloth/Meta-Llama-3.1-8B-bnb-4bit", "bitsandbytes"),
+    ("llama3.1:8b-instruct-q4_K_M", "q4_k_m"),
+    ("hf.co/bartowski/Llama-3.1-8B-Instruct-GGUF:Q8_0", "q8_0"), ("/m/Llama-3.1-8B-Instruct-Q4_K_M.gguf", "q4_k_m"),
+    ("Llama-3.1-8B-Instruct-IQ4_XS.gguf", "iq4_xs"), ("Llama-3.1-8B-it-qat-q4_0-gguf", "q4_0"), ("llama3.1:8b-instruct-fp16", "fp16"),
+    ("Llama-3.1-8B-FP8-Instruct-2507", "fp8"),
+]  # fmt: skip
+UNCLEAR = [
+    "Llama-3.1-8B-quantized", "bartowski/Llama-3.1-8B-Instruct-GGUF", "unsloth/Llama-3.1-8B-Instruct-GGUF:UD-Q4_K_XL", "Llama-3.1-8B-exl2",
+    "mlx-community/Meta-Llama-3.1-8B-Instruct-4bit", "Llama-3.1-8B-FP8-AWQ", "Llama-3.1-8B-dynamic", "Llama-3.1-8B-GPTQ-32g",
+    "Llama-3.1-8B-w4a8", "Llama-3.1-8B-sparse", "Llama-3.1-8B-gguf-fp8-q4_0",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "row"), MEANT)
+def test_meant(name: str, row: str) -> None:
+    match = find(name, model_catalogue())
+    assert match.entry.name == row
+    assert match.unclear is None
+
+
+@pytest.mark.parametrize("name", [name for entry in model_catalogue() for name in (entry.name, *entry.also)])
+def test_every_name_and_alias_of_the_catalogue_means_its_row(name: str) -> None:
+    (owner,) = [entry for entry in model_catalogue() if name in (entry.name, *entry.also)]
+    for written in (
+        name,
+        name.lower(),
+        name.upper(),
+        f"some-org/{name}",
+        f"/mnt/models/{name}/",
+        f"{name}-Instruct-FP8",
+    ):
+        assert find(written, model_catalogue()).entry is owner
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_model_or_none(name: str) -> None:
+    with pytest.raises(FactsError, match="not in the built-in catalogue") as caught:
+        find(name, model_catalogue())
+    assert caught.value.reason == "model_unknown"
+    assert len(str(caught.value)) < 400
+
+
+def test_the_nearest_rows_are_named() -> None:
+    with pytest.raises(FactsError, match=r"nearest: Llama-3\.1-8B"):
+        find("acme/Llama-3.1-8B-sql", model_catalogue())
+
+
+@pytest.mark.parametrize(("name", "said"), FORMATS)
+def test_formats_that_a_name_says(name: str, said: str) -> None:
+    match = find(name, model_catalogue())
+    assert (match.entry.name, match.weight_format, match.unclear) == (LLAMA, said, None)
+    assert formats.named(said).bits > 0
+
+
+@pytest.mark.parametrize("name", UNCLEAR)
+def test_formats_that_a_name_hints_at_without_saying_them(name: str) -> None:
+    match = find(name, model_catalogue())
+    assert (match.entry.name, match.weight_format) == (LLAMA, None)
+    assert match.unclear
+
+
+@pytest.mark.parametrize("name", ["meta-llama/Llama-3.1-8B-Instruct", "llama3.1:8b", "Llama-3.1-8B-Instruct-2407"])
+def test_a_name_without_a_format_says_none(name: str) -> None:
+    match = find(name, model_catalogue())
+    assert (match.weight_format, match.unclear) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Llama-3.1-8B", "llama3-1-8b"), ("llama3.1:8b", "llama3-1-8b"), ("gpt-j-6b", "gptj6b"), ("GPT J 6B", "gptj6b"), ("8x7B", "8x7b"),
+        ("", None), ("--", None), ("é", None), ("a/b", None), ("a" * 257, None), ("İ", None),
+    ],
+)  # fmt: skip
+def test_key(text: str, expected: str | None) -> None:
+    assert key(text) == expected
+
+
+@given(st.text(max_size=400) | st.text(alphabet="lama3.18b-/:_ qf", max_size=400))
+def test_any_text_means_a_row_or_none(text: str) -> None:
+    with suppress(FactsError):
+        assert find(text, model_catalogue()).entry in model_catalogue()
+
+
+@pytest.mark.parametrize(
+    "text", ["q4-k-" * 800, "models--" * 500, "/".join(["a"] * 2000), "-fp8" * 60, "llama-" + "-".join(["1234"] * 48)]
+)
+def test_no_text_costs_more_than_a_moment(text: str) -> None:
+    """Growing faster than linear with such texts would take minutes, not tenths of a second."""
+    started = time.process_time()
+    with pytest.raises(FactsError):
+        find(text, model_catalogue())
+    assert time.process_time() - started < 5
