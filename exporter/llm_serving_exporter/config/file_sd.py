@@ -17,6 +17,7 @@ from llm_serving_exporter.config.tree import Scalar
 from llm_serving_exporter.config.types import FileDiscovery
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.text import clean
 
 # path, modification time in nanoseconds, size, inode of each file
 Stamp = tuple[tuple[str, int, int, int], ...]
@@ -107,7 +108,7 @@ def _read_file(path: str, defaults: Target, host: Host, runtimes: Collection[str
         place.refuse(f"{len(targets)} targets are more than {MOST_TARGETS}", "Run several exporters.")
     warnings = []
     if ignored:
-        names = listed(sorted(ignored)[:20], "and")
+        names = listed((clean(name) for name in sorted(ignored)[:20]), "and")
         warnings.append(f"{path}: labels without effect here: {names}")
     return FileResult(path, None if problems else tuple(targets), tuple(problems), tuple(warnings))
 
