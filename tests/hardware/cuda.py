@@ -1,90 +1,147 @@
-"""Device-to-device copies through the CUDA driver API (libcuda.so.1): a load whose DRAM traffic is known to the byte.
+"""The CUDA driver API (libcuda.so.1) through ctypes: one GPU, memory on it, and work handed to it.
 
-A copy reads and writes each byte once, so it moves 2 x its size. The primary context is used: its calls have kept their
-names through every CUDA version.
+Its primary context is used, so that cuBLAS, whose own runtime takes that one, works on the same memory. The names are those that
+cuda.h maps its functions to; they have stayed through CUDA 11, 12 and 13.
 """
 
 from __future__ import annotations
 
 import ctypes
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_ushort, c_void_p
+from typing import Any
 
-# far beyond any L2 cache (126 MB on B200), so that every byte comes from and goes to DRAM
-COPY_BYTES = 1 << 30
-# copies between two waits: tens of milliseconds, so that the loop ends close to its deadline
-COPIES_A_BATCH = 32
-BATCHES_MAX = 100_000
+DRIVER_LIBRARY = "libcuda.so.1"
+CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16  # cuda.h, CUdevice_attribute
+
+# cuda.h. CUdevice is int, CUdeviceptr 64 bits; without these ctypes would pass every Python int as 32 bits
+SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cuInit": (c_uint,),
+    "cuDriverGetVersion": (POINTER(c_int),),
+    "cuDeviceGetCount": (POINTER(c_int),),
+    "cuDeviceGet": (POINTER(c_int), c_int),
+    "cuDeviceGetPCIBusId": (c_char_p, c_int, c_int),
+    "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int),
+    "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
+    "cuDevicePrimaryCtxRelease_v2": (c_int,),
+    "cuCtxSetCurrent": (c_void_p,),
+    "cuCtxSynchronize": (),
+    "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
+    "cuMemFree_v2": (c_uint64,),
+    "cuMemcpyDtoD_v2": (c_uint64, c_uint64, c_size_t),
+    "cuMemcpyDtoH_v2": (c_void_p, c_uint64, c_size_t),
+    "cuMemsetD16_v2": (c_uint64, c_ushort, c_size_t),
+}
 
 
 class CudaError(RuntimeError):
-    """A CUDA driver call failed; the message names the call and its CUresult."""
+    """CUDA cannot be used, or a call failed; the message names the call and its code."""
 
 
-class Copier:
-    """Two buffers on one GPU; `run` copies one into the other."""
+class Library:
+    """A C library whose functions return 0 or a code: `call` raises CudaError for the latter."""
 
-    def __init__(self, cuda: ctypes.CDLL, source: int, target: int) -> None:
-        self._cuda = cuda
-        self._source = ctypes.c_uint64(source)
-        self._target = ctypes.c_uint64(target)
+    def __init__(self, path: str, signatures: dict[str, tuple[Any, ...]]) -> None:
+        try:
+            library = ctypes.CDLL(path)
+            self._functions = {name: getattr(library, name) for name in signatures}
+        except (OSError, AttributeError) as error:
+            raise CudaError(f"{path} cannot be used: {error}") from error
+        for name, arguments in signatures.items():
+            self._functions[name].argtypes = arguments
+            self._functions[name].restype = c_int
 
-    def run(self, seconds: float) -> int:
-        """Copy for about `seconds`, wait for the last copy, return the bytes moved (read plus written)."""
-        deadline = time.monotonic() + seconds
-        copies = 0
-        for _ in range(BATCHES_MAX):
-            for _ in range(COPIES_A_BATCH):
-                size = ctypes.c_size_t(COPY_BYTES)
-                _check("cuMemcpyDtoD", self._cuda.cuMemcpyDtoD_v2(self._target, self._source, size))
-            _check("cuCtxSynchronize", self._cuda.cuCtxSynchronize())
-            copies += COPIES_A_BATCH
-            if time.monotonic() >= deadline:
-                break
-        return 2 * COPY_BYTES * copies
+    def call(self, function: str, *arguments: Any) -> None:
+        code = self._functions[function](*arguments)
+        if code != 0:
+            raise CudaError(f"{function} failed with code {code}")
+
+
+class Gpu:
+    """One GPU, its context current in the thread that opened it. Addresses are ints, sizes bytes."""
+
+    def __init__(self, driver: Library, device: int) -> None:
+        self._driver = driver
+        self._device = device
+        self._held: list[int] = []
+
+    @property
+    def multiprocessors(self) -> int:
+        """SMs that are switched on."""
+        return self._int("cuDeviceGetAttribute", CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, self._device)
+
+    @property
+    def cuda_major(self) -> int:
+        """The newest CUDA that the driver runs: 13 for 13.1."""
+        return self._int("cuDriverGetVersion") // 1000
+
+    def allocate(self, size: int) -> int:
+        """Memory of that many bytes; freed when the GPU is closed. What it holds is not defined."""
+        address = c_uint64()
+        self._driver.call("cuMemAlloc_v2", byref(address), size)
+        self._held.append(address.value)
+        return address.value
+
+    def fill(self, address: int, value: int, count: int) -> None:
+        """Write `count` 16-bit words of one value."""
+        self._driver.call("cuMemsetD16_v2", address, value, count)
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Hand over a copy; `wait` waits for it."""
+        self._driver.call("cuMemcpyDtoD_v2", target, source, size)
+
+    def word(self, address: int) -> int:
+        """The 16-bit word at an address."""
+        word = c_ushort()
+        self._driver.call("cuMemcpyDtoH_v2", byref(word), address, 2)
+        return word.value
+
+    def wait(self) -> None:
+        """Until everything that was handed over is done."""
+        self._driver.call("cuCtxSynchronize")
+
+    def free(self) -> None:
+        """Free everything that was allocated."""
+        while self._held:
+            self._driver.call("cuMemFree_v2", self._held.pop())
+
+    def _int(self, function: str, *arguments: int) -> int:
+        value = c_int()
+        self._driver.call(function, byref(value), *arguments)
+        return value.value
 
 
 @contextmanager
-def copier(pci_bus_id: str) -> Iterator[Copier]:
-    """A copier on the GPU at an NVML bus id ("00000000:1A:00.0"). Raises CudaError where CUDA cannot use it."""
+def opened(pci_bus_id: str, library: str = DRIVER_LIBRARY) -> Iterator[Gpu]:
+    """The GPU at an NVML bus id ("00000000:1A:00.0"), for this thread. Raises CudaError where CUDA cannot use it."""
+    driver = Library(library, SIGNATURES)
+    driver.call("cuInit", 0)
+    device = _device(driver, pci_bus_id)
+    context = c_void_p()
+    driver.call("cuDevicePrimaryCtxRetain", byref(context), device)
+    gpu = Gpu(driver, device)
     try:
-        cuda = ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        raise CudaError(f"the CUDA driver library cannot be loaded: {error}") from error
-    _check("cuInit", cuda.cuInit(0))
-    device = _device(cuda, pci_bus_id)
-    context = ctypes.c_void_p()
-    _check("cuDevicePrimaryCtxRetain", cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
-    buffers: list[ctypes.c_uint64] = []
-    try:
-        _check("cuCtxSetCurrent", cuda.cuCtxSetCurrent(context))
-        for _ in range(2):
-            buffer = ctypes.c_uint64()
-            _check("cuMemAlloc", cuda.cuMemAlloc_v2(ctypes.byref(buffer), ctypes.c_size_t(COPY_BYTES)))
-            buffers.append(buffer)
-        yield Copier(cuda, buffers[0].value, buffers[1].value)
+        driver.call("cuCtxSetCurrent", context)
+        yield gpu
     finally:
-        for buffer in buffers:
-            cuda.cuMemFree_v2(buffer)
-        cuda.cuDevicePrimaryCtxRelease_v2(device)
+        try:
+            gpu.free()
+        finally:
+            driver.call("cuCtxSetCurrent", None)
+            driver.call("cuDevicePrimaryCtxRelease_v2", device)
 
 
-def _device(cuda: ctypes.CDLL, pci_bus_id: str) -> ctypes.c_int:
-    """CUDA's ordinal of a GPU: found by bus id, for CUDA and NVML count in different orders."""
-    count = ctypes.c_int()
-    _check("cuDeviceGetCount", cuda.cuDeviceGetCount(ctypes.byref(count)))
+def _device(driver: Library, pci_bus_id: str) -> int:
+    """CUDA's handle of a GPU: found by bus id, for CUDA and NVML count in different orders."""
+    count = c_int()
+    driver.call("cuDeviceGetCount", byref(count))
     for ordinal in range(count.value):
-        device = ctypes.c_int()
-        _check("cuDeviceGet", cuda.cuDeviceGet(ctypes.byref(device), ordinal))
+        device = c_int()
+        driver.call("cuDeviceGet", byref(device), ordinal)
         text = ctypes.create_string_buffer(32)
-        _check("cuDeviceGetPCIBusId", cuda.cuDeviceGetPCIBusId(text, 32, device))
+        driver.call("cuDeviceGetPCIBusId", text, len(text), device.value)
         # CUDA writes the domain with four digits ("0000:1A:00.0"), NVML with eight
         if text.value.decode().lower()[-12:] == pci_bus_id.lower()[-12:]:
-            return device
+            return device.value
     raise CudaError(f"CUDA shows no GPU at {pci_bus_id} (CUDA_VISIBLE_DEVICES?)")
-
-
-def _check(call: str, result: int) -> None:
-    if result != 0:
-        raise CudaError(f"{call} failed with CUresult {result}")

@@ -161,12 +161,20 @@ def build_stub(folder: Path) -> Path:
 
     Raises RuntimeError where there is no C compiler: install gcc or clang (`make test` needs one), nothing is skipped.
     """
+    return compile_library(folder / SONAME, *SOURCES, soname=SONAME)
+
+
+def compile_library(library: Path, *sources: Path, soname: str | None = None) -> Path:
+    """Compile C sources into a shared library and return its path. Raises RuntimeError as `build_stub` does."""
     compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
-        raise RuntimeError("the GPU tests build a stub of libnvidia-ml and need a C compiler: install gcc or clang")
-    library = folder / SONAME
-    flags = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fvisibility=hidden")
-    command = [compiler, *flags, f"-Wl,-soname,{SONAME}", "-o", str(library), *map(str, SOURCES), "-lpthread"]
+        raise RuntimeError(
+            "the GPU tests build stubs of NVIDIA's libraries and need a C compiler: install gcc or clang"
+        )
+    flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fvisibility=hidden"]
+    if soname is not None:
+        flags.append(f"-Wl,-soname,{soname}")
+    command = [compiler, *flags, "-o", str(library), *map(str, sources), "-lpthread"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:
         raise RuntimeError(f"the stub does not compile:\n{done.stderr}")

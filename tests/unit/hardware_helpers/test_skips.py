@@ -1,0 +1,65 @@
+"""The hardware tests themselves, run over a stub of NVML: what they say where a machine cannot show what they test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.nvml_stub.stub import StubState, build_stub, stub_environment
+
+ROOT = Path(__file__).parents[3]
+TEST = "tests/hardware/test_roofline.py::test_copied_bytes_and_gpm_give_the_same_ratio"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    return build_stub(tmp_path_factory.mktemp("nvml_stub"))
+
+
+def run(environment):
+    command = [sys.executable, "-m", "pytest", "-m", "hardware", "-q", "-p", "no:cacheprovider", TEST]
+    return subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "COLUMNS": "1000", **environment}, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("card", "says"),
+    [
+        ("ampere", "GPM, which Hopper and newer have, measures nothing here (NVIDIA A100-SXM4-80GB: not_supported)"),
+        ("mig", "every GPU here is in MIG mode"),
+        ("busy", "something else works on every GPU here"),
+        ("full", "the loops need 9 GiB of GPU memory, which is held by something else"),
+    ],
+)
+def test_a_card_that_cannot_show_it_is_skipped_with_its_reason(library, tmp_path, card, says):
+    state = StubState(tmp_path / "state.txt")
+    state.update("gpu0", {"gpm:2": 0.5})
+    if card == "ampere":
+        state.update(
+            "gpu0", {"name": "NVIDIA A100-SXM4-80GB", "architecture": 7, "compute_capability": "8.0", "gpm": 0}
+        )
+    elif card == "mig":
+        state.mig(0, 0, "1g.10gb", 9856, gi=9)
+    elif card == "busy":
+        state.update("gpu0", {"gpm:2": 40.0})
+    else:
+        state.set("gpu0", memory_used=75_000 << 20)
+    done = run(stub_environment(library, state.path))
+    assert done.returncode == 0, done.stdout
+    assert says in done.stdout
+    assert "1 skipped" in done.stdout
+
+
+def test_a_gpu_that_cuda_cannot_use_is_a_failure_not_a_skip(library, tmp_path):
+    state = StubState(tmp_path / "state.txt")
+    state.update("gpu0", {"gpm:2": 0.5})
+    done = run({**stub_environment(library, state.path), "CUDA_VISIBLE_DEVICES": ""})
+    assert done.returncode == 1
+    assert "NVML shows this GPU, but the copy loop cannot run on it" in done.stdout
+    assert "NVIDIA_DRIVER_CAPABILITIES with compute" in done.stdout
