@@ -158,7 +158,7 @@ def gpus(*readings: GpuReading, reason: FailureReason | None = None, detail: str
 
 
 def view(*targets: TargetReading, gpu_readings: GpuReadings | None = None, **changes: object) -> View:
-    whole = View(targets, gpu_readings, {}, "ab" * 32, True, NOW_UNIX - 3600, 0, ())
+    whole = View(targets, gpu_readings, {}, None, {}, "ab" * 32, True, NOW_UNIX - 3600, 0, ())
     return replace(whole, **changes)
 
 

@@ -29,6 +29,7 @@ _COMMANDS = {
     "run": "read the targets and serve /metrics until stopped (the default)",
     "once": "print one reading of each target and exit",
     "check-config": "check the configuration and exit: 0 good, 2 bad",
+    "ceiling": "what a model on given GPUs could do at best: fit, tokens/s by batch, price, replicas",
     "demo": "replay a recorded vLLM run beside an exporter; needs no GPU and no LLM",
 }
 
@@ -78,6 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = words.pop(0) if words and words[0] in _COMMANDS else "run"
     if command == "demo":
         return _demo(words)
+    if command == "ceiling":
+        return _ceiling(words)
     if words and not words[0].startswith("-"):
         print(f"llm-serving-exporter: no command {words[0]!r}; commands are {', '.join(_COMMANDS)}", file=sys.stderr)
         return EXIT_CONFIG
@@ -121,9 +124,11 @@ def _discovered(config: Config) -> Discovered:
 
 def _once(config: Config, *, wait_seconds: float, as_document: bool) -> int:
     from llm_serving_exporter import logs
-    from llm_serving_exporter.daemon import settings_of
+    from llm_serving_exporter.glance import Glance
+    from llm_serving_exporter.model_facts import ModelBook
     from llm_serving_exporter.once import as_document_of, as_table, read_once
     from llm_serving_exporter.pipeline import TargetPipeline
+    from llm_serving_exporter.service import nvml_source
 
     logs.set_up("error", config.log.format)  # the reading itself says what is wrong with a target
     targets = _discovered(config).targets
@@ -131,18 +136,61 @@ def _once(config: Config, *, wait_seconds: float, as_document: bool) -> int:
         print("error: file_sd has no target to read now", file=sys.stderr)
         return EXIT_FAILED
     readings = []
-    for target in targets:
-        pipeline = TargetPipeline(target, partial(settings_of, config, target, None), config.window_seconds)
-        try:
-            readings.append(read_once(pipeline, wait_seconds, sys.stderr))
-        finally:
-            pipeline.close()
-        if not as_document:
-            print(as_table(readings[-1]), flush=True)
+    book = ModelBook(config.hf_cache)
+    glance = Glance(config, targets, nvml_source(config) if config.gpu.enabled else None)
+    try:
+        for target in targets:
+            pipeline = TargetPipeline(target, partial(glance.settings, target), config.window_seconds, models=book.of)
+            try:
+                readings.append(read_once(pipeline, wait_seconds, sys.stderr))
+            finally:
+                pipeline.close()
+            if not as_document:
+                print(as_table(readings[-1]), flush=True)
+    finally:
+        glance.close()
     if as_document:
         documents = [as_document_of(reading) for reading in readings]
         print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2, allow_nan=False))
     return EXIT_OK if all(reading.up for reading in readings) else EXIT_FAILED
+
+
+def _ceiling(words: list[str]) -> int:
+    from llm_serving_exporter.ceiling import answer
+    from llm_serving_exporter.ceiling_arguments import EPILOG, USAGE, add_arguments
+    from llm_serving_exporter.ceiling_command import question
+    from llm_serving_exporter.ceiling_report import as_document, as_table
+
+    parser = argparse.ArgumentParser(
+        prog="llm-serving-exporter ceiling",
+        usage=USAGE,
+        description="What a model on given GPUs could do at best: fit, tokens/s by batch, price, replicas. Asks no server.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_arguments(parser)
+    arguments = parser.parse_args(words)
+    try:
+        found = answer(question(arguments, os.environ))
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"error: {problem}", file=sys.stderr)
+        return EXIT_CONFIG
+    return _say(json.dumps(as_document(found), indent=2, allow_nan=False) if arguments.json else as_table(found))
+
+
+def _say(text: str) -> int:
+    """Prints an answer; a reader that went away (`| head`) or a full disk is no traceback."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        # else the interpreter tries once more when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            print(f"error: the answer cannot be written: {error.strerror}", file=sys.stderr)
+        return EXIT_FAILED
+    return EXIT_OK
 
 
 def _demo(words: list[str]) -> int:

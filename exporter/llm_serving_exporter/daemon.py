@@ -11,22 +11,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
 from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.dcgm_source import DcgmSource
 from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.derive.gpus import Assignment, assign
 from llm_serving_exporter.discovery import Discovery
-from llm_serving_exporter.errors import ConfigError
-from llm_serving_exporter.gpu.processes import engine_pids
+from llm_serving_exporter.errors import ConfigError, FactsError
 from llm_serving_exporter.gpu.source import GpuSource
+from llm_serving_exporter.gpu_facts import GpuFacts
+from llm_serving_exporter.hardware import Gpus, settings_of
+from llm_serving_exporter.local import pids_of
 from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model_facts import ModelBook
 from llm_serving_exporter.pipeline import TargetPipeline
 from llm_serving_exporter.store import Store, TargetReading
 
@@ -40,26 +45,6 @@ PIDS_EVERY_SECONDS = 30.0
 DISCOVERY_EVERY_SECONDS = 5.0
 # the wall clock jumped when it moved this much against the monotonic one between two looks
 CLOCK_STEP_SECONDS = 2.0
-
-
-def settings_of(config: Config, target: Target, gpu_count: int | None, engines: int) -> Settings:
-    """What derive needs for one target whose page shows `engines` engines; `gpu_count` of the target, None where not known."""
-    seconds = {"ttft": config.slo.ttft_seconds, "itl": config.slo.itl_seconds, "e2e": config.slo.e2e_seconds}
-    thresholds = {name: value for name, value in seconds.items() if value is not None}
-    count = gpu_count or target.gpu_count
-    return Settings(thresholds, config.slo.errors, count / engines if count and engines else None)
-
-
-def is_local(target: Target) -> bool:
-    """Whether the target's address is this host's loopback."""
-    host = urlsplit(target.url).hostname or ""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return False
-    return address.is_loopback or address.is_unspecified
 
 
 class Daemon:
@@ -88,7 +73,11 @@ class Daemon:
         self._assignments: Mapping[str, Assignment] = {}
         self._pids: dict[str, frozenset[int]] = {}
         self._pids_due = 0.0
-        self._gpus: GpuSource | None = None
+        self._source: GpuSource | None = None
+        self._dcgm: DcgmSource | None = None
+        self._gpus = Gpus()
+        self._gpu_facts = GpuFacts()
+        self._models = ModelBook(config.hf_cache)
         self._discovery = Discovery(config.discovery)
         self._scheduler = BackgroundScheduler(
             executors={"default": ThreadPoolExecutor(MAX_THREADS)},
@@ -108,12 +97,14 @@ class Daemon:
         """Ends every job without waiting for exchanges under way; they end at their deadline."""
         self._scheduler.shutdown(wait=False)
         with self._lock:
-            gpus, self._gpus = self._gpus, None
+            sources = (self._source, self._dcgm)
+            self._source, self._dcgm = None, None
             pipelines, self._pipelines = self._pipelines, {}
         for pipeline in pipelines.values():
             pipeline.close()
-        if gpus is not None:
-            gpus.close()
+        for source in sources:
+            if source is not None:
+                source.close()
 
     def run(self, stopping: threading.Event, reloading: threading.Event) -> None:
         """Watches for reloads and for steps of the wall clock, by which the scheduler plans, until `stopping` is set."""
@@ -153,15 +144,22 @@ class Daemon:
 
     def _apply(self, config: Config) -> None:
         window_kept = config.window_seconds == self.config.window_seconds
-        gpus_kept = self._gpus is not None and (config.gpu, gpu_interval(config)) == (
+        gpus_kept = self._source is not None and (config.gpu, gpu_interval(config)) == (
             self.config.gpu,
             gpu_interval(self.config),
         )
+        dcgm_kept = self._dcgm is not None and config.dcgm == self.config.dcgm
         self.config = config
+        # files may have changed: a reload looks at them again
+        self._models = ModelBook(config.hf_cache)
+        for pipeline in self._pipelines.values():
+            pipeline.look_again()
         for warning in config.warnings:
             log.warning("%s", warning)
         if not gpus_kept:
             self._restart_gpus(config)
+        if not dcgm_kept:
+            self._restart_dcgm(config)
         if not window_kept:
             for name in list(self._pipelines):
                 self._remove(name)
@@ -196,7 +194,9 @@ class Daemon:
         reading = self.store.add_target(target)
         clocks = {"monotonic": self._monotonic, "wall": self._wall}
         try:
-            pipeline = TargetPipeline(target, partial(self._settings, target), self.config.window_seconds, **clocks)
+            pipeline = TargetPipeline(
+                target, partial(self._settings, target), self.config.window_seconds, models=self._model, **clocks
+            )
         except ConfigError as error:
             # a configured target was checked when the configuration was loaded; a discovered one may still be unusable
             log.error("target=%s cannot be read: %s", target.name, error)
@@ -233,10 +233,13 @@ class Daemon:
                 delay = random.uniform(0, 1.0) if len(self._pipelines) > 1 else 0.0
                 self._scheduler.modify_job(job.id, next_run_time=datetime.now(UTC) + timedelta(seconds=delay))
 
-    def _settings(self, target: Target, engines: int) -> Settings:
+    def _settings(self, target: Target, facts: ServerFacts, engines: int) -> Settings:
         assignment = self._assignments.get(target.name)
-        count = len(assignment.uuids) if assignment and assignment.uuids else None
-        return settings_of(self.config, target, count, engines)
+        uuids = assignment.uuids if assignment else ()
+        return settings_of(self.config, target, uuids, self._gpus, self._gpu_facts, facts, engines)
+
+    def _model(self, settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
+        return self._models.of(settings, served)
 
     def _tick(self, pipeline: TargetPipeline) -> None:
         self.store.put_target(self._with_gpus(pipeline.tick()))
@@ -249,11 +252,12 @@ class Daemon:
         return replace(reading, gpu_uuids=assignment.uuids, gpu_origin=assignment.origin or assignment.why)
 
     def _restart_gpus(self, config: Config) -> None:
-        if self._gpus is not None:
-            self._gpus.close()
-        self._gpus = self._make_gpu_source(config) if config.gpu.enabled else None
-        if self._gpus is None:
+        if self._source is not None:
+            self._source.close()
+        self._source = self._make_gpu_source(config) if config.gpu.enabled else None
+        if self._source is None:
             self.store.clear_gpus()
+            self._gpus = Gpus(dcgm=self._gpus.dcgm)
             self._assignments = {}
             if self._scheduler.get_job("gpus"):
                 self._scheduler.remove_job("gpus")
@@ -261,14 +265,37 @@ class Daemon:
             self._every("gpus", gpu_interval(config), self._read_gpus)
 
     def _read_gpus(self) -> None:
-        source = self._gpus
+        source = self._source
         if source is None:
             return
         readings = source.read()
         with self._lock:
-            if source is self._gpus:  # else it was switched off or replaced while it was read
-                self.store.put_gpus(readings)
+            if source is self._source:  # else it was switched off or replaced while it was read
+                peaks = self._gpu_facts.of_gpus(readings.gpus) if readings.attempt.ok else self._gpus.peaks
+                self._gpus = replace(self._gpus, readings=readings, peaks=peaks)
+                self.store.put_gpus(readings, peaks)
                 self._assign(readings)
+
+    def _restart_dcgm(self, config: Config) -> None:
+        if self._dcgm is not None:
+            self._dcgm.close()
+        self._gpus = replace(self._gpus, dcgm=None)
+        self.store.put_dcgm(None)
+        self._dcgm = DcgmSource(config.dcgm) if config.dcgm is not None else None
+        if config.dcgm is not None:
+            self._every("dcgm", config.dcgm.interval_seconds, self._read_dcgm)
+        elif self._scheduler.get_job("dcgm"):
+            self._scheduler.remove_job("dcgm")
+
+    def _read_dcgm(self) -> None:
+        source = self._dcgm
+        if source is None:
+            return
+        readings = source.read()
+        with self._lock:
+            if source is self._dcgm:
+                self._gpus = replace(self._gpus, dcgm=readings)
+                self.store.put_dcgm(readings.attempt.ok)
 
     def _assign(self, readings: GpuReadings) -> None:
         if not readings.attempt.ok:
@@ -276,7 +303,7 @@ class Daemon:
         targets = tuple(pipeline.target for pipeline in self._pipelines.values())
         now = self._monotonic()
         if now >= self._pids_due:
-            self._pids = {target.name: engine_pids(_port(target)) for target in targets if is_local(target)}
+            self._pids = pids_of(targets)
             self._pids_due = now + PIDS_EVERY_SECONDS
         self._assignments = assign(targets, readings.gpus, self._pids, self._assignments)
 
@@ -292,11 +319,6 @@ def _guarded(name: str, job: Callable[[], None]) -> None:
 def gpu_interval(config: Config) -> float:
     """Seconds between two passes over the GPUs."""
     return config.gpu.interval_seconds or config.interval_seconds
-
-
-def _port(target: Target) -> int:
-    parts = urlsplit(target.url)
-    return parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def host_node(environ: Mapping[str, str]) -> str:

@@ -8,11 +8,14 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, TextIO
 
-from llm_serving_exporter.expose.readable import NOTHING, count, number, seconds, share, span
-from llm_serving_exporter.expose.sentences import title, why_absent
+from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.expose.readable import NOTHING, count, number, seconds, share, size, span
+from llm_serving_exporter.expose.sentences import CAUSES, LIMITERS, title, why_absent
 from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.histogram import Quantile
+from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.snapshot import EngineSnapshot
+from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.pipeline import TargetPipeline
 from llm_serving_exporter.store import TargetReading
 
@@ -66,8 +69,30 @@ def as_document_of(reading: TargetReading) -> dict[str, Any]:
                 snapshot.engines if snapshot else (), derived.engines if derived else (), strict=True
             )
         ],
+        "limiter": derived.verdict.state.value if derived and derived.verdict else None,
+        "limiter_evidence": dict(derived.verdict.evidence) if derived and derived.verdict else {},
+        "suspect": {name: cause.value for name, cause in derived.causes.items()} if derived else {},
+        "models": {name: _model(found) for name, found in reading.models.items()},
         "signals": {name: reason.value for name, reason in derived.signals.items()} if derived else {},
         "quality": {name: quality.value for name, quality in derived.quality.items()} if derived else {},
+    }
+
+
+def _model(found: ModelFacts | FactsError) -> dict[str, Any]:
+    if isinstance(found, FactsError):
+        return {"known": False, "problem": str(found)}
+    geometry = found.geometry
+    return {
+        "known": True,
+        "origin": found.origin,
+        "family": geometry.family,
+        "parameters_total": geometry.parameters_total,
+        "parameters_active": geometry.parameters_active,
+        "decode_read_parameters": geometry.decode_read_parameters,
+        "weight_bytes": found.weight_bytes,
+        "kv_bytes_per_token": found.kv_bytes_per_token,
+        "weight_formats": sorted({group.format.name for group in found.groups}),
+        "kv_format": found.kv_format,
     }
 
 
@@ -98,7 +123,28 @@ def _rows(engine: EngineSnapshot, figures: EngineDerived) -> list[tuple[str, str
         ("context, mean", number(figures.context_tokens_mean, "tokens")),
         ("preemptions", number(figures.preemptions_per_second, "per s")),
         *((title(name), _latency(figures, name)) for name in ("ttft", "itl", "e2e", "queue")),
+        *_roofline_rows(figures),
     ]
+
+
+def _roofline_rows(figures: EngineDerived) -> list[tuple[str, str]]:
+    """What needs facts; a row only where there is something to say."""
+    roof = figures.roofline
+    rows = []
+    if roof.ratio:
+        sources = ", ".join(f"{source} {share(value)}" for source, value in roof.ratio.items())
+        rows.append(("memory bandwidth", f"{sources} of {number(roof.bandwidth_ceiling, 'B/s')}"))
+    if roof.compute_ratio is not None:
+        rows.append(("compute", f"{share(roof.compute_ratio)} of the dense peak"))
+    if roof.decode_ceiling is not None:
+        ridge = f"; compute-bound from batch {number(roof.batch_ridge)}" if roof.batch_ridge is not None else ""
+        rows.append(
+            ("decode ceiling", f"{number(roof.decode_ceiling, 'tokens/s')}, reached {share(roof.decode_ratio)}{ridge}")
+        )
+    if figures.gpu_memory_bytes:
+        parts = ", ".join(f"{part} {size(value)}" for part, value in figures.gpu_memory_bytes.items())
+        rows.append(("GPU memory", parts))
+    return rows
 
 
 def _absent(derived: Derived) -> list[str]:
@@ -127,7 +173,13 @@ def as_table(reading: TargetReading) -> str:
         rows = _rows(engine, figures)
         width = max(len(label) for label, _ in rows)
         lines += [f"    {label:<{width}}  {value}" for label, value in rows]
+    for name, found in reading.models.items():
+        if isinstance(found, FactsError):
+            lines.append(f"\n  model {name or '?'} is not known: {found}")
+    if derived and derived.verdict and derived.verdict.state is not Limiter.UNKNOWN:
+        lines.append(f"\n  limited by {LIMITERS[derived.verdict.state]}")
     if derived:
+        lines += [f"  suspect: {title(signal)} above 1. {CAUSES[cause]}" for signal, cause in derived.causes.items()]
         lines.append(f"\n  over {span(derived.window_seconds)}; not available:")
         lines += _absent(derived) or ["    nothing is missing"]
     return "\n".join(lines)

@@ -14,13 +14,16 @@ from dataclasses import replace
 from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.held import Held, hold
 from llm_serving_exporter.derive.ring import START_TOLERANCE_SECONDS, advance, restarted
-from llm_serving_exporter.errors import ExpositionError
+from llm_serving_exporter.errors import ExpositionError, FactsError
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.derived import Derived
+from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.model.samples import Layout, Samples
-from llm_serving_exporter.model.snapshot import Snapshot
+from llm_serving_exporter.model.snapshot import Absence, Snapshot
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import Window
 from llm_serving_exporter.normalise.apply import Normaliser, Overrides, wanted_by
 from llm_serving_exporter.normalise.detect import RUNTIMES, Detection, detect
@@ -36,6 +39,9 @@ log = logging.getLogger("llm_serving_exporter.target")
 METRICS_PATHS = ("/metrics", *sorted({path for runtime in RUNTIMES.values() for path in runtime.paths} - {"/metrics"}))
 # a process start that goes back is another server; this many within so many intervals are several behind one address
 SEVERAL_SERVERS, SEVERAL_SERVERS_INTERVALS = 2, 20
+
+# models of one page that are looked up
+MOST_MODELS = 32
 
 _ANSWERED = frozenset(
     {
@@ -60,16 +66,18 @@ class _FailedError(Exception):
 class TargetPipeline:
     """Reads one target. `tick` and `refresh_facts` are called by one thread at a time; `close` ends the connection.
 
-    `settings` is asked at each tick for what derive needs (thresholds, GPUs of the target), so that a reload or a GPU that
-    is found takes effect without losing the window.
+    `settings` is asked at each tick for what derive needs (thresholds, GPUs of the target; given what the server said of itself and how
+    many engines it has), so that a reload or a GPU that is found takes effect without losing the window. `models` finds
+    out about a served model; without it none is known.
     """
 
     def __init__(
         self,
         target: Target,
-        settings: Callable[[int], Settings],
+        settings: Callable[[ServerFacts, int], Settings],
         window_seconds: float,
         *,
+        models: Callable[[ModelSettings, ServedModel], ModelFacts | FactsError] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -87,11 +95,18 @@ class TargetPipeline:
         self._window: Window | None = None
         self._held: Held = {}
         self._derived: Derived | None = None
+        self._find_model = models
+        self._models: dict[str, tuple[ServedModel, ModelFacts | FactsError]] = {}
+        self._look_again = False
         self._use(self._runtime)
 
     def close(self) -> None:
         """Ends the connection."""
         self._client.close()
+
+    def look_again(self) -> None:
+        """Has the models looked up anew, as after a reload: files may have changed. May be called from another thread."""
+        self._look_again = True
 
     def tick(self) -> TargetReading:
         """One attempt; the reading after it. Never raises."""
@@ -189,9 +204,10 @@ class TargetPipeline:
         if before.up is False or _identities(before.snapshot) != _identities(snapshot):
             self._side.due()  # after an outage or a rename too: a restart may have left no other trace
         snapshot, self._held = hold(self._held, snapshot)
-        self._window = advance(self._window, snapshot, self._window_seconds)
         engines = sum(engine.is_engine for engine in snapshot.engines)
-        self._derived = derive(self._window, self._settings(engines), self._derived)
+        settings = replace(self._settings(self._side.facts, engines), models=self._known_models())
+        self._window = advance(self._window, snapshot, self._window_seconds, settings.device)
+        self._derived = derive(self._window, settings, self._derived)
         attempt = Attempt(
             Stage.SCRAPE, None, "", page.received_unix_seconds, self._monotonic() - started, page.status, len(page.body)
         )
@@ -216,6 +232,7 @@ class TargetPipeline:
             restarts_total=before.restarts_total + again,
             snapshot=snapshot,
             derived=self._derived,
+            models={name: found for name, (_, found) in self._models.items()},
             start_unix_seconds=_start(snapshot, before, restarted=again),
             problem="",
         )
@@ -239,12 +256,47 @@ class TargetPipeline:
         self._detected(replace(detect(layout), runtime=None), self._path or "", page)
 
     def refresh_facts(self) -> None:
-        """Asks the side endpoints where that is due. Never raises.
+        """Asks the side endpoints where that is due, and looks up models that are new. Never raises.
 
         Apart from `tick`, so that a page is shown whatever they do; the next tick uses what they said.
         """
         if self._runtime is not None and self._reading.up and self._side.refresh(self._runtime, self._path or ""):
             self._normaliser = self._new_normaliser()
+        if self._look_again:
+            self._look_again, self._models = False, {}
+        if self._reading.snapshot is not None and self._find_model is not None:
+            self._find_models(self._reading.snapshot, self._find_model)
+
+    def _known_models(self) -> dict[str, ModelFacts | Absence]:
+        return {
+            name: Absence(found.reason) if isinstance(found, FactsError) else found
+            for name, (_, found) in self._models.items()
+        }
+
+    def _find_models(
+        self, snapshot: Snapshot, find: Callable[[ModelSettings, ServedModel], ModelFacts | FactsError]
+    ) -> None:
+        """Looks up what has not been looked up under what the server says of it now."""
+        known: dict[str, tuple[ServedModel, ModelFacts | FactsError]] = {}
+        for engine in snapshot.engines:
+            if not engine.is_engine or engine.model_name in known or len(known) >= MOST_MODELS:
+                continue
+            served = served_model(engine.model_name, self._side.facts, engine.kv_cache_dtype)
+            before = self._models.get(engine.model_name)
+            if before is not None and before[0] == served:
+                known[engine.model_name] = before
+                continue
+            found = find(self.target.model, served)
+            known[engine.model_name] = served, found
+            if isinstance(found, FactsError):
+                log.warning(
+                    "target=%s: no roofline for model %s: %s", self.target.name, engine.model_name or "?", found
+                )
+            else:
+                log.info("target=%s: model %s, %s", self.target.name, engine.model_name or "?", found.origin)
+                for note in found.notes:
+                    log.warning("target=%s: model %s: %s", self.target.name, engine.model_name or "?", note)
+        self._models = known
 
     def _failed(self, failure: _FailedError, started: float) -> TargetReading:
         before = self._reading
@@ -274,6 +326,18 @@ class TargetPipeline:
 
     def _url(self) -> str:
         return self.target.url + (self._path or METRICS_PATHS[0])
+
+
+def served_model(name: str, facts: ServerFacts, kv_cache_dtype: str | None) -> ServedModel:
+    """What the server says of a model that it serves, its page before its side endpoints."""
+    return ServedModel(
+        name,
+        root=facts.model_roots.get(name),
+        dtype=facts.dtype,
+        quantization=facts.quantization,
+        kv_cache_dtype=kv_cache_dtype or facts.kv_cache_dtype,
+        state_dtype=facts.state_dtype,
+    )
 
 
 def _identities(snapshot: Snapshot | None) -> tuple[tuple[str, str], ...]:

@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.snapshot import Snapshot
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.weights import ModelFacts
 
 RECENT_FAILURES = 10
 
@@ -37,7 +40,8 @@ class TargetReading:
     `snapshot` and `derived` are the last good ones, whatever came after; the reader drops them once they are older than
     `stale_after`. `model_name` is the last known one. `failures` counts by stage and reason since the exporter's start.
     `start_unix_seconds`: the engine's start, None before the first page. `problem` is a sentence for a person on what is
-    wrong now, "" where nothing is. `gpu_origin` says how `gpu_uuids` were found, or why they are not known.
+    wrong now, "" where nothing is. `models`: by served name, what is known about the model, or why nothing is. `gpu_origin` says how
+    `gpu_uuids` were found, or why they are not known.
     """
 
     target: Target
@@ -57,6 +61,7 @@ class TargetReading:
     start_unix_seconds: float | None = None
     gpu_uuids: tuple[str, ...] = ()
     gpu_origin: str = ""
+    models: Mapping[str, ModelFacts | FactsError] = field(default_factory=dict)
     problem: str = ""
 
     def fresh(self, now_monotonic_seconds: float, stale_after_seconds: float) -> bool:
@@ -68,10 +73,12 @@ class TargetReading:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One instant of everything. `targets` in order of their names. `nvml_failures_total` by reason."""
+    """One instant of everything. `targets` in order of their names. `gpu_peaks` by UUID. `nvml_failures_total` by reason."""
 
     targets: tuple[TargetReading, ...]
     gpus: GpuReadings | None
+    gpu_peaks: Mapping[str, GpuPeaks]
+    dcgm_ok: bool | None
     nvml_failures_total: Mapping[FailureReason, int]
     config_hash: str
     reload_ok: bool
@@ -87,7 +94,9 @@ class Store:
         self._lock = threading.Lock()
         self._targets: dict[str, TargetReading] = {}
         self._gpus: GpuReadings | None = None
+        self._gpu_peaks: Mapping[str, GpuPeaks] = {}
         self._nvml_failures: dict[FailureReason, int] = {}
+        self._dcgm_ok: bool | None = None
         self._config_hash = ""
         self._reload_ok = True
         self._reload_unix_seconds = 0.0
@@ -118,10 +127,12 @@ class Store:
         with self._lock:
             return self._targets.get(name)
 
-    def put_gpus(self, readings: GpuReadings) -> None:
-        """Replaces the GPU readings and counts a failure."""
+    def put_gpus(self, readings: GpuReadings, peaks: Mapping[str, GpuPeaks] | None = None) -> None:
+        """Replaces the GPU readings and counts a failure. `peaks` by UUID; None leaves the last known ones."""
         with self._lock:
             self._gpus = readings
+            if peaks is not None:
+                self._gpu_peaks = peaks
             reason = readings.attempt.reason
             if reason is not None:
                 self._nvml_failures[reason] = self._nvml_failures.get(reason, 0) + 1
@@ -130,6 +141,12 @@ class Store:
         """Forgets the GPUs: they are no longer read."""
         with self._lock:
             self._gpus = None
+            self._gpu_peaks = {}
+
+    def put_dcgm(self, ok: bool | None) -> None:
+        """Notes whether dcgm-exporter could be read; None: none is configured, or it has not been read yet."""
+        with self._lock:
+            self._dcgm_ok = ok
 
     def put_config(self, config_hash: str, ok: bool, unix_seconds: float) -> None:
         """Notes a load of the configuration; a failed one changes neither hash nor time of the last good one."""
@@ -151,6 +168,8 @@ class Store:
             return View(
                 targets=tuple(self._targets[name] for name in sorted(self._targets)),
                 gpus=self._gpus,
+                gpu_peaks=self._gpu_peaks,
+                dcgm_ok=self._dcgm_ok,
                 nvml_failures_total=dict(self._nvml_failures),
                 config_hash=self._config_hash,
                 reload_ok=self._reload_ok,

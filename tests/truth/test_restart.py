@@ -6,7 +6,7 @@ import json
 from functools import partial
 
 from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.daemon import settings_of
+from llm_serving_exporter.glance import Glance
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.pipeline import TargetPipeline
 from llm_serving_exporter.sim.replay import SteppedServer
@@ -26,7 +26,9 @@ def walk_second_by_second() -> dict[int, TargetReading]:
     port = server.port
     clocks = {"monotonic": lambda: now[0], "wall": lambda: 1_795_147_700.0 + now[0]}
     target = Target("replica-0", server.url)
-    pipeline = TargetPipeline(target, partial(settings_of, Config(targets=()), target, None), 10.0, **clocks)
+    pipeline = TargetPipeline(
+        target, partial(Glance(Config(targets=()), (target,), None).settings, target), 10.0, **clocks
+    )
     listening = True
     try:
         for second in range(max(RUN.pages) + 1):

@@ -22,12 +22,21 @@ from prometheus_client.parser import text_string_to_metric_families
 from llm_serving_exporter.catalogue import METRICS
 from llm_serving_exporter.catalogue.spec import PREFIX
 from llm_serving_exporter.config.types import Config, ExpectedReplicas
-from llm_serving_exporter.daemon import settings_of
+from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.expose.collector import Setup, StoreCollector
+from llm_serving_exporter.facts import loader
+from llm_serving_exporter.glance import Glance
+from llm_serving_exporter.gpu_facts import GpuFacts
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
+from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.pipeline import TargetPipeline
+from llm_serving_exporter.sim.recording import demo_model_config
 from llm_serving_exporter.sim.replay import SteppedServer
 from llm_serving_exporter.store import Store
 from tests.recordings import recording
@@ -70,6 +79,26 @@ GPU = GpuReading(
 LOST_GPU = GpuReading(replace(GPU.identity, uuid="GPU-00000000-0000-0000-0000-000000000002", index=1), lost=True)
 
 
+def settings(name: str, config: Config, target: Target, now: list[float], facts: ServerFacts, engines: int) -> Settings:
+    """As the daemon's, with what GPM and dcgm-exporter would say; on one run what cannot be: more than the peak."""
+    device = DeviceSample(
+        now[0],
+        2,
+        gpm_ratio=1.1 if name == "vllm-0.32-spec" else 0.3,
+        dcgm_ratio=0.45,
+        tensor_activity_ratio=0.2,
+        memory_used_bytes=150e9,
+    )
+    return replace(Glance(config, (target,), None).settings(target, facts, engines), device=device)
+
+
+def model(name: str, _settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
+    """The model of the real recordings; the simulated ones served none, and stand for a mixture of experts."""
+    config = demo_model_config() if "logger-0.17" not in name else None
+    known = ModelSettings(config=config) if config else ModelSettings(name="Qwen3-30B-A3B")
+    return replace(loader.model_facts(known, served), origin="golden")
+
+
 def at_pages(name: str, first: int, second: int) -> CollectorRegistry:
     run = recording(name)
     now = [0.0]
@@ -83,12 +112,16 @@ def at_pages(name: str, first: int, second: int) -> CollectorRegistry:
             nodes=("node-a",),
             batch_limit_requests=16,
             gpu_count=2,
+            gpu_model="H100 SXM",
         )
         store.add_target(target)
         store.put_config("0" * 64, True, START)
         clocks = {"monotonic": lambda: now[0], "wall": lambda: START + now[0]}
-        pipeline = TargetPipeline(target, partial(settings_of, config, target, None), 60.0, **clocks)
-        for page in (first, second):
+        pipeline = TargetPipeline(
+            target, partial(settings, name, config, target, now), 60.0, models=partial(model, name), **clocks
+        )
+        # once more at the start: facts are looked up after a page, and busy time is counted between two that have them
+        for page in (first, first, second):
             server.show(page)
             now[0] += 10.0
             store.put_target(pipeline.tick())
@@ -96,7 +129,9 @@ def at_pages(name: str, first: int, second: int) -> CollectorRegistry:
         pipeline.close()
     store.put_target(replace(store.view().targets[0], gpu_uuids=(GPU.identity.uuid,), gpu_origin="configured"))
     passed = Attempt(Stage.GPU, None, "", START, 0.004)
-    store.put_gpus(GpuReadings(passed, "nvml", now[0], (GPU, LOST_GPU), "580.105.08"))
+    gpus = (GPU, LOST_GPU)
+    store.put_gpus(GpuReadings(passed, "nvml", now[0], gpus, "580.105.08"), GpuFacts().of_gpus(gpus))
+    store.put_dcgm(True)
     registry = CollectorRegistry()
     setup = Setup(15.0, 15.0, "node-a", (ExpectedReplicas("tiny-llama", "unified", 2),), START, "0.0.0", "3.0.0")
     registry.register(StoreCollector(store, lambda: setup, lambda: now[0] + 1.0))

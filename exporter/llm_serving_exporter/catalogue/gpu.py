@@ -75,8 +75,10 @@ GPU_BANDWIDTH_PEAK = _gpu(
     "gpu_memory_bandwidth_peak_bytes_per_second",
     Kind.GAUGE,
     Unit.BYTES_PER_SECOND,
-    "Peak memory bandwidth of the whole GPU from clock and bus width.",
-    "2 x nvmlDeviceGetMaxClockInfo(MEM) x nvmlDeviceGetMemoryBusWidth / 8",
+    "Peak memory bandwidth by origin: nvml, catalogue, and used, the one that ceilings are worked out with; a MIG instance's is its share.",
+    "nvml: 2 x nvmlDeviceGetMaxClockInfo(MEM) x nvmlDeviceGetMemoryBusWidth / 8; catalogue: the GPU's data sheet",
+    "origin",
+    absent="neither NVML nor the catalogue says it",
 )
 GPU_POWER = _gpu("gpu_power_watts", Kind.GAUGE, Unit.WATTS, "Power drawn by the board.", "nvmlDeviceGetPowerUsage")
 GPU_POWER_LIMIT = _gpu(

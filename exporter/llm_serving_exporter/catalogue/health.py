@@ -102,6 +102,13 @@ EXPECTED_REPLICAS = _exporter(
 NVML_UP = _exporter(
     "nvml_up", Kind.GAUGE, Unit.BOOLEAN, "Whether NVML could be read at the last attempt.", absent="gpu.enabled is off"
 )
+DCGM_UP = _exporter(
+    "dcgm_up",
+    Kind.GAUGE,
+    Unit.BOOLEAN,
+    "Whether dcgm-exporter could be read at the last attempt.",
+    absent="dcgm.url is not set, or nothing was read yet",
+)
 NVML_FAILURES = _exporter(
     "nvml_failures_total",
     Kind.COUNTER,
@@ -144,6 +151,6 @@ INSTALLED_TIME = _exporter(
 
 HEALTH = (
     TARGET_INFO, TARGET_NODE_INFO, TARGET_START_TIME, TARGET_UP, TARGET_STATE, TARGET_SAMPLE_AGE, TARGET_RESTARTS, SCRAPE_ATTEMPTS,
-    SCRAPE_FAILURES, SCRAPE_DURATION, SCRAPE_PAGE, SIGNAL_AVAILABLE, SIGNAL_QUALITY, UNMAPPED_FAMILIES, EXPECTED_REPLICAS, NVML_UP,
+    SCRAPE_FAILURES, SCRAPE_DURATION, SCRAPE_PAGE, SIGNAL_AVAILABLE, SIGNAL_QUALITY, UNMAPPED_FAMILIES, EXPECTED_REPLICAS, NVML_UP, DCGM_UP,
     NVML_FAILURES, NVML_DURATION, BUILD_INFO, CONFIG_INFO, RELOAD_SUCCESS, RELOAD_TIME, DISCOVERY_FAILURES, INSTALLED_TIME,
 )  # fmt: skip

@@ -32,6 +32,8 @@ class Unit(StrEnum):
     TOKENS_PER_SECOND = "tokens_per_second"
     BYTES_PER_SECOND = "bytes_per_second"
     PER_SECOND = "per_second"
+    FLOPS_PER_SECOND = "flops_per_second"
+    FLOPS_PER_BYTE = "flops_per_byte"
     COUNT = "count"  # things counted: requests, events, rows; the name says which
     BOOLEAN = "boolean"  # 0 or 1
     TIMESTAMP = "unix seconds"
@@ -44,6 +46,8 @@ class Group(StrEnum):
     HISTOGRAMS = "Passed through: histograms"
     GAUGES = "Passed through: gauges"
     DERIVED = "Derived over the window"
+    ROOFLINE = "Roofline: ceilings, how near, what limits"
+    FACTS = "Facts about the model"
     SLO = "Service level objectives"
     GPU = "GPU"
     HEALTH = "Targets and health"
@@ -61,6 +65,7 @@ LABELS = frozenset(
         "runtime", "version", "group", "phase", "reason", "code_class", "latency", "rank", "slo", "outcome", "threshold", "kind",
         "signal", "quality", "state", "stage", "sensor", "domain", "direction", "xid", "uuid", "index", "pci_bus_id",
         "driver_version", "compute_capability", "mig_profile", "parent", "source", "revision", "python_version", "sha256", "origin",
+        "bound", "part", "evidence", "cause", "family", "weight_format", "kv_format", "precision",
     }
 )  # fmt: skip
 
@@ -69,7 +74,8 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*\Z")
 _IN_NAME = {
     Unit.SECONDS: "seconds", Unit.BYTES: "bytes", Unit.TOKENS: "tokens", Unit.RATIO: "_ratio", Unit.JOULES: "joules",
     Unit.WATTS: "watts", Unit.CELSIUS: "celsius", Unit.HERTZ: "hertz", Unit.TOKENS_PER_SECOND: "tokens_per_second",
-    Unit.BYTES_PER_SECOND: "bytes_per_second", Unit.PER_SECOND: "per_second", Unit.TIMESTAMP: "_timestamp_seconds",
+    Unit.BYTES_PER_SECOND: "bytes_per_second", Unit.PER_SECOND: "per_second",
+    Unit.FLOPS_PER_SECOND: "flops_per_second", Unit.FLOPS_PER_BYTE: "flops_per_byte", Unit.TIMESTAMP: "_timestamp_seconds",
 }  # fmt: skip
 
 

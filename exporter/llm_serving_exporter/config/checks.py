@@ -65,12 +65,12 @@ def refuse_timeouts(settings: Settings, targets: Sequence[Placed]) -> None:
         interval, timeout = settings["scrape.interval"].value, settings["scrape.timeout"].value
         if timeout >= interval:
             reported.add((interval, timeout))
-            _refuse_timeout(settings["scrape.timeout"].place, interval, timeout)
+            refuse_timeout(settings["scrape.timeout"].place, interval, timeout)
     for item in targets:
         pair = (item.target.interval_seconds, item.target.http.timeout_seconds)
         if pair[1] >= pair[0] and pair not in reported:
             reported.add(pair)
-            _refuse_timeout(item.place.key("timeout"), *pair)
+            refuse_timeout(item.place.key("timeout"), *pair)
 
 
 def refuse_window(settings: Settings, targets: Sequence[Placed], stale_after_seconds: float) -> None:
@@ -92,6 +92,7 @@ def refuse_window(settings: Settings, targets: Sequence[Placed], stale_after_sec
         settings["scrape.stale-after"].place.refuse(what, fix)
 
 
-def _refuse_timeout(place: Place, interval: float, timeout: float) -> None:
+def refuse_timeout(place: Place, interval: float, timeout: float) -> None:
+    """Reports a timeout (seconds) that is not below its interval."""
     what = f"the timeout of {format_duration(timeout)} is not below the interval of {format_duration(interval)}"
     place.refuse(what, "Write a shorter one; where none is written it is 80 % of the interval, at most 10s.")

@@ -20,6 +20,7 @@ from llm_serving_exporter.config.target import (
     MODEL_NAME,
     NAME,
     NODE,
+    PARALLEL_SIZE,
     ROLE,
     runtime_kind,
 )
@@ -30,8 +31,10 @@ from llm_serving_exporter.model.target import Role, Target
 T = TypeVar("T")
 LABELS = frozenset({
     "__scheme__", "__metrics_path__", "name", "runtime", "model_name", "role", "group", "node",
-    "gpu_count", "batch_limit_requests", "context_limit_tokens",
+    "gpu_count", "gpu_model", "tensor_parallel_size", "pipeline_parallel_size", "batch_limit_requests", "context_limit_tokens",
 })  # fmt: skip
+# any: one that the catalogue does not have is no reason to lose the target
+_GPU_MODEL = kinds.text("GPU name")
 _SCHEME = kinds.choice("scheme", ("http", "https"))
 _ADDRESS = Kind("an address such as host:8000", str, is_text=True)
 
@@ -105,6 +108,11 @@ def _shared(labels: dict[str, Node], place: Place, defaults: Target, runtimes: C
         role=defaults.role if role is None else Role(role),
         group=_label(labels, "group", place, GROUP) or defaults.group,
         gpu_count=gpu_count or defaults.gpu_count,
+        gpu_model=_label(labels, "gpu_model", place, _GPU_MODEL) or defaults.gpu_model,
+        tensor_parallel_size=_label(labels, "tensor_parallel_size", place, PARALLEL_SIZE)
+        or defaults.tensor_parallel_size,
+        pipeline_parallel_size=_label(labels, "pipeline_parallel_size", place, PARALLEL_SIZE)
+        or defaults.pipeline_parallel_size,
         batch_limit_requests=_label(labels, "batch_limit_requests", place, BATCH_LIMIT)
         or defaults.batch_limit_requests,
         context_limit_tokens=_label(labels, "context_limit_tokens", place, CONTEXT_LIMIT)

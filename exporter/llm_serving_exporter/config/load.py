@@ -18,6 +18,7 @@ from llm_serving_exporter.config.checks import (
     refuse_window,
 )
 from llm_serving_exporter.config.context import KNOWN_RUNTIMES, Context, Host
+from llm_serving_exporter.config.dcgm import dcgm_of, dcgm_warnings, refuse_dcgm_timeout
 from llm_serving_exporter.config.document import read_bounded
 from llm_serving_exporter.config.effective import hash_of
 from llm_serving_exporter.config.file import ConfigFile, read_config_file
@@ -66,12 +67,14 @@ def load(
     targets = targets_of(settings, file, defaults, context)
     discovery, discovered = discovery_of(settings, file, defaults, context)
     expected = expected_replicas_of(file)
+    dcgm = dcgm_of(settings, file, context)
     everywhere = [*targets, *discovered]
     stale_after = _stale_after(settings, everywhere)
 
     if not _timing_in_doubt(problems):
         refuse_timeouts(settings, [*_placed_defaults(defaults, file, context), *everywhere])
         refuse_window(settings, everywhere, stale_after)
+        refuse_dcgm_timeout(settings)
     refuse_duplicates(targets)
     refuse_too_many(targets)
     options.refuse_unknown_variables(environ, context.secret_variables, problems)
@@ -84,6 +87,7 @@ def load(
     config = replace(
         _config(settings, [item.target for item in targets], discovery),
         expected_replicas=expected,
+        dcgm=dcgm,
         stale_after_seconds=stale_after,
         file=file.path,
     )
@@ -92,6 +96,7 @@ def load(
         *_unused(settings, file),
         *slo_warnings(config.slo, default_edges, "vLLM"),
         *target_warnings(everywhere, own_name),
+        *dcgm_warnings(config, settings, file, own_name),
     ]
     return replace(config, warnings=_bounded(warnings), config_hash=hash_of(config))
 
@@ -189,6 +194,7 @@ def _config(settings: Settings, targets: Sequence[Target], discovery: tuple[File
         interval_seconds=values["scrape.interval"],
         window_seconds=values["window"],
         state_file=values["state-file"],
+        hf_cache=values["hf-cache"],
     )
 
 

@@ -13,6 +13,7 @@ from llm_serving_exporter.config.kinds import Kind
 from llm_serving_exporter.config.problems import Place, did_you_mean
 from llm_serving_exporter.config.reading import mapping, parsed, value
 from llm_serving_exporter.config.tree import Node
+from llm_serving_exporter.config.url import URL
 from llm_serving_exporter.errors import Problem
 
 ENVIRONMENT_PREFIX = "LLM_SERVING_EXPORTER_"
@@ -92,13 +93,28 @@ OPTIONS: tuple[Option, ...] = (
     Option("gpu.enabled", kinds.BOOLEAN, "true", "Read the GPUs of this node through NVML."),
     Option("gpu.gpm", kinds.BOOLEAN, "true", "Sample GPM (memory bandwidth, SM, tensor activity; Hopper and newer)."),
     Option("gpu.interval", kinds.INTERVAL, "", "How often the GPUs are read. Default: scrape.interval."),
+    Option(
+        "dcgm.url", URL, "",
+        "This node's dcgm-exporter, such as http://localhost:9400: memory bandwidth of GPUs older than Hopper. Default: not read.",
+    ),
+    Option("dcgm.interval", kinds.INTERVAL, "30s", "How often dcgm-exporter is read; by default it collects every 30s."),
+    Option(
+        "dcgm.timeout", kinds.DURATION, "",
+        "Deadline of one reading of dcgm-exporter; below its interval. Default: 80 % of the interval, at most 10s.",
+    ),
     Option("slo.ttft", kinds.THRESHOLD, "2.5s", "Time to first token that counts as good, or off."),
     Option("slo.itl", kinds.THRESHOLD, "off", "Inter-token latency that counts as good, or off."),
     Option("slo.e2e", kinds.THRESHOLD, "off", "Request latency that counts as good, or off."),
     Option("slo.errors", kinds.BOOLEAN, "true", "Count requests that ended in an error against the errors SLO."),
+    Option(
+        "hf-cache", kinds.PATH, "",
+        "Hugging Face cache (the folder with models--*) in which the config.json of served models is looked up.",
+    ),
     Option("state-file", kinds.PATH, "", "File in which the exporter keeps what must outlive a restart."),
 )  # fmt: skip
 BY_NAME = {option.name: option for option in OPTIONS}
+# keys beside the options below a top-level key, which others read: structured, so that no flag can hold them
+_READ_ELSEWHERE: Mapping[str, tuple[str, ...]] = {"dcgm": ("auth", "headers", "tls")}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -193,11 +209,17 @@ def from_file(tree: Mapping[str, Node], place: Place) -> dict[str, Setting]:
     found: dict[str, Setting] = {}
     for key in [key for key in tree if key in file_keys()]:
         options = {option.keys[1:]: option for option in OPTIONS if option.in_file and option.keys[0] == key}
-        _walk(tree[key], place.key(key), options, found)
+        _walk(tree[key], place.key(key), options, found, _READ_ELSEWHERE.get(key, ()))
     return found
 
 
-def _walk(node: Node, place: Place, options: Mapping[tuple[str, ...], Option], found: dict[str, Setting]) -> None:
+def _walk(
+    node: Node,
+    place: Place,
+    options: Mapping[tuple[str, ...], Option],
+    found: dict[str, Setting],
+    elsewhere: Collection[str] = (),
+) -> None:
     if () in options:
         option = options[()]
         item = value(node, place, option.kind)
@@ -207,8 +229,10 @@ def _walk(node: Node, place: Place, options: Mapping[tuple[str, ...], Option], f
     # web: {config_file: …} is what the flag --web.config.file suggests
     nested = [keys for keys in options if len(keys) > 1]
     hints = {"_".join(keys): f"Write it nested: {': {'.join(keys)}: …{'}' * (len(keys) - 1)}." for keys in nested}
-    section = mapping(node, place, {keys[0] for keys in options}, hints)
+    section = mapping(node, place, {keys[0] for keys in options} | set(elsewhere), hints)
     for key, child in section.items():
+        if key in elsewhere:
+            continue
         below = {keys[1:]: option for keys, option in options.items() if keys[0] == key}
         _walk(child, place.key(key), below, found)
 

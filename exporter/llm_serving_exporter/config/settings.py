@@ -8,6 +8,7 @@ from llm_serving_exporter.config.context import Host
 from llm_serving_exporter.config.http import Auth, Tls
 from llm_serving_exporter.config.problems import Place
 from llm_serving_exporter.config.url import Address
+from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.target import HttpSettings, Role, Secret, Target
 
 AUTO = "auto"
@@ -32,6 +33,12 @@ class TargetSettings:
     gpu_count: int | None = None
     batch_limit_requests: int | None = None
     context_limit_tokens: int | None = None
+    gpu_model: str | None = None
+    tensor_parallel_size: int | None = None
+    pipeline_parallel_size: int | None = None
+    data_parallel_size: int | None = None
+    experts_shared: bool | None = None
+    model: ModelSettings | None = None
     interval_seconds: float | None = None
     timeout_seconds: float | None = None
     max_series: int | None = None
@@ -78,6 +85,12 @@ def build_target(settings: TargetSettings, place: Place, host: Host) -> Target:
         gpu_count=settings.gpu_count,
         batch_limit_requests=settings.batch_limit_requests,
         context_limit_tokens=settings.context_limit_tokens,
+        gpu_model=settings.gpu_model,
+        tensor_parallel_size=settings.tensor_parallel_size,
+        pipeline_parallel_size=settings.pipeline_parallel_size,
+        data_parallel_size=settings.data_parallel_size,
+        experts_shared=settings.experts_shared,
+        model=settings.model or ModelSettings(),
         interval_seconds=interval,
         max_series=settings.max_series,
         http=HttpSettings(

@@ -7,8 +7,10 @@ from collections.abc import Collection
 
 from llm_serving_exporter.config import kinds
 from llm_serving_exporter.config.context import Context
+from llm_serving_exporter.config.facts import GPU_MODEL
 from llm_serving_exporter.config.http import read_auth, read_headers, read_tls
 from llm_serving_exporter.config.kinds import Kind
+from llm_serving_exporter.config.model import read_model
 from llm_serving_exporter.config.problems import InvalidValueError, Place, shown
 from llm_serving_exporter.config.reading import elements, is_empty, mapping, value
 from llm_serving_exporter.config.settings import AUTO, TargetSettings
@@ -24,12 +26,14 @@ ROLE = kinds.choice("role", tuple(Role))
 GPU_COUNT = kinds.integer(1, 65_536)
 BATCH_LIMIT = kinds.integer(1, 10_000_000)
 CONTEXT_LIMIT = kinds.integer(1, 1_000_000_000)
+PARALLEL_SIZE = kinds.integer(1, 65_536)
 # UUIDs as nvidia-smi -L prints them; MIG devices have a form of their own
 _GPU_UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]{8,100}")
 
 SETTING_KEYS = (
     "metrics_path", "runtime", "model_name", "role", "group", "node", "nodes", "gpus", "gpu_count",
-    "batch_limit_requests", "context_limit_tokens", "interval", "timeout", "max_series", "max_body_bytes",
+    "batch_limit_requests", "context_limit_tokens", "gpu_model", "tensor_parallel_size", "pipeline_parallel_size",
+    "data_parallel_size", "experts_shared", "model", "interval", "timeout", "max_series", "max_body_bytes",
     "auth", "headers", "tls",
 )  # fmt: skip
 # what users of Prometheus, or of other exporters, would write
@@ -46,6 +50,9 @@ _HINTS = {
     "scrape_interval": "Write interval.",
     "scrape_timeout": "Write timeout.",
     "scrape": "Write interval, timeout, max_series or max_body_bytes directly.",
+    "tp": "Write tensor_parallel_size.",
+    "pp": "Write pipeline_parallel_size.",
+    "gpu": "Write gpus: [0, 1] for which GPUs, gpu_model: for what they are where NVML does not show them.",
     "labels": "Prometheus adds labels when it scrapes this exporter; here there are model_name, role, group and node.",
 }
 
@@ -108,6 +115,16 @@ def _read_settings(section: dict[str, Node], place: Place, context: Context) -> 
         context_limit_tokens=value(
             section.get("context_limit_tokens"), place.key("context_limit_tokens"), CONTEXT_LIMIT
         ),
+        gpu_model=value(section.get("gpu_model"), place.key("gpu_model"), GPU_MODEL),
+        tensor_parallel_size=value(
+            section.get("tensor_parallel_size"), place.key("tensor_parallel_size"), PARALLEL_SIZE
+        ),
+        pipeline_parallel_size=value(
+            section.get("pipeline_parallel_size"), place.key("pipeline_parallel_size"), PARALLEL_SIZE
+        ),
+        data_parallel_size=value(section.get("data_parallel_size"), place.key("data_parallel_size"), PARALLEL_SIZE),
+        experts_shared=value(section.get("experts_shared"), place.key("experts_shared"), kinds.BOOLEAN),
+        model=read_model(section.get("model"), place.key("model"), context),
         interval_seconds=value(section.get("interval"), place.key("interval"), kinds.INTERVAL),
         timeout_seconds=value(section.get("timeout"), place.key("timeout"), kinds.DURATION),
         max_series=value(section.get("max_series"), place.key("max_series"), kinds.MAX_SERIES),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import HttpSettings, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,20 @@ class GpuConfig:
     enabled: bool = True
     interval_seconds: float | None = None
     gpm: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DcgmConfig:
+    """Where this node's dcgm-exporter is and how to ask it. `url`: scheme://host:port, no path.
+
+    `interval_seconds`: how often it is read; it collects every 30 s by default, so that more often repeats values.
+    """
+
+    url: str
+    metrics_path: str = "/metrics"
+    interval_seconds: float = 30.0
+    max_series: int = 50_000
+    http: HttpSettings = field(default_factory=lambda: HttpSettings(timeout_seconds=10.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +83,9 @@ class Config:
     """Everything. `stale_after_seconds`: how long the last good values stay after the last success.
 
     `interval_seconds`: the process's own, where nothing more specific says otherwise (GPUs, discovery).
-    `window_seconds`: over which rates, means and quantiles are taken. `config_hash`: SHA-256 (hex) of the effective
-    configuration. `file`: the configuration file, None where there is none. `warnings`: what is legal but odd.
+    `dcgm`: None where no dcgm-exporter is read. `window_seconds`: over which rates, means and quantiles are taken.
+    `config_hash`: SHA-256 (hex) of the effective configuration. `hf_cache`: a Hugging Face cache to look models up in. `file`: the
+    configuration file, None where there is none. `warnings`: what is legal but odd.
     """
 
     targets: tuple[Target, ...]
@@ -78,12 +93,14 @@ class Config:
     web: WebConfig = field(default_factory=WebConfig)
     log: LogConfig = field(default_factory=LogConfig)
     gpu: GpuConfig = field(default_factory=GpuConfig)
+    dcgm: DcgmConfig | None = None
     slo: SloConfig = field(default_factory=SloConfig)
     expected_replicas: tuple[ExpectedReplicas, ...] = ()
     interval_seconds: float = 5.0
     window_seconds: float = 60.0
     stale_after_seconds: float = 15.0
     state_file: str | None = None
+    hf_cache: str | None = None
     file: str | None = None
     config_hash: str = ""
     warnings: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
-from llm_serving_exporter.config.kinds import URL_PATH
+from llm_serving_exporter.config.kinds import URL_PATH, Kind
 from llm_serving_exporter.config.problems import InvalidValueError, shown
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -87,6 +87,9 @@ def parse_url(text: str) -> Address:
             raise InvalidValueError(f"{shown(text)} names no port", _EXAMPLE)
         port = _DEFAULT_PORTS[parts.scheme]
     return Address(parts.scheme, _host(parts, text), port, _path(parts))
+
+
+URL = Kind("a URL such as http://localhost:9400", parse_url, is_text=True)
 
 
 def _host(parts: SplitResult, text: str) -> str:

@@ -5,90 +5,43 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from llm_serving_exporter.derive import batch, kv, latency, phases, slo
+from llm_serving_exporter.derive import batch, kv, latency, limiter, phases, slo
+from llm_serving_exporter.derive.live import live
+from llm_serving_exporter.derive.notes import PASSED_THROUGH, Notes
+from llm_serving_exporter.derive.roofline import Hardware
 from llm_serving_exporter.model.derived import Derived, EngineDerived, Latency, SloCount
-from llm_serving_exporter.model.snapshot import (
-    COUNTER_FIELDS,
-    GAUGE_FIELDS,
-    HISTOGRAM_FIELDS,
-    LABELLED_COUNTER_FIELDS,
-    Absence,
-    EngineSnapshot,
-    Quality,
-    Snapshot,
-)
+from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.roofline import Cause, Limiter, Roofline, Verdict
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
+from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import EngineWindow, Window
 
-PASSED_THROUGH = (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS, *GAUGE_FIELDS)
-# fields whose absence has a setting as its remedy
-_CONFIGURABLE = frozenset({"batch_limit_requests", "context_limit_tokens"})
+__all__ = ["PASSED_THROUGH", "Settings", "derive"]
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What derive needs of the configuration. `slo_seconds` by SLO name; `gpus_per_engine` None where not known."""
+    """What derive needs beside the window. `slo_seconds` by SLO name; `models` by model name, a name that is not there is unknown.
+
+    `device`: the newest pass over the target's GPUs, for the window.
+    """
 
     slo_seconds: Mapping[str, float] = field(default_factory=dict)
     slo_errors: bool = True
-    gpus_per_engine: float | None = None
-
-
-_WORSE = (Quality.LIVE, Quality.SLOW, Quality.LAGGING, Quality.CLIPPED, Quality.APPROXIMATE, Quality.SUSPECT)
-
-
-class _Notes:
-    """Why signals are absent and what is not live, gathered over engines: available anywhere means available."""
-
-    def __init__(self, later: Snapshot) -> None:
-        self.signals: dict[str, Absence] = {}
-        self.quality: dict[str, Quality] = dict(later.quality)
-        self._later = later
-
-    def take(self, signal: str, outcome: object, *inputs: str) -> bool:
-        """Records one outcome; True where it is a value. An Absence INPUT_MISSING is explained by the first absent input."""
-        if not isinstance(outcome, Absence):
-            self.signals[signal] = Absence.AVAILABLE
-            # no better than the worst of what it is made from
-            worst = max(
-                (self.quality.get(name, Quality.LIVE) for name in inputs), key=_WORSE.index, default=Quality.LIVE
-            )
-            if worst is not Quality.LIVE:
-                self.quality.setdefault(signal, worst)
-            return True
-        if outcome is Absence.INPUT_MISSING:
-            for name in inputs:
-                if self.signals.get(name, Absence.AVAILABLE):
-                    outcome = self.signals[name]
-                    break
-        if self.signals.get(signal, outcome):
-            self.signals[signal] = outcome
-        return False
-
-    def passed_through(self) -> None:
-        engines = self._later.engines
-        for name in PASSED_THROUGH:
-            for engine in engines:
-                if getattr(engine, name) is not None:
-                    self.signals[name] = Absence.AVAILABLE
-                    break
-            else:
-                self.signals[name] = self._why(name)
-        if any((engine.kv_cache_usage_ratio or 0.0) > 1.0 for engine in engines):
-            self.quality["kv_cache_usage_ratio"] = Quality.SUSPECT  # exported as it is: hiding it would hide the fault
-
-    def _why(self, name: str) -> Absence:
-        if name in _CONFIGURABLE:
-            return Absence.NOT_CONFIGURED
-        return self._later.absent.get(name, Absence.NOT_EXPORTED)
+    hardware: Hardware = field(default_factory=Hardware)
+    models: Mapping[str, ModelFacts | Absence] = field(default_factory=dict)
+    device: DeviceSample | None = None
 
 
 def derive(window: Window, settings: Settings, previous: Derived | None) -> Derived:
     """Everything derived from a window. `previous` is the last result of the same engine life, None after a restart."""
     later = window.later
-    notes = _Notes(later)
+    notes = Notes(later)
     notes.passed_through()
     before = {(engine.model_name, engine.engine): engine for engine in previous.engines} if previous else {}
-    engines = []
+    engines: list[EngineDerived] = []
+    causes: dict[str, Cause] = {}
+    judged: list[tuple[EngineWindow, Roofline]] = []
     for engine_window in window.engines():
         last = engine_window.last
         counts = _slo(last, settings, notes)
@@ -99,18 +52,38 @@ def derive(window: Window, settings: Settings, previous: Derived | None) -> Deri
             figures = replace(
                 figures, server_errors=slo.server_errors(of_model, earlier.server_errors if earlier else None)
             )
+        if last.is_engine:
+            model = settings.models.get(last.model_name, Absence.MODEL_UNKNOWN)
+            earlier = before.get((last.model_name, last.engine))
+            figures = live(engine_window, window, (model, settings.hardware), figures, earlier, notes)
+            causes.update(figures.roofline.causes)
+            judged.append((engine_window, figures.roofline))
         engines.append(figures)
+    verdict = _verdict(judged, previous, later.monotonic_seconds, notes) if judged else None
     elapsed = later.monotonic_seconds - window.snapshots[0].monotonic_seconds
-    return Derived(tuple(engines), elapsed, notes.signals, notes.quality)
+    return Derived(tuple(engines), elapsed, notes.signals, notes.quality, verdict, causes)
 
 
-def _engine(window: EngineWindow, settings: Settings, counts: dict[str, SloCount], notes: _Notes) -> EngineDerived:
+def _verdict(
+    judged: list[tuple[EngineWindow, Roofline]], previous: Derived | None, now: float, notes: Notes
+) -> Verdict:
+    evidence = limiter.evidence([one for one, _ in judged], [roof for _, roof in judged])
+    verdict = limiter.judge(evidence, previous.verdict if previous else None, now)
+    if verdict.state is Limiter.UNKNOWN:
+        # told by what most often is missing; what is suspect has not been used, so that it does not make the verdict suspect
+        notes.take("limiter", Absence.INPUT_MISSING, "bandwidth_ceiling_ratio_model")
+    else:
+        notes.take("limiter", verdict)
+    return verdict
+
+
+def _engine(window: EngineWindow, settings: Settings, counts: dict[str, SloCount], notes: Notes) -> EngineDerived:
     values: dict[str, float] = {}
     rates = phases.tokens_per_second(window)
     for phase, counter in phases.COUNTERS.items():
         missing = Absence.INPUT_MISSING if getattr(window.last, counter) is None else Absence.WARMING_UP
         notes.take(f"phase_tokens_per_second_{phase}", rates.get(phase, missing), counter)
-    shared = phases.per_gpu(rates, settings.gpus_per_engine)
+    shared = phases.per_gpu(rates, settings.hardware.engine_gpus)
     per_gpu = shared if shared else _why_no_share(settings, rates)
     notes.take("phase_tokens_per_second_per_gpu", per_gpu, *phases.COUNTERS.values())
 
@@ -156,12 +129,12 @@ def _engine(window: EngineWindow, settings: Settings, counts: dict[str, SloCount
 
 
 def _why_no_share(settings: Settings, rates: dict[str, float]) -> Absence:
-    if settings.gpus_per_engine is None:
+    if settings.hardware.engine_gpus is None:
         return Absence.GPUS_UNKNOWN
     return Absence.WARMING_UP if not rates else Absence.INPUT_MISSING
 
 
-def _slo(last: EngineSnapshot, settings: Settings, notes: _Notes) -> dict[str, SloCount]:
+def _slo(last: EngineSnapshot, settings: Settings, notes: Notes) -> dict[str, SloCount]:
     counts: dict[str, SloCount] = {}
     for name, field_name in slo.LATENCY_FIELDS.items():
         threshold = settings.slo_seconds.get(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from llm_serving_exporter.derive import devices
+from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     HISTOGRAM_FIELDS,
@@ -44,14 +46,17 @@ def _fell(earlier: EngineSnapshot, later: EngineSnapshot, may_fall: frozenset[st
     return False
 
 
-def advance(window: Window | None, snapshot: Snapshot, span_seconds: float) -> Window:
-    """The window with one more snapshot of the same engine life; None = a new life.
+def advance(
+    window: Window | None, snapshot: Snapshot, span_seconds: float, device: DeviceSample | None = None
+) -> Window:
+    """The window with one more snapshot of the same engine life; None = a new life. `device`: the newest pass over the target's GPUs.
 
     Keeps the newest snapshot that is at least `span_seconds` old as the window's start, so that rates cover the whole
     span; one older than twice that (after an outage) is dropped instead.
     """
+    samples = devices.keep(window.devices if window else (), device, snapshot.monotonic_seconds, span_seconds)
     if window is None:
-        return Window((snapshot,))
+        return Window((snapshot,), samples)
     kept = (*window.snapshots, snapshot)
     now = snapshot.monotonic_seconds
     start = 0
@@ -59,4 +64,4 @@ def advance(window: Window | None, snapshot: Snapshot, span_seconds: float) -> W
         start += 1
     while start + 1 < len(kept) and now - kept[start].monotonic_seconds > 2 * span_seconds:
         start += 1
-    return Window(kept[start:])
+    return Window(kept[start:], samples)

@@ -83,6 +83,7 @@ def _target(families: Families, reading: TargetReading, setup: Setup, now_monoto
 
 def _exporter(families: Families, view: View, setup: Setup) -> None:
     families.info(health.BUILD_INFO, {"version": setup.version, "python_version": setup.python_version})
+    families.value(health.DCGM_UP, {}, view.dcgm_ok)
     families.info(health.CONFIG_INFO, {"sha256": view.config_hash})
     families.value(health.RELOAD_SUCCESS, {}, view.reload_ok)
     families.value(health.RELOAD_TIME, {}, view.reload_unix_seconds)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from llm_serving_exporter.catalogue import gpu as names
 from llm_serving_exporter.catalogue import health
+from llm_serving_exporter.catalogue.roofline import GPU_PEAK_FLOPS
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.device import GpuReading, GpuReadings
+from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.store import TargetReading, View
 
 NVML_REASONS = (
@@ -34,10 +36,10 @@ def gpus(families: Families, view: View, node: str, *, oldest_monotonic_seconds:
     for reason in NVML_REASONS:
         families.value(health.NVML_FAILURES, {"reason": reason.value}, view.nvml_failures_total.get(reason, 0))
     for reading in () if hangs else readings.gpus:
-        _gpu(families, reading, readings, node)
+        _gpu(families, reading, readings, node, view.gpu_peaks.get(reading.identity.uuid))
 
 
-def _gpu(families: Families, reading: GpuReading, readings: GpuReadings, node: str) -> None:
+def _gpu(families: Families, reading: GpuReading, readings: GpuReadings, node: str, peaks: GpuPeaks | None) -> None:
     identity = reading.identity
     labels = {"gpu": identity.uuid, "gpu_name": identity.name, "node": node}
     families.value(names.GPU_UP, labels, not reading.lost)
@@ -57,7 +59,11 @@ def _gpu(families: Families, reading: GpuReading, readings: GpuReadings, node: s
     )
     total = reading.memory_total_bytes if reading.memory_total_bytes is not None else identity.memory_total_bytes
     families.value(names.GPU_MEMORY_TOTAL, labels, total)
-    families.value(names.GPU_BANDWIDTH_PEAK, labels, identity.memory_bandwidth_peak_bytes_per_second)
+    if peaks is not None:
+        families.by_label(names.GPU_BANDWIDTH_PEAK, labels, "origin", peaks.by_origin)
+        families.value(names.GPU_BANDWIDTH_PEAK, {**labels, "origin": "used"}, peaks.bandwidth_bytes_per_second)
+        rates = {precision.value: rate for precision, rate in peaks.flops.items()}
+        families.by_label(GPU_PEAK_FLOPS, labels, "precision", rates)
     for domain, hertz in (("sm", identity.sm_clock_max_hertz), ("memory", identity.memory_clock_max_hertz)):
         families.value(names.GPU_CLOCK_MAX, {**labels, "domain": domain}, hertz)
     for metric, value in (

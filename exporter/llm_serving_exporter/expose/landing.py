@@ -10,6 +10,7 @@ from itertools import groupby
 from llm_serving_exporter.expose.landing_engines import figures
 from llm_serving_exporter.expose.landing_gpus import gpus
 from llm_serving_exporter.expose.landing_html import badge, facts, header, note, row, table, text
+from llm_serving_exporter.expose.landing_roofline import section
 from llm_serving_exporter.expose.landing_style import STYLE
 from llm_serving_exporter.expose.readable import NOTHING, count, number, share, size, span
 from llm_serving_exporter.expose.sentences import QUALITIES, STATES, title, what_to_do, why_absent
@@ -197,7 +198,7 @@ def _card(reading: TargetReading, clock: _Clock) -> str:
         _problem(reading, clock, fresh=fresh),
     ]
     if fresh and reading.derived is not None:
-        parts += [figures(reading), _absent(reading.derived), _careful(reading.derived)]
+        parts += [figures(reading), section(reading), _absent(reading.derived), _careful(reading.derived)]
     parts.append(_failures(reading, clock))
     return f'<section class="card">{"".join(parts)}</section>'
 

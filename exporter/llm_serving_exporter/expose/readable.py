@@ -14,7 +14,7 @@ def _digits(value: float) -> str:
     """Three significant digits, whole numbers from 100 on, no trailing zeros after the point."""
     if value == 0:
         return "0"
-    places = min(4, max(0, 2 - floor(log10(abs(value)))))
+    places = min(6, max(0, 2 - floor(log10(abs(value)))))
     text = f"{value:.{places}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.device import GpuAbsence
+from llm_serving_exporter.model.roofline import Cause, Limiter
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.store import State
 
@@ -38,6 +39,23 @@ ABSENCES: Mapping[Absence, str] = {
         "Which GPUs serve this target is not known: set targets[].gpus to their UUIDs or indices, "
         "or targets[].gpu_count for a server on another host."
     ),
+    Absence.MODEL_UNKNOWN: (
+        "Which model this is, or its config, is not known: set targets[].model.config to its config.json or folder, "
+        "or targets[].model.name to a model of the catalogue."
+    ),
+    Absence.ARCHITECTURE_UNKNOWN: (
+        "No formula covers the model's architecture or weight format, and a guess would be wrong; the target's model line says which."
+    ),
+    Absence.PEAK_UNKNOWN: (
+        "The GPU's peak is not known: neither the catalogue knows the card nor do NVML's clocks say it; "
+        "set targets[].gpu_model where it is one of the catalogue's."
+    ),
+    Absence.NOT_SOUND: (
+        "The engine's own estimate is wrong for this model, weight format or release (docs/accuracy.md), and is not shown."
+    ),
+    Absence.NO_DECODE: "An embedding model does not decode.",
+    Absence.NO_RIDGE: "At this context decode stays bound by bandwidth at every batch: reading KV takes longer than computing with it.",
+    Absence.NO_PERMISSION: "The driver does not let the exporter's user read it.",
     Absence.TARGET_DOWN: "The last good page is too old to be shown; the target's problem says why.",
 }
 
@@ -57,6 +75,33 @@ _BY_SIGNAL: Mapping[tuple[str, Absence], str] = {
     ("prefix_cache_hit_ratio", Absence.IDLE): "No request looked anything up in the prefix cache within the window.",
     ("context_tokens_mean", Absence.IDLE): "No request ran at any reading of the window.",
     ("batch_size_mean", Absence.IDLE): "The engine made no step within the window.",
+    ("bandwidth_ceiling_ratio_gpm", Absence.NOT_EXPORTED): (
+        "NVML's GPM needs Hopper or newer; for older datacenter cards set dcgm.url to a dcgm-exporter."
+    ),
+    ("bandwidth_ceiling_ratio_gpm", Absence.NOT_CONFIGURED): "GPM is switched off: set gpu.gpm: true.",
+    (
+        "bandwidth_ceiling_ratio_dcgm",
+        Absence.NOT_CONFIGURED,
+    ): "Set dcgm.url to a dcgm-exporter that has DCGM_FI_PROF_DRAM_ACTIVE.",
+    ("bandwidth_ceiling_ratio_dcgm", Absence.NOT_EXPORTED): (
+        "The dcgm-exporter does not show DCGM_FI_PROF_DRAM_ACTIVE for every GPU of this target: profiling fields need a datacenter GPU, "
+        "CAP_SYS_ADMIN and their line in its counters file."
+    ),
+    (
+        "bandwidth_ceiling_ratio_runtime",
+        Absence.NOT_EXPORTED,
+    ): "vLLM 0.17 and newer have the estimate; others do not, or not a sound one.",
+    (
+        "bandwidth_ceiling_ratio_runtime",
+        Absence.NOT_CONFIGURED,
+    ): "Start vLLM with --enable-mfu-metrics; it costs the engine a little time.",
+    ("decode_ceiling_tokens_per_second", Absence.IDLE): "Nothing was decoded within the window.",
+    ("decode_ceiling_ratio", Absence.IDLE): "Nothing was decoded within the window.",
+    ("batch_ridge_size", Absence.IDLE): "Nothing was decoded within the window.",
+    (
+        "limiter",
+        Absence.INPUT_MISSING,
+    ): "The evidence does not suffice; the signals that it lacks have their own reasons.",
     ("speculative_draft_tokens_total", Absence.NOT_EXPORTED): "Engines show it only with speculative decoding on.",
     ("speculative_accepted_tokens_total", Absence.NOT_EXPORTED): "Engines show it only with speculative decoding on.",
 }
@@ -118,6 +163,30 @@ QUALITIES: Mapping[Quality, str] = {
     Quality.CLIPPED: "The quantile lies outside the engine's bucket edges: at least (≥) or at most (≤) the value shown.",
     Quality.SUSPECT: "Contradicts another reading: an input is wrong.",
     Quality.APPROXIMATE: "Worked out from counters that are booked at different moments: right over minutes, not seconds.",
+}
+
+CAUSES: Mapping[Cause, str] = {
+    Cause.SHARED_PREFIX: "Likely sequences share a prefix that was counted for each of them: the ratio's lower bound is possible.",
+    Cause.EXPERT_ROUTING: "Likely tokens agree on experts more than independent ones would: the ratio's lower bound is possible.",
+    Cause.GPU_COUNT: (
+        "Likely the number of GPUs in a step is wrong: all the engine's GPUs were taken for one tensor-parallel group; "
+        "set targets[].tensor_parallel_size and pipeline_parallel_size."
+    ),
+    Cause.WEIGHT_FORMAT: (
+        "Likely the weights or the KV cache are smaller than assumed: set targets[].model.config, weight_format or kv_cache_dtype."
+    ),
+    Cause.INPUTS: "An input is wrong: check the model, its formats, the GPU and its number against the engine's start-up log.",
+}
+
+LIMITERS: Mapping[Limiter, str] = {
+    Limiter.BANDWIDTH: "memory bandwidth: smaller weights or KV, more or faster GPUs, or a larger batch raise tokens per second",
+    Limiter.COMPUTE: "compute: the GPUs' tensor cores are as busy as they get; more GPUs or a faster precision",
+    Limiter.KV_CAPACITY: "KV capacity: requests wait for memory; more of it, an 8-bit KV cache, shorter contexts",
+    Limiter.BATCH_LIMIT: "the batch limit: requests wait while hardware has room; raise max_num_seqs",
+    Limiter.PREFILL_INTERFERENCE: "prefill in decode's steps: smaller prefill chunks, or prefill and decode on replicas of their own",
+    Limiter.OVERHEAD: "overhead: launches, communication or the scheduler; neither memory nor compute is near its ceiling",
+    Limiter.STARVED: "nothing: there is hardly any work",
+    Limiter.UNKNOWN: "not known",
 }
 
 GPU_ABSENCES: Mapping[GpuAbsence, str] = {

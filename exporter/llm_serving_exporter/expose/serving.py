@@ -5,10 +5,12 @@ from __future__ import annotations
 from llm_serving_exporter.catalogue import derived as names
 from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.catalogue.serving import COUNTERS, GAUGES, HISTOGRAMS
+from llm_serving_exporter.expose import roofline
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.snapshot import LABELLED_COUNTER_FIELDS, Absence, EngineSnapshot, Quality
+from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.store import State, TargetReading
 
 # Which stage a reason belongs to: failure counters exist at 0 from the start, because an increase() over a counter born at 1 is 0.
@@ -52,8 +54,16 @@ def serving(families: Families, reading: TargetReading) -> None:
     base = {"target": reading.target.name, "role": reading.target.role.value}
     for engine in reading.snapshot.engines:
         _passed_through(families, engine, {**base, "model_name": engine.model_name, "engine": engine.engine})
-    for derived in reading.derived.engines if reading.derived else ():
-        _derived(families, derived, {**base, "model_name": derived.model_name, "engine": derived.engine})
+    if reading.derived is None:
+        return
+    for derived in reading.derived.engines:
+        labels = {**base, "model_name": derived.model_name, "engine": derived.engine}
+        _derived(families, derived, labels)
+        roofline.engine(families, derived, labels)
+    roofline.target(families, reading, reading.derived)
+    for name, facts in reading.models.items():
+        if isinstance(facts, ModelFacts):
+            roofline.model(families, reading.target.name, name, facts)
 
 
 def _passed_through(families: Families, engine: EngineSnapshot, labels: dict[str, str]) -> None:

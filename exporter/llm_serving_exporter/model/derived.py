@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from llm_serving_exporter.model.histogram import Quantile
+from llm_serving_exporter.model.roofline import BusySeconds, Cause, Roofline, Verdict
 from llm_serving_exporter.model.snapshot import Absence, Quality
 
 
@@ -62,6 +63,10 @@ class EngineDerived:
     latency: Mapping[str, Latency] = field(default_factory=dict)
     slo: Mapping[str, SloCount] = field(default_factory=dict)
     server_errors: ServerErrors | None = None
+    roofline: Roofline = field(default_factory=Roofline)
+    busy: BusySeconds | None = None
+    phase_reference_seconds_per_token: Mapping[str, float] = field(default_factory=dict)
+    gpu_memory_bytes: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +74,13 @@ class Derived:
     """Everything derived for one target at one instant.
 
     `signals`: every signal, passed through or derived -> why it is absent ("" = available). `quality`: the signals whose
-    quality is not live. `window_seconds`: the span really covered.
+    quality is not live. `window_seconds`: the span really covered. `verdict`: what limits the target. `causes`: the likely reason
+    of each suspect signal.
     """
 
     engines: tuple[EngineDerived, ...]
     window_seconds: float
     signals: Mapping[str, Absence]
     quality: Mapping[str, Quality]
+    verdict: Verdict | None = None
+    causes: Mapping[str, Cause] = field(default_factory=dict)

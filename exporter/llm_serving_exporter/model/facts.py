@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 class ServerFacts:
     """What a server's side endpoints said when it started. Every field is None where no endpoint says it.
 
-    `context_limit_tokens` by model name. Parallel sizes as the server's own configuration has them.
+    `context_limit_tokens` and `model_roots` (what was loaded: a path or a hub id) by model name. Parallel sizes as the server's own
+    configuration has them; `experts_spread`: whether its data-parallel ranks share one set of routed experts. `quantization`
+    is the engine's own word for the weights' format, "" where it says that there is none; dtypes as the engine writes them.
+    `batched_tokens_limit`: most tokens of a step. `speculation`: whether it decodes speculatively.
     """
 
     version: str | None = None
@@ -19,3 +22,11 @@ class ServerFacts:
     tensor_parallel_size: int | None = None
     pipeline_parallel_size: int | None = None
     data_parallel_size: int | None = None
+    experts_spread: bool | None = None
+    model_roots: Mapping[str, str] = field(default_factory=dict)
+    dtype: str | None = None
+    quantization: str | None = None
+    kv_cache_dtype: str | None = None
+    state_dtype: str | None = None
+    batched_tokens_limit: int | None = None
+    speculation: bool | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from llm_serving_exporter.model.model_settings import ModelSettings
+
 
 class Role(StrEnum):
     """What a replica does in its pool: both phases, or one of them (prefill/decode disaggregation)."""
@@ -50,6 +52,8 @@ class Target:
     `url`: scheme://host:port, no path. `metrics_path`: None = find it. `runtime`: None = recognise it from the page.
     `gpus`: UUIDs or indices of its GPUs, None = find out. `gpu_count`: for a remote target whose GPUs cannot be seen.
     `nodes`: the nodes it spans, () = this node for a local target, unknown for a remote one.
+    `model`: what is configured about its model. `gpu_model`: name of its GPUs for the catalogue, where NVML does not show them.
+    The parallel sizes win over what the server says; `experts_shared`: whether its data-parallel ranks share one set of routed experts.
     `batch_limit_requests`: the engine's max_num_seqs where it does not say so itself. `max_series`: cap on series a page may have.
     """
 
@@ -65,6 +69,12 @@ class Target:
     gpu_count: int | None = None
     batch_limit_requests: int | None = None
     context_limit_tokens: int | None = None
+    model: ModelSettings = field(default_factory=ModelSettings)
+    gpu_model: str | None = None
+    tensor_parallel_size: int | None = None
+    pipeline_parallel_size: int | None = None
+    data_parallel_size: int | None = None
+    experts_shared: bool | None = None
     interval_seconds: float = 5.0
     max_series: int = 50_000
     http: HttpSettings = field(default_factory=HttpSettings)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 
 
@@ -34,6 +36,20 @@ class EngineWindow:
         before, after = getattr(self.first, field), getattr(self.last, field)
         return after - before if before is not None and after is not None else None
 
+    def events(self, field: str) -> float | None:
+        """How many events a histogram gained. None with one reading, or where an end lacks it."""
+        grown = self.gained(field)
+        return grown.count if grown is not None else None
+
+    def gained(self, field: str) -> Histogram | None:
+        """The events that a histogram gained; one that has just been born counts from 0. None as for `events`."""
+        if self.elapsed_seconds <= 0:
+            return None
+        before, after = getattr(self.first, field), getattr(self.last, field)
+        if after is None or before is None:
+            return None
+        return after.since(before)  # type: ignore[no-any-return]  # a field is named by text
+
     def mean(self, field: str) -> float | None:
         """Mean of a gauge over the readings that have it; None where none has."""
         values = [value for reading in self.readings if (value := getattr(reading, field)) is not None]
@@ -42,9 +58,13 @@ class EngineWindow:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Snapshots of one engine life, oldest first, at least one; no counter falls inside."""
+    """Snapshots of one engine life, oldest first, at least one; no counter falls inside.
+
+    `devices`: passes over the target's GPUs within the same span, oldest first; () where they are not known.
+    """
 
     snapshots: tuple[Snapshot, ...]
+    devices: tuple[DeviceSample, ...] = ()
 
     @property
     def later(self) -> Snapshot:

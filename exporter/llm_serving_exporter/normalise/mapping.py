@@ -17,6 +17,7 @@ class Reads(Enum):
     VALUE = "value"  # the sample's value
     HISTOGRAM = "histogram"  # `<sample>_bucket`, `_sum`, `_count`
     LABELS = "labels"  # the product of numeric labels of an info series whose value is 1
+    TEXT = "text"  # a label of an info series, as it stands
 
 
 class Aggregate(Enum):
@@ -35,10 +36,10 @@ class Row:
     condition holds is used. `samples` are wire names with `:`; the same name with `_` is read too (an OpenMetrics scrape
     renames). With several names their values are added; only the first has to be there. `minus` is subtracted.
     `where` keeps samples whose label has one of the values. `by` makes a mapping keyed by that label, its values renamed by `rename`
-    (values that `rename` lacks keep their name). `labels`: numeric labels to multiply (Reads.LABELS); `shared_by_engines`
-    divides by the number of engines on the page. `times_label`: (series, label) of a numeric label to multiply by; in a row
-    with `minus` it multiplies only what is subtracted. `when`: (series, label, value) that has to be on the page; `unless`: one
-    that says that the feature is switched off there, which leaves the field absent as not configured.
+    (values that `rename` lacks keep their name). `labels`: numeric labels to multiply (Reads.LABELS), or the one label to take
+    (Reads.TEXT); `shared_by_engines` divides by the number of engines on the page. `times_label`: (series, label) of a numeric
+    label to multiply by; in a row with `minus` it multiplies only what is subtracted. `when`: (series, label, value) that has to be on the
+    page; `unless`: one that says that the feature is switched off there, which leaves the field absent as not configured.
     `versions` is when the row is right, documented; with `guarded` it is also a condition, and an unknown version then
     leaves the field absent rather than guessed, unless `proof` (series, label, value) shows the version on the page itself.
     `multiprocess_quality` replaces `quality` where several processes answer for one server (then nobody's start time is on the page).

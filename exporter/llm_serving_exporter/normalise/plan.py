@@ -234,7 +234,21 @@ def _label_readers(row: Row, index: _Index) -> dict[Identity, Reader] | Absence:
     return readers
 
 
-_READERS = {Reads.VALUE: _value_readers, Reads.HISTOGRAM: _histogram_readers, Reads.LABELS: _label_readers}
+def _text_readers(row: Row, index: _Index) -> dict[Identity, Reader] | Absence:
+    readers: dict[Identity, Reader] = {}
+    for identity, positions in _by_identity(index, _select(row, index, row.samples[0])).items():
+        text = index.keys[positions[0]].label(row.labels[0])
+        if text:
+            readers[identity] = constant(clean(text))
+    return readers or Absence.NOT_EXPORTED
+
+
+_READERS = {
+    Reads.VALUE: _value_readers,
+    Reads.HISTOGRAM: _histogram_readers,
+    Reads.LABELS: _label_readers,
+    Reads.TEXT: _text_readers,
+}
 
 
 def _shown(condition: tuple[str, str, str], index: _Index) -> bool:
@@ -308,7 +322,7 @@ def make_plan(runtime: Runtime, layout: Layout, facts: ServerFacts) -> Plan:
 
 def _declared(row: Row, layout: Layout) -> bool:
     """Whether the page has the families' TYPE lines: a family without samples waits for its first event."""
-    if row.reads is Reads.LABELS:
+    if row.reads in (Reads.LABELS, Reads.TEXT):
         return False
     return all(
         any(

@@ -87,6 +87,6 @@ def histogram(
     return read
 
 
-def constant(value: float) -> Reader:
+def constant(value: float | str) -> Reader:
     """Always the value: what stands in labels does not change while the layout stays."""
     return lambda _values: value

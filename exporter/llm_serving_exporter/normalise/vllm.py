@@ -222,6 +222,12 @@ _REQUESTS = (
     ),
 )
 
+# The engine's own arithmetic. The families are there without --enable-mfu-metrics too, and then stay 0.
+_ESTIMATES = (
+    _counter("estimated_read_bytes_per_gpu", "vllm:estimated_read_bytes_per_gpu_total", versions=">=0.17"),
+    _counter("estimated_flops_per_gpu", "vllm:estimated_flops_per_gpu_total", versions=">=0.17"),
+)
+
 _LATENCIES = (
     _histogram(
         "time_to_first_token_seconds",
@@ -321,6 +327,10 @@ _GAUGES = (
         source="https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/v1/engine/core_client.py",
         caveat="num_gpu_blocks x block_size, the label being the sum over the engines of the page; wrong for hybrid models, absent in 0.8.",
     ),
+    Row("kv_cache_dtype", (_CACHE_INFO,), reads=Reads.TEXT, labels=("cache_dtype",), versions=">=0.8", source=_LOGGERS),
+    Row(
+        "kv_block_tokens", (_CACHE_INFO,), reads=Reads.LABELS, labels=("block_size",), versions=">=0.8", source=_LOGGERS
+    ),
     _counter("awake", "vllm:engine_sleep_state", where={"sleep_state": frozenset({"awake"})}, versions=">=0.11.1"),
 )
 
@@ -334,7 +344,7 @@ _NOT_READ = (
     "vllm:prompt_tokens_*",
     "vllm:corrupted_requests*",
     "vllm:watermark_requests*",
-    "vllm:estimated_*",
+    "vllm:estimated_write_bytes_per_gpu*",
     "vllm:spec_decode_*",
     "vllm:diffusion_*",
     "vllm:tool_call_parser_invocations*",
@@ -380,7 +390,7 @@ VLLM = Runtime(
     title="vLLM",
     prefixes=("vllm:",),
     fingerprint=("vllm:generation_tokens", "vllm:cache_config_info", "vllm:iteration_tokens_total"),
-    rows=(*_TOKENS, *_PREFIX_CACHE, *_REQUESTS, *_LATENCIES, *_GAUGES),
+    rows=(*_TOKENS, *_PREFIX_CACHE, *_REQUESTS, *_ESTIMATES, *_LATENCIES, *_GAUGES),
     model_label="model_name",
     engine_label="engine",
     start_sample="process_start_time_seconds",

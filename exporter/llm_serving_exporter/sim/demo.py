@@ -15,12 +15,13 @@ from typing import Protocol
 
 from llm_serving_exporter.config.types import Config, WebConfig
 from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.service import Service
 from llm_serving_exporter.sim.gpus import UUIDS, ReplayGpuSource
 from llm_serving_exporter.sim.ports import on_next_free_port, require_free
 from llm_serving_exporter.sim.prometheus import Prometheus, PrometheusError
-from llm_serving_exporter.sim.recording import demo_recording
+from llm_serving_exporter.sim.recording import demo_model_config, demo_recording
 from llm_serving_exporter.sim.replay import ReplayServer, split_address
 from llm_serving_exporter.sim.timeline import Timeline
 
@@ -65,7 +66,13 @@ def start_exporter(target_url: str, gpu_source: ReplayGpuSource, listen: str) ->
 
     Installs no signal handlers: the demo has its own. Raises ListenError where the port is taken.
     """
-    target = Target(name="replay", url=target_url, gpus=UUIDS)
+    target = Target(
+        name="replay",
+        url=target_url,
+        gpus=UUIDS,
+        model=ModelSettings(config=demo_model_config()),
+        gpu_model="H100 SXM",
+    )
     config = Config(targets=(target,), web=WebConfig(listen_address=listen))
     service = Service(config, lambda: config, lambda _config: gpu_source)
     service.start()

@@ -129,3 +129,8 @@ class Recording:
 def demo_recording() -> Recording:
     """The run that ships with the package: vLLM 0.32, 221 seconds, every phase from idle to saturation and errors."""
     return Recording.load(Path(__file__).parent / "recordings" / "vllm-0.32.tar.xz")
+
+
+def demo_model_config() -> str:
+    """Path of the config.json of the model that this run served: a Llama of 38 million parameters."""
+    return str(Path(__file__).parent / "recordings" / "vllm-0.32.config.json")

@@ -10,6 +10,7 @@ import pytest
 from llm_serving_exporter.config.groups import LABELS
 from llm_serving_exporter.config.options import OPTIONS, Option
 from llm_serving_exporter.config.target import SETTING_KEYS
+from llm_serving_exporter.model.target import Secret
 from tests.configuration import load_flags, load_text
 
 ROOT = Path(__file__).parents[3]
@@ -42,9 +43,10 @@ def test_the_yaml_of_the_page_loads(tmp_path: Path) -> None:
     loaded = [
         load_text(tmp_path, block, "--target", "a:1")
         for block in blocks
-        if block.startswith(("file_sd:", "expected_replicas:"))
+        if block.startswith(("dcgm:", "file_sd:", "expected_replicas:"))
     ]
-    assert [len(config.discovery) + len(config.expected_replicas) for config in loaded] == [1, 1]
+    found = [(config.dcgm is not None, len(config.discovery), len(config.expected_replicas)) for config in loaded]
+    assert found == [(True, 0, 0), (False, 1, 0), (False, 0, 1)]
 
 
 def test_the_example_loads_and_sets_what_it_shows() -> None:
@@ -54,6 +56,15 @@ def test_the_example_loads_and_sets_what_it_shows() -> None:
     assert config.discovery[0].files[0] == str(EXAMPLE.parent / "targets.d/*.yml")
     assert config.expected_replicas[0].replicas == 2
     assert all("cannot be read (yet)" in warning for warning in config.warnings)
+
+
+def test_the_example_of_dcgm_loads_without_its_comment_marks(tmp_path: Path) -> None:
+    block = re.search(r"^# dcgm:\n(#   .*\n)+", EXAMPLE.read_text(), re.MULTILINE)
+    assert block is not None
+    config = load_text(tmp_path, re.sub("^# ", "", block[0], flags=re.MULTILINE), "--target", "a:1")
+    assert config.dcgm is not None
+    assert (config.dcgm.url, config.dcgm.interval_seconds) == ("http://localhost:9400", 30.0)
+    assert config.dcgm.http.bearer_token == Secret(file=str(tmp_path / "token"))
 
 
 def test_the_example_shows_every_key_of_the_process() -> None:

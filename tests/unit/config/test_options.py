@@ -53,13 +53,21 @@ SAMPLES = {
     "gpu.enabled": ("false", lambda config: config.gpu.enabled, False),
     "gpu.gpm": ("false", lambda config: config.gpu.gpm, False),
     "gpu.interval": ("10s", lambda config: config.gpu.interval_seconds, 10.0),
+    "dcgm.url": ("http://gpu-1:9400/m", lambda config: config.dcgm.url, "http://gpu-1:9400"),
+    "dcgm.interval": ("1m", lambda config: config.dcgm.interval_seconds, 60.0),
+    "dcgm.timeout": ("5s", lambda config: config.dcgm.http.timeout_seconds, 5.0),
     "slo.ttft": ("off", lambda config: config.slo.ttft_seconds, None),
     "slo.itl": ("200ms", lambda config: config.slo.itl_seconds, 0.2),
     "slo.e2e": ("1m", lambda config: config.slo.e2e_seconds, 60.0),
     "slo.errors": ("off", lambda config: config.slo.errors, False),
+    "hf-cache": ("/tmp/hub", lambda config: config.hf_cache, "/tmp/hub"),
     "state-file": ("/tmp/state", lambda config: config.state_file, "/tmp/state"),
     "file-sd": ("/tmp/*.yml", lambda config: config.discovery[0].files, ("/tmp/*.yml",)),
 }
+
+
+# what else must be set for an option to end up anywhere
+BESIDE = dict.fromkeys(("dcgm.interval", "dcgm.timeout"), ("--dcgm.url", "http://gpu-1:9400"))
 
 
 def test_every_option_has_a_sample() -> None:
@@ -71,13 +79,14 @@ def test_every_option_has_a_sample() -> None:
 )
 def test_every_option_works_as_flag_variable_and_key(option: object, tmp_path: Path) -> None:
     text, find, expected = SAMPLES[option.name]
-    assert find(load_flags(*TARGET, f"{option.flag}={text}")) == expected
-    assert find(load_flags(*TARGET, environ={option.variable: text})) == expected
+    beside = (*TARGET, *BESIDE.get(option.name, ()))
+    assert find(load_flags(*beside, f"{option.flag}={text}")) == expected
+    assert find(load_flags(*beside, environ={option.variable: text})) == expected
     if option.in_file:
         depth = len(option.keys) - 1
         content = "".join(f"{'  ' * level}{key}:\n" for level, key in enumerate(option.keys[:-1]))
         content += f"{'  ' * depth}{option.keys[-1]}: {text}\n"
-        assert find(load_text(tmp_path, content, *TARGET)) == expected
+        assert find(load_text(tmp_path, content, *beside)) == expected
 
 
 @pytest.mark.parametrize(

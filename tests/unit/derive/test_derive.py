@@ -8,6 +8,7 @@ import pytest
 
 from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.ring import advance, restarted
+from llm_serving_exporter.derive.roofline import Hardware
 from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
@@ -31,7 +32,7 @@ LAST = replace(
     prefix_cache_hits=1100.0, preemptions_total=9.0, engine_steps_total=160.0, inter_token_latency_seconds=itl(940.0),
     time_to_first_token_seconds=Histogram((0.5, 2.5), (130.0, 145.0), 160.0, 150.0), requests_running=6.0, kv_cache_usage_ratio=0.75,
 )  # fmt: skip
-SETTINGS = Settings({"ttft": 2.5}, gpus_per_engine=2.0)
+SETTINGS = Settings({"ttft": 2.5}, hardware=Hardware(gpus=2.0))
 
 
 def over(

@@ -19,7 +19,10 @@ L = 'engine="0",model_name="m"'
 
 
 def test_every_row_fills_a_field_that_exists_and_says_where_it_comes_from() -> None:
-    internal = {"prefix_cache_queries", "prefix_cache_hits", "awake"}
+    internal = {
+        "prefix_cache_queries", "prefix_cache_hits", "awake", "kv_cache_dtype", "kv_block_tokens",
+        "estimated_read_bytes_per_gpu", "estimated_flops_per_gpu",
+    }  # fmt: skip
     for row in VLLM.rows:
         assert row.field in {*FIELDS, *internal}, row.field
         assert row.source.startswith("https://"), row
@@ -326,7 +329,11 @@ def test_endpoints_are_read_from_a_real_server_and_survive_anything() -> None:
             {"vllm_config": {"scheduler_config": []}},
         ):
             endpoint.read(answer, facts)
-    assert facts == ServerFacts("0.32.0", {"tiny-llama": 2048}, 16, 1, 1, 1)
+    assert facts == ServerFacts(
+        "0.32.0", {"tiny-llama": 2048}, 16, 1, 1, 1,
+        experts_spread=False, model_roots={"tiny-llama": "/models/tiny-llama-mid"}, dtype="torch.bfloat16", quantization="",
+        kv_cache_dtype="auto", state_dtype="float32", batched_tokens_limit=1024, speculation=False,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,65 @@
+"""`dcgm:`: where dcgm-exporter is and how to ask it, with the credentials, headers and TLS that a target can have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llm_serving_exporter.config.checks import Placed, refuse_timeout
+from llm_serving_exporter.config.context import Context
+from llm_serving_exporter.config.file import ConfigFile
+from llm_serving_exporter.config.http import read_auth, read_headers, read_tls
+from llm_serving_exporter.config.options import Settings
+from llm_serving_exporter.config.settings import TargetSettings, build_target
+from llm_serving_exporter.config.types import Config, DcgmConfig
+from llm_serving_exporter.config.warnings import target_warnings
+from llm_serving_exporter.model.target import Target
+
+METRICS_PATH = "/metrics"
+
+
+def dcgm_of(settings: Settings, file: ConfigFile, context: Context) -> DcgmConfig | None:
+    """How to read dcgm-exporter; None where no URL of one is set. What is wrong is reported either way."""
+    node, place = file.at("dcgm")
+    section = node if isinstance(node, dict) else {}
+    own = TargetSettings(
+        address=settings["dcgm.url"].value if "dcgm.url" in settings else None,
+        interval_seconds=settings["dcgm.interval"].value,
+        timeout_seconds=settings["dcgm.timeout"].value if "dcgm.timeout" in settings else None,
+        max_series=settings["scrape.max-series"].value,
+        max_body_bytes=settings["scrape.max-body-bytes"].value,
+        auth=read_auth(section.get("auth"), place.key("auth"), context),
+        headers=read_headers(section.get("headers"), place.key("headers"), context),
+        tls=read_tls(section.get("tls"), place.key("tls"), context),
+    )
+    server = build_target(own, place, context.host)
+    if own.address is None:
+        return None
+    return DcgmConfig(
+        url=server.url,
+        metrics_path=own.address.path or METRICS_PATH,
+        interval_seconds=server.interval_seconds,
+        max_series=server.max_series,
+        http=server.http,
+    )
+
+
+def refuse_dcgm_timeout(settings: Settings) -> None:
+    """Reports a timeout that is not below the interval."""
+    if "dcgm.timeout" in settings and settings["dcgm.timeout"].value >= settings["dcgm.interval"].value:
+        place = settings["dcgm.timeout"].place
+        refuse_timeout(place, settings["dcgm.interval"].value, settings["dcgm.timeout"].value)
+
+
+def dcgm_warnings(config: Config, settings: Settings, file: ConfigFile, host_name: str) -> Iterator[str]:
+    """What is odd about how dcgm-exporter is read, and what is set for one that is not read."""
+    node, place = file.at("dcgm")
+    dcgm = config.dcgm
+    if dcgm is None:
+        if isinstance(node, dict) and node:
+            yield f"{place}: not used, because dcgm.url is not set"
+        return
+    where = settings["dcgm.url"].place
+    if not config.gpu.enabled:
+        yield f"{where}: not used, because gpu.enabled is false: which GPUs there are is known from NVML only"
+    server = Target("dcgm-exporter", dcgm.url, interval_seconds=dcgm.interval_seconds, http=dcgm.http)
+    yield from target_warnings([Placed(server, where)], host_name)

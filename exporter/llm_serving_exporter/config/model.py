@@ -1,0 +1,39 @@
+"""`model:` of a target -> ModelSettings."""
+
+from __future__ import annotations
+
+from llm_serving_exporter.config import kinds
+from llm_serving_exporter.config.context import Context
+from llm_serving_exporter.config.facts import KV_CACHE_DTYPE, STATE_DTYPE, WEIGHT_FORMAT
+from llm_serving_exporter.config.problems import Place
+from llm_serving_exporter.config.reading import mapping, value
+from llm_serving_exporter.config.tree import Node, Scalar
+from llm_serving_exporter.model.model_settings import ModelSettings
+
+NAME = kinds.text("model name", 256)
+_KEYS = ("config", "name", "weight_format", "kv_cache_dtype", "state_dtype")
+_HINTS = {
+    "path": "Write config: /path/of/the/model.",
+    "dtype": "Write weight_format, as in bf16 or fp8.",
+    "quantization": "Write weight_format, as in fp8 or awq.",
+    "kv_dtype": "Write kv_cache_dtype.",
+}
+
+
+def read_model(node: Node | None, place: Place, context: Context) -> ModelSettings | None:
+    """The block; a text alone is a path where it has a slash and starts like one, else a catalogue name. None where it is not given."""
+    if node is None:
+        return None
+    if isinstance(node, Scalar) and node.kind == "text":
+        if node.text.startswith(("/", "./", "../")):
+            return ModelSettings(config=context.resolve(node.text))
+        return ModelSettings(name=value(node, place, NAME))
+    section = mapping(node, place, _KEYS, _HINTS)
+    path = value(section.get("config"), place.key("config"), kinds.PATH)
+    return ModelSettings(
+        config=None if path is None else context.resolve(path),
+        name=value(section.get("name"), place.key("name"), NAME),
+        weight_format=value(section.get("weight_format"), place.key("weight_format"), WEIGHT_FORMAT),
+        kv_cache_dtype=value(section.get("kv_cache_dtype"), place.key("kv_cache_dtype"), KV_CACHE_DTYPE),
+        state_dtype=value(section.get("state_dtype"), place.key("state_dtype"), STATE_DTYPE),
+    )

@@ -1,0 +1,86 @@
+"""A target's GPUs of one pass -> DeviceSample, and means over a window of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from llm_serving_exporter.model.device import GpuAbsence, GpuReading, GpuReadings
+from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.snapshot import Absence
+
+_WHY = {
+    GpuAbsence.NOT_SUPPORTED.value: Absence.NOT_EXPORTED,
+    GpuAbsence.NO_PERMISSION.value: Absence.NO_PERMISSION,
+    GpuAbsence.DISABLED.value: Absence.NOT_CONFIGURED,
+    GpuAbsence.NO_WINDOW.value: Absence.WARMING_UP,
+    GpuAbsence.NO_DATA.value: Absence.WARMING_UP,
+}
+
+
+def sample(
+    uuids: Sequence[str],
+    readings: GpuReadings | None,
+    dcgm: Mapping[str, float] | Absence = Absence.NOT_CONFIGURED,
+) -> DeviceSample | None:
+    """The target's GPUs at one pass; None where they are not known or were not read. `dcgm`: bandwidth ratio by UUID, or why not."""
+    if readings is None or not readings.attempt.ok or not uuids:
+        return None
+    by_uuid = {gpu.identity.uuid: gpu for gpu in readings.gpus}
+    own = [by_uuid.get(uuid) for uuid in uuids]
+    absent: dict[str, Absence] = {}
+
+    def mean(name: str, value: Callable[[GpuReading], float | None], key: str) -> float | None:
+        found = []
+        for gpu in own:
+            one = value(gpu) if gpu is not None else None
+            if one is None:
+                absent[name] = _why(gpu, key)
+                return None
+            found.append(one)
+        return sum(found) / len(found)
+
+    used = mean("memory_used_bytes", lambda gpu: gpu.memory_used_bytes, "memory_used_bytes")
+    return DeviceSample(
+        readings.monotonic_seconds,
+        len(own),
+        gpm_ratio=mean("gpm_ratio", lambda gpu: gpu.dram_bandwidth_ratio, "dram_bandwidth_ratio"),
+        dcgm_ratio=_dcgm(uuids, dcgm, absent),
+        tensor_activity_ratio=mean(
+            "tensor_activity_ratio", lambda gpu: gpu.tensor_activity_ratio, "tensor_activity_ratio"
+        ),
+        memory_used_bytes=None if used is None else used * len(own),
+        absent=absent,
+    )
+
+
+def _why(gpu: GpuReading | None, key: str) -> Absence:
+    if gpu is None or gpu.lost:
+        return Absence.GPUS_UNKNOWN
+    return _WHY.get(gpu.absent.get(key, ""), Absence.NOT_EXPORTED)
+
+
+def _dcgm(uuids: Sequence[str], dcgm: Mapping[str, float] | Absence, absent: dict[str, Absence]) -> float | None:
+    if isinstance(dcgm, Absence):
+        absent["dcgm_ratio"] = dcgm
+        return None
+    if any(uuid not in dcgm for uuid in uuids):
+        absent["dcgm_ratio"] = Absence.NOT_EXPORTED
+        return None
+    return sum(dcgm[uuid] for uuid in uuids) / len(uuids)
+
+
+def keep(
+    samples: tuple[DeviceSample, ...], new: DeviceSample | None, now: float, span_seconds: float
+) -> tuple[DeviceSample, ...]:
+    """The samples of the last `span_seconds`, with one more where it is another pass; () where the GPUs are no longer the same."""
+    if new is not None and (not samples or new.monotonic_seconds > samples[-1].monotonic_seconds):
+        samples = (*samples, new) if not samples or samples[-1].gpus == new.gpus else (new,)
+    return tuple(kept for kept in samples if now - kept.monotonic_seconds <= span_seconds)
+
+
+def mean(samples: tuple[DeviceSample, ...], field: str) -> float | Absence:
+    """Mean of a field over the samples that have it; the newest sample's reason where none has."""
+    values = [value for one in samples if (value := getattr(one, field)) is not None]
+    if values:
+        return float(sum(values) / len(values))
+    return samples[-1].absent.get(field, Absence.NOT_EXPORTED) if samples else Absence.GPUS_UNKNOWN

@@ -1,0 +1,181 @@
+"""What bounds a target's throughput now: a decision table over evidence, and a verdict that does not flap.
+
+The first row that holds; docs/limiter.md has the table with its reasons and what to do about each state.
+
+| state | holds when |
+|---|---|
+| unknown | the engine says nothing of its requests, or has been read only once |
+| starved | it works less than a tenth of the time and nothing waits |
+| prefill_interference | compute's threshold is met by work that is half prefill or more, while decode alone is bound by bandwidth and its steps take three times their floor or more |
+| compute | the FLOPs need a quarter of the time or more at peak, and compute is nearer to what kernels reach than bandwidth is |
+| kv_capacity | requests wait and the KV cache is full, or sequences are preempted |
+| batch_limit | requests wait and the batch is at its limit |
+| bandwidth | memory moves at 0.4 of its peak or more while the engine works |
+| overhead | both ratios are known and low |
+| unknown | they are not |
+"""  # noqa: E501  # a table's row is one line
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from llm_serving_exporter.derive import achieved
+from llm_serving_exporter.derive.steps import ITL, busy_ratio
+from llm_serving_exporter.model.roofline import Limiter, Roofline, Verdict
+from llm_serving_exporter.model.window import EngineWindow
+
+# what good kernels reach of the peak (facts model-math D.8): triad 0.87-0.95 of HBM, GEMM 0.71-0.87 of the dense rate
+REACHABLE_BANDWIDTH, REACHABLE_COMPUTE = 0.9, 0.75
+# facts model-math F: MLPerf's saturated replicas (rows 26-28) lie at 0.28-0.51 of compute and 0.12-0.17 of bandwidth;
+# single-GPU decode (rows 1-5) at 0.42-0.69 of bandwidth, latency-bound replicas (rows 8, 20, 22, 34) below 0.35
+COMPUTE_FROM, BANDWIDTH_FROM = 0.25, 0.4
+STARVED_BELOW, WAITING_FROM = 0.1, 0.5
+KV_FULL_FROM, BATCH_FULL_FROM = 0.95, 0.95
+# decode without prefill takes 1.4 to 2.2 times its floor on up to four GPUs (rows 1-6, 9, 16-18); as much prefill in between doubles that
+PREFILL_SHARE_FROM, DECODE_SLOWDOWN_FROM = 0.5, 3.0
+# from here on decode is bound by compute by itself (rows 26-28): prefill beside it is more of the same, not interference
+RIDGE_REACHED_FROM = 1.0
+# the state in force keeps its place until its own thresholds are missed by this share ...
+MARGIN = 0.1
+# ... and until another has held for this long, or the evidence has said anything but it for this long
+HOLD_SECONDS, LONGEST_DOUBT_SECONDS = 15.0, 60.0
+
+Evidence = Mapping[str, float]
+
+
+def evidence(windows: Sequence[EngineWindow], rooflines: Sequence[Roofline]) -> dict[str, float]:
+    """The numbers that the table reads, over the engines of one target; what is not known is not there.
+
+    `bandwidth` and `compute` are over the time in which the engines worked that have them, `busy` is the mean over all. Where requests
+    wait, `kv_cache_usage` and `batch_utilization` are the fullest engine's that has them waiting, else the fullest of all.
+    `requests_waiting` and `preemptions_per_second` are sums. Ratios above 1 are wrong and not used.
+    """
+    found: dict[str, float] = {}
+    both = [(one, roof) for one, roof in zip(windows, rooflines, strict=True) if one.elapsed_seconds > 0]
+    busy = [busy_ratio(one) for one, _ in both]
+    _add(found, "busy", busy, _mean)
+    waiting = [one.mean("requests_waiting") for one, _ in both]
+    _add(found, "requests_waiting", waiting, sum)
+    queued = [one for (one, _), value in zip(both, waiting, strict=True) if value and value >= WAITING_FROM]
+    queued = queued or [one for one, _ in both]
+    _add(found, "kv_cache_usage", [one.mean("kv_cache_usage_ratio") for one in queued], max)
+    _add(found, "batch_utilization", [_batch(one) for one in queued], max)
+    _add(found, "preemptions_per_second", [_rate(one, "preemptions_total") for one, _ in both], sum)
+    _add_per_working_time(found, "bandwidth", [achieved.best(roof.ratio) for _, roof in both], busy)
+    _add_per_working_time(found, "compute", [_possible(roof.compute_ratio) for _, roof in both], busy)
+    _add(found, "prefill_busy", [roof.phase_busy_ratio.get("prefill") for _, roof in both], _mean)
+    _add(found, "batch_of_ridge", [_of_ridge(roof) for _, roof in both], _mean)
+    _add(found, "decode_slowdown", [_slowdown(one, roof) for one, roof in both], _mean)
+    return found
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _add(
+    found: dict[str, float], name: str, values: Sequence[float | None], how: Callable[[list[float]], float]
+) -> None:
+    known = [value for value in values if value is not None]
+    if known:
+        found[name] = float(how(known))
+
+
+def _add_per_working_time(
+    found: dict[str, float], name: str, ratios: Sequence[float | None], busy: Sequence[float | None]
+) -> None:
+    """An engine that did nothing has no ratio to be taken from, and no working time to be divided by."""
+    known = [
+        (ratio, 1.0 if worked is None else max(worked, STARVED_BELOW))
+        for ratio, worked in zip(ratios, busy, strict=True)
+        if ratio is not None
+    ]
+    if known:
+        # the busy share is of a few readings: it can come out below what the ratio says
+        found[name] = min(1.0, sum(ratio for ratio, _ in known) / sum(worked for _, worked in known))
+
+
+def _possible(ratio: float | None) -> float | None:
+    return ratio if ratio is not None and ratio <= 1 else None
+
+
+def _batch(window: EngineWindow) -> float | None:
+    limit, running = window.last.batch_limit_requests, window.mean("requests_running")
+    return running / limit if limit and running is not None else None
+
+
+def _rate(window: EngineWindow, field: str) -> float | None:
+    grown = window.increase(field)
+    return grown / window.elapsed_seconds if grown is not None else None
+
+
+def _of_ridge(roofline: Roofline) -> float | None:
+    return roofline.batch / roofline.batch_ridge if roofline.batch and roofline.batch_ridge else None
+
+
+def _slowdown(window: EngineWindow, roofline: Roofline) -> float | None:
+    """Mean inter-token latency over the floor of a step that decodes only; not where decode outran its ceiling."""
+    if not roofline.step_floor_seconds or _possible(roofline.decode_ratio) is None:
+        return None
+    gained = window.gained(ITL)
+    mean = gained.mean() if gained is not None else None
+    return mean / roofline.step_floor_seconds if mean is not None else None
+
+
+def decide(found: Evidence, current: Limiter | None = None) -> Limiter:
+    """The first row of the table that holds. `current` has its thresholds eased by MARGIN."""
+
+    def at_least(name: str, threshold: float, state: Limiter) -> bool:
+        eased = threshold * (1 - MARGIN) if state is current else threshold
+        value = found.get(name)
+        return value is not None and value >= eased
+
+    def below(name: str, threshold: float, state: Limiter) -> bool:
+        eased = threshold * (1 + MARGIN) if state is current else threshold
+        return found.get(name, 0.0) < eased
+
+    if "busy" not in found:
+        return Limiter.UNKNOWN
+    waiting = found.get("requests_waiting", 0.0) >= WAITING_FROM
+    if below("busy", STARVED_BELOW, Limiter.STARVED) and not waiting:
+        return Limiter.STARVED
+    interference = Limiter.PREFILL_INTERFERENCE
+    if (
+        at_least("compute", COMPUTE_FROM, interference)
+        and at_least("prefill_busy", PREFILL_SHARE_FROM, interference)
+        and at_least("decode_slowdown", DECODE_SLOWDOWN_FROM, interference)
+        and below("batch_of_ridge", RIDGE_REACHED_FROM, interference)
+    ):
+        return interference
+    bandwidth, compute = found.get("bandwidth"), found.get("compute")
+    if bandwidth is not None and compute is not None:
+        nearer_compute = compute / REACHABLE_COMPUTE > bandwidth / REACHABLE_BANDWIDTH
+        if nearer_compute and at_least("compute", COMPUTE_FROM, Limiter.COMPUTE):
+            return Limiter.COMPUTE
+    if waiting and (
+        at_least("kv_cache_usage", KV_FULL_FROM, Limiter.KV_CAPACITY) or found.get("preemptions_per_second", 0.0) > 0
+    ):
+        return Limiter.KV_CAPACITY
+    if waiting and at_least("batch_utilization", BATCH_FULL_FROM, Limiter.BATCH_LIMIT):
+        return Limiter.BATCH_LIMIT
+    if at_least("bandwidth", BANDWIDTH_FROM, Limiter.BANDWIDTH):
+        return Limiter.BANDWIDTH
+    return Limiter.OVERHEAD if bandwidth is not None and compute is not None else Limiter.UNKNOWN
+
+
+def judge(found: Evidence, previous: Verdict | None, now_monotonic_seconds: float) -> Verdict:
+    """The verdict after another tick: the state changes once another candidate has held for HOLD_SECONDS.
+
+    Candidates that take turns hold for none; after LONGEST_DOUBT_SECONDS without a word for the state in force the one of now takes
+    its place. `unknown` gives way at once.
+    """
+    now = now_monotonic_seconds
+    candidate = decide(found, previous.state if previous else None)
+    if previous is None or previous.state in (candidate, Limiter.UNKNOWN):
+        return Verdict(candidate, candidate, now, found)
+    since = previous.candidate_since_monotonic_seconds if previous.candidate is candidate else now
+    doubted = previous.doubted_since_monotonic_seconds
+    doubted = now if doubted is None else doubted
+    if now - since >= HOLD_SECONDS or now - doubted >= LONGEST_DOUBT_SECONDS:
+        return Verdict(candidate, candidate, now, found)
+    return Verdict(previous.state, candidate, since, found, doubted)

@@ -1,0 +1,56 @@
+"""What an engine's GPU memory is taken up by: weights, KV cache, the rest."""
+
+from __future__ import annotations
+
+from llm_serving_exporter.derive.context import holds_every_token
+from llm_serving_exporter.model.hardware import Parallel
+from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.window import EngineWindow
+
+# a checkpoint further than this from the computed bytes is not what is served: engines can quantise while they load
+CHECKPOINT_BELIEVED_WITHIN_RATIO = 0.25
+
+
+def split(
+    window: EngineWindow, model: ModelFacts | Absence, parallel: Parallel | None, used_bytes: float | Absence
+) -> dict[str, float] | Absence:
+    """Bytes by part, over the engine's GPUs. `other` (activations, graphs, the CUDA context) only where NVML says what is used.
+
+    Weights: the checkpoint's own size where its index was read. KV: the whole pool, reserved at start whether used or not; absent for
+    models with recurrent state or sliding windows, where the engine's capacity is no count of tokens (facts model-math E.3.6).
+    """
+    if isinstance(model, Absence):
+        return model
+    if parallel is None:
+        return Absence.GPUS_UNKNOWN
+    parts = {"weights": _weights(model, parallel)}
+    geometry, capacity = model.geometry, window.last.kv_cache_capacity_tokens
+    if geometry.encoder:
+        known = True
+    else:
+        known = capacity is not None and bool(geometry.attention) and holds_every_token(geometry)
+        if known and capacity is not None:
+            parts["kv"] = capacity * _kv_token_bytes(model, parallel)
+    if known and not isinstance(used_bytes, Absence):
+        other = used_bytes - sum(parts.values())
+        if other >= 0:
+            parts["other"] = other
+    return parts
+
+
+def _weights(model: ModelFacts, parallel: Parallel) -> float:
+    weights, checkpoint = model.weight_bytes, model.checkpoint_bytes
+    if checkpoint is not None and abs(checkpoint - weights) <= CHECKPOINT_BELIEVED_WITHIN_RATIO * weights:
+        weights = float(checkpoint)
+    routed = model.geometry.experts * sum(group.expert_bytes for group in model.groups)
+    return weights - routed * (1 - 1 / parallel.expert_engines)
+
+
+def _kv_token_bytes(model: ModelFacts, parallel: Parallel) -> float:
+    """Ranks beyond the number of KV heads keep copies (facts B.9)."""
+    elements = sum(
+        group.layers * group.kv_elements * max(1.0, parallel.tensor / max(1, group.kv_heads))
+        for group in model.geometry.attention
+    )
+    return elements * model.kv_bytes_per_element

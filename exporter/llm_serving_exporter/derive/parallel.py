@@ -1,0 +1,45 @@
+"""How an engine's work is spread over GPUs: what is configured, what the server says, else what the number of GPUs suggests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.hardware import Parallel
+from llm_serving_exporter.model.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """None where nothing says it. `assumed`: that an engine's GPUs are one tensor-parallel group is a guess.
+
+    `gpus_per_engine`: the engine's share of the target's GPUs, which need not be whole; never fewer than `parallel` has.
+    """
+
+    parallel: Parallel | None
+    gpus_per_engine: float | None
+    assumed: bool = False
+
+
+def spread(target: Target, facts: ServerFacts, gpus: int | None, engines: int) -> Spread:
+    """For one engine of a target whose page shows `engines` of them on `gpus` GPUs (None: not known).
+
+    Configuration over the server's own word; without either, all GPUs of an engine are taken for one tensor-parallel group, which
+    is how engines start by default and what one GPU can only be. An engine that spans nodes has more GPUs than are seen
+    here. `expert_engines`: data-parallel ranks that share one set of experts.
+    """
+    engines = max(1, engines)
+    tensor = target.tensor_parallel_size or facts.tensor_parallel_size
+    pipeline = target.pipeline_parallel_size or facts.pipeline_parallel_size
+    ranks = target.data_parallel_size or facts.data_parallel_size or engines
+    shared = ranks if facts.experts_spread is not False and target.experts_shared is not False else 1
+    count = gpus if gpus is not None else target.gpu_count
+    per_engine = count / engines if count else None
+    assumed = False
+    stages = pipeline or 1
+    if tensor is None and per_engine is not None and per_engine % stages == 0:
+        tensor, assumed = int(per_engine) // stages, per_engine > stages
+    if tensor is None:
+        return Spread(None, per_engine)
+    parallel = Parallel(tensor, stages, shared)
+    return Spread(parallel, max(float(parallel.gpus), per_engine or 0.0), assumed)

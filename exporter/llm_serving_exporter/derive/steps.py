@@ -1,0 +1,91 @@
+"""Engine steps and decode's share in them (facts model-math E.3)."""
+
+from __future__ import annotations
+
+from llm_serving_exporter.model.roofline import Steps
+from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.window import EngineWindow
+
+ITL = "inter_token_latency_seconds"
+TTFT = "time_to_first_token_seconds"
+
+
+def sequence_steps(window: EngineWindow) -> float | Absence:
+    """Steps of single sequences in decode: one inter-token event each, also under speculation (E.3.2)."""
+    if getattr(window.last, ITL) is None:
+        return Absence.INPUT_MISSING
+    events = window.events(ITL)
+    return Absence.WARMING_UP if events is None else events
+
+
+def steps(window: EngineWindow) -> Steps | Absence:
+    """Steps of the window as the engine counts them, else busy time over the mean inter-token latency.
+
+    The engine's count leaves out steps without output; 1 / mean latency is a lower bound too, because slow steps have
+    more sequences in them (E.3.4). An engine that does not count and did not decode is taken to have made one step a prompt.
+    """
+    if window.last.engine_steps_total is not None:
+        count = window.increase("engine_steps_total")
+        return Absence.WARMING_UP if count is None else Steps(count, counted=True)
+    if getattr(window.last, ITL) is None:
+        return Absence.INPUT_MISSING
+    gained = window.gained(ITL)
+    if gained is None:
+        return Absence.WARMING_UP
+    mean = gained.mean()
+    if not mean:
+        ended = prompts(window)
+        return Steps(ended, counted=False) if ended > 0 else Absence.IDLE
+    busy = busy_ratio(window)
+    seconds = window.elapsed_seconds * (1.0 if busy is None else busy)
+    # each of them has at least one sequence
+    return Steps(min(seconds / mean, gained.count), counted=False)
+
+
+def prompts(window: EngineWindow) -> float:
+    """Prompts whose prefill ended, by their first tokens, else by the requests that finished; 0.0 where neither is known."""
+    for field in (TTFT, "request_prompt_tokens"):
+        found = window.events(field)
+        if found:
+            return found
+    return 0.0
+
+
+def running_mean(window: EngineWindow) -> float | None:
+    """Running requests over the readings that have some; None where no reading has."""
+    running = [reading.requests_running for reading in window.readings if reading.requests_running]
+    return sum(running) / len(running) if running else None
+
+
+def busy_ratio(window: EngineWindow) -> float | None:
+    """Share of time in which the engine worked, 0 to 1; None where it does not say.
+
+    The larger of two: the share of readings with a running request, which misses requests shorter than the time between two
+    readings, and the counted steps x the mean inter-token latency, which misses prefill.
+    """
+    running = [reading.requests_running for reading in window.readings if reading.requests_running is not None]
+    if not running:
+        return None
+    seen = sum(value > 0 for value in running) / len(running)
+    counted, gained = window.increase("engine_steps_total"), window.gained(ITL)
+    mean = gained.mean() if gained is not None else None
+    if not counted or not mean:
+        return seen
+    return max(seen, min(1.0, counted * mean / window.elapsed_seconds))
+
+
+def tokens_per_sequence_step(window: EngineWindow) -> float | None:
+    """Tokens that one sequence's step yields: 1, above it under speculation (E.3.1). None where nothing was decoded.
+
+    The first token of each answer comes out of its prefill.
+    """
+    tokens, first, events = window.increase("decode_tokens_total"), window.events(TTFT), window.events(ITL)
+    if tokens is None or first is None or not events:
+        return None
+    return max(1.0, (tokens - first) / events)
+
+
+def drafts_per_sequence_step(window: EngineWindow) -> float:
+    """Drafted tokens that one sequence's step verifies beside its own; 0 without speculation."""
+    drafts, events = window.increase("speculative_draft_tokens_total"), window.events(ITL)
+    return drafts / events if drafts and events else 0.0

@@ -1,0 +1,172 @@
+"""Bytes and FLOPs of a window by our arithmetic over the engine's counters (facts model-math D.2, E.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from llm_serving_exporter.derive import roof as roofs
+from llm_serving_exporter.derive.roof import Roof
+from llm_serving_exporter.derive.steps import drafts_per_sequence_step, prompts, running_mean, sequence_steps, steps
+from llm_serving_exporter.model.roofline import Range, Steps
+from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.weights import Precision
+from llm_serving_exporter.model.window import EngineWindow
+
+# steps that are worked out from latencies are fractions; so few of them are none
+FEWEST_STEPS = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an engine did in a window: counts only.
+
+    `prompts` are those whose prefill ended; `prefill_tokens` were computed, `cached_tokens` taken from the prefix cache. `drafts`
+    are tokens that a sequence-step verifies beside its own, `running` the mean of running requests while there were any.
+    """
+
+    elapsed_seconds: float
+    steps: Steps
+    sequence_steps: float
+    prompts: float
+    prefill_tokens: float
+    cached_tokens: float
+    drafts: float
+    running: float | None = None
+
+    @property
+    def batch(self) -> float | None:
+        """Decoding sequences in a mean step; None without steps."""
+        return self.sequence_steps / self.steps.count if self.steps.count > 0 else None
+
+    def decoding(self, stages: int) -> float | None:
+        """Sequences that decode at a time; None without steps.
+
+        Pipeline stages work on a micro-batch each, and engines count each micro-batch as a step: the other stages' sequences
+        are as many again, as far as that many requests run.
+        """
+        batch = self.batch
+        if batch is None or stages <= 1:
+            return batch
+        return batch * stages if self.running is None else max(batch, min(batch * stages, self.running))
+
+    @property
+    def tokens(self) -> float:
+        """Tokens that passed the model: prefill, decode, and drafts that were verified."""
+        return self.prefill_tokens + self.sequence_steps * (1 + self.drafts)
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes that a window moved between HBM and the GPUs, all GPUs of the engine together, activations not counted."""
+
+    weights: Range
+    kv_read: Range
+    kv_written: float
+
+    @property
+    def total(self) -> Range:
+        """All of it."""
+        return Range(
+            self.weights.lower + self.kv_read.lower + self.kv_written,
+            self.weights.expected + self.kv_read.expected + self.kv_written,
+            self.weights.upper + self.kv_read.upper + self.kv_written,
+        )
+
+
+def work(window: EngineWindow) -> Work | Absence:
+    """The window's work. IDLE where the engine made no step."""
+    made, decoded = steps(window), sequence_steps(window)
+    for missing in (made, decoded):
+        if isinstance(missing, Absence):
+            return missing
+    assert isinstance(made, Steps)
+    assert isinstance(decoded, float)
+    prefill = window.increase("prefill_tokens_total")
+    if prefill is None:
+        return Absence.INPUT_MISSING if window.last.prefill_tokens_total is None else Absence.WARMING_UP
+    if made.count < FEWEST_STEPS:
+        return Absence.IDLE
+    return Work(
+        window.elapsed_seconds,
+        made,
+        decoded,
+        _prompts(window, prefill),
+        prefill,
+        max(0.0, window.increase("cached_prompt_tokens_total") or 0.0),
+        drafts_per_sequence_step(window),
+        running_mean(window),
+    )
+
+
+def _prompts(window: EngineWindow, prefill_tokens: float) -> float:
+    """At least one where something was computed, and as many as no prompt needs to be longer than the engine takes."""
+    if prefill_tokens <= 0:
+        return 0.0
+    longest = window.last.context_limit_tokens
+    return max(prompts(window), prefill_tokens / longest if longest else 0.0, 1.0)
+
+
+def traffic(roof: Roof, done: Work, context: Range) -> Traffic:
+    """Every step reads the weights once; every sequence-step reads its context; every computed token is written.
+
+    A prompt reads what it takes from the prefix cache once. What later chunks of one prompt read of earlier ones is left
+    out: next to the weights of a chunk's step it is little.
+    """
+    count = done.steps.count
+    weights = per_step(done, lambda tokens: roofs.weight_read_bytes(roof, tokens))
+    cached = 0.0
+    if done.prompts and done.cached_tokens:
+        prefix = roofs.kv_read_bytes(roof, done.cached_tokens / done.prompts) - roofs.kv_read_bytes(roof, 0.0)
+        cached = done.prompts * prefix
+    reads = [cached + done.sequence_steps * roofs.kv_read_bytes(roof, tokens)
+             for tokens in (context.lower, context.expected, context.upper)]  # fmt: skip
+    return Traffic(
+        Range(weights.lower * count, weights.expected * count, weights.upper * count),
+        Range(reads[0], reads[1], reads[2]),
+        done.tokens * roofs.kv_token_bytes(roof),
+    )
+
+
+def per_step(done: Work, of_tokens: Callable[[float], Range]) -> Range:
+    """Mean over the steps of what depends on a step's tokens, and grows ever slower with them: experts touched, weights read.
+
+    Prefill's tokens come in few steps, at most one a prompt that ended: the mean step would touch more experts than the steps
+    do in the mean. It is the upper bound.
+    """
+    count = done.steps.count
+    even = of_tokens(done.tokens / count)
+    with_prefill = min(count, done.prompts)
+    decoded = done.sequence_steps * (1 + done.drafts) / count
+    if with_prefill <= 0 or with_prefill >= count:
+        return even
+    alone, together = of_tokens(decoded), of_tokens(decoded + done.prefill_tokens / with_prefill)
+    share = with_prefill / count
+    return Range(
+        alone.lower * (1 - share) + together.lower * share,
+        alone.expected * (1 - share) + together.expected * share,
+        even.upper,
+    )
+
+
+def prefill_flops(roof: Roof, done: Work) -> dict[Precision, float]:
+    """FLOPs of the window's prefill: as many prompts as ended it, of mean length. Longer prompts cost more than the mean says."""
+    if not done.prompts:
+        return {}
+    one = roofs.prefill_flops(roof, done.prefill_tokens / done.prompts, done.cached_tokens / done.prompts, 1.0)
+    return {precision: flops * done.prompts for precision, flops in one.items()}
+
+
+def decode_flops(roof: Roof, done: Work, context: Range) -> dict[Precision, float]:
+    """FLOPs of the window's decode; drafted tokens are computed like any other."""
+    one = roofs.token_flops(roof, context.expected)
+    return {precision: flops * done.sequence_steps * (1 + done.drafts) for precision, flops in one.items()}
+
+
+def added(*parts: dict[Precision, float]) -> dict[Precision, float]:
+    """The sum by precision."""
+    total: dict[Precision, float] = {}
+    for part in parts:
+        for precision, flops in part.items():
+            total[precision] = total.get(precision, 0.0) + flops
+    return total

@@ -1,0 +1,74 @@
+"""What is known about the GPUs of targets, at the rim: the catalogue is read once, each GPU's peaks are worked out once."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.facts import loader
+from llm_serving_exporter.facts.gpus import find
+from llm_serving_exporter.facts.peaks import peaks_of_identity, peaks_of_many, peaks_of_spec
+from llm_serving_exporter.model.device import GpuIdentity, GpuReading
+from llm_serving_exporter.model.hardware import GpuPeaks
+from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.target import Target
+
+log = logging.getLogger("llm_serving_exporter.facts")
+
+
+# labels of discovered targets may name any, again and again
+MOST_NAMES = 256
+
+
+class GpuFacts:
+    """Peaks by GPU. May be used from several threads: what is known is replaced whole, and worked out twice at worst."""
+
+    def __init__(self) -> None:
+        self._known: dict[GpuIdentity, GpuPeaks] = {}
+        self._named: OrderedDict[str, GpuPeaks | None] = OrderedDict()
+
+    def of_gpus(self, gpus: Sequence[GpuReading]) -> dict[str, GpuPeaks]:
+        """Peaks by UUID. GPUs that are gone are forgotten."""
+        self._known = {gpu.identity: self._of_identity(gpu.identity) for gpu in gpus}
+        return {identity.uuid: peaks for identity, peaks in self._known.items()}
+
+    def _of_identity(self, identity: GpuIdentity) -> GpuPeaks:
+        known = self._known.get(identity)
+        if known is None:
+            known = peaks_of_identity(identity, loader.gpu_catalogue())
+            log.info(
+                "gpu=%s (%s): peak bandwidth %s by %s, dense rates for %s",
+                identity.uuid, identity.name,
+                f"{known.bandwidth_bytes_per_second / 1e9:.0f} GB/s" if known.bandwidth_bytes_per_second else "unknown",
+                known.origin or "nothing", ", ".join(known.flops) or "no precision",
+            )  # fmt: skip
+        return known
+
+    def of_target(self, target: Target, uuids: Sequence[str], known: Mapping[str, GpuPeaks]) -> GpuPeaks | Absence:
+        """One GPU that stands for each of the target's: as configured by name, else by what NVML says of them."""
+        if target.gpu_model is not None:
+            if target.gpu_model not in self._named:
+                self._named[target.gpu_model] = _named(target)
+                while len(self._named) > MOST_NAMES:
+                    self._named.popitem(last=False)
+            return self._named.get(target.gpu_model) or Absence.PEAK_UNKNOWN
+        own = [known[uuid] for uuid in uuids if uuid in known]
+        if not own or len(own) < len(uuids):
+            return Absence.GPUS_UNKNOWN
+        try:
+            return peaks_of_many(own)
+        except FactsError as error:
+            return Absence(error.reason)
+
+
+def _named(target: Target) -> GpuPeaks | None:
+    assert target.gpu_model is not None
+    try:
+        return peaks_of_spec(find(target.gpu_model, loader.gpu_catalogue()))
+    except (
+        FactsError
+    ) as error:  # a configured name was checked when the configuration was loaded; a discovered one may be unknown
+        log.warning("target=%s: %s", target.name, error)
+        return None

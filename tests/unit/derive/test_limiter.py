@@ -1,0 +1,321 @@
+"""The limiter: each row of its table on published replicas and on evidence by hand; a verdict that does not flap; docs/limiter.md."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm_serving_exporter.derive import limiter
+from llm_serving_exporter.derive.limiter import HOLD_SECONDS, LONGEST_DOUBT_SECONDS, MARGIN, decide, evidence, judge
+from llm_serving_exporter.derive.roofline import Hardware, roofline
+from llm_serving_exporter.model.hardware import Parallel
+from llm_serving_exporter.model.roofline import Limiter, Roofline, Verdict
+from llm_serving_exporter.model.window import EngineWindow
+from tests.rooflines import ROWS, Published, rows
+from tests.roofs import H100, LLAMA_8B, served
+from tests.windows import all_of, engine, held, window
+
+PAGE = (Path(__file__).parents[3] / "docs/limiter.md").read_text()
+WELL = {"busy": 1.0, "requests_waiting": 0.0, "kv_cache_usage": 0.5, "preemptions_per_second": 0.0}
+
+
+# --- published replicas -----------------------------------------------------------------------------------------------------
+
+
+def replica(row: Published, **gauges: float) -> dict[str, float]:
+    """The evidence of a minute of a row's replica, by its counters."""
+    tokens = row.tokens_per_second * 60
+    requests = tokens / row.output if row.output else 0.0
+    decoded = tokens - requests
+    done = window(
+        decoded=decoded, steps=tokens / row.batch, seconds_per_token=row.batch / row.tokens_per_second, prompts=requests,
+        prefill=requests * row.prompt, finished=requests, prompt=row.prompt, output=row.output,
+        **{**held(max(row.context, 1.0), row.batch), **gauges},
+    )  # fmt: skip
+    # one size of answers, so that the histogram says the row's own context
+    if not requests:
+        done = EngineWindow(
+            tuple(
+                engine(
+                    decoded=one.inter_token_latency_seconds.count,
+                    steps=one.engine_steps_total,
+                    seconds_per_token=row.batch / row.tokens_per_second,
+                    request_prompt_tokens=all_of(row.context, 100.0),
+                    request_generation_tokens=all_of(1.0, 100.0),
+                    requests_running=row.batch,
+                )
+                for one in done.readings
+                if one.inter_token_latency_seconds is not None
+            ),
+            60.0,
+        )
+    hardware = Hardware(row.roof.peaks, row.roof.parallel)
+    return evidence([done], [roofline(done, (), row.facts, hardware).roofline])
+
+
+def line(row: Published) -> str:
+    """The row as docs/limiter.md has it."""
+    found = replica(row)
+    what = f"{row.model}, {row.tensor} x {row.gpu}, batch {row.batch:.0f}"
+    shares = f"{100 * found['bandwidth']:.0f} % | {100 * found['compute']:.0f} %"
+    return f"| {row.row} | {what} | {shares} | {found['decode_slowdown']:.1f} | `{decide(found).value}` |"
+
+
+EXPECTED = {
+    Limiter.BANDWIDTH: ("1", "2", "3", "5", "6", "16", "17", "18", "23"),
+    Limiter.COMPUTE: ("26", "27", "28"),
+    # on eight GPUs, or of few active parameters, at batch 1: a step takes milliseconds however few bytes it moves
+    Limiter.OVERHEAD: ("20", "22", "34"),
+}
+
+
+@pytest.mark.parametrize(
+    ("row", "state"), [(row, state) for state, told in EXPECTED.items() for row in rows(*told)], ids=str
+)
+def test_published_replicas(row: Published, state: Limiter) -> None:
+    assert decide(replica(row)) is state
+
+
+def test_the_same_model_turns_from_bandwidth_to_compute_with_its_batch() -> None:
+    """Row 25: batch 128 with long answers, batch 1,024 with short ones."""
+    assert [decide(replica(row)) for row in rows("25")] == [Limiter.BANDWIDTH, Limiter.COMPUTE]
+
+
+def test_the_same_model_turns_to_prefill_interference_with_its_load() -> None:
+    """Row 31: prompts of 9,400 tokens and answers of 652, with 23 and with 63 sequences."""
+    assert [decide(replica(row)) for row in rows("31")] == [Limiter.OVERHEAD, Limiter.PREFILL_INTERFERENCE]
+
+
+def test_the_same_model_turns_from_bandwidth_to_overhead_with_its_gpus() -> None:
+    """Row 9: 1, 2, 4 and 8 GPUs at batch 1."""
+    assert [decide(replica(row)) for row in rows("9")] == [Limiter.BANDWIDTH] * 3 + [Limiter.OVERHEAD]
+
+
+@pytest.mark.parametrize("row", rows("26", "27", "28"), ids=str)
+def test_a_saturated_replica_is_bound_by_compute_whatever_queues(row: Published) -> None:
+    """Neither more KV nor a larger batch gives more tokens where the FLOPs take the time; and prefill, half of the work, is no
+    interference where decode alone is beyond the ridge."""
+    found = replica(row, requests_waiting=100.0, batch_limit_requests=row.batch, kv_cache_usage_ratio=0.99)
+    assert found["batch_of_ridge"] > 1
+    assert found["batch_utilization"] == pytest.approx(1.0)
+    assert decide(found) is Limiter.COMPUTE
+    assert decide({**found, "prefill_busy": 0.6}) is Limiter.COMPUTE
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_the_page_has_each_published_row(row: Published) -> None:
+    assert line(row) + "\n" in PAGE
+
+
+# --- row by row ---------------------------------------------------------------------------------------------------------------
+
+CHUNKED = {"compute": 0.3, "bandwidth": 0.2, "prefill_busy": 0.6, "decode_slowdown": 4.0, "batch_of_ridge": 0.4}
+TABLE = [
+    ({}, Limiter.UNKNOWN),
+    ({"requests_waiting": 9.0, "bandwidth": 0.7, "compute": 0.1}, Limiter.UNKNOWN),
+    ({**WELL, "busy": 0.09}, Limiter.STARVED),
+    ({**WELL, "busy": 0.09, "requests_waiting": 3.0}, Limiter.UNKNOWN),
+    ({**WELL, **CHUNKED}, Limiter.PREFILL_INTERFERENCE),
+    ({**WELL, **CHUNKED, "batch_of_ridge": 1.2}, Limiter.COMPUTE),
+    ({**WELL, **CHUNKED, "prefill_busy": 0.4}, Limiter.COMPUTE),
+    ({**WELL, **CHUNKED, "decode_slowdown": 2.0}, Limiter.COMPUTE),
+    # a prefill replica has no decode that could wait
+    ({**WELL, "compute": 0.5, "bandwidth": 0.05, "prefill_busy": 1.0}, Limiter.COMPUTE),
+    # both low: launches make decode slow, not the little prefill that there is
+    ({**WELL, **CHUNKED, "compute": 0.05, "bandwidth": 0.05}, Limiter.OVERHEAD),
+    ({**WELL, "compute": 0.3, "bandwidth": 0.5}, Limiter.BANDWIDTH),
+    ({**WELL, "compute": 0.2, "bandwidth": 0.1}, Limiter.OVERHEAD),
+    # with the bandwidth's share suspect, which of the two is nearer is not known
+    ({**WELL, "compute": 0.3}, Limiter.UNKNOWN),
+    ({**WELL, "requests_waiting": 4.0, "kv_cache_usage": 0.97, "bandwidth": 0.6, "compute": 0.1}, Limiter.KV_CAPACITY),
+    (
+        {**WELL, "requests_waiting": 4.0, "preemptions_per_second": 0.1, "bandwidth": 0.6, "compute": 0.1},
+        Limiter.KV_CAPACITY,
+    ),
+    ({**WELL, "requests_waiting": 4.0, "kv_cache_usage": 0.97}, Limiter.KV_CAPACITY),
+    ({**WELL, "kv_cache_usage": 0.97, "bandwidth": 0.6, "compute": 0.1}, Limiter.BANDWIDTH),
+    (
+        {**WELL, "requests_waiting": 4.0, "batch_utilization": 1.0, "bandwidth": 0.6, "compute": 0.1},
+        Limiter.BATCH_LIMIT,
+    ),
+    ({**WELL, "batch_utilization": 1.0, "bandwidth": 0.6, "compute": 0.1}, Limiter.BANDWIDTH),
+    ({**WELL, "bandwidth": 0.6}, Limiter.BANDWIDTH),
+    ({**WELL, "bandwidth": 0.2}, Limiter.UNKNOWN),
+    ({**WELL}, Limiter.UNKNOWN),
+]
+
+
+@pytest.mark.parametrize(("found", "state"), TABLE)
+def test_the_first_row_that_holds(found: dict[str, float], state: Limiter) -> None:
+    assert decide(found) is state
+
+
+def test_every_state_is_reached() -> None:
+    assert {state for _, state in TABLE} == set(Limiter)
+
+
+@pytest.mark.parametrize(("found", "state"), [(found, state) for found, state in TABLE if found])
+def test_a_state_in_force_keeps_its_place_while_its_thresholds_are_nearly_met(
+    found: dict[str, float], state: Limiter
+) -> None:
+    assert decide(found, state) is state
+
+
+def test_the_margin() -> None:
+    just_below = {**WELL, "bandwidth": 0.4 * (1 - MARGIN) + 1e-6, "compute": 0.01}
+    assert decide(just_below) is Limiter.OVERHEAD
+    assert decide(just_below, Limiter.BANDWIDTH) is Limiter.BANDWIDTH
+    assert decide({**just_below, "bandwidth": 0.4 * (1 - MARGIN) - 1e-6}, Limiter.BANDWIDTH) is Limiter.OVERHEAD
+    assert decide({**WELL, "busy": 0.105}, Limiter.STARVED) is Limiter.STARVED
+
+
+# --- evidence -------------------------------------------------------------------------------------------------------------------
+
+LLAMA, HARDWARE = served(LLAMA_8B), Hardware(H100, Parallel())
+BUSY = window(decoded=64_000, steps=1000, seconds_per_token=0.04, **held(1000, 64), requests_waiting=2.0)
+QUIET = window(engine="1", requests_running=0.0)
+
+
+def judged(*windows: EngineWindow) -> dict[str, float]:
+    return evidence(windows, [roofline(one, (), LLAMA, HARDWARE).roofline for one in windows])
+
+
+def test_evidence_of_one_engine() -> None:
+    found = judged(BUSY)
+    own = roofline(BUSY, (), LLAMA, HARDWARE).roofline
+    assert found["busy"] == 1.0
+    assert (found["requests_waiting"], found["kv_cache_usage"]) == (2.0, 0.5)
+    assert found["bandwidth"] == own.ratio["model"]
+    assert found["compute"] == own.compute_ratio
+    assert own.step_floor_seconds is not None
+    assert found["decode_slowdown"] == pytest.approx(0.04 / own.step_floor_seconds)
+
+
+def test_an_engine_that_did_nothing_does_not_make_the_others_look_busier() -> None:
+    both = judged(BUSY, QUIET)
+    assert both["busy"] == 0.5
+    assert both["bandwidth"] == pytest.approx(judged(BUSY)["bandwidth"])
+    assert both["compute"] == pytest.approx(judged(BUSY)["compute"])
+
+
+def test_shares_are_of_the_time_in_which_an_engine_worked() -> None:
+    half = EngineWindow((engine(requests_running=0.0), BUSY.first, BUSY.last, engine(requests_running=0.0)), 60.0)
+    ratio = Roofline(ratio={"gpm": 0.3}, compute_ratio=0.1)
+    found = evidence([half], [ratio])
+    assert (found["busy"], found["bandwidth"], found["compute"]) == (0.5, 0.6, 0.2)
+    # a share of a few readings can say less than the work that was done
+    assert evidence([half], [Roofline(ratio={"gpm": 0.9})])["bandwidth"] == 1.0
+
+
+def test_the_full_engine_counts_where_requests_wait() -> None:
+    """A rank that is full while nobody waits there says nothing about those who wait elsewhere."""
+    full = window(kv_cache_usage_ratio=0.99, batch_limit_requests=10.0, requests_running=10.0)
+    queued = window(kv_cache_usage_ratio=0.3, batch_limit_requests=10.0, requests_running=2.0, requests_waiting=5.0)
+    found = evidence([full, queued], [Roofline(), Roofline()])
+    assert (found["kv_cache_usage"], found["batch_utilization"], found["requests_waiting"]) == (0.3, 0.2, 5.0)
+    found = evidence([full, window(kv_cache_usage_ratio=0.3)], [Roofline(), Roofline()])
+    assert found["kv_cache_usage"] == 0.99
+
+
+def test_what_is_impossible_is_no_evidence() -> None:
+    """Ratios above 1, and the floor of a decode that outran its ceiling; the engine's own estimate never is."""
+    wrong = Roofline(ratio={"model": 1.3, "runtime": 0.5}, compute_ratio=1.2, decode_ratio=1.1, step_floor_seconds=0.01)
+    found = evidence([BUSY], [wrong])
+    assert not {"bandwidth", "compute", "decode_slowdown"} & set(found)
+    assert decide(found) is Limiter.UNKNOWN
+    assert evidence([BUSY], [Roofline(ratio={"model": 1.3, "gpm": 0.6})])["bandwidth"] == 0.6
+
+
+def test_one_reading_is_no_evidence() -> None:
+    assert evidence([EngineWindow((engine(requests_running=0.0),), 0.0)], [Roofline()]) == {}
+
+
+@given(st.lists(st.sampled_from((BUSY, QUIET, window(prompts=9, steps=9, prefill=9e3))), min_size=1, max_size=4))
+def test_shares_lie_between_0_and_1(windows: list[EngineWindow]) -> None:
+    found = judged(*windows)
+    assert all(0 <= found[name] <= 1 for name in ("busy", "bandwidth", "compute", "prefill_busy") if name in found)
+
+
+# --- over time --------------------------------------------------------------------------------------------------------------------
+
+EVIDENCE = {
+    "B": {**WELL, "bandwidth": 0.6, "compute": 0.05},
+    "C": {**WELL, "bandwidth": 0.1, "compute": 0.5},
+    "O": {**WELL, "bandwidth": 0.1, "compute": 0.05},
+    "?": {},
+}
+
+
+def over_time(steps: str, interval: float = 5.0, first: Verdict | None = None) -> str:
+    """The initials of the states in force, tick by tick."""
+    verdict, states = first, ""
+    for tick, one in enumerate(steps):
+        verdict = judge(EVIDENCE[one], verdict, tick * interval)
+        assert verdict.evidence == EVIDENCE[one]
+        states += "?" if verdict.state is Limiter.UNKNOWN else verdict.state.value[0].upper()
+    return states
+
+
+def test_a_steady_change_takes_effect_after_the_hold() -> None:
+    assert HOLD_SECONDS == 15
+    assert over_time("BBCCCCC") == "BBBBBCC"
+
+
+def test_a_change_that_does_not_last_takes_none() -> None:
+    assert over_time("BBCCCBCCCB") == "B" * 10
+
+
+@pytest.mark.parametrize("interval", [1.0, 5.0, 15.0, 60.0])
+def test_candidates_that_alternate_with_the_state_in_force_never_flap(interval: float) -> None:
+    assert over_time("BC" * 100, interval) == "B" * 200
+
+
+def test_a_state_that_nothing_speaks_for_gives_way_although_others_take_turns() -> None:
+    """A night's verdict must not stand over a morning that lies between two others; and it changes once."""
+    assert LONGEST_DOUBT_SECONDS == 60
+    states = over_time("B" + "CO" * 40)
+    assert states[:13] == "B" * 13
+    assert len(set(states[13:])) == 1
+    assert states[13] in "CO"
+
+
+def test_unknown_gives_way_at_once_and_is_not_entered_at_once() -> None:
+    assert over_time("?B") == "?B"
+    assert over_time("BB?B??B") == "BBBBBBB"
+    assert over_time("B?????") == "BBBB??"
+
+
+@given(st.text("BCO?", min_size=1, max_size=200), st.sampled_from((1.0, 5.0, 20.0)))
+def test_known_states_change_no_sooner_than_after_the_hold(steps: str, interval: float) -> None:
+    states = over_time(steps, interval)
+    last = 0
+    for tick in range(1, len(states)):
+        if states[tick] != states[tick - 1]:
+            if states[tick - 1] != "?":
+                assert (tick - last) * interval >= HOLD_SECONDS
+            last = tick
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_has_every_threshold_as_the_code_has_it() -> None:
+    constants = {name: value for name, value in vars(limiter).items() if name.isupper() and isinstance(value, float)}
+    told = dict(re.findall(r"^\| `([A-Z_]+)` \| ([0-9.]+) \|", PAGE, re.MULTILINE))
+    assert {name: float(value) for name, value in told.items()} == constants
+
+
+def test_the_page_has_every_state_and_every_piece_of_evidence() -> None:
+    table = PAGE.split("## The table")[1].split("## ")[0]
+    assert {state.value for state in Limiter} == set(re.findall(r"^\| \d \| `(\w+)` \|", table, re.MULTILINE))
+    todo = PAGE.split("## What to do")[1].split("## ")[0]
+    assert {state.value for state in Limiter} == set(re.findall(r"^\| `(\w+)` \|", todo, re.MULTILINE))
+    names = set(re.findall(r"^\| `(\w+)` \|", PAGE.split("## The evidence")[1].split("## ")[0], re.MULTILINE))
+    full = window(
+        decoded=100, steps=10, prompts=5, prefill=500, batch_limit_requests=10.0, preemptions_total=1.0, **held(100, 64)
+    )
+    assert names == set(judged(full))

@@ -1,0 +1,320 @@
+"""One engine's roofline from its counters: each figure by hand, each absence with its reason."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llm_serving_exporter.derive.roofline import Hardware, Outcome, roof_of, roofline
+from llm_serving_exporter.facts.architectures.registry import geometry
+from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
+from llm_serving_exporter.model.roofline import Cause, Range
+from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.window import EngineWindow
+from tests.moe_models import TABLE
+from tests.roofs import H100, LLAMA_8B, flat, gpu, served, shape
+from tests.windows import engine, held, window
+
+ONE = Hardware(H100, Parallel(), 1.0)
+LLAMA = served(LLAMA_8B)
+QWEN = served(geometry(TABLE["Qwen3-30B-A3B"][0]))
+ENCODER = flat(1e9, form=shape(encoder=True))
+READ, KV, FLOPS = 7_504_924_672 * 2, 131_072, 989.4e12
+DECODE = {"decoded": 64_000.0, "steps": 1000.0, **held(1000, 64)}
+SHORT = held(100, 64)
+GPM = (DeviceSample(60.0, 1, gpm_ratio=0.5),)
+
+
+def of(
+    done: EngineWindow,
+    model: ModelFacts | Absence = LLAMA,
+    hardware: Hardware = ONE,
+    devices: tuple[DeviceSample, ...] = (),
+) -> Outcome:
+    return roofline(done, devices, model, hardware)
+
+
+def test_decode_by_hand() -> None:
+    """1,000 steps of 64 sequences with 1,000 tokens in 60 s on an H100."""
+    found = of(window(**DECODE)).roofline
+    step = READ + 64 * 1000 * KV
+    assert found.bandwidth_ceiling == 3.35e12
+    assert found.achieved["model"] == pytest.approx((1000 * step + 64_000 * KV) / 60)
+    assert found.ratio["model"] == pytest.approx(found.achieved["model"] / 3.35e12)
+    assert found.batch == 64
+    assert found.steps_per_second == pytest.approx(1000 / 60)
+    assert found.step_floor_seconds == pytest.approx(step / 3.35e12)
+    assert found.decode_ceiling == pytest.approx(64 / (step / 3.35e12))
+    assert found.decode_ratio == pytest.approx(64_000 / 60 / found.decode_ceiling)
+    assert found.step_bytes == pytest.approx({"weights": READ, "kv_read": 64_000 * KV, "kv_written": 64 * KV})
+    assert found.ridge_flops_per_byte == pytest.approx(FLOPS / 3.35e12)
+    token = 2 * 7_504_658_432 + 32 * 4 * 32 * 128 * 1000
+    assert found.compute_ratio == pytest.approx(64_000 * token / FLOPS / 60, rel=1e-4)
+    assert found.intensity_flops_per_byte == pytest.approx(found.compute_ratio * FLOPS / found.achieved["model"])
+    assert found.context == Range(1000, 1000, 1000)
+    assert found.steps_counted
+    assert found.experts is None
+    assert set(found.phase_busy_ratio) == {"prefill", "decode"}
+    assert not found.causes
+
+
+def test_everything_that_is_there_says_so() -> None:
+    signals = of(window(**DECODE), devices=GPM).signals
+    for name in (
+        "bandwidth_ceiling_bytes_per_second", "bandwidth_ceiling_ratio_model", "bandwidth_ceiling_ratio_gpm", "decode_ceiling_ratio",
+        "decode_ceiling_tokens_per_second", "compute_ceiling_ratio", "phase_busy_ratio",
+    ):  # fmt: skip
+        assert signals[name] is Absence.AVAILABLE, name
+    assert of(window(**{**DECODE, **SHORT})).signals["batch_ridge_size"] is Absence.AVAILABLE
+
+
+def test_at_a_long_context_no_batch_is_compute_bound() -> None:
+    """Each sequence's KV reads take longer than its FLOPs: 39 us for 1,000 x 131 kB at 3.35 TB/s against 16 for 2 N at 989 T."""
+    outcome = of(window(**DECODE))
+    assert outcome.signals["batch_ridge_size"] is Absence.NO_RIDGE
+    assert outcome.roofline.batch_ridge is None
+    assert outcome.roofline.decode_ceiling is not None
+
+
+def test_without_a_step_count_the_steps_are_worked_out_and_it_is_said() -> None:
+    """20 ms a token while busy: 3,000 steps of 64 in a minute."""
+    found = of(window(**{**DECODE, "decoded": 192_000.0, "steps": None}, seconds_per_token=0.02)).roofline
+    assert not found.steps_counted
+    assert found.steps_per_second == pytest.approx(50)
+    assert found.batch == pytest.approx(64)
+    assert found.ratio["model"] > 0
+
+
+def test_a_prefill_replica_has_bytes_and_flops_and_no_decode() -> None:
+    outcome = of(window(steps=20, prompts=20, prefill=40_000))
+    found = outcome.roofline
+    assert found.achieved["model"] == pytest.approx((20 * READ + 40_000 * KV) / 60)
+    assert found.compute_ratio is not None
+    assert found.compute_ratio > 0
+    assert found.phase_busy_ratio == {"prefill": 1.0, "decode": 0.0}
+    assert found.context is None
+    assert found.decode_ceiling is found.decode_ratio is found.tokens_per_sequence_step is None
+    assert outcome.signals["decode_ceiling_ratio"] is Absence.IDLE
+
+
+def test_an_encoder_computes_and_does_not_decode() -> None:
+    """vLLM's page of an embedding server has the latency histogram, with 0 events."""
+    outcome = of(window(steps=20, prompts=20, prefill=40_000), ENCODER)
+    assert outcome.roofline.compute_ratio == pytest.approx(40_000 * 2e9 / FLOPS / 60)
+    assert outcome.roofline.ratio["model"] == pytest.approx(20 * 2e9 / 60 / 3.35e12)
+    for name in ("decode_ceiling_tokens_per_second", "decode_ceiling_ratio", "batch_ridge_size"):
+        assert outcome.signals[name] is Absence.NO_DECODE
+        assert of(window(), ENCODER).signals[name] is Absence.NO_DECODE
+    assert of(window(), ENCODER).signals["compute_ceiling_ratio"] is Absence.IDLE
+
+
+def test_measured_bandwidth_needs_no_model() -> None:
+    outcome = of(window(**DECODE), Absence.MODEL_UNKNOWN, devices=GPM)
+    assert outcome.roofline.ratio == {"gpm": 0.5}
+    assert outcome.roofline.bandwidth_ceiling == 3.35e12
+    assert outcome.signals["bandwidth_ceiling_ratio_gpm"] is Absence.AVAILABLE
+    for name in ("bandwidth_ceiling_ratio_model", "decode_ceiling_ratio", "compute_ceiling_ratio", "phase_busy_ratio"):
+        assert outcome.signals[name] is Absence.MODEL_UNKNOWN
+    assert outcome.roofline.batch == 64
+
+
+def test_the_share_of_several_engines() -> None:
+    """Two engines on four GPUs: each ceiling is two GPUs' and so is what was measured."""
+    devices = (DeviceSample(60.0, 4, gpm_ratio=0.5),)
+    found = of(window(**DECODE), hardware=Hardware(H100, Parallel(2), 2.0), devices=devices).roofline
+    assert found.bandwidth_ceiling == 2 * 3.35e12
+    assert found.ratio["gpm"] == 0.5
+
+
+def test_an_idle_gpu_beside_the_engines_own_does_not_halve_its_share() -> None:
+    """Two GPUs allotted, one used at 60 %: 30 % in the mean."""
+    devices = (DeviceSample(60.0, 2, gpm_ratio=0.3),)
+    found = of(window(**DECODE), hardware=Hardware(H100, Parallel(1), 2.0), devices=devices).roofline
+    assert found.bandwidth_ceiling == 3.35e12
+    assert found.ratio["gpm"] == pytest.approx(0.6)
+
+
+def test_tensor_and_pipeline_gpus_are_all_in_the_ceiling() -> None:
+    found = of(window(**DECODE), hardware=Hardware(H100, Parallel(2, 2))).roofline
+    assert found.bandwidth_ceiling == 4 * 3.35e12
+    # micro-batches of 64 in both stages, but only 64 run
+    assert found.batch == 64
+    assert found.decode_ceiling == pytest.approx(64 / ((READ + 32 * 1000 * KV) / (2 * 3.35e12)))
+
+
+@pytest.mark.parametrize(
+    ("hardware", "why"),
+    [
+        (Hardware(Absence.PEAK_UNKNOWN, Parallel(), 1.0), Absence.PEAK_UNKNOWN),
+        (Hardware(GpuPeaks("?", None, ""), Parallel(), 1.0), Absence.PEAK_UNKNOWN),
+        (Hardware(GpuPeaks("?", 0.0, ""), Parallel(), 1.0), Absence.PEAK_UNKNOWN),
+        (Hardware(H100), Absence.GPUS_UNKNOWN),
+        (Hardware(), Absence.GPUS_UNKNOWN),
+    ],
+)
+def test_unknown_hardware_is_the_reason_of_everything_that_needs_it(hardware: Hardware, why: Absence) -> None:
+    outcome = of(window(**DECODE), hardware=hardware, devices=GPM)
+    assert roof_of(LLAMA, hardware) is why
+    assert outcome.roofline.ratio == {}
+    assert outcome.roofline.batch == 64
+    assert {outcome.signals[name] for name in outcome.signals if name != "bandwidth_ceiling_ratio_runtime"} - {
+        Absence.NOT_EXPORTED
+    } == {why}
+
+
+def test_gpus_that_do_not_divide_still_have_their_bandwidth_measured() -> None:
+    """Two engines on three GPUs: no roof, but 1.5 GPUs' bandwidth each."""
+    outcome = of(window(**DECODE), hardware=Hardware(H100, None, 1.5), devices=GPM)
+    assert outcome.roofline.ratio == {"gpm": 0.5}
+    assert outcome.roofline.bandwidth_ceiling == 1.5 * 3.35e12
+    assert outcome.signals["decode_ceiling_ratio"] is Absence.GPUS_UNKNOWN
+
+
+def test_without_a_compute_rate_bandwidth_is_known() -> None:
+    outcome = of(window(**DECODE), hardware=Hardware(gpu("?", 3.35), Parallel(), 1.0))
+    found = outcome.roofline
+    assert found.ratio["model"] > 0
+    assert found.decode_ceiling is not None
+    assert found.compute_ratio is found.batch_ridge is found.ridge_flops_per_byte is None
+    assert found.phase_busy_ratio == {}
+    for name in ("compute_ceiling_ratio", "batch_ridge_size", "phase_busy_ratio"):
+        assert outcome.signals[name] is Absence.PEAK_UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("done", "why"),
+    [
+        (EngineWindow((engine(decoded=5, steps=5),), 0.0), Absence.WARMING_UP),
+        (window(), Absence.IDLE),
+        (window(decoded=5, steps=5, prefill_tokens_total=None), Absence.INPUT_MISSING),
+        (window(decoded=5, steps=5), Absence.INPUT_MISSING),  # no length of context
+    ],
+)
+def test_a_window_without_work_says_why(done: EngineWindow, why: Absence) -> None:
+    outcome = of(done)
+    for name in ("bandwidth_ceiling_ratio_model", "decode_ceiling_ratio", "compute_ceiling_ratio", "phase_busy_ratio"):
+        assert outcome.signals[name] is why
+    assert outcome.roofline.ratio == {}
+
+
+def test_drafts_move_the_ridge_and_the_floor() -> None:
+    """Four drafts a token: five times the FLOPs a step at the same bytes."""
+    plain = of(window(**{**DECODE, **SHORT})).roofline
+    drafted = of(window(**{**DECODE, **SHORT}, speculative_draft_tokens_total=256_000.0)).roofline
+    assert plain.batch_ridge is not None
+    assert drafted.batch_ridge is not None
+    token, kv = 2 * 7.5e9 / FLOPS, 100 * KV / 3.35e12
+    assert drafted.batch_ridge / plain.batch_ridge == pytest.approx((token - kv) / (5 * token - kv), rel=0.01)
+    # at batch 64 just beyond the ridge of 62: the floor is compute's
+    assert drafted.step_floor_seconds == pytest.approx(64 * 5 * token, rel=0.01)
+    assert drafted.compute_ratio == pytest.approx(5 * (plain.compute_ratio or 0))
+
+
+def test_experts_touched_with_the_tokens_of_the_engines_that_share_them() -> None:
+    alone = of(window(decoded=8000, steps=1000, **held(1000, 8)), QWEN).roofline.experts
+    shared = of(
+        window(decoded=8000, steps=1000, **held(1000, 8)), QWEN, replace(ONE, parallel=Parallel(1, 1, 4))
+    ).roofline.experts
+    assert alone is not None
+    assert shared is not None
+    assert alone.expected == pytest.approx(128 * (1 - (1 - 8 / 128) ** 8))
+    assert shared.expected == pytest.approx(128 * (1 - (1 - 8 / 128) ** 32))
+    assert (alone.lower, alone.upper) == (8, 64)
+
+
+# --- above 1 ----------------------------------------------------------------------------------------------------------------
+
+
+def test_above_one_is_shown_as_it_is_with_its_cause() -> None:
+    """Eight times the steps that an H100 can do."""
+    outcome = of(window(**{**DECODE, "decoded": 64e5, "steps": 1e5}))
+    assert outcome.roofline.ratio["model"] > 1
+    assert outcome.roofline.decode_ratio is not None
+    assert outcome.roofline.decode_ratio > 1
+    assert outcome.roofline.causes["bandwidth_ceiling_ratio_model"] is Cause.INPUTS
+    assert outcome.roofline.causes["decode_ceiling_ratio"] is Cause.INPUTS
+    assert outcome.roofline.causes["compute_ceiling_ratio"] is Cause.INPUTS
+    assert outcome.signals["bandwidth_ceiling_ratio_model"] is Absence.AVAILABLE
+
+
+def test_an_assumed_number_of_gpus_is_the_first_suspicion() -> None:
+    causes = of(
+        window(**{**DECODE, "decoded": 64e5, "steps": 1e5}), hardware=replace(ONE, assumed_gpus=True)
+    ).roofline.causes
+    assert set(causes.values()) == {Cause.GPU_COUNT}
+
+
+def test_a_shared_prefix_explains_what_its_lower_bound_allows() -> None:
+    """64 sequences read 100,000 tokens each, of which only 400 are held: above 1 if each were read, below if it is read once."""
+    done = window(**{**DECODE, **held(400, 64)}, finished=64, prompt=100_000, output=10)
+    found = of(done).roofline
+    assert found.model_ratio_range is not None
+    assert found.model_ratio_range.lower < 1 < found.model_ratio_range.expected
+    assert found.causes["bandwidth_ceiling_ratio_model"] is Cause.SHARED_PREFIX
+
+
+# --- for any window -----------------------------------------------------------------------------------------------------------
+
+COUNTS = st.integers(0, 10**9).map(float)
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> EngineWindow:
+    told = {name: draw(COUNTS) for name in ("decoded", "prompts", "prefill", "cached", "finished")}
+    gauges = held(draw(st.floats(0, 1e6)), draw(st.floats(0, 1e4)))
+    drafts = draw(st.none() | COUNTS)
+    more = {} if drafts is None else {"speculative_draft_tokens_total": drafts}
+    return window(
+        draw(st.floats(1e-3, 1e4)), steps=draw(st.none() | COUNTS), prompt=draw(st.floats(0, 1e6)), output=draw(st.floats(0, 1e6)),
+        seconds_per_token=draw(st.floats(0, 100)), **told, **gauges, **more,
+    )  # fmt: skip
+
+
+@settings(max_examples=150)
+@given(windows(), st.sampled_from((LLAMA, QWEN, ENCODER)), st.sampled_from((1, 2, 8)), st.sampled_from((1, 2)))
+def test_whatever_is_counted_figures_are_finite_and_not_negative(
+    done: EngineWindow, model: ModelFacts, tensor: int, pipeline: int
+) -> None:
+    found = of(done, model, Hardware(H100, Parallel(tensor, pipeline)), GPM).roofline
+    figures = [value for value in (getattr(found, name) for name in found.__slots__) if isinstance(value, float)]
+    for mapping in (found.achieved, found.ratio, found.step_bytes, found.phase_busy_ratio):
+        figures += list(mapping.values())
+    for band in (found.context, found.experts, found.model_ratio_range):
+        if band is not None:
+            figures += [band.lower, band.expected, band.upper]
+            assert band.lower <= band.expected * (1 + 1e-9)
+            assert band.expected <= band.upper * (1 + 1e-9)
+    assert all(math.isfinite(figure) and figure >= 0 for figure in figures), found
+    suspects = {name for name in ("decode_ceiling_ratio",) if (found.decode_ratio or 0) > 1}
+    suspects |= {"compute_ceiling_ratio"} if (found.compute_ratio or 0) > 1 else set()
+    suspects |= {f"bandwidth_ceiling_ratio_{source}" for source, ratio in found.ratio.items() if ratio > 1}
+    assert set(found.causes) == suspects
+
+
+@given(windows(), st.floats(1.01, 100))
+def test_the_share_of_a_higher_peak_is_lower(done: EngineWindow, times: float) -> None:
+    faster = replace(H100, bandwidth_bytes_per_second=3.35e12 * times)
+    slow = of(done).roofline.ratio.get("model")
+    fast = of(done, hardware=replace(ONE, peaks=faster)).roofline.ratio.get("model")
+    assert (slow is None) == (fast is None)
+    if slow and fast:
+        assert fast == pytest.approx(slow / times)
+
+
+@given(windows(), st.floats(1, 1e5), st.floats(1, 1e5))
+def test_the_ceiling_never_rises_with_context(done: EngineWindow, one: float, other: float) -> None:
+    def ceiling(tokens: float) -> float | None:
+        gauges = held(tokens, 64)
+        readings = tuple(replace(reading, **gauges, request_generation_tokens=None) for reading in done.readings)
+        return of(EngineWindow(readings, done.elapsed_seconds)).roofline.decode_ceiling
+
+    short, long = ceiling(min(one, other)), ceiling(max(one, other))
+    assert (short is None) == (long is None)
+    if short is not None and long is not None:
+        assert long <= short * (1 + 1e-9)

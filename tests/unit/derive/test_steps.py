@@ -1,0 +1,108 @@
+"""Steps and what stands for them, worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from llm_serving_exporter.derive.steps import (
+    busy_ratio,
+    drafts_per_sequence_step,
+    prompts,
+    running_mean,
+    sequence_steps,
+    steps,
+    tokens_per_sequence_step,
+)
+from llm_serving_exporter.model.roofline import Steps
+from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.window import EngineWindow
+from tests.windows import all_of, engine, window
+
+
+def test_steps_as_the_engine_counts_them() -> None:
+    assert steps(window(decoded=600, steps=60)) == Steps(60, counted=True)
+    assert sequence_steps(window(decoded=600, steps=60)) == 600
+
+
+def test_without_a_count_busy_time_over_the_mean_latency() -> None:
+    """60 s at 20 ms a token; half of the readings have nothing running."""
+    done = window(decoded=6000, steps=None, seconds_per_token=0.02)
+    found = steps(done)
+    assert isinstance(found, Steps)
+    assert not found.counted
+    assert found.count == pytest.approx(60 / 0.02)
+    idle = engine(decoded=6000, steps=None, requests_running=0.0)
+    half = steps(EngineWindow((done.first, idle), 60.0))
+    assert isinstance(half, Steps)
+    assert half.count == pytest.approx(30 / 0.02)
+
+
+def test_no_more_steps_than_tokens() -> None:
+    """At 1 ms a token a minute has room for 60,000 steps; 50 tokens are 50 at most."""
+    found = steps(window(decoded=50, steps=None, seconds_per_token=0.001))
+    assert found == Steps(50, counted=False)
+
+
+def test_without_a_count_and_without_decode_one_step_a_prompt() -> None:
+    assert steps(window(steps=None, prompts=12, prefill=12_000)) == Steps(12, counted=False)
+    assert steps(window(steps=None)) is Absence.IDLE
+
+
+def test_what_is_missing_is_said() -> None:
+    bare = window(steps=None, inter_token_latency_seconds=None)
+    assert steps(bare) is sequence_steps(bare) is Absence.INPUT_MISSING
+    first_page = EngineWindow((engine(decoded=10, steps=10),), 0.0)
+    assert steps(first_page) is sequence_steps(first_page) is Absence.WARMING_UP
+    uncounted = EngineWindow((engine(decoded=10, steps=None),), 0.0)
+    assert steps(uncounted) is Absence.WARMING_UP
+
+
+def test_prompts_by_first_tokens_else_by_finished_requests() -> None:
+    assert prompts(window(prompts=7, finished=5, prompt=10)) == 7
+    assert prompts(window(time_to_first_token_seconds=None, finished=5, prompt=10)) == 5
+    assert prompts(window()) == 0.0
+
+
+def test_running_requests_while_there_are_any() -> None:
+    readings = tuple(engine(requests_running=value) for value in (0.0, 4.0, 8.0))
+    assert running_mean(EngineWindow(readings, 10.0)) == 6.0
+    assert busy_ratio(EngineWindow(readings, 10.0)) == pytest.approx(2 / 3)
+    unsaid = EngineWindow((engine(requests_running=None),) * 2, 5.0)
+    assert running_mean(unsaid) is busy_ratio(unsaid) is None
+
+
+def test_speculation_yields_more_than_one_token_a_step() -> None:
+    """E.3.1: 100 first tokens; 1,000 sequence-steps made 2,500 tokens, verifying 4 drafts each."""
+    told = {"decoded": 1000, "steps": 100, "prompts": 100, "decode_tokens_total": 2600.0}
+    done = window(**told, speculative_draft_tokens_total=4000.0)
+    assert tokens_per_sequence_step(done) == 2.5
+    assert drafts_per_sequence_step(done) == 4.0
+    plain = window(decoded=1000, steps=100, prompts=100)
+    assert tokens_per_sequence_step(plain) == 1.0
+    assert drafts_per_sequence_step(plain) == 0.0
+
+
+def test_nothing_decoded_has_no_tokens_per_step() -> None:
+    assert tokens_per_sequence_step(window(prompts=5, prefill=500, steps=5)) is None
+    assert drafts_per_sequence_step(window(speculative_draft_tokens_total=4.0)) == 0.0
+
+
+def test_a_histogram_that_was_just_born_is_no_reading() -> None:
+    """With one end missing nothing is said."""
+    young = EngineWindow((engine(inter_token_latency_seconds=None), engine(decoded=5, steps=5)), 5.0)
+    assert sequence_steps(young) is Absence.WARMING_UP
+    assert all_of(0.5, 3).mean() == 0.5
+
+
+def test_requests_shorter_than_the_interval_are_not_missed() -> None:
+    """30 steps a second of 5 ms each are work, though no reading caught a running request (the recorded light load reads like this)."""
+    quiet = {"requests_running": 0.0}
+    light = EngineWindow(
+        (replace(engine(decoded=0.0, steps=0.0, seconds_per_token=0.005), **quiet),
+         replace(engine(decoded=600.0, steps=600.0, seconds_per_token=0.005), **quiet)), 20.0,
+    )  # fmt: skip
+    assert busy_ratio(light) == pytest.approx(0.15)
+    assert busy_ratio(replace(light, elapsed_seconds=1.0)) == 1.0
+    assert busy_ratio(EngineWindow(light.readings[:1], 0.0)) == 0.0

@@ -1,0 +1,150 @@
+"""Bytes and FLOPs of a window, each figure beside the arithmetic of facts model-math D.2, D.3, E.3."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm_serving_exporter.derive import roof as roofs
+from llm_serving_exporter.derive.traffic import Work, added, decode_flops, per_step, prefill_flops, traffic, work
+from llm_serving_exporter.facts.architectures.registry import geometry
+from llm_serving_exporter.model.geometry import AttentionLayers, RecurrentLayers, Span
+from llm_serving_exporter.model.roofline import Range, Steps
+from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.weights import Precision
+from llm_serving_exporter.model.window import EngineWindow
+from tests.moe_models import TABLE
+from tests.roofs import LLAMA_8B, flat, roof, served, shape
+from tests.windows import engine, window
+
+LLAMA = roof(served(LLAMA_8B))
+QWEN = roof(served(geometry(TABLE["Qwen3-30B-A3B"][0])))
+KV, READ = 131_072, 7_504_924_672 * 2
+THOUSAND = Range(1000.0, 1000.0, 1000.0)
+
+
+def done(**told: float) -> Work:
+    made = work(window(**told))
+    assert isinstance(made, Work)
+    return made
+
+
+def test_counts_of_a_window() -> None:
+    made = done(decoded=6400, steps=100, prompts=20, prefill=20_000, cached=4000, requests_running=70.0)
+    assert (made.batch, made.prompts, made.prefill_tokens, made.cached_tokens) == (64, 20, 20_000, 4000)
+    assert made.tokens == 26_400
+    assert made.running == 70
+
+
+def test_what_is_missing_is_said() -> None:
+    assert work(window(decoded=10, steps=0)) is Absence.IDLE
+    assert work(window(steps=0)) is Absence.IDLE
+    assert work(window(decoded=10, steps=10, prefill_tokens_total=None)) is Absence.INPUT_MISSING
+    assert work(window(decoded=10, steps=10, inter_token_latency_seconds=None)) is Absence.INPUT_MISSING
+    assert work(EngineWindow((engine(decoded=10, steps=10),), 0.0)) is Absence.WARMING_UP
+
+
+def test_micro_batches_of_pipeline_stages_run_at_the_same_time() -> None:
+    """Engines count each micro-batch as a step: two stages with 32 each have 64 sequences, one request alone is one."""
+    full = done(decoded=3200, steps=100, requests_running=64.0)
+    assert (full.batch, full.decoding(1), full.decoding(2)) == (32, 32, 64)
+    alone = done(decoded=100, steps=100, requests_running=1.0)
+    assert alone.decoding(2) == 1
+    unsaid = done(decoded=3200, steps=100, requests_running=None)
+    assert unsaid.decoding(2) == 64
+
+
+def test_decode_reads_weights_once_a_step_and_context_once_a_sequence() -> None:
+    moved = traffic(LLAMA, done(decoded=6400, steps=100), THOUSAND)
+    assert moved.weights.expected == 100 * READ
+    assert moved.kv_read.expected == 6400 * 1000 * KV
+    assert moved.kv_written == 6400 * KV
+    assert moved.total.expected == moved.weights.expected + moved.kv_read.expected + moved.kv_written
+
+
+def test_the_band_of_the_context_is_a_band_of_the_reads() -> None:
+    moved = traffic(LLAMA, done(decoded=6400, steps=100), Range(100.0, 1000.0, 2000.0))
+    assert moved.kv_read == Range(6400 * 100 * KV, 6400 * 1000 * KV, 6400 * 2000 * KV)
+    assert moved.total.lower < moved.total.expected < moved.total.upper
+
+
+def test_prefill_alone_reads_weights_and_writes_its_kv() -> None:
+    moved = traffic(LLAMA, done(steps=20, prompts=20, prefill=20_000), Range(0.0, 0.0, 0.0))
+    assert (moved.weights.expected, moved.kv_read.expected) == (20 * READ, 0.0)
+    assert moved.kv_written == 20_000 * KV
+
+
+def test_a_cached_prefix_is_read_once_a_prompt_and_no_further_than_the_window() -> None:
+    whole = traffic(LLAMA, done(steps=20, prompts=20, prefill=2000, cached=20_000), THOUSAND)
+    assert whole.kv_read.expected == 20_000 * KV
+    sliding = shape((AttentionLayers(1, 1, 1, 0, 0, Span.SLIDING, 100),), (RecurrentLayers(1, 50, 0),))
+    moved = traffic(roof(flat(1e9, form=sliding)), done(steps=20, prompts=20, prefill=2000, cached=20_000), THOUSAND)
+    assert moved.kv_read.expected == 20 * 100 * 2
+
+
+def test_verified_drafts_are_computed_and_written_but_context_is_read_once() -> None:
+    plain, drafted = (
+        done(decoded=1000, steps=100, **more) for more in ({}, {"speculative_draft_tokens_total": 4000.0})
+    )
+    assert drafted.tokens == 5000
+    one, five = traffic(LLAMA, plain, THOUSAND), traffic(LLAMA, drafted, THOUSAND)
+    assert five.kv_read == one.kv_read
+    assert five.kv_written == 5 * one.kv_written
+    assert (
+        decode_flops(LLAMA, drafted, THOUSAND)[Precision.BF16]
+        == 5 * decode_flops(LLAMA, plain, THOUSAND)[Precision.BF16]
+    )
+
+
+def test_prefill_comes_in_few_steps_and_touches_experts_in_those() -> None:
+    """990 steps of 8 tokens and 10 of 2,008 touch 52.4 of 128 experts in the mean; the mean step of 28 tokens would 106."""
+    made = done(decoded=8000, steps=1000, prompts=10, prefill=20_000)
+    touched = per_step(made, lambda tokens: roofs.experts_touched(QWEN, tokens) or Range(0, 0, 0))
+    assert touched.expected == pytest.approx(0.99 * 128 * (1 - (1 - 8 / 128) ** 8) + 0.01 * 128, rel=1e-6)
+    assert touched.upper == min(28 * 8, 128)
+    assert touched.lower == 8
+    moved = traffic(QWEN, made, THOUSAND)
+    assert moved.weights.expected == pytest.approx(
+        990 * roofs.weight_read_bytes(QWEN, 8).expected + 10 * roofs.weight_read_bytes(QWEN, 2008).expected
+    )
+
+
+def test_prompt_lengths() -> None:
+    """20 prompts of 1,000 tokens: 2 x matrices x tokens, lm_head for one each, 4 q d s (s + 1) / 2 of attention a layer."""
+    made = done(steps=20, prompts=20, prefill=20_000)
+    matrices = sum(group.fixed_parameters for group in LLAMA.model.groups)
+    head = sum(group.lm_head_parameters for group in LLAMA.model.groups)
+    attention = 32 * 4 * 32 * 128 * 1000 * 1001 / 2
+    assert prefill_flops(LLAMA, made)[Precision.BF16] == pytest.approx(20 * (2 * (1000 * matrices + head) + attention))
+
+
+def test_no_prompt_is_longer_than_the_engine_takes() -> None:
+    """20,000 tokens without a count of prompts would be one prompt of quadratic cost."""
+    bare = {"steps": 20, "prefill": 20_000, "time_to_first_token_seconds": None}
+    assert done(**bare).prompts == 1
+    assert done(**bare, context_limit_tokens=2000.0).prompts == 10
+    assert done(**bare, finished=40, prompt=500).prompts == 40
+    assert done(decoded=10, steps=10).prompts == 0
+    assert prefill_flops(LLAMA, done(decoded=10, steps=10)) == {}
+
+
+def test_sums_by_precision() -> None:
+    assert added({Precision.FP8: 1.0}, {Precision.BF16: 2.0, Precision.FP8: 3.0}) == {
+        Precision.FP8: 4.0,
+        Precision.BF16: 2.0,
+    }
+
+
+@given(
+    st.floats(1, 1e6), st.floats(0, 1e7), st.floats(0, 1e4), st.floats(0, 1e7), st.floats(0, 8), st.floats(0, 1e6),
+)  # fmt: skip
+def test_bounds_stand_in_order(
+    count: float, decoded: float, prompts: float, prefill: float, drafts: float, tokens: float
+) -> None:
+    made = Work(60.0, Steps(count, counted=True), decoded, prompts, prefill, 0.0, drafts)
+    for it in (LLAMA, QWEN):
+        moved = traffic(it, made, Range(tokens / 2, tokens, tokens * 2))
+        rounding = 1e-9 * moved.total.upper
+        assert 0 <= moved.total.lower <= moved.total.expected + rounding
+        assert moved.total.expected <= moved.total.upper + rounding

@@ -1,0 +1,136 @@
+"""The roofline's series: every one of them with its labels, and none where there is nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from prometheus_client.samples import Sample
+
+from llm_serving_exporter.catalogue import roofline as names
+from llm_serving_exporter.expose import roofline
+from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.facts.architectures.registry import geometry
+from llm_serving_exporter.model.derived import EngineDerived
+from llm_serving_exporter.model.roofline import Limiter
+from llm_serving_exporter.store import TargetReading
+from tests.limited import DECODING, LLAMA, reading
+from tests.moe_models import TABLE
+from tests.roofs import flat, served, shape
+
+LABELS = {"target": "chat-0", "model_name": "m", "engine": "0", "role": "unified"}
+QWEN = served(geometry(TABLE["Qwen3-30B-A3B"][0]))
+
+
+def series(target: TargetReading) -> dict[str, list[Sample]]:
+    """Samples by the catalogue's name."""
+    families = Families()
+    assert target.derived is not None
+    roofline.engine(families, target.derived.engines[0], LABELS)
+    roofline.target(families, target, target.derived)
+    for name, facts in target.models.items():
+        assert not isinstance(facts, Exception)
+        roofline.model(families, target.target.name, name, facts)
+    return {family.name: family.samples for family in families}
+
+
+def values(target: TargetReading, metric: str, label: str) -> dict[str, float]:
+    return {sample.labels[label]: sample.value for sample in series(target)[f"llm_serving_{metric}"]}
+
+
+def test_each_series_has_the_labels_that_the_catalogue_declares() -> None:
+    declared = {metric.full_name.removesuffix("_total").removesuffix("_info"): metric for metric in names.ROOFLINE}
+    found = series(reading(DECODING, model=QWEN))
+    for name, samples in found.items():
+        for sample in samples:
+            assert set(sample.labels) == set(declared[name].labels), name
+    # what a GPU could do stands with the GPUs; 83 steps a second of up to 57 GB are suspect
+    assert set(declared) - set(found) == {"llm_serving_gpu_peak_flops_per_second"}
+
+
+def test_sources_stand_side_by_side() -> None:
+    told = values(reading(DECODING), "bandwidth_ceiling_ratio", "source")
+    assert told["gpm"] == 0.63
+    assert told["model"] == pytest.approx(0.3945, abs=1e-4)
+    achieved = values(reading(DECODING), "achieved_bandwidth_bytes_per_second", "source")
+    assert achieved["gpm"] == pytest.approx(0.63 * 3.35e12)
+    assert values(reading(DECODING), "bandwidth_ceiling_ratio_range", "bound").keys() == {"lower", "upper"}
+
+
+def test_parts_and_bounds_and_phases() -> None:
+    target = reading(DECODING, model=QWEN)
+    assert values(target, "step_bytes_mean", "part").keys() == {"weights", "kv_read", "kv_written"}
+    for metric in ("experts_touched_mean", "decode_context_tokens"):
+        bounds = values(target, metric, "bound")
+        assert bounds["lower"] <= bounds["expected"] <= bounds["upper"]
+    assert values(target, "phase_busy_seconds", "phase") == pytest.approx(
+        {"prefill": 60 * values(target, "phase_busy_ratio", "phase")["prefill"],
+         "decode": 60 * values(target, "phase_busy_ratio", "phase")["decode"], "unattributed": 0.0}
+    )  # fmt: skip
+    assert values(target, "gpu_memory_bytes_estimate", "part").keys() >= {"weights", "kv"}
+
+
+def test_steps_say_how_they_were_obtained() -> None:
+    assert values(reading(DECODING), "engine_steps_per_second", "source") == {"counted": 5000 / 60}
+    uncounted = reading({**{key: value for key, value in DECODING.items() if key != "steps"}, "steps": None})
+    assert values(uncounted, "engine_steps_per_second", "source").keys() == {"inter_token_latency"}
+
+
+def test_the_limiter_is_a_state_set_with_its_evidence() -> None:
+    states = values(reading(DECODING), "limiter", "state")
+    assert states == {**dict.fromkeys((state.value for state in Limiter), 0.0), "bandwidth": 1.0}
+    evidence = values(reading(DECODING), "limiter_evidence", "evidence")
+    assert evidence["bandwidth"] == 0.63
+    assert evidence["busy"] == 1.0
+
+
+def test_what_is_suspect_has_its_cause() -> None:
+    impossible = reading({**DECODING, "decoded": 32e6, "steps": 500_000.0})
+    found = {
+        (sample.labels["signal"], sample.labels["cause"]) for sample in series(impossible)["llm_serving_signal_suspect"]
+    }
+    assert ("bandwidth_ceiling_ratio_model", "inputs") in found
+    assert values(impossible, "bandwidth_ceiling_ratio", "source")["model"] > 1
+
+
+def test_an_encoder_shows_no_decode_and_no_context_of_0() -> None:
+    encoder = reading(
+        {"prompts": 300.0, "prefill": 60_000.0, "steps": 300.0}, model=flat(1e9, form=shape(encoder=True))
+    )
+    found = series(encoder)
+    for metric in (
+        names.DECODE_CEILING,
+        names.DECODE_RATIO,
+        names.BATCH_RIDGE,
+        names.DECODE_CONTEXT,
+        names.TOKENS_PER_STEP,
+        names.EXPERTS,
+    ):
+        assert metric.full_name not in found
+    assert found[names.COMPUTE_RATIO.full_name][0].value > 0
+
+
+def test_an_engine_of_which_nothing_is_known_shows_nothing() -> None:
+    families = Families()
+    roofline.engine(families, EngineDerived("m", "0"), LABELS)
+    assert list(families) == []
+
+
+def test_what_is_known_about_the_model() -> None:
+    target = reading(DECODING, model=QWEN)
+    assert values(target, "model_parameters", "kind") == {
+        "total": 30_532_122_624, "active": 3_353_032_704, "decode_read": 3_041_867_776,
+    }  # fmt: skip
+    (kv,) = series(target)["llm_serving_model_kv_cache_bytes_per_token"]
+    assert kv.value == 98_304
+    (info,) = series(target)["llm_serving_model"]
+    assert (info.labels["weight_format"], info.labels["family"]) == ("bf16", "qwen3_moe")
+    assert values(target, "model_weight_bytes", "kind").keys() == {"computed"}
+    indexed = replace(target, models={"m": replace(QWEN, checkpoint_bytes=61_064_245_248)})
+    assert values(indexed, "model_weight_bytes", "kind")["checkpoint"] == 61_064_245_248
+
+
+def test_a_long_origin_is_cut() -> None:
+    long = replace(reading(DECODING), models={"m": replace(LLAMA, origin="/very" * 100)})
+    (info,) = series(long)["llm_serving_model"]
+    assert len(info.labels["origin"]) == roofline.LONGEST_ORIGIN
