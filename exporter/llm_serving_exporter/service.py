@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.exposition import choose_encoder
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.config.effective import effective
@@ -16,6 +15,7 @@ from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon import Daemon, gpu_interval, host_node
 from llm_serving_exporter.expose.collector import Setup, StoreCollector
 from llm_serving_exporter.expose.debug import debug_targets, ready
+from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.expose.landing import landing
 from llm_serving_exporter.expose.server import Handler, Request, Response, WebServer
 from llm_serving_exporter.gpu.source import GpuSource
@@ -85,8 +85,8 @@ class Service:
         }
 
     def _metrics(self, request: Request) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(200, content_type, encode(self._registry))
+        body, content_type = encode(self._registry, request.headers.get("accept", ""))
+        return Response(200, content_type, body)
 
     def _landing(self, _request: Request) -> Response:
         config = self.daemon.config
