@@ -78,9 +78,14 @@ class FactsError(LLMServingExporterError):
 
     `reason` is the `model.snapshot.Absence` value that signals which need it are absent for. `what` is the fault; `fix` what to do about
     it in the configuration of the daemon, "" where `what` says it, apart from it because a command line has flags for the same.
+    A fault quotes what stands in a file, which may be anything: more than `LONGEST` characters of it are cut.
     """
 
+    LONGEST = 5000  # a path may be 4096
+
     def __init__(self, reason: str, what: str, fix: str = "") -> None:
+        if len(what) > self.LONGEST:
+            what = f"{what[: self.LONGEST]}…"
         super().__init__(f"{what}; {fix}" if fix else what)
         self.reason = reason
         self.what = what

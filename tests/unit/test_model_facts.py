@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
+import tracemalloc
 from pathlib import Path
 from typing import Any, cast
 
@@ -65,6 +67,24 @@ def test_a_server_that_says_ever_new_names_fills_nothing(tmp_path: Path) -> None
     # the first went for the last: it is read anew
     book.of(settings, ServedModel("one more"))
     assert layers(book.of(settings, SERVED)) == 3
+
+
+def test_a_refusal_holds_nothing_but_its_words(tmp_path: Path) -> None:
+    """It is kept: the error that was raised would keep the frames that read the file, and the decoder's error the whole text of it."""
+    place = folder(tmp_path)
+    (place / "config.json").write_text('{"model_type": "llama", ' + " " * (4 << 20))
+    book, settings = ModelBook(None), ModelSettings(config=str(place))
+    tracemalloc.start()
+    try:
+        found = book.of(settings, SERVED)
+        gc.collect()
+        kept, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert isinstance(found, FactsError)
+    assert "is not valid JSON" in str(found)
+    assert most > 4 << 20  # it was read
+    assert kept < 1 << 20
 
 
 def test_a_fault_of_ours_is_an_answer_too(caplog: pytest.LogCaptureFixture) -> None:

@@ -23,6 +23,10 @@ _ALSO = {
     "w1": ("gate_proj", "gate_up_proj"), "w3": ("up_proj", "gate_up_proj"), "w2": ("down_proj",),
 }  # fmt: skip
 _BLOCKS = (".mlp.", ".block_sparse_moe.")
+_ESCAPED, _CLASS = re.compile(r"\\.", re.DOTALL), re.compile(r"\[\^?\]?[^\]]*\]")
+_REPEATED_GROUP, _REPEAT = re.compile(r"\)(?:[*+]|\{)"), re.compile(r"[*+]|\{\d*,\d*\}")
+# each open-ended repeat multiplies the ways to try by the length of a name
+_MOST_REPEATS = 6
 
 
 def plain(name: str) -> str:
@@ -98,7 +102,18 @@ class Patterns:
 
 
 def compiled(expression: str) -> re.Pattern[str]:
-    """A config's regular expression. Raises FactsError where it is none."""
+    """A config's regular expression. Raises FactsError where it is none, or one that may never come to an end.
+
+    Python's engine tries every way to divide a name between repeats that lie in one another, without letting any other thread run
+    meanwhile: "(a+)+!" on forty letters stops the process. No config needs a repeated group, nor many open-ended repeats.
+    """
+    bare = _CLASS.sub("x", _ESCAPED.sub("x", expression))
+    if _REPEATED_GROUP.search(bare) or len(_REPEAT.findall(bare)) > _MOST_REPEATS:
+        raise FactsError(
+            Absence.MODEL_UNKNOWN.value,
+            f"quantization_config: {expression[:64]!r} repeats too much to be tried",
+            "set targets[].model.weight_format to the format that is served",
+        )
     try:
         return re.compile(expression)
     except re.error as error:

@@ -129,6 +129,14 @@ def test_fused_names_mean_their_parts() -> None:
         ({"quant_method": "gptq", "bits": "4"}, "bits is '4', not a whole number"),
         ({"quant_method": "gptq", "bits": 4, "group_size": -2}, "group_size is -2, not a whole number of at least -1"),
         ({"quant_method": "gptq", "bits": 4, "dynamic": {"+:(": {"bits": 8}}}, "no regular expression"),
+        # Python would try these on one name for longer than anybody waits, and nothing else of the process would run meanwhile
+        ({"quant_method": "gptq", "bits": 4, "dynamic": {r"-:(\w+\.?)+!": {}}}, "repeats too much to be tried"),
+        ({"quant_method": "gptq", "bits": 4, "dynamic": {r"-:([a-z.]|[a-z_])*!": {}}}, "repeats too much to be tried"),
+        ({"quant_method": "gptq", "bits": 4, "dynamic": {r"-:(.*x){9}": {}}}, "repeats too much to be tried"),
+        (
+            {"quant_method": "gptq", "bits": 4, "dynamic": {"-:" + ".*.+" * 20 + "!": {}}},
+            "repeats too much to be tried",
+        ),
         ({"quant_method": "fp8", "weight_block_size": [128]}, "weight_block_size is"),
         ({"quant_method": "fp8", "ignored_layers": "lm_head"}, "ignored_layers is not a list"),
         ({"quant_method": "compressed-tensors"}, "config_groups is missing"),

@@ -133,6 +133,14 @@ def test_faults_name_the_file_and_the_key() -> None:
         by_files(found({"quantization_config": {"quant_method": "magic"}}))
 
 
+@pytest.mark.parametrize("key", ["model_type", "hidden_size"])
+def test_a_fault_quotes_a_file_only_so_far(key: str) -> None:
+    """A config.json may hold 16 MiB of anything, and the fault goes to the log, the landing page and the terminal."""
+    with pytest.raises(FactsError, match=f"^{PATH}: config.json.*{key} is") as caught:
+        by_files(found({key: "x" * 1_000_000}))
+    assert len(str(caught.value)) < 6000
+
+
 @pytest.mark.parametrize(
     ("path", "name"),
     [
