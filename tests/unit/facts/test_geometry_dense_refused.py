@@ -93,6 +93,22 @@ def test_a_key_that_would_change_the_shape_is_not_passed_over(model_type: str, c
 
 
 @pytest.mark.parametrize(
+    ("model_type", "key"),
+    [
+        ("qwen2", "attention_bias"),
+        ("qwen2_5_vl", "attention_bias"),
+        ("qwen3", "use_qk_norm"),
+        ("gemma3_text", "use_qk_norm"),
+    ],
+)
+@pytest.mark.parametrize("value", [True, False])
+def test_what_every_model_of_a_family_has_may_be_said(model_type: str, key: str, value: bool) -> None:
+    """Engines and transformers read no such key for these families: the biases and norms are there either way."""
+    config = {"model_type": model_type, **BASE}
+    assert geometry({**config, key: value}) == geometry(config)
+
+
+@pytest.mark.parametrize(
     ("name", "changes"),
     [
         ("MPT-7B", {"no_bias": False}),

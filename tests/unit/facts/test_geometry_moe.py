@@ -141,6 +141,21 @@ def test_llama_4_that_leaves_out_its_class_defaults_is_scout() -> None:
     assert shape.left_out == ("vision tower",)
 
 
+@pytest.mark.parametrize("said", [{"num_local_experts": 0, "num_experts_per_tok": 0}, {"moe_layers": []}], ids=str)
+def test_llama_guard_4_has_no_experts(said: Config) -> None:
+    """transformers 5.23.0 on the meta device: 11,129,164,800 (published as 12B with the vision tower)."""
+    text = {
+        **ALL["Llama-4-Scout"]["text_config"],
+        "intermediate_size_mlp": 8192,
+        "interleave_moe_layer_step": 0,
+        **said,
+    }
+    shape = geometry({"model_type": "llama4", "text_config": text})
+    assert shape.parameters_total == shape.parameters_active == 11_129_164_800
+    assert shape.decode_read_parameters == 11_129_164_800 - 202_048 * 5_120
+    assert shape.experts == 0
+
+
 def test_latent_attention_of_deepseek_v3() -> None:
     shape = geometry(ALL["DeepSeek-V3"])
     (group,) = shape.attention

@@ -27,6 +27,9 @@ _SHAPING = (
     "num_local_experts", "q_lora_rank", "qk_layernorm", "qk_norm", "qkv_bias", "use_bias", "use_cla", "use_qk_norm", "use_qkv_bias",
 )  # fmt: skip
 _EXPERTS = frozenset({"n_routed_experts", "num_experts", "num_local_experts"})
+# what a config may say of a family that always has it (Qwen2's q, k and v): the formula counts it either way
+_QKV_BIAS = frozenset({"add_qkv_bias", "attention_bias", "qkv_bias", "use_qkv_bias"})
+_QK_NORM = frozenset({"qk_layernorm", "qk_norm", "use_qk_norm"})
 
 
 class QkNorm(Enum):
@@ -72,9 +75,12 @@ class Layout:
 
     @property
     def keys(self) -> frozenset[str]:
-        """The config keys that switch something here."""
+        """The config keys that switch something here, or say what every model of the family has."""
         switches: tuple[Switch | None, ...] = (self.qkv_bias, self.out_bias, self.mlp_bias, self.qk_norm)
-        return frozenset(switch for switch in switches if isinstance(switch, str))
+        always = (_QKV_BIAS if self.qkv_bias is True else frozenset()) | (
+            _QK_NORM if self.qk_norm is True else frozenset()
+        )
+        return always | frozenset(switch for switch in switches if isinstance(switch, str))
 
 
 @dataclass(frozen=True, slots=True)

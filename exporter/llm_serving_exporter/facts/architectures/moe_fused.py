@@ -64,21 +64,29 @@ def llama4(fields: Fields) -> Geometry:
     shape = frame(fields)
     heads = grouped_query(fields, shape.hidden)
     bias = fields.flag("attention_bias", default=False)
+    modules = (*heads.modules(shape, qkv_bias=bias, out_bias=bias), *_llama4_mlps(fields, shape))
+    return shape.geometry(fields, modules, _llama4_attention(fields, shape, heads))
+
+
+def _llama4_mlps(fields: Fields, shape: Frame) -> tuple[Module, ...]:
+    """Experts where there are any: Llama Guard 4 has none in any layer, and says so by a step of 0 and no experts."""
+    sparse = _llama4_sparse(fields, shape)
+    if not any(sparse):
+        size = fields.whole("intermediate_size_mlp")
+        return parts.gated_mlp(shape.hidden, size, shape.every, prefix=f"{shape.layer}feed_forward.")
     experts = mixture(
         fields, shape, experts=_EXPERTS, size="intermediate_size", dense_size="intermediate_size_mlp",
-        shared=fields.whole("intermediate_size"), sparse=_llama4_sparse(fields, shape),
+        shared=fields.whole("intermediate_size"), sparse=sparse,
     )  # fmt: skip
-    names = Names("feed_forward.", "router", _FUSED, "shared_expert.", "feed_forward.")
-    modules = (*heads.modules(shape, qkv_bias=bias, out_bias=bias), *mlps(shape, experts, names))
-    return shape.geometry(fields, modules, _llama4_attention(fields, shape, heads))
+    return mlps(shape, experts, Names("feed_forward.", "router", _FUSED, "shared_expert.", "feed_forward."))
 
 
 def _llama4_sparse(fields: Fields, shape: Frame) -> list[bool]:
     if fields.has("moe_layers"):
         listed = layering.indices(fields, "moe_layers", shape.layers)
         return [layer in listed for layer in shape.every]
-    step = fields.whole("interleave_moe_layer_step")
-    return [(layer + 1) % step == 0 for layer in shape.every]
+    step = fields.whole("interleave_moe_layer_step", least=0)
+    return [step > 0 and (layer + 1) % step == 0 for layer in shape.every]
 
 
 def _llama4_attention(fields: Fields, shape: Frame, heads: GroupedQuery) -> tuple[AttentionLayers, ...]:
