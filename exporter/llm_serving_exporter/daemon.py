@@ -305,7 +305,10 @@ class Daemon:
         if now >= self._pids_due:
             self._pids = pids_of(targets)
             self._pids_due = now + PIDS_EVERY_SECONDS
-        self._assignments = assign(targets, readings.gpus, self._pids, self._assignments)
+        before, self._assignments = self._assignments, assign(targets, readings.gpus, self._pids, self._assignments)
+        for name, found in self._assignments.items():
+            if found.origin == "configured" and found.why and (name not in before or before[name].why != found.why):
+                log.warning("target=%s: %s; see nvidia-smi -L for those that are", name, found.why)
 
 
 def _guarded(name: str, job: Callable[[], None]) -> None:

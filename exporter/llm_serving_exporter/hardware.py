@@ -37,10 +37,13 @@ class Gpus:
 def settings_of(
     config: Config, target: Target, uuids: Sequence[str], gpus: Gpus, known: GpuFacts, facts: ServerFacts, engines: int
 ) -> Settings:
-    """What derive needs for one target whose page shows `engines` engines; `uuids` of its GPUs, () where they are not known."""
+    """What derive needs for one target whose page shows `engines` engines; `uuids`: its GPUs that are here, () if not known."""
     seconds = {"ttft": config.slo.ttft_seconds, "itl": config.slo.itl_seconds, "e2e": config.slo.e2e_seconds}
     thresholds = {name: value for name, value in seconds.items() if value is not None}
-    work = spread(target, facts, len(uuids) or None, engines)
+    configured = len(target.gpus) if target.gpus is not None else 0
+    if len(uuids) < configured:
+        uuids = ()  # what is known of some of them is not known of the target
+    work = spread(target, facts, configured or len(uuids) or None, engines)
     version = parse_version(facts.version)
     hardware = Hardware(
         peaks=known.of_target(target, uuids, gpus.peaks),

@@ -133,7 +133,8 @@ def _roofline_rows(figures: EngineDerived) -> list[tuple[str, str]]:
     rows = []
     if roof.ratio:
         sources = ", ".join(f"{source} {share(value)}" for source, value in roof.ratio.items())
-        rows.append(("memory bandwidth", f"{sources} of {number(roof.bandwidth_ceiling, 'B/s')}"))
+        ceiling = None if roof.bandwidth_ceiling is None else roof.bandwidth_ceiling / 1e12
+        rows.append(("memory bandwidth", f"{sources} of {number(ceiling, 'TB/s')}"))
     if roof.compute_ratio is not None:
         rows.append(("compute", f"{share(roof.compute_ratio)} of the dense peak"))
     if roof.decode_ceiling is not None:

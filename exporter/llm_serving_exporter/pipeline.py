@@ -213,10 +213,9 @@ class TargetPipeline:
         )
         if before.up is not True:
             log.info(
-                "target=%s: up, %s %s on %s",
+                "target=%s: up, %s on %s",
                 self.target.name,
-                self._runtime.title,
-                self._side.facts.version or "",
+                f"{self._runtime.title} {self._side.facts.version or ''}".rstrip(),
                 self._url(),
             )
         return replace(

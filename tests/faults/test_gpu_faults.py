@@ -60,6 +60,30 @@ def test_a_gpu_lost_in_the_middle_shows_and_returns(library: Path, tmp_path: Pat
             exporter.until(lambda page: page.value("gpu_up", gpu=lost) == 1, "the GPU again")
 
 
+def test_a_configured_gpu_that_is_not_there_is_said(library: Path, tmp_path: Path) -> None:
+    """A GPU that fell off the bus before the exporter started, or a wrong index: no ceiling of the one that is left."""
+    state = StubState(tmp_path / "state", gpus=1)
+    config = tmp_path / "exporter.yml"
+    with SteppedServer(recording("vllm-0.32")) as engine:
+        engine.show(60)
+        config.write_text(f"targets: [{{url: '{engine.url}', gpus: [0, 1]}}]")
+        arguments, environment = ("--config.file", str(config), *FAST), stub_environment(library, state.path)
+        with Exporter(*arguments, env=environment, gpus=True) as exporter:
+            exporter.until(lambda page: bool(page.series("gpu_target_info")), "the assignment")
+            page = exporter.after_ticks(3)
+            assert (
+                page.value("signal_available", signal="bandwidth_ceiling_bytes_per_second", reason="gpus_unknown") == 0
+            )
+            assert not page.series("bandwidth_ceiling_bytes_per_second")
+            assert not page.series("achieved_bandwidth_bytes_per_second")
+            assert "1 of 2 configured GPUs are visible here" in exporter.get("/").text
+            assert sum("1 of the 2 configured GPUs are not visible here" in line for line in exporter.log) == 1
+
+            state.count(2)
+            exporter.until(lambda page: bool(page.series("bandwidth_ceiling_bytes_per_second")), "the ceiling")
+            assert "2 GPUs, as configured" in exporter.get("/").text
+
+
 def test_processes_say_which_gpu_serves_which_target(library: Path, tmp_path: Path) -> None:
     state = StubState(tmp_path / "state", gpus=2)
     with SteppedServer(recording("vllm-0.32")) as first, SteppedServer(recording("vllm-0.32-spec")) as second:

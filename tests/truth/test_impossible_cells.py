@@ -19,10 +19,13 @@ from llm_serving_exporter.derive.roof import (
     prefill_floor_seconds,
     prefill_flops,
 )
+from llm_serving_exporter.derive.roofline import Hardware, roofline
 from llm_serving_exporter.model.geometry import Geometry
-from llm_serving_exporter.model.hardware import GpuPeaks
+from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
+from llm_serving_exporter.model.roofline import Cause
 from llm_serving_exporter.model.weights import Precision, WeightFormat
 from tests.roofs import A100, BF16, FP8, H100, INT8, LLAMA_8B, LLAMA_70B, LLAMA_405B, Roof, roof, served
+from tests.windows import MINUTE, held, window
 
 IMPOSSIBLE_W = "impossible: weights alone"
 IMPOSSIBLE_KV = "impossible: at the stated context"
@@ -125,6 +128,21 @@ def test_ceilings_of_the_cell(cell: Cell) -> None:
 @pytest.mark.parametrize("cell", CELLS, ids=_name)
 def test_verdict_on_the_cell(cell: Cell) -> None:
     assert cell.judged() == cell.verdict
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=_name)
+def test_counters_that_say_so_are_shown_as_they_are_and_flagged(cell: Cell) -> None:
+    """A server whose counters made the cell for a minute: above 1 nothing is clamped, and the cause says that an input is wrong."""
+    # engines count each pipeline stage's micro-batch as a step
+    together = max(1, cell.batch // cell.pipeline)
+    decoded = cell.seed * MINUTE
+    done = window(decoded=decoded, steps=decoded / together, **held(cell.context, cell.batch))
+    parallel = Parallel(cell.tensor, cell.pipeline)
+    found = roofline(done, (), cell.roof().model, Hardware(cell.peaks, parallel, float(parallel.gpus))).roofline
+    assert found.decode_ratio == pytest.approx(cell.seed / cell.ceiling(cell.context), rel=1e-6)
+    impossible = cell.verdict in (W, KV)
+    assert (found.decode_ratio > 1) is impossible
+    assert found.causes.get("decode_ceiling_ratio") is (Cause.INPUTS if impossible else None)
 
 
 def test_26_of_32_cells_are_impossible() -> None:

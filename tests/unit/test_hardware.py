@@ -56,6 +56,17 @@ def test_gpus_seen_are_shared_by_the_engines() -> None:
     assert (two.hardware.parallel, two.hardware.gpus) == (Parallel(1, 1, 2), 1.0)
 
 
+def test_a_configured_gpu_that_is_not_here_is_not_left_out_of_the_count() -> None:
+    """One of two: half the peak, or one GPU's bandwidth, would pass for the target's."""
+    target = replace(TARGET, gpus=(0, 1))
+    found = settings_of(CONFIG, target, UUIDS[:1], gpus(), GpuFacts(), ServerFacts(), 1)
+    assert (found.hardware.peaks, found.device) == (Absence.GPUS_UNKNOWN, None)
+    assert (found.hardware.parallel, found.hardware.gpus) == (Parallel(2, 1, 1), 2.0)
+    both = settings_of(CONFIG, target, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1)
+    assert isinstance(both.hardware.peaks, GpuPeaks)
+    assert both.device is not None
+
+
 def test_a_remote_target_is_what_is_configured() -> None:
     remote = Target(
         "r", "http://far:8000", gpu_count=8, gpu_model="H100 SXM", tensor_parallel_size=4, pipeline_parallel_size=2

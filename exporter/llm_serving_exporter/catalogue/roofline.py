@@ -78,7 +78,7 @@ RIDGE = _roof(
 BATCH_RIDGE = _roof(
     "batch_ridge_size", Unit.COUNT,
     "Batch from which decode is bound by compute: part=step at the context of the window, part=weights for the weights' matrices alone.",
-    "least B with compute time of a step >= its memory time; weights: with no context; step is absent where reading KV takes longer than computing with it",
+    "least B with compute time of a step >= its memory time; weights: with no context; absent where reading a sequence's KV and state takes longer than computing with it",
     "part",
 )  # fmt: skip
 STEPS_PER_SECOND = _roof(
@@ -161,7 +161,7 @@ MODEL_KV_BYTES = _facts(
 )  # fmt: skip
 GPU_PEAK_FLOPS = Metric(
     "gpu_peak_flops_per_second", Kind.GAUGE, Unit.FLOPS_PER_SECOND, Group.GPU,
-    "Dense tensor peak by precision; a precision that is not there has no native path.",
+    "Dense tensor peak by precision; a precision that is not there has no native path. bf16 is 16-bit float: on Volta and Turing that is FP16 alone.",
     (*GPU_LABELS, "precision"), "the catalogue does not know the GPU", "", "the GPU catalogue",
 )  # fmt: skip
 

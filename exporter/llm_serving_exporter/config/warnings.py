@@ -8,9 +8,10 @@ from math import isclose
 
 from llm_serving_exporter.config.checks import Placed
 from llm_serving_exporter.config.duration import format_duration
+from llm_serving_exporter.config.problems import Place
 from llm_serving_exporter.config.types import SloConfig
 from llm_serving_exporter.config.url import parse_url
-from llm_serving_exporter.model.target import HttpSettings, Secret
+from llm_serving_exporter.model.target import HttpSettings, Secret, Target
 
 Edges = Mapping[str, Sequence[float]]
 
@@ -57,6 +58,7 @@ def target_warnings(targets: Sequence[Placed], host_name: str) -> Iterator[str]:
                 f"{place}: an interval of {format_duration(target.interval_seconds)} reads the server more than "
                 "once a second; most engines refresh their metrics less often"
             )
+        yield from _too_few_gpus(target, place)
         if http.insecure_skip_verify:
             yield f"{place}: insecure_skip_verify is on: anyone on the way to the server can forge its metrics"
         address = parse_url(target.url) if target.url else None
@@ -66,6 +68,18 @@ def target_warnings(targets: Sequence[Placed], host_name: str) -> Iterator[str]:
             yield f"{place}: tls is set but the URL is http, so that it has no effect"
         if _secrets(http) and not address.is_local(host_name):
             yield f"{place}: a secret is sent over http to another host; use https"
+
+
+def _too_few_gpus(target: Target, place: Place) -> Iterator[str]:
+    """On several nodes `gpus` are those of this one."""
+    engine = (target.tensor_parallel_size or 1) * (target.pipeline_parallel_size or 1)
+    listed = len(target.gpus) if target.gpus is not None and len(target.nodes) < 2 else None
+    for key, count in (("gpus", listed), ("gpu_count", target.gpu_count)):
+        if count is not None and count < engine:
+            yield (
+                f"{place}.{key}: {count} are fewer than tensor_parallel_size x pipeline_parallel_size = {engine}: one engine "
+                "alone uses more"
+            )
 
 
 def _secrets(http: HttpSettings) -> list[Secret]:

@@ -84,11 +84,11 @@ def _add(
 def _add_per_working_time(
     found: dict[str, float], name: str, ratios: Sequence[float | None], busy: Sequence[float | None]
 ) -> None:
-    """An engine that did nothing has no ratio to be taken from, and no working time to be divided by."""
+    """An engine that did next to nothing is left out: what its GPU moved in that time is not its work."""
     known = [
-        (ratio, 1.0 if worked is None else max(worked, STARVED_BELOW))
+        (ratio, 1.0 if worked is None else worked)
         for ratio, worked in zip(ratios, busy, strict=True)
-        if ratio is not None
+        if ratio is not None and (worked is None or worked >= STARVED_BELOW)
     ]
     if known:
         # the busy share is of a few readings: it can come out below what the ratio says

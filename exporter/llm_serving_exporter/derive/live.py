@@ -32,10 +32,14 @@ def live(
     for signal in outcome.roofline.causes:
         notes.quality[signal] = Quality.SUSPECT
     roof = roof_of(model, hardware)
-    counted = _busy(one, window, roof, earlier.busy if earlier else None, outcome.roofline)
-    notes.take("phase_busy_seconds_total", counted or roof)
-    reference = roof if isinstance(roof, Absence) else busy.reference_seconds_per_token(roof)
-    notes.take("phase_reference_seconds_per_token", reference or Absence.PEAK_UNKNOWN)
+    reference = roof if isinstance(roof, Absence) else busy.reference_seconds_per_token(roof) or Absence.PEAK_UNKNOWN
+    notes.take("phase_reference_seconds_per_token", reference)
+    counted = earlier.busy if earlier else None
+    if counted is not None:
+        counted = _busy(one, window, roof, counted, outcome.roofline)
+    elif not isinstance(reference, Absence):  # born at 0 once time can be split, which takes both peaks
+        counted = BusySeconds()
+    notes.take("phase_busy_seconds_total", counted or reference)
     parts = memory.split(one, model, hardware.parallel, _used(window, hardware))
     notes.take("gpu_memory_bytes_estimate", parts)
     return replace(
@@ -47,12 +51,8 @@ def live(
     )
 
 
-def _busy(
-    one: EngineWindow, window: Window, roof: Roof | Absence, before: BusySeconds | None, found: Roofline
-) -> BusySeconds | None:
-    """Born at 0 once a roof is known; goes on without one, so that a gap in the facts is no reset."""
-    if before is None:
-        return BusySeconds() if isinstance(roof, Roof) else None
+def _busy(one: EngineWindow, window: Window, roof: Roof | Absence, before: BusySeconds, found: Roofline) -> BusySeconds:
+    """After one more tick; goes on without a roof, so that a gap in the facts is no reset."""
     if len(one.readings) < 2:
         return before
     span = window.snapshots[-1].monotonic_seconds - window.snapshots[-2].monotonic_seconds

@@ -96,6 +96,10 @@ _NO_EXPERTS = Range(0.0, 0.0, 0.0)
 INPUTS = dict.fromkeys(_NEEDS_WORK, ("inter_token_latency_seconds", "prefill_tokens_total"))
 
 
+def _finite(ridge: float | None) -> float | None:
+    return ridge if ridge is not None and math.isfinite(ridge) else None
+
+
 class _Parts:
     """Gathers a Roofline's fields and the reasons of those that are not there."""
 
@@ -206,10 +210,11 @@ class _Parts:
         ridge = roofs.ridge_batch(roof, tokens.expected, tokens_per_step=1 + done.drafts)
         self._note(signals[0], ceiling, Absence.PEAK_UNKNOWN)
         self._note(signals[1], ceiling, Absence.PEAK_UNKNOWN)
-        found = ridge if ridge is not None and math.isfinite(ridge) else None
+        found = _finite(ridge)
         self._note(signals[2], found, Absence.PEAK_UNKNOWN if ridge is None else Absence.NO_RIDGE)
         self.values["batch_ridge"] = found
-        self.values["weights_ridge"] = roofs.ridge_batch(roof, 0.0, tokens_per_step=1 + done.drafts)
+        # recurrent state is read at any context: it too may take longer than computing with it
+        self.values["weights_ridge"] = _finite(roofs.ridge_batch(roof, 0.0, tokens_per_step=1 + done.drafts))
         if ceiling is None:
             return
         self.values["decode_ceiling"] = ceiling.tokens_per_second

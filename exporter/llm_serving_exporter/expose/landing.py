@@ -276,6 +276,9 @@ def _by_sentence(heading: str, told: Sequence[tuple[str, str]]) -> str:
 
 
 def _gpus_of(reading: TargetReading) -> str:
+    configured = len(reading.target.gpus or ()) if reading.gpu_origin == "configured" else 0
+    if len(reading.gpu_uuids) < configured:
+        return f"{len(reading.gpu_uuids)} of {configured} configured GPUs are visible here"
     if not reading.gpu_uuids:
         return ""
     found = _ORIGINS.get(reading.gpu_origin, reading.gpu_origin)

@@ -38,7 +38,8 @@ def _limiter(derived: Derived) -> str:
     if verdict is None or verdict.state is Limiter.UNKNOWN:
         return ""
     evidence = ", ".join(f"{name.replace('_', ' ')} {_figure(name, value)}" for name, value in verdict.evidence.items())
-    return f'<p class="facts">Limited by <b>{text(LIMITERS[verdict.state])}</b>. <small>{text(evidence)}</small></p>'
+    said = f"<span>Limited by <b>{text(LIMITERS[verdict.state])}</b>.</span>"
+    return f'<p class="facts">{said} <small>{text(evidence)}</small></p>'
 
 
 def _figure(name: str, value: float) -> str:

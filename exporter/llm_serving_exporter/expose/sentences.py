@@ -36,7 +36,7 @@ ABSENCES: Mapping[Absence, str] = {
     Absence.INPUT_MISSING: "A figure that it is worked out from is absent; that one's reason is listed too.",
     Absence.BELOW_BUCKETS: "The threshold lies below the first bucket edge of the engine's histogram: raise it to that edge or above.",
     Absence.GPUS_UNKNOWN: (
-        "Which GPUs serve this target is not known: set targets[].gpus to their UUIDs or indices, "
+        "Which GPUs serve this target is not known, or not all of them are here: set targets[].gpus to their UUIDs or indices, "
         "or targets[].gpu_count for a server on another host."
     ),
     Absence.MODEL_UNKNOWN: (
@@ -78,6 +78,16 @@ _BY_SIGNAL: Mapping[tuple[str, Absence], str] = {
     ("bandwidth_ceiling_ratio_gpm", Absence.NOT_EXPORTED): (
         "NVML's GPM needs Hopper or newer; for older datacenter cards set dcgm.url to a dcgm-exporter."
     ),
+    ("bandwidth_ceiling_ratio_gpm", Absence.GPUS_UNKNOWN): (
+        "It is read from the GPUs themselves: run an exporter on their node, and set targets[].gpus there if they are not found."
+    ),
+    ("bandwidth_ceiling_ratio_dcgm", Absence.GPUS_UNKNOWN): (
+        "It belongs to GPUs that NVML shows too: run an exporter on their node, and set targets[].gpus there if they are not found."
+    ),
+    (
+        "bandwidth_ceiling_ratio_dcgm",
+        Absence.INPUT_MISSING,
+    ): "dcgm-exporter could not be read, or not lately: see dcgm_up and the log.",
     ("bandwidth_ceiling_ratio_gpm", Absence.NOT_CONFIGURED): "GPM is switched off: set gpu.gpm: true.",
     (
         "bandwidth_ceiling_ratio_dcgm",

@@ -51,9 +51,8 @@ class Roofline:
     and step, at the batch and context of the window; `decode_ratio` = sequence-steps/s over it. `compute_ratio`: time that
     the window's FLOPs need at the dense peak over elapsed time. `batch`: sequences that decode at a time. `batch_ridge`: batch at
     which decode stops being bandwidth-bound, None also where it never does; `weights_ridge`: the same for the weights alone, with no
-    context. `step_bytes` of a mean step by part: weights, kv_read,
-    kv_written. `experts` touched by a step and layer. `tokens_per_sequence_step` above 1 is speculation. `causes` by signal
-    name: why a ratio above 1 is.
+    context. `step_bytes` of a mean step by part: weights, kv_read, kv_written. `experts` touched by a step and layer.
+    `tokens_per_sequence_step` above 1 is speculation. `causes` by signal name: why a ratio above 1 is.
     """
 
     achieved: Mapping[str, float] = field(default_factory=dict)

@@ -222,8 +222,7 @@ _REQUESTS = (
     ),
 )
 
-# The engine's own arithmetic. The families are there without --enable-mfu-metrics too, and then stay 0.
-_ESTIMATES = (
+_ESTIMATES = (  # the engine's own arithmetic; there without --enable-mfu-metrics too, and then 0
     _counter("estimated_read_bytes_per_gpu", "vllm:estimated_read_bytes_per_gpu_total", versions=">=0.17"),
     _counter("estimated_flops_per_gpu", "vllm:estimated_flops_per_gpu_total", versions=">=0.17"),
 )
@@ -328,9 +327,7 @@ _GAUGES = (
         caveat="num_gpu_blocks x block_size, the label being the sum over the engines of the page; wrong for hybrid models, absent in 0.8.",
     ),
     Row("kv_cache_dtype", (_CACHE_INFO,), reads=Reads.TEXT, labels=("cache_dtype",), versions=">=0.8", source=_LOGGERS),
-    Row(
-        "kv_block_tokens", (_CACHE_INFO,), reads=Reads.LABELS, labels=("block_size",), versions=">=0.8", source=_LOGGERS
-    ),
+    Row("kv_block_tokens", (_CACHE_INFO,), reads=Reads.LABELS, labels=("block_size",), source=_LOGGERS),
     _counter("awake", "vllm:engine_sleep_state", where={"sleep_state": frozenset({"awake"})}, versions=">=0.11.1"),
 )
 

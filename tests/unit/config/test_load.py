@@ -287,6 +287,20 @@ targets:
     ]
 
 
+def test_fewer_gpus_than_one_engine_uses_are_warned_about(tmp_path: Path) -> None:
+    text = """
+targets:
+- {url: 'http://a:1', gpus: [0, 1], tensor_parallel_size: 2}
+- {url: 'http://b:1', gpus: [2, 3], tensor_parallel_size: 2, pipeline_parallel_size: 2}
+- {url: 'http://c:1', gpus: [4, 5], tensor_parallel_size: 4, nodes: [here, there]}
+- {url: 'http://d:1', gpu_count: 4, tensor_parallel_size: 8}
+"""
+    assert warnings_of(tmp_path, text) == [
+        "targets[1].gpus: 2 are fewer than tensor_parallel_size x pipeline_parallel_size = 4: one engine alone uses more",
+        "targets[3].gpu_count: 4 are fewer than tensor_parallel_size x pipeline_parallel_size = 8: one engine alone uses more",
+    ]
+
+
 def test_warnings_are_bounded(tmp_path: Path) -> None:
     entry = "- {{url: 'https://a{0}:1', tls: {{insecure_skip_verify: true}}}}\n"
     warnings = warnings_of(tmp_path, "targets:\n" + "".join(entry.format(number) for number in range(60)))

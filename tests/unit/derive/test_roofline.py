@@ -17,9 +17,10 @@ from llm_serving_exporter.model.roofline import Cause, Range
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import EngineWindow
+from tests.hybrid_models import QWEN3_NEXT_80B
 from tests.moe_models import TABLE
 from tests.roofs import H100, LLAMA_8B, flat, gpu, served, shape
-from tests.windows import engine, held, window
+from tests.windows import all_of, engine, held, window
 
 ONE = Hardware(H100, Parallel(), 1.0)
 LLAMA = served(LLAMA_8B)
@@ -80,6 +81,15 @@ def test_at_a_long_context_no_batch_is_compute_bound() -> None:
     assert outcome.signals["batch_ridge_size"] is Absence.NO_RIDGE
     assert outcome.roofline.batch_ridge is None
     assert outcome.roofline.decode_ceiling is not None
+
+
+def test_where_recurrent_state_takes_longer_than_computing_the_weights_have_no_ridge_either() -> None:
+    """Qwen3-Next on four H100: 155 MB of state that a sequence reads and writes each step, against 7 GFLOP, with no context at all."""
+    hybrid = served(geometry(QWEN3_NEXT_80B))
+    lengths = {"request_prompt_tokens": all_of(50, 64), "request_generation_tokens": all_of(100, 64)}
+    found = of(window(**DECODE, **lengths), hybrid, Hardware(H100, Parallel(4), 4.0)).roofline
+    assert found.decode_ceiling is not None
+    assert found.weights_ridge is found.batch_ridge is None
 
 
 def test_without_a_step_count_the_steps_are_worked_out_and_it_is_said() -> None:

@@ -56,7 +56,8 @@ def test_what_is_absent_and_what_to_do_about_it():
         "batch limit requests, batch utilization ratio: Set targets[].batch_limit_requests, "
         "or start vLLM with VLLM_SERVER_DEV_MODE=1 so that /server_info says max_num_seqs."
     ) in card
-    assert "phase tokens per second per GPU: Which GPUs serve this target is not known: set targets[].gpus" in card
+    unknown = "Which GPUs serve this target is not known, or not all of them are here: set targets[].gpus"
+    assert f"phase tokens per second per GPU: {unknown}" in card
 
 
 def test_what_somebody_can_act_on_comes_first():
