@@ -22,7 +22,7 @@ MEANT = [
     ("/models/Llama-3.1-8B-Instruct/", LLAMA), ("LLAMA 3.1 8B", LLAMA), ("meta-llama/Meta-Llama-3-8B", LLAMA), ("llama3:8b", LLAMA),
     ("NousResearch/Meta-Llama-3.1-8B-Instruct", LLAMA), ("meta-llama/Llama-3.3-70B-Instruct", LLAMA_70B), ("llama3.3:70b", LLAMA_70B),
     ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", LLAMA_70B), ("nvidia/Llama-3.1-Nemotron-70B-Instruct-HF", LLAMA_70B),
-    ("/root/.cache/huggingface/hub/models--Qwen--Qwen3-32B/snapshots/9216db5781bf21249d130ec9da846c4624c16137", "Qwen3-32B"),
+    ("/home/llm/.cache/huggingface/hub/models--Qwen--Qwen3-32B/snapshots/9216db5781bf21249d130ec9da846c4624c16137", "Qwen3-32B"),
     ("meta-llama/Llama-2-7b-chat-hf", "Llama-2-7B"), ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "Llama-4-Scout"),
     ("llama4:scout", "Llama-4-Scout"), ("mistralai/Mistral-7B-Instruct-v0.3", "Mistral-7B-v0.3"),
     ("mistralai/Mistral-Nemo-Instruct-2407", "Mistral-Nemo-12B"), ("mistral-nemo:12b", "Mistral-Nemo-12B"),
