@@ -67,8 +67,7 @@ def _named(target: Target) -> GpuPeaks | None:
     assert target.gpu_model is not None
     try:
         return peaks_of_spec(find(target.gpu_model, loader.gpu_catalogue()))
-    except (
-        FactsError
-    ) as error:  # a configured name was checked when the configuration was loaded; a discovered one may be unknown
+    except FactsError as error:
+        # a configured name was checked when the configuration was loaded; a discovered one may be unknown
         log.warning("target=%s: %s", target.name, error)
         return None

@@ -86,7 +86,6 @@ def settings(name: str, config: Config, target: Target, now: list[float], facts:
         2,
         gpm_ratio=1.1 if name == "vllm-0.32-spec" else 0.3,
         dcgm_ratio=0.45,
-        tensor_activity_ratio=0.2,
         memory_used_bytes=150e9,
     )
     return replace(Glance(config, (target,), None).settings(target, facts, engines), device=device)

@@ -45,9 +45,6 @@ def sample(
         len(own),
         gpm_ratio=mean("gpm_ratio", lambda gpu: gpu.dram_bandwidth_ratio, "dram_bandwidth_ratio"),
         dcgm_ratio=_dcgm(uuids, dcgm, absent),
-        tensor_activity_ratio=mean(
-            "tensor_activity_ratio", lambda gpu: gpu.tensor_activity_ratio, "tensor_activity_ratio"
-        ),
         memory_used_bytes=None if used is None else used * len(own),
         absent=absent,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_exporter.derive.context import holds_every_token
+from llm_serving_exporter.derive.reads import experts_elsewhere_bytes, kept_token_bytes
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
@@ -31,7 +32,7 @@ def split(
     else:
         known = capacity is not None and bool(geometry.attention) and holds_every_token(geometry)
         if known and capacity is not None:
-            parts["kv"] = capacity * _kv_token_bytes(model, parallel)
+            parts["kv"] = capacity * kept_token_bytes(model, parallel)
     if known and not isinstance(used_bytes, Absence):
         other = used_bytes - sum(parts.values())
         if other >= 0:
@@ -43,14 +44,4 @@ def _weights(model: ModelFacts, parallel: Parallel) -> float:
     weights, checkpoint = model.weight_bytes, model.checkpoint_bytes
     if checkpoint is not None and abs(checkpoint - weights) <= CHECKPOINT_BELIEVED_WITHIN_RATIO * weights:
         weights = float(checkpoint)
-    routed = model.geometry.experts * sum(group.expert_bytes for group in model.groups)
-    return weights - routed * (1 - 1 / parallel.expert_engines)
-
-
-def _kv_token_bytes(model: ModelFacts, parallel: Parallel) -> float:
-    """Ranks beyond the number of KV heads keep copies (facts B.9)."""
-    elements = sum(
-        group.layers * group.kv_elements * max(1.0, parallel.tensor / max(1, group.kv_heads))
-        for group in model.geometry.attention
-    )
-    return elements * model.kv_bytes_per_element
+    return weights - experts_elsewhere_bytes(model, parallel)

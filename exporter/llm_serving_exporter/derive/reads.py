@@ -57,22 +57,33 @@ def experts_touched(roof: Roof, tokens: float) -> Band | None:
 
 def weight_held_bytes(roof: Roof) -> float:
     """Weights in the memory of the engine's GPUs, input embedding included."""
-    spread = sum(group.expert_bytes for group in roof.model.groups) * roof.model.geometry.experts
-    elsewhere = spread * (1 - 1 / roof.parallel.expert_engines)
+    elsewhere = experts_elsewhere_bytes(roof.model, roof.parallel)
     return roof.model.weight_bytes - elsewhere + (roof.parallel.tensor - 1) * roof.replicated_bytes
+
+
+def experts_elsewhere_bytes(model: ModelFacts, parallel: Parallel) -> float:
+    """Routed experts that other engines keep; 0 where each engine has all of its own."""
+    routed = sum(group.expert_bytes for group in model.groups) * model.geometry.experts
+    return routed * (1 - 1 / parallel.expert_engines)
 
 
 def kv_read_bytes(roof: Roof, context_tokens: float) -> float:
     """What one sequence's decode step reads of its KV cache, windows and chunks respected, and reads and writes of recurrent state."""
     kv = sum(
-        _kv_token_bytes(roof, group) * group.tokens_read(context_tokens) for group in roof.model.geometry.attention
+        _of_group(roof.model, roof.parallel, group) * group.tokens_read(context_tokens)
+        for group in roof.model.geometry.attention
     )
     return kv + 2 * roof.model.state_bytes_per_sequence()
 
 
 def kv_token_bytes(roof: Roof) -> float:
     """What one token adds to the KV cache, every attention layer and every rank's copy counted."""
-    return sum(_kv_token_bytes(roof, group) for group in roof.model.geometry.attention)
+    return kept_token_bytes(roof.model, roof.parallel)
+
+
+def kept_token_bytes(model: ModelFacts, parallel: Parallel) -> float:
+    """The same where no peak is known, and so no roof."""
+    return sum(_of_group(model, parallel, group) for group in model.geometry.attention)
 
 
 def kv_stored_bytes(roof: Roof, context_tokens: float, *, all_full: bool = False) -> float:
@@ -83,12 +94,11 @@ def kv_stored_bytes(roof: Roof, context_tokens: float, *, all_full: bool = False
     kv = 0.0
     for group in roof.model.geometry.attention:
         window = context_tokens if all_full or group.window_tokens is None else group.window_tokens
-        kv += _kv_token_bytes(roof, group) * min(context_tokens, window)
+        kv += _of_group(roof.model, roof.parallel, group) * min(context_tokens, window)
     return kv + roof.model.state_bytes_per_sequence()
 
 
-def _kv_token_bytes(roof: Roof, group: AttentionLayers) -> float:
+def _of_group(model: ModelFacts, parallel: Parallel, group: AttentionLayers) -> float:
     """Of a token, over all tensor-parallel ranks: where there are more of them than KV heads, several keep the same head (B.9)."""
-    tensor = roof.parallel.tensor
-    copies = tensor / min(tensor, max(1, group.kv_heads))
-    return group.layers * group.kv_elements * roof.model.kv_bytes_per_element * copies
+    copies = parallel.tensor / min(parallel.tensor, max(1, group.kv_heads))
+    return group.layers * group.kv_elements * model.kv_bytes_per_element * copies

@@ -20,6 +20,5 @@ class DeviceSample:
     gpus: int
     gpm_ratio: float | None = None
     dcgm_ratio: float | None = None
-    tensor_activity_ratio: float | None = None
     memory_used_bytes: float | None = None
     absent: Mapping[str, Absence] = field(default_factory=dict)
