@@ -281,8 +281,15 @@ class Daemon:
             self._dcgm.close()
         self._gpus = replace(self._gpus, dcgm=None)
         self.store.put_dcgm(None)
-        self._dcgm = DcgmSource(config.dcgm) if config.dcgm is not None else None
+        self._dcgm = None
         if config.dcgm is not None:
+            try:
+                self._dcgm = DcgmSource(config.dcgm)
+            except ConfigError as error:
+                # as for a target: it was checked when the configuration was loaded, and must not take a reload down with it
+                log.error("dcgm-exporter cannot be read: %s", error)
+                self.store.put_dcgm(False)
+        if config.dcgm is not None and self._dcgm is not None:
             self._every("dcgm", config.dcgm.interval_seconds, self._read_dcgm)
         elif self._scheduler.get_job("dcgm"):
             self._scheduler.remove_job("dcgm")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from llm_serving_exporter.config.types import Config, FileDiscovery, GpuConfig, SloConfig
+from llm_serving_exporter.config.types import Config, DcgmConfig, FileDiscovery, GpuConfig, SloConfig
 from llm_serving_exporter.daemon import Daemon
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.attempt import Attempt, Stage
@@ -204,3 +204,17 @@ def test_a_target_that_is_not_tried_yet_is_unknown_not_down() -> None:
     daemon = Daemon(config_for(), lambda: config_for(), lambda _config: None)
     daemon.store.add_target(Target("a", "http://127.0.0.1:9"))
     assert (reading(daemon, "a").state, reading(daemon, "a").up) == (State.UNKNOWN, None)
+
+
+def test_a_dcgm_exporter_that_cannot_be_asked_does_not_end_a_reload() -> None:
+    """A URL that no checked configuration has: the rest of the configuration holds."""
+    broken = DcgmConfig("ftp://127.0.0.1:1")
+    target = Target("a", "http://127.0.0.1:1")
+    daemon = Daemon(config_for(target), lambda: config_for(target, dcgm=broken), lambda _config: None)
+    daemon.start()
+    try:
+        assert daemon.reload() is None
+        view = daemon.store.view()
+        assert (view.dcgm_ok, view.reload_ok, [reading.target.name for reading in view.targets]) == (False, True, ["a"])
+    finally:
+        daemon.stop()

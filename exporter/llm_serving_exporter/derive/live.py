@@ -10,7 +10,7 @@ from llm_serving_exporter.derive.roof import Roof
 from llm_serving_exporter.derive.roofline import INPUTS, Hardware, roof_of, roofline
 from llm_serving_exporter.derive.traffic import work
 from llm_serving_exporter.model.derived import EngineDerived
-from llm_serving_exporter.model.roofline import BusySeconds, Roofline
+from llm_serving_exporter.model.roofline import BusySeconds, Roofline, Source
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import EngineWindow, Window
@@ -29,6 +29,9 @@ def live(
     outcome = roofline(one, window.devices, model, hardware)
     for signal, why in outcome.signals.items():
         notes.take(signal, why or outcome, *INPUTS.get(signal, ()))
+    if Source.DCGM.value in outcome.roofline.ratio:
+        # dcgm-exporter collects every 30 s unless told otherwise, and repeats its values in between
+        notes.quality["bandwidth_ceiling_ratio_dcgm"] = Quality.SLOW
     for signal in outcome.roofline.causes:
         notes.quality[signal] = Quality.SUSPECT
     roof = roof_of(model, hardware)

@@ -162,6 +162,12 @@ def test_the_verdict_is_held_from_tick_to_tick() -> None:
 # --- what is known and what is not ------------------------------------------------------------------------------------------------
 
 
+def test_what_dcgm_exporter_repeats_between_its_collections_is_slow() -> None:
+    result = run(decoding(2), replace(KNOWN, device=DeviceSample(5.0, 1, gpm_ratio=0.6, dcgm_ratio=0.5)))[1]
+    assert result.quality["bandwidth_ceiling_ratio_dcgm"] is Quality.SLOW
+    assert "bandwidth_ceiling_ratio_gpm" not in result.quality
+
+
 def test_a_model_that_is_not_known_is_the_reason_of_what_needs_it() -> None:
     """Measured bandwidth does not, and is evidence enough."""
     device = DeviceSample(5.0, 1, gpm_ratio=0.6, memory_used_bytes=70e9)
