@@ -34,7 +34,7 @@ from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model_facts import ModelBook
 from llm_serving_exporter.normalise.apply import wanted_by
-from llm_serving_exporter.normalise.vllm import VLLM
+from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
 from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.pipeline import TargetPipeline
 from llm_serving_exporter.sim.carry import Carry

@@ -30,9 +30,10 @@ def recording(name: str) -> Recording:
 @cache
 def names() -> tuple[str, ...]:
     """The name of every run that has pages."""
-    archives = (path.name.removesuffix(".tar.xz") for path in CAPTURES.glob("vllm-*.tar.xz"))
+    archives = {path.name.removesuffix(".tar.xz") for path in CAPTURES.glob("*.tar.xz")} - {"others"}
     others = Recording.load(CAPTURES / "others.tar.xz").folders
-    return tuple(sorted(["vllm-0.32", *others, *(name for name in archives if not name.endswith("-client"))]))
+    whole = (name for name in archives if Recording.load(CAPTURES / f"{name}.tar.xz").pages)
+    return tuple(sorted({"vllm-0.32", *others, *whole}))
 
 
 def page(name: str, number: int) -> bytes:

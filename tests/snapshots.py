@@ -6,7 +6,9 @@ from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 from llm_serving_exporter.normalise.apply import Normaliser, Overrides, wanted_by
-from llm_serving_exporter.normalise.vllm import VLLM
+from llm_serving_exporter.normalise.mapping import Readings, Runtime
+from llm_serving_exporter.normalise.polled import Joiner
+from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
 from llm_serving_exporter.parse.page import PageParser
 
 
@@ -22,13 +24,16 @@ def snapshot_of(
     at: float = 0.0,
     facts: ServerFacts | None = None,
     content_type: str = "text/plain",
+    runtime: Runtime = VLLM,
+    polled: Readings = (),
 ) -> Snapshot:
+    """`polled`: samples that the runtime's side endpoints gave."""
     page = page_of(text, at, content_type)
-    samples = PageParser(wanted_by(VLLM)).parse(page)
-    return Normaliser(VLLM, facts or ServerFacts(version=version), overrides or Overrides()).apply(samples, page)
+    samples = Joiner().join(PageParser(wanted_by(runtime)).parse(page), polled)
+    return Normaliser(runtime, facts or ServerFacts(version=version), overrides or Overrides()).apply(samples, page)
 
 
-def engine_of(text: str, version: str | None = "0.32.0") -> EngineSnapshot:
-    snapshot = snapshot_of(text, version)
+def engine_of(text: str, version: str | None = "0.32.0", runtime: Runtime = VLLM) -> EngineSnapshot:
+    snapshot = snapshot_of(text, version, runtime=runtime)
     assert len(snapshot.engines) == 1
     return snapshot.engines[0]

@@ -18,7 +18,7 @@ from llm_serving_exporter.config.load import load
 from llm_serving_exporter.config.options import add_flags
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.errors import ConfigError, ListenError
-from llm_serving_exporter.normalise.detect import RUNTIMES
+from llm_serving_exporter.normalise.registry import RUNTIMES, together
 
 if TYPE_CHECKING:
     from llm_serving_exporter.discovery import Discovered
@@ -69,8 +69,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
 
 
 def _load(arguments: argparse.Namespace) -> Config:
-    edges = {name: values for runtime in RUNTIMES.values() for name, values in runtime.default_edges.items()}
-    return load(arguments, os.environ, runtimes=frozenset(RUNTIMES), default_edges=edges)
+    return load(arguments, os.environ, runtimes=RUNTIMES)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -102,6 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check(config: Config) -> int:
+    from llm_serving_exporter.config.tables import table_lines, target_lines
+
     if config.web.config_file is not None:
         from llm_serving_exporter.expose.guard import Guard
 
@@ -112,14 +113,17 @@ def _check(config: Config) -> int:
     for problem in found.problems:
         print(f"warning: {problem}", file=sys.stderr)
     from_files = f", {len(found.targets) - len(config.targets)} of them from file_sd" if config.discovery else ""
-    print(f"{config.file or 'flags and environment'}: good, {len(found.targets)} targets{from_files}")
-    return EXIT_OK
+    lines = [f"{config.file or 'flags and environment'}: good, {len(found.targets)} targets{from_files}"]
+    lines += target_lines(found.targets)
+    for number, table in enumerate(config.runtimes):
+        lines += ["", *table_lines(table, f"{config.file}: runtimes[{number}]", RUNTIMES.values())]
+    return _say("\n".join(lines))
 
 
 def _discovered(config: Config) -> Discovered:
     from llm_serving_exporter.discovery import Discovery
 
-    return Discovery(config.discovery).targets(config.targets)
+    return Discovery(config.discovery).targets(config.targets, together(config.runtimes))
 
 
 def _once(config: Config, *, wait_seconds: float, as_document: bool) -> int:
@@ -140,7 +144,13 @@ def _once(config: Config, *, wait_seconds: float, as_document: bool) -> int:
     glance = Glance(config, targets, nvml_source(config) if config.gpu.enabled else None)
     try:
         for target in targets:
-            pipeline = TargetPipeline(target, partial(glance.settings, target), config.window_seconds, models=book.of)
+            pipeline = TargetPipeline(
+                target,
+                partial(glance.settings, target),
+                config.window_seconds,
+                models=book.of,
+                runtimes=together(config.runtimes),
+            )
             try:
                 readings.append(read_once(pipeline, wait_seconds, sys.stderr))
             finally:

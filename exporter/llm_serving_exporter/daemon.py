@@ -7,7 +7,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -32,6 +32,8 @@ from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model_facts import ModelBook
+from llm_serving_exporter.normalise.mapping import Runtime
+from llm_serving_exporter.normalise.registry import together
 from llm_serving_exporter.pipeline import TargetPipeline
 from llm_serving_exporter.store import Store, TargetReading
 
@@ -149,6 +151,11 @@ class Daemon:
             gpu_interval(self.config),
         )
         dcgm_kept = self._dcgm is not None and config.dcgm == self.config.dcgm
+        retold = [
+            name
+            for name, pipeline in self._pipelines.items()
+            if reads_otherwise(pipeline.target, self.config.runtimes, config.runtimes)
+        ]
         self.config = config
         # files may have changed: a reload looks at them again
         self._models = ModelBook(config.hf_cache)
@@ -160,9 +167,8 @@ class Daemon:
             self._restart_gpus(config)
         if not dcgm_kept:
             self._restart_dcgm(config)
-        if not window_kept:
-            for name in list(self._pipelines):
-                self._remove(name)
+        for name in retold if window_kept else list(self._pipelines):
+            self._remove(name)
         self._set_targets()
         if config.discovery:
             self._every("discovery", DISCOVERY_EVERY_SECONDS, self._discover)
@@ -176,7 +182,7 @@ class Daemon:
                 self._set_targets()
 
     def _set_targets(self) -> None:
-        found = self._discovery.targets(self.config.targets)
+        found = self._discovery.targets(self.config.targets, together(self.config.runtimes))
         self.store.put_discovery(found.problems, found.failures)
         for problem in found.problems:
             log.warning("discovery: %s", problem)
@@ -192,10 +198,15 @@ class Daemon:
 
     def _add(self, target: Target, *, alone: bool) -> None:
         reading = self.store.add_target(target)
-        clocks = {"monotonic": self._monotonic, "wall": self._wall}
         try:
             pipeline = TargetPipeline(
-                target, partial(self._settings, target), self.config.window_seconds, models=self._model, **clocks
+                target,
+                partial(self._settings, target),
+                self.config.window_seconds,
+                models=self._model,
+                runtimes=together(self.config.runtimes),
+                monotonic=self._monotonic,
+                wall=self._wall,
             )
         except ConfigError as error:
             # a configured target was checked when the configuration was loaded; a discovered one may still be unusable
@@ -324,6 +335,13 @@ def _guarded(name: str, job: Callable[[], None]) -> None:
         job()
     except Exception:
         log.exception("job %s failed; this is a bug, please report it", name)
+
+
+def reads_otherwise(target: Target, before: Iterable[Runtime], after: Iterable[Runtime]) -> bool:
+    """Whether a target's page may be read by another table than before, its runtime being set or recognised."""
+    if target.runtime is None:
+        return [table for table in before if table.fingerprints] != [table for table in after if table.fingerprints]
+    return together(before).get(target.runtime) != together(after).get(target.runtime)
 
 
 def gpu_interval(config: Config) -> float:

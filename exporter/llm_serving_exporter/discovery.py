@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from llm_serving_exporter.config.file_sd import FileTargets, keep_last_good, merge_targets, read_targets, stamp_of
 from llm_serving_exporter.config.types import FileDiscovery
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.normalise.detect import RUNTIMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +35,10 @@ class Discovery:
             for section, found in zip(self._sections, self._found, strict=True)
         )
 
-    def targets(self, configured: tuple[Target, ...]) -> Discovered:
-        """Reads every file. Never raises."""
+    def targets(self, configured: tuple[Target, ...], runtimes: Collection[str]) -> Discovered:
+        """Reads every file. Never raises. `runtimes`: names of those that have a table."""
         self._found = [
-            keep_last_good(last, read_targets(section, node_name=self._node_name, runtimes=frozenset(RUNTIMES)))
+            keep_last_good(last, read_targets(section, node_name=self._node_name, runtimes=runtimes))
             for section, last in zip(self._sections, self._found, strict=True)
         ]
         found = [reading for reading in self._found if reading is not None]

@@ -46,14 +46,15 @@ class GpuFacts:
             )  # fmt: skip
         return known
 
-    def of_target(self, target: Target, uuids: Sequence[str], known: Mapping[str, GpuPeaks]) -> GpuPeaks | Absence:
-        """One GPU that stands for each of the target's: as configured by name, else by what NVML says of them."""
+    def of_target(
+        self, target: Target, uuids: Sequence[str], known: Mapping[str, GpuPeaks], said: str | None = None
+    ) -> GpuPeaks | Absence:
+        """One GPU that stands for each of the target's: as configured by name, else by what NVML says of them, else the name that the
+        server itself said."""
         if target.gpu_model is not None:
-            if target.gpu_model not in self._named:
-                self._named[target.gpu_model] = _named(target)
-                while len(self._named) > MOST_NAMES:
-                    self._named.popitem(last=False)
-            return self._named.get(target.gpu_model) or Absence.PEAK_UNKNOWN
+            return self._by_name(target, target.gpu_model) or Absence.PEAK_UNKNOWN
+        if not uuids and said is not None:
+            return self._by_name(target, said) or Absence.GPUS_UNKNOWN
         own = [known[uuid] for uuid in uuids if uuid in known]
         if not own or len(own) < len(uuids):
             return Absence.GPUS_UNKNOWN
@@ -62,12 +63,18 @@ class GpuFacts:
         except FactsError as error:
             return Absence(error.reason)
 
+    def _by_name(self, target: Target, name: str) -> GpuPeaks | None:
+        if name not in self._named:
+            self._named[name] = _named(target, name)
+            while len(self._named) > MOST_NAMES:
+                self._named.popitem(last=False)
+        return self._named.get(name)
 
-def _named(target: Target) -> GpuPeaks | None:
-    assert target.gpu_model is not None
+
+def _named(target: Target, name: str) -> GpuPeaks | None:
     try:
-        return peaks_of_spec(find(target.gpu_model, loader.gpu_catalogue()))
+        return peaks_of_spec(find(name, loader.gpu_catalogue()))
     except FactsError as error:
-        # a configured name was checked when the configuration was loaded; a discovered one may be unknown
+        # a configured name was checked when the configuration was loaded; a discovered one, or a server's own word, may be unknown
         log.warning("target=%s: %s", target.name, error)
         return None

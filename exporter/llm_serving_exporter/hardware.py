@@ -46,11 +46,11 @@ def settings_of(
     work = spread(target, facts, configured or len(uuids) or None, engines)
     version = parse_version(facts.version)
     hardware = Hardware(
-        peaks=known.of_target(target, uuids, gpus.peaks),
+        peaks=known.of_target(target, uuids, gpus.peaks, facts.gpu_name),
         parallel=work.parallel,
         gpus=work.gpus_per_engine,
         assumed_gpus=work.assumed,
-        version=(version[0], version[1]) if version is not None else None,
+        version=(version[0], version[1] if len(version) > 1 else 0) if version is not None else None,
     )
     return Settings(thresholds, config.slo.errors, hardware, device=_sample(config, uuids, gpus))
 

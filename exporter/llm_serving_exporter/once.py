@@ -104,7 +104,8 @@ def _latency(figures: EngineDerived, name: str) -> str:
     for q, quantile in found.quantiles.items():
         mark = {"top": "≥ ", "bottom": "≤ "}.get(quantile.clipped, "")
         parts.append(f"p{100 * q:g} {mark}{seconds(quantile.value)}")
-    return f"{', '.join(parts)} (mean {seconds(found.mean_seconds)}, {count(found.events)} events)"
+    quantiles = ", ".join(parts) or "no quantiles"
+    return f"{quantiles} (mean {seconds(found.mean_seconds)}, {count(found.events)} events)"
 
 
 def _rows(engine: EngineSnapshot, figures: EngineDerived) -> list[tuple[str, str]]:
@@ -124,6 +125,16 @@ def _rows(engine: EngineSnapshot, figures: EngineDerived) -> list[tuple[str, str
         ("preemptions", number(figures.preemptions_per_second, "per s")),
         *((title(name), _latency(figures, name)) for name in ("ttft", "itl", "e2e", "queue")),
         *_roofline_rows(figures),
+    ]
+
+
+def _of_a_loaded_model(engine: EngineSnapshot) -> list[tuple[str, str]]:
+    """What a runtime without metrics says of a model."""
+    if engine.model_gpu_memory_bytes is None:
+        return []
+    return [
+        ("GPU memory", size(engine.model_gpu_memory_bytes)),
+        ("longest context", f"{count(engine.context_limit_tokens)} tokens"),
     ]
 
 
@@ -148,12 +159,12 @@ def _roofline_rows(figures: EngineDerived) -> list[tuple[str, str]]:
     return rows
 
 
-def _absent(derived: Derived) -> list[str]:
+def _absent(derived: Derived, missing: Mapping[str, str]) -> list[str]:
     """One line a reason, with the signals that it keeps away."""
     by_sentence: dict[str, list[str]] = {}
     for signal, why in derived.signals.items():
         if why:
-            by_sentence.setdefault(why_absent(signal, why), []).append(title(signal))
+            by_sentence.setdefault(why_absent(signal, why, missing), []).append(title(signal))
     return [f"    {', '.join(signals)}: {sentence}" for sentence, signals in by_sentence.items()]
 
 
@@ -168,10 +179,10 @@ def as_table(reading: TargetReading) -> str:
         lines.append(f"  {reading.problem}")
     snapshot, derived = reading.snapshot, reading.derived
     for engine, figures in zip(snapshot.engines if snapshot else (), derived.engines if derived else (), strict=True):
-        if not engine.is_engine:
+        rows = _rows(engine, figures) if engine.is_engine else _of_a_loaded_model(engine)
+        if not rows:
             continue  # families without the engine's label, on a page with several engines
         lines.append(f"\n  model {engine.model_name or '?'}, engine {engine.engine}")
-        rows = _rows(engine, figures)
         width = max(len(label) for label, _ in rows)
         lines += [f"    {label:<{width}}  {value}" for label, value in rows]
     for name, found in reading.models.items():
@@ -182,5 +193,5 @@ def as_table(reading: TargetReading) -> str:
     if derived:
         lines += [f"  suspect: {title(signal)} above 1. {CAUSES[cause]}" for signal, cause in derived.causes.items()]
         lines.append(f"\n  over {span(derived.window_seconds)}; not available:")
-        lines += _absent(derived) or ["    nothing is missing"]
+        lines += _absent(derived, reading.missing) or ["    nothing is missing"]
     return "\n".join(lines)

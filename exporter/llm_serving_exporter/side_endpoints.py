@@ -51,14 +51,14 @@ class SideEndpoints:
             return False
         before, again = self.facts, True
         try:
-            again = self._ask(runtime, metrics_path.removesuffix(runtime.paths[0]))
+            again = self._ask(runtime, metrics_path)
         except Exception:
             log.exception("target=%s: side endpoints failed; this is a bug, please report it", self._target.name)
         self._due_at = self._monotonic() + self._retry_seconds if again else None
         self._retry_seconds = min(2 * self._retry_seconds, LONGEST_RETRY_SECONDS) if again else FIRST_RETRY_SECONDS
         return self.facts != before
 
-    def _ask(self, runtime: Runtime, prefix: str) -> bool:
+    def _ask(self, runtime: Runtime, metrics_path: str) -> bool:
         """One round; whether another may be answered better."""
         http = self._target.http
         timeout = max(SHORTEST_TIMEOUT_SECONDS, self._target.interval_seconds - http.timeout_seconds)
@@ -67,14 +67,14 @@ class SideEndpoints:
         again = False
         try:
             for endpoint in runtime.endpoints:
-                answer = client.get_json(prefix + endpoint.path)
+                answer = client.get_json(beside(runtime, metrics_path, endpoint.path))
                 if not isinstance(answer, Refusal):
                     self.facts = endpoint.read(answer.value, self.facts)
                     continue
                 log.debug(
                     "target=%s: %s does not say %s: %s", self._target.name, endpoint.path, endpoint.says, answer.detail
                 )
-                again = again or not _for_good(answer)
+                again = again or not for_good(answer)
                 if answer.reason is FailureReason.TIMEOUT:
                     break
         finally:
@@ -82,8 +82,18 @@ class SideEndpoints:
         return again
 
 
-def _for_good(answer: Refusal) -> bool:
+def beside(runtime: Runtime, metrics_path: str, path: str) -> str:
+    """The path of an endpoint that stands beside a metrics page: below the same prefix, with the same query ("?model=…" of a router)."""
+    page, _, query = metrics_path.partition("?")
+    known = max((known for known in runtime.paths if page.endswith(known)), key=len, default=page)
+    prefix = page.removesuffix(known)
+    joint = "&" if "?" in path else "?"
+    return f"{prefix}{path}{joint}{query}" if query else prefix + path
+
+
+def for_good(answer: Refusal) -> bool:
     """Whether asking again would be answered the same: the server does not have the endpoint, or not for us."""
     if answer.reason is FailureReason.STATUS:
-        return answer.status is not None and answer.status < 500
+        # 501: what the endpoint needs is switched off (llama.cpp without --metrics, with --no-slots)
+        return answer.status is not None and (answer.status < 500 or answer.status == 501)
     return answer.reason in (FailureReason.CONTENT_TYPE, FailureReason.UNAUTHORIZED, FailureReason.REDIRECT)

@@ -17,7 +17,7 @@ from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.snapshot import Snapshot
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.model.weights import ModelFacts
 
 RECENT_FAILURES = 10
@@ -41,7 +41,8 @@ class TargetReading:
     `stale_after`. `model_name` is the last known one. `failures` counts by stage and reason since the exporter's start.
     `start_unix_seconds`: the engine's start, None before the first page. `problem` is a sentence for a person on what is
     wrong now, "" where nothing is. `models`: by served name, what is known about the model, or why nothing is. `gpu_origin` says how
-    `gpu_uuids` were found, or why they are not known.
+    `gpu_uuids` were found, or why they are not known. `page_role`: the role that the page last said, None where it does not.
+    `missing`: fields that the runtime never says, and why.
     """
 
     target: Target
@@ -63,6 +64,13 @@ class TargetReading:
     gpu_origin: str = ""
     models: Mapping[str, ModelFacts | FactsError] = field(default_factory=dict)
     problem: str = ""
+    page_role: Role | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def role(self) -> Role:
+        """What the target does: as configured, else as its page says, else both phases."""
+        return self.target.role or self.page_role or Role.UNIFIED
 
     def fresh(self, now_monotonic_seconds: float, stale_after_seconds: float) -> bool:
         """Whether the last good page is young enough to be shown."""

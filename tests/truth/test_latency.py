@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from llm_serving_exporter.normalise.vllm import VLLM
+from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
 from llm_serving_exporter.sim.replay import SteppedServer
 from tests.exporter_process import Exporter
 from tests.recordings import recording

@@ -58,10 +58,63 @@ def test_check_config_says_good_and_warns(tmp_path: Path, capsys: pytest.Capture
     file.write_text("targets: [{url: 'http://localhost:8000'}]\nslo: {ttft: 3s}\n")
     assert main(["check-config", "--config.file", str(file)]) == 0
     said = capsys.readouterr()
-    assert said.out == f"{file}: good, 1 targets\n"
+    found, target = said.out.splitlines()
+    assert found == f"{file}: good, 1 targets"
+    assert target.endswith(":8000  http://localhost:8000  found out from the page")
     # 3 s lies between two edges of vLLM's histogram: the strict one is counted
     assert "2.5" in said.err
     assert "5" in said.err
+
+
+def test_check_config_shows_whose_pages_targets_have_and_the_tables_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sd.yml").write_text("- {targets: ['b:1'], labels: {name: found, runtime: acme}}\n")
+    file = tmp_path / "exporter.yml"
+    file.write_text(
+        """
+targets: [{name: set, url: 'http://a:1', runtime: fork}]
+file_sd: [{files: [sd.yml]}]
+runtimes:
+- name: acme
+  title: ACME Serve
+  prefixes: [acme_]
+  rows:
+  - {field: requests_waiting, samples: acme_w, aggregate: max, quality: slow, refresh: 10s}
+  - {field: requests_waiting, samples: [acme_a, acme_b], when: 'acme_info{queue="on"}', versions: ">=2"}
+- name: fork
+  based_on: vllm
+  fingerprints: {all_of: [fork_a, {name: fork_b, label: c}], none_of: [fork_c]}
+  rows: [{field: kv_cache_usage_ratio, samples: fork_kv, scale: 0.01, where: {gpu: ["0", ""]}}]
+"""
+    )
+    assert main(["check-config", "--config.file", str(file)]) == 0
+    said = capsys.readouterr()
+    assert said.err == (
+        f"warning: {file}: runtimes[0]: no row reads decode_tokens_total or requests_running: "
+        "nothing on its page counts as an engine\n"
+    )
+    lines = said.out.splitlines()
+    assert lines[:10] == [
+        f"{file}: good, 2 targets, 1 of them from file_sd",
+        "  set    http://a:1  fork",
+        "  found  http://b:1  acme",
+        "",
+        f"runtime acme (ACME Serve), {file}: runtimes[0]",
+        "  page           /metrics",
+        "  recognised by  nothing: only a target with runtime: acme is read by it",
+        "  model_name     as the target is configured",
+        "  engine         0",
+        '  requests_waiting  largest acme_w, slow (10s); else acme_a + acme_b, when acme_info{queue="on"}, versions >=2',
+    ]
+    fork = lines[lines.index(f"runtime fork (fork), {file}: runtimes[1]") :]
+    assert fork[2:6] == [
+        "  recognised by  fork_a with fork_b{c} without fork_c",
+        "  model_name     from the label model_name",
+        "  engine         from the label engine",
+        "  kv_cache_usage_ratio  fork_kv × 0.01, gpu none or 0; else as vLLM",
+    ]
+    assert fork[6].startswith("  as vLLM: prompt_tokens_total, ")
 
 
 def test_once_prints_a_table_a_person_can_read() -> None:

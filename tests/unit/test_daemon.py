@@ -11,14 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from llm_serving_exporter.config.types import Config, DcgmConfig, FileDiscovery, GpuConfig, SloConfig
-from llm_serving_exporter.daemon import Daemon
+from llm_serving_exporter.daemon import Daemon, reads_otherwise
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, GpuReadings
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Row, Runtime
 from llm_serving_exporter.sim.replay import SteppedServer
 from llm_serving_exporter.store import State, TargetReading
+from tests.configuration import load_text
 from tests.recordings import recording
+from tests.replica import Replica
 
 
 def until(holds: Callable[[], bool], seconds: float = 15.0) -> None:
@@ -135,6 +138,81 @@ def test_a_bad_reload_changes_nothing() -> None:
             assert (daemon.store.view().reload_ok, daemon.store.view().config_hash) == (False, "a")
             seen = reading(daemon, "replica-0").attempts_total
             until(lambda: reading(daemon, "replica-0").attempts_total > seen)
+
+
+def test_a_reload_takes_a_changed_table_and_keeps_the_windows_of_others(tmp_path: Path) -> None:
+    """Targets that a changed table reads, or may now recognise, start anew; one that says another runtime does not."""
+    page = "# TYPE acme_tokens_total counter\nacme_tokens_total 640\n# TYPE acme_running gauge\nacme_running 3\nacme_busy 5\n"
+    text = """
+scrape: {{interval: 200ms}}
+file_sd: [{{files: [sd.yml]}}]
+targets:
+- {{name: said, url: '{0}', runtime: acme}}
+- {{name: recognised, url: '{0}', metrics_path: /metrics}}
+- {{name: other, url: '{1}', runtime: vllm}}
+runtimes:
+- name: acme
+  prefixes: [acme_]
+  fingerprints: acme_tokens_total
+  rows:
+  - {{field: decode_tokens_total, samples: acme_tokens_total}}
+  - {{field: requests_running, samples: acme_running}}
+"""
+    (tmp_path / "sd.yml").write_text("[]")
+    with Replica({"/metrics": page}) as acme, SteppedServer(recording("vllm-0.32")) as engine:
+        written = [text.format(acme.url, engine.url)]
+
+        def load() -> Config:
+            return load_text(tmp_path, written[-1], "--no-gpu.enabled")
+
+        def running(name: str) -> float | None:
+            snapshot = reading(daemon, name).snapshot
+            return snapshot.engines[0].requests_running if snapshot else None
+
+        daemon = Daemon(load(), load, lambda _config: None)
+        with Watched(daemon):
+            until(lambda: running("said") == running("recognised") == 3.0)
+            until(lambda: reading(daemon, "other").attempts_total >= 3)
+            before = reading(daemon, "other").attempts_total
+            written.append(written[0].replace("acme_running}", "acme_busy}"))
+            assert daemon.reload() is None
+            until(lambda: running("said") == running("recognised") == 5.0)
+            assert reading(daemon, "other").attempts_total >= before
+
+            # without the table the one is nobody's, and the other's setting is refused: nothing changes then
+            written.append(written[0].partition("runtimes:")[0])
+            assert daemon.reload() is not None
+            assert running("said") == 5.0
+            written.append(written[-1].replace(", runtime: acme", ", runtime: auto"))
+            assert daemon.reload() is None
+            until(lambda: reading(daemon, "recognised").up is False and reading(daemon, "said").up is False)
+
+            # a discovered target may name a table that a reload brought
+            (tmp_path / "sd.yml").write_text(
+                f"- {{targets: ['{acme.url.removeprefix('http://')}'], labels: {{__metrics_path__: /metrics/, runtime: acme}}}}"
+            )
+            until(lambda: "acme" in str(daemon.store.view().discovery_problems))
+            written.append(written[0])
+            assert daemon.reload() is None
+            assert daemon.store.view().discovery_problems == ()
+
+
+def test_tables_that_no_page_is_recognised_by_concern_only_who_names_them() -> None:
+    table = Runtime("acme", "ACME", (Row("requests_running", ("acme_running",)),), prefixes=("acme_",))
+    marked = replace(table, fingerprints=(Fingerprint((Mark("acme_running"),)),))
+    auto, named, other = (Target("a", "http://a:1", runtime=runtime) for runtime in (None, "acme", "vllm"))
+    changes = (
+        ((), (table,)),
+        ((table,), (marked,)),
+        ((marked,), (replace(marked, living="acme_up"),)),
+        ((marked,), (marked,)),
+    )
+    assert [[reads_otherwise(one, *change) for one in (auto, named, other)] for change in changes] == [
+        [False, True, False],
+        [True, True, False],
+        [True, True, False],
+        [False, False, False],
+    ]
 
 
 class CountingSource:

@@ -82,3 +82,13 @@ def test_gpus_that_differ_count_as_the_lowest() -> None:
     assert isinstance(mixed, GpuPeaks)
     assert mixed.name == "A100 SXM 80GB + H100 SXM 80GB (lowest of each)"
     assert mixed.bandwidth_bytes_per_second == 2.039e12
+
+
+def test_a_servers_own_word_for_its_gpu_stands_where_none_is_seen() -> None:
+    facts = GpuFacts()
+    seen = facts.of_target(target(), (), {}, "NVIDIA H200")
+    assert not isinstance(seen, Absence)
+    # HBM3e of the H200: 4.8 TB/s (facts nvml-gpus A.11)
+    assert seen.bandwidth_bytes_per_second == pytest.approx(4.8e12, rel=0.01)
+    assert facts.of_target(target(), (), {}, "a card nobody knows") is Absence.GPUS_UNKNOWN
+    assert facts.of_target(target("L40S"), (), {}, "NVIDIA H200") == facts.of_target(target("L40S"), (), {})

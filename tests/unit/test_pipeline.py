@@ -35,12 +35,13 @@ def test_a_side_endpoint_that_hangs_costs_no_page_and_is_asked_again_later() -> 
     }
     with FaultServer(routes) as server, closing(pipeline_of(server.url)) as pipeline:
         assert pipeline.tick().up is True
-        assert [request.path for request in server.requests] == ["/metrics"]
+        looked_for = ["/prometheus/metrics", "/metrics"]
+        assert [request.path for request in server.requests] == looked_for
         pipeline.refresh_facts()
         # the first that hangs ends the round: the rest would cost the next page
-        assert [request.path for request in server.requests] == ["/metrics", "/version", "/v1/models"]
+        assert [request.path for request in server.requests] == [*looked_for, "/version", "/v1/models"]
         pipeline.refresh_facts()
-        assert len(server.requests) == 3
+        assert len(server.requests) == 4
         assert pipeline.tick().facts.version == "0.32.0"
 
 

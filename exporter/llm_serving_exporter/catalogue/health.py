@@ -73,6 +73,17 @@ SIGNAL_AVAILABLE = _target(
     "reason",
     absent="no page was ever read",
 )
+SIGNAL_RESOLUTION = _target(
+    "signal_resolution", Kind.GAUGE, Unit.COUNT,
+    "Smallest change of a counter that the engine's page can show, in the counter's unit, where it prints numbers with a few digits only.",
+    "signal", absent="the page prints its numbers in full",
+)  # fmt: skip
+TARGET_WINDOW = _target(
+    "target_window_seconds", Kind.GAUGE, Unit.SECONDS,
+    "Span that the target's derived figures cover: the configured window, longer where the engine books tokens at a request's end or refreshes "
+    "its page slowly; shorter after a restart.",
+    absent="no page was ever read",
+)  # fmt: skip
 SIGNAL_QUALITY = _target(
     "signal_quality",
     Kind.GAUGE,
@@ -151,6 +162,6 @@ INSTALLED_TIME = _exporter(
 
 HEALTH = (
     TARGET_INFO, TARGET_NODE_INFO, TARGET_START_TIME, TARGET_UP, TARGET_STATE, TARGET_SAMPLE_AGE, TARGET_RESTARTS, SCRAPE_ATTEMPTS,
-    SCRAPE_FAILURES, SCRAPE_DURATION, SCRAPE_PAGE, SIGNAL_AVAILABLE, SIGNAL_QUALITY, UNMAPPED_FAMILIES, EXPECTED_REPLICAS, NVML_UP, DCGM_UP,
+    SCRAPE_FAILURES, SCRAPE_DURATION, SCRAPE_PAGE, SIGNAL_AVAILABLE, SIGNAL_QUALITY, SIGNAL_RESOLUTION, TARGET_WINDOW, UNMAPPED_FAMILIES, EXPECTED_REPLICAS, NVML_UP, DCGM_UP,
     NVML_FAILURES, NVML_DURATION, BUILD_INFO, CONFIG_INFO, RELOAD_SUCCESS, RELOAD_TIME, DISCOVERY_FAILURES, INSTALLED_TIME,
 )  # fmt: skip

@@ -28,7 +28,12 @@ COUNTERS = (
     _counter("decode_tokens_total", Unit.TOKENS, "Generated tokens, the first of each answer included."),
     _counter("prefix_cache_query_tokens_total", Unit.TOKENS, "Tokens looked up in the prefix cache."),
     _counter("prefix_cache_hit_tokens_total", Unit.TOKENS, "Looked-up tokens that the prefix cache had."),
-    _counter("requests_finished_total", Unit.COUNT, "Finished requests by the engine's reason.", "reason"),
+    _counter(
+        "requests_finished_total",
+        Unit.COUNT,
+        "Finished requests by reason: stop, length, success (either, where the engine does not say which), error, abort, or the engine's own word.",
+        "reason",
+    ),
     _counter("requests_rejected_total", Unit.COUNT, "Requests refused at admission by reason.", "reason"),
     _counter("http_responses_total", Unit.COUNT, "HTTP answers of the server by class of status code.", "code_class"),
     _counter("preemptions_total", Unit.COUNT, "Times that a running request lost its KV to others."),
@@ -79,6 +84,12 @@ GAUGES = (
         Unit.TOKENS,
         "Longest context in tokens that the server accepts.",
         "neither configured (context_limit_tokens) nor said by the server",
+    ),
+    _gauge(
+        "model_gpu_memory_bytes",
+        Unit.BYTES,
+        "GPU memory that the runtime says it holds for the model.",
+        "the runtime does not say it",
     ),
 )
 

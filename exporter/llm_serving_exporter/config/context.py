@@ -6,9 +6,6 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-# what has a mapping table, unless the caller says otherwise (the tables are another stage's)
-KNOWN_RUNTIMES = frozenset({"vllm"})
-
 
 @dataclass(frozen=True, slots=True)
 class Host:
@@ -20,7 +17,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`folder`: where relative paths start, None = the working directory. `runtimes`: those that have a mapping table.
+    """`folder`: where relative paths start, None = the working directory. `runtimes`: names of those that have a table.
 
     `secret_variables` collects the environment variables that the configuration names, `warnings` what is legal
     but odd.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from typing import Any
 
 from llm_serving_exporter.config.types import Config
@@ -33,6 +35,15 @@ def _plain(value: Any) -> Any:
         return {"file": value.file} if value.file is not None else {"env": value.env}
     if is_dataclass(value) and not isinstance(value, type):
         return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
-    if isinstance(value, tuple):
+    if callable(value):
+        # the code of a built-in table that one of the file is based on
+        return getattr(value, "__qualname__", type(value).__name__)
+    if isinstance(value, (tuple, list)):
         return [_plain(item) for item in value]
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, Enum):
+        return value.value
     return str(value) if isinstance(value, str) else value

@@ -14,13 +14,15 @@ from llm_serving_exporter.config.reading import mapping
 from llm_serving_exporter.config.tree import Node, Scalar
 from llm_serving_exporter.errors import Problem
 
-_LIST_KEYS = frozenset({"targets", "target_defaults", "file_sd", "expected_replicas"})
+_LIST_KEYS = frozenset({"targets", "target_defaults", "file_sd", "expected_replicas", "runtimes"})
 # what users of Prometheus, or of other exporters, would write
 _HINTS = {
     "static_configs": "Write targets: with one element per server.",
     "scrape_configs": "Write targets: with one element per server.",
     "target": "Write targets: with one element per server.",
     "file_sd_configs": "Write file_sd:.",
+    "runtime": "Write it in an element of targets: or in target_defaults:; a table of your own in runtimes:.",
+    "mappings": "Write runtimes: with one element per runtime.",
     "global": "Write scrape: {interval: 5s}.",
     "listen_address": "Write it below web: web: {listen_address: …}.",
     "interval": "Write it below scrape: scrape: {interval: …}.",

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from llm_serving_exporter.config.checks import MOST_TARGETS, identity_of
-from llm_serving_exporter.config.context import KNOWN_RUNTIMES, Host
+from llm_serving_exporter.config.context import Host
 from llm_serving_exporter.config.document import read_document
 from llm_serving_exporter.config.groups import read_group
 from llm_serving_exporter.config.pattern import MOST_FILES, is_glob, matching
@@ -18,6 +18,7 @@ from llm_serving_exporter.config.types import FileDiscovery
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.text import clean
+from llm_serving_exporter.normalise.registry import RUNTIMES
 
 # path, modification time in nanoseconds, size, inode of each file
 Stamp = tuple[tuple[str, int, int, int], ...]
@@ -69,11 +70,12 @@ def read_targets(
     *,
     host_name: str | None = None,
     node_name: str | None = None,
-    runtimes: Collection[str] = KNOWN_RUNTIMES,
+    runtimes: Collection[str] = RUNTIMES,
 ) -> FileTargets:
     """Reads every file of the discovery. Never raises; what is wrong with a file stands in its result.
 
-    `host_name`: the exporter's own (default: the system's); `node_name`: NODE_NAME, default the host name.
+    `host_name`: the exporter's own (default: the system's); `node_name`: NODE_NAME, default the host name. `runtimes`:
+    names of those that have a table.
     """
     own_name = host_name or socket.gethostname()
     host = Host(own_name, node_name or own_name)

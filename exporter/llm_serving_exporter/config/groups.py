@@ -80,7 +80,7 @@ def _labels(node: Node | None, place: Place, ignored: dict[str, None]) -> dict[s
     labels = mapping(node, place, node.keys() if isinstance(node, dict) else ("model_name",))
     for name, content in labels.items():
         if name.startswith("__param_"):
-            place.key(name).refuse("query parameters are not sent to servers", "Remove the label.")
+            place.key(name).refuse("query parameters stand in the path", "Write __metrics_path__: /metrics?NAME=VALUE.")
         elif not isinstance(content, Scalar):
             place.key(name).refuse("must be a text", "A label has a single value.")
         elif name not in LABELS and not name.startswith("__meta_"):
@@ -102,7 +102,7 @@ def _shared(labels: dict[str, Node], place: Place, defaults: Target, runtimes: C
     role = _label(labels, "role", place, ROLE)
     return replace(
         defaults,
-        metrics_path=_label(labels, "__metrics_path__", place, kinds.URL_PATH) or defaults.metrics_path,
+        metrics_path=_label(labels, "__metrics_path__", place, kinds.METRICS_PATH) or defaults.metrics_path,
         runtime=defaults.runtime if runtime is None else None if runtime == AUTO else runtime,
         model_name=_label(labels, "model_name", place, MODEL_NAME) or defaults.model_name,
         role=defaults.role if role is None else Role(role),

@@ -150,6 +150,20 @@ def _url_path(value: str) -> str:
     return value
 
 
+def _metrics_path(value: str) -> str:
+    """A path, and a query where one server has a page for each of its models."""
+    path, mark, query = value.partition("?")
+    _url_path(path)
+    if not mark:
+        return path
+    if not re.fullmatch(r"[!$&'()*+,\-./0-9:;=?@A-Z_a-z~%]+", query):
+        raise InvalidValueError(f"{shown(value)} has no usable query", "Write one as in /metrics?model=NAME.")
+    names = {part.partition("=")[0] for part in query.split("&")}
+    # a router of llama.cpp loads the model that a request names; other servers ignore what they do not know
+    kept = "" if "model" not in names or "autoload" in names else "&autoload=false"
+    return f"{path}?{query}{kept}"
+
+
 def _telemetry_path(value: str) -> str:
     path = _url_path(value)
     if path == "/" or path.startswith(("/-/", "/debug/")) or path.rstrip("/") in ("/-", "/debug"):
@@ -168,5 +182,6 @@ SIZE = Kind("a size such as 16MiB", _size)
 PATH = Kind("a path", _path, is_text=True, is_path=True)
 LISTEN_ADDRESS = Kind("an address such as :10077", _listen_address, is_text=True)
 URL_PATH = Kind("a path such as /metrics", _url_path, is_text=True)
+METRICS_PATH = Kind("a path such as /metrics, with or without a query", _metrics_path, is_text=True)
 TELEMETRY_PATH = Kind("a path such as /metrics", _telemetry_path, is_text=True)
 MAX_SERIES = integer(100, 10_000_000)

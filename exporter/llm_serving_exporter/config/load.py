@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import socket
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 from llm_serving_exporter.config import kinds, options
 from llm_serving_exporter.config.checks import (
@@ -17,7 +16,7 @@ from llm_serving_exporter.config.checks import (
     refuse_too_many,
     refuse_window,
 )
-from llm_serving_exporter.config.context import KNOWN_RUNTIMES, Context, Host
+from llm_serving_exporter.config.context import Context, Host
 from llm_serving_exporter.config.dcgm import dcgm_of, dcgm_warnings, refuse_dcgm_timeout
 from llm_serving_exporter.config.document import read_bounded
 from llm_serving_exporter.config.effective import hash_of
@@ -27,17 +26,21 @@ from llm_serving_exporter.config.lists import discovery_of, expected_replicas_of
 from llm_serving_exporter.config.options import Setting, Settings
 from llm_serving_exporter.config.problems import Place
 from llm_serving_exporter.config.reading import is_empty, parsed
+from llm_serving_exporter.config.runtimes import runtimes_of
 from llm_serving_exporter.config.settings import TargetSettings, build_target
 from llm_serving_exporter.config.target import NODE, read_defaults
 from llm_serving_exporter.config.tree import Node
 from llm_serving_exporter.config.types import Config, FileDiscovery, GpuConfig, LogConfig, SloConfig, WebConfig
-from llm_serving_exporter.config.warnings import Edges, slo_warnings, target_warnings
+from llm_serving_exporter.config.warnings import slo_warnings, target_warnings, unused_runtimes
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.normalise.mapping import Runtime
+from llm_serving_exporter.normalise.registry import RUNTIMES
 
 STALE_INTERVALS = 3
 MOST_WARNINGS = 50
-_NO_EDGES: Edges = MappingProxyType({})
+# whose buckets thresholds are held against where no target says its runtime
+MOST_COMMON_RUNTIME = "vllm"
 
 
 def load(
@@ -46,21 +49,21 @@ def load(
     *,
     read: Callable[[Path], str] = read_bounded,
     host_name: str | None = None,
-    runtimes: Collection[str] = KNOWN_RUNTIMES,
-    default_edges: Edges = _NO_EDGES,
+    runtimes: Mapping[str, Runtime] = RUNTIMES,
 ) -> Config:
     """The effective configuration: a flag wins over its variable, that over the file, that over the default.
 
     `arguments` come from a parser with `options.add_flags`, or None. `read` yields the text of the configuration file.
-    `host_name`: the exporter's own (default: the system's). `runtimes`: those that have a mapping table.
-    `default_edges`: finite bucket edges in seconds of vLLM's histograms, by "ttft", "itl", "e2e", for a
-    warning about thresholds between two of them. Raises `ConfigError` with every problem found.
+    `host_name`: the exporter's own (default: the system's). `runtimes`: the built-in tables, by name.
+    Raises `ConfigError` with every problem found.
     """
     problems: list[Problem] = []
     given = options.from_environment(environ, problems) | options.from_flags(arguments, problems)
     file = read_config_file(given["config.file"].value if "config.file" in given else None, problems, read)
     own_name = host_name or socket.gethostname()
-    context = Context(Host(own_name, _node_name(environ, problems) or own_name), environ, runtimes, file.folder)
+    host = Host(own_name, _node_name(environ, problems) or own_name)
+    configured = runtimes_of(file, runtimes)
+    context = Context(host, environ, configured.names.union(runtimes), file.folder)
     settings = _settings(given, file, context, problems)
 
     defaults = _target_defaults(settings, file, context)
@@ -87,6 +90,7 @@ def load(
     config = replace(
         _config(settings, [item.target for item in targets], discovery),
         expected_replicas=expected,
+        runtimes=configured.tables,
         dcgm=dcgm,
         stale_after_seconds=stale_after,
         file=file.path,
@@ -94,11 +98,22 @@ def load(
     warnings = [
         *context.warnings,
         *_unused(settings, file),
-        *slo_warnings(config.slo, default_edges, "vLLM"),
+        *configured.warnings,
+        *unused_runtimes(configured.tables, everywhere, file.place.key("runtimes"), discovery),
+        *_slo_warnings(config, everywhere, runtimes),
         *target_warnings(everywhere, own_name),
         *dcgm_warnings(config, settings, file, own_name),
     ]
     return replace(config, warnings=_bounded(warnings), config_hash=hash_of(config))
+
+
+def _slo_warnings(config: Config, targets: Sequence[Placed], builtin: Mapping[str, Runtime]) -> Iterator[str]:
+    """Against the buckets of each runtime that a target is said to have."""
+    tables = {**builtin, **{table.name: table for table in config.runtimes}}
+    declared = dict.fromkeys(item.target.runtime for item in targets if item.target.runtime is not None)
+    for name in declared or (MOST_COMMON_RUNTIME,):
+        if (table := tables.get(name)) is not None:
+            yield from slo_warnings(config.slo, table.default_edges, table.title)
 
 
 def _node_name(environ: Mapping[str, str], problems: list[Problem]) -> str | None:

@@ -78,7 +78,7 @@ def build_target(settings: TargetSettings, place: Place, host: Host) -> Target:
         metrics_path=settings.metrics_path,
         runtime=None if settings.runtime == AUTO else settings.runtime,
         model_name=settings.model_name,
-        role=Role(settings.role or Role.UNIFIED),
+        role=None if settings.role is None else Role(settings.role),
         group=settings.group or "",
         nodes=nodes_of(settings.nodes, address, host),
         gpus=settings.gpus,

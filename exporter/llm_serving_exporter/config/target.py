@@ -103,7 +103,7 @@ def read_defaults(node: Node | None, place: Place, context: Context) -> TargetSe
 
 def _read_settings(section: dict[str, Node], place: Place, context: Context) -> TargetSettings:
     return TargetSettings(
-        metrics_path=value(section.get("metrics_path"), place.key("metrics_path"), kinds.URL_PATH),
+        metrics_path=value(section.get("metrics_path"), place.key("metrics_path"), kinds.METRICS_PATH),
         runtime=value(section.get("runtime"), place.key("runtime"), runtime_kind(context.runtimes)),
         model_name=value(section.get("model_name"), place.key("model_name"), MODEL_NAME),
         role=value(section.get("role"), place.key("role"), ROLE),

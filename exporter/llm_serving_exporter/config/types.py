@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from llm_serving_exporter.model.target import HttpSettings, Target
+from llm_serving_exporter.normalise.mapping import Runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,8 @@ class Config:
     """Everything. `stale_after_seconds`: how long the last good values stay after the last success.
 
     `interval_seconds`: the process's own, where nothing more specific says otherwise (GPUs, discovery).
-    `dcgm`: None where no dcgm-exporter is read. `window_seconds`: over which rates, means and quantiles are taken.
+    `runtimes`: the configuration's own tables. `dcgm`: None where no dcgm-exporter is read. `window_seconds`: over which rates, means and
+    quantiles are taken.
     `config_hash`: SHA-256 (hex) of the effective configuration. `hf_cache`: a Hugging Face cache to look models up in. `file`: the
     configuration file, None where there is none. `warnings`: what is legal but odd.
     """
@@ -96,6 +98,7 @@ class Config:
     dcgm: DcgmConfig | None = None
     slo: SloConfig = field(default_factory=SloConfig)
     expected_replicas: tuple[ExpectedReplicas, ...] = ()
+    runtimes: tuple[Runtime, ...] = ()
     interval_seconds: float = 5.0
     window_seconds: float = 60.0
     stale_after_seconds: float = 15.0

@@ -9,9 +9,10 @@ from math import isclose
 from llm_serving_exporter.config.checks import Placed
 from llm_serving_exporter.config.duration import format_duration
 from llm_serving_exporter.config.problems import Place
-from llm_serving_exporter.config.types import SloConfig
+from llm_serving_exporter.config.types import FileDiscovery, SloConfig
 from llm_serving_exporter.config.url import parse_url
 from llm_serving_exporter.model.target import HttpSettings, Secret, Target
+from llm_serving_exporter.normalise.mapping import Runtime
 
 Edges = Mapping[str, Sequence[float]]
 
@@ -68,6 +69,18 @@ def target_warnings(targets: Sequence[Placed], host_name: str) -> Iterator[str]:
             yield f"{place}: tls is set but the URL is http, so that it has no effect"
         if _secrets(http) and not address.is_local(host_name):
             yield f"{place}: a secret is sent over http to another host; use https"
+
+
+def unused_runtimes(
+    tables: Sequence[Runtime], targets: Sequence[Placed], place: Place, discovery: Sequence[FileDiscovery]
+) -> Iterator[str]:
+    """Tables of the file that nothing is read by; labels of discovered targets are not known yet."""
+    named = {item.target.runtime for item in targets}
+    for number, table in enumerate(tables):
+        if not table.fingerprints and table.name not in named and not discovery:
+            yield (
+                f"{place.item(number)}: not used: it has no fingerprints to be recognised by, and no target has runtime: {table.name}"
+            )
 
 
 def _too_few_gpus(target: Target, place: Place) -> Iterator[str]:

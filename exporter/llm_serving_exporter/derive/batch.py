@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from llm_serving_exporter.derive.steps import sequence_steps
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
 
 
 def batch_size_mean(window: EngineWindow) -> float | Absence:
-    """Decoding sequences in a step: inter-token events over engine steps of the window, both counted by the engine.
+    """Decoding sequences in a step: sequence-steps over engine steps of the window, both counted by the engine.
 
     Independent of when the page is read, unlike the gauge of running requests; idle time does not enter.
     """
-    earlier, later = window.first.inter_token_latency_seconds, window.last.inter_token_latency_seconds
-    if later is None or window.last.engine_steps_total is None:
+    decoded, made = sequence_steps(window), window.increase("engine_steps_total")
+    if window.last.engine_steps_total is None:
         return Absence.INPUT_MISSING
-    steps = window.increase("engine_steps_total")
-    if earlier is None or steps is None:
+    if isinstance(decoded, Absence):
+        return decoded
+    if made is None:
         return Absence.WARMING_UP
-    if steps <= 0:
-        return Absence.IDLE
-    return (later.count - earlier.count) / steps
+    return decoded / made if made > 0 else Absence.IDLE
 
 
 def batch_utilization_ratio(window: EngineWindow) -> float | Absence:

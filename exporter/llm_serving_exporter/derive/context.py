@@ -10,6 +10,7 @@ from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
 
 FINISHED, HELD, FINISHED_BEFORE = "finished_requests", "kv_in_use", "finished_requests_of_all_time"
+DECODING = "decoding_sequences"
 # fewer finished requests than this say too little about the lengths of those that run
 ENOUGH_FINISHED = 8
 
@@ -19,8 +20,11 @@ def context(window: EngineWindow, geometry: Geometry) -> tuple[Range, str] | Abs
 
     From the lengths of the requests that finished in the window where there are enough: kernels read a shared prefix for each
     sequence. Else from the KV in use, which counts it once; else from all requests since the engine started. Where two of them
-    are known, they are the ends. Absent: idle, or none is known.
+    are known, they are the ends. Before all of them what the engine says of the sequences that decode. Absent: idle, or none is known.
     """
+    said = _decoding(window)
+    if said is not None:
+        return Range(said, said, said), DECODING
     held = _held(window) if holds_every_token(geometry) else Absence.WARMING_UP
     finished = _from_finished(window.gained("request_prompt_tokens"), window.gained("request_generation_tokens"))
     if finished is not None:
@@ -35,6 +39,16 @@ def context(window: EngineWindow, geometry: Geometry) -> tuple[Range, str] | Abs
 def holds_every_token(geometry: Geometry) -> bool:
     """Whether each token of context stays in the KV cache of every layer: only then is the engine's capacity a count of tokens."""
     return not geometry.recurrent and all(group.window_tokens is None for group in geometry.attention)
+
+
+def _decoding(window: EngineWindow) -> float | None:
+    """Mean context of a decoding sequence over the readings with some; None where the engine does not say it."""
+    tokens = requests = 0.0
+    for reading in window.readings:
+        if reading.decode_context_tokens and reading.requests_running:
+            tokens += reading.decode_context_tokens
+            requests += reading.requests_running
+    return tokens / requests if requests else None
 
 
 def _held(window: EngineWindow) -> float | Absence:
@@ -71,5 +85,5 @@ def second_moment(histogram: Histogram) -> float:
     second += beyond * lower * lower
     if first <= 0 or second <= 0:
         return 0.0
-    scale = histogram.sum / first
+    scale = 1.0 if histogram.sum is None else histogram.sum / first
     return second * scale * scale / histogram.count

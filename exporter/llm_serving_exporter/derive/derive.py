@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from llm_serving_exporter.derive import batch, kv, latency, limiter, phases, slo
+from llm_serving_exporter.derive import batch, kv, latency, limiter, phases, resolution, slo
 from llm_serving_exporter.derive.live import live
 from llm_serving_exporter.derive.notes import PASSED_THROUGH, Notes
+from llm_serving_exporter.derive.roles import SILENT, without_decode
 from llm_serving_exporter.derive.roofline import Hardware
 from llm_serving_exporter.model.derived import Derived, EngineDerived, Latency, SloCount
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.roofline import Cause, Limiter, Roofline, Verdict
-from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
+from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import EngineWindow, Window
 
@@ -23,7 +25,8 @@ __all__ = ["PASSED_THROUGH", "Settings", "derive"]
 class Settings:
     """What derive needs beside the window. `slo_seconds` by SLO name; `models` by model name, a name that is not there is unknown.
 
-    `device`: the newest pass over the target's GPUs, for the window.
+    `device`: the newest pass over the target's GPUs, for the window. `significant_digits`: as `Snapshot` has them.
+    `errors_counted`: whether the runtime tells requests that ended in an error from others. `role`: the target's.
     """
 
     slo_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -31,12 +34,15 @@ class Settings:
     hardware: Hardware = field(default_factory=Hardware)
     models: Mapping[str, ModelFacts | Absence] = field(default_factory=dict)
     device: DeviceSample | None = None
+    significant_digits: int | None = None
+    errors_counted: bool = True
+    role: Role = Role.UNIFIED
 
 
 def derive(window: Window, settings: Settings, previous: Derived | None) -> Derived:
     """Everything derived from a window. `previous` is the last result of the same engine life, None after a restart."""
     later = window.later
-    notes = Notes(later)
+    notes = Notes(later, SILENT[settings.role])
     notes.passed_through()
     before = {(engine.model_name, engine.engine): engine for engine in previous.engines} if previous else {}
     engines: list[EngineDerived] = []
@@ -46,20 +52,33 @@ def derive(window: Window, settings: Settings, previous: Derived | None) -> Deri
         last = engine_window.last
         counts = _slo(last, settings, notes)
         figures = _engine(engine_window, settings, counts, notes)
-        if settings.slo_errors and last.http_responses_total is not None:
+        if settings.slo_errors and settings.errors_counted and last.http_responses_total is not None:
             earlier = before.get((last.model_name, last.engine))
             of_model = [engine for engine in later.engines if engine.model_name == last.model_name]
             figures = replace(
                 figures, server_errors=slo.server_errors(of_model, earlier.server_errors if earlier else None)
             )
-        if last.is_engine:
+        if settings.role is Role.FRONTEND:
+            for signal in sorted(SILENT[Role.FRONTEND]):
+                notes.take(signal, Absence.OTHER_ROLE)
+        elif last.is_engine or len(later.engines) == 1:
             model = settings.models.get(last.model_name, Absence.MODEL_UNKNOWN)
             earlier = before.get((last.model_name, last.engine))
             figures = live(engine_window, window, (model, settings.hardware), figures, earlier, notes)
-            causes.update(figures.roofline.causes)
+            if settings.role is Role.PREFILL:
+                figures = replace(figures, roofline=without_decode(figures.roofline))
+            causes.update(
+                {signal: cause for signal, cause in figures.roofline.causes.items() if not notes.silent(signal)}
+            )
             judged.append((engine_window, figures.roofline))
         engines.append(figures)
-    verdict = _verdict(judged, previous, later.monotonic_seconds, notes) if judged else None
+    if not judged and settings.role is not Role.FRONTEND:
+        for signal in SILENT[Role.FRONTEND]:  # all that is an engine's
+            notes.take(signal, Absence.INPUT_MISSING, *phases.COUNTERS.values())
+    verdict = None
+    if settings.role is not Role.FRONTEND:
+        verdict = _verdict(judged, previous, later.monotonic_seconds, notes)
+    notes.settle()
     elapsed = later.monotonic_seconds - window.snapshots[0].monotonic_seconds
     return Derived(tuple(engines), elapsed, notes.signals, notes.quality, verdict, causes)
 
@@ -82,9 +101,13 @@ def _engine(window: EngineWindow, settings: Settings, counts: dict[str, SloCount
     rates = phases.tokens_per_second(window)
     for phase, counter in phases.COUNTERS.items():
         missing = Absence.INPUT_MISSING if getattr(window.last, counter) is None else Absence.WARMING_UP
-        notes.take(f"phase_tokens_per_second_{phase}", rates.get(phase, missing), counter)
-    shared = phases.per_gpu(rates, settings.hardware.engine_gpus)
-    per_gpu = shared if shared else _why_no_share(settings, rates)
+        signal = f"phase_tokens_per_second_{phase}"
+        notes.take(signal, rates.get(phase, missing), phases.counter_of(phase, window))
+        if resolution.coarse(window, phases.counter_of(phase, window), settings.significant_digits):
+            notes.quality[signal] = Quality.APPROXIMATE
+    own_gpus = None if settings.role is Role.FRONTEND else settings.hardware.engine_gpus
+    shared = phases.per_gpu(rates, own_gpus)
+    per_gpu = shared if shared else _why_no_share(settings, rates, window.last)
     notes.take("phase_tokens_per_second_per_gpu", per_gpu, *phases.COUNTERS.values())
 
     used = kv.used_and_free_tokens(window)
@@ -93,7 +116,11 @@ def _engine(window: EngineWindow, settings: Settings, counts: dict[str, SloCount
     ):
         values["kv_cache_used_tokens"], values["kv_cache_free_tokens"] = used
     for signal, outcome, inputs in (
-        ("batch_size_mean", batch.batch_size_mean(window), ("inter_token_latency_seconds", "engine_steps_total")),
+        (
+            "batch_size_mean",
+            batch.batch_size_mean(window),
+            ("inter_token_latency_seconds", "engine_steps_total", "decode_tokens_total"),
+        ),
         ("batch_utilization_ratio", batch.batch_utilization_ratio(window), ("requests_running",)),
         ("prefix_cache_hit_ratio", kv.prefix_cache_hit_ratio(window), ("prefix_cache_query_tokens_total",)),
         ("context_tokens_mean", kv.context_tokens_mean(window), ("kv_cache_capacity_tokens", "requests_running")),
@@ -128,7 +155,9 @@ def _engine(window: EngineWindow, settings: Settings, counts: dict[str, SloCount
     )
 
 
-def _why_no_share(settings: Settings, rates: dict[str, float]) -> Absence:
+def _why_no_share(settings: Settings, rates: dict[str, float], last: EngineSnapshot) -> Absence:
+    if all(getattr(last, counter) is None for counter in phases.COUNTERS.values()):
+        return Absence.INPUT_MISSING
     if settings.hardware.engine_gpus is None:
         return Absence.GPUS_UNKNOWN
     return Absence.WARMING_UP if not rates else Absence.INPUT_MISSING
@@ -142,6 +171,8 @@ def _slo(last: EngineSnapshot, settings: Settings, notes: Notes) -> dict[str, Sl
         if notes.take(f"slo_{name}", outcome, field_name) and isinstance(outcome, SloCount):
             counts[name] = outcome
     errors = slo.error_slo(last) if settings.slo_errors else Absence.NOT_CONFIGURED
+    if settings.slo_errors and not settings.errors_counted:
+        errors = Absence.NOT_EXPORTED
     if notes.take("slo_errors", errors, "requests_finished_total") and isinstance(errors, SloCount):
         counts["errors"] = errors
     return counts

@@ -16,10 +16,14 @@ Held = Mapping[tuple[str, str, str], tuple[float, float]]
 
 
 def hold(held: Held, snapshot: Snapshot) -> tuple[Snapshot, Held]:
-    """The snapshot with such counters as highest so far less first seen, and what to remember. `held` is {} for a new engine life."""
+    """The snapshot with such counters as highest so far less first seen, and what to remember. `held` is {} for a new engine life.
+
+    A counter that is missing for a moment goes on from where it was.
+    """
+    there = {(engine.model_name, engine.engine) for engine in snapshot.engines}
+    kept = {key: found for key, found in held.items() if key[:2] in there}
     if not snapshot.may_fall:
-        return snapshot, {}
-    kept: dict[tuple[str, str, str], tuple[float, float]] = {}
+        return snapshot, kept
     engines = []
     for engine in snapshot.engines:
         values = {}

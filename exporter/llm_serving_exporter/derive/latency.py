@@ -31,11 +31,10 @@ def latency(window: EngineWindow, field: str) -> Latency | Absence:
     inside = later.since(getattr(window.first, field))
     if inside is None:
         return Absence.WARMING_UP
-    mean = inside.mean()
-    if mean is None:
+    if inside.count <= 0:
         return Absence.IDLE
     quantiles = {q: value for q in QUANTILES if (value := inside.quantile(q)) is not None}
-    return Latency(inside.count, mean, quantiles)
+    return Latency(inside.count, inside.mean(), quantiles)
 
 
 def quality(found: Latency) -> Quality | None:

@@ -33,6 +33,8 @@ def live(
         # dcgm-exporter collects every 30 s unless told otherwise, and repeats its values in between
         notes.quality["bandwidth_ceiling_ratio_dcgm"] = Quality.SLOW
     for signal in outcome.roofline.causes:
+        if notes.silent(signal):
+            continue
         notes.quality[signal] = Quality.SUSPECT
     roof = roof_of(model, hardware)
     reference = roof if isinstance(roof, Absence) else busy.reference_seconds_per_token(roof) or Absence.PEAK_UNKNOWN
@@ -66,7 +68,7 @@ def _busy(one: EngineWindow, window: Window, roof: Roof | Absence, before: BusyS
 def _weights(roof: Roof | Absence, tick: EngineWindow, found: Roofline) -> busy.Weights | None:
     if isinstance(roof, Absence):
         return None
-    done = work(tick)
+    done = work(tick, encoder=roof.model.geometry.encoder)
     if isinstance(done, Absence) or (done.sequence_steps and found.context is None):
         return None
     return busy.weights(roof, done, found.context.expected if found.context else 0.0)

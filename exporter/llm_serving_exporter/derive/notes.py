@@ -15,19 +15,27 @@ from llm_serving_exporter.model.snapshot import (
 PASSED_THROUGH = (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS, *GAUGE_FIELDS)
 # fields whose absence has a setting as its remedy
 _CONFIGURABLE = frozenset({"batch_limit_requests", "context_limit_tokens"})
+# what is taken from the GPUs alone, whatever runs on them
+_OF_GPUS = frozenset(
+    {"bandwidth_ceiling_bytes_per_second", "bandwidth_ceiling_ratio_gpm", "bandwidth_ceiling_ratio_dcgm"}
+)
 _WORSE = (Quality.LIVE, Quality.SLOW, Quality.LAGGING, Quality.CLIPPED, Quality.APPROXIMATE, Quality.SUSPECT)
 
 
 class Notes:
-    """`signals` and `quality` as `Derived` has them: available at any engine means available."""
+    """`signals` and `quality` as `Derived` has them: available at any engine means available. `silent`: signals that the target's role
+    does not have."""
 
-    def __init__(self, later: Snapshot) -> None:
+    def __init__(self, later: Snapshot, silent: frozenset[str] = frozenset()) -> None:
         self.signals: dict[str, Absence] = {}
         self.quality: dict[str, Quality] = dict(later.quality)
-        self._later = later
+        self._later, self._silent = later, silent
 
     def take(self, signal: str, outcome: object, *inputs: str) -> bool:
         """Records one outcome; True where it is a value. An Absence INPUT_MISSING is explained by the first absent input."""
+        if signal in self._silent:
+            self.signals[signal] = Absence.OTHER_ROLE
+            return False
         if not isinstance(outcome, Absence):
             self.signals[signal] = Absence.AVAILABLE
             # no better than the worst of what it is made from
@@ -37,7 +45,9 @@ class Notes:
             if worst is not Quality.LIVE:
                 self.quality.setdefault(signal, worst)
             return True
-        if outcome is Absence.INPUT_MISSING:
+        if any(self.signals.get(name) is Absence.NO_METRICS for name in inputs):
+            outcome = Absence.NO_METRICS
+        elif outcome is Absence.INPUT_MISSING:
             for name in inputs:
                 if self.signals.get(name, Absence.AVAILABLE):
                     outcome = self.signals[name]
@@ -45,6 +55,10 @@ class Notes:
         if self.signals.get(signal, outcome):
             self.signals[signal] = outcome
         return False
+
+    def silent(self, signal: str) -> bool:
+        """Whether the target's role does not have the signal."""
+        return signal in self._silent
 
     def passed_through(self) -> None:
         """Records every field of the snapshot."""
@@ -59,7 +73,15 @@ class Notes:
         if any((engine.kv_cache_usage_ratio or 0.0) > 1.0 for engine in engines):
             self.quality["kv_cache_usage_ratio"] = Quality.SUSPECT  # exported as it is: hiding it would hide the fault
 
+    def settle(self) -> None:
+        """Once all is taken: where a runtime publishes nothing of its work, no setting and no model would help."""
+        if self.signals.get("decode_tokens_total") is Absence.NO_METRICS:
+            for signal, why in self.signals.items():
+                if why not in (Absence.AVAILABLE, Absence.IDLE) and signal not in _OF_GPUS:
+                    self.signals[signal] = Absence.NO_METRICS
+
     def _why(self, name: str) -> Absence:
-        if name in _CONFIGURABLE:
+        why = self._later.absent.get(name, Absence.NOT_EXPORTED)
+        if name in _CONFIGURABLE and why not in (Absence.NO_METRICS, Absence.IDLE):
             return Absence.NOT_CONFIGURED
-        return self._later.absent.get(name, Absence.NOT_EXPORTED)
+        return why

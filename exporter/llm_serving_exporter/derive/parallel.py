@@ -33,7 +33,8 @@ def spread(target: Target, facts: ServerFacts, gpus: int | None, engines: int) -
     pipeline = target.pipeline_parallel_size or facts.pipeline_parallel_size
     ranks = target.data_parallel_size or facts.data_parallel_size or engines
     shared = ranks if facts.experts_spread is not False and target.experts_shared is not False else 1
-    count = gpus if gpus is not None else target.gpu_count
+    said = facts.gpu_count * engines if facts.gpu_count else None
+    count = gpus if gpus is not None else target.gpu_count or said
     per_engine = count / engines if count else None
     assumed = False
     stages = pipeline or 1

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from llm_serving_exporter.derive.experts import Band
+from llm_serving_exporter.derive.experts import Band, touched
 from llm_serving_exporter.derive.flops import compute_seconds, prefill_flops, runs_at, token_flops
 from llm_serving_exporter.derive.reads import (
     Roof,
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 # halvings of the search for a ridge among experts: far below the last digit of a double
-_HALVINGS = 80
+_HALVINGS, _PRECISION = 80, 1e-9
 
 
 class Bound(StrEnum):
@@ -153,16 +153,25 @@ def ridge_batch(roof: Roof, context_tokens: float, *, tokens_per_step: float = 1
     if spare <= 0:
         return math.inf
 
-    def compute_bound(micro: float) -> bool:
-        return micro * spare >= weight_read_bytes(roof, micro * tokens_per_step).expected / bandwidth
-
-    if compute_bound(1.0):
+    if spare >= weight_read_bytes(roof, tokens_per_step).expected / bandwidth:
         return 1.0
-    if not roof.model.geometry.experts:
+    geometry = roof.model.geometry
+    if not geometry.experts:
         return roof.parallel.pipeline * weight_read_bytes(roof, 1.0).expected / bandwidth / spare
+    # weight_read_bytes() with what does not depend on the batch worked out once: this is asked for dozens of batches
+    experts, per_token = geometry.experts, geometry.experts_per_token
+    fixed, everything = (weight_read_bytes(roof, tokens).expected for tokens in (0.0, math.inf))
+    tokens_each = tokens_per_step * roof.parallel.expert_engines
+
+    def compute_bound(micro: float) -> bool:
+        share = touched(experts, per_token, micro * tokens_each).expected / experts
+        return micro * spare >= (fixed + share * (everything - fixed)) / bandwidth
+
     # the bytes read rise ever slower with the batch, the FLOPs evenly: they cross once, at the latest where all experts are read
-    low, high = 1.0, max(1.0, weight_read_bytes(roof, math.inf).expected / bandwidth / spare)
+    low, high = 1.0, max(1.0, everything / bandwidth / spare)
     for _ in range(_HALVINGS):
+        if high - low <= _PRECISION * high:
+            break
         middle = (low + high) / 2
         low, high = (low, middle) if compute_bound(middle) else (middle, high)
     return roof.parallel.pipeline * high

@@ -72,7 +72,8 @@ def roofline(
     """Everything that the window, the facts and the GPUs allow."""
     roof = roof_of(model, hardware)
     parts = _Parts(hardware)
-    done = work(window)
+    encoder = isinstance(model, ModelFacts) and model.geometry.encoder
+    done = work(window, encoder=encoder)
     parts.ceilings()
     for source in achieved.MEASURED:
         parts.achieved(source, achieved.measured(source, devices, hardware.peaks, hardware.engine_gpus))
@@ -84,16 +85,16 @@ def roofline(
         parts.worked(roof, done, context(window, roof.model.geometry))
     else:
         parts.missing(roof if isinstance(roof, Absence) else done)
-    if isinstance(model, ModelFacts) and model.geometry.encoder:
-        parts.signals.update(dict.fromkeys(_DECODE, Absence.NO_DECODE))
+    if encoder:
+        parts.signals.update(dict.fromkeys(DECODE, Absence.NO_DECODE))
     return Outcome(Roofline(**parts.values), parts.signals)
 
 
-_DECODE = ("decode_ceiling_tokens_per_second", "decode_ceiling_ratio", "batch_ridge_size")
-_NEEDS_WORK = ("bandwidth_ceiling_ratio_model", "compute_ceiling_ratio", "phase_busy_ratio", *_DECODE)
+DECODE = ("decode_ceiling_tokens_per_second", "decode_ceiling_ratio", "batch_ridge_size")
+NEEDS_WORK = ("bandwidth_ceiling_ratio_model", "compute_ceiling_ratio", "phase_busy_ratio", *DECODE)
 _NO_EXPERTS = Range(0.0, 0.0, 0.0)
 # readings that a signal is worked out from: what is wrong with them is wrong with it
-INPUTS = dict.fromkeys(_NEEDS_WORK, ("inter_token_latency_seconds", "prefill_tokens_total"))
+INPUTS = dict.fromkeys(NEEDS_WORK, ("inter_token_latency_seconds", "prefill_tokens_total"))
 
 
 def _finite(ridge: float | None) -> float | None:
@@ -151,7 +152,7 @@ class _Parts:
     def missing(self, why: Work | Absence) -> None:
         """Nothing can be worked out: every figure that needs facts and work has the same reason."""
         assert isinstance(why, Absence)
-        for signal in _NEEDS_WORK:
+        for signal in NEEDS_WORK:
             self.signals[signal] = why
 
     def worked(self, roof: Roof, done: Work, length: tuple[Range, str] | Absence) -> None:
@@ -201,7 +202,7 @@ class _Parts:
                 self.causes["compute_ceiling_ratio"] = Cause.GPU_COUNT if self._hardware.assumed_gpus else Cause.INPUTS
 
     def _decode(self, roof: Roof, done: Work, tokens: Range) -> None:
-        signals = _DECODE
+        signals = DECODE
         if roof.model.geometry.encoder or not done.sequence_steps:
             self.signals.update(dict.fromkeys(signals, Absence.IDLE))
             return

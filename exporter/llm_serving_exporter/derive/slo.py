@@ -8,7 +8,8 @@ from llm_serving_exporter.model.derived import ServerErrors, SloCount
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 
-GOOD_REASONS = ("stop", "length")
+# "success": finished as it should, of an engine that does not say which of the two it was
+GOOD_REASONS = ("stop", "length", "success")
 BAD_REASON = "error"
 HTTP_BAD = "5xx"
 
@@ -55,7 +56,7 @@ def server_errors(readings: Sequence[EngineSnapshot], previous: ServerErrors | N
 
 
 def error_slo(reading: EngineSnapshot) -> SloCount | Absence:
-    """Good: finished by stop or length. Bad: finished by error. Client aborts are neither."""
+    """Good: finished by stop or length, or just well. Bad: finished by error. Client aborts are neither."""
     finished = reading.requests_finished_total
     if finished is None:
         return Absence.INPUT_MISSING

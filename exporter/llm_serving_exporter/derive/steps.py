@@ -11,14 +11,31 @@ TTFT = "time_to_first_token_seconds"
 
 
 def sequence_steps(window: EngineWindow) -> float | Absence:
-    """Steps of single sequences in decode: one inter-token event each, also under speculation (E.3.2)."""
+    """Steps of single sequences in decode: one inter-token event each, also under speculation (E.3.2).
+
+    An engine that counts an event a token (`accepted_tokens_per_step`) has fewer steps than events. Without inter-token events: tokens less
+    the first of each answer and those that speculation added.
+    """
     if getattr(window.last, ITL) is None:
-        return Absence.INPUT_MISSING
+        return _from_tokens(window)
     events = window.events(ITL)
-    return Absence.WARMING_UP if events is None else events
+    if events is None:
+        return Absence.WARMING_UP
+    accepted = window.mean("accepted_tokens_per_step")
+    return float(events / accepted if accepted and accepted > 1 else events)
 
 
-def steps(window: EngineWindow) -> Steps | Absence:
+def _from_tokens(window: EngineWindow) -> float | Absence:
+    accepted = window.increase("speculative_accepted_tokens_total")
+    drafted_only = accepted is None and window.increase("speculative_draft_tokens_total")
+    if window.last.decode_tokens_total is None or drafted_only:
+        return Absence.INPUT_MISSING
+    live = window.last.decode_tokens_live is not None
+    tokens = window.increase("decode_tokens_live" if live else "decode_tokens_total")
+    return Absence.WARMING_UP if tokens is None else max(0.0, float(tokens - prompts(window) - (accepted or 0.0)))
+
+
+def steps(window: EngineWindow, *, encoder: bool = False) -> Steps | Absence:
     """Steps of the window as the engine counts them, else busy time over the mean inter-token latency.
 
     The engine's count leaves out steps without output; 1 / mean latency is a lower bound too, because slow steps have
@@ -27,13 +44,13 @@ def steps(window: EngineWindow) -> Steps | Absence:
     if window.last.engine_steps_total is not None:
         count = window.increase("engine_steps_total")
         return Absence.WARMING_UP if count is None else Steps(count, counted=True)
-    if getattr(window.last, ITL) is None:
+    if getattr(window.last, ITL) is None and not encoder:
         return Absence.INPUT_MISSING
     gained = window.gained(ITL)
-    if gained is None:
+    if gained is None and not encoder:
         return Absence.WARMING_UP
-    mean = gained.mean()
-    if not mean:
+    mean = gained.mean() if gained is not None else None
+    if gained is None or not mean:
         ended = prompts(window)
         return Steps(ended, counted=False) if ended > 0 else Absence.IDLE
     busy = busy_ratio(window)

@@ -74,9 +74,10 @@ class Traffic:
         )
 
 
-def work(window: EngineWindow) -> Work | Absence:
-    """The window's work. IDLE where the engine made no step."""
-    made, decoded = steps(window), sequence_steps(window)
+def work(window: EngineWindow, *, encoder: bool = False) -> Work | Absence:
+    """The window's work. IDLE where the engine made no step. `encoder`: the model does not decode, whatever the page says or does not."""
+    made = steps(window, encoder=encoder)
+    decoded = 0.0 if encoder else sequence_steps(window)
     for missing in (made, decoded):
         if isinstance(missing, Absence):
             return missing

@@ -94,7 +94,7 @@ def _target(reading: TargetReading) -> dict[str, Any]:
         },
         "window_seconds": derived.window_seconds if derived else None,
         "absent_signals": [
-            {"signal": signal, "reason": reason.value, "why": why_absent(signal, reason)}
+            {"signal": signal, "reason": reason.value, "why": why_absent(signal, reason, reading.missing)}
             for signal, reason in (derived.signals.items() if derived else ())
             if reason
         ],

@@ -53,7 +53,7 @@ class Families:
                 samples.append(Sample(metric.full_name, {**labels, label: key}, float(value)))
 
     def histogram(self, metric: Metric, labels: Labels, histogram: Histogram | None) -> None:
-        """Buckets with the engine's own edges, `+Inf`, count and sum."""
+        """Buckets with the engine's own edges, `+Inf`; count and sum where the sum is sound."""
         if histogram is None:
             return
         samples = self._samples(metric)
@@ -61,8 +61,11 @@ class Families:
         for edge, count in zip(_le(histogram.edges), histogram.cumulative, strict=True):
             samples.append(Sample(bucket, {**labels, "le": edge}, count))
         samples.append(Sample(bucket, {**labels, "le": "+Inf"}, histogram.count))
-        samples.append(Sample(metric.full_name + "_count", dict(labels), histogram.count))
-        samples.append(Sample(metric.full_name + "_sum", dict(labels), histogram.sum))
+        if (
+            histogram.sum is not None
+        ):  # OpenMetrics has count and sum both or neither; the +Inf bucket says the count too
+            samples.append(Sample(metric.full_name + "_count", dict(labels), histogram.count))
+            samples.append(Sample(metric.full_name + "_sum", dict(labels), histogram.sum))
 
     def __iter__(self) -> Iterator[Family]:
         return iter(self._families.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 
@@ -26,7 +26,16 @@ MOST_CARDS = 20
 SHOWN_FAILURES = 3
 _BADGES = {State.READY: "good", State.LOADING: "wait", State.SLEEPING: "calm", State.DOWN: "bad", State.UNKNOWN: "warn"}
 # reasons that nobody can or need act on
-_PASSING = frozenset({Absence.IDLE, Absence.WARMING_UP, Absence.NOT_EXPORTED, Absence.INPUT_MISSING})
+_PASSING = frozenset(
+    {
+        Absence.IDLE,
+        Absence.WARMING_UP,
+        Absence.NOT_EXPORTED,
+        Absence.INPUT_MISSING,
+        Absence.NO_METRICS,
+        Absence.OTHER_ROLE,
+    }
+)
 # Assignment.origin of derive.gpus
 _ORIGINS = {"configured": "as configured", "processes": "found by its processes", "only_target": "all that are here"}
 _ICON = (
@@ -198,7 +207,12 @@ def _card(reading: TargetReading, clock: _Clock) -> str:
         _problem(reading, clock, fresh=fresh),
     ]
     if fresh and reading.derived is not None:
-        parts += [figures(reading), section(reading), _absent(reading.derived), _careful(reading.derived)]
+        parts += [
+            figures(reading),
+            section(reading),
+            _absent(reading.derived, reading.missing),
+            _careful(reading.derived),
+        ]
     parts.append(_failures(reading, clock))
     return f'<section class="card">{"".join(parts)}</section>'
 
@@ -217,7 +231,7 @@ def _facts(reading: TargetReading, clock: _Clock) -> str:
         (
             f"<b>{text(reading.runtime)} {text(reading.facts.version or '')}</b>" if reading.runtime else "",
             f"<b>{text(reading.model_name)}</b>" if reading.model_name else "",
-            f"role {text(target.role.value)}" if target.role is not Role.UNIFIED else "",
+            f"role {text(reading.role.value)}" if reading.role is not Role.UNIFIED else "",
             f"group {text(target.group)}" if target.group else "",
             f'<a href="{url}" rel="noreferrer">{url}</a>',
             f"last page {age} ago{page}" if age else "no page was read yet",
@@ -245,11 +259,11 @@ def _problem(reading: TargetReading, clock: _Clock, *, fresh: bool) -> str:
     return note("warn", withdrawn)
 
 
-def _absent(derived: Derived) -> str:
+def _absent(derived: Derived, missing: Mapping[str, str]) -> str:
     """Every absent signal with its reason in a sentence, what somebody can act on first; signals with one reason share a line."""
     absent = [(signal, absence) for signal, absence in derived.signals.items() if absence]
     absent.sort(key=lambda entry: entry[1] in _PASSING)
-    return _by_sentence("Not available", [(signal, why_absent(signal, absence)) for signal, absence in absent])
+    return _by_sentence("Not available", [(signal, why_absent(signal, absence, missing)) for signal, absence in absent])
 
 
 def _careful(derived: Derived) -> str:

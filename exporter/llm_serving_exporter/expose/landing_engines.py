@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from llm_serving_exporter.expose.landing_html import bar, header, level, row, table, text
-from llm_serving_exporter.expose.readable import NOTHING, count, number, seconds, share
+from llm_serving_exporter.expose.readable import NOTHING, count, number, seconds, share, size
 from llm_serving_exporter.expose.sentences import title
 from llm_serving_exporter.model.derived import Derived, EngineDerived, SloCount
 from llm_serving_exporter.model.histogram import Quantile
@@ -36,7 +36,17 @@ def figures(reading: TargetReading) -> str:
     ]
     if len(engines) == 1:
         return _tiles(engines[0], reading.derived) + _latencies(engines[0][1], reading.derived)
-    return _several(engines) if engines else ""
+    return _several(engines) if engines else _loaded(reading.snapshot.engines)
+
+
+def _loaded(models: Sequence[EngineSnapshot]) -> str:
+    """What a runtime without metrics says of its models; "" where it says nothing."""
+    rows = [
+        row(text(one.model_name), [size(one.model_gpu_memory_bytes), count(one.context_limit_tokens)])
+        for one in models[:MOST_ENGINES]
+        if one.model_gpu_memory_bytes is not None
+    ]
+    return table(header("loaded model", ("GPU memory", "longest context, tokens")), rows) if rows else ""
 
 
 def quantile(found: Quantile | None) -> str:

@@ -52,7 +52,7 @@ def target(families: Families, reading: TargetReading, derived: Derived) -> None
     labels = {
         "target": reading.target.name,
         "model_name": reading.model_name or reading.target.model_name or "",
-        "role": reading.target.role.value,
+        "role": reading.role.value,
     }
     verdict = derived.verdict
     if verdict is not None:

@@ -6,7 +6,11 @@ One place for the landing page, `once` and METRICS.md. Each enum is covered whol
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
+from llm_serving_exporter.derive.latency import LATENCIES
+from llm_serving_exporter.derive.phases import COUNTERS
+from llm_serving_exporter.derive.slo import LATENCY_FIELDS
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.device import GpuAbsence
 from llm_serving_exporter.model.roofline import Cause, Limiter
@@ -33,6 +37,15 @@ ABSENCES: Mapping[Absence, str] = {
         "The page holds the same series more than once: several processes write to one page; "
         "give each a page of its own, or check the engine's multiprocess settings."
     ),
+    Absence.INCONSISTENT: (
+        "Two samples of the page that should say the same do not, so that neither is believed: "
+        "the engine's back end and its metrics reporter may be of different versions."
+    ),
+    Absence.STALE: (
+        "The engine brings it up to date only while requests end, and none has lately: what is on its page is of then, not of now."
+    ),
+    Absence.NO_METRICS: "This runtime publishes nothing about its work; what its GPUs do is shown.",
+    Absence.OTHER_ROLE: "It does not mean the same on a replica that does only one phase, so that it is not shown for one.",
     Absence.INPUT_MISSING: "A figure that it is worked out from is absent; that one's reason is listed too.",
     Absence.BELOW_BUCKETS: "The threshold lies below the first bucket edge of the engine's histogram: raise it to that edge or above.",
     Absence.GPUS_UNKNOWN: (
@@ -133,7 +146,10 @@ FAILURES: Mapping[FailureReason, str] = {
     FailureReason.LOADING: "The engine is loading its model; nothing to do unless this lasts.",
     FailureReason.STATUS: "The engine answers with an HTTP error: check metrics_path, and the engine's log for the cause.",
     FailureReason.REDIRECT: "The engine redirects to another place, which is not followed: put the final address into the target's url.",
-    FailureReason.CONTENT_TYPE: "What answers is not a metrics page: check metrics_path and port.",
+    FailureReason.CONTENT_TYPE: (
+        "What answers is not a metrics page: check metrics_path and port. "
+        "TensorRT-LLM has one only with return_perf_metrics: true; its JSON is emptied by reading, and not asked for again."
+    ),
     FailureReason.ENCODING: "The answer's compression is broken: look for a proxy between here and the engine.",
     FailureReason.TOO_LARGE: "The page is larger than max_body_bytes: raise it for the target if the page is meant to be that large.",
     FailureReason.EMPTY: "The page is empty: the engine has its metrics switched off, or has not started yet.",
@@ -212,11 +228,24 @@ GPU_ABSENCES: Mapping[GpuAbsence, str] = {
 }
 
 
-def why_absent(signal: str, absence: Absence) -> str:
+_FIELD_OF: Mapping[str, str] = {
+    **{f"latency_{name}": field for name, field in LATENCIES.items()},
+    **{f"slo_{name}": field for name, field in LATENCY_FIELDS.items()},
+    **{f"phase_tokens_per_second_{phase}": field for phase, field in COUNTERS.items()},
+    "slo_errors": "requests_finished_total",
+    "preemptions_per_second": "preemptions_total",
+}
+
+
+def why_absent(signal: str, absence: Absence, missing: Mapping[str, str] = MappingProxyType({})) -> str:
     """Why a signal is not there and what to do, as one sentence or two; "" for one that is there.
 
-    `signal` as in `Derived.signals`: an exported name without prefix, or latency_*, slo_*, phase_tokens_per_second_*.
+    `signal` as in `Derived.signals`: an exported name without prefix, or latency_*, slo_*, phase_tokens_per_second_*. `missing`: field ->
+    why the target's runtime never says it.
     """
+    never = missing.get(signal) or missing.get(_FIELD_OF.get(signal, signal))
+    if never and absence is Absence.NOT_EXPORTED:
+        return f"This runtime does not say it: {never.rstrip('.')}."
     return _BY_SIGNAL.get((signal, absence), ABSENCES[absence])
 
 

@@ -9,7 +9,15 @@ from llm_serving_exporter.expose import roofline
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.derived import EngineDerived
-from llm_serving_exporter.model.snapshot import LABELLED_COUNTER_FIELDS, Absence, EngineSnapshot, Quality
+from llm_serving_exporter.model.numbers import resolution
+from llm_serving_exporter.model.snapshot import (
+    COUNTER_FIELDS,
+    LABELLED_COUNTER_FIELDS,
+    Absence,
+    EngineSnapshot,
+    Quality,
+    Snapshot,
+)
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.store import State, TargetReading
 
@@ -51,7 +59,7 @@ def serving(families: Families, reading: TargetReading) -> None:
     """What the last good page says and what follows from it. Nothing where there is none."""
     if reading.snapshot is None:
         return
-    base = {"target": reading.target.name, "role": reading.target.role.value}
+    base = {"target": reading.target.name, "role": reading.role.value}
     for engine in reading.snapshot.engines:
         _passed_through(families, engine, {**base, "model_name": engine.model_name, "engine": engine.engine})
     if reading.derived is None:
@@ -113,7 +121,7 @@ def target_health(families: Families, reading: TargetReading, *, fresh: bool, no
     """State, attempts, identity and signals of one target: there whatever its state. `fresh`: whether its serving series are shown."""
     target = reading.target
     name = {"target": target.name}
-    role = target.role.value
+    role = reading.role.value
     # what the configuration says stands from the start, so that a replica that was never up is still somebody's
     model_name = reading.model_name or target.model_name or ""
     families.info(
@@ -145,7 +153,21 @@ def target_health(families: Families, reading: TargetReading, *, fresh: bool, no
         families.value(health.SCRAPE_DURATION, name, reading.last.duration_seconds)
         families.value(health.SCRAPE_PAGE, name, reading.last.page_bytes)
     if reading.derived is not None:
+        families.value(health.TARGET_WINDOW, name, reading.derived.window_seconds)
         _signals(families, reading, name, fresh=fresh)
+    if reading.snapshot is not None and fresh:
+        _resolution(families, reading.snapshot, name)
+
+
+def _resolution(families: Families, snapshot: Snapshot, name: dict[str, str]) -> None:
+    if snapshot.significant_digits is None:
+        return
+    for field in COUNTER_FIELDS:
+        values = [value for engine in snapshot.engines if (value := getattr(engine, field)) is not None]
+        if values:
+            step = max(resolution(value, snapshot.significant_digits) for value in values)
+            # whole numbers: what is printed in full moves in steps of one
+            families.value(health.SIGNAL_RESOLUTION, {**name, "signal": field}, max(1.0, step))
 
 
 def _signals(families: Families, reading: TargetReading, name: dict[str, str], *, fresh: bool) -> None:

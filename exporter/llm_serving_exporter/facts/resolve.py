@@ -4,6 +4,9 @@ Geometry comes from one place: the files where there are some, else the catalogu
 stored size of a checkpoint is a fact of its own: `ModelFacts.checkpoint_bytes` is what takes up memory, while a step's reads are worked out
 from geometry and formats, tensor by tensor, since the one number cannot be split. Where the two differ by more than 2 %, a note says so:
 a checkpoint may hold what a step does not read (vision tower, multi-token prediction), or these may not be its formats.
+
+A server that states the size of what it loaded (llama.cpp) knows better than the name of a GGUF mix, whose bits depend on the model: bits
+per weight are then that size over the parameters, where it is not far from what the name says, or the name says nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from llm_serving_exporter.facts.quant_settings import Settings
 from llm_serving_exporter.model.geometry import Geometry
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import ModelFacts, WeightFormat
+from llm_serving_exporter.model.weights import ModelFacts, Precision, WeightFormat
 
 CHECKPOINT_TOLERANCE_RATIO = 0.02
 _HUB_ID = re.compile(r"[^/]+/[^/]+")
@@ -35,6 +38,9 @@ SET_MODEL = (
 SET_FORMAT = "set targets[].model.weight_format, or targets[].model.config to its config.json"
 SET_KV_DTYPE = "set targets[].model.kv_cache_dtype"
 _STATE_BYTES = 4.0
+# what a stated size may say of bits per weight; and how far it may be from the mean that a GGUF mix has in another model: further off,
+# it is not of these weights
+_FEWEST_BITS, _MOST_BITS, _SIZE_TOLERANCE = 1.0, 33.0, 1.5
 _POSITIONS = ("max_position_embeddings", "n_positions")
 _POSITIONS_FROM_PADDING = frozenset({"roberta", "xlm-roberta", "camembert"})
 
@@ -75,10 +81,11 @@ def resolve(
     FactsError: model_unknown where no row has the name or a format is not understood, architecture_unknown where no formula holds.
     """
     source = _of_files(files) if files is not None else _of_catalogue(settings, served, catalogue(), notes)
-    weights = _weights(settings, served, source)
-    plain = weights.override if weights.override is not None and formats.is_plain(weights.override) else None
     with _naming(source):
         shape = geometry(source.config)
+    weights = _weights(settings, served, source, _stated(served, shape))
+    plain = weights.override if weights.override is not None and formats.is_plain(weights.override) else None
+    with _naming(source):
         assignment = quantisation.assign(source.config, source.hf_quant_config, shape, override=weights.override)
         dtype = plain or quantisation.dtype(source.config)
     kv, how_kv, assumed_kv = _kv(settings, served, source, dtype, shape)
@@ -86,6 +93,8 @@ def resolve(
     if shape.attention and not shape.encoder:
         origin.append(f"KV cache {kv.name} {how_kv}")
     checkpoint = source.checkpoint_bytes if _as_stored(source, weights.override) else None
+    if served is not None and served.weight_bytes:
+        checkpoint = served.weight_bytes
     facts = ModelFacts(
         name=served.name if served is not None and served.name else source.name,
         origin="; ".join(origin),
@@ -145,13 +154,21 @@ def _said_names(settings: ModelSettings, served: ServedModel | None) -> list[str
     return [name for name in (served.root, served.name) if name]
 
 
-def _weights(settings: ModelSettings, served: ServedModel | None, source: _Source) -> _Chosen:
+def _stated(served: ServedModel | None, shape: Geometry) -> float | None:
+    """Bits per weight by the size that the server states of what it loaded; None where it states none, or one that cannot be."""
+    if served is None or not served.weight_bytes or not shape.parameters_total:
+        return None
+    bits = 8 * served.weight_bytes / shape.parameters_total
+    return bits if _FEWEST_BITS <= bits <= _MOST_BITS else None
+
+
+def _weights(settings: ModelSettings, served: ServedModel | None, source: _Source, stated: float | None) -> _Chosen:
     own = quantisation.settings(source.config, source.hf_quant_config)
     if settings.weight_format is not None:
         return _Chosen(_or_own(formats.named(settings.weight_format), own), "as configured")
     quantization = served.quantization if served is not None else None
     if quantization:
-        return _quantised(quantization, source, own)
+        return _quantised(quantization, source, own, stated)
     if quantization is None and source.unclear is not None:
         raise FactsError(
             Absence.MODEL_UNKNOWN.value,
@@ -168,10 +185,12 @@ def _weights(settings: ModelSettings, served: ServedModel | None, source: _Sourc
     return _Chosen(None, "as it is published", assumed=quantization is None)
 
 
-def _quantised(word: str, source: _Source, own: Settings | None) -> _Chosen:
+def _quantised(word: str, source: _Source, own: Settings | None, stated: float | None) -> _Chosen:
     """The engine names a quantisation. A checkpoint that has one of its own says more about it than the word does."""
     if own is not None:
         return _Chosen(None, "as the file says" if source.read else "as it is published")
+    if stated is not None and (mix := _mix(word, stated)) is not None:
+        return _Chosen(mix, "as the server says, its size over the parameters")
     try:
         meant: WeightFormat | None = formats.named(word)
     except FactsError:
@@ -187,6 +206,18 @@ def _quantised(word: str, source: _Source, own: Settings | None) -> _Chosen:
         f"the server says that the weights of {source.name} are {word[:64]!r}, which leaves their bits open",
         SET_FORMAT,
     )
+
+
+def _mix(word: str, stated: float) -> WeightFormat | None:
+    """The mix of GGUF types that a word names, with the bits that its size says. None: the word names another format, or the size is not
+    its."""
+    try:
+        meant = formats.named(word)
+    except FactsError:
+        # a type newer than the table
+        return WeightFormat(f"gguf_{word[:64].lower()}", stated, Precision.BF16)
+    near = meant.bits / _SIZE_TOLERANCE <= stated <= meant.bits * _SIZE_TOLERANCE
+    return replace(meant, bits=stated) if formats.is_gguf(meant) and near else None
 
 
 def _or_own(said: WeightFormat, own: Settings | None) -> WeightFormat | None:

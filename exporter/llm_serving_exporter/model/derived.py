@@ -12,10 +12,10 @@ from llm_serving_exporter.model.snapshot import Absence, Quality
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Events of one latency inside the window: how many, their mean (seconds), and quantiles by rank."""
+    """Events of one latency inside the window: how many, their mean (seconds, None where the sums are no use), and quantiles."""
 
     events: float
-    mean_seconds: float
+    mean_seconds: float | None
     quantiles: Mapping[float, Quantile]
 
 

@@ -14,6 +14,8 @@ class ServerFacts:
     configuration has them; `experts_spread`: whether its data-parallel ranks share one set of routed experts. `quantization`
     is the engine's own word for the weights' format, "" where it says that there is none; dtypes as the engine writes them.
     `batched_tokens_limit`: most tokens of a step. `speculation`: whether it decodes speculatively.
+    `model_names`: served, for a page that names none. `weight_bytes`: of all the weights as they are stored. `gpu_name`, `gpu_count`: its
+    accelerators, of one engine.
     """
 
     version: str | None = None
@@ -30,3 +32,7 @@ class ServerFacts:
     state_dtype: str | None = None
     batched_tokens_limit: int | None = None
     speculation: bool | None = None
+    model_names: tuple[str, ...] = ()
+    weight_bytes: int | None = None
+    gpu_name: str | None = None
+    gpu_count: int | None = None

@@ -24,13 +24,14 @@ class Quantile(NamedTuple):
 class Histogram:
     """`edges`: finite upper bounds, ascending. `cumulative`: events <= each edge. `count`: all events. `sum`: their total.
 
-    Between edges nothing is known: all counts are the engine's own.
+    Between edges nothing is known: all counts are the engine's own. Without edges only count and sum are known. `sum` is None where the
+    engine's is not what was observed.
     """
 
     edges: tuple[float, ...]
     cumulative: tuple[float, ...]
     count: float
-    sum: float
+    sum: float | None
 
     def since(self, earlier: Histogram | None) -> Histogram | None:
         """Events between two readings of one engine life. None where the layout changed or a count fell (a reset)."""
@@ -40,7 +41,7 @@ class Histogram:
             self.edges,
             tuple(map(sub, self.cumulative, earlier.cumulative)),
             self.count - earlier.count,
-            self.sum - earlier.sum,
+            None if self.sum is None or earlier.sum is None else self.sum - earlier.sum,
         )
 
     def plus(self, other: Histogram) -> Histogram | None:
@@ -51,12 +52,12 @@ class Histogram:
             self.edges,
             tuple(map(add, self.cumulative, other.cumulative)),
             self.count + other.count,
-            self.sum + other.sum,
+            None if self.sum is None or other.sum is None else self.sum + other.sum,
         )
 
     def mean(self) -> float | None:
-        """Sum over count; None without events."""
-        return self.sum / self.count if self.count > 0 else None
+        """Sum over count; None without events or without a sum."""
+        return self.sum / self.count if self.count > 0 and self.sum is not None else None
 
     def quantile(self, q: float) -> Quantile | None:
         """Quantile by linear interpolation inside the bucket of rank q x count, as PromQL's histogram_quantile does.

@@ -25,7 +25,7 @@ class ServedModel:
     """What the runtime says; outside text, not to be trusted as a path. None = it does not say.
 
     `root`: what was loaded, a path or a hub id. `quantization`: the engine's word for the weights' format, "" = none. dtypes as it writes
-    them ("auto": the model's).
+    them ("auto": the model's). `weight_bytes`: of all weights as they are stored.
     """
 
     name: str
@@ -34,3 +34,4 @@ class ServedModel:
     quantization: str | None = None
     kv_cache_dtype: str | None = None
     state_dtype: str | None = None
+    weight_bytes: int | None = None

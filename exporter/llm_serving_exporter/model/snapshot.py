@@ -20,6 +20,10 @@ class Absence(StrEnum):
     VERSION_UNKNOWN = "version_unknown"
     INVALID = "invalid_value"
     DUPLICATE = "duplicate_series"
+    INCONSISTENT = "inconsistent_page"
+    STALE = "stale"
+    NO_METRICS = "runtime_without_metrics"
+    OTHER_ROLE = "other_role"
     INPUT_MISSING = "input_missing"
     BELOW_BUCKETS = "threshold_below_buckets"
     GPUS_UNKNOWN = "gpus_unknown"
@@ -53,6 +57,9 @@ class EngineSnapshot:
     for the ratio where that unit is not known to be tokens. `awake` is 1, or 0 for an engine put to sleep.
     `kv_cache_dtype` and `kv_block_tokens`: the KV cache's dtype as the engine names it ("auto": the model's) and its block size.
     `estimated_read_bytes_per_gpu`, `estimated_flops_per_gpu`: the engine's own arithmetic since its start, of one GPU.
+    `decode_tokens_live`: `decode_tokens_total` and what requests under way have generated, where the counter is booked at their end;
+    for rates only. `decode_context_tokens`: context of all sequences that decode now. `accepted_tokens_per_step`: tokens that one
+    sequence's step yields now, of an engine whose inter-token events are one a token. `role`: as the page has it (`Role`).
     """
 
     model_name: str
@@ -92,11 +99,22 @@ class EngineSnapshot:
     kv_block_tokens: float | None = None
     estimated_read_bytes_per_gpu: float | None = None
     estimated_flops_per_gpu: float | None = None
+    decode_tokens_live: float | None = None
+    decode_context_tokens: float | None = None
+    accepted_tokens_per_step: float | None = None
+    model_gpu_memory_bytes: float | None = None
+    role: str | None = None
 
     @property
     def is_engine(self) -> bool:
-        """Whether this is an engine, and not only what families without the engine's label are kept under."""
-        return self.decode_tokens_total is not None or self.requests_running is not None
+        """Whether this is an engine, and not only what families without the engine's label are kept under.
+
+        An embedding server need not say what runs, and does not decode: then its prefill or its queue shows it.
+        """
+        if self.requests_running is not None:
+            return True
+        said = (self.decode_tokens_total, self.prefill_tokens_total, self.requests_waiting)
+        return self.engine != "" and any(value is not None for value in said)
 
 
 COUNTER_FIELDS = (
@@ -134,6 +152,7 @@ GAUGE_FIELDS = (
     "kv_cache_usage_ratio",
     "kv_cache_capacity_tokens",
     "context_limit_tokens",
+    "model_gpu_memory_bytes",
 )
 
 
@@ -144,7 +163,9 @@ class Snapshot:
     `engines` is ordered by (model_name, engine). `absent` says for each field that no engine has why; `quality` holds
     what is not live. `process_start_unix_seconds` is the page's own, None where it has none. `monotonic_seconds` is for
     elapsed time, `unix_seconds` for people. `unmapped_families` are this runtime's families that no row reads and no list knows.
-    `may_fall` names counters that are a difference of two and may dip without a restart.
+    `may_fall` names counters that are a difference of two and may dip without a restart. `freezes`: fields that the engine brings up to
+    date only while requests end; `refresh_seconds`: how often it does so with the slowest of its slow ones, 0 = at once.
+    `significant_digits`: that the page's numbers are printed with, None = all of them.
     """
 
     engines: tuple[EngineSnapshot, ...]
@@ -156,6 +177,9 @@ class Snapshot:
     quality: Mapping[str, Quality] = field(default_factory=dict)
     unmapped_families: tuple[str, ...] = ()
     may_fall: frozenset[str] = frozenset()
+    freezes: frozenset[str] = frozenset()
+    refresh_seconds: float = 0.0
+    significant_digits: int | None = None
 
     @property
     def sleeping(self) -> bool:

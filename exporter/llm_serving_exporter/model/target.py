@@ -9,11 +9,12 @@ from llm_serving_exporter.model.model_settings import ModelSettings
 
 
 class Role(StrEnum):
-    """What a replica does in its pool: both phases, or one of them (prefill/decode disaggregation)."""
+    """What a replica does in its pool: both phases, or one of them (prefill/decode disaggregation), or it speaks for engines behind it."""
 
     UNIFIED = "unified"
     PREFILL = "prefill"
     DECODE = "decode"
+    FRONTEND = "frontend"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class Target:
     """One server to read.
 
     `url`: scheme://host:port, no path. `metrics_path`: None = find it. `runtime`: None = recognise it from the page.
+    `role`: None = as the page says, else unified.
     `gpus`: UUIDs or indices of its GPUs, None = find out. `gpu_count`: for a remote target whose GPUs cannot be seen.
     `nodes`: the nodes it spans, () = this node for a local target, unknown for a remote one.
     `model`: what is configured about its model. `gpu_model`: name of its GPUs for the catalogue, where NVML does not show them.
@@ -62,7 +64,7 @@ class Target:
     metrics_path: str | None = None
     runtime: str | None = None
     model_name: str | None = None
-    role: Role = Role.UNIFIED
+    role: Role | None = None
     group: str = ""
     nodes: tuple[str, ...] = ()
     gpus: tuple[str | int, ...] | None = None

@@ -22,11 +22,14 @@ from llm_serving_exporter.model.snapshot import (
     EngineSnapshot,
     Snapshot,
 )
+from llm_serving_exporter.normalise.index import Identity
 from llm_serving_exporter.normalise.mapping import Runtime
-from llm_serving_exporter.normalise.plan import Identity, Plan, make_plan, on_the_wire
+from llm_serving_exporter.normalise.plan import Plan, make_plan, on_the_wire
 
 FIELDS = (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS, *GAUGE_FIELDS)
 
+# with an engine label that is not "", as EngineSnapshot.is_engine has it
+_OF_AN_ENGINE = frozenset({"decode_tokens_total", "prefill_tokens_total", "requests_waiting"})
 
 # a server's clock may run ahead of ours; a start further in the future is not a time
 CLOCK_SKEW_SECONDS = 86_400.0
@@ -54,7 +57,7 @@ class Normaliser:
     """Samples -> Snapshot for one target. Holds only the plan of the current layout; `apply` has no other memory."""
 
     def __init__(self, runtime: Runtime, facts: ServerFacts, overrides: Overrides) -> None:
-        self._runtime = runtime
+        self.runtime = runtime
         self._facts = facts
         self._overrides = overrides
         self._layout: Layout | None = None
@@ -63,20 +66,19 @@ class Normaliser:
     def apply(self, samples: Samples, page: Page) -> Snapshot:
         """One snapshot of the page. Never fails: a gap is None and has its reason in `absent`."""
         if self._plan is None or samples.layout is not self._layout:
-            self._plan = make_plan(self._runtime, samples.layout, self._facts)
+            self._plan = make_plan(self.runtime, samples.layout, self._facts)
             self._layout = samples.layout
         plan, values = self._plan, samples.values
         absent = dict(plan.absent)
         engines = tuple(
-            self._engine(identity, readers, values, absent, plan.names_models)
-            for identity, readers in plan.engines.items()
+            self._engine(identity, readers, values, absent, plan) for identity, readers in plan.engines.items()
         )
         start = values[plan.start_index] if plan.start_index is not None else None
         if start is not None and not 0 < start < page.received_unix_seconds + CLOCK_SKEW_SECONDS:
             start = None
         return Snapshot(
             engines=engines,
-            runtime=self._runtime.name,
+            runtime=self.runtime.name,
             unix_seconds=page.received_unix_seconds,
             monotonic_seconds=page.received_monotonic_seconds,
             process_start_unix_seconds=start,
@@ -84,6 +86,9 @@ class Normaliser:
             quality=plan.quality,
             unmapped_families=plan.unmapped,
             may_fall=plan.may_fall,
+            freezes=plan.freezes,
+            refresh_seconds=plan.refresh_seconds,
+            significant_digits=self.runtime.significant_digits,
         )
 
     def _engine(
@@ -92,24 +97,27 @@ class Normaliser:
         readers: Mapping[str, Callable[[tuple[float, ...]], Any]],
         values: tuple[float, ...],
         absent: dict[str, Absence],
-        names_models: bool,
+        plan: Plan,
     ) -> EngineSnapshot:
         found: dict[str, Any] = {}
         for name, read in readers.items():
             value = read(values)
             if value is None:
-                absent.setdefault(name, Absence.INVALID)
+                absent.setdefault(name, _why(name, plan))
             else:
                 found[name] = value
         self._known_otherwise(identity, found, absent)
         model_name = identity.model_name
-        if not names_models:
-            model_name = self._overrides.model_name or ""
+        if not plan.names_models:
+            # one model named elsewhere is the page's (a page without the label is of a server of one model)
+            named = self._facts.model_names
+            model_name = self._overrides.model_name or (named[0] if len(named) == 1 else "")
         return EngineSnapshot(model_name, identity.engine, **found)
 
     def _known_otherwise(self, identity: Identity, found: dict[str, Any], absent: dict[str, Absence]) -> None:
-        if "requests_running" not in found and "decode_tokens_total" not in found:
-            return  # limits belong to engines (see EngineSnapshot.is_engine)
+        labelled = identity.engine != "" and not found.keys().isdisjoint(_OF_AN_ENGINE)
+        if "requests_running" not in found and not labelled:
+            return  # limits belong to engines
         batch = self._overrides.batch_limit_requests or self._facts.batch_limit_requests
         if batch is not None:
             found["batch_limit_requests"] = float(batch)
@@ -121,3 +129,10 @@ class Normaliser:
         if context is not None:
             found["context_limit_tokens"] = float(context)
             absent.pop("context_limit_tokens", None)
+
+
+def _why(field: str, plan: Plan) -> Absence:
+    """Why a field that is on the page has no value."""
+    if field in plan.inconsistent:
+        return Absence.INCONSISTENT
+    return Absence.NOT_CONFIGURED if field in plan.unset else Absence.INVALID

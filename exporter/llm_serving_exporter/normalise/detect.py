@@ -2,70 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from llm_serving_exporter.model.samples import Layout
+from llm_serving_exporter.model.samples import Layout, SeriesKey
 from llm_serving_exporter.model.text import clean
-from llm_serving_exporter.normalise.mapping import Runtime
-from llm_serving_exporter.normalise.vllm import VLLM
+from llm_serving_exporter.normalise.index import spellings
+from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Runtime
+from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.normalise.routers import ROUTERS, Router
 
-RUNTIMES: dict[str, Runtime] = {VLLM.name: VLLM}
-
-# families of processes that route to engines and speak about them in similar words
-_ROUTERS = {
-    "vllm_router_": "a vLLM router",
-    "vllm:healthy_pods_total": "the vLLM production-stack router",
-    "smg_": "an SGLang model gateway",
-    "sgl_router_": "an SGLang router",
-    "dynamo_frontend_": "a Dynamo frontend",
-}
-
-
-# engines that there is no table for yet: said by name, never read by guess
-_OTHERS = {
-    "sglang:": "SGLang",
-    "llamacpp:": "llama.cpp",
-    "lmdeploy:": "LMDeploy",
-    "trtllm_": "TensorRT-LLM",
-    "tgi_": "Text Generation Inference",
-    "te_": "Text Embeddings Inference",
-    "nv_trt_llm_": "Triton with TensorRT-LLM",
-    "dynamo_component_": "a Dynamo worker",
-    "ray_vllm": "Ray Serve LLM",
-}
+# families of every Python or Go process, which say nothing about what it serves
+_OF_THE_PROCESS = ("python_", "process_", "go_", "promhttp_")
+FAMILIES_SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """`runtime` where the page is an engine's; `router` names what it is where it routes to engines; else both None.
+    """`runtimes`: those that a page can be of; exactly one is an answer. `router`: what it is where it routes to engines.
 
-    `other` names an engine that cannot be read yet. `families` are a few of those seen, for the message.
+    `families` are a few of those seen, for the message.
     """
 
-    runtime: Runtime | None
-    router: str | None
+    runtimes: tuple[Runtime, ...]
+    router: Router | None
     families: tuple[str, ...]
-    other: str | None = None
+
+    @property
+    def runtime(self) -> Runtime | None:
+        """The runtime, where the page is one engine's."""
+        return self.runtimes[0] if len(self.runtimes) == 1 else None
 
 
-def _named(titles: Mapping[str, str], seen: Iterable[str]) -> str | None:
-    for prefix, title in titles.items():
-        if any(name.startswith((prefix, prefix.replace(":", "_"))) for name in seen):
-            return title
-    return None
+def labels_needed(runtimes: Mapping[str, Runtime] = RUNTIMES) -> Callable[[str], bool]:
+    """A predicate over sample names: whether detection looks at their labels, so that the parser has to keep them."""
+    prints = [(one, runtime.respelt) for runtime in runtimes.values() for one in runtime.fingerprints]
+    prints += [(one, ()) for router in ROUTERS for one in router.fingerprints]
+    names = tuple(
+        {
+            form
+            for one, respelt in prints
+            for mark in (*one.all_of, *one.none_of)
+            if mark.label is not None
+            for form in spellings(mark.name, respelt)
+        }
+    )
+    return lambda name: any(_is_called(name, wanted) for wanted in names)
 
 
-def detect(layout: Layout) -> Detection:
-    """Recognises a page by samples that only one runtime has. A router's page is never taken for an engine's."""
-    seen = layout.names | set(layout.types)
-    families = tuple(sorted(clean(name) for name in layout.types if not name.startswith(("python_", "process_"))))[:12]
-    if (router := _named(_ROUTERS, seen)) is not None:
-        return Detection(None, router, families)
-    if (other := _named(_OTHERS, seen)) is not None:
-        return Detection(None, None, families, other)
-    for runtime in RUNTIMES.values():
-        for name in runtime.fingerprint:
-            if not seen.isdisjoint((name, f"{name}_total", name.replace(":", "_"), f"{name}_total".replace(":", "_"))):
-                return Detection(runtime, None, families)
-    return Detection(None, None, families)
+def _is_called(name: str, wanted: str) -> bool:
+    """Whether a name is the one of a mark; suffixes of counters and histograms are the family's."""
+    if wanted.endswith("*"):
+        return name.startswith(wanted[:-1])
+    return name == wanted or any(name == wanted + suffix for suffix in ("_total", "_bucket", "_count", "_sum"))
+
+
+class _Seen:
+    def __init__(self, layout: Layout) -> None:
+        self._names = layout.names | set(layout.types)
+        self._keys: Mapping[str, list[SeriesKey]] = {}
+        keys: dict[str, list[SeriesKey]] = {}
+        for key in layout.keys:
+            keys.setdefault(key.name, []).append(key)
+        self._keys = keys
+
+    def matches(self, fingerprints: Iterable[Fingerprint], respelt: tuple[tuple[str, str], ...] = ()) -> bool:
+        return any(
+            all(self._has(mark, respelt) for mark in one.all_of)
+            and not any(self._has(mark, respelt) for mark in one.none_of)
+            for one in fingerprints
+        )
+
+    def _has(self, mark: Mark, respelt: tuple[tuple[str, str], ...]) -> bool:
+        forms = spellings(mark.name, respelt)
+        if mark.label is None:
+            return any(_is_called(name, form) for name in self._names for form in forms)
+        return any(
+            key.label(mark.label) is not None
+            for name, keys in self._keys.items()
+            if any(_is_called(name, form) for form in forms)
+            for key in keys
+        )
+
+
+def detect(layout: Layout, runtimes: Mapping[str, Runtime] = RUNTIMES) -> Detection:
+    """Recognises a page by what only one runtime has on it. A router's page is never taken for an engine's.
+
+    The layout has to hold the samples of which `labels_needed` is true. `runtimes`: those that may speak; a configuration's own
+    are believed before built-in ones, so that a fork that kept its engine's names can be told from it.
+    """
+    seen = _Seen(layout)
+    families = sorted(clean(name) for name in layout.types or layout.names if not name.startswith(_OF_THE_PROCESS))
+    shown = tuple(families[:FAMILIES_SHOWN])
+    for router in ROUTERS:
+        if seen.matches(router.fingerprints):
+            return Detection((), router, shown)
+    found = tuple(runtime for runtime in runtimes.values() if seen.matches(runtime.fingerprints, runtime.respelt))
+    configured = tuple(runtime for runtime in found if runtime.name not in RUNTIMES)
+    return Detection(configured or found, None, shown)

@@ -6,12 +6,12 @@ import re
 
 Version = tuple[int, ...]
 
-_LEADING = re.compile(r"\s*v?(\d+(?:\.\d+)*)")
+_LEADING = re.compile(r"\s*[vb]?(\d+(?:\.\d+)*)")
 _CLAUSE = re.compile(r"(>=|<=|<|>)(\d+(?:\.\d+)*)\Z")
 
 
 def parse_version(text: str | None) -> Version | None:
-    """The leading numbers of a version ("0.32.1rc1.dev5+gabc" -> (0, 32, 1)); None where there are none."""
+    """The leading numbers of a version ("0.32.1rc1.dev5+gabc" -> (0, 32, 1), "b11434-pypi" -> (11434,)); None where there are none."""
     match = _LEADING.match(text or "")
     return tuple(int(part) for part in match[1].split(".")[:4]) if match else None
 

@@ -41,6 +41,10 @@ _DRAIN_BYTES = 16 * 1024
 _NOT_READY = re.compile(r"\b(loading|scaling|starting|initiali[sz]ing|warming)\b", re.IGNORECASE)
 
 
+# a server that routes to several models wants to be told which (llama.cpp in router mode)
+_WHICH_MODEL = re.compile(r"\bmodel name is missing\b", re.IGNORECASE)
+
+
 @dataclass(frozen=True, slots=True)
 class JsonAnswer:
     """A side endpoint's answer: `value` as json.loads() makes it, `status` the HTTP status (200)."""
@@ -101,14 +105,20 @@ class HttpClient:
         except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
             return self._refusal(error, started)
 
-    def get_json(self, path: str, max_bytes: int = 1024 * 1024) -> JsonAnswer | Refusal:
+    def get_json(
+        self, path: str, max_bytes: int = 1024 * 1024, timeout_seconds: float | None = None
+    ) -> JsonAnswer | Refusal:
         """The JSON value at `path`, of at most `max_bytes` after decompression, or why there is none.
+
+        `timeout_seconds`: a deadline shorter than the settings'; None: theirs.
 
         A body that is not JSON although it says so is refused as MALFORMED.
         """
         started = self._monotonic()
         try:
-            response = self._request(path, _ACCEPT_JSON, started + self._settings.timeout_seconds)
+            longest = self._settings.timeout_seconds
+            seconds = longest if timeout_seconds is None else min(timeout_seconds, longest)
+            response = self._request(path, _ACCEPT_JSON, started + seconds)
             content_type = response.headers.get("content-type", "")
             media_type = _media_type(content_type)
             if media_type not in ("", _ACCEPT_JSON) and not media_type.endswith("+json"):
@@ -122,6 +132,18 @@ class HttpClient:
                 raise ScrapeError(
                     FailureReason.MALFORMED, f"the answer of {_shown(path)} is not valid JSON", 200
                 ) from error
+        except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
+            return self._refusal(error, started)
+
+    def get_any(self, path: str) -> Page | Refusal:
+        """A 200 answer whatever it holds, its body left out, or why there is none: for a server of which only that it answers is known."""
+        started = self._monotonic()
+        try:
+            response = self._request(path, "*/*", started + self._settings.timeout_seconds)
+            content_type = response.headers.get("content-type", "")
+            self.close()  # what is left of the body is nobody's business
+            received = self._monotonic()
+            return Page(b"", content_type, self._wall(), received, received - started, 0)
         except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
             return self._refusal(error, started)
 
@@ -219,6 +241,8 @@ class HttpClient:
         if status == 503 and media_type == "application/json" and _NOT_READY.search(excerpt):
             return ScrapeError(FailureReason.LOADING, f"the server says that it is not ready yet{said}", status)
         hint = "; is the path right, and are metrics switched on?" if status == 404 else ""
+        if status == 400 and _WHICH_MODEL.search(excerpt):
+            hint = "; the server has a page for each model: set metrics_path: /metrics?model=NAME, a target for each"
         return ScrapeError(FailureReason.STATUS, f"the server answered {path} with {status}{said}{hint}", status)
 
     def _quote(self, text: str) -> str:

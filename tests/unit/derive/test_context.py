@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.derive.context import (
+    DECODING,
     FINISHED,
     FINISHED_BEFORE,
     HELD,
@@ -109,3 +110,20 @@ def test_the_second_moment_is_near_that_of_the_values(values: list[int]) -> None
 def test_a_histogram_without_edges_or_with_a_sum_of_nothing() -> None:
     assert second_moment(Histogram((), (), 4.0, 40.0)) == 0.0
     assert second_moment(Histogram((10.0,), (4.0,), 4.0, 0.0)) == 0.0
+
+
+def test_what_the_engine_says_of_its_decoding_sequences_comes_first() -> None:
+    """SGLang's decode_sum_seq_lens: 40 sequences of 1,500 tokens each, whatever the finished ones were like."""
+    found = context(
+        window(
+            decoded=100,
+            steps=10,
+            finished=20,
+            prompt=100,
+            output=10,
+            decode_context_tokens=60_000.0,
+            requests_running=40.0,
+        ),
+        LLAMA_8B,
+    )
+    assert found == (Range(1500.0, 1500.0, 1500.0), DECODING)

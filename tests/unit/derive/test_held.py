@@ -24,7 +24,7 @@ def test_it_counts_from_zero_and_never_falls() -> None:
 
 
 def test_a_value_that_is_missing_for_a_moment_is_absent_and_goes_on() -> None:
-    assert exported(100.0, 130.0, None, 140.0)[:3] == [0.0, 30.0, None]
+    assert exported(100.0, 130.0, None, 140.0) == [0.0, 30.0, None, 40.0]
 
 
 def test_counters_that_cannot_fall_are_left_as_they_are() -> None:

@@ -66,3 +66,11 @@ def test_what_cannot_be_divided_is_not_known() -> None:
 
 def test_the_servers_word_needs_no_gpus() -> None:
     assert spread(target(), ServerFacts(tensor_parallel_size=4), None, 1) == Spread(Parallel(4), 4.0)
+
+
+def test_the_servers_own_count_of_accelerators_stands_where_no_gpu_is_seen() -> None:
+    """SGLang's /v1/loads says how many an engine has; NVML and the configuration win."""
+    said = ServerFacts(gpu_count=4)
+    assert spread(target(), said, None, 2) == Spread(Parallel(4, 1, 2), 4.0, assumed=True)
+    assert spread(target(gpu_count=2), said, None, 1) == Spread(Parallel(2), 2.0, assumed=True)
+    assert spread(target(), said, 8, 1) == Spread(Parallel(8), 8.0, assumed=True)

@@ -87,3 +87,14 @@ def test_a_counter_worked_out_as_a_difference_may_dip_without_a_restart() -> Non
 def test_where_it_is_counted_a_fall_is_a_restart() -> None:
     high, low = replace(ENGINE, prefill_tokens_total=50.0), replace(ENGINE, prefill_tokens_total=42.0)
     assert grow(at(0, high), at(5, low))[1] == [False, True]
+
+
+def test_a_server_that_names_nothing_until_its_first_request_has_restarted_all_the_same() -> None:
+    """Dynamo's worker shows its engine's families, and with them the model's name, only from the first request on."""
+    known = Snapshot((EngineSnapshot("tiny", "0", decode_tokens_total=900.0),), "any", 0.0, 0.0)
+    unnamed = Snapshot((EngineSnapshot("", "0"),), "any", 5.0, 5.0)
+    back = Snapshot((EngineSnapshot("tiny", "0", decode_tokens_total=20.0),), "any", 10.0, 10.0)
+    assert not restarted(known, unnamed)
+    assert restarted(unnamed, back, (known,))
+    grown = replace(back, engines=(replace(back.engines[0], decode_tokens_total=901.0),))
+    assert not restarted(unnamed, grown, (known,))

@@ -51,7 +51,7 @@ def test_without_a_count_and_without_decode_one_step_a_prompt() -> None:
 
 
 def test_what_is_missing_is_said() -> None:
-    bare = window(steps=None, inter_token_latency_seconds=None)
+    bare = window(steps=None, inter_token_latency_seconds=None, decode_tokens_total=None)
     assert steps(bare) is sequence_steps(bare) is Absence.INPUT_MISSING
     first_page = EngineWindow((engine(decoded=10, steps=10),), 0.0)
     assert steps(first_page) is sequence_steps(first_page) is Absence.WARMING_UP
@@ -106,3 +106,35 @@ def test_requests_shorter_than_the_interval_are_not_missed() -> None:
     assert busy_ratio(light) == pytest.approx(0.15)
     assert busy_ratio(replace(light, elapsed_seconds=1.0)) == 1.0
     assert busy_ratio(EngineWindow(light.readings[:1], 0.0)) == 0.0
+
+
+def test_without_inter_token_events_tokens_less_first_ones_are_the_sequence_steps() -> None:
+    """TGI, TensorRT-LLM and llama.cpp count tokens but no inter-token events."""
+    tokens = window(decoded=600, steps=100, prompts=12, inter_token_latency_seconds=None)
+    assert sequence_steps(tokens) == 600
+
+
+def test_under_speculation_tokens_say_nothing_about_steps() -> None:
+    drafted = window(
+        decoded=600, steps=100, prompts=12, inter_token_latency_seconds=None, speculative_draft_tokens_total=300.0
+    )
+    assert sequence_steps(drafted) is Absence.INPUT_MISSING
+    counted = replace(drafted.last, speculative_accepted_tokens_total=150.0)
+    known = EngineWindow(
+        (replace(drafted.first, speculative_accepted_tokens_total=0.0), counted), drafted.elapsed_seconds
+    )
+    assert sequence_steps(known) == 450
+
+
+def test_events_that_are_one_a_token_are_divided_by_what_a_step_yields() -> None:
+    """SGLang observes the gap of an output as often as it has tokens (facts runtimes-vllm-sglang 2.4)."""
+    assert sequence_steps(window(decoded=600, steps=100, accepted_tokens_per_step=2.5)) == 240
+    # without speculation the gauge stands at 0
+    assert sequence_steps(window(decoded=600, steps=100, accepted_tokens_per_step=0.0)) == 600
+
+
+def test_an_encoder_makes_a_step_a_prompt_where_nothing_counts_them() -> None:
+    """Text Embeddings Inference has no step count and no inter-token latency."""
+    bare = window(steps=None, prompts=12, prefill=12_000, inter_token_latency_seconds=None)
+    assert steps(bare) is Absence.INPUT_MISSING
+    assert steps(bare, encoder=True) == Steps(12, counted=False)

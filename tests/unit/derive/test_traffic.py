@@ -41,7 +41,8 @@ def test_what_is_missing_is_said() -> None:
     assert work(window(decoded=10, steps=0)) is Absence.IDLE
     assert work(window(steps=0)) is Absence.IDLE
     assert work(window(decoded=10, steps=10, prefill_tokens_total=None)) is Absence.INPUT_MISSING
-    assert work(window(decoded=10, steps=10, inter_token_latency_seconds=None)) is Absence.INPUT_MISSING
+    bare = window(decoded=10, steps=10, inter_token_latency_seconds=None, decode_tokens_total=None)
+    assert work(bare) is Absence.INPUT_MISSING
     assert work(EngineWindow((engine(decoded=10, steps=10),), 0.0)) is Absence.WARMING_UP
 
 

@@ -92,3 +92,13 @@ def test_advice_for_a_failure():
 )
 def test_names_for_people(name, words):
     assert title(name) == words
+
+
+def test_what_a_runtime_never_says_is_told_in_its_own_words() -> None:
+    missing = {"time_to_first_token_seconds": "its page has no latencies"}
+    sentence = "This runtime does not say it: its page has no latencies."
+    for signal in ("time_to_first_token_seconds", "latency_ttft", "slo_ttft"):
+        assert why_absent(signal, Absence.NOT_EXPORTED, missing) == sentence
+    # a reason that says more than the table stands
+    assert why_absent("slo_ttft", Absence.NOT_CONFIGURED, missing).startswith("Set slo.ttft")
+    assert why_absent("latency_itl", Absence.NOT_EXPORTED, missing) == ABSENCES[Absence.NOT_EXPORTED]

@@ -385,3 +385,61 @@ def test_a_broken_folder_falls_back_to_the_catalogue_and_says_so(tmp_path: Path)
     facts = loader.model_facts(NOTHING, ServedModel("m", root=str(place)))
     assert facts.origin.startswith("built-in catalogue: Llama-3.1-8B")
     assert "is not valid JSON" in facts.notes[0]
+
+
+# a server that states the size of what it loaded
+
+
+def of_size(quantization: str | None, weight_bytes: int | None, dtype: str | None = None, **more: Any) -> ModelFacts:
+    served = ServedModel("m", dtype=dtype, quantization=quantization, weight_bytes=weight_bytes)
+    return by_files(found(**more), served)
+
+
+PARAMETERS = LINEAR + EMBEDDINGS + VECTORS
+
+
+def test_the_stated_size_says_the_bits_of_a_gguf_mix() -> None:
+    # 4.8944 bits is the mean of Q4_K_M in Llama-3.1-8B; a small model has more of its weights in wider types
+    stated = round(5.5 * PARAMETERS / 8)
+    facts = of_size("q4_k_m", stated)
+    assert round(facts.weight_bytes) == stated
+    assert facts.checkpoint_bytes == stated
+    assert facts.origin.startswith(f"{PATH}; weights gguf_q4_k_m as the server says, its size over the parameters")
+    assert facts.notes == ()
+    assert of_size("q4_k_m", None).weight_bytes == pytest.approx(4.8944 * PARAMETERS / 8)
+
+
+def test_a_type_that_no_table_has_is_known_by_its_size() -> None:
+    with pytest.raises(FactsError, match="leaves their bits open"):
+        of_size("q9_new", None)
+    facts = of_size("q9_new", PARAMETERS)
+    assert (formats_of(facts), facts.weight_bytes) == ({"gguf_q9_new"}, PARAMETERS)
+
+
+@pytest.mark.parametrize("stated", [PARAMETERS // 8 * 2, PARAMETERS * 8 // 8])
+def test_a_size_that_is_not_of_these_weights_is_not_believed(stated: int) -> None:
+    # 2 and 8 bits under a name that means 4.9
+    facts = of_size("q4_k_m", stated)
+    assert facts.weight_bytes == pytest.approx(4.8944 * PARAMETERS / 8)
+    assert len(facts.notes) == 1
+    assert "state the weight format" in facts.notes[0]
+
+
+@pytest.mark.parametrize("stated", [1, 10**15])
+def test_a_size_that_cannot_be_leaves_the_word(stated: int) -> None:
+    with pytest.raises(FactsError, match="leaves their bits open"):
+        of_size("q9_new", stated)
+
+
+def test_a_plain_dtype_stays_what_it_is() -> None:
+    # norms are kept in 4 bytes: a little more than 2 bytes a parameter
+    facts = of_size("", 2 * PARAMETERS + 2 * VECTORS, "float16")
+    assert (formats_of(facts), facts.weight_bytes) == ({"fp16"}, 2 * PARAMETERS)
+    assert (facts.checkpoint_bytes, facts.notes) == (2 * PARAMETERS + 2 * VECTORS, ())
+
+
+def test_a_configured_format_and_a_checkpoints_own_go_before_the_size() -> None:
+    served = ServedModel("m", quantization="q4_k_m", weight_bytes=PARAMETERS)
+    assert by_files(found(), served, ModelSettings(weight_format="q8_0")).weight_bytes == 8.5008 * PARAMETERS / 8
+    own = found({"quantization_config": FP8})
+    assert formats_of(by_files(own, served)) == formats_of(by_files(own, ServedModel("m"))) == {"bf16", "fp8_block"}

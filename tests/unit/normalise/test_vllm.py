@@ -8,11 +8,13 @@ from llm_serving_exporter.catalogue.serving import SERVING
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.normalise.apply import FIELDS, Overrides
-from llm_serving_exporter.normalise.detect import detect
+from llm_serving_exporter.normalise.detect import detect, labels_needed
+from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
 from llm_serving_exporter.normalise.version import parse_version, within
-from llm_serving_exporter.normalise.vllm import VLLM
 from llm_serving_exporter.parse.page import PageParser
+from tests.golden_cases import MADE
 from tests.recordings import names, page, recording
+from tests.replica import readings
 from tests.snapshots import engine_of, page_of, snapshot_of
 
 L = 'engine="0",model_name="m"'
@@ -167,6 +169,16 @@ def test_a_gauge_with_a_series_per_process_is_read_once() -> None:
 vllm:kv_cache_usage_perc{{{L},pid="12"}} 0.4
 """
     assert engine_of(text, "0.11.0").kv_cache_usage_ratio == 0.4
+
+
+def test_counters_of_several_processes_are_not_taken_for_one() -> None:
+    # only what differs in nothing but the process is one value: two ranks stay two
+    text = """vllm:num_requests_running{engine="0",model_name="m",pid="11"} 3
+vllm:num_requests_running{engine="0",model_name="m",pid="12"} 2
+vllm:num_requests_running{engine="1",model_name="m",pid="11"} 0
+vllm:num_requests_running{engine="1",model_name="m",pid="12"} 5
+"""
+    assert [engine.requests_running for engine in snapshot_of(text, "0.11.0").engines] == [3, 5]
 
 
 def test_gauges_that_wait_for_their_first_value_are_idle_not_zero() -> None:
@@ -351,11 +363,9 @@ def test_recorded_pages_are_vllms_and_have_no_unknown_family(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in names() if not name.startswith(("vllm-0", "vllm-logger"))])
 def test_other_recorded_pages_are_not_taken_for_vllm(name: str) -> None:
     run = recording(name)
-    found = detect(PageParser(lambda _name: False).parse(page_of(run.pages[max(run.pages)].decode())).layout)
-    assert found.runtime is None
-    assert (found.router is not None) == (name in ("vllm-router-0.1.17", "dynamo-1.6.1-frontend"))
-    # Infinity shows nothing but a web framework's families
-    assert (found.other is not None) == (found.router is None and name != "infinity-0.0.78")
+    for number in (min(run.pages), max(run.pages)):
+        found = detect(PageParser(labels_needed()).parse(page_of(run.pages[number].decode())).layout)
+        assert VLLM not in found.runtimes
 
 
 def test_a_new_family_is_noticed() -> None:
@@ -394,3 +404,194 @@ def test_version_clauses(version: tuple[int, ...], versions: str, holds: bool) -
 def test_a_clause_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match=r"not a version clause: '~=0\.9'"):
         within((0, 9), "~=0.9")
+
+
+V0_PAGE = (MADE / "vllm-0.6.6.prom").read_text()
+
+
+def test_the_v0_engine_gives_what_it_counts() -> None:
+    snapshot = snapshot_of(V0_PAGE, "0.6.6")
+    (engine,) = snapshot.engines
+    assert (engine.model_name, engine.engine) == ("tiny", "0")
+    assert (engine.requests_running, engine.requests_waiting, engine.kv_cache_usage_ratio) == (5, 2, 0.35)
+    assert engine.kv_cache_capacity_tokens == 1024 * 16
+    assert (engine.decode_tokens_total, engine.preemptions_total, engine.engine_steps_total) == (20_000, 4, 4200)
+    assert engine.inter_token_latency_seconds is not None
+    assert engine.inter_token_latency_seconds.count == 19_895
+    assert engine.time_per_output_token_seconds is None
+    assert engine.requests_finished_total == {"stop": 70, "length": 30}
+    assert snapshot.unmapped_families == ()
+
+
+def test_prompts_of_the_v0_engine_include_what_it_computed_again() -> None:
+    known, unknown = snapshot_of(V0_PAGE, "0.6.6"), snapshot_of(V0_PAGE, None)
+    assert known.engines[0].prompt_tokens_total == unknown.engines[0].prompt_tokens_total == 50_000
+    assert known.quality["prompt_tokens_total"] is Quality.APPROXIMATE
+    assert "prompt_tokens_total" not in snapshot_of(V0_PAGE, "0.9.2").quality
+
+
+def test_a_hit_rate_without_its_counters_gives_no_prefix_tokens() -> None:
+    # gpu_prefix_cache_hit_rate is a mean since the start; -1 = caching off
+    snapshot = snapshot_of(V0_PAGE, "0.6.6")
+    for field in ("prefix_cache_query_tokens_total", "prefix_cache_hit_tokens_total", "prefill_tokens_total"):
+        assert getattr(snapshot.engines[0], field) is None
+        assert snapshot.absent[field] is Absence.NOT_EXPORTED
+    off = V0_PAGE.replace(
+        'gpu_prefix_cache_hit_rate{model_name="tiny"} 0.25', 'gpu_prefix_cache_hit_rate{model_name="tiny"} -1.0'
+    )
+    off = off.replace('enable_prefix_caching="True"', 'enable_prefix_caching="False"')
+    snapshot = snapshot_of(off, "0.6.6")
+    assert snapshot.absent["prefix_cache_query_tokens_total"] is Absence.NOT_CONFIGURED
+    assert snapshot.engines[0].prefill_tokens_total == 50_000
+
+
+def test_speculation_counters_of_the_v0_engine_are_not_counts() -> None:
+    # it adds the worker's running totals to them at each log interval
+    for version, why in (("0.6.6", Absence.NOT_EXPORTED), (None, Absence.VERSION_UNKNOWN)):
+        snapshot = snapshot_of(V0_PAGE, version)
+        assert snapshot.engines[0].speculative_draft_tokens_total is None
+        assert snapshot.absent["speculative_accepted_tokens_total"] is why
+    v1 = f"""vllm:spec_decode_num_drafts_total{{{L}}} 10
+vllm:spec_decode_num_draft_tokens_total{{{L}}} 30
+vllm:spec_decode_num_accepted_tokens_total{{{L}}} 12
+"""
+    for known in ("0.8.5", "0.32.0", None):
+        engine = engine_of(v1, known)
+        assert (engine.speculative_draft_tokens_total, engine.speculative_accepted_tokens_total) == (30, 12)
+
+
+def test_the_older_of_two_queue_times_is_read_only_without_the_newer() -> None:
+    # 0.6.4 to 0.9.0 have both
+    older = [line for line in V0_PAGE.splitlines() if "vllm:request_queue_time_seconds" not in line]
+    queue = engine_of("\n".join(older) + "\n", "0.6.6").request_queue_time_seconds
+    assert queue is not None
+    assert (queue.count, queue.sum) == (100, 20)
+    both = V0_PAGE.replace(
+        'vllm:time_in_queue_requests_sum{model_name="tiny"} 20.0',
+        'vllm:time_in_queue_requests_sum{model_name="tiny"} 99.0',
+    )
+    queue = engine_of(both, "0.6.6").request_queue_time_seconds
+    assert queue is not None
+    assert queue.sum == 20
+
+
+# what vLLM's Rust front end serves (facts runtimes-vllm-sglang 1.5): OpenMetrics, whole numbers, no cache_config_info, no process_*
+RUST_IDLE = """# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{model_name="m",engine="0"} 0
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{model_name="m",engine="0"} 0
+# TYPE vllm:kv_cache_usage_perc gauge
+vllm:kv_cache_usage_perc{model_name="m",engine="0"} 0
+# EOF
+"""
+RUST_BUSY = """# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{model_name="m",engine="0"} 1
+# TYPE vllm:prompt_tokens counter
+vllm:prompt_tokens_total{model_name="m",engine="0"} 700
+# TYPE vllm:prompt_tokens_by_source counter
+vllm:prompt_tokens_by_source_total{model_name="m",engine="0",source="local_compute"} 500
+vllm:prompt_tokens_by_source_total{model_name="m",engine="0",source="local_cache_hit"} 200
+# TYPE vllm:generation_tokens counter
+vllm:generation_tokens_total{model_name="m",engine="0"} 90
+# TYPE vllm:request_success counter
+vllm:request_success_total{model_name="m",engine="0",finished_reason="stop"} 4
+# TYPE vllm:time_to_first_token_seconds histogram
+vllm:time_to_first_token_seconds_sum{model_name="m",engine="0"} 2.5
+vllm:time_to_first_token_seconds_count{model_name="m",engine="0"} 5
+vllm:time_to_first_token_seconds_bucket{model_name="m",engine="0",le="1.0"} 5
+vllm:time_to_first_token_seconds_bucket{model_name="m",engine="0",le="+Inf"} 5
+# EOF
+"""
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+
+def test_the_rust_front_end_gives_what_it_has() -> None:
+    said = {"/version": '{"version":"0.33.0"}'}
+    steps = [{**said, "/metrics": (200, OPENMETRICS, page.encode())} for page in (RUST_IDLE, RUST_IDLE, RUST_BUSY)]
+    idle, _, busy = readings(steps)
+    assert idle.runtime == "vllm"
+    assert idle.snapshot is not None
+    assert idle.snapshot.engines[0].requests_running == 0
+    assert idle.snapshot.engines[0].decode_tokens_total is None
+    assert busy.up
+    assert busy.restarts_total == 0
+    assert busy.snapshot is not None
+    (engine,) = busy.snapshot.engines
+    assert (engine.prompt_tokens_total, engine.prefill_tokens_total, engine.decode_tokens_total) == (700, 500, 90)
+    assert engine.requests_finished_total == {"stop": 4}
+    assert engine.time_to_first_token_seconds is not None
+    assert busy.derived is not None
+    for signal in ("kv_cache_capacity_tokens", "requests_rejected_total", "http_responses_total"):
+        assert busy.derived.signals[signal] is Absence.NOT_EXPORTED
+    # who restarts without a start time on its page is seen by a counter that falls
+    assert busy.snapshot.process_start_unix_seconds is None
+
+
+# llm-d-inference-sim v0.10.2 (facts runtimes-others 16.2): another label, no engine, old and new names at once
+SIMULATED = """vllm:num_requests_running{model_name="m"} 2
+vllm:num_requests_waiting{model_name="m"} 0
+vllm:kv_cache_usage_perc{model_name="m"} 0.2
+vllm:cache_config_info{block_size="16",num_gpu_blocks="1024"} 1
+vllm:prompt_tokens_total{model_name="m"} 1000
+vllm:generation_tokens_total{model_name="m"} 300
+vllm:prefix_cache_queries_total{model_name="m"} 1000
+vllm:prefix_cache_hits_total{model_name="m"} 400
+# TYPE vllm:max_num_generation_tokens histogram
+vllm:request_success_total{finish_reason="stop",model_name="m"} 7
+vllm:request_success_total{finish_reason="length",model_name="m"} 3
+""" + "".join(
+    f"""vllm:{name}_bucket{{model_name="m",le="0.01"}} {count}
+vllm:{name}_bucket{{model_name="m",le="+Inf"}} {count}
+vllm:{name}_sum{{model_name="m"}} 1
+vllm:{name}_count{{model_name="m"}} {count}
+"""
+    for name, count in (
+        ("time_per_output_token_seconds", 290), ("inter_token_latency_seconds", 290), ("request_time_per_output_token_seconds", 10),
+    )
+)  # fmt: skip
+
+
+def test_a_server_that_imitates_vllm_with_fewer_families_and_other_labels() -> None:
+    snapshot = snapshot_of(SIMULATED)
+    (engine,) = snapshot.engines
+    assert (engine.model_name, engine.engine) == ("m", "0")
+    assert engine.requests_finished_total == {"stop": 7, "length": 3}
+    assert engine.kv_cache_capacity_tokens == 16_384
+    assert engine.prefill_tokens_total == 600
+    assert engine.inter_token_latency_seconds is not None
+    assert engine.inter_token_latency_seconds.count == 290
+    assert engine.time_per_output_token_seconds is not None
+    assert engine.time_per_output_token_seconds.count == 10
+    for field in ("preemptions_total", "engine_steps_total", "requests_rejected_total"):
+        assert getattr(engine, field) is None
+        assert snapshot.absent[field] is Absence.NOT_EXPORTED
+    assert snapshot.unmapped_families == ()
+    assert detect(PageParser(labels_needed()).parse(page_of(SIMULATED)).layout).runtime is VLLM
+
+
+def test_finished_requests_of_vllm_itself_keep_their_label() -> None:
+    text = f"""vllm:request_success_total{{{L},finished_reason="stop"}} 7
+vllm:request_success_total{{{L},finished_reason="repetition"}} 1
+"""
+    assert engine_of(text).requests_finished_total == {"stop": 7, "repetition": 1}
+
+
+NIM = {
+    "/v1/metrics": recording("vllm-0.32").pages[60],
+    "/version": recording("vllm-0.32").members["endpoints/version.body"],
+    "/v1/models": recording("vllm-0.32").members["endpoints/v1_models.body"],
+}
+
+
+@pytest.mark.parametrize("runtime", [None, "vllm"])
+def test_nim_serves_the_page_below_v1(runtime: str | None) -> None:
+    (found,) = readings([NIM], runtime=runtime)
+    assert found.runtime == "vllm"
+    assert found.metrics_url is not None
+    assert found.metrics_url.endswith("/v1/metrics")
+
+
+def test_endpoints_beside_a_page_below_v1_are_where_they_always_are() -> None:
+    found = readings([NIM, NIM])[-1]
+    assert found.facts.version == "0.32.0"
+    assert found.facts.context_limit_tokens == {"tiny-llama": 2048}

@@ -20,7 +20,8 @@ ARCHIVES = sorted(
     path
     for folder in (REPOSITORY / "tests/captures", Path(llm_serving_exporter.sim.__file__).parent / "recordings")
     for path in folder.glob("*.tar.xz")
-    if not path.name.endswith("-client.tar.xz")  # what the load client counted, no pages
+    # what the load client counted, and single answers: no pages
+    if not path.name.endswith(("-client.tar.xz", "-errors.tar.xz"))
 )
 ORACLE_PAGES_PER_ARCHIVE = 40  # at 5-10 ms a page
 
@@ -53,7 +54,7 @@ def test_the_oracle_reads_the_same_written_as_openmetrics(archive: Path) -> None
     name, body = list(archived_pages(archive))[-1]
     text = as_openmetrics(body.decode())
     ours = parse_text(text, openmetrics=True).samples
-    assert len(ours) > 20, name
+    assert len(ours) >= 15, name  # llama.cpp's whole page
     assert difference(ours, oracle_samples(text, openmetrics=True)) == "", name
 
 

@@ -152,7 +152,7 @@ def test_page_seconds_cover_the_round() -> None:
 
 def test_pages_without_their_times_are_no_timeline() -> None:
     with pytest.raises(ValueError, match=r"others\.tar\.xz: a timeline needs two pages and when each was recorded"):
-        Timeline(recording("sglang-0.5.23"), Clock())
+        Timeline(recording("vllm-logger-0.10.2-v1"), Clock())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,288 @@
+"""`runtimes:` of the file -> tables with the columns of the built-in ones, checked as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from llm_serving_exporter.config import columns, kinds
+from llm_serving_exporter.config.columns import CONDITION, LABEL, LABEL_VALUE, NUMBER, PROSE, SAMPLE, Column, one, texts
+from llm_serving_exporter.config.file import ConfigFile
+from llm_serving_exporter.config.problems import Place, shown
+from llm_serving_exporter.config.reading import elements, is_empty, mapping, value
+from llm_serving_exporter.config.tree import Node
+from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.normalise.check import MOST_DIGITS, faults
+from llm_serving_exporter.normalise.check_row import ROW_QUALITIES, Fault, name_of
+from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, PageKind, Reads, Row, Runtime
+from llm_serving_exporter.normalise.plan import on_the_wire
+
+_NAME = kinds.text("name", 63)
+_FIELD = kinds.text("field")
+_READS = kinds.choice("way of reading", tuple(reads.value for reads in Reads))
+_AGGREGATE = kinds.choice("aggregate", tuple(aggregate.value for aggregate in Aggregate))
+_QUALITY = kinds.choice("quality", tuple(str(quality) for quality in ROW_QUALITIES))
+
+# key in the file -> (column of Row, reader); `field` and `samples` are the others
+ROW_COLUMNS: Mapping[str, tuple[str, Column]] = {
+    "reads": ("reads", lambda node, place: _member(Reads, value(node, place, _READS))),
+    "where": ("where", columns.label_values),
+    "by": ("by", one(LABEL)),
+    "named": ("named", columns.pairs(LABEL_VALUE, "{acme_done_total: stop}")),
+    "rename": ("rename", columns.pairs(LABEL_VALUE, "{cancelled: abort}")),
+    "minus": ("minus", texts(SAMPLE)),
+    "times": ("times", texts(SAMPLE)),
+    "over": ("over", texts(SAMPLE)),
+    "agrees": ("agrees", one(SAMPLE)),
+    "labels": ("labels", texts(LABEL)),
+    "shared_by_engines": ("shared_by_engines", one(kinds.BOOLEAN)),
+    "times_label": ("times_label", columns.named_label),
+    "aggregate": ("aggregate", lambda node, place: _member(Aggregate, value(node, place, _AGGREGATE))),
+    "scale": ("scale", one(NUMBER)),
+    "sum_is_sound": ("sum_is_sound", one(kinds.BOOLEAN)),
+    "zero_is_unset": ("zero_is_unset", one(kinds.BOOLEAN)),
+    "versions": ("versions", one(PROSE)),
+    "guarded": ("guarded", one(kinds.BOOLEAN)),
+    "when": ("when", one(CONDITION)),
+    "unless": ("unless", one(CONDITION)),
+    "proof": ("proof", one(CONDITION)),
+    "quality": ("quality", lambda node, place: _quality(value(node, place, _QUALITY))),
+    "multiprocess_quality": ("multiprocess_quality", lambda node, place: _quality(value(node, place, _QUALITY))),
+    "refresh": ("refresh_seconds", one(kinds.DURATION)),
+    "freezes": ("freezes", one(kinds.BOOLEAN)),
+    "may_fall": ("may_fall", one(kinds.BOOLEAN)),
+    "caveat": ("caveat", one(PROSE)),
+    "source": ("source", one(PROSE)),
+}
+ROW_KEYS = ("field", "samples", *ROW_COLUMNS)
+_ROW_HINTS = {
+    **dict.fromkeys(("name", "sample", "metric", "metrics"), "Write field: for ours and samples: for the runtime's."),
+    "type": "Write reads: value, histogram, mean, labels or text.",
+    "refresh_seconds": "Write refresh: 10s.",
+    "label": "Write labels.",
+}
+# key in the file -> (column of Runtime, reader); `name`, `based_on` and `rows` are the others
+RUNTIME_COLUMNS: Mapping[str, tuple[str, Column]] = {
+    "title": ("title", one(PROSE)),
+    "paths": ("paths", texts(kinds.URL_PATH)),
+    "prefixes": ("prefixes", texts(SAMPLE)),
+    "fingerprints": ("fingerprints", columns.fingerprints),
+    "model_label": ("model_labels", texts(LABEL)),
+    "engine_label": ("engine_labels", texts(LABEL)),
+    "replica_label": ("replica_label", one(LABEL)),
+    "rank_labels": ("rank_labels", texts(LABEL)),
+    "only": ("only", columns.label_values),
+    "never": ("never", columns.label_values),
+    "unnamed": ("unnamed", columns.values),
+    "living": ("living", one(SAMPLE)),
+    "respelt": ("respelt", columns.respelt),
+    "start_sample": ("start_sample", one(SAMPLE)),
+    "significant_digits": ("significant_digits", one(kinds.integer(1, MOST_DIGITS))),
+    "ignored": ("ignored", texts(SAMPLE)),
+    "role": ("role", lambda node, place: _role(value(node, place, kinds.choice("role", tuple(Role))))),
+    "default_edges": ("default_edges", columns.edges),
+    "versions": ("versions", one(PROSE)),
+}
+RUNTIME_KEYS = ("name", "based_on", *RUNTIME_COLUMNS, "rows")
+_CODE = (
+    "It takes code, which a configuration file cannot hold: start from a built-in table by based_on, or add a table."
+)
+_RUNTIME_HINTS = {
+    **dict.fromkeys(("endpoints", "polls", "read_page", "shows", "kind", "adds", "stays", "without_metrics"), _CODE),
+    "model_labels": "Write model_label; it may be a list.",
+    "engine_labels": "Write engine_label; it may be a list.",
+    "rank_label": "Write rank_labels.",
+    "path": "Write paths.",
+    "prefix": "Write prefixes.",
+    "fingerprint": "Write fingerprints.",
+    "fields": "Write rows.",
+}
+_OF_COLUMN = {column: key for table in (ROW_COLUMNS, RUNTIME_COLUMNS) for key, (column, _) in table.items()}
+# what a fork has of its own stands before what it has from its base
+_JOINED = ("prefixes", "ignored", "respelt")
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """The file's own tables, every name that they have (those with problems included), and what is odd about them."""
+
+    tables: tuple[Runtime, ...]
+    names: frozenset[str]
+    warnings: tuple[str, ...]
+
+
+def _member(kind: Any, word: str | None) -> Any:
+    return None if word is None else kind(word)
+
+
+def _quality(word: str | None) -> Any:
+    return next((quality for quality in ROW_QUALITIES if quality == word), None)
+
+
+def _role(word: str | None) -> Role | None:
+    return None if word is None else Role(word)
+
+
+def runtimes_of(file: ConfigFile, builtin: Mapping[str, Runtime]) -> Configured:
+    """Every table of the file. What is wrong with one is reported at its place, each thing once."""
+    tables: list[Runtime] = []
+    places: dict[str, Place] = {}
+    prints: dict[Fingerprint, Place] = {}
+    warnings: list[str] = []
+    for node, at in elements(*file.at("runtimes"), "mappings such as {name: acme, rows: […]}"):
+        before = len(at.problems)
+        table, found = _read(node, at, builtin)
+        if table.name in builtin:
+            fix = f"Choose another; based_on: {table.name} starts from its table."
+            at.key("name").refuse(f"{shown(table.name)} is the name of a built-in table", fix)
+        elif table.name and places.setdefault(table.name, at) is not at:
+            what = f"the name {shown(table.name)} is already taken by {places[table.name].path}"
+            at.key("name").refuse(what, "Give each runtime a name of its own.")
+        for number, one_of in enumerate(table.fingerprints):
+            if all(mark.name for mark in one_of.all_of) and prints.setdefault(one_of, at) is not at:
+                where = _place_of(node, at, ("fingerprints", number))
+                where.refuse(
+                    f"{prints[one_of].path} has the same fingerprint", "A page would be of both: tell them apart."
+                )
+        _report(found, node, at, before)
+        tables.append(table)
+        warnings += _warnings(table, at, builtin)
+    return Configured(tuple(tables), frozenset(places), tuple(warnings))
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _read(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> tuple[Runtime, list[Fault]]:
+    """The table and what is wrong with it. What could not be read is as if it were not given."""
+    section = mapping(node, place, RUNTIME_KEYS, _RUNTIME_HINTS)
+    if isinstance(node, dict) and "name" not in node:
+        place.key("name").refuse("the key is missing", "Write the word that targets have as their runtime.")
+    name = value(section.get("name"), place.key("name"), _NAME) or ""
+    base_kind = kinds.choice("runtime with a built-in table", tuple(builtin))
+    base = builtin.get(value(section.get("based_on"), place.key("based_on"), base_kind) or "")
+    rows = tuple(_row(row, at) for row, at in elements(section.get("rows"), place.key("rows"), "mappings"))
+    found = _columns(section, place, RUNTIME_COLUMNS)
+    found.setdefault("title", name or "-")
+    if base is None:
+        table = Runtime(name=name, rows=rows, **found)
+        # what a base that is not known would have given is nothing to complain of
+        whole = "based_on" not in section
+        return table, [fault for fault in _faults(table, len(rows)) if whole or _is_in_a_row(fault)]
+    for column in _JOINED:
+        found[column] = tuple(dict.fromkeys((*found.get(column, ()), *getattr(base, column))))
+    # a page of the base must not be taken for the fork's: what tells them apart, only its user knows
+    found = {"fingerprints": (), "shows": (), "missing": {}, "versions": "", "covered": "", **found}
+    table = replace(base, name=name, rows=(*rows, *base.rows), **found)
+    # those of the base's rows are not the user's
+    return table, [
+        fault for fault in _faults(table, len(rows)) if not _is_in_a_row(fault) or fault.path[1] in range(len(rows))
+    ]
+
+
+def _is_in_a_row(fault: Fault) -> bool:
+    return fault.path[0] == "rows" and len(fault.path) > 1
+
+
+def _faults(table: Runtime, own: int) -> Iterator[Fault]:
+    """What is wrong with any table, and what is with one that nobody looked through before it is used."""
+    if table.kind is PageKind.METRICS and own == len(table.rows) and not table.prefixes:
+        fix = 'Write what its families begin with, as in ["acme_"]; where they have nothing in common, their names.'
+        yield Fault(("prefixes",), "there is no prefix", fix)
+    yield from (fault for fault in faults(table) if table.prefixes or fault.path != ("prefixes",))
+    for number, row in enumerate(table.rows[:own]):
+        if row.guarded and row.proof is None and not table.endpoints:
+            fix = "Remove it, or write proof: a series that shows the version on the page."
+            yield Fault(
+                ("rows", number, "guarded"), "nothing says the version, so that the row would never be read", fix
+            )
+
+
+def _row(node: Node, place: Place) -> Row:
+    section = mapping(node, place, ROW_KEYS, _ROW_HINTS)
+    for key, fix in (
+        ("field", "Write one such as decode_tokens_total."),
+        ("samples", "Write what the field is read from."),
+    ):
+        if isinstance(node, dict) and key not in node:
+            place.key(key).refuse("the key is missing", fix)
+    field = value(section.get("field"), place.key("field"), _FIELD) or ""
+    found = _columns(section, place, {"samples": ("samples", texts(SAMPLE)), **ROW_COLUMNS})
+    return Row(field, **{"samples": (), **found})
+
+
+def _columns(section: Mapping[str, Node], place: Place, readers: Mapping[str, tuple[str, Column]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key in section:
+        if key not in readers:
+            continue
+        column, read = readers[key]
+        if is_empty(section[key]):
+            place.key(key).refuse("the key has no value", "Write one, or remove the line.")
+        elif (content := read(section[key], place.key(key))) is not None:
+            found[column] = content
+    return found
+
+
+# --- problems --------------------------------------------------------------------------------------------------------
+
+
+def _report(found: Sequence[Fault], node: Node, place: Place, before: int) -> None:
+    """Reports faults of a table where they stand in the file, unless something was reported there already."""
+    said = [problem.path for problem in place.problems[before:] if _covers(place.path, problem.path)]
+    refused = set()
+    for fault in found:
+        where = _place_of(node, place, fault.path)
+        if where.path in refused or any(_covers(path, where.path) or _covers(where.path, path) for path in said):
+            continue
+        refused.add(where.path)
+        where.refuse(fault.what, fault.fix)
+
+
+def _covers(path: str, other: str) -> bool:
+    return other == path or other.startswith((f"{path}.", f"{path}["))
+
+
+def _place_of(node: Node | None, place: Place, path: Sequence[str | int]) -> Place:
+    """Where a part of a table stands in the file, as far as the file has it: a list of one may be written without a list."""
+    for part in path:
+        if isinstance(part, int):
+            if not isinstance(node, list) or part >= len(node):
+                break
+            node, place = node[part], place.item(part)
+        elif isinstance(node, dict):
+            key = part if part in node else _OF_COLUMN.get(part, part)
+            node, place = node.get(key), place.key(key)
+        else:
+            break
+    return place
+
+
+# --- warnings --------------------------------------------------------------------------------------------------------
+
+_MISSED = {
+    "decode_tokens_total": "decode throughput, the limiter and every rate of generated tokens stay absent",
+    "requests_running": "batch size, batch utilisation and the limiter stay absent",
+}
+
+
+def _warnings(table: Runtime, place: Place, builtin: Mapping[str, Runtime]) -> Iterator[str]:
+    read = {row.field for row in table.rows}
+    if table.kind is not PageKind.NONE:
+        missed = [field for field in _MISSED if field not in read]
+        if len(missed) == len(_MISSED):
+            yield f"{place}: no row reads {' or '.join(missed)}: nothing on its page counts as an engine"
+        elif missed:
+            yield f"{place}: no row reads {missed[0]}: {_MISSED[missed[0]]}"
+    for number, one_of in enumerate(table.fingerprints):
+        for other in builtin.values():
+            if all(mark.label is None and _reads(other, mark.name) for mark in one_of.all_of):
+                yield f"{place}.fingerprints[{number}]: {other.title} has it too: its pages will be read by this table"
+
+
+def _reads(runtime: Runtime, name: str) -> bool:
+    """Whether pages of a built-in runtime are known to have a name."""
+    marks = {mark.name for one_of in runtime.fingerprints for mark in one_of.all_of}
+    families = {name_of(text) for row in runtime.rows for text in row.samples}
+    return name in marks | families | on_the_wire(runtime)

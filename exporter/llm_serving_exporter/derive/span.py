@@ -1,0 +1,36 @@
+"""How long a target's window has to be: longer than configured where the engine books late or refreshes slowly."""
+
+from __future__ import annotations
+
+from llm_serving_exporter.model.snapshot import EngineSnapshot, Quality, Snapshot
+
+# tokens booked at a request's end: over a window of so many of the longest requests the lumps are a small share
+REQUESTS_IN_A_WINDOW = 4
+# for an engine that books so and does not say how long its requests take; and the longest that any window gets
+LAGGING_SECONDS, LONGEST_SECONDS = 300.0, 600.0
+# two readings of a counter that is refreshed every N seconds are each up to N old: over twelve of them the error is at most a twelfth
+REFRESHES_IN_A_WINDOW = 12
+# rates of these are what a window is for; with the live count of tokens under way the booked one is not needed
+_BOOKED = {"decode_tokens_total": "decode_tokens_live", "prefill_tokens_total": ""}
+
+
+def span_seconds(configured: float, snapshot: Snapshot) -> float:
+    """The window's length for this target: `configured`, or what its lagging counters and slow ones need, at most LONGEST_SECONDS."""
+    needed = [configured, snapshot.refresh_seconds * REFRESHES_IN_A_WINDOW]
+    if any(_books_late(snapshot, field, live) for field, live in _BOOKED.items()):
+        longest = [found for engine in snapshot.engines if (found := _longest_request(engine)) is not None]
+        needed.append(REQUESTS_IN_A_WINDOW * max(longest) if longest else LAGGING_SECONDS)
+    return max(configured, min(max(needed), LONGEST_SECONDS))
+
+
+def _books_late(snapshot: Snapshot, field: str, live: str) -> bool:
+    if snapshot.quality.get(field) is not Quality.LAGGING:
+        return False
+    return not live or all(getattr(engine, live) is None for engine in snapshot.engines)
+
+
+def _longest_request(engine: EngineSnapshot) -> float | None:
+    """p99 of all requests since the engine started; None where it does not say."""
+    finished = engine.e2e_request_latency_seconds
+    found = finished.quantile(0.99) if finished is not None else None
+    return found.value if found is not None else None

@@ -1,0 +1,166 @@
+"""Samples of one layout by name, with the identities that their labels stand for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+
+from llm_serving_exporter.model.samples import Layout, SeriesKey
+from llm_serving_exporter.model.text import clean
+from llm_serving_exporter.normalise.mapping import Row, Runtime
+from llm_serving_exporter.normalise.selector import Selector, selector
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Identity:
+    """One engine of one model. A label that a family lacks is the page's sole value of it, else ""."""
+
+    model_name: str
+    engine: str
+
+
+def spellings(name: str, respelt: Iterable[tuple[str, str]] = ()) -> tuple[str, ...]:
+    """The wire forms of a name: as written, under other prefixes, and as an OpenMetrics scrape without UTF-8 names writes it."""
+    forms = [name, *(other + name.removeprefix(prefix) for prefix, other in respelt if name.startswith(prefix))]
+    return tuple(dict.fromkeys(spelling for form in forms for spelling in (form, form.replace(":", "_"))))
+
+
+class Index:
+    """Samples of a layout by name. `where` conditions of the runtime hold for every position that is given out."""
+
+    def __init__(self, runtime: Runtime, layout: Layout) -> None:
+        self.keys = layout.keys
+        self._runtime = runtime
+        self._by_name: dict[str, list[int]] = {}
+        for position, key in enumerate(layout.keys):
+            if _holds(key, runtime.only) and not _named(key, runtime.never):
+                self._by_name.setdefault(key.name, []).append(position)
+        self.duplicates = {key for key, times in Counter(layout.keys).items() if times > 1}
+        self._models = self._values_of(runtime.model_labels) - runtime.unnamed
+        self._engines = self._values_of(runtime.engine_labels) if runtime.engine_labels else {"0"}
+        self._replicas = self._values_of((runtime.replica_label,) if runtime.replica_label else ())
+        self._models_of = self._models_by_replica(runtime.replica_label) if runtime.replica_label else {}
+        self._identities: dict[SeriesKey, Identity] = {}
+
+    def _values_of(self, labels: Iterable[str]) -> set[str]:
+        never, labels = self._runtime.never, tuple(labels)
+        found = {_first(key, labels) for key in self.keys if not _named(key, never)}
+        return {value for value in found if value is not None}
+
+    def _models_by_replica(self, label: str) -> dict[str | None, set[str]]:
+        found: dict[str | None, set[str]] = {}
+        for key in self.keys:
+            model = _first(key, self._runtime.model_labels)
+            if model is not None and model in self._models:
+                found.setdefault(key.label(label), set()).add(model)
+        return found
+
+    def identity(self, key: SeriesKey) -> Identity:
+        """Whose sample this is."""
+        found = self._identities.get(key)
+        if found is None:
+            found = self._identities[key] = self._identity(key)
+        return found
+
+    def _identity(self, key: SeriesKey) -> Identity:
+        model = _first(key, self._runtime.model_labels)
+        if model is None or model in self._runtime.unnamed:
+            # a replica's own model where the page shows several
+            models = self._models_of.get(key.label(self._runtime.replica_label or ""), self._models)
+            model = next(iter(models)) if len(models) == 1 else ""
+        engine = _first(key, self._runtime.engine_labels)
+        if engine is None:
+            # an engine without data parallelism may leave the label out altogether: then it is engine 0
+            engine = next(iter(self._engines)) if len(self._engines) == 1 else ("" if self._engines else "0")
+        if self._replicas:
+            replica = key.label(self._runtime.replica_label or "")
+            if replica is None:
+                replica = next(iter(self._replicas)) if len(self._replicas) == 1 else ""
+            engine = f"{replica}/{engine}" if replica else engine
+        return Identity(clean(model), clean(engine))
+
+    def positions(self, name: str, suffix: str = "") -> list[int]:
+        """Every sample of a name, in whichever spelling the page has."""
+        for spelling in spellings(name, self._runtime.respelt):
+            if found := self._by_name.get(spelling + suffix):
+                return found
+        return []
+
+    def select(self, text: str, row: Row | None = None, suffix: str = "") -> list[int]:
+        """The samples that a selector names, narrowed to the row's `where`."""
+        one: Selector = selector(text)
+        wheres = (one.where,) if row is None else (one.where, row.where)
+        return [
+            position
+            for position in self.positions(one.name, suffix)
+            if all(_holds(self.keys[position], where) for where in wheres)
+        ]
+
+    def by_identity(self, positions: Iterable[int]) -> dict[Identity, list[int]]:
+        """Positions grouped by whose they are."""
+        grouped: dict[Identity, list[int]] = {}
+        for position in positions:
+            grouped.setdefault(self.identity(self.keys[position]), []).append(position)
+        return grouped
+
+    def repeated(self, positions: Iterable[int]) -> bool:
+        """Whether one of them stands on the page twice."""
+        return bool(self.duplicates) and any(self.keys[position] in self.duplicates for position in positions)
+
+    def groups(self, positions: Iterable[int]) -> tuple[tuple[int, ...], ...]:
+        """Positions that differ in nothing but ranks together, lowest rank first: each group is one value, told several times."""
+        ranks = self._runtime.rank_labels
+        if not ranks:
+            return tuple((position,) for position in positions)
+        grouped: dict[tuple[object, ...], list[int]] = {}
+        for position in positions:
+            key = self.keys[position]
+            rest = tuple(pair for pair in key.labels if pair[0] not in ranks)
+            grouped.setdefault((key.name, rest), []).append(position)
+        return tuple(tuple(sorted(group, key=self._rank)) for group in grouped.values())
+
+    def _rank(self, position: int) -> tuple[tuple[int, str], ...]:
+        labels = [self.keys[position].label(label) or "" for label in self._runtime.rank_labels]
+        return tuple((int(label) if label.isdecimal() else 0, label) for label in labels)
+
+    @property
+    def names_models(self) -> bool:
+        """Whether any series says which model it is about."""
+        return bool(self._models)
+
+    def engine_count(self) -> int:
+        """Engines that the page's labels name, at least one."""
+        return max(1, len(self._engines))
+
+    def shown(self, condition: tuple[str, str, str]) -> bool:
+        """Whether a series has a label's value."""
+        name, label, value = condition
+        return any(self.keys[position].label(label) == value for position in self.positions(name))
+
+
+def _first(key: SeriesKey, labels: Iterable[str]) -> str | None:
+    for label in labels:
+        value = key.label(label)
+        if value is not None:
+            return value
+    return None
+
+
+def _holds(key: SeriesKey, where: Mapping[str, frozenset[str]]) -> bool:
+    return all((key.label(label) or "") in allowed for label, allowed in where.items())
+
+
+def _named(key: SeriesKey, never: Mapping[str, frozenset[str]]) -> bool:
+    """Whether a label has one of the values that name nobody."""
+    return any(key.label(label) in values for label, values in never.items())
+
+
+def number(text: str | None) -> float | None:
+    """A label's value as a positive finite number; None where it is none."""
+    try:
+        value = float(text) if text is not None and "_" not in text else None
+    except ValueError:
+        return None
+    return value if value is not None and isfinite(value) and value > 0 else None

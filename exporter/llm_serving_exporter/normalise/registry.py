@@ -1,0 +1,26 @@
+"""Every runtime that has a table. A new one is its module in `runtimes/` and its line here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+
+from llm_serving_exporter.normalise.mapping import Runtime
+
+# in the order of METRICS.md and of the support matrix
+_MODULES = (
+    "vllm",
+)  # fmt: skip
+
+
+def _load(module: str) -> Runtime:
+    runtime: Runtime = import_module(f"llm_serving_exporter.normalise.runtimes.{module}").RUNTIME
+    return runtime
+
+
+def together(configured: Iterable[Runtime]) -> dict[str, Runtime]:
+    """The built-in tables and a configuration's, by name."""
+    return {**RUNTIMES, **{runtime.name: runtime for runtime in configured}}
+
+
+RUNTIMES: dict[str, Runtime] = {runtime.name: runtime for runtime in map(_load, _MODULES)}

@@ -1,0 +1,1 @@
+"""One module a runtime; each defines `RUNTIME`. `normalise/registry.py` lists them."""

@@ -1,0 +1,181 @@
+"""vLLM's rows of requests, latencies and gauges. Facts: as for its tokens."""
+
+from __future__ import annotations
+
+from llm_serving_exporter.model.snapshot import Quality
+from llm_serving_exporter.normalise.mapping import Reads, Row
+from llm_serving_exporter.normalise.runtimes.vllm_tokens import AT_FINISH, CACHE_INFO, LOGGERS, V0, counter, histogram
+
+_INSTRUMENTATOR = "https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/entrypoints/serve/instrumentator/metrics.py"
+_SIMULATOR = "https://github.com/llm-d/llm-d-inference-sim/blob/v0.10.2/pkg/llm-d-inference-sim/metrics.go"
+_SPECULATION = "https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/v1/spec_decode/metrics.py"
+
+# only the V1 engine has it, and only it has the label
+_V1_SPECULATES = ("vllm:spec_decode_num_drafts_total", "engine", "0")
+_V1_SPECULATION = "Only with a speculative config. Of the V1 engine: V0 added its running totals up again and again under the same names."
+
+REQUESTS = (
+    # llm-d's simulator of a vLLM server spells the label otherwise
+    counter(
+        "requests_finished_total",
+        'vllm:request_success_total{finished_reason=""}',
+        by="finish_reason",
+        source=_SIMULATOR,
+        caveat="The words are the simulator's.",
+    ),
+    counter(
+        "requests_finished_total",
+        "vllm:request_success_total",
+        by="finished_reason",
+        caveat="A client that disconnects is never counted, not even as abort; each choice of an n>1 request counts.",
+    ),
+    counter(
+        "requests_rejected_total",
+        "vllm:admission_rejections_total",
+        by="reason",
+        versions=">=0.32",
+        caveat='Moves only with --max-num-queued-reqs or --max-num-queued-tokens; has no engine label, so engine is "" under data parallelism.',
+    ),
+    counter(
+        "http_responses_total",
+        "http_requests_total",
+        by="status",
+        source=_INSTRUMENTATOR,
+        caveat="A rejection inside a stream counts as 2xx; /metrics, /health, /load, /ping and /version are not counted.",
+    ),
+    counter("preemptions_total", "vllm:num_preemptions_total"),
+    counter(
+        "engine_steps_total",
+        "vllm:iteration_tokens_total_count",
+        multiprocess_quality=Quality.APPROXIMATE,
+        caveat="A lower bound: steps without output (prefill chunks but the last) are not observed. With several API servers each observes its share of a step, and the sum is above the steps made.",
+    ),
+    counter(
+        "speculative_draft_tokens_total",
+        "vllm:spec_decode_num_draft_tokens_total",
+        versions=">=0.10",
+        guarded=True,
+        proof=_V1_SPECULATES,
+        source=_SPECULATION,
+        caveat=_V1_SPECULATION,
+    ),
+    counter(
+        "speculative_accepted_tokens_total",
+        "vllm:spec_decode_num_accepted_tokens_total",
+        versions=">=0.10",
+        guarded=True,
+        proof=_V1_SPECULATES,
+        source=_SPECULATION,
+        caveat=_V1_SPECULATION,
+    ),
+)
+
+ESTIMATES = (  # the engine's own arithmetic; there without --enable-mfu-metrics too, and then 0
+    counter("estimated_read_bytes_per_gpu", "vllm:estimated_read_bytes_per_gpu_total", versions=">=0.17"),
+    counter("estimated_flops_per_gpu", "vllm:estimated_flops_per_gpu_total", versions=">=0.17"),
+)
+
+LATENCIES = (
+    histogram(
+        "time_to_first_token_seconds",
+        "vllm:time_to_first_token_seconds",
+        caveat="From arrival at the front end (before tokenisation) to its handling of the first output; queueing included.",
+    ),
+    histogram(
+        "inter_token_latency_seconds",
+        "vllm:inter_token_latency_seconds",
+        versions=">=0.10.2",
+        caveat="One event per output step, not per token: under speculation a step has several tokens. Nothing below 10 ms is resolved.",
+    ),
+    histogram(
+        "inter_token_latency_seconds",
+        "vllm:time_per_output_token_seconds",
+        versions="<0.10.2",
+        caveat="The same quantity's older name.",
+    ),
+    histogram(
+        "time_per_output_token_seconds",
+        "vllm:request_time_per_output_token_seconds",
+        versions=">=0.11",
+        quality=Quality.LAGGING,
+        caveat=f"Mean per request; a request with at most one output token is booked as 0 and drags low quantiles. {AT_FINISH}",
+    ),
+    histogram(
+        "e2e_request_latency_seconds", "vllm:e2e_request_latency_seconds", quality=Quality.LAGGING, caveat=AT_FINISH
+    ),
+    histogram(
+        "request_queue_time_seconds",
+        "vllm:request_queue_time_seconds",
+        quality=Quality.LAGGING,
+        caveat=f"Engine core only, first queued to first scheduled; nothing below 0.3 s is resolved. {AT_FINISH}",
+    ),
+    histogram(
+        "request_queue_time_seconds",
+        "vllm:time_in_queue_requests",
+        versions=">=0.6.4,<0.9.1",
+        quality=Quality.LAGGING,
+        source=V0,
+        caveat=f"The V0 engine's other name for it: arrival to first scheduled. {AT_FINISH}",
+    ),
+    histogram(
+        "request_prefill_time_seconds",
+        "vllm:request_prefill_time_seconds",
+        quality=Quality.LAGGING,
+        caveat=f"First scheduled to first token, preemptions included. {AT_FINISH}",
+    ),
+    histogram(
+        "request_decode_time_seconds",
+        "vllm:request_decode_time_seconds",
+        quality=Quality.LAGGING,
+        caveat=f"First to last token, preemptions included. {AT_FINISH}",
+    ),
+    histogram(
+        "request_prompt_tokens",
+        "vllm:request_prompt_tokens",
+        quality=Quality.LAGGING,
+        caveat=f"The top edge is below max_model_len (8192: 5000). {AT_FINISH}",
+    ),
+    histogram("request_generation_tokens", "vllm:request_generation_tokens", quality=Quality.LAGGING, caveat=AT_FINISH),
+)
+
+GAUGES = (
+    counter(
+        "requests_running",
+        "vllm:num_requests_running",
+        caveat="What the last processed step left; counts prefilling requests too. A starved front end can read 0 while tokens flow.",
+    ),
+    counter("requests_waiting", "vllm:num_requests_waiting"),
+    counter(
+        "kv_cache_usage_ratio",
+        "vllm:kv_cache_usage_perc",
+        versions=">=0.9.2",
+        caveat="Blocks held by live requests; evictable prefix-cached blocks count as free. One number over all groups of a hybrid model.",
+    ),
+    counter(
+        "kv_cache_usage_ratio",
+        "vllm:gpu_cache_usage_perc",
+        versions="<0.9.2",
+        caveat="The same quantity's older name.",
+    ),
+    Row(
+        "kv_cache_capacity_tokens",
+        (CACHE_INFO,),
+        reads=Reads.LABELS,
+        labels=("kv_cache_size_tokens",),
+        versions=">=0.24",
+        source="https://github.com/vllm-project/vllm/pull/42206",
+    ),
+    Row(
+        "kv_cache_capacity_tokens",
+        (CACHE_INFO,),
+        reads=Reads.LABELS,
+        labels=("num_gpu_blocks", "block_size"),
+        shared_by_engines=True,
+        versions="<0.24",
+        source="https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/v1/engine/core_client.py",
+        caveat="num_gpu_blocks x block_size, the label being the sum over the engines of the page; wrong for hybrid models, absent in 0.8.",
+    ),
+    Row("kv_cache_dtype", (CACHE_INFO,), reads=Reads.TEXT, labels=("cache_dtype",), versions=">=0.8", source=LOGGERS),
+    Row("kv_block_tokens", (CACHE_INFO,), reads=Reads.LABELS, labels=("block_size",), source=LOGGERS),
+    counter("awake", "vllm:engine_sleep_state", where={"sleep_state": frozenset({"awake"})}, versions=">=0.11.1"),
+)

@@ -1,0 +1,186 @@
+"""docs/runtimes.md: the support matrix and what each runtime's page feeds each series with, made from the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from llm_serving_exporter.catalogue.serving import SERVING
+from llm_serving_exporter.model.snapshot import Quality
+from llm_serving_exporter.normalise.mapping import PageKind, Reads, Row, Runtime
+
+_INTRO = """# What each runtime says
+
+The same series whatever serves: this page says for each runtime which of them its metrics page can feed, how well, and why not where
+not. It is made from the tables in `exporter/llm_serving_exporter/normalise/runtimes`. A running exporter says the same of its own targets:
+`llm_serving_signal_available{signal,reason}`, `llm_serving_signal_quality{signal,quality}`, and in sentences on the landing page.
+
+| in the matrix | means |
+|---|---|
+| exact | passed through as the engine counts it, true to the moment of the page |
+| lagging | exact over whole requests, booked when a request ends: rates are taken over a window that fits |
+| slow | exact, but brought up to date every few seconds, or only while requests end |
+| approx. | worked out from something near it; the runtime's own chapter says how |
+| * | at best; less in older versions or without some flag: its chapter says which |
+| – | the runtime does not say it; its chapter says why |
+
+Traps and settings in words: [vLLM, Ray, NIM 2](vllm.md), [SGLang](sglang.md), [TensorRT-LLM and Triton](tensorrt-llm.md),
+[llama.cpp](llamacpp.md), [Dynamo](dynamo.md), [servers without metrics](without-metrics.md); how a page is recognised:
+[detection.md](detection.md); a table of your own: [mapping.md](mapping.md).
+
+A runtime whose versions "the recordings show" was recorded while a client counted, and its totals are tested against that client. The
+others were written from their sources and documents; what they have is tested on pages made from those.
+"""
+# best first
+_WORDS = {
+    Quality.LIVE: "exact",
+    Quality.SLOW: "slow",
+    Quality.LAGGING: "lagging",
+    Quality.APPROXIMATE: "approx.",
+}
+NOT_SAID = "–"
+COLUMNS = 7  # runtimes in one matrix: wider tables do not fit a page
+
+
+def runtimes_md(runtimes: Sequence[Runtime], header: str) -> str:
+    """The whole document."""
+    lines = [header, "", _INTRO, "## Support matrix", ""]
+    for start in range(0, len(runtimes), COLUMNS):
+        lines += [*_matrix(runtimes[start : start + COLUMNS]), ""]
+    for runtime in runtimes:
+        lines += _chapter(runtime)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def support(runtime: Runtime, field: str) -> str:
+    """One cell of the matrix."""
+    words = list(_WORDS.values())
+    found = sorted({_WORDS[row.quality] for row in runtime.rows if row.field == field}, key=words.index)
+    if found:
+        return found[0] if len(found) == 1 else f"{found[0]} *"
+    if any(field in endpoint.says for endpoint in runtime.endpoints):
+        return "exact"
+    return NOT_SAID
+
+
+def _matrix(runtimes: Sequence[Runtime]) -> Iterator[str]:
+    yield f"| signal | {' | '.join(f'[{one.title}](#{_anchor(one)})' for one in runtimes)} |"
+    yield f"|---|{'---|' * len(runtimes)}"
+    shown = [runtime.covered or "–" for runtime in runtimes]
+    yield f"| *versions the recordings show* | {' | '.join(shown)} |"
+    yield f"| *table made for* | {' | '.join(runtime.versions or 'all' for runtime in runtimes)} |"
+    for metric in SERVING:
+        yield f"| `{metric.name}` | {' | '.join(support(runtime, metric.name) for runtime in runtimes)} |"
+
+
+def _anchor(runtime: Runtime) -> str:
+    kept = "".join(letter for letter in runtime.title.lower() if letter.isalnum() or letter in " -_")
+    return kept.replace(" ", "-")
+
+
+def _chapter(runtime: Runtime) -> Iterator[str]:
+    yield f"## {runtime.title}"
+    yield ""
+    yield from _facts(runtime)
+    yield ""
+    names = {metric.name for metric in SERVING}
+    rows = [row for row in runtime.rows if row.field in names]
+    if rows:
+        yield "For each series the first row that the page allows is used. Sample names are read with `:` and with `_`."
+        yield ""
+        yield "| series | from | versions | quality | caveat | source |"
+        yield "|---|---|---|---|---|---|"
+    for row in rows:
+        link = f"[source]({row.source})" if row.source else "–"
+        cells = (f"`{row.field}`", reads(row), row.versions or "all", _quality(row), row.caveat or "–", link)
+        yield f"| {' | '.join(map(cell, cells))} |"
+    if rows:
+        yield ""
+    for endpoint in runtime.endpoints:
+        yield f"- `GET {endpoint.path}`, at start and when the server restarts: {endpoint.says}"
+    for poll in runtime.polls:
+        yield f"- `GET {poll.path}`, at each tick: {poll.says}"
+    if runtime.endpoints or runtime.polls:
+        yield ""
+    absent = [metric.name for metric in SERVING if support(runtime, metric.name) == NOT_SAID]
+    if absent:
+        yield "| not said | why |"
+        yield "|---|---|"
+        by_reason: dict[str, list[str]] = {}
+        for name in absent:
+            by_reason.setdefault(_why(runtime, name), []).append(f"`{name}`")
+        for why, fields in by_reason.items():
+            yield f"| {', '.join(fields)} | {cell(why)} |"
+        yield ""
+
+
+def _why(runtime: Runtime, field: str) -> str:
+    if runtime.kind is PageKind.NONE:
+        return "the runtime publishes nothing about its work"
+    return runtime.missing.get(field, "not on its page")
+
+
+def _facts(runtime: Runtime) -> Iterator[str]:
+    yield f"`runtime: {runtime.name}`"
+    if runtime.fingerprints:
+        yield "- recognised by its page"
+    elif runtime.shows:
+        yield f"- recognised by `GET {runtime.shows[0][0]}`, its page having nothing of its own"
+    else:
+        yield "- read only where `runtime` is set for the target"
+    yield f"- page: {', '.join(f'`{path}`' for path in runtime.paths)}{_KINDS[runtime.kind]}"
+    if runtime.versions:
+        yield f"- versions: {runtime.versions}"
+    yield f"- recorded: {runtime.covered or 'no; written from its sources'}"
+    if runtime.significant_digits is not None:
+        digits = runtime.significant_digits
+        yield f"- prints numbers with {digits} significant digits: `llm_serving_signal_resolution` says how coarse a counter has become"
+    if runtime.role is not None:
+        yield f"- role: {runtime.role.value}"
+
+
+_KINDS = {
+    PageKind.METRICS: "",
+    PageKind.JSON: ", which is JSON",
+    PageKind.NONE: ", asked only for whether it answers",
+}
+
+
+def _quality(row: Row) -> str:
+    text = row.quality.value
+    if row.refresh_seconds:
+        text += f", every {row.refresh_seconds:g} s"
+    if row.freezes:
+        text += ", while requests end"
+    return text
+
+
+def cell(text: str) -> str:
+    """Text for one cell of a table."""
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def reads(row: Row) -> str:
+    """What a row is worked out from, as a formula."""
+    where = ",".join(f"{label}={'|'.join(sorted(values))}" for label, values in row.where.items())
+    text = " + ".join(f"`{sample}{{{where}}}`" if where else f"`{sample}`" for sample in row.samples)
+    if row.reads is Reads.MEAN:
+        return f"sum `{row.samples[0]}`, count `{row.samples[1]}`{_scaled(row)}"
+    if row.reads is Reads.LABELS:
+        text = f"{text}: " + " x ".join(f"label `{label}`" for label in row.labels)
+        text += " / engines on the page" if row.shared_by_engines else ""
+    if row.reads is Reads.TEXT:
+        text = f"{text}: label `{row.labels[0]}`"
+    factor = f" x label `{row.times_label[1]}` of `{row.times_label[0]}`" if row.times_label else ""
+    if row.minus:
+        text += " − " + " − ".join(f"`{sample}`{factor}" for sample in row.minus)
+    else:
+        text += factor
+    text += "".join(f" x `{sample}`" for sample in row.times)
+    text += f" / ({' + '.join(f'`{sample}`' for sample in row.over)})" if len(row.over) > 1 else ""
+    text += f" / `{row.over[0]}`" if len(row.over) == 1 else ""
+    text += _scaled(row)
+    return f"{text} by `{row.by}`" if row.by else text
+
+
+def _scaled(row: Row) -> str:
+    return f" x {row.scale:g}" if row.scale != 1.0 else ""
