@@ -10,6 +10,7 @@ from llm_serving_exporter.normalise.mapping import Runtime
 # in the order of METRICS.md and of the support matrix
 _MODULES = (
     "vllm",
+    "sglang",
 )  # fmt: skip
 
 

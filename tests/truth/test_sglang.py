@@ -1,0 +1,95 @@
+"""SGLang's own collector driven by a simulation: what the table reads against what the simulation counted (client/truth.json).
+
+Phases that lie between two quiet pages are compared together: the recording has quiet gaps after the two drains only.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from llm_serving_exporter.model.snapshot import EngineSnapshot
+from llm_serving_exporter.normalise.runtimes.sglang import RUNTIME as SGLANG
+from tests.recordings import page, recording
+from tests.snapshots import engine_of
+
+# the page before and the last page of each stretch (recording's README), and the phases in it
+STRETCHES = {
+    "saturated": (0, 58, ("light", "saturated", "drain_1")),
+    "kv_pressure": (58, 104, ("kv_pressure", "drain_2")),
+    "rest": (104, 160, ("prefill_heavy", "decode_heavy", "aborts", "idle_after")),
+}
+
+
+def at(number: int) -> EngineSnapshot:
+    return engine_of(page("sglang-0.5.23", number).decode(), "0.5.23", SGLANG)
+
+
+def truth(phases: tuple[str, ...], what: str) -> float:
+    counted = recording("sglang-0.5.23").json("client/truth.json")["truth"]
+    return float(sum(counted[phase].get(what, 0) for phase in phases))
+
+
+def gained(stretch: str, field: str) -> float:
+    first, last, _ = STRETCHES[stretch]
+    return (getattr(at(last), field) or 0.0) - (getattr(at(first), field) or 0.0)
+
+
+@pytest.mark.parametrize("stretch", STRETCHES)
+def test_hits_and_preemptions_are_exact(stretch: str) -> None:
+    phases = STRETCHES[stretch][2]
+    assert gained(stretch, "prefix_cache_hit_tokens_total") == truth(phases, "cached_tokens")
+    assert gained(stretch, "preemptions_total") == truth(phases, "retractions")
+
+
+@pytest.mark.parametrize("stretch", ["saturated", "rest"])
+def test_computed_prefill_is_exact_without_retractions(stretch: str) -> None:
+    phases = STRETCHES[stretch][2]
+    computed = truth(phases, "prompt_tokens") - truth(phases, "cached_tokens")
+    assert gained(stretch, "prefill_tokens_total") == computed
+    assert gained(stretch, "prefix_cache_query_tokens_total") == computed + truth(phases, "cached_tokens")
+
+
+def test_prefill_after_retractions_is_computed_again() -> None:
+    # ten requests retracted with 18353 prompt and 565 generated tokens (num_retracted_{input,output}_tokens_total of page 160)
+    again = gained("kv_pressure", "prefill_tokens_total") - truth(STRETCHES["kv_pressure"][2], "prompt_tokens")
+    assert again == 18588
+    assert 0 < again <= 18353 + 565
+
+
+@pytest.mark.parametrize("stretch", STRETCHES)
+def test_decode_is_the_simulations_tokens_and_its_first_tokens_once_more(stretch: str) -> None:
+    # The simulation books first tokens under mode="decode" (its ITL count + its TTFT count = its decode tokens); SGLang's scheduler
+    # books batch_size a decode pass, so that first tokens are missing there and are added from the TTFT count.
+    first, last, phases = STRETCHES[stretch]
+    begun = first_tokens(last) - first_tokens(first)
+    assert begun == truth(phases, "scheduled")
+    assert gained(stretch, "decode_tokens_total") == truth(phases, "gen_tokens") + begun
+
+
+def test_tokens_between_outputs_and_first_tokens_are_all_tokens() -> None:
+    latency = at(160).inter_token_latency_seconds
+    assert latency is not None
+    phases = tuple(phase for _, _, names in STRETCHES.values() for phase in names)
+    assert latency.count + first_tokens(160) == truth(phases, "gen_tokens") == 96190
+
+
+def first_tokens(number: int) -> float:
+    """Of all requests, streamed or not, as the page has them."""
+    lines = page("sglang-0.5.23", number).decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("sglang:time_to_first_token_seconds_count"))
+
+
+def test_what_is_booked_at_the_end_lacks_aborted_requests() -> None:
+    last = at(160)
+    phases = tuple(phase for _, _, names in STRETCHES.values() for phase in names)
+    assert last.requests_finished_total == {"success": truth(phases, "finished"), "abort": truth(phases, "aborted")}
+    assert last.requests_finished_total == {"success": 560, "abort": 23}
+    # 539839 prompt tokens, 4397 of them of the 23 aborted requests; 115648 cached, 624 of them theirs
+    assert last.prompt_tokens_total == truth(phases, "prompt_tokens") - 4397
+    assert last.cached_prompt_tokens_total == truth(phases, "cached_tokens") - 624
+    assert last.request_prompt_tokens is not None
+    assert last.request_prompt_tokens.sum == last.prompt_tokens_total
+
+
+def test_steps_are_the_passes_of_all_modes() -> None:
+    assert at(160).engine_steps_total == 2501 + 636  # cuda_graph_passes_total of decode_cuda_graph and prefill_none
