@@ -11,6 +11,11 @@ from llm_serving_exporter.normalise.mapping import Runtime
 _MODULES = (
     "vllm",
     "sglang",
+    "tgi",
+    "tei",
+    "mistralrs",
+    "xinference",
+    "lightllm",
 )  # fmt: skip
 
 
