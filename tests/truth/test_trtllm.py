@@ -1,0 +1,89 @@
+"""TensorRT-LLM's collector, fed by a simulation that counted what it did: what the counters say, and where they may differ."""
+
+from __future__ import annotations
+
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
+from llm_serving_exporter.normalise.runtimes.trtllm import RUNTIME
+from tests.recordings import page, recording
+from tests.replica import readings
+from tests.snapshots import snapshot_of
+
+RUN = "trtllm-050f80de"
+PATH = "/prometheus/metrics"
+# every request of the phases before it has finished at this page, and none of the next was scheduled
+DRAINED, BEFORE = 60, ("idle_before", "light", "saturated", "drain_1")
+LAST = 160
+
+
+def truth(count: str, phases: tuple[str, ...] | None = None) -> int:
+    counted = recording(RUN).json("client/truth.json")["truth"]
+    return sum(counted.get(phase, {}).get(count, 0) for phase in phases or counted)
+
+
+def at(number: int) -> tuple[Snapshot, EngineSnapshot]:
+    snapshot = snapshot_of(page(RUN, number).decode(), runtime=RUNTIME)
+    (engine,) = snapshot.engines
+    return snapshot, engine
+
+
+def test_where_all_requests_have_finished_every_token_counter_is_exact() -> None:
+    _, engine = at(DRAINED)
+    assert (engine.model_name, engine.engine) == ("tiny-llama", "0")
+    assert engine.prompt_tokens_total == truth("prompt_tokens", BEFORE) == 132_607
+    assert engine.cached_prompt_tokens_total == truth("cached_tokens", BEFORE) == 26_432
+    assert engine.decode_tokens_total == truth("gen_tokens", BEFORE) == 41_739
+    assert engine.prefill_tokens_total == 132_607 - 26_432
+    assert engine.requests_finished_total is not None
+    assert sum(engine.requests_finished_total.values()) == truth("finished", BEFORE) == 395
+
+
+def test_tokens_are_booked_when_a_request_finishes_and_said_to_be() -> None:
+    # nothing finished between these pages, although several thousand tokens were generated
+    _, earlier = at(DRAINED)
+    snapshot, later = at(66)
+    assert (later.decode_tokens_total, later.prompt_tokens_total) == (
+        earlier.decode_tokens_total,
+        earlier.prompt_tokens_total,
+    )
+    assert {snapshot.quality[name] for name in ("decode_tokens_total", "prompt_tokens_total")} == {Quality.LAGGING}
+    # computed context tokens come from the iterations, here while requests run
+    assert later.prefill_tokens_total is not None
+    assert earlier.prefill_tokens_total is not None
+    assert later.prefill_tokens_total > earlier.prefill_tokens_total
+
+
+def test_at_the_end_only_aborted_requests_and_recomputed_prompts_differ() -> None:
+    _, engine = at(LAST)
+    finished = engine.requests_finished_total
+    assert finished == {"stop": 168, "length": 394}
+    assert sum(finished.values()) == truth("finished") == 562
+    assert truth("arrived") - truth("finished") == truth("aborted") == 26
+    # tokens of the 26 aborted requests are booked nowhere
+    assert truth("prompt_tokens") - 5_322 == engine.prompt_tokens_total == 549_517
+    assert truth("cached_tokens") - 768 == engine.cached_prompt_tokens_total == 128_592
+    assert truth("gen_tokens") - 2_492 == engine.decode_tokens_total == 93_848
+    # computed: aborted ones too, and what 17 retractions had computed again (2023 tokens each on average)
+    computed = truth("prompt_tokens") - truth("cached_tokens")
+    assert truth("retractions") == 17
+    assert computed == 425_479
+    assert engine.prefill_tokens_total == computed + 34_393
+    # 10 answers with HTTP 400 are the clients' errors
+    assert engine.http_responses_total == {"4xx": 10}
+
+
+def test_gauges_that_froze_with_the_last_request_are_not_shown_as_load() -> None:
+    run = recording(RUN)
+    # pages 148 to 160 are the same: the last request is gone, and the page says that it runs
+    assert run.pages[148] == run.pages[LAST]
+    at_work, frozen = {PATH: run.pages[138]}, {PATH: run.pages[LAST]}
+    found = readings([at_work, {PATH: run.pages[148]}, frozen, frozen, frozen, frozen], runtime="trtllm")
+    snapshots = [reading.snapshot for reading in found]
+    running = [snapshot.engines[0].requests_running for snapshot in snapshots if snapshot is not None]
+    # the first page: nobody knows since when; then 30 s after the last count moved
+    assert running == [None, 1, 1, 1, 1, None]
+    last = snapshots[-1]
+    assert last is not None
+    for field in ("requests_running", "requests_waiting", "kv_cache_usage_ratio"):
+        assert last.absent[field] is Absence.STALE
+    assert last.engines[0].kv_cache_capacity_tokens == 1280 * 32
+    assert last.engines[0].batch_limit_requests == 32
