@@ -17,6 +17,7 @@ _MODULES = (
     "triton_trtllm",
     "triton_vllm",
     "triton",
+    "llamacpp",
     "tei",
     "nim",
     "mistralrs",
