@@ -18,11 +18,16 @@ _MODULES = (
     "triton_vllm",
     "triton",
     "llamacpp",
+    "lmdeploy",
     "tei",
+    "infinity",
     "nim",
     "mistralrs",
     "xinference",
     "lightllm",
+    "ollama",
+    "deepspeed_mii",
+    "gpu_only",
 )  # fmt: skip
 
 

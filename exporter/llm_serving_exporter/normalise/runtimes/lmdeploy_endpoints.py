@@ -1,0 +1,60 @@
+"""LMDeploy's side endpoints: JSON -> facts. Read at start and when the server restarts, never each tick."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.text import clean
+from llm_serving_exporter.normalise.mapping import Endpoint
+
+MAX_MODELS = 256  # adapters are listed as models too
+LONGEST_TEXT = 4096
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def read_models(answer: object, facts: ServerFacts) -> ServerFacts:
+    """`/v1/models`: data[].id. `root` is the same name again, not what was loaded."""
+    listed = answer.get("data") if isinstance(answer, dict) else None
+    entries = (listed if isinstance(listed, list) else [])[:MAX_MODELS]
+    names = tuple(
+        clean(entry["id"]) for entry in entries if isinstance(entry, dict) and isinstance(entry.get("id"), str)
+    )
+    return replace(facts, model_names=names or facts.model_names)
+
+
+def read_engine_info(answer: object, facts: ServerFacts) -> ServerFacts:
+    """`/distserve/engine_info`: {"tp_size": 2, …}, which LMDeploy sends as a JSON string that holds the JSON.
+
+    With data parallelism its tp (or ep) is the size of the whole group, of which attention takes a share
+    (https://github.com/InternLM/lmdeploy/blob/v0.16.0/lmdeploy/pytorch/config.py, DistConfig). Counts of blocks are those that were
+    asked for, not those that there are.
+    """
+    if isinstance(answer, str) and len(answer) <= LONGEST_TEXT:
+        try:
+            answer = json.loads(answer)
+        except (ValueError, RecursionError):
+            return facts
+    if not isinstance(answer, dict):
+        return facts
+    tensor, ranks, experts = (_whole(answer.get(name)) for name in ("tp_size", "dp_size", "ep_size"))
+    if tensor is not None and ranks is not None and ranks > 1:
+        group = experts if experts is not None and experts > 1 else tensor
+        tensor = group // ranks if group % ranks == 0 else None
+    return replace(
+        facts,
+        tensor_parallel_size=tensor or facts.tensor_parallel_size,
+        pipeline_parallel_size=_whole(answer.get("pp_size")) or facts.pipeline_parallel_size,
+        data_parallel_size=ranks or facts.data_parallel_size,
+        experts_spread=True if (experts or 1) > 1 and (ranks or 1) > 1 else facts.experts_spread,
+    )
+
+
+ENDPOINTS = (
+    Endpoint("/v1/models", read_models, "model_names"),
+    Endpoint("/distserve/engine_info", read_engine_info, "parallel sizes"),
+)
