@@ -1,0 +1,77 @@
+"""Ray Serve LLM: vLLM's families as each Ray node's agent passes them on, several replicas and models on one page.
+
+The agent takes values over every ten seconds, builds histograms anew from bucket midpoints (buckets and counts are right, sums are not),
+keeps counters of replicas that have gone, and lets gauges go that nobody has set for two of its intervals: of dead replicas, and of
+idle ones (Ray's `open_telemetry_metric_recorder.py`, vLLM's `ray_wrappers.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from llm_serving_exporter.model.snapshot import Quality
+from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, Mark, Reads, Row
+from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
+
+_RECORDER = (
+    "https://github.com/ray-project/ray/blob/ray-2.60.0/python/ray/_private/telemetry/open_telemetry_metric_recorder.py"
+)
+_WRAPPERS = "https://github.com/vllm-project/vllm/blob/v0.33.0/vllm/v1/metrics/ray_wrappers.py"
+
+REPORT_SECONDS = 10.0  # metrics_report_interval_ms in Ray's ray_config_def.h
+_REPORTED = {
+    Reads.VALUE: "Brought up to date every 10 s; a counter is not there before its first event, a gauge not while the replica is idle.",
+    Reads.HISTOGRAM: "Brought up to date every 10 s. Without a sum: Ray makes it up from bucket midpoints.",
+    Reads.LABELS: "Gone with the gauges of an idle replica.",
+    Reads.TEXT: "Gone with the gauges of an idle replica.",
+}
+
+
+def _passed_on(row: Row) -> bool:
+    """Whether the agent has the row's sample as vLLM has it: the web server's it lacks, and histograms' sums are made up."""
+    return row.field != "http_responses_total" and not any(name.endswith("_sum") for name in row.samples)
+
+
+def _through_ray(row: Row) -> Row:
+    live = row.quality is Quality.LIVE and row.reads in (Reads.VALUE, Reads.HISTOGRAM)
+    return replace(
+        row,
+        quality=Quality.SLOW if live else row.quality,
+        refresh_seconds=REPORT_SECONDS,
+        sum_is_sound=False,
+        multiprocess_quality=None,
+        # a share of two workers that nothing tells apart is nobody's
+        aggregate=Aggregate.ONE if row.field == "kv_cache_usage_ratio" else row.aggregate,
+        caveat=" ".join(filter(None, (row.caveat, _REPORTED[row.reads]))),
+        source=_RECORDER if row.reads is Reads.HISTOGRAM else _WRAPPERS,
+    )
+
+
+RUNTIME = replace(
+    VLLM,
+    name="ray-vllm",
+    title="Ray Serve LLM",
+    rows=tuple(_through_ray(row) for row in VLLM.rows if _passed_on(row)),
+    fingerprints=tuple(
+        Fingerprint((Mark(prefix + name),))
+        for prefix in ("ray_vllm_", "ray_vllm:")
+        for name in ("num_requests_running", "generation_tokens", "prompt_tokens")
+    ),
+    respelt=(("vllm:", "ray_vllm_"), ("vllm:", "ray_vllm:")),
+    replica_label="ReplicaId",
+    rank_labels=(),
+    living="vllm:num_requests_running",
+    # the agent's own start says nothing of the engines
+    start_sample=None,
+    paths=("/metrics",),
+    # the API is on Serve's port, which is another
+    endpoints=(),
+    missing={
+        "http_responses_total": "the Serve proxy's, not on the agent's page in vLLM's words",
+        "batch_limit_requests": "not on the page; the setting",
+        "context_limit_tokens": "not on the page; the setting",
+        "model_gpu_memory_bytes": "not on the page",
+    },
+    versions="<=2.60",
+    covered="",
+)

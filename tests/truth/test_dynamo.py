@@ -1,0 +1,141 @@
+"""What is read of Dynamo's pages against what the load client counted for itself, on the recorded run of 1.6.1.
+
+One client, one frontend, one worker (Dynamo's mocker), recorded side by side; pages are thinned out, and phases follow one another
+without a pause, so totals are compared where nothing was under way: page 60 (phases 1 to 4 over) and page 120 (before the worker is
+killed), and at the end, page 144.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+from llm_serving_exporter.model.snapshot import EngineSnapshot
+from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.store import TargetReading
+from tests.recordings import recording
+from tests.replica import readings
+from tests.snapshots import engine_of
+
+FRONTEND, WORKER = "dynamo-1.6.1-frontend", "dynamo-1.6.1-worker"
+RUNTIME = {FRONTEND: RUNTIMES["dynamo-frontend"], WORKER: RUNTIMES["dynamo-worker"]}
+
+FINISHED_ONLY = ("p0_idle", "p1_stream6", "p2_longprompt", "p3_sharedprefix", "p4_overload")
+BEFORE_THE_KILL = (*FINISHED_ONLY, "p5_kvpressure", "p6_aborts", "p7_errors", "p8_idle")
+EVERYTHING = (*BEFORE_THE_KILL, "p9_restart")
+
+# of cancelled requests the client knows no usage: 321687 prompt tokens on page 120, 318908 of requests that completed
+PROMPT_TOKENS_OF_CANCELLED = 2779
+
+
+def truth(phases: tuple[str, ...]) -> Counter[str]:
+    """What the client counted in these phases."""
+    recorded = recording(FRONTEND).json("groundtruth.json")
+    total: Counter[str] = Counter()
+    for phase in phases:
+        total.update(recorded[phase]["truth"])
+    return total
+
+
+@cache
+def at(run: str, number: int) -> EngineSnapshot:
+    return engine_of(recording(run).pages[number].decode(), None, runtime=RUNTIME[run])
+
+
+def test_tokens_of_requests_that_finished_are_the_clients() -> None:
+    client, engine = truth(FINISHED_ONLY), at(FRONTEND, 60)
+    assert engine.prompt_tokens_total == client["prompt_tokens"] == 295983
+    assert engine.cached_prompt_tokens_total == client["cached_tokens"] == 82416
+    assert engine.prefill_tokens_total == client["prompt_tokens"] - client["cached_tokens"] == 213567
+    lengths = engine.request_generation_tokens
+    assert lengths is not None
+    assert lengths.sum == client["completion_tokens"] == 28061
+
+
+def test_the_counter_that_runs_while_streaming_ends_0_2_percent_low() -> None:
+    # 28007 of 28061: it counts a little less than the lengths that are booked at the end, which are exact
+    client, counted = truth(FINISHED_ONLY)["completion_tokens"], at(FRONTEND, 60).decode_tokens_total
+    assert counted is not None
+    assert 0.997 * client < counted < client
+
+
+def test_cancelled_requests_are_in_the_tokens_and_aborted() -> None:
+    client, engine = truth(BEFORE_THE_KILL), at(FRONTEND, 120)
+    assert engine.requests_finished_total == {"success": client["completed"], "abort": client["aborted"]}
+    assert engine.prompt_tokens_total == client["prompt_tokens"] + PROMPT_TOKENS_OF_CANCELLED
+    # the client saw 2461 chunks of the cancelled before it left; some more were on their way
+    lengths = engine.request_generation_tokens
+    assert lengths is not None
+    assert lengths.sum is not None
+    assert 0 <= lengths.sum - client["completion_tokens"] - client["aborted_chunks_seen"] <= client["aborted"]
+
+
+def test_every_failed_answer_is_counted_by_its_status() -> None:
+    client, responses = truth(EVERYTHING), at(FRONTEND, 144).http_responses_total
+    assert responses is not None
+    assert responses["4xx"] == client["http_400"] + client["http_404"] == 9
+    # two streams that the kill cut short had begun as HTTP 200 and are failures all the same
+    assert responses["5xx"] == client["http_503"] + client["completed_without_usage"] == 105
+    assert responses["2xx"] == client["completed"] - client["completed_without_usage"] == 881
+
+
+def test_first_tokens_are_as_many_as_the_client_saw() -> None:
+    client, found = truth(BEFORE_THE_KILL), at(FRONTEND, 120).time_to_first_token_seconds
+    assert found is not None
+    assert found.count == client["completed"] + client["aborted"]
+    between = at(FRONTEND, 120).inter_token_latency_seconds
+    assert between is not None
+    assert between.count == (at(FRONTEND, 120).decode_tokens_total or 0) - found.count
+
+
+def test_the_worker_saw_the_same_requests() -> None:
+    client, engine = truth(BEFORE_THE_KILL), at(WORKER, 120)
+    assert engine.requests_finished_total == {"success": client["completed"], "abort": client["aborted"]}
+    first = engine.time_to_first_token_seconds
+    assert first is not None
+    assert first.count == client["completed"] + client["aborted"]
+    # recorded: 16 of 16 slots in use and 32 of the 48 streams waiting; four preemptions under KV pressure
+    assert (at(WORKER, 56).requests_running, at(WORKER, 56).requests_waiting) == (16, 32)
+    assert engine.preemptions_total == 4
+
+
+def walk(run: str) -> list[TargetReading]:
+    """The pipeline over every page, seconds apart as they were recorded; a second in which nobody answered is a 503."""
+    recorded = recording(run)
+    kept = sorted(set(recorded.pages) | {number for number in recorded.failed if number % 2 == 0})
+    steps = [{"/metrics": recorded.pages.get(number, (503, "text/plain", b""))} for number in kept]
+    return readings(steps, seconds=2.0)
+
+
+def test_the_workers_restart_is_seen_once_and_no_rate_is_negative() -> None:
+    found = walk(WORKER)
+    assert [reading.restarts_total for reading in found][-1] == 1
+    assert [reading.up for reading in found].count(False) == 3
+    after = found[-1]
+    assert after.snapshot is not None
+    assert after.snapshot.engines[0].requests_finished_total == {"success": 79, "abort": 0}
+    assert_nothing_is_negative(found)
+
+
+def test_the_frontend_lives_through_its_workers_restart() -> None:
+    found = walk(FRONTEND)
+    assert {reading.restarts_total for reading in found} == {0}
+    assert all(reading.up for reading in found)
+    assert_nothing_is_negative(found)
+    # counted on from 0 since it was first seen, and never falling, although the recorded difference dips
+    prefill = [
+        engine.prefill_tokens_total for reading in found if reading.snapshot for engine in reading.snapshot.engines
+    ]
+    counted = [value for value in prefill if value is not None]
+    assert counted == sorted(counted)
+
+
+def assert_nothing_is_negative(found: list[TargetReading]) -> None:
+    rates = [
+        rate
+        for reading in found
+        if reading.derived is not None
+        for engine in reading.derived.engines
+        for rate in engine.phase_tokens_per_second.values()
+    ]
+    assert all(rate >= 0 for rate in rates)
