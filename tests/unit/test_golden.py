@@ -1,7 +1,7 @@
 """Golden expositions: what the exporter publishes for recorded pages, compared whole.
 
-Two pages of a run go over real HTTP through the real pipeline, store and collector, with fixed clocks ten seconds apart; the
-second scrape's text is the golden. `make golden` rewrites them; the diff is the review.
+Pages of a run go over real HTTP through the real pipeline, store and collector, with fixed clocks ten seconds apart; the
+last scrape's text is the golden. `make golden` rewrites them; the diff is the review.
 """
 
 from __future__ import annotations
@@ -33,34 +33,16 @@ from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadin
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
-from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.pipeline import TargetPipeline
 from llm_serving_exporter.sim.recording import demo_model_config
-from llm_serving_exporter.sim.replay import SteppedServer
 from llm_serving_exporter.store import Store
-from tests.recordings import recording
+from tests.golden_cases import CASES
+from tests.replica import Replica
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 START = 1_795_148_000.0
-
-# name of the golden: run, first page, second page
-CASES = {
-    "vllm-0.32-idle": ("vllm-0.32", 0, 10),
-    "vllm-0.32-light": ("vllm-0.32", 20, 30),
-    "vllm-0.32-saturated": ("vllm-0.32", 50, 60),
-    "vllm-0.32-kv-pressure": ("vllm-0.32", 90, 100),
-    "vllm-0.32-prefill-heavy": ("vllm-0.32", 125, 135),
-    "vllm-0.32-mfu-rejections": ("vllm-0.32-mfu", 22, 32),
-    "vllm-0.32-spec": ("vllm-0.32-spec", 24, 44),
-    "vllm-0.32-dp2": ("vllm-0.32-dp2", 6, 16),
-    "vllm-0.32-embed": ("vllm-0.32-embed", 10, 40),
-    "vllm-0.32-restarted": ("vllm-0.32-restart", 20, 80),
-    "vllm-0.17.1": ("vllm-logger-0.17.1-v1", 54, 105),
-    "vllm-0.10.2": ("vllm-logger-0.10.2-v1", 54, 105),
-    "vllm-0.8.5-v1": ("vllm-logger-0.8.5-v1", 54, 105),
-    "vllm-0.8.5-v0": ("vllm-logger-0.8.5-v0", 54, 105),
-}
 
 # H100 SXM figures: 2 x 2619 MHz x 5120 bit / 8 = 3352.32 GB/s (facts of the GPU catalogue); one of every reading
 GPU = GpuReading(
@@ -91,37 +73,34 @@ def settings(name: str, config: Config, target: Target, now: list[float], facts:
     return replace(Glance(config, (target,), None).settings(target, facts, engines), device=device)
 
 
-def model(name: str, _settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
-    """The model of the real recordings; the simulated ones served none, and stand for a mixture of experts."""
-    config = demo_model_config() if "logger-0.17" not in name else None
-    known = ModelSettings(config=config) if config else ModelSettings(name="Qwen3-30B-A3B")
+def model(name: str, settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
+    """The model of the real vLLM recordings; the others served none, and stand for a mixture of experts."""
+    small = name.startswith("vllm-") and "0.17" not in name
+    known = ModelSettings(config=demo_model_config()) if small else ModelSettings(name="Qwen3-30B-A3B")
     return replace(loader.model_facts(known, served), origin="golden")
 
 
-def at_pages(name: str, first: int, second: int) -> CollectorRegistry:
-    run = recording(name)
+def rendered(name: str) -> CollectorRegistry:
+    case = CASES[name]
     now = [0.0]
     store, config = Store(), Config(targets=())
-    with SteppedServer(run) as server:
-        target = Target(
-            "replica-0",
-            server.url,
-            role=Role.UNIFIED,
-            group="golden",
-            nodes=("node-a",),
-            batch_limit_requests=16,
-            gpu_count=2,
-            gpu_model="H100 SXM",
-        )
+    steps = case.steps()
+    with Replica(steps[0]) as server:
+        settled = {
+            "gpu_count": 2,
+            "gpu_model": "H100 SXM",
+            **({"batch_limit_requests": 16} if "vllm-0" in name else {}),
+            **case.target,
+        }
+        target = Target("replica-0", server.url, group="golden", nodes=("node-a",), **settled)
         store.add_target(target)
         store.put_config("0" * 64, True, START)
         clocks = {"monotonic": lambda: now[0], "wall": lambda: START + now[0]}
         pipeline = TargetPipeline(
             target, partial(settings, name, config, target, now), 60.0, models=partial(model, name), **clocks
         )
-        # once more at the start: facts are looked up after a page, and busy time is counted between two that have them
-        for page in (first, first, second):
-            server.show(page)
+        for routes in steps:
+            server.show(routes)
             now[0] += 10.0
             store.put_target(pipeline.tick())
             pipeline.refresh_facts()
@@ -139,7 +118,7 @@ def at_pages(name: str, first: int, second: int) -> CollectorRegistry:
 
 @pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest) -> tuple[str, CollectorRegistry]:
-    return request.param, at_pages(*CASES[request.param])
+    return request.param, rendered(request.param)
 
 
 def test_exposition_equals_the_golden_and_promtool_is_silent(
@@ -172,7 +151,7 @@ def test_exposition_equals_the_golden_and_promtool_is_silent(
 
 # declared, but on no golden: each with its reason
 NOT_IN_GOLDENS = {
-    "context_limit_tokens": "only where /v1/models answers: test_daemon reads it from the replayed server",
+    "model_gpu_memory_bytes": "of Ollama and Xinference's supervisor: tests/unit/normalise/test_gpu_only.py and test_xinference.py read it",
 }
 
 

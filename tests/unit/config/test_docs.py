@@ -43,10 +43,13 @@ def test_the_yaml_of_the_page_loads(tmp_path: Path) -> None:
     loaded = [
         load_text(tmp_path, block, "--target", "a:1")
         for block in blocks
-        if block.startswith(("dcgm:", "file_sd:", "expected_replicas:"))
+        if block.startswith(("dcgm:", "file_sd:", "expected_replicas:", "runtimes:"))
     ]
-    found = [(config.dcgm is not None, len(config.discovery), len(config.expected_replicas)) for config in loaded]
-    assert found == [(True, 0, 0), (False, 1, 0), (False, 0, 1)]
+    found = [
+        (config.dcgm is not None, len(config.runtimes), len(config.discovery), len(config.expected_replicas))
+        for config in loaded
+    ]
+    assert found == [(True, 0, 0, 0), (False, 1, 0, 0), (False, 0, 1, 0), (False, 0, 0, 1)]
 
 
 def test_the_example_loads_and_sets_what_it_shows() -> None:

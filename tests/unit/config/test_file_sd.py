@@ -41,6 +41,13 @@ def messages(found: FileTargets) -> list[str]:
     return [str(problem) for file in found.files for problem in file.problems]
 
 
+def test_a_label_may_hold_the_query_of_a_metrics_path(tmp_path: Path) -> None:
+    setup = discovery(tmp_path)
+    (tmp_path / "sd/a.yml").write_text('- {targets: ["gpu-1:8080"], labels: {__metrics_path__: "/metrics?model=m"}}\n')
+    (file,) = read(setup).files
+    assert [target.metrics_path for target in file.targets or ()] == ["/metrics?model=m&autoload=false"]
+
+
 def test_a_group_with_every_label(tmp_path: Path) -> None:
     setup = discovery(tmp_path, defaults="{group: blue, interval: 10s, headers: {X-A: a}}")
     (tmp_path / "sd/a.yml").write_text(
@@ -147,11 +154,11 @@ BROKEN = [
     ),
     (
         "- {targets: ['a:1'], labels: {__param_x: y}}\n",
-        "[0].labels.__param_x: query parameters are not sent to servers. Remove the label.",
+        "[0].labels.__param_x: query parameters stand in the path. Write __metrics_path__: /metrics?NAME=VALUE.",
     ),
     (
         "- {targets: ['a:1'], labels: {role: both}}\n",
-        '[0].labels.role: "both" is not a role. Write unified, prefill or decode.',
+        '[0].labels.role: "both" is not a role. Write unified, prefill, decode or frontend.',
     ),
     (
         "- {targets: ['a:1'], labels: {__scheme__: ftp}}\n",

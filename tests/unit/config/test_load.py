@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,8 @@ from llm_serving_exporter.config.effective import effective
 from llm_serving_exporter.config.types import Config, ExpectedReplicas
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.model.target import Role, Secret, Target
-from tests.configuration import load_flags, load_text, problems_of
+from llm_serving_exporter.normalise.registry import RUNTIMES
+from tests.configuration import load_flags, load_text, problems_of, problems_of_flags
 from tests.recordings import page
 
 
@@ -236,7 +237,7 @@ def test_effective_is_json_and_shows_secrets_as_their_source(tmp_path: Path) -> 
     shown = effective(config)
     assert shown["targets"][0]["http"]["bearer_token"] == {"file": "/etc/token"}
     assert shown["targets"][0]["http"]["headers"] == [["X-A", {"env": "TOKEN"}], ["X-B", "b"]]
-    assert shown["targets"][0]["role"] == "unified"
+    assert shown["targets"][0]["role"] is None
     assert shown["config_hash"] == config.config_hash
     assert json.loads(json.dumps(shown)) == shown
     assert "hunter2" not in json.dumps(shown)
@@ -347,4 +348,46 @@ def test_warnings_about_thresholds_that_the_histogram_cannot_tell_apart(
     tmp_path: Path, slo: str, expected: str | None
 ) -> None:
     text = f"targets: ['a:1']\nslo: {{{slo}}}\n"
-    assert warnings_of(tmp_path, text, default_edges=vllm_edges()) == ([] if expected is None else [expected])
+    runtimes = {"vllm": replace(RUNTIMES["vllm"], default_edges=vllm_edges())}
+    assert warnings_of(tmp_path, text, runtimes=runtimes) == ([] if expected is None else [expected])
+
+
+@pytest.mark.parametrize(
+    ("written", "asked"),
+    [
+        ("/metrics?model=a", "/metrics?model=a&autoload=false"),
+        ("/metrics?model=org/a-GGUF:Q4_K_M&x=1", "/metrics?model=org/a-GGUF:Q4_K_M&x=1&autoload=false"),
+        ("/metrics?autoload=true&model=a", "/metrics?autoload=true&model=a"),
+        ("/metrics?model=a&autoload=false", "/metrics?model=a&autoload=false"),
+        ("/metrics?models=a", "/metrics?models=a"),
+        ("/metrics?format=prometheus", "/metrics?format=prometheus"),
+    ],
+)
+def test_a_metrics_path_with_a_query_never_has_a_model_loaded(tmp_path: Path, written: str, asked: str) -> None:
+    assert target_of(tmp_path, f"metrics_path: {json.dumps(written)}").metrics_path == asked
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["metrics?model=a", "/metrics?", "/metrics?model=a b", "/metrics?a=1#b", "?model=a", "//x?a=1", "/metrics?m=ä"],
+)
+def test_a_query_that_cannot_stand_in_a_url_is_refused(tmp_path: Path, written: str) -> None:
+    (problem,) = problems_of(tmp_path, f"targets:\n- url: http://a:8000\n  metrics_path: {json.dumps(written)}\n")
+    assert problem.startswith("targets[0].metrics_path: ")
+
+
+def test_the_path_of_a_url_and_of_the_exporters_own_page_have_no_query(tmp_path: Path) -> None:
+    (problem,) = problems_of(tmp_path, "targets:\n- url: http://a:8000/metrics?model=a\n")
+    assert "the URL holds a query (?)" in problem
+    (problem,) = problems_of_flags("--web.telemetry-path", "/metrics?x=1", "--target", "http://a:8000")
+    assert "is not a URL path" in problem
+
+
+def test_two_models_of_one_server_are_two_targets(tmp_path: Path) -> None:
+    lines = "".join(
+        f"- {{name: {model}, url: 'http://a:8080', metrics_path: '/metrics?model={model}'}}\n" for model in ("m1", "m2")
+    )
+    assert [target.metrics_path for target in load_text(tmp_path, f"targets:\n{lines}").targets] == [
+        "/metrics?model=m1&autoload=false",
+        "/metrics?model=m2&autoload=false",
+    ]

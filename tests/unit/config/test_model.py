@@ -80,7 +80,7 @@ def test_state_dtypes_that_are_taken_hold_at_the_lookup() -> None:
 def test_a_gpu_that_a_discovered_target_names_and_nobody_knows_costs_no_target(tmp_path: Path) -> None:
     (tmp_path / "sd.yml").write_text("- {targets: ['a:1', 'b:1'], labels: {gpu_model: 'Future GPU 9000'}}\n")
     config = load_text(tmp_path, "file_sd: [{files: [sd.yml]}]\n")
-    found = Discovery(config.discovery).targets(())
+    found = Discovery(config.discovery).targets((), ())
     assert [target.gpu_model for target in found.targets] == ["Future GPU 9000"] * 2
     assert list(found.problems) == []
 

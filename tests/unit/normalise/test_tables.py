@@ -1,0 +1,50 @@
+"""What has to hold for every built-in table."""
+
+from __future__ import annotations
+
+import pytest
+
+from llm_serving_exporter.normalise.check import RUNTIME_NAME, faults
+from llm_serving_exporter.normalise.check_row import EXPORTED_FIELDS, FIELDS
+from llm_serving_exporter.normalise.mapping import ERRORS, PageKind, Runtime
+from llm_serving_exporter.normalise.registry import _MODULES, RUNTIMES
+
+EACH = pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=list(RUNTIMES))
+
+
+@EACH
+def test_it_has_no_faults(runtime: Runtime) -> None:
+    assert [str(fault) for fault in faults(runtime)] == []
+
+
+@EACH
+def test_every_exported_field_has_a_row_or_a_reason(runtime: Runtime) -> None:
+    if runtime.kind is PageKind.NONE or runtime.without_metrics:
+        return  # one reason for all of them, as the exporter says it
+    read = {row.field for row in runtime.rows}
+    assert [field for field in EXPORTED_FIELDS if field not in read and not runtime.missing.get(field)] == []
+
+
+@EACH
+def test_it_speaks_of_fields_that_there_are(runtime: Runtime) -> None:
+    assert {row.field for row in runtime.rows} | set(runtime.missing) <= {*FIELDS, ERRORS}
+
+
+@EACH
+def test_every_row_says_where_it_comes_from(runtime: Runtime) -> None:
+    assert [row.field for row in runtime.rows if not row.source.startswith("https://")] == []
+
+
+@EACH
+def test_it_can_be_told_from_others_or_has_to_be_named(runtime: Runtime) -> None:
+    """A page of nothing but generic names is nobody's."""
+    assert all(one.all_of for one in runtime.fingerprints)
+    if runtime.kind is PageKind.METRICS and runtime.prefixes:
+        assert runtime.fingerprints or runtime.shows
+
+
+def test_names_are_given_once() -> None:
+    assert len(RUNTIMES) == len(_MODULES)
+    assert all(RUNTIME_NAME.fullmatch(name) and name == runtime.name for name, runtime in RUNTIMES.items())
+    titles = [runtime.title for runtime in RUNTIMES.values()]
+    assert sorted(set(titles)) == sorted(titles)
