@@ -41,7 +41,7 @@ check: $(DEVELOPS) ## style, types, import rules, generated files, golden pages
 	scripts/check_goldens.sh
 	$(if $(ALERTMANAGER_CONFIGS),$(TOOLS) amtool && amtool check-config $(ALERTMANAGER_CONFIGS))
 
-generate: $(DEVELOPS) ## write what is made from the catalogue (METRICS.md)
+generate: $(DEVELOPS) ## write what is made from the catalogue and the tables (METRICS.md, docs/runtimes.md)
 	$(BIN)/python -m llm_serving_exporter.generate --write
 
 golden: $(DEVELOPS) ## rewrite the golden pages; read the diff
@@ -50,6 +50,7 @@ golden: $(DEVELOPS) ## rewrite the golden pages; read the diff
 bench: $(DEVELOPS) ## benchmarks against peers
 	@$(TOOLS) nginx prometheus victoria-metrics
 	$(BIN)/python -m bench.run $(ARGS)
+	$(BIN)/python -m bench.large
 
 format: $(DEVELOPS) ## put the code in shape
 	$(BIN)/ruff check --fix .
