@@ -87,9 +87,11 @@ class TargetPipeline:
         self._find_model = models
         self._models: dict[str, tuple[ServedModel, ModelFacts | FactsError]] = {}
         self._look_again = False
+        self._closed = False
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Ends the connection; a tick under way in another thread ends its own when it is done."""
+        self._closed = True
         self._source.close()
 
     def look_again(self) -> None:
@@ -109,6 +111,8 @@ class TargetPipeline:
             detail = f"internal error ({type(error).__name__}); the log has the traceback"
             reading = self._failed(FailedTickError(Stage.SCRAPE, FailureReason.INTERNAL, detail), started)
         self._reading = reading
+        if self._closed:
+            self._source.close()
         return reading
 
     def _new_normaliser(self, runtime: Runtime) -> Normaliser:

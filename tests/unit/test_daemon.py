@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from llm_serving_exporter.config.types import Config, DcgmConfig, FileDiscovery, GpuConfig, SloConfig
 from llm_serving_exporter.daemon import Daemon, reads_otherwise
 from llm_serving_exporter.errors import ConfigError, Problem
@@ -59,6 +61,13 @@ class Watched:
         self.daemon.stop()
 
 
+@pytest.fixture
+def quick_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are looked at twice a second; every five seconds would only be waited for."""
+    monkeypatch.setattr("llm_serving_exporter.daemon.DISCOVERY_EVERY_SECONDS", 0.5)
+
+
+@pytest.mark.usefixtures("quick_discovery")
 def test_discovered_targets_come_change_and_go_with_their_file(tmp_path: Path) -> None:
     file = tmp_path / "targets.json"
     with SteppedServer(recording("vllm-0.32")) as engine:
@@ -140,6 +149,7 @@ def test_a_bad_reload_changes_nothing() -> None:
             until(lambda: reading(daemon, "replica-0").attempts_total > seen)
 
 
+@pytest.mark.usefixtures("quick_discovery")
 def test_a_reload_takes_a_changed_table_and_keeps_the_windows_of_others(tmp_path: Path) -> None:
     """Targets that a changed table reads, or may now recognise, start anew; one that says another runtime does not."""
     page = "# TYPE acme_tokens_total counter\nacme_tokens_total 640\n# TYPE acme_running gauge\nacme_running 3\nacme_busy 5\n"
