@@ -25,7 +25,7 @@ not. It is made from the tables in `exporter/llm_serving_exporter/normalise/runt
 
 Traps and settings in words: [vLLM, Ray, NIM 2](vllm.md), [SGLang](sglang.md), [TensorRT-LLM and Triton](tensorrt-llm.md),
 [llama.cpp](llamacpp.md), [Dynamo](dynamo.md), [servers without metrics](without-metrics.md); how a page is recognised:
-[detection.md](detection.md); a table of your own: [mapping.md](mapping.md).
+[detection.md](detection.md); prefill and decode on replicas of their own: [roles.md](roles.md); a table of your own: [mapping.md](mapping.md).
 
 A runtime whose versions "the recordings show" was recorded while a client counted, and its totals are tested against that client. The
 others were written from their sources and documents; what they have is tested on pages made from those.
