@@ -154,7 +154,7 @@ class Daemon:
         retold = [
             name
             for name, pipeline in self._pipelines.items()
-            if reads_otherwise(pipeline.target, self.config.runtimes, config.runtimes)
+            if reads_otherwise(pipeline.target, pipeline.runtime, self.config.runtimes, config.runtimes)
         ]
         self.config = config
         # files may have changed: a reload looks at them again
@@ -337,11 +337,21 @@ def _guarded(name: str, job: Callable[[], None]) -> None:
         log.exception("job %s failed; this is a bug, please report it", name)
 
 
-def reads_otherwise(target: Target, before: Iterable[Runtime], after: Iterable[Runtime]) -> bool:
-    """Whether a target's page may be read by another table than before, its runtime being set or recognised."""
-    if target.runtime is None:
-        return [table for table in before if table.fingerprints] != [table for table in after if table.fingerprints]
-    return together(before).get(target.runtime) != together(after).get(target.runtime)
+def reads_otherwise(
+    target: Target, current: Runtime | None, before: Iterable[Runtime], after: Iterable[Runtime]
+) -> bool:
+    """Whether a target's page may be read by another table than before, its runtime being set or recognised as `current`."""
+    if target.runtime is not None:
+        return together(before).get(target.runtime) != together(after).get(target.runtime)
+    known = list(before)
+    changed = [table for table in after if table.fingerprints and table not in known]
+    if current is None:
+        return bool(changed)
+    if together(after).get(current.name) != current:
+        return True
+    # a fork that kept its engine's names may have been meant for this page
+    others = (table for table in changed if table.name != current.name)
+    return any(prefix in current.prefixes for table in others for prefix in table.prefixes)
 
 
 def gpu_interval(config: Config) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from llm_serving_exporter.errors import ExpositionError
 from llm_serving_exporter.model.attempt import FailureReason, Stage
@@ -10,19 +11,31 @@ from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.model.samples import Layout, Samples
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.apply import wanted_by
-from llm_serving_exporter.normalise.detect import Detection, detect, labels_needed
+from llm_serving_exporter.normalise.detect import detect, labels_needed
 from llm_serving_exporter.normalise.mapping import PageKind, Runtime
 from llm_serving_exporter.normalise.polled import EMPTY, Joiner, Totals
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.polls import Polls
 from llm_serving_exporter.scrape.http import HttpClient
-from llm_serving_exporter.side_endpoints import beside
+from llm_serving_exporter.side_endpoints import Retry, beside
 
 # where metrics pages are, tried in this order until one is an engine's. TensorRT-LLM's first: its /metrics is another thing, JSON that is
 # emptied by reading it
 METRICS_PATHS = ("/prometheus/metrics", "/metrics", "/v1/metrics")
-_WRONG_PATH = frozenset(
-    {FailureReason.CONTENT_TYPE, FailureReason.UNKNOWN_RUNTIME, FailureReason.EMPTY, FailureReason.UNAUTHORIZED}
+TENSORRT_LLMS, EMPTIED_BY_READING = METRICS_PATHS[:2]
+_ELSEWHERE = frozenset({FailureReason.CONTENT_TYPE, FailureReason.UNAUTHORIZED})
+_WRONG_PATH = _ELSEWHERE | {FailureReason.UNKNOWN_RUNTIME, FailureReason.EMPTY}
+# JSON on /metrics costs its reader what is read: it is left alone this long, over outages too, twice as long each time
+FIRST_JSON_RETRY_SECONDS, LONGEST_JSON_RETRY_SECONDS = 600.0, 3600.0
+# endpoints that could tell whose a page is are asked again after this long, twice as long each time, while its families stay the same
+FIRST_ASKING_SECONDS, LONGEST_ASKING_SECONDS = 60.0, 600.0
+
+_OF_ANY_PROCESS = "only python_* and process_* families"
+_NOTHING_YET = f"the page {TENSORRT_LLMS} is empty: TensorRT-LLM before its first request, or set metrics_path to where the page is"
+_JSON = (
+    f"{EMPTIED_BY_READING} answered with JSON, not with a metrics page. If that is TensorRT-LLM: set `return_perf_metrics: true` in "
+    f"it, which puts a page on {TENSORRT_LLMS}; or `runtime: trtllm-json` for the target, to have the JSON read, and emptied, on purpose"
 )
 
 
@@ -55,7 +68,9 @@ class PageSource:
         self._client = HttpClient(target.url, target.http, monotonic=monotonic, wall=wall)
         self._polls = Polls(target, self._client, monotonic)
         self._joiner, self._totals = Joiner(), Totals()
-        self._refused: dict[str, FailedTickError] = {}
+        self._json_refused: tuple[Refusal, Retry] | None = None
+        # path -> the families that nobody knew there, and when to ask again
+        self._unknown: dict[str, tuple[frozenset[str], Retry]] = {}
         self.path: str | None = target.metrics_path
         self.runtime: Runtime | None = None
         self._use(runtimes.get(target.runtime) if target.runtime else None)
@@ -65,9 +80,8 @@ class PageSource:
         self._client.close()
 
     def forget(self) -> None:
-        """A restarted server may answer what the old one did not."""
+        """A restarted server may answer what the old one did not. What its JSON page said last holds on: that told of the restart."""
         self._polls.forget()
-        self._totals.let_go()
 
     @property
     def url(self) -> str:
@@ -87,33 +101,62 @@ class PageSource:
                 found = self._read(path, started)
             except FailedTickError as failure:
                 failures[path] = failure
-                if failure.status == 404 or failure.reason in _WRONG_PATH:
+                # a page of TensorRT-LLM's that shows nothing yet is its page all the same: going on would read the JSON
+                goes_on = _ELSEWHERE if self._searching and path == TENSORRT_LLMS else _WRONG_PATH
+                if failure.status == 404 or failure.reason in goes_on:
                     continue
-                self._refused.clear()  # nobody answers: who comes back may be another server
                 raise
             self.path = path
             return found
+        if self.path is not None:
+            self._look_anew()
         raise _telling(failures)
+
+    def _look_anew(self) -> None:
+        """A page that was found is there no more: another server may stand at the address, and have its own elsewhere."""
+        if self._target.metrics_path is None:
+            self.path = None
+            if self._target.runtime is None:
+                self._use(None)
+
+    @property
+    def _searching(self) -> bool:
+        return self.path is None and self.runtime is None
 
     def _read(self, path: str, started: float) -> tuple[Page, Samples]:
         if self.runtime is not None and self.runtime.kind is not PageKind.METRICS:
             return self._read_other(self.runtime, path)
-        if path in self._refused:
-            raise self._refused[path]
-        page = self._client.get_metrics(path)
+        page = self._looked_for(path) if self._searching else self._client.get_metrics(path)
         if isinstance(page, Refusal):
-            failed = FailedTickError(Stage.SCRAPE, page.reason, page.detail, page.status)
-            if self.path is None and page.reason is FailureReason.CONTENT_TYPE:
-                # never again while looking for the page: TensorRT-LLM's JSON loses what is read of it
-                self._refused[path] = failed
-            raise failed
+            raise FailedTickError(Stage.SCRAPE, page.reason, page.detail, page.status)
         samples = self._parse(page)
         if self.runtime is None:
-            self._use(self._detected(detect(samples.layout, self._runtimes), path, page))
+            self._use(self._detected(samples.layout, path, page))
             samples = self._parse(page)
         assert self.runtime is not None
         polled = self._polls.ask(self.runtime, path, samples, started + self._target.http.timeout_seconds)
         return page, self._joiner.join(samples, polled)
+
+    def _looked_for(self, path: str) -> Page | Refusal:
+        """What is on a path where nobody said that a page is, in words that help; JSON that its reader empties is seldom asked for."""
+        if path != EMPTIED_BY_READING:
+            page = self._client.get_metrics(path)
+            if isinstance(page, Refusal) and page.reason is FailureReason.EMPTY and path == TENSORRT_LLMS:
+                return replace(page, detail=_NOTHING_YET)
+            return page
+        if self._json_refused is not None and not self._json_refused[1].due(self._monotonic()):
+            return self._json_refused[0]
+        page = self._client.get_metrics(path)
+        # the detail has the content type
+        if isinstance(page, Refusal) and page.reason is FailureReason.CONTENT_TYPE and "json" in page.detail.lower():
+            page = replace(page, detail=_JSON)
+            first, longest = FIRST_JSON_RETRY_SECONDS, LONGEST_JSON_RETRY_SECONDS
+            retry = self._json_refused[1] if self._json_refused else Retry(first, longest)
+            retry.failed(self._monotonic())
+            self._json_refused = page, retry
+        elif not isinstance(page, Refusal):
+            self._json_refused = None
+        return page
 
     def _read_other(self, runtime: Runtime, path: str) -> tuple[Page, Samples]:
         """A server whose page is JSON, or that has none."""
@@ -129,8 +172,15 @@ class PageSource:
             raise FailedTickError(Stage.SCRAPE, answer.reason, answer.detail, answer.status)
         received = self._monotonic()
         page = Page(b"", "application/json", self._wall(), received, received - started, 0)
-        readings = self._totals.of(runtime, runtime.read_page(answer.value))
-        return page, self._joiner.join(Samples(EMPTY, ()), readings)
+        found = runtime.read_page(answer.value)
+        if found is None:
+            self._totals.let_go()
+            raise self._nothing_of(runtime, path, "other JSON", page)
+        return page, self._joiner.join(Samples(EMPTY, ()), self._totals.of(runtime, found))
+
+    def _nothing_of(self, runtime: Runtime, path: str, seen: str, page: Page) -> FailedTickError:
+        detail = f"{path} has nothing of {runtime.title} (seen: {seen}); check runtime and metrics_path of the target"
+        return FailedTickError(Stage.NORMALISE, FailureReason.UNKNOWN_RUNTIME, detail, page.status, page)
 
     def _parse(self, page: Page) -> Samples:
         try:
@@ -138,7 +188,8 @@ class PageSource:
         except ExpositionError as error:
             raise FailedTickError(Stage.PARSE, FailureReason(error.reason), str(error), page.status, page) from None
 
-    def _detected(self, found: Detection, path: str, page: Page) -> Runtime:
+    def _detected(self, layout: Layout, path: str, page: Page) -> Runtime:
+        found = detect(layout, self._runtimes)
         if found.runtime is not None:
             return found.runtime
         if found.router is not None:
@@ -147,20 +198,32 @@ class PageSource:
         if found.runtimes:
             titles = " and ".join(runtime.title for runtime in found.runtimes)
             detail = f"{path} has families of {titles}; set runtime for the target to the one that is meant"
-        elif (shown := self._shown_elsewhere(path)) is not None:
+        elif (shown := self._shown_elsewhere(layout, path)) is not None:
             return shown
         else:
-            seen = ", ".join(found.families) or "only python_* and process_* families"
-            detail = f"no known runtime on {path} (seen: {seen}); a vLLM server shows none with --disable-log-stats"
+            seen = ", ".join(found.families) or _OF_ANY_PROCESS
+            detail = (
+                f"no known runtime on {path} (seen: {seen}); a vLLM server shows none with --disable-log-stats; "
+                "another runtime can be given a mapping of its own (runtimes: in the configuration)"
+            )
         raise FailedTickError(Stage.NORMALISE, FailureReason.UNKNOWN_RUNTIME, detail, page.status, page)
 
-    def _shown_elsewhere(self, path: str) -> Runtime | None:
-        """A runtime whose page has nothing of its own, by an endpoint that it alone has."""
+    def _shown_elsewhere(self, layout: Layout, path: str) -> Runtime | None:
+        """A runtime whose page has nothing of its own, by an endpoint that it alone has. Asked for each page once, and seldom again."""
+        families, now = frozenset(layout.types) | layout.names, self._monotonic()
+        known, retry = self._unknown.get(path, (None, None))
+        if retry is None or known != families:
+            retry = Retry(FIRST_ASKING_SECONDS, LONGEST_ASKING_SECONDS)
+            self._unknown[path] = families, retry
+        if not retry.due(now):
+            return None
         for runtime in self._runtimes.values():
             for endpoint, is_its in runtime.shows:
                 answer = self._client.get_json(beside(runtime, path, endpoint))
                 if not isinstance(answer, Refusal) and is_its(answer.value):
+                    del self._unknown[path]
                     return runtime
+        retry.failed(now)
         return None
 
     def _use(self, runtime: Runtime | None) -> None:
@@ -177,18 +240,17 @@ class PageSource:
         if self.runtime in found.runtimes:
             detail = f"{path} is the page of {self.runtime.title}, with no series of any model yet: it has served nothing, or loaded none"
             return FailedTickError(Stage.SCRAPE, FailureReason.EMPTY, detail, page.status, page)
-        if self._target.runtime is not None and found.router is None:
-            nothing = "other JSON" if self.runtime.kind is PageKind.JSON else "only python_* and process_* families"
-            seen = ", ".join(found.families) or nothing
-            detail = f"{path} has nothing of {self.runtime.title} (seen: {seen}); check runtime and metrics_path of the target"
-            return FailedTickError(Stage.NORMALISE, FailureReason.UNKNOWN_RUNTIME, detail, page.status, page)
-        if self._target.runtime is None:
-            self._use(None)
+        # a table of the configuration's own is believed against what else its names may mean
+        if self._target.runtime is not None and (found.router is None or self.runtime.name not in RUNTIMES):
+            seen = " or ".join(runtime.title for runtime in found.runtimes)
+            looks = f"a page of {seen}" if seen else ", ".join(found.families) or _OF_ANY_PROCESS
+            return self._nothing_of(self.runtime, path, looks, page)
+        self._look_anew()
         if found.runtime is not None:
             detail = f"another server, {found.runtime.title}, answers on {path} now"
             return FailedTickError(Stage.NORMALISE, FailureReason.UNKNOWN_RUNTIME, detail, page.status, page)
         try:
-            self._detected(found, path, page)
+            self._detected(layout, path, page)
         except FailedTickError as failure:
             return failure
         detail = f"another kind of server answers on {path} now"

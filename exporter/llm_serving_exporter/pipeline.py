@@ -13,7 +13,14 @@ from dataclasses import replace
 
 from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.held import Held, hold
-from llm_serving_exporter.derive.ring import START_TOLERANCE_SECONDS, advance, restarted
+from llm_serving_exporter.derive.ring import (
+    START_TOLERANCE_SECONDS,
+    Counts,
+    advance,
+    reads_otherwise,
+    remember,
+    restarted,
+)
 from llm_serving_exporter.derive.span import span_seconds
 from llm_serving_exporter.derive.stale import FROZEN_AFTER_SECONDS, moved, without_frozen
 from llm_serving_exporter.errors import FactsError
@@ -28,7 +35,7 @@ from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import Window
 from llm_serving_exporter.normalise.apply import Normaliser, Overrides
-from llm_serving_exporter.normalise.mapping import ERRORS, Runtime
+from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.page_source import FailedTickError, PageSource
 from llm_serving_exporter.side_endpoints import SideEndpoints
@@ -37,7 +44,7 @@ from llm_serving_exporter.store import RECENT_FAILURES, State, TargetReading
 log = logging.getLogger("llm_serving_exporter.target")
 
 # a process start that goes back is another server; this many within so many intervals are several behind one address
-SEVERAL_SERVERS, SEVERAL_SERVERS_INTERVALS = 2, 20
+SEVERAL_SERVERS, SEVERAL_SERVERS_BY_FALLS, SEVERAL_SERVERS_INTERVALS = 2, 3, 20
 
 # models of one page that are looked up
 MOST_MODELS = 32
@@ -79,6 +86,8 @@ class TargetPipeline:
         self._moved_at: float | None = None
         self._side = SideEndpoints(target, monotonic, wall)
         self._went_back: tuple[float, ...] = ()
+        self._fell: tuple[float, ...] = ()
+        self._counts: Counts = {}
         self._last_start: float | None = None
         self._reading = TargetReading(target)
         self._window: Window | None = None
@@ -93,6 +102,11 @@ class TargetPipeline:
         """Ends the connection; a tick under way in another thread ends its own when it is done."""
         self._closed = True
         self._source.close()
+
+    @property
+    def runtime(self) -> Runtime | None:
+        """Whose page the target's is, None as long as that is not known."""
+        return self._source.runtime
 
     def look_again(self) -> None:
         """Has the models looked up anew, as after a reload: files may have changed. May be called from another thread."""
@@ -120,26 +134,45 @@ class TargetPipeline:
         overrides = Overrides(target.model_name, target.batch_limit_requests, target.context_limit_tokens)
         return Normaliser(runtime, self._side.facts, overrides)
 
+    def _named(self, runtime: Runtime) -> Normaliser:
+        """A normaliser for a server that is new here. Where its page names no model its endpoints are asked first, so that its series do
+        not stand under one name for a tick and under another after it."""
+        if not runtime.model_labels and self.target.model_name is None and not self._side.facts.model_names:
+            self._side.refresh(runtime, self._source.path or "")
+        return self._new_normaliser(runtime)
+
+    def _forget(self) -> None:
+        """A new engine life: nothing that was counted before can be subtracted."""
+        self._window, self._derived, self._held, self._moved_at, self._counts = None, None, {}, None, {}
+
     # --- what follows from it -----------------------------------------------------------------------------------
 
     def _succeeded(self, page: Page, samples: Samples, started: float) -> TargetReading:
         runtime = self._source.runtime
         assert runtime is not None
-        if self._normaliser is None or self._normaliser.runtime is not runtime:
-            self._normaliser = self._new_normaliser(runtime)
+        other = self._normaliser is not None and self._normaliser.runtime is not runtime
+        if other:  # another kind of server took the address: nothing of the old one is true of it
+            self._forget()
+            self._side.forget()
+        if self._normaliser is None or other:
+            self._normaliser = self._named(runtime)
         snapshot = self._normaliser.apply(samples, page)
         if not snapshot.engines:
             raise self._source.not_its(samples.layout, page)
         self._refuse_several_servers(snapshot, page)
         before = self._reading
-        again = self._window is not None and restarted(self._window.later, snapshot, self._window.snapshots[:-1])
+        again = self._window is not None and restarted(self._window.later, snapshot, self._counts)
         if again:
-            self._window, self._derived, self._held, self._moved_at = None, None, {}, None
+            self._refuse_falls(snapshot, page)
+            self._forget()
             self._side.forget()
             self._source.forget()
-            self._normaliser = self._new_normaliser(runtime)
+            self._normaliser = self._named(runtime)
             snapshot = self._normaliser.apply(samples, page)
             log.info("target=%s: the engine restarted; its window starts anew", self.target.name)
+        elif self._window is not None and reads_otherwise(self._window.later, snapshot):
+            self._window, self._held, self._counts = None, {}, {}
+        self._counts = remember(self._counts, snapshot)
         if before.up is False or _identities(before.snapshot) != _identities(snapshot):
             self._side.due()  # after an outage or a rename too: a restart may have left no other trace
         snapshot = self._faded(snapshot)
@@ -150,7 +183,7 @@ class TargetPipeline:
             self._settings(self._side.facts, engines),
             models=self._known_models(),
             significant_digits=snapshot.significant_digits,
-            errors_counted=ERRORS not in runtime.missing,
+            errors_counted=snapshot.errors_counted,
             role=self.target.role or page_role or Role.UNIFIED,
         )
         span = span_seconds(self._window_seconds, snapshot)
@@ -178,11 +211,11 @@ class TargetPipeline:
             up=True,
             last=attempt,
             attempts_total=before.attempts_total + 1,
-            restarts_total=before.restarts_total + again,
+            restarts_total=before.restarts_total + (again or other),
             snapshot=snapshot,
             derived=self._derived,
             models={name: found for name, (_, found) in self._models.items()},
-            start_unix_seconds=_start(snapshot, before, restarted=again),
+            start_unix_seconds=_start(snapshot, before, restarted=again or other),
             problem="",
         )
 
@@ -202,11 +235,20 @@ class TargetPipeline:
         """An address that answers for several replicas in turn gives counters that are nobody's: no series is better."""
         start, last = snapshot.process_start_unix_seconds, self._last_start
         self._last_start = start if start is not None else last
-        now = snapshot.monotonic_seconds
         if start is not None and last is not None and start < last - START_TOLERANCE_SECONDS:
-            self._went_back = (*self._went_back, now)[-SEVERAL_SERVERS:]
-        recent = [at for at in self._went_back if now - at < SEVERAL_SERVERS_INTERVALS * self.target.interval_seconds]
-        if len(recent) >= SEVERAL_SERVERS:
+            self._went_back = (*self._went_back, snapshot.monotonic_seconds)[-SEVERAL_SERVERS:]
+        self._refuse_turns(self._went_back, SEVERAL_SERVERS, snapshot, page)
+        self._refuse_turns(self._fell, SEVERAL_SERVERS_BY_FALLS, snapshot, page)
+
+    def _refuse_falls(self, snapshot: Snapshot, page: Page) -> None:
+        """The same of servers that do not say when they started: counters fall again and again while they answer all the time."""
+        if snapshot.process_start_unix_seconds is None and self._reading.up:
+            self._fell = (*self._fell, snapshot.monotonic_seconds)[-SEVERAL_SERVERS_BY_FALLS:]
+            self._refuse_turns(self._fell, SEVERAL_SERVERS_BY_FALLS, snapshot, page)
+
+    def _refuse_turns(self, turns: tuple[float, ...], most: int, snapshot: Snapshot, page: Page) -> None:
+        span = SEVERAL_SERVERS_INTERVALS * self.target.interval_seconds
+        if sum(snapshot.monotonic_seconds - at < span for at in turns) >= most:
             detail = "several servers answer here in turn (a Service or load balancer?); list each replica as a target of its own"
             raise FailedTickError(Stage.NORMALISE, FailureReason.SEVERAL_SERVERS, detail, page.status, page)
 

@@ -11,12 +11,14 @@ from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.index import spellings
 from llm_serving_exporter.normalise.mapping import Readings, Runtime
 from llm_serving_exporter.scrape.http import HttpClient
-from llm_serving_exporter.side_endpoints import beside, for_good
+from llm_serving_exporter.side_endpoints import Retry, beside, for_good
 
 log = logging.getLogger("llm_serving_exporter.target")
 
 # less time than this is not worth a question
 SHORTEST_TIMEOUT_SECONDS = 0.25
+# a path that was refused for good is asked again after this long, twice as long each time: it may be switched on
+FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 60.0, 600.0
 
 
 class Polls:
@@ -24,7 +26,7 @@ class Polls:
 
     def __init__(self, target: Target, client: HttpClient, monotonic: Callable[[], float]) -> None:
         self._target, self._client, self._monotonic = target, client, monotonic
-        self._silent: set[str] = set()
+        self._silent: dict[str, Retry] = {}
         self._last: dict[str, Readings] = {}
 
     def forget(self) -> None:
@@ -33,32 +35,39 @@ class Polls:
         self._last.clear()
 
     def ask(self, runtime: Runtime, metrics_path: str, page: Samples, deadline: float) -> Readings:
-        """The samples of every endpoint that answers before `deadline` (monotonic seconds); those that never will are not asked again.
+        """The samples of every endpoint that answers before `deadline` (monotonic seconds); those that were refused for good are asked
+        again now and then.
 
         `page`: the metrics page just read, which says whether the server is at rest.
         """
         found: list[Readings] = []
         for poll in runtime.polls:
-            left = deadline - self._monotonic()
-            if poll.path in self._silent or left < SHORTEST_TIMEOUT_SECONDS:
+            now = self._monotonic()
+            left = deadline - now
+            silent = self._silent.get(poll.path)
+            if (silent is not None and not silent.due(now)) or left < SHORTEST_TIMEOUT_SECONDS:
                 continue
             if poll.busy is not None and not (working := _working(page, poll.busy, runtime)):
-                if poll.at_rest is not None and working is not None:
+                if poll.at_rest is not None and working is not None and silent is None:
                     found.append(poll.at_rest(self._last.get(poll.path, ())))
                 continue
             answer = self._client.get_json(beside(runtime, metrics_path, poll.path), timeout_seconds=left)
             if isinstance(answer, Refusal):
                 log.debug("target=%s: %s does not say %s: %s", self._target.name, poll.path, poll.says, answer.detail)
                 if for_good(answer):
-                    self._silent.add(poll.path)
+                    self._fall_silent(poll.path)
                 continue
             try:
                 self._last[poll.path] = poll.read(answer.value)
                 found.append(self._last[poll.path])
+                self._silent.pop(poll.path, None)
             except Exception:
                 log.exception("target=%s: %s failed; this is a bug, please report it", self._target.name, poll.path)
-                self._silent.add(poll.path)
+                self._fall_silent(poll.path)
         return tuple(sample for samples in found for sample in samples)
+
+    def _fall_silent(self, path: str) -> None:
+        self._silent.setdefault(path, Retry(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)).failed(self._monotonic())
 
 
 def _working(page: Samples, name: str, runtime: Runtime) -> bool | None:

@@ -25,10 +25,14 @@ not. It is made from the tables in `exporter/llm_serving_exporter/normalise/runt
 
 Traps and settings in words: [vLLM, Ray, NIM 2](vllm.md), [SGLang](sglang.md), [TensorRT-LLM and Triton](tensorrt-llm.md),
 [llama.cpp](llamacpp.md), [Dynamo](dynamo.md), [servers without metrics](without-metrics.md); how a page is recognised:
-[detection.md](detection.md); prefill and decode on replicas of their own: [roles.md](roles.md); a table of your own: [mapping.md](mapping.md).
+[detection.md](detection.md); prefill and decode on replicas of their own: [roles.md](roles.md); a table of your own:
+[mapping.md](mapping.md).
 
-A runtime whose versions "the recordings show" was recorded while a client counted, and its totals are tested against that client. The
-others were written from their sources and documents; what they have is tested on pages made from those.
+A runtime whose versions "the recordings show" was recorded. Of real servers (vLLM 0.32, llama.cpp, Infinity, Dynamo in front of a
+mocked engine) the totals are tested against what the load client counted. Of the runtimes' own metric collectors driven by a simulation
+("simulated") names, types, labels and bucket edges are real, and totals are tested against the simulation. All others were written from
+their sources and documents; what they have is tested on pages made from those, which shows that the table reads what it says, not that
+such a server writes it.
 """
 # best first
 _WORDS = {
@@ -96,7 +100,7 @@ def _chapter(runtime: Runtime) -> Iterator[str]:
     if rows:
         yield ""
     for endpoint in runtime.endpoints:
-        yield f"- `GET {endpoint.path}`, at start and when the server restarts: {endpoint.says}"
+        yield f"- `GET {endpoint.path}`, at start and when the server restarts: {endpoint.said}"
     for poll in runtime.polls:
         yield f"- `GET {poll.path}`, at each tick: {poll.says}"
     if runtime.endpoints or runtime.polls:

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from urllib.parse import parse_qs
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
@@ -88,7 +89,7 @@ class Service:
         body, content_type = encode(self._registry, request.headers.get("accept", ""))
         return Response(200, content_type, body)
 
-    def _landing(self, _request: Request) -> Response:
+    def _landing(self, request: Request) -> Response:
         config = self.daemon.config
         body = landing(
             self.daemon.store.view(),
@@ -97,6 +98,7 @@ class Service:
             stale_after_seconds=config.stale_after_seconds,
             version=__version__,
             telemetry_path=config.web.telemetry_path,
+            only=parse_qs(request.query).get("target", [""])[0],
         )
         return Response(200, "text/html; charset=utf-8", body)
 

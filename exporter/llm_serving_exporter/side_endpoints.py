@@ -20,6 +20,23 @@ FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 30.0, 600.0
 SHORTEST_TIMEOUT_SECONDS = 0.25
 
 
+class Retry:
+    """When something that failed is tried again: after `first` seconds, then after twice as long each time, at most `longest`."""
+
+    def __init__(self, first: float, longest: float) -> None:
+        self._first, self._longest = first, longest
+        self._wait, self._at = 0.0, 0.0
+
+    def failed(self, now: float) -> None:
+        """It failed at `now`, monotonic seconds."""
+        self._wait = min(2 * self._wait, self._longest) or self._first
+        self._at = now + self._wait
+
+    def due(self, now: float) -> bool:
+        """Whether the time has come; True before the first failure."""
+        return now >= self._at
+
+
 class SideEndpoints:
     """What one server said beside its page. Used by one thread at a time.
 
@@ -72,7 +89,7 @@ class SideEndpoints:
                     self.facts = endpoint.read(answer.value, self.facts)
                     continue
                 log.debug(
-                    "target=%s: %s does not say %s: %s", self._target.name, endpoint.path, endpoint.says, answer.detail
+                    "target=%s: %s does not say %s: %s", self._target.name, endpoint.path, endpoint.said, answer.detail
                 )
                 again = again or not for_good(answer)
                 if answer.reason is FailureReason.TIMEOUT:
@@ -94,6 +111,10 @@ def beside(runtime: Runtime, metrics_path: str, path: str) -> str:
 def for_good(answer: Refusal) -> bool:
     """Whether asking again would be answered the same: the server does not have the endpoint, or not for us."""
     if answer.reason is FailureReason.STATUS:
-        # 501: what the endpoint needs is switched off (llama.cpp without --metrics, with --no-slots)
-        return answer.status is not None and (answer.status < 500 or answer.status == 501)
+        # 408 and 429 are the server's load; 501: what the endpoint needs is switched off (llama.cpp without --metrics, with --no-slots)
+        return (
+            answer.status is not None
+            and answer.status not in (408, 429)
+            and (answer.status < 500 or answer.status == 501)
+        )
     return answer.reason in (FailureReason.CONTENT_TYPE, FailureReason.UNAUTHORIZED, FailureReason.REDIRECT)

@@ -24,8 +24,6 @@ STRETCHES = {
     (116, 160): ("decode_heavy", "aborts", "idle_after"),
 }
 QUIET = (0, 60, 104, 116, 160)
-# cached tokens of requests that were aborted: the simulation counts them at the first token, LMDeploy never
-CACHED_OF_ABORTED = 416
 
 
 def truth(*phases: str) -> Counter[str]:
@@ -56,10 +54,12 @@ def test_each_stretch_between_quiet_pages_is_exact(quiet: dict[int, EngineSnapsh
     def increase(field: str) -> float:
         return getattr(after, field) - getattr(before, field)
 
-    lost = CACHED_OF_ABORTED if expected["aborted"] else 0
     assert increase("prompt_tokens_total") == expected["prompt_tokens"]
     assert increase("decode_tokens_total") == expected["gen_tokens"]
-    assert increase("cached_prompt_tokens_total") == expected["cached_tokens"] - lost
+    # hits of aborted requests: the simulation counts them at the first token, LMDeploy never. How many those were truth.json does not say;
+    # they ran within the stretch, whose first page is a quiet one
+    lost = expected["cached_tokens"] - increase("cached_prompt_tokens_total")
+    assert 0 < lost <= expected["cached_tokens"] if expected["aborted"] else lost == 0
     assert increase("prefill_tokens_total") == expected["prompt_tokens"] - expected["cached_tokens"] + lost
     assert before.requests_finished_total is not None
     assert after.requests_finished_total is not None
@@ -67,42 +67,57 @@ def test_each_stretch_between_quiet_pages_is_exact(quiet: dict[int, EngineSnapsh
         reason: value - before.requests_finished_total[reason]
         for reason, value in after.requests_finished_total.items()
     }
-    assert finished == {"success": expected["finished"], "failed": expected["aborted"], "error": 0, "abort": 0}
+    assert finished == {"success": expected["finished"], "failed": expected["aborted"]}
 
 
 def test_the_whole_run(quiet: dict[int, EngineSnapshot]) -> None:
     expected, last = truth(), quiet[160]
-    assert (last.prompt_tokens_total, last.decode_tokens_total) == (530972, 96284)
-    assert (expected["prompt_tokens"], expected["gen_tokens"]) == (530972, 96284)
+    assert (last.prompt_tokens_total, last.decode_tokens_total) == (expected["prompt_tokens"], expected["gen_tokens"])
     assert last.requests_finished_total is not None
-    assert sum(last.requests_finished_total.values()) == expected["arrived"] == 592
+    assert sum(last.requests_finished_total.values()) == expected["arrived"]
     assert last.time_to_first_token_seconds is not None
     assert last.time_to_first_token_seconds.count == expected["scheduled"]  # aborted ones had a first token
     for field in ("e2e_request_latency_seconds", "request_queue_time_seconds", "request_prompt_tokens"):
         assert getattr(last, field).count == expected["finished"]
-    # an event is an output after the first: 39608 outputs with 96284 - 592 tokens
+    # an event is an output with tokens after the first; LMDeploy counts outputs once more in iteration_tokens_total, where each request has
+    # a first one, and one that only says that it has finished
+    outputs = value(160, "lmdeploy:iteration_tokens_total_count")
     assert last.inter_token_latency_seconds is not None
-    assert last.inter_token_latency_seconds.count == 39608
+    assert last.inter_token_latency_seconds.count == outputs - expected["scheduled"] - expected["finished"]
+
+
+def value(number: int, sample: str) -> float:
+    """A sample with one series, as the page's line says it."""
+    (line,) = (line for line in RUN.pages[number].decode().splitlines() if line.startswith(f"{sample}{{"))
+    return float(line.split()[-1])
 
 
 def test_prefix_hits_and_looked_up_tokens_are_of_the_same_requests(quiet: dict[int, EngineSnapshot]) -> None:
-    last = quiet[160]
+    last, aborting = quiet[160], truth(*STRETCHES[116, 160])
     assert last.request_prompt_tokens is not None
-    assert last.prefix_cache_query_tokens_total == last.request_prompt_tokens.sum == 526539
-    assert last.prefix_cache_hit_tokens_total == 131264
+    looked_up, found = last.prefix_cache_query_tokens_total, last.prefix_cache_hit_tokens_total
+    assert looked_up == last.request_prompt_tokens.sum
+    # of finished requests both: short by what the aborted ones had, which is in the last stretch
+    assert looked_up is not None
+    assert found is not None
+    assert 0 < truth()["prompt_tokens"] - looked_up <= aborting["prompt_tokens"]
+    assert 0 < truth()["cached_tokens"] - found <= aborting["cached_tokens"]
 
 
 def test_in_the_middle_of_the_load_prefill_never_falls_and_ends_at_most_by_what_is_under_way_too_high() -> None:
-    """Page 58 has prompts whose hits are not booked yet: the difference falls by 1392 until page 60."""
+    """Page 58 has every prompt of page 60, and hits that are not booked yet: the difference falls by them."""
     pages = (0, 34, 46, 48, 58, 60)
     found = [one.snapshot.engines[0].prefill_tokens_total for one in read(*pages) if one.snapshot is not None]
     assert found == sorted(found)
     expected = truth("light", "saturated", "drain_1")
-    assert found[-1] == expected["prompt_tokens"] - expected["cached_tokens"] + 1392
+    assert value(58, "lmdeploy:prompt_tokens_total") == expected["prompt_tokens"]
+    under_way = expected["cached_tokens"] - value(58, "lmdeploy:cached_tokens_total")
+    assert under_way > 0
+    assert found[-1] == expected["prompt_tokens"] - expected["cached_tokens"] + under_way
 
 
 def test_errors_that_cannot_be_told_apart_make_no_service_level() -> None:
-    """570 of 592 were fine; how many of the 22 others were errors is not on the page: 100 % good would be a lie."""
+    """Some of the requests did not finish well; how many of them were errors is not on the page: 100 % good would be a lie."""
     found = readings([{"/metrics": page("lmdeploy-0.18.0", 160)}] * 2)[-1]
     assert found.derived is not None
     assert found.derived.signals["slo_errors"] is Absence.NOT_EXPORTED

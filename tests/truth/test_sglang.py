@@ -50,10 +50,14 @@ def test_computed_prefill_is_exact_without_retractions(stretch: str) -> None:
 
 
 def test_prefill_after_retractions_is_computed_again() -> None:
-    # ten requests retracted with 18353 prompt and 565 generated tokens (num_retracted_{input,output}_tokens_total of page 160)
-    again = gained("kv_pressure", "prefill_tokens_total") - truth(STRETCHES["kv_pressure"][2], "prompt_tokens")
-    assert again == 18588
-    assert 0 < again <= 18353 + 565
+    """truth.json does not say how many tokens that is, so it has bounds: nothing was cached in these phases, so that each retracted request
+    computed its whole prompt again, and at most also what it had generated; SGLang counts both."""
+    phases = STRETCHES["kv_pressure"][2]
+    assert truth(phases, "cached_tokens") == 0
+    assert total(104, "sglang:num_retracted_requests_total") == truth(phases, "retractions") == 10
+    prompts, answers = (total(104, f"sglang:num_retracted_{which}_tokens_total") for which in ("input", "output"))
+    again = gained("kv_pressure", "prefill_tokens_total") - truth(phases, "prompt_tokens")
+    assert 0 < prompts <= again <= prompts + answers
 
 
 @pytest.mark.parametrize("stretch", STRETCHES)
@@ -70,26 +74,41 @@ def test_tokens_between_outputs_and_first_tokens_are_all_tokens() -> None:
     latency = at(160).inter_token_latency_seconds
     assert latency is not None
     phases = tuple(phase for _, _, names in STRETCHES.values() for phase in names)
-    assert latency.count + first_tokens(160) == truth(phases, "gen_tokens") == 96190
+    assert latency.count + first_tokens(160) == truth(phases, "gen_tokens")
 
 
 def first_tokens(number: int) -> float:
     """Of all requests, streamed or not, as the page has them."""
+    return total(number, "sglang:time_to_first_token_seconds_count")
+
+
+def total(number: int, sample: str) -> float:
+    """All series of a sample on a page, as its lines say it."""
     lines = page("sglang-0.5.23", number).decode().splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith("sglang:time_to_first_token_seconds_count"))
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(f"{sample}{{"))
 
 
 def test_what_is_booked_at_the_end_lacks_aborted_requests() -> None:
     last = at(160)
     phases = tuple(phase for _, _, names in STRETCHES.values() for phase in names)
     assert last.requests_finished_total == {"success": truth(phases, "finished"), "abort": truth(phases, "aborted")}
-    assert last.requests_finished_total == {"success": 560, "abort": 23}
-    # 539839 prompt tokens, 4397 of them of the 23 aborted requests; 115648 cached, 624 of them theirs
-    assert last.prompt_tokens_total == truth(phases, "prompt_tokens") - 4397
-    assert last.cached_prompt_tokens_total == truth(phases, "cached_tokens") - 624
-    assert last.request_prompt_tokens is not None
-    assert last.request_prompt_tokens.sum == last.prompt_tokens_total
+    # which prompts the aborted requests had, truth.json does not say: no more than was scheduled since decode_heavy began. Of the requests
+    # before, all finished: prompts above 3000 tokens are prefill_heavy's, and as many finished as were scheduled
+    lengths = last.request_prompt_tokens
+    assert lengths is not None
+    long = lengths.count - lengths.cumulative[lengths.edges.index(3000)]
+    assert long == truth(("prefill_heavy",), "scheduled")
+    for field, counted in (("prompt_tokens_total", "prompt_tokens"), ("cached_prompt_tokens_total", "cached_tokens")):
+        lost = truth(phases, counted) - getattr(last, field)
+        assert 0 < lost <= truth(("decode_heavy", "aborts", "idle_after"), counted), field
+    assert lengths.sum == last.prompt_tokens_total
 
 
 def test_steps_are_the_passes_of_all_modes() -> None:
-    assert at(160).engine_steps_total == 2501 + 636  # cuda_graph_passes_total of decode_cuda_graph and prefill_none
+    modes = {
+        line.partition('mode="')[2].partition('"')[0]: float(line.split()[-1])
+        for line in page("sglang-0.5.23", 160).decode().splitlines()
+        if line.startswith("sglang:cuda_graph_passes_total{")
+    }
+    assert modes.keys() == {"decode_cuda_graph", "prefill_none"}
+    assert at(160).engine_steps_total == sum(modes.values())

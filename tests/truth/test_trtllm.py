@@ -12,6 +12,9 @@ RUN = "trtllm-050f80de"
 PATH = "/prometheus/metrics"
 # every request of the phases before it has finished at this page, and none of the next was scheduled
 DRAINED, BEFORE = 60, ("idle_before", "light", "saturated", "drain_1")
+PRESSED = ("kv_pressure", "drain_2")
+# those of the aborted requests: at their start all that was scheduled before had finished
+ABORTED = ("decode_heavy", "aborts", "idle_after")
 LAST = 160
 
 
@@ -29,12 +32,12 @@ def at(number: int) -> tuple[Snapshot, EngineSnapshot]:
 def test_where_all_requests_have_finished_every_token_counter_is_exact() -> None:
     _, engine = at(DRAINED)
     assert (engine.model_name, engine.engine) == ("tiny-llama", "0")
-    assert engine.prompt_tokens_total == truth("prompt_tokens", BEFORE) == 132_607
-    assert engine.cached_prompt_tokens_total == truth("cached_tokens", BEFORE) == 26_432
-    assert engine.decode_tokens_total == truth("gen_tokens", BEFORE) == 41_739
-    assert engine.prefill_tokens_total == 132_607 - 26_432
+    assert engine.prompt_tokens_total == truth("prompt_tokens", BEFORE) > 0
+    assert engine.cached_prompt_tokens_total == truth("cached_tokens", BEFORE) > 0
+    assert engine.decode_tokens_total == truth("gen_tokens", BEFORE) > 0
+    assert engine.prefill_tokens_total == truth("prompt_tokens", BEFORE) - truth("cached_tokens", BEFORE)
     assert engine.requests_finished_total is not None
-    assert sum(engine.requests_finished_total.values()) == truth("finished", BEFORE) == 395
+    assert sum(engine.requests_finished_total.values()) == truth("finished", BEFORE)
 
 
 def test_tokens_are_booked_when_a_request_finishes_and_said_to_be() -> None:
@@ -55,20 +58,31 @@ def test_tokens_are_booked_when_a_request_finishes_and_said_to_be() -> None:
 def test_at_the_end_only_aborted_requests_and_recomputed_prompts_differ() -> None:
     _, engine = at(LAST)
     finished = engine.requests_finished_total
-    assert finished == {"stop": 168, "length": 394}
-    assert sum(finished.values()) == truth("finished") == 562
-    assert truth("arrived") - truth("finished") == truth("aborted") == 26
-    # tokens of the 26 aborted requests are booked nowhere
-    assert truth("prompt_tokens") - 5_322 == engine.prompt_tokens_total == 549_517
-    assert truth("cached_tokens") - 768 == engine.cached_prompt_tokens_total == 128_592
-    assert truth("gen_tokens") - 2_492 == engine.decode_tokens_total == 93_848
-    # computed: aborted ones too, and what 17 retractions had computed again (2023 tokens each on average)
-    computed = truth("prompt_tokens") - truth("cached_tokens")
-    assert truth("retractions") == 17
-    assert computed == 425_479
-    assert engine.prefill_tokens_total == computed + 34_393
-    # 10 answers with HTTP 400 are the clients' errors
-    assert engine.http_responses_total == {"4xx": 10}
+    assert finished is not None
+    assert finished.keys() == {"stop", "length"}
+    assert sum(finished.values()) == truth("finished")
+    assert truth("arrived") - truth("finished") == truth("aborted") > 0
+    # tokens of the aborted requests are booked nowhere. How many they had truth.json does not say: no more than was counted in the phases
+    # in which they ran
+    until_then = tuple(phase for phase in recording(RUN).json("client/truth.json")["truth"] if phase not in ABORTED)
+    assert truth("scheduled", until_then) == truth("finished", until_then)
+    for field, counted in (
+        ("prompt_tokens_total", "prompt_tokens"),
+        ("cached_prompt_tokens_total", "cached_tokens"),
+        ("decode_tokens_total", "gen_tokens"),
+    ):
+        lost = truth(counted) - getattr(engine, field)
+        assert 0 < lost <= truth(counted, ABORTED), field
+    # computed: aborted ones too, and what retracted requests had computed again. That is not in truth.json either: they were fewer than the
+    # requests of the phases in which it happened, which had so many tokens of prompt and answer
+    again = (engine.prefill_tokens_total or 0.0) - (truth("prompt_tokens") - truth("cached_tokens"))
+    assert 0 < truth("retractions") == truth("retractions", PRESSED) < truth("scheduled", PRESSED)
+    assert truth("cached_tokens", PRESSED) == 0
+    assert truth("retractions") <= again <= truth("prompt_tokens", PRESSED) + truth("gen_tokens", PRESSED)
+    # those answered with HTTP 400 are the clients' errors
+    errors = [line for line in page(RUN, LAST).decode().splitlines() if line.startswith("trtllm_request_error_total{")]
+    assert ['http_code="400"' in line for line in errors] == [True]
+    assert engine.http_responses_total == {"4xx": float(errors[0].split()[-1])}
 
 
 def test_gauges_that_froze_with_the_last_request_are_not_shown_as_load() -> None:

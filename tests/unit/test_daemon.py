@@ -19,6 +19,7 @@ from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, GpuReadings
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Row, Runtime
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.sim.replay import SteppedServer
 from llm_serving_exporter.store import State, TargetReading
 from tests.configuration import load_text
@@ -207,22 +208,23 @@ runtimes:
             assert daemon.store.view().discovery_problems == ()
 
 
-def test_tables_that_no_page_is_recognised_by_concern_only_who_names_them() -> None:
+def test_only_targets_that_a_changed_table_concerns_start_anew() -> None:
     table = Runtime("acme", "ACME", (Row("requests_running", ("acme_running",)),), prefixes=("acme_",))
     marked = replace(table, fingerprints=(Fingerprint((Mark("acme_running"),)),))
+    fork = Runtime("fork", "Fork", (), prefixes=("vllm:",), fingerprints=(Fingerprint((Mark("vllm:fork_info"),)),))
     auto, named, other = (Target("a", "http://a:1", runtime=runtime) for runtime in (None, "acme", "vllm"))
-    changes = (
-        ((), (table,)),
-        ((table,), (marked,)),
-        ((marked,), (replace(marked, living="acme_up"),)),
-        ((marked,), (marked,)),
-    )
-    assert [[reads_otherwise(one, *change) for one in (auto, named, other)] for change in changes] == [
-        [False, True, False],
-        [True, True, False],
-        [True, True, False],
-        [False, False, False],
-    ]
+    vllm = RUNTIMES["vllm"]
+    targets = ((auto, None), (auto, marked), (auto, vllm), (named, marked), (other, vllm))
+    changes = {
+        "a table that only its name recognises": ((), (table,), [False, True, False, True, False]),
+        "it gets a fingerprint": ((table,), (marked,), [True, False, False, True, False]),
+        "it is changed": ((marked,), (replace(marked, living="acme_up"),), [True, True, False, True, False]),
+        "nothing": ((marked,), (marked,), [False] * 5),
+        "a fork of vLLM's": ((marked,), (marked, fork), [True, False, True, False, False]),
+    }
+    for what, (before, after, expected) in changes.items():
+        found = [reads_otherwise(target, current, before, after) for target, current in targets]
+        assert found == expected, what
 
 
 class CountingSource:

@@ -75,6 +75,8 @@ RUNTIME_COLUMNS: Mapping[str, tuple[str, Column]] = {
     "only": ("only", columns.label_values),
     "never": ("never", columns.label_values),
     "unnamed": ("unnamed", columns.values),
+    "any_case": ("any_case", one(kinds.BOOLEAN)),
+    "born_at_first_event": ("born_at_first_event", one(kinds.BOOLEAN)),
     "living": ("living", one(SAMPLE)),
     "respelt": ("respelt", columns.respelt),
     "start_sample": ("start_sample", one(SAMPLE)),

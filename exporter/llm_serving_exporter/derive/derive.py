@@ -21,6 +21,10 @@ from llm_serving_exporter.model.window import EngineWindow, Window
 __all__ = ["PASSED_THROUGH", "Settings", "derive"]
 
 
+# counters of one page are booked at slightly different moments
+BATCH_TOLERANCE = 0.05
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What derive needs beside the window. `slo_seconds` by SLO name; `models` by model name, a name that is not there is unknown.
@@ -54,7 +58,8 @@ def derive(window: Window, settings: Settings, previous: Derived | None) -> Deri
         figures = _engine(engine_window, settings, counts, notes)
         if settings.slo_errors and settings.errors_counted and last.http_responses_total is not None:
             earlier = before.get((last.model_name, last.engine))
-            of_model = [engine for engine in later.engines if engine.model_name == last.model_name]
+            # HTTP answers that name no model are those of all of them
+            of_model = [engine for engine in later.engines if last.model_name in (engine.model_name, "")]
             figures = replace(
                 figures, server_errors=slo.server_errors(of_model, earlier.server_errors if earlier else None)
             )
@@ -129,6 +134,11 @@ def _engine(window: EngineWindow, settings: Settings, counts: dict[str, SloCount
         if notes.take(signal, outcome, *inputs) and isinstance(outcome, float):
             values[signal] = outcome
 
+    limit, mean = window.last.batch_limit_requests, values.get("batch_size_mean")
+    if limit and mean is not None and mean > limit * (1 + BATCH_TOLERANCE):
+        notes.quality["batch_size_mean"] = (
+            Quality.SUSPECT
+        )  # more than run at once: the engine's steps are not what they seem
     latencies: dict[str, Latency] = {}
     for name, field_name in latency.LATENCIES.items():
         found = latency.latency(window, field_name)

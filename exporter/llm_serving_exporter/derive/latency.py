@@ -28,7 +28,7 @@ def latency(window: EngineWindow, field: str) -> Latency | Absence:
         return Absence.INPUT_MISSING
     if window.elapsed_seconds <= 0:
         return Absence.WARMING_UP
-    inside = later.since(getattr(window.first, field))
+    inside = window.gained(field)
     if inside is None:
         return Absence.WARMING_UP
     if inside.count <= 0:

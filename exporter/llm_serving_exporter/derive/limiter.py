@@ -58,7 +58,7 @@ def evidence(windows: Sequence[EngineWindow], rooflines: Sequence[Roofline]) -> 
     _add(found, "requests_waiting", waiting, sum)
     queued = [one for (one, _), value in zip(both, waiting, strict=True) if value and value >= WAITING_FROM]
     queued = queued or [one for one, _ in both]
-    _add(found, "kv_cache_usage", [one.mean("kv_cache_usage_ratio") for one in queued], max)
+    _add(found, "kv_cache_usage", [_possible(one.mean("kv_cache_usage_ratio")) for one in queued], max)
     _add(found, "batch_utilization", [_batch(one) for one in queued], max)
     _add(found, "preemptions_per_second", [_rate(one, "preemptions_total") for one, _ in both], sum)
     _add_per_working_time(found, "bandwidth", [achieved.best(roof.ratio) for _, roof in both], busy)

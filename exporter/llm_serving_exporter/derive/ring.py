@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from llm_serving_exporter.derive import devices
 from llm_serving_exporter.model.devices import DeviceSample
@@ -10,7 +11,6 @@ from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     HISTOGRAM_FIELDS,
     LABELLED_COUNTER_FIELDS,
-    EngineSnapshot,
     Snapshot,
 )
 from llm_serving_exporter.model.window import Window
@@ -19,47 +19,66 @@ from llm_serving_exporter.model.window import Window
 START_TOLERANCE_SECONDS = 0.5
 # a snapshot is some 20 KB: what a long window or a short interval may keep of one target
 MOST_SNAPSHOTS = 64
+# counters of engines that come and go, as replicas on a Ray node
+MOST_COUNTS = 8192
 
 
-def restarted(earlier: Snapshot, later: Snapshot, older: Sequence[Snapshot] = ()) -> bool:
-    """Whether the engine restarted in between: another process start, or any counter fell.
+# (model_name, engine, field) -> the last value that a counter had, of a histogram its count, by key where a field has several
+Counts = Mapping[tuple[str, str, str], Mapping[str, float]]
 
-    `older` snapshots are for an engine that `earlier` lacks: a restarted server may name nothing until its first request.
+
+def counts(snapshot: Snapshot) -> dict[tuple[str, str, str], Mapping[str, float]]:
+    """Every counter of the snapshot that only grows in one engine life."""
+    found: dict[tuple[str, str, str], Mapping[str, float]] = {}
+    for engine in snapshot.engines:
+        identity = engine.model_name, engine.engine
+        for name in COUNTER_FIELDS:
+            value = getattr(engine, name)
+            if value is not None and name not in snapshot.may_fall:
+                found[*identity, name] = {"": value}
+        for name in LABELLED_COUNTER_FIELDS:
+            values = getattr(engine, name)
+            if values:
+                found[*identity, name] = values
+        for name in HISTOGRAM_FIELDS:
+            histogram = getattr(engine, name)
+            if histogram is not None:
+                found[*identity, name] = {"": histogram.count}
+    return found
+
+
+def remember(known: Counts, snapshot: Snapshot) -> Counts:
+    """What is known with one more snapshot of the same life. Engines that are gone are kept until there are too many of them.
+
+    A restarted server may show its counters, or name its model, only from the first event on: its pages until then say nothing of them.
     """
+    now = counts(snapshot)
+    return {**known, **now} if len(known) < MOST_COUNTS else now
+
+
+def restarted(earlier: Snapshot, later: Snapshot, known: Counts = MappingProxyType({})) -> bool:
+    """Whether the engine restarted in between: another process start, or any counter fell below its last value in `earlier` or `known`."""
     before, after = earlier.process_start_unix_seconds, later.process_start_unix_seconds
     if before is not None and after is not None and abs(after - before) > START_TOLERANCE_SECONDS:
         return True
-    engines = {(engine.model_name, engine.engine): engine for engine in earlier.engines}
-    for engine in later.engines:
-        identity = engine.model_name, engine.engine
-        previous = engines.get(identity) or _last_seen(identity, older)
-        if previous is not None and _fell(previous, engine, later.may_fall):
+    last = {**known, **counts(earlier)}
+    other = {field for field, row in earlier.sources.items() if later.sources.get(field, row) != row}
+    for key, values in counts(later).items():
+        lasting = last.get(key) if key[2] not in other else None
+        if (
+            lasting
+            and key[2] not in earlier.may_fall
+            and any(values.get(one, value) < value for one, value in lasting.items())
+        ):
             return True
     return False
 
 
-def _last_seen(identity: tuple[str, str], snapshots: Sequence[Snapshot]) -> EngineSnapshot | None:
-    for snapshot in reversed(snapshots):
-        for engine in snapshot.engines:
-            if (engine.model_name, engine.engine) == identity:
-                return engine
-    return None
-
-
-def _fell(earlier: EngineSnapshot, later: EngineSnapshot, may_fall: frozenset[str]) -> bool:
-    for name in COUNTER_FIELDS:
-        before, after = getattr(earlier, name), getattr(later, name)
-        if before is not None and after is not None and after < before and name not in may_fall:
-            return True
-    for name in LABELLED_COUNTER_FIELDS:
-        before, after = getattr(earlier, name), getattr(later, name)
-        if before and after and any(after.get(key, value) < value for key, value in before.items()):
-            return True
-    for name in HISTOGRAM_FIELDS:
-        before, after = getattr(earlier, name), getattr(later, name)
-        if before is not None and after is not None and after.count < before.count:
-            return True
-    return False
+def reads_otherwise(earlier: Snapshot, later: Snapshot) -> bool:
+    """Whether a counter comes from other samples than before: its values cannot be subtracted."""
+    counted = (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS)
+    before, after = earlier.sources, later.sources
+    return any(before[field] != after[field] for field in counted if field in before and field in after)
 
 
 def advance(

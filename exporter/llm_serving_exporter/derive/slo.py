@@ -42,7 +42,7 @@ def latency_slo(histogram: Histogram | None, threshold_seconds: float) -> SloCou
 def server_errors(readings: Sequence[EngineSnapshot], previous: ServerErrors | None) -> ServerErrors | None:
     """HTTP 5xx answers of one model that no rejection and no finish by error covers, counted on from `previous` (None: from 0).
 
-    Rejections are booked a moment before their answer, so what they cover too much in one step is kept for the next. A
+    Rejections are booked a moment before their answer, so what they cover too much in one step is kept for the next, and no longer. A
     rejection that was sent as HTTP 200 covers one 5xx of the same or the next step: a lower bound then. None without HTTP counters.
     """
     if all(reading.http_responses_total is None for reading in readings):
@@ -51,8 +51,9 @@ def server_errors(readings: Sequence[EngineSnapshot], previous: ServerErrors | N
     covered = _sum(readings, "requests_rejected_total", None) + _sum(readings, "requests_finished_total", BAD_REASON)
     if previous is None:
         return ServerErrors(0.0, 0.0, answered, covered)
-    uncovered = (answered - previous.answered) - (covered - previous.covered) - previous.spare
-    return ServerErrors(previous.uncovered_total + max(0.0, uncovered), max(0.0, -uncovered), answered, covered)
+    beyond = (answered - previous.answered) - (covered - previous.covered)
+    uncovered = max(0.0, beyond - previous.spare)
+    return ServerErrors(previous.uncovered_total + uncovered, max(0.0, -beyond), answered, covered)
 
 
 def error_slo(reading: EngineSnapshot) -> SloCount | Absence:

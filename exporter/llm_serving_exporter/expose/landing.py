@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
+from urllib.parse import quote
 
 from llm_serving_exporter.expose.landing_engines import figures
 from llm_serving_exporter.expose.landing_gpus import gpus
@@ -75,8 +76,10 @@ def landing(
     version: str,
     telemetry_path: str,
     links: Sequence[tuple[str, str]] = (),
+    only: str = "",
 ) -> bytes:
-    """The page as UTF-8. `links`: (label, href) beside the exporter's own pages, such as its documentation."""
+    """The page as UTF-8. `links`: (label, href) beside the exporter's own pages, such as its documentation. `only`: the name of a target
+    whose card alone is shown; "" or an unknown name shows all."""
     clock = _Clock(now_unix, now_monotonic, stale_after_seconds)
     pages = [
         ("Metrics", telemetry_path),
@@ -93,7 +96,7 @@ def landing(
         f'<meta http-equiv="refresh" content="{REFRESH_SECONDS}"><title>llm-serving-exporter</title>'
         f'<link rel="icon" href="{_ICON}"><style>{STYLE}</style></head><body>'
         f'<header><div class="top"><h1>llm-serving-exporter<small>{text(version)}</small></h1><nav>{nav}</nav></div>'
-        f"{_summary(view)}</header><main>{_exporter(view, clock)}{''.join(_targets(view, clock))}{gpus(view, now_monotonic)}</main>"
+        f"{_summary(view)}</header><main>{_exporter(view, clock)}{''.join(_targets(view, clock, only))}{gpus(view, now_monotonic)}</main>"
         f"<footer>As of {when}; this page reloads every {REFRESH_SECONDS} s.</footer></body></html>"
     )
     return page.encode(errors="replace")
@@ -143,8 +146,8 @@ def _exporter(view: View, clock: _Clock) -> str:
     return "".join(parts)
 
 
-def _targets(view: View, clock: _Clock) -> Iterator[str]:
-    shown = view.targets
+def _targets(view: View, clock: _Clock, only: str) -> Iterator[str]:
+    shown = tuple(reading for reading in view.targets if reading.target.name == only) or view.targets
     if len(shown) > MOST_CARDS:
         yield _overview(view.targets, clock)
         shown = tuple(
@@ -166,8 +169,20 @@ def _overview(targets: tuple[TargetReading, ...], clock: _Clock) -> str:
         "waiting",
         "KV cache",
     )
-    rows = (row(text(reading.target.name), _overview_cells(reading, clock)) for reading in targets)
+    rows = (row(_link(reading.target.name), _overview_cells(reading, clock)) for reading in targets)
     return f'<section class="card"><div class="title"><h2>Targets</h2></div>{table(header("target", columns), rows)}</section>'
+
+
+def _link(name: str) -> str:
+    return f'<a href="/?target={text(quote(name, safe=""))}">{text(name)}</a>'
+
+
+def _models(reading: TargetReading) -> str:
+    """The models that a target serves: two of them by name, and how many more."""
+    engines = reading.snapshot.engines if reading.snapshot is not None else ()
+    names = sorted({engine.model_name for engine in engines if engine.model_name}) or [reading.model_name]
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    return ", ".join(names[:2]) + more
 
 
 def _overview_cells(reading: TargetReading, clock: _Clock) -> list[str]:
@@ -175,7 +190,7 @@ def _overview_cells(reading: TargetReading, clock: _Clock) -> list[str]:
     known = [
         badge(reading.state.value, _BADGES[reading.state]),
         text(f"{reading.runtime} {reading.facts.version or ''}".strip() or NOTHING),
-        text(reading.model_name or NOTHING),
+        text(_models(reading) or NOTHING),
         f"{age} ago" if age else NOTHING,
     ]
     if not clock.fresh(reading) or reading.derived is None or reading.snapshot is None:
@@ -230,7 +245,7 @@ def _facts(reading: TargetReading, clock: _Clock) -> str:
     return facts(
         (
             f"<b>{text(reading.runtime)} {text(reading.facts.version or '')}</b>" if reading.runtime else "",
-            f"<b>{text(reading.model_name)}</b>" if reading.model_name else "",
+            f"<b>{text(_models(reading))}</b>" if _models(reading) else "",
             f"role {text(reading.role.value)}" if reading.role is not Role.UNIFIED else "",
             f"group {text(target.group)}" if target.group else "",
             f'<a href="{url}" rel="noreferrer">{url}</a>',

@@ -17,11 +17,14 @@ from llm_serving_exporter.model.roofline import Cause, Limiter
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.store import State
 
-_BATCH_LIMIT = "Set targets[].batch_limit_requests, or start vLLM with VLLM_SERVER_DEV_MODE=1 so that /server_info says max_num_seqs."
+_BATCH_LIMIT = (
+    "Set targets[].batch_limit_requests to the most requests that the engine runs at once; it does not say so itself "
+    "(vLLM does with VLLM_SERVER_DEV_MODE=1, in /server_info)."
+)
 
 ABSENCES: Mapping[Absence, str] = {
     Absence.AVAILABLE: "",
-    Absence.IDLE: "Nothing happened in the window that it could be taken from; it comes with the next requests.",
+    Absence.IDLE: "Nothing of it happened in the window, or at all yet; it comes with its first event.",
     Absence.WARMING_UP: "It needs two pages of the same engine life; it comes within an interval or two.",
     Absence.NOT_EXPORTED: "The engine does not put it on its page, in this version or with these flags.",
     Absence.NOT_CONFIGURED: "It needs a setting that is not set; METRICS.md names it.",
@@ -31,7 +34,7 @@ ABSENCES: Mapping[Absence, str] = {
     ),
     Absence.INVALID: (
         "The engine's page holds a value that cannot be (NaN, infinite or negative): "
-        "a fault of the engine, worth a report to it."
+        "a fault of the engine, worth a report to it, or of a mapping of your own."
     ),
     Absence.DUPLICATE: (
         "The page holds the same series more than once: several processes write to one page; "
@@ -144,7 +147,10 @@ FAILURES: Mapping[FailureReason, str] = {
         "The engine wants credentials: set auth for the target, and check that token or password are the current ones."
     ),
     FailureReason.LOADING: "The engine is loading its model; nothing to do unless this lasts.",
-    FailureReason.STATUS: "The engine answers with an HTTP error: check metrics_path, and the engine's log for the cause.",
+    FailureReason.STATUS: (
+        "The engine answers with an HTTP error: check metrics_path, and the engine's log for the cause; "
+        "a server that has no metrics page needs runtime: ollama, deepspeed-mii or gpu-only."
+    ),
     FailureReason.REDIRECT: "The engine redirects to another place, which is not followed: put the final address into the target's url.",
     FailureReason.CONTENT_TYPE: (
         "What answers is not a metrics page: check metrics_path and port. "
@@ -160,7 +166,10 @@ FAILURES: Mapping[FailureReason, str] = {
     FailureReason.MALFORMED: "The page is not valid exposition text: a fault of the engine or of a proxy; the whole page is void.",
     FailureReason.TRUNCATED: "The page ends in the middle of a line: the engine or a proxy cut it off.",
     FailureReason.TOO_MANY_SERIES: "The page has more series than max_series: raise it for the target if that many are meant.",
-    FailureReason.UNKNOWN_RUNTIME: "No known engine writes such a page: set runtime for the target, or point its url at the engine.",
+    FailureReason.UNKNOWN_RUNTIME: (
+        "The page is not one that this target's table reads: point url and metrics_path at the engine, set runtime to what it is, "
+        "or give it a mapping of its own (runtimes: in the configuration)."
+    ),
     FailureReason.SEVERAL_SERVERS: (
         "Several servers answer at this address in turn, so that its counters are nobody's: list each replica as a target."
     ),
@@ -208,7 +217,10 @@ LIMITERS: Mapping[Limiter, str] = {
     Limiter.BANDWIDTH: "memory bandwidth: smaller weights or KV, more or faster GPUs, or a larger batch raise tokens per second",
     Limiter.COMPUTE: "compute: the GPUs' tensor cores are as busy as they get; more GPUs or a faster precision",
     Limiter.KV_CAPACITY: "KV capacity: requests wait for memory; more of it, an 8-bit KV cache, shorter contexts",
-    Limiter.BATCH_LIMIT: "the batch limit: requests wait while hardware has room; raise max_num_seqs",
+    Limiter.BATCH_LIMIT: (
+        "the batch limit: requests wait while hardware has room; raise it "
+        "(vLLM max_num_seqs, SGLang --max-running-requests, TensorRT-LLM max_batch_size)"
+    ),
     Limiter.PREFILL_INTERFERENCE: "prefill in decode's steps: smaller prefill chunks, or prefill and decode on replicas of their own",
     Limiter.OVERHEAD: "overhead: launches, communication or the scheduler; neither memory nor compute is near its ceiling",
     Limiter.STARVED: "nothing: there is hardly any work",

@@ -165,7 +165,9 @@ class Snapshot:
     elapsed time, `unix_seconds` for people. `unmapped_families` are this runtime's families that no row reads and no list knows.
     `may_fall` names counters that are a difference of two and may dip without a restart. `freezes`: fields that the engine brings up to
     date only while requests end; `refresh_seconds`: how often it does so with the slowest of its slow ones, 0 = at once.
-    `significant_digits`: that the page's numbers are printed with, None = all of them.
+    `significant_digits`: that the page's numbers are printed with, None = all of them. `sources`: field -> the row of the runtime's
+    table that it was read by. `errors_counted`: whether the page tells requests that ended in an error from others. `unborn`: fields
+    that the page lacks because nothing of theirs has happened yet: 0 until then.
     """
 
     engines: tuple[EngineSnapshot, ...]
@@ -180,6 +182,9 @@ class Snapshot:
     freezes: frozenset[str] = frozenset()
     refresh_seconds: float = 0.0
     significant_digits: int | None = None
+    sources: Mapping[str, int] = field(default_factory=dict)
+    errors_counted: bool = True
+    unborn: frozenset[str] = frozenset()
 
     @property
     def sleeping(self) -> bool:

@@ -13,11 +13,12 @@ from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 class EngineWindow:
     """One engine's readings, oldest first, at least one, no gap and no counter falling inside.
 
-    `elapsed_seconds` is from the first to the last; 0 with only one reading.
+    `elapsed_seconds` is from the first to the last; 0 with only one reading. `unborn`: fields that the first lacks because they stood at 0.
     """
 
     readings: tuple[EngineSnapshot, ...]
     elapsed_seconds: float
+    unborn: frozenset[str] = frozenset()
 
     @property
     def first(self) -> EngineSnapshot:
@@ -30,11 +31,13 @@ class EngineWindow:
         return self.readings[-1]
 
     def increase(self, field: str) -> float | None:
-        """How much a counter grew. None with one reading, or where an end lacks it."""
+        """How much a counter grew. None with one reading, where an end lacks it, or where it fell, which no engine life has."""
         if self.elapsed_seconds <= 0:
             return None
         before, after = getattr(self.first, field), getattr(self.last, field)
-        return after - before if before is not None and after is not None else None
+        if before is None and field in self.unborn:
+            before = 0.0
+        return after - before if before is not None and after is not None and after >= before else None
 
     def events(self, field: str) -> float | None:
         """How many events a histogram gained. None with one reading, or where an end lacks it."""
@@ -46,6 +49,8 @@ class EngineWindow:
         if self.elapsed_seconds <= 0:
             return None
         before, after = getattr(self.first, field), getattr(self.last, field)
+        if before is None and field in self.unborn:
+            return after  # type: ignore[no-any-return]  # a field is named by text
         if after is None or before is None:
             return None
         return after.since(before)  # type: ignore[no-any-return]  # a field is named by text
@@ -85,7 +90,8 @@ class Window:
                 readings.append(reading)
                 start = snapshot
             readings.reverse()
-            found.append(EngineWindow(tuple(readings), newest.monotonic_seconds - start.monotonic_seconds))
+            elapsed = newest.monotonic_seconds - start.monotonic_seconds
+            found.append(EngineWindow(tuple(readings), elapsed, start.unborn))
         return tuple(found)
 
 

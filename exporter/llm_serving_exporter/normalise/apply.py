@@ -31,6 +31,8 @@ FIELDS = (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS, *GAUGE_F
 # with an engine label that is not "", as EngineSnapshot.is_engine has it
 _OF_AN_ENGINE = frozenset({"decode_tokens_total", "prefill_tokens_total", "requests_waiting"})
 
+# 2001: what is smaller is some other number
+EARLIEST_START = 1e9
 # a server's clock may run ahead of ours; a start further in the future is not a time
 CLOCK_SKEW_SECONDS = 86_400.0
 
@@ -74,7 +76,7 @@ class Normaliser:
             self._engine(identity, readers, values, absent, plan) for identity, readers in plan.engines.items()
         )
         start = values[plan.start_index] if plan.start_index is not None else None
-        if start is not None and not 0 < start < page.received_unix_seconds + CLOCK_SKEW_SECONDS:
+        if start is not None and not EARLIEST_START < start < page.received_unix_seconds + CLOCK_SKEW_SECONDS:
             start = None
         return Snapshot(
             engines=engines,
@@ -89,6 +91,9 @@ class Normaliser:
             freezes=plan.freezes,
             refresh_seconds=plan.refresh_seconds,
             significant_digits=self.runtime.significant_digits,
+            sources=plan.sources,
+            errors_counted=plan.errors_counted,
+            unborn=plan.unborn,
         )
 
     def _engine(

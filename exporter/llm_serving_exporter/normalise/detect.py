@@ -86,7 +86,8 @@ class _Seen:
 
 
 def detect(layout: Layout, runtimes: Mapping[str, Runtime] = RUNTIMES) -> Detection:
-    """Recognises a page by what only one runtime has on it. A router's page is never taken for an engine's.
+    """Recognises a page by what only one runtime has on it. A router's page is never taken for an engine's, unless a configuration's own
+    table knows it.
 
     The layout has to hold the samples of which `labels_needed` is true. `runtimes`: those that may speak; a configuration's own
     are believed before built-in ones, so that a fork that kept its engine's names can be told from it.
@@ -94,9 +95,11 @@ def detect(layout: Layout, runtimes: Mapping[str, Runtime] = RUNTIMES) -> Detect
     seen = _Seen(layout)
     families = sorted(clean(name) for name in layout.types or layout.names if not name.startswith(_OF_THE_PROCESS))
     shown = tuple(families[:FAMILIES_SHOWN])
+    found = tuple(runtime for runtime in runtimes.values() if seen.matches(runtime.fingerprints, runtime.respelt))
+    configured = tuple(runtime for runtime in found if runtime.name not in RUNTIMES)
+    if configured:
+        return Detection(configured, None, shown)
     for router in ROUTERS:
         if seen.matches(router.fingerprints):
             return Detection((), router, shown)
-    found = tuple(runtime for runtime in runtimes.values() if seen.matches(runtime.fingerprints, runtime.respelt))
-    configured = tuple(runtime for runtime in found if runtime.name not in RUNTIMES)
-    return Detection(configured or found, None, shown)
+    return Detection(found, None, shown)

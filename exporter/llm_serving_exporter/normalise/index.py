@@ -38,7 +38,9 @@ class Index:
             if _holds(key, runtime.only) and not _named(key, runtime.never):
                 self._by_name.setdefault(key.name, []).append(position)
         self.duplicates = {key for key, times in Counter(layout.keys).items() if times > 1}
-        self._models = self._values_of(runtime.model_labels) - runtime.unnamed
+        named = self._values_of(runtime.model_labels) - runtime.unnamed
+        self._spelt = _spelt(named) if runtime.any_case else {}
+        self._models = {self._spelt.get(name, name) for name in named}
         self._engines = self._values_of(runtime.engine_labels) if runtime.engine_labels else {"0"}
         self._replicas = self._values_of((runtime.replica_label,) if runtime.replica_label else ())
         self._models_of = self._models_by_replica(runtime.replica_label) if runtime.replica_label else {}
@@ -52,7 +54,7 @@ class Index:
     def _models_by_replica(self, label: str) -> dict[str | None, set[str]]:
         found: dict[str | None, set[str]] = {}
         for key in self.keys:
-            model = _first(key, self._runtime.model_labels)
+            model = self._model(key)
             if model is not None and model in self._models:
                 found.setdefault(key.label(label), set()).add(model)
         return found
@@ -64,8 +66,12 @@ class Index:
             found = self._identities[key] = self._identity(key)
         return found
 
-    def _identity(self, key: SeriesKey) -> Identity:
+    def _model(self, key: SeriesKey) -> str | None:
         model = _first(key, self._runtime.model_labels)
+        return model if model is None else self._spelt.get(model, model)
+
+    def _identity(self, key: SeriesKey) -> Identity:
+        model = self._model(key)
         if model is None or model in self._runtime.unnamed:
             # a replica's own model where the page shows several
             models = self._models_of.get(key.label(self._runtime.replica_label or ""), self._models)
@@ -146,6 +152,14 @@ def _first(key: SeriesKey, labels: Iterable[str]) -> str | None:
         if value is not None:
             return value
     return None
+
+
+def _spelt(names: Iterable[str]) -> dict[str, str]:
+    """Each name -> the one with the most capitals of those that differ from it in case only."""
+    chosen: dict[str, str] = {}
+    for name in sorted(names, key=lambda name: (sum(map(str.isupper, name)), name)):
+        chosen[name.casefold()] = name
+    return {name: chosen[name.casefold()] for name in names}
 
 
 def _holds(key: SeriesKey, where: Mapping[str, frozenset[str]]) -> bool:

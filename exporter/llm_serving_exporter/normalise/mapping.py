@@ -98,11 +98,19 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A side endpoint read at start and when the target restarts. `read` turns its JSON into facts; it must tolerate any JSON."""
+    """A side endpoint read at start and when the target restarts. `read` turns its JSON into facts; it must tolerate any JSON.
+
+    `says`: what it can say, fields of ServerFacts or exported ones.
+    """
 
     path: str
     read: Callable[[object, ServerFacts], ServerFacts]
-    says: str
+    says: tuple[str, ...]
+
+    @property
+    def said(self) -> str:
+        """`says` for a sentence."""
+        return ", ".join(self.says)
 
 
 Readings = tuple[tuple[SeriesKey, float], ...]
@@ -158,13 +166,17 @@ class Runtime:
     page shows several replicas, what tells them apart. `rank_labels` number the processes of one engine that each report
     the same: of series that differ in nothing else one counts (the largest; of histograms the lowest rank's). `only`: label -> values of
     the series that are read at all ("" = without the label); `never`: label -> values of those that are not. `living`: a sample without
-    which an identity is a replica that has gone. `respelt`: (prefix, other prefix) pairs: how the runtime may write its names otherwise.
-    `unnamed`: values of model labels that name no model.
+    which an identity is a replica that has gone (where no identity has it, all are kept). `born_at_first_event`: counters and histograms
+    have no sample before their first event, so that one that appears has counted from 0. `respelt`: (prefix, other prefix) pairs: how the
+    runtime may write its names otherwise.
+    `unnamed`: values of model labels that name no model. `any_case`: names of models that differ in nothing but capitals are one model's,
+    which is spelt as the one with the most of them.
     `start_sample`: unix time of process start. `significant_digits`: that numbers are printed with, None = all.
     `ignored`: families known and not read (prefixes allowed with `*`). `paths`: where its metrics page may be, likeliest first.
-    `kind` and `read_page`: what the page is. `without_metrics`: nothing but its rows can be known of it, and a page with any sample is its,
-    also with nothing loaded. `adds`: its samples that are increments, which the exporter adds up from 0; `stays`: those that
-    hold on while an answer has no samples at all. `polls`: asked at each tick. `shows`: (path, whether its JSON is this
+    `kind` and `read_page`: what the page is; `read_page` gives () for JSON of its that says nothing, None for JSON that is not its.
+    `without_metrics`: nothing but its rows can be known of it, and a page with any sample is its, also with nothing loaded.
+    `adds`: its samples that are increments, which the exporter adds up from 0; `stays`: those that hold on while an answer has no
+    samples at all. `polls`: asked at each tick. `shows`: (path, whether its JSON is this
     runtime's) where the page has nothing of its own. `role`: of every such target, None = unified unless the page
     or the configuration says otherwise. `default_edges`: bucket edges of an unconfigured server by SLO name, for configuration
     warnings only. `missing`: why a field has no row, or ERRORS, for people. `versions`: that the table is made for; `covered`: those
@@ -183,14 +195,16 @@ class Runtime:
     only: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
     never: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
     living: str | None = None
+    born_at_first_event: bool = False
     respelt: tuple[tuple[str, str], ...] = ()
     unnamed: frozenset[str] = frozenset()
+    any_case: bool = False
     start_sample: str | None = None
     significant_digits: int | None = None
     paths: tuple[str, ...] = ("/metrics",)
     kind: PageKind = PageKind.METRICS
     without_metrics: bool = False
-    read_page: Callable[[object], Readings] | None = None
+    read_page: Callable[[object], Readings | None] | None = None
     adds: frozenset[str] = frozenset()
     stays: frozenset[str] = frozenset()
     endpoints: tuple[Endpoint, ...] = ()

@@ -17,7 +17,7 @@ from llm_serving_exporter.model.snapshot import (
     Quality,
 )
 from llm_serving_exporter.normalise.index import Identity, Index, spellings
-from llm_serving_exporter.normalise.mapping import PageKind, Reads, Row, Runtime
+from llm_serving_exporter.normalise.mapping import ERRORS, PageKind, Reads, Row, Runtime
 from llm_serving_exporter.normalise.readers import Reader
 from llm_serving_exporter.normalise.rows import MAX_LABEL_VALUES, read_row
 from llm_serving_exporter.normalise.selector import selector
@@ -46,6 +46,9 @@ class Plan:
     inconsistent: frozenset[str]
     unset: frozenset[str]
     names_models: bool
+    sources: Mapping[str, int]
+    errors_counted: bool
+    unborn: frozenset[str]
 
 
 _SUFFIXES = {Reads.HISTOGRAM: ("_bucket", "_sum", "_count")}
@@ -101,7 +104,8 @@ def make_plan(runtime: Runtime, layout: Layout, facts: ServerFacts) -> Plan:
     used: dict[str, Row] = {}
     own: set[Identity] = set()
     prefixes = tuple(form for prefix in runtime.prefixes for form in spellings(prefix, runtime.respelt))
-    for row in runtime.rows:
+    rows = runtime.rows
+    for row in rows:
         if row.field in used:
             continue
         refused = _applies(row, index, version)
@@ -126,6 +130,13 @@ def make_plan(runtime: Runtime, layout: Layout, facts: ServerFacts) -> Plan:
         else:
             # gauges that nobody sets go after a while: nothing tells idle replicas from dead ones then
             absent = {field: _idle(field, why) for field, why in absent.items()}
+    unborn = _unborn(runtime, absent, index)
+    if not _BORN & set(used):  # nothing has happened yet: what is not there is waited for
+        absent = {field: Absence.IDLE if field in unborn else why for field, why in absent.items()}
+    if runtime.kind is PageKind.JSON and not layout.keys:
+        # its JSON, with nothing to say yet: an engine at rest
+        own, engines = {Identity("", "0")}, {Identity("", "0"): {}}
+        absent = dict.fromkeys(absent, Absence.IDLE)
     if runtime.kind is PageKind.NONE or (runtime.without_metrics and layout.keys):
         if not engines:
             # the server answers, with nothing loaded or nothing to say: one engine of which nothing is known
@@ -146,11 +157,50 @@ def make_plan(runtime: Runtime, layout: Layout, facts: ServerFacts) -> Plan:
         inconsistent=frozenset(field for field, row in used.items() if row.agrees),
         unset=frozenset(field for field, row in used.items() if row.zero_is_unset),
         names_models=index.names_models,
+        sources={field: rows.index(row) for field, row in used.items()},
+        errors_counted=_counts_errors(runtime, used, layout, index),
+        unborn=unborn,
     )
 
 
 def _idle(field: str, why: Absence) -> Absence:
     return Absence.IDLE if why is Absence.NOT_EXPORTED and field in GAUGE_FIELDS else why
+
+
+_BORN = frozenset(
+    {*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS, "prefix_cache_queries", "prefix_cache_hits"}
+)
+
+
+def _unborn(runtime: Runtime, absent: Mapping[str, Absence], index: Index) -> frozenset[str]:
+    """Fields none of whose rows has its first sample on the page, of a runtime whose samples come with their first event."""
+    if not runtime.born_at_first_event:
+        return frozenset()
+    there = {
+        row.field
+        for row in runtime.rows
+        for text in row.samples
+        if index.select(text, suffix="_count" if row.reads is Reads.HISTOGRAM else "")
+    }
+    return frozenset(field for field in absent if field in _BORN and field not in there)
+
+
+def _counts_errors(runtime: Runtime, used: Mapping[str, Row], layout: Layout, index: Index) -> bool:
+    """Whether requests that ended in an error can be told from others: by their reason, or by the server's HTTP answers, which an idle one
+    has yet to give."""
+    finished = used.get("requests_finished_total")
+    by_reason = finished is not None and (
+        "error" in {*finished.rename.values(), *finished.named.values()} or _names_errors(finished, index)
+    )
+    answers = [row for row in runtime.rows if row.field == "http_responses_total"]
+    by_status = "http_responses_total" in used or any(_declared(row, layout, runtime) for row in answers)
+    return ERRORS not in runtime.missing and (by_reason or by_status)
+
+
+def _names_errors(row: Row, index: Index) -> bool:
+    """Whether a sample on the page has the engine's own reason "error"."""
+    found = [position for text in row.samples for position in index.select(text, row)]
+    return row.by is not None and any(index.keys[position].label(row.by) == "error" for position in found)
 
 
 def _quality(used: Mapping[str, Row], *, multiprocess: bool) -> dict[str, Quality]:

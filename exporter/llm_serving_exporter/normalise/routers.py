@@ -21,6 +21,16 @@ def _any(*names: str) -> tuple[Fingerprint, ...]:
 
 
 _DYNAMO_FRONTEND = (Mark("dynamo_frontend_*"), Mark("nv_llm_http_service_*"))
+_DYNAMO_WORKER = tuple(
+    Mark(name)
+    for name in (
+        "dynamo_component_requests*", "dynamo_work_handler_*", "dynamo_component_total_blocks", "dynamo_component_gpu_cache_*",
+        "dynamo_component_kvstats_*", "dynamo_component_model_load_*",
+    )
+)  # fmt: skip
+_RENAMED_FRONTEND = (
+    "if it is a frontend, unset DYN_METRICS_PREFIX there, or write a table based_on dynamo-frontend (docs/dynamo.md)"
+)
 _ENGINES_NAMES = (Mark("vllm:*"), Mark("sglang:*"), Mark("trtllm_*"), Mark("trtllm:*"), Mark("lmdeploy:*"))
 
 ROUTERS = (
@@ -37,11 +47,17 @@ ROUTERS = (
         "an SGLang model gateway (its workers' pages in one)",
         tuple(Fingerprint((Mark(name, "worker_addr"),)) for name in ("sglang:*", "vllm:*", "trtllm_*")),
     ),
-    # on a system port of its own; a frontend has these families too
+    # on a system port of its own; a frontend has these families too, and where its own are renamed nothing tells it from a router
     Router(
-        "a Dynamo router",
+        "a Dynamo router, or of a Dynamo frontend under another DYN_METRICS_PREFIX",
         (Fingerprint((Mark("dynamo_component_router_*"),), (*_DYNAMO_FRONTEND, *_ENGINES_NAMES)),),
-        "point url at the Dynamo frontend, and at its workers' system ports",
+        f"point url at the Dynamo frontend, and at its workers' system ports; {_RENAMED_FRONTEND}",
+    ),
+    # without the KV router a frontend has the uptime only; a worker has its endpoint's families before the first request
+    Router(
+        "a Dynamo process that serves no endpoint (a frontend under another DYN_METRICS_PREFIX?)",
+        (Fingerprint((Mark("dynamo_component_*"),), (*_DYNAMO_FRONTEND, *_ENGINES_NAMES, *_DYNAMO_WORKER)),),
+        f"point url at the Dynamo frontend, or at a worker that is ready; {_RENAMED_FRONTEND}",
     ),
     Router(
         "the llm-d endpoint picker",

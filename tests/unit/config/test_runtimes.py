@@ -63,6 +63,7 @@ runtimes:
   only: {pp_rank: ["0", ""]}
   never: {phase: warmup}
   unnamed: [default, ""]
+  any_case: true
   living: acme_up
   respelt: {"acme:": [acmeserve_, a_]}
   start_sample: process_start_time_seconds
@@ -116,6 +117,7 @@ runtimes:
         only={"pp_rank": frozenset({"0", ""})},
         never={"phase": frozenset({"warmup"})},
         unnamed=frozenset({"default", ""}),
+        any_case=True,
         living="acme_up",
         respelt=(("acme:", "acmeserve_"), ("acme:", "a_")),
         start_sample="process_start_time_seconds",

@@ -141,6 +141,34 @@ def test_rejections_inside_streams_never_take_a_real_5xx_back() -> None:
     ]
 
 
+def test_what_rejections_inside_streams_cover_too_much_does_not_hide_the_errors_of_later() -> None:
+    """An overload that left 514 rejections without a 5xx is over; the next hundred 5xx are errors, every one."""
+    found = uncovered((0.0, 0.0, 0.0), (9728.0, 10_242.0, 0.0), (9728.0, 10_242.0, 0.0), (9828.0, 10_242.0, 0.0))
+    assert found == [0.0, 0.0, 0.0, 100.0]
+
+
+def test_http_errors_that_name_no_model_are_covered_by_all_models_of_the_server() -> None:
+    """Dynamo's failures_total has no model label: 1,000 rejections and 7 errors are not errors of a model without name."""
+
+    def engines(rejected: float, failed: float) -> tuple[EngineSnapshot, ...]:
+        return (
+            EngineSnapshot("", "0", http_responses_total={"5xx": rejected + failed}),
+            EngineSnapshot(
+                "a", "0", requests_finished_total={"error": failed}, requests_rejected_total={"overloaded": rejected}
+            ),
+            EngineSnapshot("b", "0", requests_finished_total={"error": 0.0}),
+        )
+
+    window, result = None, None
+    for tick, counted in enumerate(((0.0, 0.0), (1000.0, 7.0), (1000.0, 7.0))):
+        snapshot = Snapshot(engines(*counted), "any", 1e9 + tick, 10.0 * tick)
+        window = advance(window, snapshot, 60.0)
+        result = derive(window, Settings(), result)
+    assert result is not None
+    totals = {one.model_name: one.server_errors.uncovered_total for one in result.engines if one.server_errors}
+    assert totals == {"": 0.0}
+
+
 def test_http_errors_of_a_data_parallel_server_are_counted_once() -> None:
     def engines(answered: float) -> tuple[EngineSnapshot, ...]:
         return (

@@ -53,8 +53,8 @@ def test_a_threshold_between_edges_is_told_as_it_is_counted():
 def test_what_is_absent_and_what_to_do_about_it():
     card = page_of(views.fleet()).card("moe-dp8")
     assert (
-        "batch limit requests, batch utilization ratio: Set targets[].batch_limit_requests, "
-        "or start vLLM with VLLM_SERVER_DEV_MODE=1 so that /server_info says max_num_seqs."
+        "batch limit requests, batch utilization ratio: Set targets[].batch_limit_requests to the most requests that the engine runs "
+        "at once; it does not say so itself (vLLM does with VLLM_SERVER_DEV_MODE=1, in /server_info)."
     ) in card
     unknown = "Which GPUs serve this target is not known, or not all of them are here: set targets[].gpus"
     assert f"phase tokens per second per GPU: {unknown}" in card
@@ -234,3 +234,22 @@ def test_many_targets_stand_in_one_table_and_only_troubled_ones_have_a_card():
 def test_two_thousand_troubled_targets_stay_a_page():
     view = views.view(*(views.down(f"t{number}") for number in range(2000)))
     assert len(landing_bytes(view)) < 1_500_000
+
+
+def test_beyond_the_most_cards_every_target_is_a_link_to_its_own() -> None:
+    well = [views.reading(f"w/{number:03}", [views.engine("m")]) for number in range(MOST_CARDS + 5)]
+    view = views.view(*well)
+    assert page_of(view).links["w/003"] == "/?target=w%2F003"
+    own = page_of(view, only="w/003")
+    assert next(iter(own.sections.values())).startswith("w/003")
+    assert "w/004" not in own.text
+    # a name that nobody has shows all
+    assert page_of(view, only="gone").rows[0][0] == "target"
+
+
+def test_a_target_with_several_models_names_them() -> None:
+    many = views.reading("many", [views.engine("a"), views.engine("b"), views.engine("c")])
+    two = views.reading("two", [views.engine("a"), views.engine("b")])
+    page = page_of(views.view(many, two))
+    assert "a, b and 1 more" in page.card("many")
+    assert "a, b " in page.card("two")

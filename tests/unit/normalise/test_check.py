@@ -51,7 +51,7 @@ def test_a_sound_table_has_no_faults() -> None:
         ({"read_page": lambda answer: ()}, "read_page: read_page and a page of kind json belong together."),
         ({"significant_digits": 18}, "significant_digits: 18 is out of range. Write 1 to 17."),
         (
-            {"endpoints": (Endpoint("version", lambda answer, facts: facts, "it"),)},
+            {"endpoints": (Endpoint("version", lambda answer, facts: facts, ("it",)),)},
             'endpoints[0]: "version" is not a path. Write one that starts with /.',
         ),
         ({"polls": (Poll("props", lambda answer: (), "it"),)}, 'polls[0]: "props" is not a path. Write one that starts with /.'),

@@ -35,7 +35,7 @@ ROUTERS = {
     "smg-engine-metrics": "an SGLang model gateway (its workers' pages in one)",
     "production-stack-router": "the vLLM production-stack router",
     "llm-d-epp": "the llm-d endpoint picker",
-    "dynamo-router": "a Dynamo router",
+    "dynamo-router": "a Dynamo router, or of a Dynamo frontend under another DYN_METRICS_PREFIX",
     "trtllm-disaggregated": "TensorRT-LLM's disaggregated server",
 }
 VLLM_PAGE = """# TYPE vllm:generation_tokens counter
@@ -204,7 +204,7 @@ def test_a_wrong_setting_says_what_is_there() -> None:
     reason, detail = refusal(only_reading(VLLM_PAGE, runtime="llamacpp"))
     assert reason is FailureReason.UNKNOWN_RUNTIME
     assert "/metrics has nothing of llama.cpp" in detail
-    assert "seen: vllm:generation_tokens, vllm:num_requests_running" in detail
+    assert "seen: a page of vLLM" in detail
     assert "check runtime and metrics_path of the target" in detail
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from llm_serving_exporter.normalise.apply import FIELDS
 from llm_serving_exporter.normalise.runtimes.dynamo_endpoints import read_models
 from llm_serving_exporter.normalise.runtimes.dynamo_frontend import RUNTIME as FRONTEND
 from llm_serving_exporter.normalise.runtimes.dynamo_worker import RUNTIME as WORKER
+from tests.configuration import load_text
 from tests.recordings import page, recording
 from tests.replica import readings
 from tests.snapshots import engine_of, snapshot_of
@@ -198,6 +201,79 @@ def test_models_of_any_shape_are_read_or_left() -> None:
     assert read_models({"data": entries}, ServerFacts()).context_limit_tokens == {"a": 8}
     for answer in (None, [], {}, {"data": None}, {"data": {}}, {"data": ["x"]}):
         assert read_models(answer, ServerFacts()) == ServerFacts()
+
+
+# up to 1.1 (facts runtimes-others 10.2): lower case in request families, as it is in the others
+LOWERED = """dynamo_frontend_model_context_length{model="Qwen/Qwen3-8B"} 4096
+dynamo_frontend_output_tokens_total{model="qwen/qwen3-8b"} 70
+dynamo_frontend_input_sequence_tokens_sum{model="qwen/qwen3-8b"} 500
+dynamo_frontend_input_sequence_tokens_count{model="qwen/qwen3-8b"} 5
+"""
+
+
+def test_a_model_is_one_whichever_way_its_name_is_spelt() -> None:
+    engine = frontend(LOWERED)
+    assert (engine.model_name, engine.context_limit_tokens) == ("Qwen/Qwen3-8B", 4096)
+    assert (engine.decode_tokens_total, engine.prompt_tokens_total) == (70, 500)
+    # what names no model is the only one's
+    assert frontend(LOWERED + 'dynamo_frontend_failures_total{class="Internal"} 2\n').http_responses_total == {"5xx": 2}
+
+
+def test_models_that_differ_otherwise_stay_apart() -> None:
+    other = LOWERED + 'dynamo_frontend_output_tokens_total{model="qwen/qwen3-8b-fp8"} 9\n'
+    found = {one.model_name: one.decode_tokens_total for one in snapshot_of(other, None, runtime=FRONTEND).engines}
+    assert found == {"Qwen/Qwen3-8B": 70, "qwen/qwen3-8b-fp8": 9}
+    # elsewhere a name is what it is
+    text = 'vllm:num_requests_running{engine="0",model_name="A"} 1\nvllm:num_requests_running{engine="0",model_name="a"} 2\n'
+    assert [one.model_name for one in snapshot_of(text).engines] == ["A", "a"]
+
+
+def renamed(number: int, *, router: bool) -> str:
+    """A recorded page of a frontend with DYN_METRICS_PREFIX=acme, with and without the KV router."""
+    lines = (
+        page("dynamo-1.6.1-frontend", number).decode().replace("dynamo_frontend_", "acme_").splitlines(keepends=True)
+    )
+    return "".join(line for line in lines if router or "dynamo_component_" not in line or "uptime" in line)
+
+
+@pytest.mark.parametrize(
+    ("router", "said"),
+    [
+        (True, "the page of a Dynamo router, or of a Dynamo frontend under another DYN_METRICS_PREFIX, not of an engine"),
+        (False, "a Dynamo process that serves no endpoint (a frontend under another DYN_METRICS_PREFIX?), not of an engine"),
+    ],
+)  # fmt: skip
+def test_a_frontend_under_another_prefix_is_told_what_to_do(router: bool, said: str) -> None:
+    (found,) = readings([{"/metrics": renamed(120, router=router)}])
+    assert found.up is False
+    assert said in found.problem
+    assert "unset DYN_METRICS_PREFIX there, or write a table based_on dynamo-frontend (docs/dynamo.md)" in found.problem
+
+
+@pytest.mark.parametrize("router", [True, False])
+@pytest.mark.parametrize("named", [None, "acme-frontend"])
+def test_the_documents_own_table_reads_a_frontend_under_another_prefix(
+    tmp_path: Path, router: bool, named: str | None
+) -> None:
+    (config,) = re.findall(r"```yaml\n(.*?)```", (Path(__file__).parents[3] / "docs/dynamo.md").read_text(), re.DOTALL)
+    runtimes = load_text(tmp_path, config).runtimes
+    steps = [{"/metrics": renamed(number, router=router)} for number in (0, 60, 120)]
+    found = readings(steps, runtimes=runtimes, runtime=named)
+    plain = readings([{"/metrics": page("dynamo-1.6.1-frontend", number)} for number in (0, 60, 120)])
+    assert [(one.up, one.runtime) for one in found] == [(True, "acme-frontend")] * 3
+    assert found[-1].page_role is Role.FRONTEND
+    assert [one.snapshot.engines for one in found if one.snapshot] == [
+        one.snapshot.engines for one in plain if one.snapshot
+    ]
+
+
+def test_a_table_that_a_target_names_is_not_refused_as_a_router() -> None:
+    table = replace(
+        FRONTEND, name="acme-frontend", title="ACME", fingerprints=(), respelt=(("dynamo_frontend_", "acme_"),)
+    )
+    nothing = "".join(line for line in renamed(0, router=True).splitlines(keepends=True) if "acme_" not in line)
+    (found,) = readings([{"/metrics": nothing}], runtimes=(table,), runtime="acme-frontend")
+    assert "has nothing of ACME" in found.problem
 
 
 # --- a worker -------------------------------------------------------------------------------------------------------

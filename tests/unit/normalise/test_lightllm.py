@@ -9,6 +9,7 @@ import pytest
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.detect import detect
+from llm_serving_exporter.normalise.mapping import ERRORS
 from llm_serving_exporter.normalise.runtimes.lightllm import RUNTIME as LIGHTLLM
 from llm_serving_exporter.normalise.runtimes.lightllm import read_model_name, read_token_load
 from llm_serving_exporter.parse.page import PageParser
@@ -75,12 +76,15 @@ def test_paused_requests_are_no_count_of_preemptions() -> None:
     assert "preemptions_total" in LIGHTLLM.missing
 
 
-def test_counters_have_the_suffix_and_every_error_answer_is_a_failure() -> None:
-    engine = engine_of(
+def test_counters_have_the_suffix_and_every_error_answer_is_a_failure_whoever_made_it() -> None:
+    snapshot = snapshot_of(
         "lightllm_request_count_total 9\nlightllm_request_success_total 7\nlightllm_request_failure_total 2\n",
         runtime=LIGHTLLM,
     )
-    assert engine.requests_finished_total == {"success": 7, "error": 2}
+    assert snapshot.engines[0].requests_finished_total == {"success": 7, "failed": 2}
+    # mistakes of clients among them make no errors SLO
+    assert not snapshot.errors_counted
+    assert ERRORS in LIGHTLLM.missing
 
 
 def test_side_endpoints_name_the_model_and_fill_the_kv_cache() -> None:
@@ -97,6 +101,8 @@ def test_side_endpoints_name_the_model_and_fill_the_kv_cache() -> None:
     [
         ({"current_load": [0.5, 0.25]}, 0.375),  # data parallel: one a rank
         ({"current_load": 0}, 0.0),
+        ({"current_load": True}, None),
+        ({"current_load": [True, 0.5]}, 0.5),
         ({"current_load": 10**400}, None),
         ({"current_load": float("nan")}, None),
         ({"current_load": "0.5"}, None),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.detect import detect
+from llm_serving_exporter.normalise.mapping import ERRORS
 from llm_serving_exporter.normalise.runtimes.nim import RUNTIME
 from llm_serving_exporter.parse.page import PageParser
 from tests.replica import Replica, readings
-from tests.snapshots import engine_of, page_of
+from tests.snapshots import engine_of, page_of, snapshot_of
 
 MADE = Path(__file__).parents[2] / "made"
 PAGE, LATER = (MADE / f"nim{which}.prom" for which in ("", "-later"))
@@ -32,6 +34,8 @@ def test_a_newer_image_with_its_back_ends_names_is_the_back_end() -> None:
         f"vllm:num_requests_running{{{engine}}} 3\nvllm:generation_tokens_total{{{engine}}} 7\n"
     )
     assert detected(newer) == ["vllm"]
+    # and its batch limit, which vLLM itself shows nowhere
+    assert engine_of(newer).batch_limit_requests == 256
 
 
 def test_its_page_is_found_under_v1() -> None:
@@ -50,9 +54,19 @@ def test_what_it_says() -> None:
     # "perc" is a share
     assert engine.kv_cache_usage_ratio == 0.375
     assert (engine.prompt_tokens_total, engine.decode_tokens_total) == (240_000, 60_000)
-    assert engine.prefill_tokens_total is None
+    # at most: what a cache gave is in it
+    assert engine.prefill_tokens_total == 240_000
     assert engine.time_to_first_token_seconds is not None
     assert engine.time_to_first_token_seconds.edges[-1] == 10
+
+
+def test_computed_prompts_are_bounded_by_what_was_sent() -> None:
+    assert snapshot_of(PAGE.read_text(), runtime=RUNTIME).quality["prefill_tokens_total"] is Quality.APPROXIMATE
+
+
+def test_it_counts_no_errors() -> None:
+    assert not snapshot_of(PAGE.read_text(), runtime=RUNTIME).errors_counted
+    assert RUNTIME.missing[ERRORS]
 
 
 def test_failures_are_no_further_finished_requests() -> None:

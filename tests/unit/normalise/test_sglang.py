@@ -66,8 +66,19 @@ sglang:time_to_first_token_seconds_count{{{T},is_streaming="false"}} 2
     assert snapshot.engines[0].decode_tokens_total == 40 + 7 + 2
     assert snapshot.engines[0].prefill_tokens_total == 1000
     assert "decode_tokens_total" not in snapshot.quality
-    # answers of one token each: nothing was decoded yet, and what is booked at the end is not taken instead
-    assert engine(text + first).decode_tokens_total == 9
+    # nothing was decoded yet: what finished answers had
+    before = snapshot_of(text + first, runtime=SGLANG)
+    assert before.engines[0].decode_tokens_total == 20
+    assert before.quality["decode_tokens_total"] is Quality.LAGGING
+
+
+def test_a_server_of_embeddings_generates_nothing() -> None:
+    # it observes a time to first token for each request (tokenizer_manager.py, collect_metrics), of which no token comes
+    text = f"""sglang:realtime_tokens_total{{{S},mode="prefill_compute"}} 1000
+sglang:time_to_first_token_seconds_count{{{T},is_streaming="false"}} 7
+sglang:generation_tokens_total{{{T},is_streaming="false"}} 0
+"""
+    assert engine(text).decode_tokens_total == 0
 
 
 def test_cached_tokens_are_added_over_their_sources() -> None:
@@ -194,6 +205,11 @@ sglang:http_responses_total{{endpoint="/health_generate",method="GET",status_cod
     assert one.http_responses_total == {"2xx": 34, "4xx": 2, "5xx": 1}
 
 
+def test_errors_are_known_by_http_answers_from_0_5_7_on() -> None:
+    assert snapshot_of(page("sglang-0.5.23", 46).decode(), "0.5.23", runtime=SGLANG).errors_counted
+    assert not snapshot_of((MADE / "sglang-0.4.6.prom").read_text(), "0.4.6", runtime=SGLANG).errors_counted
+
+
 def test_aborts_alone_are_known() -> None:
     assert engine(f"sglang:num_aborted_requests_total{{{T}}} 5\n").requests_finished_total == {"abort": 5}
 
@@ -245,6 +261,24 @@ def test_a_prefill_worker_counts_no_first_tokens_and_a_decode_worker_no_prompts(
     assert decode.prefill_tokens_total is None  # 6000 prompt tokens came as KV
     assert decode.prefix_cache_query_tokens_total is None
     assert decode.decode_context_tokens == 6400
+
+
+def test_the_queues_of_disaggregation_are_waiting_too() -> None:
+    # decode: 1 queued, 3 without memory, 2 whose KV is on its way, one of them to host memory; prefill: 1 queued, 2 being sent
+    assert made("decode").requests_waiting == 1 + 3 + 2
+    assert made("prefill").requests_waiting == 1 + 2
+    assert snapshot_of((MADE / "sglang-decode.prom").read_text(), runtime=SGLANG).unmapped_families == ()
+
+
+def test_disaggregation_queues_by_rank_and_priority_count_once_and_under_their_older_names() -> None:
+    def queue(name: str, value: int) -> str:
+        ranks = (S, S.replace('tp_rank="0"', 'tp_rank="1"'), f'{S},priority="5"')
+        return "".join(f"sglang:num_{name}_queue_reqs{{{labels}}} {value}\n" for labels in ranks)
+
+    now = f"sglang:num_queue_reqs{{{S}}} 1\n" + queue("prefill_bootstrap", 2) + queue("prefill_inflight", 4)
+    assert engine(now).requests_waiting == 7
+    then = f"sglang:num_queue_reqs{{{S}}} 1\n" + queue("prefill_prealloc", 2) + queue("prefill_infight", 4)
+    assert engine(then, "0.4.9").requests_waiting == 7
 
 
 def test_a_dynamic_worker_does_both() -> None:
@@ -382,6 +416,11 @@ def test_over_http_with_all_its_endpoints() -> None:
     assert last.facts is not None
     assert last.facts.model_roots == {"tiny-llama": "/models/tiny"}
     assert last.facts.gpu_count == 2
+
+
+def test_nim_passes_its_page_on_under_v1() -> None:
+    last = readings([{"/v1/metrics": page("sglang-0.5.23", 46)}] * 2, runtime="sglang")[-1]
+    assert (last.up, last.metrics_url.rpartition("/v1/")[2]) == (True, "metrics")
 
 
 def test_what_a_step_yields_under_speculation() -> None:

@@ -75,9 +75,7 @@ def test_an_embedding_server_without_a_running_gauge_is_an_engine() -> None:
 
 def test_it_has_neither_a_decode_rate_of_0_nor_a_batch() -> None:
     routes = {"/info": json.dumps(INFO)}
-    # the first page twice: its model is named once /info was read
-    first = {"/metrics": PAGE, **routes}
-    _, before, after = readings([first, first, {"/metrics": LATER, **routes}])
+    before, after = readings([{"/metrics": PAGE, **routes}, {"/metrics": LATER, **routes}])
     assert after.runtime == "tei"
     assert after.snapshot is not None
     assert after.derived is not None

@@ -156,9 +156,7 @@ def test_an_idle_fresh_server_has_an_empty_page_and_is_not_down() -> None:
 
 def test_the_model_is_named_by_info_and_the_admission_cap_is_no_batch_limit() -> None:
     routes = {"/info": json.dumps(INFO)}
-    # the first page twice: its model is named once /info was read
-    first = {"/metrics": PAGE, **routes}
-    _, before, after = readings([first, first, {"/metrics": LATER, **routes}])
+    before, after = readings([{"/metrics": PAGE, **routes}, {"/metrics": LATER, **routes}])
     assert before.runtime == after.runtime == "tgi"
     assert after.snapshot is not None
     engine = after.snapshot.engines[0]

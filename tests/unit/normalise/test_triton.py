@@ -58,8 +58,8 @@ def test_it_is_read_over_http(name: str) -> None:
 def test_only_the_engine_of_an_ensemble_is_one() -> None:
     # the ensemble itself, pre- and post-processing stand on the page with requests of their own
     engine = only("triton-trtllm")
-    assert (engine.model_name, engine.engine) == ("tensorrt_llm", "0")
-    assert engine.requests_finished_total == {"success": 200, "abort": 5, "error": 1}
+    assert (engine.model_name, engine.engine) == ("tensorrt_llm", "1")
+    assert engine.requests_finished_total == {"success": 200, "abort": 5, "error": 1, "other": 0}
     assert engine.requests_rejected_total == {"rejected": 3}
 
 
@@ -85,12 +85,14 @@ def test_the_first_response_is_in_milliseconds_and_switched_off_by_default() -> 
     assert without.absent["time_to_first_token_seconds"] is Absence.NOT_EXPORTED
 
 
-def test_lengths_are_token_counters_booked_at_the_end_and_no_prefill() -> None:
+def test_lengths_are_token_counters_booked_at_the_end_and_bound_prefill() -> None:
     snapshot = snapshot_of(PAGES["triton-trtllm"], runtime=TRTLLM)
     (engine,) = snapshot.engines
     assert (engine.prompt_tokens_total, engine.decode_tokens_total) == (90_000, 50_000)
     assert snapshot.quality["decode_tokens_total"] is Quality.LAGGING
-    assert engine.prefill_tokens_total is None
+    # at most: reused blocks are in it
+    assert engine.prefill_tokens_total == 90_000
+    assert snapshot.quality["prefill_tokens_total"] is Quality.APPROXIMATE
     assert engine.request_prompt_tokens is not None
     assert engine.request_prompt_tokens.edges == (10, 50, 100, 500, 1000)
 
@@ -127,11 +129,37 @@ def test_without_the_engines_queue_tritons_is_read_alone() -> None:
     assert engine.requests_waiting == 4
 
 
-def test_versions_of_one_model_are_one_engine() -> None:
-    engine = engine_of(
-        ALIVE + 'nv_trt_llm_request_metrics{model="m",version="2",request_type="scheduled"} 4\n', runtime=TRTLLM
+def test_an_ensembles_failure_of_a_part_is_no_error_of_its_own() -> None:
+    # a client that left a part is OTHER for the whole (facts runtimes-others 6.1)
+    text = f"""nv_inference_request_success{{{L}}} 9
+nv_inference_request_failure{{{L},reason="BACKEND"}} 1
+nv_inference_request_failure{{{L},reason="OTHER"}} 4
+"""
+    snapshot = snapshot_of(text, runtime=TRITON)
+    assert snapshot.engines[0].requests_finished_total == {"success": 9, "error": 1, "other": 4}
+    assert snapshot.errors_counted
+
+
+def versions(*numbers: int, tokens: int) -> str:
+    return "".join(
+        f"""nv_inference_request_success{{model="m",version="{number}"}} {tokens}
+vllm:prompt_tokens_total{{model="m",version="{number}"}} {tokens}
+vllm:generation_tokens_total{{model="m",version="{number}"}} {tokens}
+"""
+        for number in numbers
     )
-    assert (engine.engine, engine.requests_running) == ("0", 7)
+
+
+def test_versions_of_one_model_are_engines_of_their_own() -> None:
+    text = ALIVE + 'nv_trt_llm_request_metrics{model="m",version="2",request_type="scheduled"} 4\n'
+    found = snapshot_of(text, runtime=TRTLLM).engines
+    assert [(one.model_name, one.engine, one.requests_running) for one in found] == [("m", "1", 3), ("m", "2", 4)]
+
+
+def test_a_version_that_is_unloaded_is_no_restart() -> None:
+    pages = [versions(1, 2, tokens=100), versions(1, 2, tokens=110), versions(2, tokens=120), versions(2, tokens=130)]
+    found = readings([{"/metrics": text} for text in pages])
+    assert [(one.runtime, one.restarts_total) for one in found] == [("triton-vllm", 0)] * 4
 
 
 def test_vllms_name_for_the_gap_between_tokens_is_read_as_that() -> None:
@@ -150,6 +178,6 @@ def test_vllms_name_for_the_gap_between_tokens_is_read_as_that() -> None:
 def test_a_back_end_that_reports_nothing_leaves_requests_and_means() -> None:
     snapshot = snapshot_of(PAGES["triton"], runtime=TRITON)
     (engine,) = snapshot.engines
-    assert engine.requests_finished_total == {"success": 200, "abort": 5, "error": 1}
+    assert engine.requests_finished_total == {"success": 200, "abort": 5, "error": 1, "other": 0}
     assert engine.decode_tokens_total is None
     assert TRITON.missing["decode_tokens_total"]

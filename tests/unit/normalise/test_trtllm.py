@@ -78,6 +78,11 @@ def test_the_first_version_called_the_reason_otherwise() -> None:
     assert engine.requests_finished_total == {"length": 4}
 
 
+def test_errors_are_counted_from_1_3_on() -> None:
+    assert not snapshot_of(OLD, runtime=RUNTIME).errors_counted
+    assert snapshot_of(page("trtllm-050f80de", 46).decode(), runtime=RUNTIME).errors_counted
+
+
 def test_a_gauge_of_several_processes_is_their_largest_not_their_sum() -> None:
     engine = engine_of(
         f"""trtllm_num_requests_running{{{L},pid="7"}} 5

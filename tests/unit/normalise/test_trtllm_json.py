@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.model.snapshot import Quality, Snapshot
+from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.snapshot import Absence, Quality, Snapshot
+from llm_serving_exporter.normalise.mapping import ERRORS
 from llm_serving_exporter.normalise.polled import MAX_TOTALS, Totals, reading
 from llm_serving_exporter.normalise.runtimes.trtllm_json import MAX_COUNT, RUNTIME, read_iterations
 from llm_serving_exporter.store import State
-from tests.replica import Answer, Replica, readings
+from tests.replica import Answer, Replica, Routes, readings
 
 
 def record(
@@ -53,7 +55,12 @@ def ticks(*answers: Answer | list[dict[str, Any]], **target: Any) -> list[Snapsh
 
 
 def values(answer: object) -> dict[str, float]:
-    return {key.name: value for key, value in read_iterations(answer)}
+    return {key.name: value for key, value in read_iterations(answer) or ()}
+
+
+def numbered(first: int, *records: dict[str, Any]) -> list[dict[str, Any]]:
+    """With the engine's numbers of its iterations, as it gives them: py_executor.py starts at 0."""
+    return [{**one, "iter": first + place} for place, one in enumerate(records)]
 
 
 def test_it_is_read_only_where_the_setting_says_so() -> None:
@@ -69,8 +76,8 @@ def test_it_is_read_only_where_the_setting_says_so() -> None:
 
 
 def test_what_the_records_of_all_answers_count_is_added_up() -> None:
-    first = [record(context=900, new=1), record(generating=1), record(generating=1)]
-    second = [record(context=100, generating=1, new=1), record(generating=2, completed=1)]
+    first = numbered(0, record(context=900, new=1), record(generating=1), record(generating=1))
+    second = numbered(3, record(context=100, generating=1, new=1), record(generating=2, completed=1))
     one, two = ticks(first, second)
     assert one is not None
     assert two is not None
@@ -80,6 +87,7 @@ def test_what_the_records_of_all_answers_count_is_added_up() -> None:
     (engine,) = two.engines
     assert (engine.prefill_tokens_total, engine.decode_tokens_total, engine.engine_steps_total) == (1000, 7, 5)
     assert engine.requests_finished_total == {"completed": 1}
+    assert ERRORS in RUNTIME.missing  # well or not is not said
     assert two.quality["decode_tokens_total"] is Quality.APPROXIMATE
 
 
@@ -100,7 +108,7 @@ def test_an_empty_answer_is_idle_only_where_the_last_iteration_left_nothing() ->
     assert idle is not None
     assert (idle.engines[0].requests_running, idle.engines[0].requests_waiting) == (0, 0)
     # totals and limits hold on, what was in use does not
-    assert idle.engines[0].engine_steps_total == 1
+    assert idle.engines[0].engine_steps_total == 2
     assert idle.engines[0].kv_cache_capacity_tokens == 32_000
     assert idle.engines[0].kv_cache_usage_ratio is None
     # two requests are left: they run still, or were cancelled, or the engine hangs
@@ -110,20 +118,58 @@ def test_an_empty_answer_is_idle_only_where_the_last_iteration_left_nothing() ->
     assert unknown.engines[0].decode_tokens_total == 2
 
 
-def test_empty_answers_alone_say_nothing() -> None:
-    found = readings([{"/metrics": "[]"}, {"/metrics": json.dumps([record(generating=1)])}], runtime="trtllm-json")
-    # the feature may be switched off: that is not an idle engine
-    assert (found[0].snapshot, found[0].up, found[0].state) == (None, False, State.UNKNOWN)
-    assert found[1].up
+def test_an_empty_answer_is_an_engine_at_rest_also_before_any_record() -> None:
+    found = readings(
+        [{"/metrics": "[]"}, {"/metrics": json.dumps(numbered(0, record(generating=1)))}, {"/metrics": "[]"}],
+        runtime="trtllm-json",
+    )
+    assert [(one.up, one.state, one.restarts_total) for one in found] == [(True, State.READY, 0)] * 3
+    first = found[0].snapshot
+    assert first is not None
+    assert [(engine.model_name, engine.engine) for engine in first.engines] == [("", "0")]
+    assert first.absent == {row.field: Absence.IDLE for row in RUNTIME.rows}
+    assert found[0].derived is not None
+    assert found[0].derived.signals["requests_running"] is Absence.IDLE
+    assert found[1].snapshot is not None
+    assert found[1].snapshot.engines[0].requests_running == 1
+
+
+@pytest.mark.parametrize("answer", ['{"error":"no"}', "[3]", "[{}]", "5", "null", '"[]"', "{}"])
+def test_other_json_is_not_an_engine_at_rest(answer: str) -> None:
+    (found,) = readings([{"/metrics": (200, "application/json", answer.encode())}], runtime="trtllm-json")
+    assert (found.up, found.state) == (False, State.UNKNOWN)
+    assert found.last is not None
+    assert found.last.reason is FailureReason.UNKNOWN_RUNTIME
+    assert "other JSON" in found.problem
 
 
 def test_what_held_on_is_let_go_when_the_server_does_not_answer() -> None:
     found = ticks([record(generating=1, completed=1)], (503, "text/plain", b"down"), "[]")
     last = found[-1]
     assert last is not None
-    assert last.engines[0].engine_steps_total == 1
+    assert last.engines[0].decode_tokens_total == 1
+    assert last.engines[0].engine_steps_total is None
     assert last.engines[0].kv_cache_capacity_tokens is None
     assert last.engines[0].requests_running is None
+
+
+def test_a_restart_is_seen_once_by_the_engines_own_count_of_iterations() -> None:
+    old, new = (numbered(first, record(generating=2), record(generating=2, completed=2)) for first in (500, 0))
+    steps: list[Routes | None] = [
+        {"/metrics": json.dumps(answer)} for answer in (old, [], new, [], numbered(2, record(generating=1)))
+    ]
+    found = readings([*steps[:2], None, *steps[2:]], runtime="trtllm-json")
+    assert [one.restarts_total for one in found] == [0, 0, 0, 1, 1, 1]
+    # what the exporter adds up goes on; what the new server said last holds over its empty answers
+    engines = [one.snapshot.engines[0] for one in found if one.snapshot is not None]
+    assert [engine.engine_steps_total for engine in engines[-3:]] == [2, 2, 3]
+    assert [engine.decode_tokens_total for engine in engines[-3:]] == [8, 8, 9]
+    assert engines[-2].kv_cache_capacity_tokens == 32_000
+
+
+def test_a_restart_without_an_outage_between_two_answers_is_seen_too() -> None:
+    steps = [{"/metrics": json.dumps(numbered(first, record(generating=1)))} for first in (500, 501, 0, 1)]
+    assert [one.restarts_total for one in readings(steps, runtime="trtllm-json")] == [0, 0, 1, 1]
 
 
 def test_accepted_drafts_are_tokens_and_a_mean_that_is_given_includes_them() -> None:
@@ -146,7 +192,7 @@ def test_ranks_of_attention_data_parallelism_are_engines_and_nothing_is_counted_
     first, second = snapshot.engines
     assert (first.engine, second.engine) == ("0", "1")
     assert (first.decode_tokens_total, second.decode_tokens_total) == (2 + 3, 3)
-    assert (first.engine_steps_total, second.engine_steps_total) == (1, 1)
+    assert (first.engine_steps_total, second.engine_steps_total) == (2, 2)
     assert (first.requests_running, second.requests_running) == (2, 3)
     assert (first.requests_waiting, second.requests_waiting) == (0, None)
     assert (first.kv_cache_capacity_tokens, second.kv_cache_capacity_tokens) == (32_000, None)
@@ -156,11 +202,12 @@ def test_ranks_of_attention_data_parallelism_are_engines_and_nothing_is_counted_
 @pytest.mark.parametrize(
     "answer",
     [
-        None, 3, "x", {}, {"error": "no"}, [], [None], [[]], ["x"], [3], [{}], [{"iter": 3}], [[record()]],
+        None, 3, "x", {}, {"error": "no"}, [None], [[]], ["x"], [3], [{}], [{"iter": 3}], [[record()]],
     ],
 )  # fmt: skip
-def test_an_answer_without_records_has_no_samples(answer: object) -> None:
-    assert read_iterations(answer) == ()
+def test_an_answer_without_records_is_not_its_and_an_empty_one_is(answer: object) -> None:
+    assert read_iterations(answer) is None
+    assert read_iterations([]) == ()
 
 
 @pytest.mark.parametrize(
@@ -174,21 +221,22 @@ def test_odd_numbers_are_left_out_one_by_one(odd: object) -> None:
     hostile["attentionDpRank"] = odd
     found = values([hostile])
     assert not {"numCtxTokens", "usedNumBlocks", "numCompletedRequests", "requestsLeft"} & found.keys()
-    assert (found["iterations"], found["decodedTokens"]) == (1, 1)
+    assert (found["iterations"], found["decodedTokens"]) == (2, 1)
+    assert "iterations" not in values([{**record(generating=1), "iter": odd}])
 
 
 @pytest.mark.parametrize("name", ["inflightBatchingStats", "kvCacheStats", "specDecodingStats"])
 @pytest.mark.parametrize("odd", [None, 3, [], "x"])
 def test_a_section_of_another_kind_is_left_out(name: str, odd: object) -> None:
-    assert values([{**record(generating=1), name: odd}])["iterations"] == 1
+    assert values([{**record(generating=1), name: odd}])["iterations"] == 2
 
 
 def test_ranks_without_end_and_series_without_end_are_bounded() -> None:
     many = [record(generating=1, attentionDpRank=rank) for rank in range(5000)]
-    series = {key for key, _ in read_iterations(many)}
+    series = {key for key, _ in read_iterations(many) or ()}
     # a rank beyond the bound is none: 1024 ranks and one without
     assert len({key.label("attentionDpRank") for key in series}) == 1025
-    endless = tuple(reading("iterations", 1.0, attentionDpRank=str(number)) for number in range(MAX_TOTALS + 10))
+    endless = tuple(reading("numCtxTokens", 1.0, attentionDpRank=str(number)) for number in range(MAX_TOTALS + 10))
     totals = Totals()
     assert len(totals.of(RUNTIME, endless)) == MAX_TOTALS
     # those that are counted are counted on
@@ -197,7 +245,7 @@ def test_ranks_without_end_and_series_without_end_are_bounded() -> None:
 
 def test_more_records_than_a_side_endpoint_may_have_are_read() -> None:
     # 1.2 MB: a busy engine at a long interval; refused, its iterations would be lost
-    many = [record(generating=1) for _ in range(2500)]
+    many = numbered(0, *[record(generating=1) for _ in range(2500)])
     assert len(json.dumps(many)) > 1024 * 1024
     (snapshot,) = ticks(many)
     assert snapshot is not None

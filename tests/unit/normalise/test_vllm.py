@@ -576,6 +576,34 @@ vllm:request_success_total{{{L},finished_reason="repetition"}} 1
     assert engine_of(text).requests_finished_total == {"stop": 7, "repetition": 1}
 
 
+@pytest.mark.parametrize(
+    ("reasons", "version", "counted"),
+    [
+        (("stop", "error"), None, True),  # every reason has its series from the start
+        (("stop",), "0.33.0", True),  # the Rust front end: a series at its first event
+        (("stop",), "0.12.0", False),  # counted since 0.13 (facts runtimes-vllm-sglang 1.2)
+        (("stop",), None, False),
+    ],
+)
+def test_errors_are_counted_where_the_page_or_the_version_shows_it(
+    reasons: tuple[str, ...], version: str | None, counted: bool
+) -> None:
+    text = "".join(f'vllm:request_success_total{{{L},finished_reason="{reason}"}} 7\n' for reason in reasons)
+    snapshot = snapshot_of(text, version)
+    assert snapshot.engines[0].requests_finished_total == dict.fromkeys(reasons, 7)
+    assert snapshot.errors_counted is counted
+    # HTTP answers tell as well
+    assert snapshot_of(f'{text}http_requests_total{{status="2xx"}} 7\n', version).errors_counted
+
+
+def test_nims_batch_limit_on_vllms_page() -> None:
+    text = f'num_request_max{{model_name="m"}} 256\nvllm:num_requests_running{{{L}}} 3\n'
+    assert engine_of(text).batch_limit_requests == 256
+    # what the server's endpoint or the configuration says wins
+    said = snapshot_of(text, overrides=Overrides(batch_limit_requests=64))
+    assert [one.batch_limit_requests for one in said.engines] == [64]
+
+
 NIM = {
     "/v1/metrics": recording("vllm-0.32").pages[60],
     "/version": recording("vllm-0.32").members["endpoints/version.body"],

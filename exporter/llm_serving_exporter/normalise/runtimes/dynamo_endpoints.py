@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.text import clean
+from llm_serving_exporter.normalise.json_values import listed, mapping, text, whole
 from llm_serving_exporter.normalise.mapping import Endpoint
 
 MAX_MODELS = 256
@@ -13,15 +13,14 @@ MAX_MODELS = 256
 
 def read_models(answer: object, facts: ServerFacts) -> ServerFacts:
     """`/v1/models`: data[].context_window by served name, 0 where the worker was started without one."""
-    listed = answer.get("data") if isinstance(answer, dict) else None
     limits: dict[str, int] = {}
     names: list[str] = []
-    for entry in (listed if isinstance(listed, list) else [])[:MAX_MODELS]:
-        if not isinstance(entry, dict) or not isinstance(entry.get("id"), str):
+    for entry in map(mapping, listed(mapping(answer).get("data"), MAX_MODELS)):
+        name, limit = text(entry.get("id")), whole(entry.get("context_window"))
+        if name is None:
             continue
-        name, limit = clean(entry["id"]), entry.get("context_window")
         names.append(name)
-        if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0:
+        if limit is not None:
             limits[name] = limit
     return replace(
         facts,
@@ -30,4 +29,4 @@ def read_models(answer: object, facts: ServerFacts) -> ServerFacts:
     )
 
 
-FRONTEND_ENDPOINTS = (Endpoint("/v1/models", read_models, "context_limit_tokens"),)
+FRONTEND_ENDPOINTS = (Endpoint("/v1/models", read_models, ("context_limit_tokens", "model_names")),)

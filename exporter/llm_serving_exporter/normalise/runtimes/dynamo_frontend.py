@@ -180,12 +180,15 @@ _NOT_READ = (
 RUNTIME = Runtime(
     name="dynamo-frontend",
     title="NVIDIA Dynamo frontend",
+    born_at_first_event=True,
     prefixes=("dynamo_frontend_",),
     fingerprints=(Fingerprint((Mark("dynamo_frontend_*"),)),),
     rows=(*_TOKENS, *_REQUESTS, *_LATENCIES, *_GAUGES),
     model_labels=("model",),
     # names that nobody serves are collapsed into this one (PR 9836)
     never={"model": frozenset({"unknown_model"})},
+    # before 1.2 request families had names in lower case, the others as they are (PR 9775)
+    any_case=True,
     # DYN_METRICS_PREFIX renames the families; this is the spelling that NIM sets
     respelt=(("dynamo_frontend_", "nv_llm_http_service_"),),
     endpoints=FRONTEND_ENDPOINTS,

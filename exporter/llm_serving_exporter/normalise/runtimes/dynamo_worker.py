@@ -59,6 +59,7 @@ _ENGINES = (VLLM, SGLANG, TRTLLM)
 RUNTIME = Runtime(
     name="dynamo-worker",
     title="NVIDIA Dynamo worker",
+    born_at_first_event=True,
     prefixes=("dynamo_component_", *(prefix for engine in _ENGINES for prefix in engine.prefixes)),
     fingerprints=(
         Fingerprint((Mark("dynamo_component_*"),), (Mark("dynamo_frontend_*"), Mark("nv_llm_http_service_*"))),
@@ -75,5 +76,5 @@ RUNTIME = Runtime(
     default_edges=VLLM.default_edges,
     missing={"model_gpu_memory_bytes": "in the worker's log only"},
     versions=">=0.8,<=1.6",
-    covered="1.6.1",
+    covered="1.6.1 (engine mocked)",
 )

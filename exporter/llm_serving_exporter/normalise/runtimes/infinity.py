@@ -3,12 +3,12 @@ from its model list, which is how it is recognised too. Facts: infinity-emb 0.0.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from math import isfinite
 
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.snapshot import Quality
-from llm_serving_exporter.model.text import clean
+from llm_serving_exporter.normalise.json_values import listed, mapping, number, text
 from llm_serving_exporter.normalise.mapping import Endpoint, Poll, Readings, Reads, Row, Runtime
 from llm_serving_exporter.normalise.polled import reading
 
@@ -29,15 +29,13 @@ _NOT_WORK = frozenset(
 )  # fmt: skip
 
 
-def _entries(answer: object) -> list[tuple[str, dict[str, object]]]:
-    """(name, stats) of each model of `/models`; [] for any other JSON."""
-    listed = answer.get("data") if isinstance(answer, dict) else None
-    found = []
-    for entry in (listed if isinstance(listed, list) else [])[:MAX_MODELS]:
-        if isinstance(entry, dict) and isinstance(name := entry.get("id"), str) and name:
-            stats = entry.get("stats")
-            if isinstance(stats, dict) and "queue_absolute" in stats:
-                found.append((clean(name), stats))
+def _entries(answer: object) -> dict[str, Mapping[str, object]]:
+    """The stats of each model of `/models` by its name; {} for any other JSON."""
+    found = {}
+    for entry in map(mapping, listed(mapping(answer).get("data"), MAX_MODELS)):
+        name, stats = text(entry.get("id")), mapping(entry.get("stats"))
+        if name is not None and "queue_absolute" in stats:
+            found[name] = stats
     return found
 
 
@@ -49,17 +47,17 @@ def is_infinity(answer: object) -> bool:
 def read_stats(answer: object) -> Readings:
     """`/models`: the stats of each model as `infinity:<name>{model_name}`."""
     found = []
-    for name, stats in dict(_entries(answer)).items():
+    for name, stats in _entries(answer).items():
         for key in _STATS:
-            value = stats.get(key)
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value):
-                found.append(reading(f"infinity:{key}", float(value), model_name=name))
+            value = number(stats.get(key))
+            if value is not None:
+                found.append(reading(f"infinity:{key}", value, model_name=name))
     return tuple(found)
 
 
 def read_models(answer: object, facts: ServerFacts) -> ServerFacts:
     """`/models`: what it serves."""
-    names = tuple(dict(_entries(answer)))
+    names = tuple(_entries(answer))
     return replace(facts, model_names=names) if names else facts
 
 
@@ -141,7 +139,7 @@ RUNTIME = Runtime(
     model_labels=("model_name",),
     never={"handler": _NOT_WORK},
     start_sample="process_start_time_seconds",
-    endpoints=tuple(Endpoint(path, read_models, "model_names") for path in _LISTS),
+    endpoints=tuple(Endpoint(path, read_models, ("model_names",)) for path in _LISTS),
     polls=tuple(Poll(path, read_stats, "the queue") for path in _LISTS),
     shows=tuple((path, is_infinity) for path in _LISTS),
     default_edges={"e2e": (0.1, 0.5, 1.0)},

@@ -11,7 +11,18 @@ from dataclasses import replace
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.text import clean
-from llm_serving_exporter.normalise.mapping import Endpoint, Fingerprint, Mark, Poll, Readings, Reads, Row, Runtime
+from llm_serving_exporter.normalise.json_values import listed, mapping, number
+from llm_serving_exporter.normalise.mapping import (
+    ERRORS,
+    Endpoint,
+    Fingerprint,
+    Mark,
+    Poll,
+    Readings,
+    Reads,
+    Row,
+    Runtime,
+)
 from llm_serving_exporter.normalise.polled import reading
 
 _REPOSITORY = "https://github.com/ModelTC/lightllm/blob/v1.0.1"
@@ -21,6 +32,7 @@ _LOAD = f"{_REPOSITORY}/lightllm/server/router/req_queue/base_queue.py"
 _API = f"{_REPOSITORY}/lightllm/server/api_http.py"
 
 _LOADED = "lightllm_polled_token_load"
+MAX_RANKS = 1024
 
 _AT_ARRIVAL = "Counted when a request has been tokenised, before it waits; requests that fail later are in it."
 _AT_FINISH = "Booked when a request succeeds; failed and aborted ones are missing."
@@ -34,9 +46,9 @@ def read_model_name(answer: object, facts: ServerFacts) -> ServerFacts:
 
 def read_token_load(answer: object) -> Readings:
     """`/token_load`: {"current_load": 0.4, …}, under data parallelism a list with one entry a rank: then their mean."""
-    load = answer.get("current_load") if isinstance(answer, dict) else None
-    ranks = load if isinstance(load, list) else [load]
-    loads = [float(one) for one in ranks if isinstance(one, int | float) and 0 <= one <= 1]
+    load = mapping(answer).get("current_load")
+    ranks = listed(load, MAX_RANKS) or [load]
+    loads = [found for one in ranks if (found := number(one)) is not None and 0 <= found <= 1]
     return (reading(_LOADED, sum(loads) / len(loads)),) if loads else ()
 
 
@@ -44,7 +56,7 @@ def _histogram(field: str, sample: str, caveat: str, quality: Quality = Quality.
     return Row(field, (sample,), reads=Reads.HISTOGRAM, quality=quality, source=_MANAGER, caveat=caveat)
 
 
-_ENDS = {"lightllm_request_success_total": "success", "lightllm_request_failure_total": "error"}
+_ENDS = {"lightllm_request_success_total": "success", "lightllm_request_failure_total": "failed"}
 
 _ROWS = (
     Row("prompt_tokens_total", ("lightllm_request_input_length_sum",), source=_MANAGER, caveat=_AT_ARRIVAL),
@@ -90,7 +102,7 @@ _ROWS = (
         tuple(_ENDS),
         named=_ENDS,
         source=_API,
-        caveat="Errors are all error answers: invalid requests and clients that left are in them, streams that broke off are not.",
+        caveat="`failed`: every answer with an error. Invalid requests and clients that left are in it, streams that broke off are not.",
     ),
     _histogram(
         "time_to_first_token_seconds",
@@ -150,10 +162,11 @@ RUNTIME = Runtime(
     prefixes=("lightllm_",),
     fingerprints=(Fingerprint((Mark("lightllm_*"),)),),
     rows=_ROWS,
-    endpoints=(Endpoint("/get_model_name", read_model_name, "model_name"),),
+    endpoints=(Endpoint("/get_model_name", read_model_name, ("model_names",)),),
     polls=(Poll("/token_load", read_token_load, "kv_cache_usage_ratio"),),
     ignored=_NOT_READ,
     missing={
+        ERRORS: "errors, mistakes of clients and clients that left are one number",
         "requests_rejected_total": "refusals are among the failures",
         "http_responses_total": "HTTP answers are not counted",
         "preemptions_total": "lightllm_batch_pause_size is how many are paused now, not how often",

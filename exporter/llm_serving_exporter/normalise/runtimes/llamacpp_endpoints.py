@@ -6,15 +6,17 @@ Each field may be missing: they moved between builds.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.text import clean
+from llm_serving_exporter.normalise.json_values import listed, mapping, number, text, whole
 from llm_serving_exporter.normalise.mapping import Endpoint, Poll, Readings
 from llm_serving_exporter.normalise.polled import reading
 
 MAX_MODELS = 256  # a router lists every file of its folder
+MAX_ALIASES = 64
 MAX_SLOTS = 4096
 MAX_PATH = 4096
 MOST_TOKENS = 10**12
@@ -27,19 +29,10 @@ _SIZES = {"small": "_s", "medium": "_m", "large": "_l"}
 _FTYPE = re.compile(r"([a-z0-9_]+)(?: - (small|medium|large)\b)?")
 
 
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-
 def _count(value: object) -> float | None:
     """A number of tokens; 0 is one."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MOST_TOKENS:
-        return None
-    return float(value)
-
-
-def _name(value: object) -> str | None:
-    return clean(value) if isinstance(value, str) and value else None
+    found = number(value)
+    return found if found is not None and 0 <= found < MOST_TOKENS else None
 
 
 def _file_name(path: str) -> str:
@@ -48,32 +41,28 @@ def _file_name(path: str) -> str:
 
 def read_props(answer: object, facts: ServerFacts) -> ServerFacts:
     """`/props`: build, slots, context of a slot, and the model by alias and path."""
-    if not isinstance(answer, dict):
-        return facts
-    defaults = answer.get("default_generation_settings")
-    context = _whole(defaults.get("n_ctx")) if isinstance(defaults, dict) else None
-    build, path = answer.get("build_info"), answer.get("model_path")
-    root = clean(path, MAX_PATH) if isinstance(path, str) and path else None
-    name = _name(answer.get("model_alias")) or (_file_name(root) if root else None)
+    props = mapping(answer)
+    context = whole(mapping(props.get("default_generation_settings")).get("n_ctx"))
+    root = text(props.get("model_path"), MAX_PATH)
+    name = text(props.get("model_alias")) or (_file_name(root) if root else None)
     found = replace(
         facts,
-        version=clean(build, 64) if isinstance(build, str) and build else facts.version,
-        batch_limit_requests=_whole(answer.get("total_slots")) or facts.batch_limit_requests,
+        version=text(props.get("build_info"), 64) or facts.version,
+        batch_limit_requests=whole(props.get("total_slots")) or facts.batch_limit_requests,
         model_names=(name,) if name else facts.model_names,
         model_roots={name: root} if name and root else facts.model_roots,
         context_limit_tokens={name or "": context} if context else facts.context_limit_tokens,
     )
-    return _stored_as(answer.get("model_ftype"), found)
+    return _stored_as(props.get("model_ftype"), found)
 
 
 def read_models(answer: object, facts: ServerFacts) -> ServerFacts:
     """`/v1/models`: the size of the weights and their format; the name where /props has none. A router lists every model it may load."""
-    listed = answer.get("data") if isinstance(answer, dict) else None
-    entries = [entry for entry in (listed if isinstance(listed, list) else [])[:MAX_MODELS] if isinstance(entry, dict)]
+    entries = [model for entry in listed(mapping(answer).get("data"), MAX_MODELS) if (model := mapping(entry))]
     one = entries[0] if len(entries) == 1 else next((e for e in entries if _is_called(e, facts.model_names)), None)
     if one is None:
         return facts
-    found, name = facts, _name(one.get("id"))
+    found, name = facts, text(one.get("id"))
     if name and name not in facts.model_names:
         # what the API calls the model; /props may know only its file
         roots, contexts = set(facts.model_roots.values()), set(facts.context_limit_tokens.values())
@@ -83,15 +72,12 @@ def read_models(answer: object, facts: ServerFacts) -> ServerFacts:
             model_roots={name: roots.pop()} if len(roots) == 1 else facts.model_roots,
             context_limit_tokens={name: contexts.pop()} if len(contexts) == 1 else facts.context_limit_tokens,
         )
-    meta = one.get("meta")
-    if not isinstance(meta, dict):
-        return found
-    return _stored_as(meta.get("ftype"), replace(found, weight_bytes=_whole(meta.get("size")) or found.weight_bytes))
+    meta = mapping(one.get("meta"))
+    return _stored_as(meta.get("ftype"), replace(found, weight_bytes=whole(meta.get("size")) or found.weight_bytes))
 
 
-def _is_called(entry: dict[object, object], names: tuple[str, ...]) -> bool:
-    aliases = entry.get("aliases")
-    called = {_name(entry.get("id")), *(_name(alias) for alias in (aliases if isinstance(aliases, list) else [])[:64])}
+def _is_called(entry: Mapping[str, object], names: tuple[str, ...]) -> bool:
+    called = {text(entry.get("id")), *(text(alias) for alias in listed(entry.get("aliases"), MAX_ALIASES))}
     return any(name in called for name in names)
 
 
@@ -110,7 +96,7 @@ def _stored_as(ftype: object, facts: ServerFacts) -> ServerFacts:
 
 def read_slots(answer: object) -> Readings:
     """`/slots`: context of all slots, and tokens of those at work. A sample whose field a slot lacks is left out."""
-    slots = [slot for slot in (answer if isinstance(answer, list) else [])[:MAX_SLOTS] if isinstance(slot, dict)]
+    slots = [slot for one in listed(answer, MAX_SLOTS) if (slot := mapping(one))]
     if not slots:
         return ()
     if not all(isinstance(slot.get("is_processing"), bool) for slot in slots):
@@ -135,12 +121,12 @@ def slots_at_rest(last: Readings) -> Readings:
     return tuple((key, value if key.name == CAPACITY else 0.0) for key, value in last)
 
 
-def _decoded(slot: dict[str, object]) -> float | None:
+def _decoded(slot: Mapping[str, object]) -> float | None:
     """Tokens generated so far: next_token[0].n_decoded, or next_token.n_decoded."""
     following = slot.get("next_token")
     if isinstance(following, list):
         following = following[0] if following else None
-    return _count(following.get("n_decoded")) if isinstance(following, dict) else None
+    return _count(mapping(following).get("n_decoded"))
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
@@ -149,9 +135,15 @@ def _sum(values: Iterable[float | None]) -> float | None:
 
 
 ENDPOINTS = (
-    Endpoint("/props", read_props, "batch_limit_requests"),
-    Endpoint("/v1/models", read_models, "model_name"),
-)
+    Endpoint(
+        "/props",
+        read_props,
+        (
+            "version", "batch_limit_requests", "context_limit_tokens", "model_names", "model_roots", "dtype", "quantization",
+        ),
+    ),
+    Endpoint("/v1/models", read_models, ("model_names", "weight_bytes", "dtype", "quantization")),
+)  # fmt: skip
 # a sleeping server loads its model to answer /slots, and each answer puts its sleep off (llama.cpp PR 27376): asked only while one works
 POLLS = (
     Poll("/slots", read_slots, "kv_cache_usage_ratio", busy="llamacpp:requests_processing", at_rest=slots_at_rest),

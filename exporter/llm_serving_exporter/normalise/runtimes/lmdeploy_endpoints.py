@@ -6,24 +6,17 @@ import json
 from dataclasses import replace
 
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.text import clean
+from llm_serving_exporter.normalise.json_values import listed, mapping, text, whole
 from llm_serving_exporter.normalise.mapping import Endpoint
 
 MAX_MODELS = 256  # adapters are listed as models too
 LONGEST_TEXT = 4096
 
 
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-
 def read_models(answer: object, facts: ServerFacts) -> ServerFacts:
     """`/v1/models`: data[].id. `root` is the same name again, not what was loaded."""
-    listed = answer.get("data") if isinstance(answer, dict) else None
-    entries = (listed if isinstance(listed, list) else [])[:MAX_MODELS]
-    names = tuple(
-        clean(entry["id"]) for entry in entries if isinstance(entry, dict) and isinstance(entry.get("id"), str)
-    )
+    entries = listed(mapping(answer).get("data"), MAX_MODELS)
+    names = tuple(name for entry in entries if (name := text(mapping(entry).get("id"))))
     return replace(facts, model_names=names or facts.model_names)
 
 
@@ -39,22 +32,25 @@ def read_engine_info(answer: object, facts: ServerFacts) -> ServerFacts:
             answer = json.loads(answer)
         except (ValueError, RecursionError):
             return facts
-    if not isinstance(answer, dict):
-        return facts
-    tensor, ranks, experts = (_whole(answer.get(name)) for name in ("tp_size", "dp_size", "ep_size"))
+    sizes = mapping(answer)
+    tensor, ranks, experts = (whole(sizes.get(name)) for name in ("tp_size", "dp_size", "ep_size"))
     if tensor is not None and ranks is not None and ranks > 1:
         group = experts if experts is not None and experts > 1 else tensor
         tensor = group // ranks if group % ranks == 0 else None
     return replace(
         facts,
         tensor_parallel_size=tensor or facts.tensor_parallel_size,
-        pipeline_parallel_size=_whole(answer.get("pp_size")) or facts.pipeline_parallel_size,
+        pipeline_parallel_size=whole(sizes.get("pp_size")) or facts.pipeline_parallel_size,
         data_parallel_size=ranks or facts.data_parallel_size,
         experts_spread=True if (experts or 1) > 1 and (ranks or 1) > 1 else facts.experts_spread,
     )
 
 
 ENDPOINTS = (
-    Endpoint("/v1/models", read_models, "model_names"),
-    Endpoint("/distserve/engine_info", read_engine_info, "parallel sizes"),
+    Endpoint("/v1/models", read_models, ("model_names",)),
+    Endpoint(
+        "/distserve/engine_info",
+        read_engine_info,
+        ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "experts_spread"),
+    ),
 )

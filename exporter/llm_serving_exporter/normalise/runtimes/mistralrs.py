@@ -31,6 +31,7 @@ _STREAMS = "Streams only, all their outcomes."
 _TEXT = 'mistralrs_sequences_completed_total{reason="stop|length|tool_calls|canceled"}'
 _ANSWERS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"})
 _REASONS = {
+    "error": "error",
     "canceled": "abort",
     "tool_calls": "stop",
     "generated_image": "success",
@@ -168,10 +169,11 @@ _NOT_MEASURED = "not measured"
 RUNTIME = Runtime(
     name="mistralrs",
     title="mistral.rs",
+    born_at_first_event=True,
     prefixes=("mistralrs_",),
     fingerprints=(Fingerprint((Mark("mistralrs_*"),)),),
     rows=(*_COUNTERS, *_HISTOGRAMS, *_GAUGES),
-    endpoints=(Endpoint("/v1/models", read_models, "model_name"),),
+    endpoints=(Endpoint("/v1/models", read_models, ("model_names", "model_roots")),),
     ignored=_NOT_READ,
     missing={
         "prompt_tokens_total": "tokens as sent are not counted",

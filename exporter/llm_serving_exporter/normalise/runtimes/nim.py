@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_exporter.model.snapshot import Quality
-from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Reads, Row, Runtime
+from llm_serving_exporter.normalise.mapping import ERRORS, Fingerprint, Mark, Reads, Row, Runtime
 
 _DOCS = "https://docs.nvidia.com/nim/large-language-models/latest/observability.html"
 # which back end runs is not on the page, and TensorRT-LLM's books at the end
@@ -25,6 +25,12 @@ _ROWS = (
         "prompt_tokens_total",
         quality=Quality.LAGGING,
         caveat=f"As sent, cached tokens included. {_MAY_LAG}",
+    ),
+    _row(
+        "prefill_tokens_total",
+        "prompt_tokens_total",
+        quality=Quality.APPROXIMATE,
+        caveat=f"Upper bound: prompts as sent; tokens found in a cache are in it. {_MAY_LAG}",
     ),
     _row("decode_tokens_total", "generation_tokens_total", quality=Quality.LAGGING, caveat=_MAY_LAG),
     _row("requests_finished_total", "request_finish_total", by="finished_reason"),
@@ -72,7 +78,7 @@ RUNTIME = Runtime(
     model_labels=("model_name",),
     paths=("/v1/metrics", "/metrics"),
     missing={
-        "prefill_tokens_total": "prompts are counted as sent; cached tokens are not told apart",
+        ERRORS: "failures and clients that left are one number",
         "cached_prompt_tokens_total": _NO_PREFIX,
         "prefix_cache_query_tokens_total": _NO_PREFIX,
         "prefix_cache_hit_tokens_total": _NO_PREFIX,

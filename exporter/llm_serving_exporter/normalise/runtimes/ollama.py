@@ -3,11 +3,11 @@ has; throughput stands only in the answers that clients get. Facts: server/route
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from math import isfinite
 
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.text import clean
+from llm_serving_exporter.normalise.json_values import listed, mapping, number, text
 from llm_serving_exporter.normalise.mapping import Endpoint, PageKind, Readings, Row, Runtime
 from llm_serving_exporter.normalise.polled import reading
 from llm_serving_exporter.normalise.runtimes.gpu_only import nothing_but
@@ -19,37 +19,33 @@ MAX_MODELS = 64
 _FIGURES = {"size_vram": "ollama:size_vram", "context_length": "ollama:context_length"}
 
 
-def _loaded(answer: object) -> dict[str, dict[str, object]] | None:
+def _loaded(answer: object) -> dict[str, Mapping[str, object]] | None:
     """Entries by model name; None where the JSON is not a list of loaded models."""
-    listed = answer.get("models") if isinstance(answer, dict) else None
-    if not isinstance(listed, list):
+    models = mapping(answer).get("models")
+    if not isinstance(models, list):
         return None
-    found = {}
-    for entry in listed[:MAX_MODELS]:
-        name = (entry.get("name") or entry.get("model")) if isinstance(entry, dict) else None
-        if isinstance(name, str) and name:
-            found[clean(name)] = entry
-    return found
+    entries = [mapping(entry) for entry in listed(models, MAX_MODELS)]
+    named = [(text(entry.get("name")) or text(entry.get("model")), entry) for entry in entries]
+    return {name: entry for name, entry in named if name is not None}
 
 
-def read_page(answer: object) -> Readings:
-    """`/api/ps` -> samples, `ollama:loaded_models` always; () where it is not Ollama's."""
+def read_page(answer: object) -> Readings | None:
+    """`/api/ps` -> samples, `ollama:loaded_models` always; None where it is not Ollama's."""
     loaded = _loaded(answer)
     if loaded is None:
-        return ()
+        return None
     samples = [reading("ollama:loaded_models", float(len(loaded)))]
     for name, entry in loaded.items():
         for field, sample in _FIGURES.items():
-            value = entry.get(field)
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value) and value >= 0:
-                samples.append(reading(sample, float(value), model_name=name))
+            value = number(entry.get(field))
+            if value is not None and value >= 0:
+                samples.append(reading(sample, value, model_name=name))
     return tuple(samples)
 
 
 def read_version(answer: object, facts: ServerFacts) -> ServerFacts:
     """`/api/version`: {"version": "0.33.0"}."""
-    version = answer.get("version") if isinstance(answer, dict) else None
-    return replace(facts, version=clean(version, 64)) if isinstance(version, str) else facts
+    return replace(facts, version=text(mapping(answer).get("version"), 64) or facts.version)
 
 
 def read_loaded(answer: object, facts: ServerFacts) -> ServerFacts:
@@ -58,10 +54,8 @@ def read_loaded(answer: object, facts: ServerFacts) -> ServerFacts:
     loaded = _loaded(answer)
     if loaded is None:
         return facts
-    details = [entry.get("details") for entry in loaded.values()]
-    said = [one.get("quantization_level") if isinstance(one, dict) else None for one in details]
-    level = said[0] if said and all(one == said[0] for one in said) else None
-    return replace(facts, quantization=clean(level, 64) if isinstance(level, str) and level else None)
+    levels = {text(mapping(entry.get("details")).get("quantization_level"), 64) for entry in loaded.values()}
+    return replace(facts, quantization=levels.pop() if len(levels) == 1 else None)
 
 
 RUNTIME = Runtime(
@@ -82,8 +76,8 @@ RUNTIME = Runtime(
     without_metrics=True,
     read_page=read_page,
     endpoints=(
-        Endpoint("/api/version", read_version, "version"),
-        Endpoint("/api/ps", read_loaded, "quantization"),
+        Endpoint("/api/version", read_version, ("version",)),
+        Endpoint("/api/ps", read_loaded, ("quantization",)),
     ),
     missing=nothing_but("model_gpu_memory_bytes", "context_limit_tokens"),
     versions="<=0.33",

@@ -28,8 +28,8 @@ _REPORTED = {
 
 
 def _passed_on(row: Row) -> bool:
-    """Whether the agent has the row's sample as vLLM has it: the web server's it lacks, and histograms' sums are made up."""
-    return row.field != "http_responses_total" and not any(name.endswith("_sum") for name in row.samples)
+    """Whether the agent has the row's sample as vLLM has it: others than vLLM's own it lacks, and histograms' sums are made up."""
+    return all(name.startswith("vllm:") and not name.endswith("_sum") for name in row.samples)
 
 
 def _through_ray(row: Row) -> Row:
@@ -40,6 +40,9 @@ def _through_ray(row: Row) -> Row:
         refresh_seconds=REPORT_SECONDS,
         sum_is_sound=False,
         multiprocess_quality=None,
+        # no version is known here; vLLM counts errors since 0.13, which no Ray that has these names is too old for
+        guarded=row.guarded and "error" not in row.rename.values(),
+        proof=None if "error" in row.rename.values() else row.proof,
         # a share of two workers that nothing tells apart is nobody's
         aggregate=Aggregate.ONE if row.field == "kv_cache_usage_ratio" else row.aggregate,
         caveat=" ".join(filter(None, (row.caveat, _REPORTED[row.reads]))),
@@ -51,6 +54,7 @@ RUNTIME = replace(
     VLLM,
     name="ray-vllm",
     title="Ray Serve LLM",
+    born_at_first_event=True,
     rows=tuple(_through_ray(row) for row in VLLM.rows if _passed_on(row)),
     fingerprints=tuple(
         Fingerprint((Mark(prefix + name),))

@@ -25,6 +25,14 @@ _PREFILL_WORKER = (_RUNNING, "engine_type", "prefill")
 # with priority scheduling the queue gauges have a series a priority beside the total; request counters have the parts only
 _TOTAL = {"priority": frozenset({""})}
 
+# 0 outside disaggregation. num_decode_host_receive_queue_reqs is a part of the transfer queue
+_DISAGGREGATION_QUEUES = (
+    "sglang:num_prefill_bootstrap_queue_reqs", "sglang:num_prefill_inflight_queue_reqs",
+    "sglang:num_decode_prealloc_queue_reqs", "sglang:num_decode_transfer_queue_reqs",
+    # their names up to 0.5.11 and before 0.5.2
+    "sglang:num_prefill_prealloc_queue_reqs", "sglang:num_prefill_infight_queue_reqs",
+)  # fmt: skip
+
 _AT_FINISH = "Booked when a request finishes, in one lump."
 _NO_DP_RANK = 'Has no dp_rank: with several data-parallel ranks its engine is "".'
 _EVERY_40 = "Brought up to date at each prefill batch and every 40 decode steps (--decode-log-interval); up to 30 s late once idle."
@@ -96,22 +104,14 @@ _TOKENS = (
         caveat="Tokens of decode passes plus first tokens (those of time_to_first_token_seconds), which prefill makes; "
         'the token of a resumed prefill after a retraction is missing. With data parallelism first tokens are under engine "".',
     ),
-    _row(
-        "decode_tokens_total",
-        _FIRST_TOKENS,
-        when=(_REALTIME, "mode", "prefill_compute"),
-        versions=">=0.5.7",
-        source=_REPORTER,
-        caveat="Before the first decode pass there are first tokens only.",
-    ),
+    # not first tokens alone: a server of embeddings observes one for each request
     _row(
         "decode_tokens_total",
         "sglang:generation_tokens_total",
-        versions="<0.5.7",
         unless=_PREFILL_WORKER,
         quality=Quality.LAGGING,
-        source=_OLD_COLLECTOR,
-        caveat=f"There is no live counter; the gauge gen_throughput is of the last 40 decode steps. {_AT_FINISH}",
+        caveat="Up to 0.5.6, and later before the first decode pass. There is no live counter; the gauge gen_throughput is of the last 40 decode "
+        f"steps. {_AT_FINISH}",
     ),
 )
 
@@ -269,8 +269,10 @@ _GAUGES = (
         "requests_waiting",
         "sglang:num_queue_reqs",
         "sglang:num_grammar_queue_reqs",
+        *_DISAGGREGATION_QUEUES,
         where=_TOTAL,
-        caveat=f"Queued and waiting for a grammar (0.4.7+); not the queues of prefill/decode disaggregation. {_EVERY_40}",
+        caveat="Queued and waiting for a grammar (0.4.7+); in prefill/decode disaggregation also waiting for a connection, for memory and for KV "
+        f"on its way: on a prefill worker computed prompts that are being sent are in it. {_EVERY_40}",
     ),
     _gauge(
         "kv_cache_usage_ratio",
@@ -317,6 +319,7 @@ _OTHERS_WITH_ITS_NAMES = (
 RUNTIME = Runtime(
     name="sglang",
     title="SGLang",
+    born_at_first_event=True,
     prefixes=("sglang:",),
     fingerprints=(Fingerprint((Mark("sglang:*"),), _OTHERS_WITH_ITS_NAMES),),
     rows=(*_TOKENS, *_PREFIX_CACHE, *_REQUESTS, *_LATENCIES, *_GAUGES),
@@ -326,7 +329,8 @@ RUNTIME = Runtime(
     rank_labels=("tp_rank", "moe_ep_rank", "pid"),
     # every pipeline stage tells the same
     only={"pp_rank": frozenset({"0", ""})},
-    paths=("/metrics",),
+    # NVIDIA NIM 2.x passes the page on under the second
+    paths=("/metrics", "/v1/metrics"),
     endpoints=ENDPOINTS,
     ignored=NOT_READ,
     default_edges=DEFAULT_EDGES,
@@ -340,5 +344,5 @@ RUNTIME = Runtime(
         "model_gpu_memory_bytes": "gauges of weights, KV cache and graphs are of each rank and rounded",
     },
     versions=">=0.4,<=0.5.23",
-    covered="0.5.23",
+    covered="0.5.23 (simulated)",
 )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.text import clean
+from llm_serving_exporter.normalise.json_values import listed, mapping, text, whole
 from llm_serving_exporter.normalise.mapping import Endpoint
 
 MAX_MODELS = 256  # LoRA adapters are listed as models too
@@ -17,16 +17,8 @@ MAX_RANKS = 1024
 MAX_PATH = 4096
 
 
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-
-def _text(value: object) -> str | None:
-    return clean(value, 64) if isinstance(value, str) and value else None
-
-
 def _objects(value: object, most: int) -> list[Mapping[str, object]]:
-    return [one for one in value[:most] if isinstance(one, dict)] if isinstance(value, list) else []
+    return [found for one in listed(value, most) if (found := mapping(one))]
 
 
 def read_server_info(answer: object, facts: ServerFacts) -> ServerFacts:
@@ -44,41 +36,37 @@ def read_server_info(answer: object, facts: ServerFacts) -> ServerFacts:
         value = resolved.get(name)
         return answer.get(name) if value is None else value
 
-    ranks, tensor = _whole(argument("dp_size")), _whole(argument("tp_size"))
+    ranks, tensor = whole(argument("dp_size")), whole(argument("tp_size"))
     spread = argument("enable_dp_attention")
     spread = spread if isinstance(spread, bool) else None
     shares = ranks if spread and ranks else 1
     if tensor is not None:
         tensor = tensor // shares if tensor % shares == 0 else None
-    name, path = _served(argument("served_model_name")), argument("model_path")
-    name = name or _served(path)
-    roots = {name: clean(path, MAX_PATH)} if name and isinstance(path, str) else {}
-    context = _whole(argument("context_length"))
+    path = text(argument("model_path"), MAX_PATH)
+    name = text(argument("served_model_name")) or text(path)
+    roots = {name: path} if name and path else {}
+    context = whole(argument("context_length"))
     algorithm = argument("speculative_algorithm")
     knows = "model_path" in answer or bool(resolved)
     return replace(
         facts,
-        version=_text(answer.get("version")) or facts.version,
+        version=text(answer.get("version"), 64) or facts.version,
         model_roots={**facts.model_roots, **roots},
         context_limit_tokens={name: context, **facts.context_limit_tokens}
         if name and context
         else facts.context_limit_tokens,
-        dtype=_text(argument("dtype")) or facts.dtype,
-        quantization=_text(argument("quantization")) or ("" if knows else facts.quantization),
-        kv_cache_dtype=_text(argument("kv_cache_dtype")) or facts.kv_cache_dtype,
-        state_dtype=_text(argument("mamba_ssm_dtype")) or facts.state_dtype,
+        dtype=text(argument("dtype"), 64) or facts.dtype,
+        quantization=text(argument("quantization"), 64) or ("" if knows else facts.quantization),
+        kv_cache_dtype=text(argument("kv_cache_dtype"), 64) or facts.kv_cache_dtype,
+        state_dtype=text(argument("mamba_ssm_dtype"), 64) or facts.state_dtype,
         batched_tokens_limit=_step_limit(argument) or facts.batched_tokens_limit,
         speculation=_speculates(algorithm) if knows else facts.speculation,
         experts_spread=spread if spread is not None else facts.experts_spread,
         batch_limit_requests=_batch_limit(states, answer, shares) or facts.batch_limit_requests,
         tensor_parallel_size=tensor or facts.tensor_parallel_size,
-        pipeline_parallel_size=_whole(argument("pp_size")) or facts.pipeline_parallel_size,
+        pipeline_parallel_size=whole(argument("pp_size")) or facts.pipeline_parallel_size,
         data_parallel_size=ranks or facts.data_parallel_size,
     )
-
-
-def _served(value: object) -> str:
-    return clean(value) if isinstance(value, str) else ""
 
 
 def _speculates(algorithm: object) -> bool:
@@ -87,26 +75,25 @@ def _speculates(algorithm: object) -> bool:
 
 def _step_limit(argument: Callable[[str], object]) -> int | None:
     """Prompt tokens of a step: both a chunk and all prompts of a step are bounded; a chunk of -1 is no bound."""
-    found = [limit for name in ("chunked_prefill_size", "max_prefill_tokens") if (limit := _whole(argument(name)))]
+    found = [limit for name in ("chunked_prefill_size", "max_prefill_tokens") if (limit := whole(argument(name)))]
     return min(found, default=None)
 
 
 def _batch_limit(states: list[Mapping[str, object]], answer: Mapping[str, object], shares: int) -> int | None:
     """Of one data-parallel rank: the scheduler's own word (0.5.8+), else the argument, which data-parallel attention divides."""
-    own = [limit for state in states if (limit := _whole(state.get("effective_max_running_requests_per_dp")))]
+    own = [limit for state in states if (limit := whole(state.get("effective_max_running_requests_per_dp")))]
     if own:
         return min(own)
-    configured = _whole(answer.get("max_running_requests"))
+    configured = whole(answer.get("max_running_requests"))
     return (configured // shares or None) if configured else None
 
 
 def read_models(answer: object, facts: ServerFacts) -> ServerFacts:
     """`/v1/models`: data[].max_model_len by served name. Its root repeats the name, and is not what was loaded."""
-    entries = _objects(answer.get("data"), MAX_MODELS) if isinstance(answer, dict) else []
     limits = {
-        clean(name): limit
-        for entry in entries
-        if isinstance(name := entry.get("id"), str) and (limit := _whole(entry.get("max_model_len"))) is not None
+        name: limit
+        for entry in _objects(mapping(answer).get("data"), MAX_MODELS)
+        if (name := text(entry.get("id"))) and (limit := whole(entry.get("max_model_len")))
     }
     return replace(facts, context_limit_tokens={**facts.context_limit_tokens, **limits})
 
@@ -116,19 +103,24 @@ def read_loads(answer: object, facts: ServerFacts) -> ServerFacts:
     if not isinstance(answer, dict):
         return facts
     ranks = _objects(answer.get("loads"), MAX_RANKS)
-    limits = [limit for rank in ranks if (limit := _whole(rank.get("max_running_requests")))]
+    limits = [limit for rank in ranks if (limit := whole(rank.get("max_running_requests")))]
     return replace(
         facts,
-        version=_text(answer.get("version")) or facts.version,
+        version=text(answer.get("version"), 64) or facts.version,
         batch_limit_requests=min(limits, default=None) or facts.batch_limit_requests,
-        gpu_name=_text(answer.get("accelerator")) or facts.gpu_name,
-        gpu_count=_whole(answer.get("num_accelerators")) or facts.gpu_count,
+        gpu_name=text(answer.get("accelerator"), 64) or facts.gpu_name,
+        gpu_count=whole(answer.get("num_accelerators")) or facts.gpu_count,
     )
 
 
+_ARGUMENTS = (
+    "version", "batch_limit_requests", "context_limit_tokens", "batched_tokens_limit", "tensor_parallel_size", "pipeline_parallel_size",
+    "data_parallel_size", "experts_spread", "speculation", "model_roots", "dtype", "quantization", "kv_cache_dtype", "state_dtype",
+)  # fmt: skip
+
 ENDPOINTS = (
-    Endpoint("/get_server_info", read_server_info, "version"),
-    Endpoint("/server_info", read_server_info, "version"),
-    Endpoint("/v1/models", read_models, "context_limit_tokens"),
-    Endpoint("/v1/loads", read_loads, "batch_limit_requests"),
+    Endpoint("/get_server_info", read_server_info, _ARGUMENTS),
+    Endpoint("/server_info", read_server_info, _ARGUMENTS),
+    Endpoint("/v1/models", read_models, ("context_limit_tokens",)),
+    Endpoint("/v1/loads", read_loads, ("version", "batch_limit_requests", "gpu_name", "gpu_count")),
 )

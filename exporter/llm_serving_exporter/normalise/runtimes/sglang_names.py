@@ -33,8 +33,8 @@ NOT_READ = (
     "sglang:weight_memory_usage_gb", "sglang:kv_cache_memory_usage_gb", "sglang:graph_memory_usage_gb",
     "sglang:startup_*", "sglang:engine_startup_time", "sglang:engine_load_weights_time", "sglang:cache_config_info",
     "sglang:weight_load_duration_seconds",
-    # queues and transfers of prefill/decode disaggregation
-    "sglang:num_prefill_*", "sglang:num_decode_*", "sglang:num_bootstrap_failed_reqs*", "sglang:num_transfer_failed_reqs*",
+    # prefill/decode disaggregation: transfers, and what is a part of a queue that is read (those received in host memory)
+    "sglang:num_prefill_retries*", "sglang:num_decode_host_receive_*", "sglang:num_decode_deferred_kv_release_reqs", "sglang:num_bootstrap_failed_reqs*", "sglang:num_transfer_failed_reqs*",
     "sglang:pending_prealloc_token_usage", "sglang:prealloc_*", "sglang:decode_deferred_kv_release*", "sglang:kv_transfer_*",
     # the scheduler's own time, data-parallel balance, grammars, experts, sessions, routing keys
     "sglang:scheduler_*", "sglang:process_cpu_seconds*", "sglang:func_latency_seconds", "sglang:get_loads_duration_seconds",

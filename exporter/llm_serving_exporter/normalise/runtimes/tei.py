@@ -114,6 +114,7 @@ _ITS_OWN = (
 RUNTIME = Runtime(
     name="tei",
     title="Hugging Face Text Embeddings Inference",
+    born_at_first_event=True,
     prefixes=("te_request_", "te_embed_", "te_predict_", "te_batch_", "te_queue_"),
     fingerprints=tuple(Fingerprint((Mark(name),)) for name in _ITS_OWN),
     rows=_ROWS,

@@ -132,6 +132,7 @@ _NO_KV = "its page says nothing about the KV cache"
 RUNTIME = Runtime(
     name="tgi",
     title="Hugging Face TGI",
+    born_at_first_event=True,
     prefixes=("tgi_",),
     fingerprints=(Fingerprint((Mark("tgi_request_*"),)), Fingerprint((Mark("tgi_batch_*"),))),
     rows=(*_COUNTERS, *_HISTOGRAMS, *_GAUGES),

@@ -14,6 +14,7 @@ from llm_serving_exporter.normalise.runtimes.triton_core import (
     PENDING,
     QUEUE,
     REQUESTS,
+    VERSION,
 )
 
 _NO_TOKENS = "Triton counts requests, not tokens, and the back end reports none"
@@ -39,6 +40,7 @@ RUNTIME = Runtime(
         ),
     ),
     model_labels=("model",),
+    engine_labels=(VERSION,),
     ignored=(
         "nv_inference_count", "nv_inference_exec_count", "nv_inference_compute_*", "nv_inference_*_summary_us",
     ),

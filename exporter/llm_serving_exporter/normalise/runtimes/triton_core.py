@@ -8,7 +8,7 @@ from llm_serving_exporter.normalise.mapping import Reads, Row
 CORE = "https://github.com/triton-inference-server/core/blob/73aad7c/src/metrics.cc"
 _FIRST_RESPONSE = "https://github.com/triton-inference-server/core/blob/73aad7c/src/infer_response.cc"
 
-VERSIONS_ADD_UP = "Versions of one model that are loaded together are added up."
+VERSION = "version"  # the label that tells versions of a model apart: each is an engine
 _MICROSECONDS, _MILLISECONDS = 1e-6, 1e-3
 
 PENDING = "nv_inference_pending_request_count"
@@ -20,9 +20,9 @@ REQUESTS = (
         (_SUCCESS, _FAILURE),
         by="reason",
         named={_SUCCESS: "success"},
-        rename={"REJECTED": "", "CANCELED": "abort", "BACKEND": "error", "OTHER": "error"},
+        rename={"REJECTED": "", "CANCELED": "abort", "BACKEND": "error", "OTHER": "other"},
         source=CORE,
-        caveat=f"An ensemble counts a failure of its parts again as its own. {VERSIONS_ADD_UP}",
+        caveat="Of an ensemble, `other` is what became of a part of it, a client that left included; it is in the part's own counts too.",
     ),
     Row(
         "requests_rejected_total",
@@ -64,6 +64,7 @@ FIRST_RESPONSE = Row(
     "Of an answer that is not streamed its end.",
 )
 
+UPPER_BOUND = "Upper bound: prompts as sent; tokens found in a cache are in it."
 NO_HTTP = "HTTP answers are not counted"
 NO_LIMIT = "in the model's configuration only"
 NO_KV = "the back end does not report its KV cache"

@@ -13,7 +13,8 @@ from llm_serving_exporter.normalise.runtimes.triton_core import (
     PENDING,
     QUEUE,
     REQUESTS,
-    VERSIONS_ADD_UP,
+    UPPER_BOUND,
+    VERSION,
 )
 
 _REPORTER = (
@@ -57,13 +58,20 @@ def _length(field: str, name: str) -> Row:
     )
 
 
-def _tokens(field: str, sample: str, caveat: str) -> Row:
-    return Row(field, (sample,), quality=Quality.LAGGING, source=_REPORTER, caveat=f"{caveat} {_AT_FINISH}")
+def _tokens(field: str, sample: str, caveat: str = "") -> Row:
+    return Row(field, (sample,), quality=Quality.LAGGING, source=_REPORTER, caveat=f"{caveat} {_AT_FINISH}".strip())
 
 
 _ROWS = (
     _tokens("prompt_tokens_total", "nv_llm_input_token_len_sum", "As sent, reused blocks included."),
-    _tokens("decode_tokens_total", "nv_llm_output_token_len_sum", VERSIONS_ADD_UP),
+    Row(
+        "prefill_tokens_total",
+        ("nv_llm_input_token_len_sum",),
+        quality=Quality.APPROXIMATE,
+        source=_REPORTER,
+        caveat=f"{UPPER_BOUND} {_AT_FINISH}",
+    ),
+    _tokens("decode_tokens_total", "nv_llm_output_token_len_sum"),
     Row(
         "engine_steps_total",
         ('nv_trt_llm_general_metrics{general_type="iteration_counter"}',),
@@ -115,6 +123,7 @@ RUNTIME = Runtime(
     fingerprints=(Fingerprint((Mark("nv_inference_*"), Mark("nv_trt_llm_*"))),),
     rows=_ROWS,
     model_labels=("model",),
+    engine_labels=(VERSION,),
     # models without are an ensemble's pre- and post-processing, or the ensemble itself
     living=_REQUESTS,
     ignored=(
@@ -122,7 +131,6 @@ RUNTIME = Runtime(
         "nv_trt_llm_disaggregated_serving_metrics",
     ),
     missing={
-        "prefill_tokens_total": "prompts are counted as sent; computed tokens are a gauge of one iteration",
         "cached_prompt_tokens_total": "reused blocks are a gauge",
         "prefix_cache_query_tokens_total": "reused blocks are a gauge",
         "prefix_cache_hit_tokens_total": "reused blocks are a gauge",

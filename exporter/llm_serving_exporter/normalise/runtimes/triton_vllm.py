@@ -15,7 +15,8 @@ from llm_serving_exporter.normalise.runtimes.triton_core import (
     PENDING,
     QUEUE,
     REQUESTS,
-    VERSIONS_ADD_UP,
+    UPPER_BOUND,
+    VERSION,
 )
 
 _METRICS = "https://github.com/triton-inference-server/vllm_backend/blob/8de0c14/src/utils/metrics.py"
@@ -34,14 +35,21 @@ _ROWS = (
         ("vllm:prompt_tokens_total",),
         versions=">=24.8",
         source=_METRICS,
-        caveat=f"As sent, cached tokens included. {VERSIONS_ADD_UP}",
+        caveat="As sent, cached tokens included.",
+    ),
+    Row(
+        "prefill_tokens_total",
+        ("vllm:prompt_tokens_total",),
+        versions=">=24.8",
+        quality=Quality.APPROXIMATE,
+        source=_METRICS,
+        caveat=UPPER_BOUND,
     ),
     Row(
         "decode_tokens_total",
         ("vllm:generation_tokens_total",),
         versions=">=24.8",
         source=_METRICS,
-        caveat=VERSIONS_ADD_UP,
     ),
     *REQUESTS,
     _histogram("time_to_first_token_seconds", "vllm:time_to_first_token_seconds", "Nothing above 10 s is resolved."),
@@ -73,11 +81,11 @@ RUNTIME = Runtime(
     fingerprints=(Fingerprint((Mark("nv_inference_*"), Mark("vllm:*"))),),
     rows=_ROWS,
     model_labels=("model",),
+    engine_labels=(VERSION,),
     # models without belong to other back ends
     living="vllm:generation_tokens_total",
     ignored=("vllm:request_params_*",),
     missing={
-        "prefill_tokens_total": "prompts are counted as sent; cached tokens are not told apart",
         "cached_prompt_tokens_total": _NO_PREFIX,
         "prefix_cache_query_tokens_total": _NO_PREFIX,
         "prefix_cache_hit_tokens_total": _NO_PREFIX,

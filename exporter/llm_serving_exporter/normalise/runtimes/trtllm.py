@@ -265,6 +265,7 @@ _NOT_READ = (
 RUNTIME = Runtime(
     name="trtllm",
     title="TensorRT-LLM",
+    born_at_first_event=True,
     # /metrics is another thing there: JSON that is emptied by reading it, so it is never asked
     paths=("/prometheus/metrics",),
     prefixes=("trtllm_", *_BARE),
@@ -296,5 +297,5 @@ RUNTIME = Runtime(
         "e2e": (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680),
     },
     versions=">=1.1,<=1.4",
-    covered="1.3 (collector at 050f80de)",
+    covered="1.3, collector at 050f80de (simulated)",
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """TensorRT-LLM's iteration statistics: the JSON of trtllm-serve's /metrics, which reading empties. Read only where the setting says so.
 
-One record an iteration. What a record counts is added up by the exporter from 0; gauges are the newest record's.
+One record an iteration. What a record counts is added up by the exporter from 0; gauges are the newest record's, and so is the number
+of iterations.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from llm_serving_exporter.model.snapshot import Quality
-from llm_serving_exporter.normalise.mapping import PageKind, Readings, Row, Runtime
+from llm_serving_exporter.normalise.json_values import mapping, number
+from llm_serving_exporter.normalise.mapping import ERRORS, PageKind, Readings, Row, Runtime
 from llm_serving_exporter.normalise.polled import reading
 from llm_serving_exporter.normalise.runtimes.trtllm_endpoints import ENDPOINTS
 
@@ -19,24 +21,21 @@ RANK = "attentionDpRank"
 # what comes from outside is bounded: ranks of one server, and the largest count that a float holds exactly
 MAX_RANKS, MAX_COUNT = 1024, 2**53
 
-_ADDS = frozenset(
-    {"iterations", "numCtxTokens", "decodedTokens", "numCompletedRequests", "numDraftTokens", "numAcceptedTokens"}
-)
+_ADDS = frozenset({"numCtxTokens", "decodedTokens", "numCompletedRequests", "numDraftTokens", "numAcceptedTokens"})
 _STAYS = frozenset(
-    {"maxNumActiveRequests", "maxNumBlocks", "tokensPerBlock", "reusedBlocks", "missedBlocks", "requestsLeft"}
-)
+    {
+        "iterations", "maxNumActiveRequests", "maxNumBlocks", "tokensPerBlock", "reusedBlocks", "missedBlocks", "requestsLeft",
+    }
+)  # fmt: skip
 
 
 def _count(record: Mapping[str, object], name: str) -> float | None:
-    value = record.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_COUNT:
-        return None
-    return float(value)
+    value = number(record.get(name))
+    return value if value is not None and 0 <= value < MAX_COUNT else None
 
 
 def _section(record: Mapping[str, object], name: str) -> Mapping[str, object]:
-    value = record.get(name)
-    return value if isinstance(value, dict) else {}
+    return mapping(record.get(name))
 
 
 def _rank(record: Mapping[str, object]) -> int | None:
@@ -48,7 +47,6 @@ def _rank(record: Mapping[str, object]) -> int | None:
 def _increments(record: Mapping[str, object], *, first: bool) -> Iterable[tuple[str, float]]:
     """What one record adds. Ranks but the first repeat its figures for all that is not scheduling."""
     batch, drafts = _section(record, "inflightBatchingStats"), _section(record, "specDecodingStats")
-    yield "iterations", 1.0
     context = _count(batch, "numCtxTokens")
     if context is not None:
         yield "numCtxTokens", context
@@ -73,6 +71,8 @@ def _increments(record: Mapping[str, object], *, first: bool) -> Iterable[tuple[
 def _gauges(record: Mapping[str, object], rank: int | None) -> Iterable[tuple[str, float | None]]:
     """What the newest record of a rank says."""
     batch, cache = _section(record, "inflightBatchingStats"), _section(record, "kvCacheStats")
+    iteration = _count(record, "iter")
+    yield "iterations", iteration + 1 if iteration is not None else None
     yield "numScheduledRequests", _count(batch, "numScheduledRequests")
     yield "numGenKvTokens", _count(batch, "numGenKvTokens")
     yield "maxNumActiveRequests", _count(record, "maxNumActiveRequests")
@@ -89,17 +89,21 @@ def _gauges(record: Mapping[str, object], rank: int | None) -> Iterable[tuple[st
             yield "requestsLeft", 0.0
 
 
-def read_iterations(answer: object) -> Readings:
-    """The JSON array of iteration records -> increments and gauges by rank. Anything else is no sample."""
+def read_iterations(answer: object) -> Readings | None:
+    """The JSON array of iteration records -> increments and gauges by rank; () of an empty one, None of anything else."""
+    if not isinstance(answer, list):
+        return None
     added: dict[tuple[str, int | None], float] = {}
     newest: dict[int | None, Mapping[str, object]] = {}
-    for record in answer if isinstance(answer, list) else ():
+    for record in answer:
         if not isinstance(record, dict) or "iterLatencyMS" not in record:
             continue
         rank = _rank(record)
         newest[rank] = record
         for name, value in _increments(record, first=not rank):
             added[name, rank] = added.get((name, rank), 0.0) + value
+    if answer and not newest:
+        return None
     found = [(name, rank, value) for (name, rank), value in added.items()]
     for rank, record in newest.items():
         found += [(name, rank, value) for name, value in _gauges(record, rank) if value is not None]
@@ -126,7 +130,11 @@ _ROWS = (
         caveat="Generating requests of each iteration, accepted drafts, and one first token for each new request: a request's last iteration "
         f"may be counted once too often, and a request that fails in prefill once. {_COUNTED_ON}",
     ),
-    _row("engine_steps_total", "iterations", caveat=f"With iter_perf_stats_interval only every n-th. {_COUNTED_ON}"),
+    _row(
+        "engine_steps_total",
+        "iterations",
+        caveat="The engine's own number of its newest recorded iteration, from 1. It starts anew when the server restarts.",
+    ),
     _row("speculative_draft_tokens_total", "numDraftTokens", caveat=_COUNTED_ON),
     _row("speculative_accepted_tokens_total", "numAcceptedTokens", caveat=_COUNTED_ON),
     _row(
@@ -174,6 +182,7 @@ RUNTIME = Runtime(
     engine_labels=(RANK,),
     endpoints=ENDPOINTS,
     missing={
+        ERRORS: "well or not is not said of the requests that completed",
         "prompt_tokens_total": "only computed tokens are counted",
         "cached_prompt_tokens_total": "reuse is counted in blocks",
         "prefix_cache_query_tokens_total": "reuse is counted in blocks; the ratio is there",

@@ -90,10 +90,9 @@ RUNTIME = Runtime(
     ignored=_NOT_READ,
     default_edges={"ttft": _TTFT_EDGES, "itl": _ITL_EDGES, "e2e": _REQUEST_EDGES},
     missing={
-        "batch_limit_requests": "on no page; from /server_info with VLLM_SERVER_DEV_MODE=1, or the setting",
         "context_limit_tokens": "not on the page; from /v1/models, or the setting",
         "model_gpu_memory_bytes": "not on the page",
     },
     versions=">=0.6,<=0.33",
-    covered="0.8.5, 0.10.2, 0.17.1, 0.32.0",
+    covered="0.32.0; 0.8.5, 0.10.2, 0.17.1 (simulated)",
 )

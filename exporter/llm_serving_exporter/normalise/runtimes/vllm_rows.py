@@ -8,11 +8,14 @@ from llm_serving_exporter.normalise.runtimes.vllm_tokens import AT_FINISH, CACHE
 
 _INSTRUMENTATOR = "https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/entrypoints/serve/instrumentator/metrics.py"
 _SIMULATOR = "https://github.com/llm-d/llm-d-inference-sim/blob/v0.10.2/pkg/llm-d-inference-sim/metrics.go"
+_NIM = "https://docs.nvidia.com/nim/large-language-models/latest/observability.html"
 _SPECULATION = "https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/v1/spec_decode/metrics.py"
 
 # only the V1 engine has it, and only it has the label
 _V1_SPECULATES = ("vllm:spec_decode_num_drafts_total", "engine", "0")
 _V1_SPECULATION = "Only with a speculative config. Of the V1 engine: V0 added its running totals up again and again under the same names."
+
+_NO_DISCONNECTS = "A client that disconnects is never counted, not even as abort; each choice of an n>1 request counts."
 
 REQUESTS = (
     # llm-d's simulator of a vLLM server spells the label otherwise
@@ -21,13 +24,24 @@ REQUESTS = (
         'vllm:request_success_total{finished_reason=""}',
         by="finish_reason",
         source=_SIMULATOR,
-        caveat="The words are the simulator's.",
+        caveat="The words are the simulator's. Errors are not counted.",
     ),
     counter(
         "requests_finished_total",
         "vllm:request_success_total",
         by="finished_reason",
-        caveat="A client that disconnects is never counted, not even as abort; each choice of an n>1 request counts.",
+        rename={"error": "error"},
+        versions=">=0.13",
+        guarded=True,
+        proof=("vllm:request_success_total", "finished_reason", "error"),
+        caveat=f"{_NO_DISCONNECTS} Errors since 0.13; where neither the page nor the version shows that they are counted, the errors SLO does not use them.",
+    ),
+    counter(
+        "requests_finished_total",
+        "vllm:request_success_total",
+        by="finished_reason",
+        versions="<0.13",
+        caveat=f"{_NO_DISCONNECTS} Errors are not counted.",
     ),
     counter(
         "requests_rejected_total",
@@ -139,6 +153,12 @@ LATENCIES = (
 )
 
 GAUGES = (
+    Row(
+        "batch_limit_requests",
+        ("num_request_max",),
+        source=_NIM,
+        caveat="On the page of some NVIDIA NIM images only; else from /server_info with VLLM_SERVER_DEV_MODE=1, or the setting.",
+    ),
     counter(
         "requests_running",
         "vllm:num_requests_running",

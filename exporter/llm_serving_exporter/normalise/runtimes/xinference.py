@@ -7,7 +7,7 @@ has only the models' GPU memory. What the engine inside (vLLM, SGLang …) says 
 from __future__ import annotations
 
 from llm_serving_exporter.model.snapshot import Quality
-from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Reads, Row, Runtime
+from llm_serving_exporter.normalise.mapping import ERRORS, Fingerprint, Mark, Reads, Row, Runtime
 
 _MODEL = "https://github.com/xorbitsai/inference/blob/v3.2.1/xinference/core/model.py"
 _METRICS = "https://github.com/xorbitsai/inference/blob/v3.2.1/xinference/core/metrics.py"
@@ -20,7 +20,14 @@ _ROWS = (
         ("xinference:input_tokens_total_counter",),
         quality=Quality.LAGGING,
         source=_MODEL,
-        caveat=_AT_END,
+        caveat=f"As sent, cached tokens included. {_AT_END}",
+    ),
+    Row(
+        "prefill_tokens_total",
+        ("xinference:input_tokens_total_counter",),
+        quality=Quality.APPROXIMATE,
+        source=_MODEL,
+        caveat=f"Upper bound: prompts as sent; tokens found in a cache are in it. {_AT_END}",
     ),
     # two names of one count: never added
     Row(
@@ -130,7 +137,7 @@ RUNTIME = Runtime(
             ),
             _INSIDE,
         ),
-        "prefill_tokens_total": "prompt tokens are as sent; prefix-cache hits are known to the engine inside",
+        ERRORS: "errors and refusals are one number",
         "requests_finished_total": "streams are counted when they start, and errors include refusals",
         "http_responses_total": "HTTP answers are not counted",
         "e2e_request_latency_seconds": "model_request_duration_seconds of a stream ends when the stream starts",
