@@ -262,7 +262,8 @@ class TargetPipeline:
             self._normaliser = self._new_normaliser(runtime)
         if self._look_again:
             self._look_again, self._models = False, {}
-        if self._reading.snapshot is not None and self._find_model is not None:
+        front = self._reading.role is Role.FRONTEND  # it runs no model itself
+        if self._reading.snapshot is not None and self._find_model is not None and not front:
             self._find_models(self._reading.snapshot, self._find_model)
 
     def _known_models(self) -> dict[str, ModelFacts | Absence]:

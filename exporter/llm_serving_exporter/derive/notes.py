@@ -81,6 +81,8 @@ class Notes:
                     self.signals[signal] = Absence.NO_METRICS
 
     def _why(self, name: str) -> Absence:
+        if name in self._silent:
+            return Absence.OTHER_ROLE
         why = self._later.absent.get(name, Absence.NOT_EXPORTED)
         if name in _CONFIGURABLE and why not in (Absence.NO_METRICS, Absence.IDLE):
             return Absence.NOT_CONFIGURED
