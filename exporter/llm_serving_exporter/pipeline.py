@@ -17,6 +17,7 @@ from llm_serving_exporter.derive.ring import (
     START_TOLERANCE_SECONDS,
     Counts,
     advance,
+    counts,
     reads_otherwise,
     remember,
     restarted,
@@ -161,7 +162,8 @@ class TargetPipeline:
             raise self._source.not_its(samples.layout, page)
         self._refuse_several_servers(snapshot, page)
         before = self._reading
-        again = self._window is not None and restarted(self._window.later, snapshot, self._counts)
+        now = counts(snapshot)
+        again = self._window is not None and restarted(self._window.later, snapshot, self._counts, now)
         if again:
             self._refuse_falls(snapshot, page)
             self._forget()
@@ -172,7 +174,7 @@ class TargetPipeline:
             log.info("target=%s: the engine restarted; its window starts anew", self.target.name)
         elif self._window is not None and reads_otherwise(self._window.later, snapshot):
             self._window, self._held, self._counts = None, {}, {}
-        self._counts = remember(self._counts, snapshot)
+        self._counts = remember(self._counts, now)
         if before.up is False or _identities(before.snapshot) != _identities(snapshot):
             self._side.due()  # after an outage or a rename too: a restart may have left no other trace
         snapshot = self._faded(snapshot)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from llm_serving_exporter.derive import devices
 from llm_serving_exporter.model.devices import DeviceSample
@@ -23,62 +22,75 @@ MOST_SNAPSHOTS = 64
 MOST_COUNTS = 8192
 
 
-# (model_name, engine, field) -> the last value that a counter had, of a histogram its count, by key where a field has several
-Counts = Mapping[tuple[str, str, str], Mapping[str, float]]
+# (model_name, engine, field) -> the last value that a counter had, by key where it has several; of a histogram its count
+Counts = Mapping[tuple[str, str, str], float | Mapping[str, float]]
 
 
-def counts(snapshot: Snapshot) -> dict[tuple[str, str, str], Mapping[str, float]]:
+def counts(snapshot: Snapshot) -> Counts:
     """Every counter of the snapshot that only grows in one engine life."""
-    found: dict[tuple[str, str, str], Mapping[str, float]] = {}
+    found: dict[tuple[str, str, str], float | Mapping[str, float]] = {}
     for engine in snapshot.engines:
-        identity = engine.model_name, engine.engine
+        model, rank = engine.model_name, engine.engine
         for name in COUNTER_FIELDS:
             value = getattr(engine, name)
             if value is not None and name not in snapshot.may_fall:
-                found[*identity, name] = {"": value}
+                found[model, rank, name] = value
         for name in LABELLED_COUNTER_FIELDS:
             values = getattr(engine, name)
             if values:
-                found[*identity, name] = values
+                found[model, rank, name] = values
         for name in HISTOGRAM_FIELDS:
             histogram = getattr(engine, name)
             if histogram is not None:
-                found[*identity, name] = {"": histogram.count}
+                found[model, rank, name] = histogram.count
     return found
 
 
-def remember(known: Counts, snapshot: Snapshot) -> Counts:
+def remember(known: Counts, now: Counts) -> Counts:
     """What is known with one more snapshot of the same life. Engines that are gone are kept until there are too many of them.
 
     A restarted server may show its counters, or name its model, only from the first event on: its pages until then say nothing of them.
     """
-    now = counts(snapshot)
-    return {**known, **now} if len(known) < MOST_COUNTS else now
+    return now if known.keys() <= now.keys() or len(known) >= MOST_COUNTS else {**known, **now}
 
 
-def restarted(earlier: Snapshot, later: Snapshot, known: Counts = MappingProxyType({})) -> bool:
-    """Whether the engine restarted in between: another process start, or any counter fell below its last value in `earlier` or `known`."""
+def restarted(earlier: Snapshot, later: Snapshot, known: Counts | None = None, now: Counts | None = None) -> bool:
+    """Whether the engine restarted in between: another process start, or any counter fell.
+
+    `known`: what `remember` keeps, `earlier` included; `now`: the counts of `later`; both are worked out where they are not given.
+    """
     before, after = earlier.process_start_unix_seconds, later.process_start_unix_seconds
     if before is not None and after is not None and abs(after - before) > START_TOLERANCE_SECONDS:
         return True
-    last = {**known, **counts(earlier)}
-    other = {field for field, row in earlier.sources.items() if later.sources.get(field, row) != row}
-    for key, values in counts(later).items():
-        lasting = last.get(key) if key[2] not in other else None
-        if (
-            lasting
-            and key[2] not in earlier.may_fall
-            and any(values.get(one, value) < value for one, value in lasting.items())
-        ):
+    last = counts(earlier) if known is None else known
+    for key, value in (counts(later) if now is None else now).items():
+        lasting = last.get(key)
+        if lasting is None or not _fell(lasting, value):
+            continue
+        if key[2] not in earlier.may_fall and not _reads_otherwise(key[2], earlier, later):
             return True
     return False
 
 
+def _fell(before: float | Mapping[str, float], after: float | Mapping[str, float]) -> bool:
+    if isinstance(before, Mapping) or isinstance(after, Mapping):
+        if not (isinstance(before, Mapping) and isinstance(after, Mapping)):
+            return False
+        return any(after.get(key, value) < value for key, value in before.items())
+    return after < before
+
+
+def _reads_otherwise(field: str, earlier: Snapshot, later: Snapshot) -> bool:
+    before, after = earlier.sources, later.sources
+    return field in before and field in after and before[field] != after[field]
+
+
 def reads_otherwise(earlier: Snapshot, later: Snapshot) -> bool:
     """Whether a counter comes from other samples than before: its values cannot be subtracted."""
+    if earlier.sources is later.sources:  # one plan made both
+        return False
     counted = (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS)
-    before, after = earlier.sources, later.sources
-    return any(before[field] != after[field] for field in counted if field in before and field in after)
+    return any(_reads_otherwise(field, earlier, later) for field in counted)
 
 
 def advance(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from llm_serving_exporter.derive.ring import MOST_COUNTS, Counts, advance, reads_otherwise, remember, restarted
+from llm_serving_exporter.derive.ring import MOST_COUNTS, Counts, advance, counts, reads_otherwise, remember, restarted
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 from llm_serving_exporter.model.window import Window
@@ -94,7 +94,7 @@ def test_a_server_that_names_nothing_until_its_first_request_has_restarted_all_t
     known = Snapshot((EngineSnapshot("tiny", "0", decode_tokens_total=900.0),), "any", 0.0, 0.0)
     unnamed = Snapshot((EngineSnapshot("", "0"),), "any", 5.0, 5.0)
     back = Snapshot((EngineSnapshot("tiny", "0", decode_tokens_total=20.0),), "any", 10.0, 10.0)
-    counted = remember(remember({}, known), unnamed)
+    counted = remember(counts(known), counts(unnamed))
     assert not restarted(known, unnamed)
     assert restarted(unnamed, back, counted)
     grown = replace(back, engines=(replace(back.engines[0], decode_tokens_total=901.0),))
@@ -105,7 +105,7 @@ def test_a_server_whose_counters_are_born_with_their_first_event_has_restarted_a
     """SGLang, TGI and Dynamo's front end show gauges first: the first page of the new life has nothing that fell."""
     finished = at(0, replace(ENGINE, e2e_request_latency_seconds=Histogram((1.0,), (40.0,), 50.0, 60.0)))
     gauges = at(5, EngineSnapshot("m", "0", requests_running=1.0))
-    counted = remember(remember({}, finished), gauges)
+    counted = remember(counts(finished), counts(gauges))
     assert not restarted(finished, gauges)
     assert restarted(gauges, at(10, replace(ENGINE, decode_tokens_total=99.0)), counted)
     fewer = EngineSnapshot("m", "0", requests_finished_total={"stop": 1.0})
@@ -118,7 +118,7 @@ def test_a_server_whose_counters_are_born_with_their_first_event_has_restarted_a
 def test_what_is_remembered_of_engines_that_are_gone_is_bounded() -> None:
     counted: Counts = {}
     for number in range(MOST_COUNTS):
-        counted = remember(counted, at(number, replace(ENGINE, model_name=f"m{number}")))
+        counted = remember(counted, counts(at(number, replace(ENGINE, model_name=f"m{number}"))))
         assert len(counted) <= MOST_COUNTS + 2
 
 
