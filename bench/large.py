@@ -8,21 +8,15 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import statistics
 import tempfile
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from bench.run import idle_share, metric, peer_cycle_ms, say, scrape_config, vmagent
+from bench.cycle import OurCycle, idle_share, metric, say, scrape_config, side_by_side, vmagent
 from bench.servers import Nginx, free_port
-from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.glance import Glance
 from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.model_facts import ModelBook
-from llm_serving_exporter.pipeline import TargetPipeline
 from llm_serving_exporter.sim.carry import Carry
 from tests.made.sglang_ranks import page as sglang_ranks
 from tests.recordings import recording
@@ -42,53 +36,27 @@ def moving(name: str) -> Iterator[bytes]:
         yield carry.page(pages[tick % 2], tick // 2)
 
 
-def our_cycle_ms(nginx: Nginx, pages: Iterator[bytes], rounds: int) -> float:
-    """Mean CPU of a tick, the model known."""
-    ticks = [0]
-    target = Target(
-        "bench",
-        nginx.url,
-        metrics_path="/metrics",
-        model=ModelSettings(name="Qwen3-30B-A3B"),
-        gpu_model="H100 SXM",
-        gpu_count=8,
-    )
-    pipeline = TargetPipeline(
-        target,
-        partial(Glance(Config(targets=()), (target,), None).settings, target),
-        60.0,
-        models=ModelBook(None).of,
-        monotonic=lambda: time.monotonic() + 5.0 * ticks[0],
-    )
-    costs = []
-    for _ in range(rounds):
-        nginx.show(next(pages))
-        ticks[0] += 1
-        before = time.process_time()
-        reading = pipeline.tick()
-        costs.append(time.process_time() - before)
-        assert reading.up, reading.problem
-        pipeline.refresh_facts()
-    pipeline.close()
-    return 1000 * statistics.mean(costs[len(costs) // 10 :])
-
-
-def vmagent_cycle_ms(folder: Path, nginx: Nginx, seconds: float) -> float:
-    target = f"'127.0.0.1:{nginx.port}'"
+def side_by_side_ms(folder: Path, nginx: Nginx, pages: Iterator[bytes], seconds: float) -> tuple[float, float]:
+    """Ours, the model known, and vmagent's."""
+    model = ModelSettings(name="Qwen3-30B-A3B")
+    target = Target("bench", nginx.url, metrics_path="/metrics", model=model, gpu_model="H100 SXM", gpu_count=8)
+    address = f"'127.0.0.1:{nginx.port}'"
     with vmagent(folder, nginx, scrape_config(folder, "none", "", "20ms"), free_port()) as program:
         idle = idle_share(program)
+    ours = OurCycle(nginx, target, pages)
     port = free_port()
-    with vmagent(folder, nginx, scrape_config(folder, "fast", target, "20ms"), port) as program:
+    with vmagent(folder, nginx, scrape_config(folder, "fast", address, "20ms"), port) as program:
         scrapes = partial(metric, f"http://127.0.0.1:{port}/metrics", "vm_promscrape_scrapes_total")
-        return peer_cycle_ms(program, scrapes, seconds, idle)
+        found = side_by_side(ours, program, scrapes, seconds, idle)
+    ours.pipeline.close()
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.large", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=400, help="cycles of ours (default 400)")
-    parser.add_argument("--seconds", type=float, default=10.0, help="seconds that vmagent scrapes (default 10)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="seconds of measuring each page (default 10)")
     arguments = parser.parse_args()
     rows = []
     for name in ("dynamo-frontend", "sglang-8-ranks"):
@@ -98,8 +66,7 @@ def main() -> None:
             nginx = Nginx(body, Path(folder))
             with nginx.program:
                 say(f"measuring {name}, about {arguments.seconds + 30:.0f} s …")
-                ours = our_cycle_ms(nginx, pages, arguments.rounds)
-                theirs = vmagent_cycle_ms(Path(folder), nginx, arguments.seconds)
+                ours, theirs = side_by_side_ms(Path(folder), nginx, pages, arguments.seconds)
         rows.append(
             f"| {name:<16} | {len(body) / 1000:>6.0f} KB | {ours:>8.2f} ms | {theirs:>8.2f} ms | {ours / theirs:>8.2f} x |"
         )

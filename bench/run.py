@@ -12,7 +12,6 @@ import gc
 import itertools
 import os
 import platform
-import statistics
 import sys
 import tempfile
 import time
@@ -23,16 +22,14 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from bench.cycle import OurCycle, idle_share, metric, say, scrape_config, side_by_side, vmagent
 from bench.parse import plain_pass
 from bench.servers import Nginx, Program, fetch, free_port, need
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.expose.collector import Setup, StoreCollector
 from llm_serving_exporter.expose.encode import encode
-from llm_serving_exporter.glance import Glance
 from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.model_facts import ModelBook
 from llm_serving_exporter.normalise.apply import wanted_by
 from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
 from llm_serving_exporter.parse.page import PageParser
@@ -42,10 +39,6 @@ from llm_serving_exporter.sim.recording import demo_model_config
 from llm_serving_exporter.store import Store
 from tests.recordings import page as recorded_page
 from tests.recordings import recording
-
-
-def say(text: str) -> None:
-    print(text, flush=True)
 
 
 def best_ms(work: Callable[[], object], rounds: int) -> float:
@@ -64,94 +57,19 @@ def best_ms(work: Callable[[], object], rounds: int) -> float:
 PROMETHEUS_ACCEPTS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
 
 
-def our_pipeline(url: str) -> TargetPipeline:
-    """Ticks as if five seconds apart, so that the window has its usual twelve snapshots."""
-    ticks = [0]
-
-    def monotonic() -> float:
-        return time.monotonic() + 5.0 * ticks[0]
-
-    class Spaced(TargetPipeline):
-        def tick(self):  # type: ignore[no-untyped-def]  # as the base class
-            ticks[0] += 1
-            return super().tick()
-
-    # with everything known that the roofline needs: the dearest tick there is
+# everything known that the roofline needs: the dearest tick there is
+def our_target(url: str) -> Target:
     model = ModelSettings(config=demo_model_config())
-    target = Target("bench", url, metrics_path="/metrics", model=model, gpu_model="H100 SXM", gpu_count=1)
-    return Spaced(
-        target,
-        partial(Glance(Config(targets=()), (target,), None).settings, target),
-        60.0,
-        models=ModelBook(None).of,
-        monotonic=monotonic,
-    )
+    return Target("bench", url, metrics_path="/metrics", model=model, gpu_model="H100 SXM", gpu_count=1)
 
 
-def our_cycle_ms(nginx: Nginx, rounds: int) -> tuple[float, TargetPipeline]:
-    """CPU of a tick over pages that move as the recorded server's did, second after second and round after round.
-
-    The peers read a page that stands still, which costs them no more: only we keep what is unchanged.
-    """
-    pipeline = our_pipeline(nginx.url)
-    costs = []
-    for body in moving_pages(rounds + 50):
-        nginx.show(body)
-        before = time.process_time()
-        reading = pipeline.tick()
-        costs.append(time.process_time() - before)
-        assert reading.up, reading.problem
-        if len(costs) == 1:
-            pipeline.refresh_facts()
-    assert reading.derived is not None
-    assert reading.derived.verdict is not None
-    assert reading.derived.engines[0].roofline.ratio, "the roofline is not worked out: the figure would be too good"
-    return 1000 * statistics.mean(costs[50:]), pipeline
-
-
-def moving_pages(count: int) -> Iterator[bytes]:
+def moving_pages() -> Iterator[bytes]:
     """The recorded pages of steady load (every series is there from the saturated phase on), counters going on for ever."""
     run = recording("vllm-0.32-mfu")
     numbers = range(25, 93)
     carry = Carry(run.pages[numbers[0]], run.pages[numbers[-1]])
-    for tick in range(count):
+    for tick in itertools.count():
         yield carry.page(run.pages[numbers[tick % len(numbers)]], tick // len(numbers))
-
-
-def peer_cycle_ms(program: Program, scrapes: Callable[[], float], seconds: float, idle_share: float) -> float:
-    time.sleep(3)
-    cpu, done = program.cpu_seconds(), scrapes()
-    time.sleep(seconds)
-    used, made = program.cpu_seconds() - cpu - idle_share * seconds, scrapes() - done
-    return 1000 * used / made
-
-
-def metric(url: str, name: str) -> float:
-    lines = (line for line in fetch(url).splitlines() if line.startswith(name) and line[len(name)] in " {")
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
-
-
-def idle_share(program: Program, seconds: float = 5.0) -> float:
-    time.sleep(3)
-    before = program.cpu_seconds()
-    time.sleep(seconds)
-    return (program.cpu_seconds() - before) / seconds
-
-
-def scrape_config(folder: Path, name: str, targets: str, interval: str) -> Path:
-    path = folder / f"{name}.yml"
-    path.write_text(
-        f"global: {{scrape_interval: {interval}, scrape_timeout: {interval}}}\n"
-        f"scrape_configs: [{{job_name: page, static_configs: [{{targets: [{targets}]}}]}}]\n"
-    )
-    return path
-
-
-def vmagent(folder: Path, nginx: Nginx, config: Path, port: int) -> Program:
-    return Program(
-        need("vmagent"), f"-promscrape.config={config}", f"-remoteWrite.url={nginx.url}/write", f"-httpListenAddr=127.0.0.1:{port}",
-        f"-remoteWrite.tmpDataPath={folder}/vmagent-{port}", ready_url=f"http://127.0.0.1:{port}/metrics",
-    )  # fmt: skip
 
 
 def prometheus(folder: Path, config: Path, port: int) -> Program:
@@ -161,8 +79,8 @@ def prometheus(folder: Path, config: Path, port: int) -> Program:
     )  # fmt: skip
 
 
-def peers(folder: Path, nginx: Nginx, seconds: float) -> dict[str, float]:
-    """CPU per scrape of each peer at 20 ms between scrapes, and its resident size at the usual 5 s."""
+def peers(folder: Path, nginx: Nginx, ours: OurCycle, seconds: float) -> dict[str, float]:
+    """CPU per scrape of each peer at 20 ms between scrapes, ours beside it, and its resident size at the usual 5 s."""
     found: dict[str, float] = {}
     target = f"'127.0.0.1:{nginx.port}'"
     fast, none = scrape_config(folder, "fast", target, "20ms"), scrape_config(folder, "none", "", "20ms")
@@ -176,9 +94,9 @@ def peers(folder: Path, nginx: Nginx, seconds: float) -> dict[str, float]:
             idle = idle_share(program)
         port = free_port()
         with make(fast, port) as program:
-            found[f"{name} cycle ms"] = peer_cycle_ms(
-                program, partial(metric, f"http://127.0.0.1:{port}/metrics", counter), seconds, idle
-            )
+            scrapes = partial(metric, f"http://127.0.0.1:{port}/metrics", counter)
+            beside, found[f"{name} cycle ms"] = side_by_side(ours, program, scrapes, seconds, idle)
+            found[f"{name} ratio"] = beside / found[f"{name} cycle ms"]
         with make(usual, free_port()) as program:
             time.sleep(15)
             found[f"{name} resident MB"] = program.resident_bytes() / 1e6
@@ -258,12 +176,19 @@ def main() -> None:
         nginx = Nginx(body, Path(name))
         with nginx.program:
             say(f"measuring our cycle, {arguments.rounds} times …")
-            cycle, pipeline = our_cycle_ms(nginx, arguments.rounds)
-            render = render_ms(pipeline)
-            pipeline.close()
+            cycle = OurCycle(nginx, our_target(nginx.url), moving_pages())
+            derived = cycle.tick().derived
+            assert derived is not None
+            assert derived.engines[0].roofline.ratio, "the roofline is not worked out: the figure would be too good"
+            first = len(cycle.costs)
+            for _ in range(arguments.rounds):
+                cycle.tick()
+            alone = cycle.mean_ms(first)
+            render = render_ms(cycle.pipeline)
+            others = {} if arguments.no_peers else peers(Path(name), nginx, cycle, arguments.seconds)
+            cycle.pipeline.close()
             ours = our_daemon(nginx)
             carried = targets_on_a_core(Path(name), nginx)
-            others = {} if arguments.no_peers else peers(Path(name), nginx, arguments.seconds)
     say("")
     say(f"| {'what':<46} | {'measured':>12} | {'budget':>24} |")
     say(f"|{'-' * 48}|{'-' * 14}|{'-' * 26}|")
@@ -271,13 +196,13 @@ def main() -> None:
     def row(what: str, measured: str, budget: str = "") -> None:
         say(f"| {what:<46} | {measured:>12} | {budget:>24} |")
 
-    row("CPU per scrape cycle, ours", f"{cycle:.3f} ms", "<= vmagent's")
+    row("CPU per scrape cycle, ours", f"{alone:.3f} ms", "<= vmagent's")
     for peer in ("vmagent", "prometheus"):
         if f"{peer} cycle ms" in others:
             row(
                 f"CPU per scrape cycle, {peer}",
                 f"{others[f'{peer} cycle ms']:.3f} ms",
-                f"ours is {cycle / others[f'{peer} cycle ms']:.2f} x",
+                f"ours beside it {others[f'{peer} ratio']:.2f} x",
             )
     row("parse, steady state", f"{parse:.3f} ms", "<= 2 x plain pass")
     row("plain split-and-dict pass", f"{plain:.3f} ms", f"ours is {parse / plain:.2f} x")

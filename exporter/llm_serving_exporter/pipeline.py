@@ -171,6 +171,7 @@ class TargetPipeline:
             self._source.forget()
             self._normaliser = self._named(runtime)
             snapshot = self._normaliser.apply(samples, page)
+            now = counts(snapshot)
             log.info("target=%s: the engine restarted; its window starts anew", self.target.name)
         elif self._window is not None and reads_otherwise(self._window.later, snapshot):
             self._window, self._held, self._counts = None, {}, {}

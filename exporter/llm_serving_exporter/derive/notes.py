@@ -38,12 +38,9 @@ class Notes:
             return False
         if not isinstance(outcome, Absence):
             self.signals[signal] = Absence.AVAILABLE
-            # no better than the worst of what it is made from
-            worst = max(
-                (self.quality.get(name, Quality.LIVE) for name in inputs), key=_WORSE.index, default=Quality.LIVE
-            )
-            if worst is not Quality.LIVE:
-                self.quality.setdefault(signal, worst)
+            marked = [self.quality[name] for name in inputs if name in self.quality]
+            if marked:  # no better than the worst of what it is made from
+                self.quality.setdefault(signal, max(marked, key=_WORSE.index))
             return True
         if any(self.signals.get(name) is Absence.NO_METRICS for name in inputs):
             outcome = Absence.NO_METRICS

@@ -63,21 +63,17 @@ def restarted(earlier: Snapshot, later: Snapshot, known: Counts | None = None, n
     if before is not None and after is not None and abs(after - before) > START_TOLERANCE_SECONDS:
         return True
     last = counts(earlier) if known is None else known
-    for key, value in (counts(later) if now is None else now).items():
-        lasting = last.get(key)
-        if lasting is None or not _fell(lasting, value):
-            continue
-        if key[2] not in earlier.may_fall and not _reads_otherwise(key[2], earlier, later):
-            return True
-    return False
+    now = counts(later) if now is None else now
+    fell = [key for key, value in now.items() if key in last and last[key] is not value and _fell(last[key], value)]
+    return any(key[2] not in earlier.may_fall and not _reads_otherwise(key[2], earlier, later) for key in fell)
 
 
 def _fell(before: float | Mapping[str, float], after: float | Mapping[str, float]) -> bool:
-    if isinstance(before, Mapping) or isinstance(after, Mapping):
-        if not (isinstance(before, Mapping) and isinstance(after, Mapping)):
-            return False
+    if isinstance(before, int | float) and isinstance(after, int | float):
+        return after < before
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
         return any(after.get(key, value) < value for key, value in before.items())
-    return after < before
+    return False
 
 
 def _reads_otherwise(field: str, earlier: Snapshot, later: Snapshot) -> bool:

@@ -6,7 +6,7 @@ Counts only; bytes come with the weight formats (model/weights.py). Formulas: ea
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -124,6 +124,15 @@ class Geometry:
     mla: bool = False
     left_out: tuple[str, ...] = ()
     bidirectional: bool = False
+    # routed experts of a layer, and of those how many a token passes; 0 for a dense model
+    experts: int = field(init=False, repr=False, compare=False)
+    experts_per_token: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        routed = [module for module in self.modules if module.part is Part.EXPERT]
+        # asked for in every tick, dozens of times
+        object.__setattr__(self, "experts", max((module.copies for module in routed), default=0))
+        object.__setattr__(self, "experts_per_token", max((module.per_token for module in routed), default=0))
 
     def _sum(self, parts: Iterable[Part] | None = None, *, active: bool = False) -> int:
         wanted = None if parts is None else frozenset(parts)
@@ -148,16 +157,6 @@ class Geometry:
         """What one decode step of one sequence reads: active parameters without the input embedding, which only tied models read."""
         left_out = self._sum((Part.EMBEDDING, Part.ENCODER_ONLY), active=True)
         return self.parameters_active - left_out
-
-    @property
-    def experts(self) -> int:
-        """Routed experts of a layer; 0 for a dense model."""
-        return max((module.copies for module in self.modules if module.part is Part.EXPERT), default=0)
-
-    @property
-    def experts_per_token(self) -> int:
-        """Routed experts that a token passes in a layer; 0 for a dense model."""
-        return max((module.per_token for module in self.modules if module.part is Part.EXPERT), default=0)
 
     @property
     def tied(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.histogram import Histogram
@@ -19,6 +19,7 @@ class EngineWindow:
     readings: tuple[EngineSnapshot, ...]
     elapsed_seconds: float
     unborn: frozenset[str] = frozenset()
+    _gained: dict[str, Histogram | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def first(self) -> EngineSnapshot:
@@ -30,34 +31,35 @@ class EngineWindow:
         """The newest reading."""
         return self.readings[-1]
 
-    def increase(self, field: str) -> float | None:
+    def increase(self, name: str) -> float | None:
         """How much a counter grew. None with one reading, where an end lacks it, or where it fell, which no engine life has."""
         if self.elapsed_seconds <= 0:
             return None
-        before, after = getattr(self.first, field), getattr(self.last, field)
-        if before is None and field in self.unborn:
+        before, after = getattr(self.first, name), getattr(self.last, name)
+        if before is None and name in self.unborn:
             before = 0.0
         return after - before if before is not None and after is not None and after >= before else None
 
-    def events(self, field: str) -> float | None:
+    def events(self, name: str) -> float | None:
         """How many events a histogram gained. None with one reading, or where an end lacks it."""
-        grown = self.gained(field)
+        grown = self.gained(name)
         return grown.count if grown is not None else None
 
-    def gained(self, field: str) -> Histogram | None:
+    def gained(self, name: str) -> Histogram | None:
         """The events that a histogram gained; one that has just been born counts from 0. None as for `events`."""
         if self.elapsed_seconds <= 0:
             return None
-        before, after = getattr(self.first, field), getattr(self.last, field)
-        if before is None and field in self.unborn:
-            return after  # type: ignore[no-any-return]  # a field is named by text
-        if after is None or before is None:
-            return None
-        return after.since(before)  # type: ignore[no-any-return]  # a field is named by text
+        if name not in self._gained:
+            before, after = getattr(self.first, name), getattr(self.last, name)
+            if before is None and name in self.unborn:
+                self._gained[name] = after
+            else:
+                self._gained[name] = None if after is None or before is None else after.since(before)
+        return self._gained[name]
 
-    def mean(self, field: str) -> float | None:
+    def mean(self, name: str) -> float | None:
         """Mean of a gauge over the readings that have it; None where none has."""
-        values = [value for reading in self.readings if (value := getattr(reading, field)) is not None]
+        values = [value for reading in self.readings if (value := getattr(reading, name)) is not None]
         return sum(values) / len(values) if values else None
 
 
