@@ -22,7 +22,7 @@ demo: $(RUNS) ## the exporter beside a replayed vLLM; needs no GPU and no model
 
 test: $(DEVELOPS) ## every test that needs neither a GPU nor minutes
 	@$(TOOLS) promtool prometheus cc chromium
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 test-e2e: $(DEVELOPS) ## the real daemon with a real Prometheus, for minutes
 	@$(TOOLS) promtool prometheus cc

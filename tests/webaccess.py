@@ -14,9 +14,10 @@ import trustme
 
 from llm_serving_exporter.expose.server import WebServer
 
-# the lowest cost that bcrypt has: these are tests
-HASH = bcrypt.hashpw(b"correct horse", bcrypt.gensalt(4)).decode()
-OTHER_HASH = bcrypt.hashpw(b"battery staple", bcrypt.gensalt(4)).decode()
+# the lowest cost that bcrypt has: these are tests; one salt, so that tests named after a hash have one name in every process
+_SALT = b"$2b$04$llmServingExporterTesu"
+HASH = bcrypt.hashpw(b"correct horse", _SALT).decode()
+OTHER_HASH = bcrypt.hashpw(b"battery staple", _SALT).decode()
 
 
 def write(folder: Path, text: str, name: str = "web.yml") -> str:
