@@ -36,7 +36,7 @@ def nvml_source(config: Config) -> GpuSource | None:
 
 
 class Service:
-    """Binds the web server, then reads targets. Raises ListenError or ConfigError (web config file) when it is made."""
+    """Binds the web server, then reads targets and serves. Raises ListenError or ConfigError (web config file) when it is made."""
 
     def __init__(
         self,
@@ -59,10 +59,10 @@ class Service:
         return self._web.url
 
     def start(self) -> None:
-        """Serves, then starts the jobs."""
+        """Starts the jobs, then serves: the first page already has every configured target, its counters at 0."""
+        self.daemon.start()
         self._web.start()
         log.info("listening on %s", self._web.url)
-        self.daemon.start()
         # modules and tables live as long as the process: the collector need not go through them again and again
         gc.freeze()
 

@@ -6,19 +6,12 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
-
 from llm_serving_exporter.sim.replay import SteppedServer
 from tests.exporter_process import Exporter
-from tests.nvml_stub.stub import StubState, build_stub, stub_environment
+from tests.nvml_stub.stub import StubState, stub_environment
 from tests.recordings import recording
 
 FAST = ("--scrape.interval", "200ms")
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_stub(tmp_path_factory.mktemp("nvml"))
 
 
 def test_without_nvml_the_engine_is_still_read_and_the_reason_is_said() -> None:
@@ -36,11 +29,13 @@ def test_without_nvml_the_engine_is_still_read_and_the_reason_is_said() -> None:
             assert "NVML" in exporter.get("/").text
 
 
-def test_a_gpu_lost_in_the_middle_shows_and_returns(library: Path, tmp_path: Path) -> None:
+def test_a_gpu_lost_in_the_middle_shows_and_returns(nvml_library: Path, tmp_path: Path) -> None:
     state = StubState(tmp_path / "state", gpus=2)
     with SteppedServer(recording("vllm-0.32")) as engine:
         engine.show(60)
-        with Exporter("--target", engine.url, *FAST, env=stub_environment(library, state.path), gpus=True) as exporter:
+        with Exporter(
+            "--target", engine.url, *FAST, env=stub_environment(nvml_library, state.path), gpus=True
+        ) as exporter:
             page = exporter.until(lambda page: len(page.series("gpu_up")) == 2, "two GPUs")
             assert set(page.series("gpu_up").values()) == {1.0}
             lost, kept = state.uuid(1), state.uuid(0)
@@ -60,14 +55,14 @@ def test_a_gpu_lost_in_the_middle_shows_and_returns(library: Path, tmp_path: Pat
             exporter.until(lambda page: page.value("gpu_up", gpu=lost) == 1, "the GPU again")
 
 
-def test_a_configured_gpu_that_is_not_there_is_said(library: Path, tmp_path: Path) -> None:
+def test_a_configured_gpu_that_is_not_there_is_said(nvml_library: Path, tmp_path: Path) -> None:
     """A GPU that fell off the bus before the exporter started, or a wrong index: no ceiling of the one that is left."""
     state = StubState(tmp_path / "state", gpus=1)
     config = tmp_path / "exporter.yml"
     with SteppedServer(recording("vllm-0.32")) as engine:
         engine.show(60)
         config.write_text(f"targets: [{{url: '{engine.url}', gpus: [0, 1]}}]")
-        arguments, environment = ("--config.file", str(config), *FAST), stub_environment(library, state.path)
+        arguments, environment = ("--config.file", str(config), *FAST), stub_environment(nvml_library, state.path)
         with Exporter(*arguments, env=environment, gpus=True) as exporter:
             exporter.until(lambda page: bool(page.series("gpu_target_info")), "the assignment")
             page = exporter.after_ticks(3)
@@ -84,22 +79,22 @@ def test_a_configured_gpu_that_is_not_there_is_said(library: Path, tmp_path: Pat
             assert "2 GPUs, as configured" in exporter.get("/").text
 
 
-def test_processes_say_which_gpu_serves_which_target(library: Path, tmp_path: Path) -> None:
+def test_processes_say_which_gpu_serves_which_target(nvml_library: Path, tmp_path: Path) -> None:
     state = StubState(tmp_path / "state", gpus=2)
     with SteppedServer(recording("vllm-0.32")) as first, SteppedServer(recording("vllm-0.32-spec")) as second:
         # both servers live in this test's process: the stub says that it holds the second GPU
         state.processes("gpu1", (os.getpid(), 1 << 30))
         arguments = ("--target", first.url, "--target", second.url, *FAST)
-        with Exporter(*arguments, env=stub_environment(library, state.path), gpus=True) as exporter:
+        with Exporter(*arguments, env=stub_environment(nvml_library, state.path), gpus=True) as exporter:
             page = exporter.until(lambda page: len(page.series("gpu_target_info")) == 2, "the assignment")
             assert {dict(labels)["gpu"] for labels in page.series("gpu_target_info", origin="processes")} == {
                 state.uuid(1)
             }
 
 
-def test_xid_events_are_counted_from_zero(library: Path, tmp_path: Path) -> None:
+def test_xid_events_are_counted_from_zero(nvml_library: Path, tmp_path: Path) -> None:
     state = StubState(tmp_path / "state", gpus=1)
-    environment = stub_environment(library, state.path)
+    environment = stub_environment(nvml_library, state.path)
     with (
         SteppedServer(recording("vllm-0.32")) as engine,
         Exporter("--target", engine.url, *FAST, env=environment, gpus=True) as exporter,

@@ -15,7 +15,7 @@ import pytest
 
 from tests.ceilings import answered, asked, refused, table
 from tests.modelfolders import folder
-from tests.nvml_stub.stub import StubState, build_stub, loaded_stub, stub_environment
+from tests.nvml_stub.stub import StubState, loaded_stub, stub_environment
 
 MODEL = ("--model", "Llama-3.1-8B")
 GPU = ("--gpu", "H100")
@@ -59,15 +59,10 @@ def test_gpus_that_are_not_there_name_the_nearest(name: str) -> None:
 # --- this machine's GPUs ----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_stub(tmp_path_factory.mktemp("stub"))
-
-
 @pytest.fixture
-def gpus(library: Path, tmp_path: Path) -> Iterator[StubState]:
+def gpus(nvml_library: Path, tmp_path: Path) -> Iterator[StubState]:
     state = StubState(tmp_path / "state", gpus=2)
-    with loaded_stub(library, state.path) as stub:
+    with loaded_stub(nvml_library, state.path) as stub:
         yield state
         assert (stub.live_samples, stub.live_event_sets, stub.init_balance, stub.misuse) == (0, 0, 0, 0)
 
@@ -167,9 +162,9 @@ def test_this_one_where_there_is_no_library(tmp_path: Path) -> None:
     )
 
 
-def test_this_one_in_a_process_of_its_own(library: Path, tmp_path: Path) -> None:
+def test_this_one_in_a_process_of_its_own(nvml_library: Path, tmp_path: Path) -> None:
     state = StubState(tmp_path / "state")
-    environment = {**os.environ, **stub_environment(library, state.path)}
+    environment = {**os.environ, **stub_environment(nvml_library, state.path)}
     command = [sys.executable, "-m", "llm_serving_exporter", "ceiling", *MODEL, "--gpu", "this one", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
     assert (done.returncode, done.stderr) == (0, "")

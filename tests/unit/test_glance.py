@@ -15,7 +15,7 @@ from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import HttpSettings, Target
-from tests.nvml_stub.stub import StubState, build_stub, loaded_stub
+from tests.nvml_stub.stub import StubState, loaded_stub
 
 HERE, THERE = (
     Target("here", "http://127.0.0.1:9"),
@@ -24,15 +24,10 @@ HERE, THERE = (
 NOTHING = ServerFacts()
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_stub(tmp_path_factory.mktemp("stub"))
-
-
 @pytest.fixture
-def state(library: Path, tmp_path: Path) -> Iterator[StubState]:
+def state(nvml_library: Path, tmp_path: Path) -> Iterator[StubState]:
     described = StubState(tmp_path / "state", gpus=2)
-    with loaded_stub(library, described.path) as stub:
+    with loaded_stub(nvml_library, described.path) as stub:
         yield described
         assert (stub.init_balance, stub.misuse) == (0, 0), "closing the glance closes NVML"
 

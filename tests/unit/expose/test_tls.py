@@ -97,13 +97,13 @@ def test_a_half_rotated_certificate_leaves_the_old_one(make_server, tmp_path, au
     issue(authority, tmp_path)
     server = make_server(config_file=write(tmp_path, TLS))
     before = get_certificate(server)
-    keep = (tmp_path / "server.key").read_text()
-    issue(authority, tmp_path)
-    fresh_key = (tmp_path / "server.key").read_text()
-    write(tmp_path, keep, "server.key")
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    issue(authority, fresh)
+    write(tmp_path, (fresh / "server.crt").read_text(), "server.crt")
     assert get_certificate(server) == before
     assert "the key must fit its certificate" in caplog.text
-    write(tmp_path, fresh_key, "server.key")
+    write(tmp_path, (fresh / "server.key").read_text(), "server.key")
     assert get_certificate(server) != before
 
 

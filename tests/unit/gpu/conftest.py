@@ -11,7 +11,7 @@ import pytest
 
 from llm_serving_exporter.gpu.nvml import NvmlSource
 from llm_serving_exporter.model.device import GpuReading
-from tests.nvml_stub.stub import StubLibrary, StubState, build_stub, loaded_stub
+from tests.nvml_stub.stub import StubLibrary, StubState, loaded_stub
 
 
 class Clock:
@@ -58,16 +58,11 @@ class Rig:
         return self.source.read()
 
 
-@pytest.fixture(scope="session")
-def stub_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_stub(tmp_path_factory.mktemp("nvml_stub"))
-
-
 @pytest.fixture
-def rig(stub_library: Path, tmp_path: Path) -> Iterator[Rig]:
+def rig(nvml_library: Path, tmp_path: Path) -> Iterator[Rig]:
     """A source over one H100. At the end it is closed, and everything taken from NVML must have been given back."""
     state = StubState(tmp_path / "nvml-state.txt")
-    with loaded_stub(stub_library, state.path) as stub:
+    with loaded_stub(nvml_library, state.path) as stub:
         opened: list[NvmlSource] = []
 
         def make(**options: Any) -> NvmlSource:

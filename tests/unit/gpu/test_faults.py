@@ -264,8 +264,8 @@ def read_in_subprocess(environment: dict[str, str], sys_root: Path) -> str:
     return done.stdout
 
 
-def test_a_subprocess_gets_the_stub_through_its_environment(rig, stub_library, tmp_path):
-    printed = read_in_subprocess(stub_environment(stub_library, rig.state.path), tmp_path)
+def test_a_subprocess_gets_the_stub_through_its_environment(rig, nvml_library, tmp_path):
+    printed = read_in_subprocess(stub_environment(nvml_library, rig.state.path), tmp_path)
     assert printed.startswith("None 1")
 
 

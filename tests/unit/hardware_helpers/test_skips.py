@@ -9,15 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.nvml_stub.stub import StubState, build_stub, stub_environment
+from tests.nvml_stub.stub import StubState, stub_environment
 
 ROOT = Path(__file__).parents[3]
 TEST = "tests/hardware/test_roofline.py::test_copied_bytes_and_gpm_give_the_same_ratio"
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    return build_stub(tmp_path_factory.mktemp("nvml_stub"))
 
 
 def run(environment):
@@ -37,7 +32,7 @@ def run(environment):
         ("full", "the loops need 9 GiB of GPU memory, which is held by something else"),
     ],
 )
-def test_a_card_that_cannot_show_it_is_skipped_with_its_reason(library, tmp_path, card, says):
+def test_a_card_that_cannot_show_it_is_skipped_with_its_reason(nvml_library, tmp_path, card, says):
     state = StubState(tmp_path / "state.txt")
     state.update("gpu0", {"gpm:2": 0.5})
     if card == "ampere":
@@ -50,16 +45,16 @@ def test_a_card_that_cannot_show_it_is_skipped_with_its_reason(library, tmp_path
         state.update("gpu0", {"gpm:2": 40.0})
     else:
         state.set("gpu0", memory_used=75_000 << 20)
-    done = run(stub_environment(library, state.path))
+    done = run(stub_environment(nvml_library, state.path))
     assert done.returncode == 0, done.stdout
     assert says in done.stdout
     assert "1 skipped" in done.stdout
 
 
-def test_a_gpu_that_cuda_cannot_use_is_a_failure_not_a_skip(library, tmp_path):
+def test_a_gpu_that_cuda_cannot_use_is_a_failure_not_a_skip(nvml_library, tmp_path):
     state = StubState(tmp_path / "state.txt")
     state.update("gpu0", {"gpm:2": 0.5})
-    done = run({**stub_environment(library, state.path), "CUDA_VISIBLE_DEVICES": ""})
+    done = run({**stub_environment(nvml_library, state.path), "CUDA_VISIBLE_DEVICES": ""})
     assert done.returncode == 1
     assert "NVML shows this GPU, but the copy loop cannot run on it" in done.stdout
     assert "NVIDIA_DRIVER_CAPABILITIES with compute" in done.stdout

@@ -15,7 +15,7 @@ from llm_serving_exporter.normalise.runtimes.ollama import read_loaded, read_pag
 from llm_serving_exporter.once import as_document_of, as_table
 from llm_serving_exporter.store import State, TargetReading
 from tests.exporter_process import Exporter
-from tests.nvml_stub.stub import StubState, build_stub, stub_environment
+from tests.nvml_stub.stub import StubState, stub_environment
 from tests.replica import Replica, Routes, readings
 
 # what is taken from the GPUs alone, whatever runs on them
@@ -182,12 +182,7 @@ def test_a_model_kept_in_main_memory_takes_none_of_the_gpu() -> None:
     assert one.snapshot.engines[0].model_gpu_memory_bytes == 0  # what Ollama says, not what nobody knows
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_stub(tmp_path_factory.mktemp("nvml"))
-
-
-def test_the_daemon_shows_their_gpus_and_no_figure_of_work(library: Path, tmp_path: Path) -> None:
+def test_the_daemon_shows_their_gpus_and_no_figure_of_work(nvml_library: Path, tmp_path: Path) -> None:
     state = StubState(tmp_path / "state", gpus=2)
     config = tmp_path / "exporter.yml"
     with (
@@ -199,7 +194,7 @@ def test_the_daemon_shows_their_gpus_and_no_figure_of_work(library: Path, tmp_pa
             f"{{url: '{ollama.url}', name: home, runtime: ollama, gpus: [1]}}]"
         )
         arguments = ("--config.file", str(config), "--scrape.interval", "200ms")
-        with Exporter(*arguments, env=stub_environment(library, state.path), gpus=True) as exporter:
+        with Exporter(*arguments, env=stub_environment(nvml_library, state.path), gpus=True) as exporter:
             exporter.until(
                 lambda page: (
                     len(page.series("gpu_target_info")) == 2
