@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from llm_serving_exporter.catalogue.serving import SERVING
 from llm_serving_exporter.model.snapshot import Quality
-from llm_serving_exporter.normalise.mapping import PageKind, Reads, Row, Runtime
+from llm_serving_exporter.normalise.formula import formula
+from llm_serving_exporter.normalise.mapping import PageKind, Row, Runtime
 
 _INTRO = """# What each runtime says
 
@@ -95,7 +96,7 @@ def _chapter(runtime: Runtime) -> Iterator[str]:
         yield "|---|---|---|---|---|---|"
     for row in rows:
         link = f"[source]({row.source})" if row.source else "–"
-        cells = (f"`{row.field}`", reads(row), row.versions or "all", _quality(row), row.caveat or "–", link)
+        cells = (f"`{row.field}`", formula(row, _code), row.versions or "all", _quality(row), row.caveat or "–", link)
         yield f"| {' | '.join(map(cell, cells))} |"
     if rows:
         yield ""
@@ -163,28 +164,5 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def reads(row: Row) -> str:
-    """What a row is worked out from, as a formula."""
-    where = ",".join(f"{label}={'|'.join(sorted(values))}" for label, values in row.where.items())
-    text = " + ".join(f"`{sample}{{{where}}}`" if where else f"`{sample}`" for sample in row.samples)
-    if row.reads is Reads.MEAN:
-        return f"sum `{row.samples[0]}`, count `{row.samples[1]}`{_scaled(row)}"
-    if row.reads is Reads.LABELS:
-        text = f"{text}: " + " x ".join(f"label `{label}`" for label in row.labels)
-        text += " / engines on the page" if row.shared_by_engines else ""
-    if row.reads is Reads.TEXT:
-        text = f"{text}: label `{row.labels[0]}`"
-    factor = f" x label `{row.times_label[1]}` of `{row.times_label[0]}`" if row.times_label else ""
-    if row.minus:
-        text += " − " + " − ".join(f"`{sample}`{factor}" for sample in row.minus)
-    else:
-        text += factor
-    text += "".join(f" x `{sample}`" for sample in row.times)
-    text += f" / ({' + '.join(f'`{sample}`' for sample in row.over)})" if len(row.over) > 1 else ""
-    text += f" / `{row.over[0]}`" if len(row.over) == 1 else ""
-    text += _scaled(row)
-    return f"{text} by `{row.by}`" if row.by else text
-
-
-def _scaled(row: Row) -> str:
-    return f" x {row.scale:g}" if row.scale != 1.0 else ""
+def _code(text: str) -> str:
+    return f"`{text}`"

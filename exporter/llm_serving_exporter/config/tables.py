@@ -9,7 +9,8 @@ from llm_serving_exporter.config.duration import format_duration
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.check_row import EXPORTED_FIELDS, FIELDS
-from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, Mark, PageKind, Reads, Row, Runtime
+from llm_serving_exporter.normalise.formula import formula
+from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, PageKind, Row, Runtime
 
 WIDTH = 120
 
@@ -38,7 +39,7 @@ def table_lines(table: Runtime, where: str, builtin: Iterable[Runtime]) -> list[
     width = max((len(field) for field in fields), default=0)
     title = base.title if base is not None else ""
     for field in fields:
-        ways = [formula(row) for row in own if row.field == field] + [f"as {title}"] * (field in below)
+        ways = [_way(row) for row in own if row.field == field] + [f"as {title}"] * (field in below)
         lines.append(f"  {field:<{width}}  {'; else '.join(ways)}")
     lines += _listed(f"as {title}", [field for field in FIELDS if field in below and field not in fields])
     if table.kind is not PageKind.NONE:
@@ -71,60 +72,12 @@ def _mark(mark: Mark) -> str:
     return mark.name if mark.label is None else f"{mark.name}{{{mark.label}}}"
 
 
-def formula(row: Row) -> str:
-    """What a row reads, as one would say it."""
-    match row.reads:
-        case Reads.HISTOGRAM:
-            text = f"histogram {_sum(row.samples)}"
-        case Reads.MEAN:
-            text = f"mean {row.samples[0]} / {row.samples[1]}"
-        case Reads.LABELS | Reads.TEXT:
-            text = f"label {' × '.join(row.labels)} of {_sum(row.samples)}"
-        case Reads.VALUE:
-            text = _value(row)
-    if row.scale != 1.0:
-        text += f" × {row.scale:g}"
-    return "".join((text, *(f", {said}" for said in _said(row))))
+def _way(row: Row) -> str:
+    return "".join((formula(row), *(f", {said}" for said in _qualified(row))))
 
 
-def _value(row: Row) -> str:
-    text = _sum(row.samples)
-    if row.aggregate is not Aggregate.SUM:
-        text = f"{'largest' if row.aggregate is Aggregate.MAX else 'only'} {text}"
-    if row.times_label is not None and not row.minus:
-        text = f"{_factor(row.samples)} × {_labelled(row.times_label)}"
-    if row.minus:
-        factor = f" × {_labelled(row.times_label)}" if row.times_label is not None else ""
-        taken = _factor(row.minus) + factor
-        # brackets only where something is multiplied with the difference
-        text = f"({text} - {taken})" if row.times or row.over or row.scale != 1.0 else f"{text} - {taken}"
-    elif len(row.samples) > 1 and (row.times or row.over or row.scale != 1.0):
-        text = f"({text})"
-    text = " × ".join((text, *row.times))
-    return f"{text} / {_factor(row.over)}" if row.over else text
-
-
-def _sum(samples: Sequence[str]) -> str:
-    return " + ".join(samples)
-
-
-def _factor(samples: Sequence[str]) -> str:
-    return f"({_sum(samples)})" if len(samples) > 1 else _sum(samples)
-
-
-def _labelled(pair: tuple[str, str]) -> str:
-    return f"{pair[0]}{{{pair[1]}}}"
-
-
-def _said(row: Row) -> Iterable[str]:
-    """What restricts or qualifies a row."""
-    for label, allowed in row.where.items():
-        yield f"{label} {' or '.join(value or 'none' for value in sorted(allowed))}"
-    if row.by is not None:
-        yield f"by {row.by}"
-    for name, condition in (("when", row.when), ("unless", row.unless)):
-        if condition is not None:
-            yield f'{name} {condition[0]}{{{condition[1]}="{condition[2]}"}}'
+def _qualified(row: Row) -> Iterable[str]:
+    """In which versions a row is right, and how far."""
     if row.versions:
         yield f"versions {row.versions}"
     if row.quality is not Quality.LIVE:

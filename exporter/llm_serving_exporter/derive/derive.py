@@ -136,9 +136,8 @@ def _engine(window: EngineWindow, settings: Settings, counts: dict[str, SloCount
 
     limit, mean = window.last.batch_limit_requests, values.get("batch_size_mean")
     if limit and mean is not None and mean > limit * (1 + BATCH_TOLERANCE):
-        notes.quality["batch_size_mean"] = (
-            Quality.SUSPECT
-        )  # more than run at once: the engine's steps are not what they seem
+        # more than run at once: the engine's steps are not what they seem
+        notes.quality["batch_size_mean"] = Quality.SUSPECT
     latencies: dict[str, Latency] = {}
     for name, field_name in latency.LATENCIES.items():
         found = latency.latency(window, field_name)
