@@ -1,7 +1,7 @@
 """The largest pages known, side by side with vmagent: `make bench`, or `python -m bench.large`.
 
 The design's budget, CPU per cycle at most vmagent's on the same page, was set on vLLM's page of 56 KB. These are Dynamo's front end
-(114 KB) and SGLang with eight data-parallel ranks (made from a recorded page by the facts' rules: every scheduler series eight times).
+(102 KB) and SGLang with eight data-parallel ranks (made from a recorded page by the facts' rules: every scheduler series eight times).
 """
 
 from __future__ import annotations

@@ -5,23 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from llm_serving_exporter.catalogue.serving import SERVING
+from llm_serving_exporter.derive.span import (
+    LAGGING_SECONDS,
+    LONGEST_SECONDS,
+    REFRESHES_IN_A_WINDOW,
+    REQUESTS_IN_A_WINDOW,
+)
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.formula import formula
 from llm_serving_exporter.normalise.mapping import PageKind, Row, Runtime
+from llm_serving_exporter.normalise.version import Version, parse_version, within
 
-_INTRO = """# What each runtime says
+_INTRO = f"""# What each runtime says
 
 The same series whatever serves: this page says for each runtime which of them its metrics page can feed, how well, and why not where
 not. It is made from the tables in `exporter/llm_serving_exporter/normalise/runtimes`. A running exporter says the same of its own targets:
-`llm_serving_signal_available{signal,reason}`, `llm_serving_signal_quality{signal,quality}`, and in sentences on the landing page.
+`llm_serving_signal_available{{signal,reason}}`, `llm_serving_signal_quality{{signal,quality}}`, and in sentences on the landing page.
 
 | in the matrix | means |
 |---|---|
 | exact | passed through as the engine counts it, true to the moment of the page |
-| lagging | exact over whole requests, booked when a request ends: rates are taken over a window that fits |
+| lagging | exact over whole requests, booked when a request ends: rates are taken over a longer window, [below](#the-window) |
 | slow | exact, but brought up to date every few seconds, or only while requests end |
 | approx. | worked out from something near it; the runtime's own chapter says how |
-| * | at best; less in older versions or without some flag: its chapter says which |
+| * | at best: less, or not at all, in older versions, without some flag or where an endpoint does not say it: its chapter says which |
 | – | the runtime does not say it; its chapter says why |
 
 Traps and settings in words: [vLLM, Ray, NIM 2](vllm.md), [SGLang](sglang.md), [TensorRT-LLM and Triton](tensorrt-llm.md),
@@ -34,6 +41,13 @@ mocked engine) the totals are tested against what the load client counted. Of th
 ("simulated") names, types, labels and bucket edges are real, and totals are tested against the simulation. All others were written from
 their sources and documents; what they have is tested on pages made from those, which shows that the table reads what it says, not that
 such a server writes it.
+
+## The window
+
+Rates, means and quantiles cover the configured window (`--window`), and longer ones where that would show lumps: where tokens are booked at
+a request's end, {REQUESTS_IN_A_WINDOW} times the p99 of requests' durations ({LAGGING_SECONDS / 60:g} minutes where the engine does not say
+how long its requests take); where a page is brought up to date every few seconds, {REFRESHES_IN_A_WINDOW} times that;
+{LONGEST_SECONDS / 60:g} minutes at most. `llm_serving_target_window_seconds` is what a target has.
 """
 # best first
 _WORDS = {
@@ -59,12 +73,20 @@ def runtimes_md(runtimes: Sequence[Runtime], header: str) -> str:
 def support(runtime: Runtime, field: str) -> str:
     """One cell of the matrix."""
     words = list(_WORDS.values())
-    found = sorted({_WORDS[row.quality] for row in runtime.rows if row.field == field}, key=words.index)
-    if found:
-        return found[0] if len(found) == 1 else f"{found[0]} *"
-    if any(field in endpoint.says for endpoint in runtime.endpoints):
-        return "exact"
-    return NOT_SAID
+    rows = [row for row in runtime.rows if row.field == field]
+    found = sorted({_WORDS[row.quality] for row in rows}, key=words.index)
+    asked = any(field in endpoint.says for endpoint in runtime.endpoints)
+    if not found:
+        return f"{_WORDS[Quality.LIVE]} *" if asked else NOT_SAID
+    oldest = _oldest(runtime.versions)
+    always = oldest is None or any(within(oldest, row.versions) for row in rows)
+    return found[0] if len(found) == 1 and always and not asked else f"{found[0]} *"
+
+
+def _oldest(versions: str) -> Version | None:
+    """The first version that a table is made for; None where it names none."""
+    clauses = (clause.strip() for clause in versions.split(","))
+    return next((parse_version(clause.removeprefix(">=")) for clause in clauses if clause.startswith(">=")), None)
 
 
 def _matrix(runtimes: Sequence[Runtime]) -> Iterator[str]:

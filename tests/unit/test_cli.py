@@ -91,8 +91,9 @@ runtimes:
     assert main(["check-config", "--config.file", str(file)]) == 0
     said = capsys.readouterr()
     assert said.err == (
-        f"warning: {file}: runtimes[0]: no row reads decode_tokens_total or requests_running: "
-        "nothing on its page counts as an engine\n"
+        f"warning: {file}: runtimes[0]: no row reads decode_tokens_total: "
+        "decode throughput, the limiter and every rate of generated tokens stay absent\n"
+        f"warning: {file}: runtimes[0]: no row reads requests_running: batch utilisation and the limiter stay absent\n"
     )
     lines = said.out.splitlines()
     assert lines[:10] == [

@@ -16,7 +16,7 @@ PHASE_TOKENS_PER_SECOND = _derived(
     "phase_tokens_per_second",
     Unit.TOKENS_PER_SECOND,
     "Tokens per second by phase over the window.",
-    "increase of prefill_tokens_total, decode_tokens_total / seconds covered",
+    "increase of prefill_tokens_total, decode_tokens_total (with the tokens of requests under way where the engine tells them) / seconds covered",
     "phase",
 )
 PHASE_TOKENS_PER_SECOND_PER_GPU = _derived(
@@ -30,7 +30,8 @@ BATCH_SIZE_MEAN = _derived(
     "batch_size_mean",
     Unit.COUNT,
     "Mean number of decoding sequences in an engine step over the window.",
-    "inter-token events / engine steps",
+    "inter-token events / engine steps; events are divided by the accepted length where the engine counts one a token under speculation, and are "
+    "decode tokens less first and accepted ones where it counts none",
 )
 BATCH_UTILIZATION_RATIO = _derived(
     "batch_utilization_ratio",
@@ -99,7 +100,7 @@ SLO_EVENTS = Metric(
     "Good and bad events of a service level objective since the engine started.",
     (*SERVING_LABELS, "slo", "outcome", "source", "threshold"),
     "no threshold is configured for the objective, or the engine lacks the histogram; signal_available has the reason",
-    "latency: events at or below slo_threshold_seconds{kind=counted} are good, the others bad; errors: good = finished by stop or length, "
+    "latency: events at or below slo_threshold_seconds{kind=counted} are good, the others bad; errors: good = finished by stop, length or success, "
     "bad = finished by error (source=finished) plus HTTP 5xx that no rejection and no finish covers (source=http, from 0 when the exporter "
     "first sees the engine's life); threshold is the edge counted, so that another threshold is another series",
     _OURS,

@@ -99,7 +99,7 @@ EXPERTS = _roof(
 DECODE_CONTEXT = _roof(
     "decode_context_tokens", Unit.TOKENS,
     "Mean context that a decode step reads per sequence: lower counts a shared prefix once.",
-    "mean prompt + E[o^2]/(2 E[o]) of the requests that finished, and KV in use / running requests less half a block: expected is the first, else the second; the bounds are both", "bound",
+    "what the engine says of the sequences that decode; else mean prompt + E[o^2]/(2 E[o]) of the requests that finished, and KV in use / running requests less half a block: expected is the first, else the second; the bounds are both", "bound",
 )  # fmt: skip
 TOKENS_PER_STEP = _roof(
     "decode_tokens_per_sequence_step", Unit.TOKENS,

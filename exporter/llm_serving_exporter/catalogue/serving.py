@@ -31,7 +31,7 @@ COUNTERS = (
     _counter(
         "requests_finished_total",
         Unit.COUNT,
-        "Finished requests by reason: stop, length, success (either, where the engine does not say which), error, abort, or the engine's own word.",
+        "Finished requests by reason: stop, length, success (either, where the engine does not say which), error, abort, failed (where it does not say why), or the engine's own word.",
         "reason",
     ),
     _counter("requests_rejected_total", Unit.COUNT, "Requests refused at admission by reason.", "reason"),

@@ -89,7 +89,7 @@ OPTIONS: tuple[Option, ...] = (
         "scrape.stale-after", kinds.DURATION, "",
         "How long the last good values stay when a server no longer answers. Default: 3 of the longest interval.",
     ),
-    Option("window", kinds.DURATION, "60s", "Window of rates, means and ratios; at least 2 intervals."),
+    Option("window", kinds.DURATION, "60s", "Window of rates, means and ratios; at least 2 intervals, longer where an engine books late."),
     Option("gpu.enabled", kinds.BOOLEAN, "true", "Read the GPUs of this node through NVML."),
     Option("gpu.gpm", kinds.BOOLEAN, "true", "Sample GPM (memory bandwidth, SM, tensor activity; Hopper and newer)."),
     Option("gpu.interval", kinds.INTERVAL, "", "How often the GPUs are read. Default: scrape.interval."),

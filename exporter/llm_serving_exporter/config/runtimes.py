@@ -12,6 +12,7 @@ from llm_serving_exporter.config.file import ConfigFile
 from llm_serving_exporter.config.problems import Place, shown
 from llm_serving_exporter.config.reading import elements, is_empty, mapping, value
 from llm_serving_exporter.config.tree import Node
+from llm_serving_exporter.model.snapshot import SHOWS_AN_ENGINE
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.normalise.check import MOST_DIGITS, faults
 from llm_serving_exporter.normalise.check_row import ROW_QUALITIES, Fault, name_of
@@ -265,18 +266,17 @@ def _place_of(node: Node | None, place: Place, path: Sequence[str | int]) -> Pla
 
 _MISSED = {
     "decode_tokens_total": "decode throughput, the limiter and every rate of generated tokens stay absent",
-    "requests_running": "batch size, batch utilisation and the limiter stay absent",
+    "requests_running": "batch utilisation and the limiter stay absent",
 }
 
 
 def _warnings(table: Runtime, place: Place, builtin: Mapping[str, Runtime]) -> Iterator[str]:
     read = {row.field for row in table.rows}
     if table.kind is not PageKind.NONE:
-        missed = [field for field in _MISSED if field not in read]
-        if len(missed) == len(_MISSED):
-            yield f"{place}: no row reads {' or '.join(missed)}: nothing on its page counts as an engine"
-        elif missed:
-            yield f"{place}: no row reads {missed[0]}: {_MISSED[missed[0]]}"
+        if read.isdisjoint(SHOWS_AN_ENGINE):
+            yield f"{place}: no row reads {' or '.join(SHOWS_AN_ENGINE)}: nothing on its page counts as an engine"
+        else:
+            yield from (f"{place}: no row reads {field}: {why}" for field, why in _MISSED.items() if field not in read)
     for number, one_of in enumerate(table.fingerprints):
         for other in builtin.values():
             if all(mark.label is None and _reads(other, mark.name) for mark in one_of.all_of):

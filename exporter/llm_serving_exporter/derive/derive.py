@@ -23,6 +23,13 @@ __all__ = ["PASSED_THROUGH", "Settings", "derive"]
 
 # counters of one page are booked at slightly different moments
 BATCH_TOLERANCE = 0.05
+# in the engine's unit too, where that is not known to be tokens
+_LOOKUPS = (
+    "prefix_cache_query_tokens_total",
+    "prefix_cache_hit_tokens_total",
+    "prefix_cache_queries",
+    "prefix_cache_hits",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +134,7 @@ def _engine(window: EngineWindow, settings: Settings, counts: dict[str, SloCount
             ("inter_token_latency_seconds", "engine_steps_total", "decode_tokens_total"),
         ),
         ("batch_utilization_ratio", batch.batch_utilization_ratio(window), ("requests_running",)),
-        ("prefix_cache_hit_ratio", kv.prefix_cache_hit_ratio(window), ("prefix_cache_query_tokens_total",)),
+        ("prefix_cache_hit_ratio", kv.prefix_cache_hit_ratio(window), _LOOKUPS),
         ("context_tokens_mean", kv.context_tokens_mean(window), ("kv_cache_capacity_tokens", "requests_running")),
         ("preemptions_per_second", kv.preemptions_per_second(window), ("preemptions_total",)),
     ):
@@ -138,6 +145,9 @@ def _engine(window: EngineWindow, settings: Settings, counts: dict[str, SloCount
     if limit and mean is not None and mean > limit * (1 + BATCH_TOLERANCE):
         # more than run at once: the engine's steps are not what they seem
         notes.quality["batch_size_mean"] = Quality.SUSPECT
+    if values.get("prefix_cache_hit_ratio", 0.0) > 1:
+        # found before it was looked up: the two are booked at different moments of a request
+        notes.quality["prefix_cache_hit_ratio"] = Quality.SUSPECT
     latencies: dict[str, Latency] = {}
     for name, field_name in latency.LATENCIES.items():
         found = latency.latency(window, field_name)

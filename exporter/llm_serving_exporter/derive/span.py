@@ -17,7 +17,7 @@ _BOOKED = {"decode_tokens_total": "decode_tokens_live", "prefill_tokens_total": 
 def span_seconds(configured: float, snapshot: Snapshot) -> float:
     """The window's length for this target: `configured`, or what its lagging counters and slow ones need, at most LONGEST_SECONDS."""
     needed = [configured, snapshot.refresh_seconds * REFRESHES_IN_A_WINDOW]
-    if any(_books_late(snapshot, field, live) for field, live in _BOOKED.items()):
+    if any(_books_late(snapshot, field, live) for field, live in _BOOKED.items()) or _finds_late(snapshot):
         longest = [found for engine in snapshot.engines if (found := _longest_request(engine)) is not None]
         needed.append(REQUESTS_IN_A_WINDOW * max(longest) if longest else LAGGING_SECONDS)
     return max(configured, min(max(needed), LONGEST_SECONDS))
@@ -27,6 +27,12 @@ def _books_late(snapshot: Snapshot, field: str, live: str) -> bool:
     if snapshot.quality.get(field) is not Quality.LAGGING:
         return False
     return not live or all(getattr(engine, live) is None for engine in snapshot.engines)
+
+
+def _finds_late(snapshot: Snapshot) -> bool:
+    """Whether cache hits are booked at a request's end, and what was looked up is not: their ratio needs both of most requests."""
+    lookups, hits = (snapshot.quality.get(field) for field in ("prefix_cache_queries", "prefix_cache_hits"))
+    return hits is Quality.LAGGING and lookups is not Quality.LAGGING
 
 
 def _longest_request(engine: EngineSnapshot) -> float | None:

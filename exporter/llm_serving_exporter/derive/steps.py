@@ -13,16 +13,19 @@ TTFT = "time_to_first_token_seconds"
 def sequence_steps(window: EngineWindow) -> float | Absence:
     """Steps of single sequences in decode: one inter-token event each, also under speculation (E.3.2).
 
-    An engine that counts an event a token (`accepted_tokens_per_step`) has fewer steps than events. Without inter-token events: tokens less
-    the first of each answer and those that speculation added.
+    An engine that counts an event a token (`accepted_tokens_per_step`) has fewer steps than events. Where an engine counts the tokens of
+    its decode passes, or has no inter-token events: tokens less the first of each answer and those that speculation added.
     """
-    if getattr(window.last, ITL) is None:
+    last = window.last
+    if last.decode_pass_tokens is not None or getattr(last, ITL) is None:
         return _from_tokens(window)
     events = window.events(ITL)
-    if events is None:
-        return Absence.WARMING_UP
-    accepted = window.mean("accepted_tokens_per_step")
-    return float(events / accepted if accepted and accepted > 1 else events)
+    return Absence.WARMING_UP if events is None else events / _accepted(window)
+
+
+def _accepted(window: EngineWindow) -> float:
+    """Tokens that a sequence's step yields by the engine's own word; 1 where it says nothing."""
+    return max(1.0, window.mean("accepted_tokens_per_step") or 1.0)
 
 
 def _from_tokens(window: EngineWindow) -> float | Absence:
@@ -30,9 +33,17 @@ def _from_tokens(window: EngineWindow) -> float | Absence:
     drafted_only = accepted is None and window.increase("speculative_draft_tokens_total")
     if window.last.decode_tokens_total is None or drafted_only:
         return Absence.INPUT_MISSING
+    tokens = _decoded(window)
+    return Absence.WARMING_UP if tokens is None else max(0.0, tokens - (accepted or 0.0)) / _accepted(window)
+
+
+def _decoded(window: EngineWindow) -> float | None:
+    """Tokens after the first of each answer, those of requests under way included where they are counted."""
+    if window.last.decode_pass_tokens is not None:
+        return window.increase("decode_pass_tokens")
     live = window.last.decode_tokens_live is not None
     tokens = window.increase("decode_tokens_live" if live else "decode_tokens_total")
-    return Absence.WARMING_UP if tokens is None else max(0.0, float(tokens - prompts(window) - (accepted or 0.0)))
+    return None if tokens is None else tokens - prompts(window)
 
 
 def steps(window: EngineWindow, *, encoder: bool = False) -> Steps | Absence:
@@ -56,11 +67,15 @@ def steps(window: EngineWindow, *, encoder: bool = False) -> Steps | Absence:
     busy = busy_ratio(window)
     seconds = window.elapsed_seconds * (1.0 if busy is None else busy)
     # each of them has at least one sequence
-    return Steps(min(seconds / mean, gained.count), counted=False)
+    most = sequence_steps(window)
+    return Steps(min(seconds / mean, gained.count if isinstance(most, Absence) else most), counted=False)
 
 
 def prompts(window: EngineWindow) -> float:
     """Prompts whose prefill ended, by their first tokens, else by the requests that finished; 0.0 where neither is known."""
+    tokens, passes = window.increase("decode_tokens_total"), window.increase("decode_pass_tokens")
+    if tokens is not None and passes is not None and tokens > passes:
+        return tokens - passes
     for field in (TTFT, "request_prompt_tokens"):
         found = window.events(field)
         if found:
@@ -96,13 +111,18 @@ def tokens_per_sequence_step(window: EngineWindow) -> float | None:
 
     The first token of each answer comes out of its prefill.
     """
-    tokens, first, events = window.increase("decode_tokens_total"), window.events(TTFT), window.events(ITL)
-    if tokens is None or first is None or not events:
+    made, passes = sequence_steps(window), window.increase("decode_pass_tokens")
+    if isinstance(made, Absence) or made <= 0:
         return None
-    return max(1.0, (tokens - first) / events)
+    if passes is None:
+        tokens, first = window.increase("decode_tokens_total"), window.events(TTFT)
+        if tokens is None or first is None or not window.events(ITL):
+            return None
+        passes = tokens - first
+    return max(1.0, passes / made)
 
 
 def drafts_per_sequence_step(window: EngineWindow) -> float:
     """Drafted tokens that one sequence's step verifies beside its own; 0 without speculation."""
-    drafts, events = window.increase("speculative_draft_tokens_total"), window.events(ITL)
-    return drafts / events if drafts and events else 0.0
+    drafts, made = window.increase("speculative_draft_tokens_total"), sequence_steps(window)
+    return drafts / made if drafts and not isinstance(made, Absence) and made > 0 else 0.0

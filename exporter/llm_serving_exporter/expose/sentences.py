@@ -48,7 +48,7 @@ ABSENCES: Mapping[Absence, str] = {
         "The engine brings it up to date only while requests end, and none has lately: what is on its page is of then, not of now."
     ),
     Absence.NO_METRICS: "This runtime publishes nothing about its work; what its GPUs do is shown.",
-    Absence.OTHER_ROLE: "It does not mean the same on a replica that does only one phase, so that it is not shown for one.",
+    Absence.OTHER_ROLE: "It does not mean the same on a replica that does one phase only, or on a front end: not shown there.",
     Absence.INPUT_MISSING: "A figure that it is worked out from is absent; that one's reason is listed too.",
     Absence.BELOW_BUCKETS: "The threshold lies below the first bucket edge of the engine's histogram: raise it to that edge or above.",
     Absence.GPUS_UNKNOWN: (
@@ -154,7 +154,7 @@ FAILURES: Mapping[FailureReason, str] = {
     FailureReason.REDIRECT: "The engine redirects to another place, which is not followed: put the final address into the target's url.",
     FailureReason.CONTENT_TYPE: (
         "What answers is not a metrics page: check metrics_path and port. "
-        "TensorRT-LLM has one only with return_perf_metrics: true; its JSON is emptied by reading, and not asked for again."
+        "TensorRT-LLM has one only with return_perf_metrics: true; its JSON is emptied by reading, and seldom asked for again."
     ),
     FailureReason.ENCODING: "The answer's compression is broken: look for a proxy between here and the engine.",
     FailureReason.TOO_LARGE: "The page is larger than max_body_bytes: raise it for the target if the page is meant to be that large.",

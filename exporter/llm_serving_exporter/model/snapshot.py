@@ -48,6 +48,10 @@ class Quality(StrEnum):
     APPROXIMATE = "approximate"  # derived from counters that are booked at different moments
 
 
+# what an engine has, and a front end of several under the label of one has not; the first also without that label
+SHOWS_AN_ENGINE = ("requests_running", "decode_tokens_total", "prefill_tokens_total", "requests_waiting")
+
+
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
     """Readings of one engine (data-parallel rank) of one model.
@@ -58,8 +62,10 @@ class EngineSnapshot:
     `kv_cache_dtype` and `kv_block_tokens`: the KV cache's dtype as the engine names it ("auto": the model's) and its block size.
     `estimated_read_bytes_per_gpu`, `estimated_flops_per_gpu`: the engine's own arithmetic since its start, of one GPU.
     `decode_tokens_live`: `decode_tokens_total` and what requests under way have generated, where the counter is booked at their end;
-    for rates only. `decode_context_tokens`: context of all sequences that decode now. `accepted_tokens_per_step`: tokens that one
-    sequence's step yields now, of an engine whose inter-token events are one a token. `role`: as the page has it (`Role`).
+    for rates only. `decode_pass_tokens`: tokens that decode passes made, without the first of each answer, where those are counted apart
+    and inter-token events are not observed for every answer. `decode_context_tokens`: context of all sequences that decode now.
+    `accepted_tokens_per_step`: tokens that one sequence's step yields now, of an engine whose inter-token events are one a token.
+    `role`: as the page has it (`Role`).
     """
 
     model_name: str
@@ -100,6 +106,7 @@ class EngineSnapshot:
     estimated_read_bytes_per_gpu: float | None = None
     estimated_flops_per_gpu: float | None = None
     decode_tokens_live: float | None = None
+    decode_pass_tokens: float | None = None
     decode_context_tokens: float | None = None
     accepted_tokens_per_step: float | None = None
     model_gpu_memory_bytes: float | None = None
@@ -113,8 +120,7 @@ class EngineSnapshot:
         """
         if self.requests_running is not None:
             return True
-        said = (self.decode_tokens_total, self.prefill_tokens_total, self.requests_waiting)
-        return self.engine != "" and any(value is not None for value in said)
+        return self.engine != "" and any(getattr(self, name) is not None for name in SHOWS_AN_ENGINE)
 
 
 COUNTER_FIELDS = (

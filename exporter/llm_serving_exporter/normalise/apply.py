@@ -18,6 +18,7 @@ from llm_serving_exporter.model.snapshot import (
     GAUGE_FIELDS,
     HISTOGRAM_FIELDS,
     LABELLED_COUNTER_FIELDS,
+    SHOWS_AN_ENGINE,
     Absence,
     EngineSnapshot,
     Snapshot,
@@ -27,9 +28,6 @@ from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.normalise.plan import Plan, make_plan, on_the_wire
 
 FIELDS = (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS, *GAUGE_FIELDS)
-
-# with an engine label that is not "", as EngineSnapshot.is_engine has it
-_OF_AN_ENGINE = frozenset({"decode_tokens_total", "prefill_tokens_total", "requests_waiting"})
 
 # 2001: what is smaller is some other number
 EARLIEST_START = 1e9
@@ -120,7 +118,7 @@ class Normaliser:
         return EngineSnapshot(model_name, identity.engine, **found)
 
     def _known_otherwise(self, identity: Identity, found: dict[str, Any], absent: dict[str, Absence]) -> None:
-        labelled = identity.engine != "" and not found.keys().isdisjoint(_OF_AN_ENGINE)
+        labelled = identity.engine != "" and not found.keys().isdisjoint(SHOWS_AN_ENGINE)
         if "requests_running" not in found and not labelled:
             return  # limits belong to engines
         batch = self._overrides.batch_limit_requests or self._facts.batch_limit_requests

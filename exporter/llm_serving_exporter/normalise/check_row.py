@@ -274,4 +274,4 @@ def name_of(text: str) -> str:
 def near(word: str, known: Collection[str]) -> str:
     """A fix for a name that is not known."""
     found = get_close_matches(word.lower(), known, n=1, cutoff=0.6)
-    return f"Did you mean {found[0]}?" if found else "METRICS.md lists the fields."
+    return f"Did you mean {found[0]}?" if found else "docs/mapping.md lists the fields."

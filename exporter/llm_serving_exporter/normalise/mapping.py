@@ -42,7 +42,7 @@ class Row:
     condition holds is used. Samples are wire names with `:`; the same name with `_` is read too (an OpenMetrics scrape
     renames). Each may be a selector, `name{label="value|other"}`; "" allows a sample without the label.
 
-    value = (sum of `samples` - sum of `minus`) x sum of `times` / sum of `over` x `scale`
+    value = (sum of `samples` - sum of `minus`) x each of `times` / sum of `over` x `scale`
 
     With several `samples` only the first has to be there; of `times` and `over` all. `agrees`: a sample that must say the same
     within 0.02, or the field is refused as inconsistent (labels that a server fills by position shift when a value is missing).

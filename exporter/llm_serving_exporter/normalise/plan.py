@@ -190,17 +190,29 @@ def _counts_errors(runtime: Runtime, used: Mapping[str, Row], layout: Layout, in
     has yet to give."""
     finished = used.get("requests_finished_total")
     by_reason = finished is not None and (
-        "error" in {*finished.rename.values(), *finished.named.values()} or _names_errors(finished, index)
+        "error" in finished.named.values()
+        or ("error" in finished.rename.values() and _says_why(finished, index))
+        or _names_errors(finished, index)
     )
     answers = [row for row in runtime.rows if row.field == "http_responses_total"]
     by_status = "http_responses_total" in used or any(_declared(row, layout, runtime) for row in answers)
     return ERRORS not in runtime.missing and (by_reason or by_status)
 
 
+def _reasons(row: Row, index: Index) -> set[str | None]:
+    """The engine's words for why requests ended, as they stand on the page; None of a sample that does not say."""
+    if row.by is None:
+        return set()
+    return {index.keys[position].label(row.by) for text in row.samples for position in index.select(text, row)}
+
+
+def _says_why(row: Row, index: Index) -> bool:
+    """Whether this version of the engine says why a request ended."""
+    return _reasons(row, index) != {None}
+
+
 def _names_errors(row: Row, index: Index) -> bool:
-    """Whether a sample on the page has the engine's own reason "error"."""
-    found = [position for text in row.samples for position in index.select(text, row)]
-    return row.by is not None and any(index.keys[position].label(row.by) == "error" for position in found)
+    return "error" in _reasons(row, index)
 
 
 def _quality(used: Mapping[str, Row], *, multiprocess: bool) -> dict[str, Quality]:

@@ -7,7 +7,7 @@ from importlib import import_module
 
 from llm_serving_exporter.normalise.mapping import Runtime
 
-# in the order of METRICS.md and of the support matrix
+# in the order of the support matrix
 _MODULES = (
     "vllm",
     "sglang",

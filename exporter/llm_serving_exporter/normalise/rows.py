@@ -62,8 +62,8 @@ class _Parts:
 
     def complete(self, row: Row) -> bool:
         """Whether everything that the row names is on the page; of `minus` something suffices."""
-        needed = (*self.times, *((self.over,) if row.over else ()), *((self.minus,) if row.minus else ()))
-        return all(needed)
+        over = [bool(self._index.select(text)) for text in row.over]
+        return all((*self.times, *over, *((self.minus,) if row.minus else ())))
 
 
 def _own(groups: dict[Identity, Groups], identity: Identity) -> Groups | None:
@@ -91,7 +91,8 @@ def _value_readers(row: Row, index: Index) -> Outcome:
             factor = label
         groups = index.groups(positions)
         if row.by or row.named:
-            readers[identity] = _keyed(row, index, groups, row.scale * factor)
+            if (kept := _keyed(row, index, groups, row.scale * factor)) is not None:
+                readers[identity] = kept
         elif row.minus or row.times or row.over:
             worked = _compound(row, parts, identity, groups, factor)
             if worked is None:
@@ -103,7 +104,8 @@ def _value_readers(row: Row, index: Index) -> Outcome:
             return Absence.DUPLICATE
         else:
             readers[identity] = finite_sum(groups, row.scale * factor)
-    return readers
+    # nothing but what is left out has happened yet
+    return readers or Absence.IDLE
 
 
 def _compound(row: Row, parts: _Parts, identity: Identity, plus: Groups, factor: float) -> Reader | None:
@@ -126,7 +128,7 @@ def _compound(row: Row, parts: _Parts, identity: Identity, plus: Groups, factor:
     return agreeing(reader, other) if other is not None else reader
 
 
-def _keyed(row: Row, index: Index, groups: Groups, factor: float) -> Reader:
+def _keyed(row: Row, index: Index, groups: Groups, factor: float) -> Reader | None:
     by_key: dict[str, list[tuple[int, ...]]] = {}
     for group in groups:
         sample = index.keys[group[0]]
@@ -138,7 +140,7 @@ def _keyed(row: Row, index: Index, groups: Groups, factor: float) -> Reader:
             continue
         if key in by_key or len(by_key) < MAX_LABEL_VALUES:
             by_key.setdefault(key, []).append(group)
-    return keyed({key: finite_sum(tuple(found), factor) for key, found in by_key.items()})
+    return keyed({key: finite_sum(tuple(found), factor) for key, found in by_key.items()}) if by_key else None
 
 
 def _histogram_readers(row: Row, index: Index) -> Outcome:

@@ -262,12 +262,21 @@ def test_the_effective_configuration_and_its_hash_cover_it(tmp_path: Path) -> No
         (ACME, []),
         (
             ACME.replace("  - {field: requests_running, samples: acme_running}\n", ""),
-            ["runtimes[0]: no row reads requests_running: batch size, batch utilisation and the limiter stay absent"],
+            ["runtimes[0]: no row reads requests_running: batch utilisation and the limiter stay absent"],
         ),
         (
+            "runtimes: [{name: acme, prefixes: [acme_], fingerprints: acme_a, rows: [{field: kv_cache_usage_ratio, samples: acme_kv}]}]",
+            [
+                "runtimes[0]: no row reads requests_running or decode_tokens_total or prefill_tokens_total or requests_waiting: "
+                "nothing on its page counts as an engine"
+            ],
+        ),
+        (  # an embedding server, say
             "runtimes: [{name: acme, prefixes: [acme_], fingerprints: acme_a, rows: [{field: requests_waiting, samples: acme_w}]}]",
             [
-                "runtimes[0]: no row reads decode_tokens_total or requests_running: nothing on its page counts as an engine"
+                "runtimes[0]: no row reads decode_tokens_total: decode throughput, the limiter and every rate of generated tokens "
+                "stay absent",
+                "runtimes[0]: no row reads requests_running: batch utilisation and the limiter stay absent",
             ],
         ),
         (

@@ -190,6 +190,14 @@ def test_usage_above_one_is_exported_as_it_is_and_suspect() -> None:
     assert derived.quality["kv_cache_used_tokens"] is Quality.SUSPECT
 
 
+def test_more_found_than_looked_up_is_shown_and_suspect() -> None:
+    """Dynamo's frontend books a prompt with its first token and what of it was cached at its end."""
+    derived = over(FIRST, replace(LAST, prefix_cache_queries=1100.0, prefix_cache_hits=2900.0))
+    assert one(derived).prefix_cache_hit_ratio == 27.0
+    assert derived.quality["prefix_cache_hit_ratio"] is Quality.SUSPECT
+    assert "prefix_cache_hit_ratio" not in over(FIRST, LAST).quality
+
+
 def test_what_is_made_from_a_lagging_signal_lags() -> None:
     snapshots = tuple(
         Snapshot(

@@ -47,6 +47,15 @@ def test_a_live_count_of_tokens_under_way_makes_it_needless() -> None:
     assert span_seconds(60.0, snapshot(LAGGING, decode_tokens_live=5.0)) == 60.0
 
 
+def test_hits_booked_at_the_end_of_what_was_looked_up_at_its_start_need_both_of_most_requests() -> None:
+    took_long = {"e2e_request_latency_seconds": took(40.0)}
+    hits = {"prefix_cache_hits": Quality.LAGGING}
+    assert span_seconds(60.0, snapshot(hits, **took_long)) == pytest.approx(4 * 39.8)
+    # both at the end: of the same requests
+    both = {**hits, "prefix_cache_queries": Quality.LAGGING}
+    assert span_seconds(60.0, snapshot(both, **took_long)) == 60.0
+
+
 def test_a_counter_refreshed_every_ten_seconds_needs_two_minutes() -> None:
     assert span_seconds(60.0, snapshot(refresh=10.0)) == 120.0
 

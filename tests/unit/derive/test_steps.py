@@ -18,7 +18,7 @@ from llm_serving_exporter.derive.steps import (
 from llm_serving_exporter.model.roofline import Steps
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
-from tests.windows import all_of, engine, window
+from tests.windows import MINUTE, all_of, engine, window
 
 
 def test_steps_as_the_engine_counts_them() -> None:
@@ -138,3 +138,44 @@ def test_an_encoder_makes_a_step_a_prompt_where_nothing_counts_them() -> None:
     bare = window(steps=None, prompts=12, prefill=12_000, inter_token_latency_seconds=None)
     assert steps(bare) is Absence.INPUT_MISSING
     assert steps(bare, encoder=True) == Steps(12, counted=False)
+
+
+# 200 prompts; of 19,800 tokens after the first only a tenth was streamed and observed as inter-token events
+PARTLY_STREAMED = {
+    "decoded": 1980,
+    "prompts": 20,
+    "decode_tokens_total": 20_000.0,
+    "inter_token_latency_seconds": all_of(0.02, 1980),
+}
+
+
+def counted_apart(**more: float | None) -> EngineWindow:
+    done = window(**{"steps": 400.0, **PARTLY_STREAMED, **more})
+    return EngineWindow(
+        (replace(done.first, decode_pass_tokens=0.0), replace(done.last, decode_pass_tokens=19_800.0)), MINUTE
+    )
+
+
+def test_tokens_of_decode_passes_count_where_not_every_answer_is_streamed() -> None:
+    """SGLang from 0.5.7 on, mistral.rs: inter-token events are those of streams (facts runtimes-vllm-sglang 2.4, runtimes-others 15)."""
+    done = counted_apart()
+    assert sequence_steps(done) == 19_800
+    assert prompts(done) == 200
+    assert tokens_per_sequence_step(done) == 1.0
+
+
+def test_under_speculation_they_are_divided_by_what_a_step_yields() -> None:
+    done = counted_apart(accepted_tokens_per_step=3.0)
+    assert sequence_steps(done) == 6600
+    assert tokens_per_sequence_step(done) == 3.0
+
+
+def test_a_mean_of_few_events_does_not_bound_the_steps_of_all_answers() -> None:
+    # a minute of steps of 20 ms
+    assert steps(counted_apart(steps=None)) == Steps(3000, counted=False)
+
+
+def test_without_events_too_tokens_are_divided_by_what_a_step_yields() -> None:
+    """SGLang's data-parallel ranks: inter-token events have no rank (facts runtimes-vllm-sglang 2.1)."""
+    tokens = window(decoded=600, steps=100, inter_token_latency_seconds=None, accepted_tokens_per_step=3.0)
+    assert sequence_steps(tokens) == 200

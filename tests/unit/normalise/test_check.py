@@ -56,7 +56,7 @@ def test_a_sound_table_has_no_faults() -> None:
         ),
         ({"polls": (Poll("props", lambda answer: (), "it"),)}, 'polls[0]: "props" is not a path. Write one that starts with /.'),
         ({"shows": (("version", lambda answer: True),)}, 'shows[0]: "version" is not a path. Write one that starts with /.'),
-        ({"missing": {"zebra": "never"}}, "missing.zebra: there is no such field. METRICS.md lists the fields."),
+        ({"missing": {"zebra": "never"}}, "missing.zebra: there is no such field. docs/mapping.md lists the fields."),
         ({"missing": {"requests_running": "never"}}, "missing.requests_running: the field has a row. Keep one of them."),
         ({"missing": {"requests_waiting": ""}}, "missing.requests_waiting: the reason is empty. Write why the runtime cannot give it."),
         (

@@ -92,6 +92,32 @@ def test_finished_requests_by_what_became_of_them() -> None:
     assert engine.requests_finished_total == {"success": 10, "abort": 4, "error": 4}
 
 
+def test_without_its_reason_a_request_that_failed_is_no_success_and_no_error() -> None:
+    """Up to 0.9 the label error_type is not there: a client's mistake, a cancellation and an error look alike."""
+    text = "".join(
+        f'dynamo_frontend_requests_total{{{M},endpoint="e",status="{status}"}} {count}\n'
+        for status, count in (("success", 90), ("error", 10))
+    )
+    snapshot = snapshot_of(text, None, runtime=FRONTEND)
+    (engine,) = snapshot.engines
+    assert engine.requests_finished_total == {"success": 90, "failed": 10}
+    assert engine.http_responses_total is None
+    assert not snapshot.errors_counted
+    assert snapshot_of(text.replace("status", 'error_type="",status'), None, runtime=FRONTEND).errors_counted
+
+
+def test_requests_that_are_all_a_clients_own_mistake_are_none_that_finished() -> None:
+    text = f'dynamo_frontend_requests_total{{{M},endpoint="e",status="error",error_type="validation"}} 3\n'
+    snapshot = snapshot_of(f"{text}dynamo_frontend_output_tokens_total{{{M}}} 0\n", None, runtime=FRONTEND)
+    assert snapshot.engines[0].requests_finished_total is None
+    assert snapshot.absent["requests_finished_total"] is Absence.IDLE
+
+
+def test_failures_before_anything_went_well() -> None:
+    text = 'dynamo_frontend_failures_total{class="Internal",reason="r"} 2\n'
+    assert frontend(text).http_responses_total == {"5xx": 2}
+
+
 def test_a_rejection_is_counted_as_one() -> None:
     engine = frontend(f'dynamo_frontend_model_rejection_total{{{M},endpoint="chat_completions"}} 32\n')
     assert engine.requests_rejected_total == {"overload": 32}
@@ -359,6 +385,19 @@ sglang:realtime_tokens_total{{{labels},mode="decode",tp_rank="0"}} 70
 """
     )
     assert (engine.model_name, engine.requests_running, engine.decode_tokens_total) == ("m", 3, 70)
+
+
+def test_a_worker_of_tensorrt_llm_counts_aborts_beside_the_engines_own_families() -> None:
+    labels = 'engine_type="undefined",model_name="undefined"'
+    text = f"""dynamo_component_requests_total{{{GENERATE},model="m"}} 5
+trtllm_request_success_total{{{labels},finished_reason="stop"}} 7
+trtllm_num_aborted_requests_total{{{labels}}} 2
+# TYPE trtllm_kv_transfer_latency_seconds histogram
+# TYPE trtllm_request_type_image counter
+"""
+    snapshot = snapshot_of(text, None, runtime=WORKER)
+    assert snapshot.engines[0].requests_finished_total == {"stop": 7, "abort": 2}
+    assert snapshot.unmapped_families == ()
 
 
 @pytest.mark.parametrize("prefix", ["trtllm_", "trtllm:"])

@@ -41,6 +41,7 @@ def test_every_row_fills_a_field_that_exists_and_says_where_it_comes_from() -> N
         "prefix_cache_queries",
         "prefix_cache_hits",
         "kv_block_tokens",
+        "decode_pass_tokens",
         "decode_context_tokens",
         "accepted_tokens_per_step",
         "role",

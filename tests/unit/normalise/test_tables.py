@@ -8,6 +8,7 @@ from llm_serving_exporter.normalise.check import RUNTIME_NAME, faults
 from llm_serving_exporter.normalise.check_row import EXPORTED_FIELDS, FIELDS
 from llm_serving_exporter.normalise.mapping import ERRORS, PageKind, Runtime
 from llm_serving_exporter.normalise.registry import _MODULES, RUNTIMES
+from llm_serving_exporter.runtimes_md import support
 
 EACH = pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=list(RUNTIMES))
 
@@ -48,3 +49,19 @@ def test_names_are_given_once() -> None:
     assert all(RUNTIME_NAME.fullmatch(name) and name == runtime.name for name, runtime in RUNTIMES.items())
     titles = [runtime.title for runtime in RUNTIMES.values()]
     assert sorted(set(titles)) == sorted(titles)
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "cell"),
+    [
+        ("vllm", "decode_tokens_total", "exact"),
+        ("vllm", "batch_limit_requests", "exact *"),  # by an endpoint that is seldom switched on
+        ("vllm", "requests_rejected_total", "exact *"),  # since 0.32
+        ("trtllm", "decode_tokens_total", "lagging *"),  # since 1.3, the table from 1.1
+        ("trtllm", "time_to_first_token_seconds", "lagging"),
+        ("tgi", "prefill_tokens_total", "approx."),
+        ("tgi", "preemptions_total", "–"),
+    ],
+)
+def test_the_support_matrix_promises_no_more_than_the_oldest_version_has(name: str, field: str, cell: str) -> None:
+    assert support(RUNTIMES[name], field) == cell

@@ -140,6 +140,14 @@ nv_inference_request_failure{{{L},reason="OTHER"}} 4
     assert snapshot.errors_counted
 
 
+def test_before_24_08_nothing_says_why_a_request_failed() -> None:
+    # the label came with core's #377; its series stand from the start, so that the page shows which it is
+    text = f"nv_inference_request_success{{{L}}} 50\nnv_inference_request_failure{{{L}}} 50\n"
+    snapshot = snapshot_of(text, runtime=TRITON)
+    assert snapshot.engines[0].requests_finished_total == {"success": 50, "failed": 50}
+    assert not snapshot.errors_counted
+
+
 def versions(*numbers: int, tokens: int) -> str:
     return "".join(
         f"""nv_inference_request_success{{model="m",version="{number}"}} {tokens}

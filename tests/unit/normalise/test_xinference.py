@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from llm_serving_exporter.model.snapshot import EngineSnapshot, Quality
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
 from llm_serving_exporter.normalise.detect import detect
 from llm_serving_exporter.normalise.runtimes.xinference import RUNTIME as XINFERENCE
 from llm_serving_exporter.parse.page import PageParser
@@ -68,6 +68,8 @@ def test_no_limit_is_absent_and_not_minus_one() -> None:
     assert engines["chat", "0"].batch_limit_requests == 16
     assert engines["embed", "0"].batch_limit_requests is None
     assert "batch_limit_requests" not in _exported(PAGE, "embed")
+    unlimited = snapshot_of(f"xinference:model_request_limit{{{L}}} -1\n", None, runtime=XINFERENCE)
+    assert unlimited.absent["batch_limit_requests"] is Absence.NOT_CONFIGURED
 
 
 def _exported(text: str, model: str) -> set[str]:

@@ -19,10 +19,12 @@ _BUCKETS = "Bucket edges are set by DYN_METRICS_*."
 
 # The client's own mistakes (400, 404, 501) are neither good nor bad; a rejection for overload has its own series.
 _OUTCOMES = {
-    "": "success", "cancelled": "abort",
+    "cancelled": "abort",
     "internal": "error", "unavailable": "error", "response_timeout": "error", "first_token_timeout": "error",
     "intra_token_timeout": "error",
     "validation": "", "not_found": "", "not_implemented": "", "overload": "",
+    # up to 0.9 nothing says why
+    "": "failed",
 }  # fmt: skip
 # which status the frontend answers for a class of failure; a cancelled request gets no answer
 _STATUS_OF_CLASS = {
@@ -32,7 +34,8 @@ _STATUS_OF_CLASS = {
     "Internal": "5xx",
     "Cancelled": "",
 }  # fmt: skip
-_SUCCEEDED = 'dynamo_frontend_requests_total{status="success"}'
+_SUCCEEDED, _NOT_WELL = (f'dynamo_frontend_requests_total{{status="{status}"}}' for status in ("success", "error"))
+_SAYS_WHY = ("dynamo_frontend_requests_total", "error_type", "")
 
 _INPUT, _CACHED = "dynamo_frontend_input_sequence_tokens_sum", "dynamo_frontend_cached_tokens_sum"
 _CACHED_BEFORE = "dynamo_frontend_cached_sequence_length_sum"
@@ -75,18 +78,20 @@ _TOKENS = (
     _row("prefix_cache_hit_tokens_total", _CACHED, quality=Quality.LAGGING, caveat=_AT_FINISH),
     _row("prefix_cache_hit_tokens_total", _CACHED_BEFORE, quality=Quality.LAGGING, caveat=_AT_FINISH),
     _row("prefix_cache_queries", _INPUT),
-    _row("prefix_cache_hits", _CACHED),
-    _row("prefix_cache_hits", _CACHED_BEFORE),
+    _row("prefix_cache_hits", _CACHED, quality=Quality.LAGGING),
+    _row("prefix_cache_hits", _CACHED_BEFORE, quality=Quality.LAGGING),
 )
 
 _REQUESTS = (
     _row(
         "requests_finished_total",
-        "dynamo_frontend_requests_total",
+        _SUCCEEDED,
+        _NOT_WELL,
         by="error_type",
+        named={_SUCCEEDED: "success"},
         rename=_OUTCOMES,
         source=_NAMES,
-        caveat="Client mistakes and rejections are left out. A request that found no worker is often not here: see http_responses_total.",
+        caveat="Client mistakes and rejections are left out; up to 0.9 they are in `failed` with errors and aborts. A request that found no worker is often not here: see http_responses_total.",
     ),
     _row(
         "requests_rejected_total",
@@ -101,9 +106,18 @@ _REQUESTS = (
         by="class",
         rename=_STATUS_OF_CLASS,
         named={_SUCCEEDED: "2xx"},
+        when=_SAYS_WHY,
         source=_STATUS,
         caveat="By the class of a failure, which fixes its status. A stream cut after it began counts as 5xx. No model label. Releases "
         "without failures_total have 2xx only.",
+    ),
+    _row(
+        "http_responses_total",
+        "dynamo_frontend_failures_total",
+        by="class",
+        rename=_STATUS_OF_CLASS,
+        source=_STATUS,
+        caveat="Before the first request that went well.",
     ),
 )
 

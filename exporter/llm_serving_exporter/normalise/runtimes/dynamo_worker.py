@@ -5,6 +5,8 @@ One table for vLLM, SGLang and TensorRT-LLM: a page has the families of one of t
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, Mark, Reads, Row, Runtime
 from llm_serving_exporter.normalise.runtimes.sglang import RUNTIME as SGLANG
 from llm_serving_exporter.normalise.runtimes.trtllm import RUNTIME as TRTLLM
@@ -53,8 +55,17 @@ _DYNAMO = (
     ),
 )
 
-_NOT_READ = ("dynamo_component_*",)
+_NOT_READ = ("dynamo_component_*", "trtllm_kv_transfer_*", "trtllm_request_type_*")
 _ENGINES = (VLLM, SGLANG, TRTLLM)
+# Dynamo's worker counts them beside TensorRT-LLM's own families
+_ABORTED = "trtllm_num_aborted_requests_total"
+
+
+def _with_aborts(row: Row) -> Row:
+    if row.field != "requests_finished_total" or row.samples[0] != "trtllm_request_success_total":
+        return row
+    return replace(row, samples=(*row.samples, _ABORTED), named={**row.named, _ABORTED: "abort"})
+
 
 RUNTIME = Runtime(
     name="dynamo-worker",
@@ -64,7 +75,7 @@ RUNTIME = Runtime(
     fingerprints=(
         Fingerprint((Mark("dynamo_component_*"),), (Mark("dynamo_frontend_*"), Mark("nv_llm_http_service_*"))),
     ),
-    rows=(*(row for engine in _ENGINES for row in engine.rows), *_DYNAMO),
+    rows=(*(_with_aborts(row) for engine in _ENGINES for row in engine.rows), *_DYNAMO),
     model_labels=("model_name", "model"),
     engine_labels=("dp_rank", "engine"),
     rank_labels=tuple(dict.fromkeys(label for engine in _ENGINES for label in engine.rank_labels)),

@@ -90,6 +90,8 @@ _ROWS = (
         source=_MANAGER,
         caveat=_AT_FINISH,
     ),
+    Row("prefix_cache_queries", ("lightllm_request_input_length_sum",), quality=Quality.APPROXIMATE, source=_MANAGER),
+    Row("prefix_cache_hits", ("lightllm_cache_length_sum",), quality=Quality.LAGGING, source=_MANAGER),
     Row(
         "decode_tokens_total",
         ("lightllm_request_generated_tokens_sum",),

@@ -71,6 +71,13 @@ _COUNTERS = (
         source=_APART,
         caveat=f"Tokens of completion steps, which lack each answer's first, and one for each answer that ended. {_MIXED}",
     ),
+    Row(
+        "decode_pass_tokens",
+        ("mistralrs_decode_tokens_processed_total",),
+        versions=">0.9.2",
+        source=_APART,
+        caveat="Inter-token events are those of streams only.",
+    ),
     # lookups of sequences, not of tokens: for the ratio only
     Row("prefix_cache_queries", ("mistralrs_prefix_cache_lookups_total",), source=_LOGGER, caveat="Sequences."),
     Row("prefix_cache_hits", ("mistralrs_prefix_cache_hits_total",), source=_LOGGER, caveat="Sequences."),

@@ -104,6 +104,13 @@ _TOKENS = (
         caveat="Tokens of decode passes plus first tokens (those of time_to_first_token_seconds), which prefill makes; "
         'the token of a resumed prefill after a retraction is missing. With data parallelism first tokens are under engine "".',
     ),
+    _row(
+        "decode_pass_tokens",
+        f'{_REALTIME}{{mode="decode"}}',
+        versions=">=0.5.7",
+        source=_REPORTER,
+        caveat="Requests that are not streamed have inter-token events from their first output on only, at every 50th token or the end.",
+    ),
     # not first tokens alone: a server of embeddings observes one for each request
     _row(
         "decode_tokens_total",

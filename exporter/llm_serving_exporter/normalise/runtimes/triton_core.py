@@ -20,9 +20,9 @@ REQUESTS = (
         (_SUCCESS, _FAILURE),
         by="reason",
         named={_SUCCESS: "success"},
-        rename={"REJECTED": "", "CANCELED": "abort", "BACKEND": "error", "OTHER": "other"},
+        rename={"REJECTED": "", "CANCELED": "abort", "BACKEND": "error", "OTHER": "other", "": "failed"},
         source=CORE,
-        caveat="Of an ensemble, `other` is what became of a part of it, a client that left included; it is in the part's own counts too.",
+        caveat="Before 24.08 nothing says why: `failed` is errors, aborts and rejections. Of an ensemble, `other` is what became of a part of it, a client that left included; it is in the part's own counts too.",
     ),
     Row(
         "requests_rejected_total",

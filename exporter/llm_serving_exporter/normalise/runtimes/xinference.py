@@ -71,6 +71,7 @@ _ROWS = (
     Row(
         "batch_limit_requests",
         ("xinference:model_request_limit",),
+        zero_is_unset=True,
         source=_MODEL,
         caveat="What is above is refused, not queued. -1, no limit, leaves it absent.",
     ),
