@@ -69,6 +69,8 @@ class PageSource:
         self._polls = Polls(target, self._client, monotonic)
         self._joiner, self._totals = Joiner(), Totals()
         self._json_refused: tuple[Refusal, Retry] | None = None
+        # the path of the last page of metrics, and its samples without polled ones
+        self._page: tuple[str, Samples] | None = None
         # path -> the families that nobody knew there, and when to ask again
         self._unknown: dict[str, tuple[frozenset[str], Retry]] = {}
         self.path: str | None = target.metrics_path
@@ -79,9 +81,11 @@ class PageSource:
         """Ends the connection."""
         self._client.close()
 
-    def forget(self) -> None:
-        """A restarted server may answer what the old one did not. What its JSON page said last holds on: that told of the restart."""
+    def anew(self, samples: Samples, started: float) -> Samples:
+        """`samples`, just read, of a server that has restarted: what its endpoints said before is forgotten, and they are asked once more.
+        What its JSON page said last holds on: that told of the restart."""
         self._polls.forget()
+        return samples if self._page is None else self._polled(self._page, started)
 
     @property
     def url(self) -> str:
@@ -133,9 +137,14 @@ class PageSource:
         if self.runtime is None:
             self._use(self._detected(samples.layout, path, page))
             samples = self._parse(page)
+        self._page = path, samples
+        return page, self._polled(self._page, started)
+
+    def _polled(self, page: tuple[str, Samples], started: float) -> Samples:
+        path, samples = page
         assert self.runtime is not None
         polled = self._polls.ask(self.runtime, path, samples, started + self._target.http.timeout_seconds)
-        return page, self._joiner.join(samples, polled)
+        return self._joiner.join(samples, polled)
 
     def _looked_for(self, path: str) -> Page | Refusal:
         """What is on a path where nobody said that a page is, in words that help; JSON that its reader empties is seldom asked for."""
@@ -160,6 +169,7 @@ class PageSource:
 
     def _read_other(self, runtime: Runtime, path: str) -> tuple[Page, Samples]:
         """A server whose page is JSON, or that has none."""
+        self._page = None
         if runtime.read_page is None:
             page = self._client.get_any(path)
             if isinstance(page, Refusal):

@@ -168,9 +168,8 @@ class TargetPipeline:
             self._refuse_falls(snapshot, page)
             self._forget()
             self._side.forget()
-            self._source.forget()
             self._normaliser = self._named(runtime)
-            snapshot = self._normaliser.apply(samples, page)
+            snapshot = self._normaliser.apply(self._source.anew(samples, started), page)
             now = counts(snapshot)
             log.info("target=%s: the engine restarted; its window starts anew", self.target.name)
         elif self._window is not None and reads_otherwise(self._window.later, snapshot):

@@ -1,4 +1,4 @@
-"""A real server stopped and started under load: no negative rate, no spike, down and up again, and the documented loss."""
+"""A real server stopped and started under load: no rate across the gap, no spike, down and up again, and the documented loss."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def walk_second_by_second() -> dict[int, TargetReading]:
     return found
 
 
-def test_rates_over_a_restart_are_never_negative_and_never_spike() -> None:
+def test_rates_over_a_restart_start_anew_and_never_spike() -> None:
     readings = walk_second_by_second()
     tokens = {number: decode(page.decode()) for number, page in RUN.pages.items()}
     steps = [
@@ -65,7 +65,6 @@ def test_rates_over_a_restart_are_never_negative_and_never_spike() -> None:
         if phase == "decode"
     ]
     assert len(rates) > 40
-    assert min(rates) >= 0
     # no window can be faster than the fastest second of the engine's own page
     assert max(rates) <= max(steps)
 
@@ -76,6 +75,7 @@ def test_rates_over_a_restart_are_never_negative_and_never_spike() -> None:
     assert (back.up, back.state, back.restarts_total) == (True, State.READY, 1)
     assert back.derived is not None
     assert back.derived.window_seconds == 0.0
+    assert [engine.phase_tokens_per_second for engine in back.derived.engines] == [{}]
     assert back.start_unix_seconds != readings[0].start_unix_seconds
 
 

@@ -19,7 +19,7 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.glance import Glance
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
-from llm_serving_exporter.model.target import HttpSettings, Target
+from llm_serving_exporter.model.target import HttpSettings, Role, Target
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model_facts import ModelBook
 from llm_serving_exporter.pipeline import TargetPipeline, served_model
@@ -180,6 +180,18 @@ def test_notes_about_a_model_are_logged_once(tmp_path: Path, caplog: pytest.LogC
     said = [record.getMessage() for record in caplog.records if "the checkpoint holds" in record.getMessage()]
     assert len(said) == 1
     assert said[0].startswith("target=a: model tiny-llama: the checkpoint holds 1.00 GB")
+
+
+def test_a_front_end_looks_up_no_models() -> None:
+    """Configured as one, or by its page: what the names are of runs elsewhere."""
+    configured = ModelSettings(config=demo_model_config())
+    with rig(configured, role=Role.FRONTEND) as it:
+        reading = it.look()
+        assert (reading.model_name, reading.models) == (NAME, {})
+    with rig(configured) as it:
+        it.server.behave("/metrics", fault.page(page("dynamo-1.6.1-frontend", 60)))
+        reading = it.look()
+        assert (reading.role, reading.model_name, reading.models) == (Role.FRONTEND, "tiny", {})
 
 
 def test_without_a_book_no_model_is_known() -> None:

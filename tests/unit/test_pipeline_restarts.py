@@ -34,7 +34,15 @@ def test_counters_that_are_born_with_their_first_event_fall_over_a_page_without_
     steps = [sglang(1000, 2000), sglang(1100, 2100), {"/metrics": GAUGES}, sglang(50, 70), sglang(60, 90)]
     found = readings(steps)
     assert [one.restarts_total for one in found] == [0, 0, 0, 1, 1]
-    assert min(rates(found)) >= 0
+    assert [rates([one]) for one in found[3:]] == [[], [(60 - 50) / 10, (90 - 70) / 10]]
+
+
+def test_counters_that_are_born_one_after_another_are_one_restart() -> None:
+    """The second to be born fell too, from what the old life had counted."""
+    prefill_alone = {"/metrics": f'{GAUGES}sglang:realtime_tokens_total{{{S},mode="prefill_compute"}} 5\n'}
+    found = readings([sglang(1000, 2000), sglang(1100, 2100), prefill_alone, sglang(50, 70), sglang(60, 90)])
+    assert [one.restarts_total for one in found] == [0, 0, 1, 1, 1]
+    assert rates([found[3]]) == [(50 - 5) / 10, 70 / 10]
 
 
 def test_the_same_with_an_outage_in_between() -> None:
@@ -42,7 +50,7 @@ def test_the_same_with_an_outage_in_between() -> None:
         [sglang(1000, 2000), sglang(1100, 2100), None, {"/metrics": GAUGES}, sglang(50, 70), sglang(60, 90)]
     )
     assert found[-1].restarts_total == 1
-    assert min(rates(found)) >= 0
+    assert [rates([one]) for one in found[4:]] == [[], [(60 - 50) / 10, (90 - 70) / 10]]
 
 
 def test_a_front_end_that_starts_anew_is_seen_and_counts_from_its_own_zero() -> None:
@@ -50,12 +58,13 @@ def test_a_front_end_that_starts_anew_is_seen_and_counts_from_its_own_zero() -> 
     run = recording("dynamo-1.6.1-frontend")
     numbers = (56, 60, 0, 8, 52, 56)
     found = readings([{"/metrics": run.pages[number]} for number in numbers])
-    assert found[-1].restarts_total == 1
-    assert min(rates(found)) >= 0
+    assert [one.restarts_total for one in found] == [0, 0, 0, 1, 1, 1]
+    # page 8 has 680 tokens decoded, page 56 23459; prefill is counted on from page 8
+    assert rates([found[3]]) == []
+    assert rates([found[-1]]) == [208_826 / 20, (23_459 - 680) / 20]
     assert found[-1].snapshot is not None
     tokens = {engine.model_name: engine.prefill_tokens_total for engine in found[-1].snapshot.engines}
-    assert tokens["tiny"] is not None
-    assert tokens["tiny"] > 0
+    assert tokens == {"tiny": 208_826}
 
 
 def test_servers_in_turn_behind_one_address_that_do_not_say_when_they_started() -> None:
@@ -66,6 +75,27 @@ def test_servers_in_turn_behind_one_address_that_do_not_say_when_they_started() 
     assert found[-1].last is not None
     assert found[-1].last.reason is FailureReason.SEVERAL_SERVERS
     assert found[-1].up is False
+
+
+def test_a_server_that_goes_down_before_each_restart_is_not_several() -> None:
+    """One that crashes again and again: several servers in turn answer without a pause."""
+    steps = [step for tick in range(5) for step in (sglang(1000 - tick, 2000 - tick), None)]
+    found = readings(steps[:-1], seconds=5.0)
+    assert [one.up for one in found] == [True, False] * 4 + [True]
+    assert found[-1].restarts_total == 4
+
+
+def test_a_server_that_says_when_it_started_is_not_told_by_its_falls() -> None:
+    """Each start is later than the one before: one server restarting, never another in turn."""
+    page = """vllm:num_requests_running{{model_name="m"}} 1
+vllm:generation_tokens_total{{model_name="m"}} {tokens}
+process_start_time_seconds {start}
+"""
+    found = readings(
+        [{"/metrics": page.format(tokens=1000 - tick, start=1_795_147_000 + 10 * tick)} for tick in range(8)]
+    )
+    assert [one.up for one in found] == [True] * 8
+    assert found[-1].restarts_total == 7
 
 
 def test_one_restart_under_load_is_not_several_servers() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.polls import FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS
-from tests.llamacpp import BUSY, routes, slots
+from tests.llamacpp import BUSY, IDLE, routes, slots
 from tests.replica import Answer, Replica, Routes, readings
 
 PAGE = (Path(__file__).parents[1] / "made" / "lightllm.prom").read_bytes()
@@ -67,3 +67,33 @@ def test_a_server_at_rest_says_what_it_had_last() -> None:
     *_, last = readings([routes(BUSY, said), routes(RESTING, said)], runtime="llamacpp")
     assert last.snapshot is not None
     assert last.snapshot.engines[0].kv_cache_usage_ratio == 0.0
+
+
+def test_a_page_that_does_not_say_whether_the_server_works_says_nothing_of_its_cache() -> None:
+    said = json.dumps(slots(60))
+    unsaid = re.sub(r"(?m)^llamacpp:requests_processing .*\n", "", BUSY)
+    with Replica() as server:
+        *_, last = readings([routes(BUSY, said), routes(unsaid, said)], runtime="llamacpp", replica=server)
+        assert server.asked.count("/slots") == 1
+    assert last.snapshot is not None
+    assert last.snapshot.engines[0].kv_cache_usage_ratio is None
+
+
+def test_a_server_that_came_back_is_not_taken_to_have_the_old_ones_cache() -> None:
+    said = json.dumps(slots(60))
+    steps = [routes(BUSY, said), routes(IDLE, said), routes(IDLE, said)]
+    found = readings(steps, runtime="llamacpp")
+    assert [one.restarts_total for one in found] == [0, 1, 1]
+    engines = [one.snapshot.engines[0] for one in found if one.snapshot]
+    # on the tick of the restart too
+    assert [bool(one.kv_cache_capacity_tokens) for one in engines] == [True, False, False]
+
+
+def test_a_server_that_came_back_without_slots_has_rates_from_its_first_tick_on() -> None:
+    """A refusal before the restart was seen counts like one after it: tokens under way are counted on all its pages or on none."""
+    working = re.sub(r"(?m)^(llamacpp:requests_processing) .*$", r"\1 1", IDLE)
+    pages = [{"/metrics": page} for page in (BUSY, working, IDLE, IDLE)]
+    *_, last = readings(pages, runtime="llamacpp")
+    assert last.restarts_total == 1
+    assert last.derived is not None
+    assert last.derived.engines[0].phase_tokens_per_second["decode"] == 0.0

@@ -168,7 +168,14 @@ def _idle(field: str, why: Absence) -> Absence:
 
 
 _BORN = frozenset(
-    {*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS, "prefix_cache_queries", "prefix_cache_hits"}
+    {
+        *COUNTER_FIELDS,
+        *LABELLED_COUNTER_FIELDS,
+        *HISTOGRAM_FIELDS,
+        "decode_pass_tokens",
+        "prefix_cache_queries",
+        "prefix_cache_hits",
+    }
 )
 
 

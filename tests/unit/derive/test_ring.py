@@ -69,6 +69,12 @@ def test_another_process_start_is_a_restart_even_where_counters_caught_up() -> N
     assert grow(at(0, start=None), at(5, start=1030.0))[1] == [False, False]
 
 
+def test_a_reason_that_a_page_leaves_out_has_not_fallen() -> None:
+    before = replace(ENGINE, requests_finished_total={"stop": 5.0, "abort": 1.0})
+    after = replace(ENGINE, requests_finished_total={"stop": 6.0})
+    assert grow(at(0, before), at(5, after))[1] == [False, False]
+
+
 def test_an_engine_that_comes_or_goes_is_no_restart() -> None:
     two = Snapshot((ENGINE, replace(ENGINE, engine="1", decode_tokens_total=1.0)), "vllm", 1e9, 5.0, 1000.0)
     window, restarts = grow(at(0), two, at(10))
@@ -122,12 +128,15 @@ def test_what_is_remembered_of_engines_that_are_gone_is_bounded() -> None:
         assert len(counted) <= MOST_COUNTS + 2
 
 
-def test_a_field_that_comes_from_other_samples_cannot_be_subtracted() -> None:
-    one, other = at(0, sources={"decode_tokens_total": 1}), at(5, sources={"decode_tokens_total": 2})
+@pytest.mark.parametrize("field", ["decode_tokens_total", "requests_finished_total", "inter_token_latency_seconds"])
+def test_a_field_that_comes_from_other_samples_cannot_be_subtracted(field: str) -> None:
+    one, other = at(0, sources={field: 1}), at(5, sources={field: 2})
     assert reads_otherwise(one, other)
-    assert not reads_otherwise(one, at(5, sources={"decode_tokens_total": 1, "prompt_tokens_total": 0}))
+    assert not reads_otherwise(one, at(5, sources={field: 1, "prompt_tokens_total": 0}))
     assert not reads_otherwise(one, at(5, sources={}))
-    # gauges are not subtracted
+
+
+def test_a_gauge_that_comes_from_other_samples_is_not_subtracted() -> None:
     assert not reads_otherwise(at(0, sources={"requests_running": 1}), at(5, sources={"requests_running": 2}))
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from llm_serving_exporter.derive.derive import Settings, derive
-from llm_serving_exporter.derive.roles import SILENT
 from llm_serving_exporter.derive.roofline import Hardware
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.hardware import Parallel
@@ -16,12 +17,14 @@ from tests.roofs import H100, LLAMA_8B, served
 from tests.windows import MINUTE, engine
 
 MODEL = served(LLAMA_8B)
+DECODES = {"decode_ceiling_tokens_per_second", "decode_ceiling_ratio", "batch_ridge_size"}
 
 
 def derived(role: Role) -> Derived:
-    first = engine(decoded=0, steps=0, prompts=0, prefill=0, kv_cache_usage_ratio=0.1, kv_cache_capacity_tokens=1e5,
+    # a context that is short enough for decode to have a ridge
+    first = engine(decoded=0, steps=0, prompts=0, prefill=0, kv_cache_usage_ratio=0.002, kv_cache_capacity_tokens=1e5,
                    prefix_cache_queries=0.0, prefix_cache_hits=0.0)  # fmt: skip
-    last = engine(decoded=6000, steps=1000, prompts=60, prefill=60_000, finished=60, prompt=1000, output=100, kv_cache_usage_ratio=0.1,
+    last = engine(decoded=6000, steps=1000, prompts=60, prefill=6000, finished=60, prompt=100, output=100, kv_cache_usage_ratio=0.002,
                   kv_cache_capacity_tokens=1e5, prefix_cache_queries=60_000.0, prefix_cache_hits=59_000.0)  # fmt: skip
     snapshots = tuple(Snapshot((one,), "any", at, at) for one, at in ((first, 0.0), (last, MINUTE)))
     settings = Settings(
@@ -30,22 +33,43 @@ def derived(role: Role) -> Derived:
     return derive(Window(snapshots), settings, None)
 
 
-@pytest.mark.parametrize("role", Role)
-def test_what_a_role_does_not_have_is_absent_with_that_reason(role: Role) -> None:
-    found = derived(role)
-    for signal in SILENT[role]:
-        assert found.signals[signal] is Absence.OTHER_ROLE, signal
-    others = {signal for signal, why in found.signals.items() if why is Absence.OTHER_ROLE}
-    assert others == SILENT[role]
+@pytest.mark.parametrize(
+    ("role", "silent"),
+    [
+        (Role.UNIFIED, set()),
+        (Role.PREFILL, {*DECODES, "slo_ttft", "slo_itl", "slo_e2e"}),
+        (Role.DECODE, {"slo_ttft", "slo_e2e", "prefix_cache_hit_ratio"}),
+        (
+            Role.FRONTEND,
+            {
+                *DECODES, "bandwidth_ceiling_bytes_per_second", "bandwidth_ceiling_ratio_model", "bandwidth_ceiling_ratio_gpm",
+                "bandwidth_ceiling_ratio_dcgm", "bandwidth_ceiling_ratio_runtime", "compute_ceiling_ratio", "phase_busy_ratio",
+                "phase_busy_seconds_total", "phase_tokens_per_second_per_gpu", "phase_reference_seconds_per_token", "limiter",
+                "gpu_memory_bytes_estimate", "batch_size_mean", "batch_utilization_ratio", "batch_limit_requests", "requests_running",
+                "kv_cache_usage_ratio", "kv_cache_capacity_tokens", "kv_cache_used_tokens", "context_tokens_mean",
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_role_does_not_have_is_absent_with_that_reason(role: Role, silent: set[str]) -> None:
+    others = {signal for signal, why in derived(role).signals.items() if why is Absence.OTHER_ROLE}
+    assert others == silent
 
 
 def test_decode_of_a_prefill_replica_is_not_held_against_the_bandwidth_ceiling() -> None:
-    unified, prefill = derived(Role.UNIFIED).engines[0], derived(Role.PREFILL).engines[0]
-    assert unified.roofline.decode_ceiling is not None
-    assert (prefill.roofline.decode_ceiling, prefill.roofline.decode_ratio, prefill.roofline.batch_ridge) == (None,) * 3
+    unified, prefill = derived(Role.UNIFIED).engines[0].roofline, derived(Role.PREFILL).engines[0].roofline
+    of_decode = (
+        "decode_ceiling",
+        "decode_ratio",
+        "batch_ridge",
+        "weights_ridge",
+        "step_floor_seconds",
+        "ridge_flops_per_byte",
+    )
+    for field in of_decode:
+        assert getattr(unified, field) is not None, field
     # its compute and its memory traffic are its own
-    assert prefill.roofline.compute_ratio == unified.roofline.compute_ratio
-    assert prefill.roofline.ratio == unified.roofline.ratio
+    assert prefill == replace(unified, **dict.fromkeys(of_decode))
 
 
 def test_the_users_first_token_is_counted_by_nobody_but_the_front_end_or_a_unified_replica() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from llm_serving_exporter.derive.ring import MOST_SNAPSHOTS, advance
@@ -31,6 +33,19 @@ def test_live_counters_keep_the_configured_window() -> None:
 def test_tokens_booked_at_the_end_need_several_of_the_longest_requests() -> None:
     # p99 of a uniform half to whole: 0.995 x the whole
     assert span_seconds(60.0, snapshot(LAGGING, e2e_request_latency_seconds=took(40.0))) == pytest.approx(4 * 39.8)
+
+
+def test_of_several_engines_the_one_with_the_longest_requests_counts() -> None:
+    one = snapshot(LAGGING, e2e_request_latency_seconds=took(20.0))
+    other = replace(one.engines[0], engine="1", e2e_request_latency_seconds=took(40.0))
+    assert span_seconds(60.0, replace(one, engines=(*one.engines, other))) == pytest.approx(4 * 39.8)
+
+
+def test_prefill_booked_at_the_end_needs_it_too() -> None:
+    late = {"prefill_tokens_total": Quality.LAGGING}
+    assert span_seconds(60.0, snapshot(late)) == LAGGING_SECONDS
+    # what is counted live are the tokens that answers have
+    assert span_seconds(60.0, snapshot(late, decode_tokens_live=5.0)) == LAGGING_SECONDS
 
 
 def test_short_requests_do_not_shorten_it_and_long_ones_have_an_end() -> None:

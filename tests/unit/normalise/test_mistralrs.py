@@ -45,7 +45,7 @@ mistralrs_sequences_completed_total{reason="error"} 1
 """,
         runtime=MISTRALRS,
     )
-    assert (engine.prefill_tokens_total, engine.decode_tokens_total) == (1000, 199)
+    assert (engine.prefill_tokens_total, engine.decode_tokens_total, engine.decode_pass_tokens) == (1000, 199, 190)
 
 
 def test_gauges_are_read_beside_latencies_that_name_models_and_what_is_none() -> None:
@@ -96,6 +96,19 @@ def test_http_answers_are_by_class_and_e2e_is_of_answered_requests_for_text() ->
     assert engine.http_responses_total == {"2xx": 97, "4xx": 5}
     assert engine.e2e_request_latency_seconds is not None
     assert engine.e2e_request_latency_seconds.count == 90  # without the seven of /v1/models
+
+
+def test_e2e_leaves_out_requests_that_were_refused_on_a_path_for_text() -> None:
+    def answers(status: int, count: int) -> str:
+        labels = f'method="POST",path="/v1/chat/completions",model="m",status="{status}"'
+        name = "http_request_duration_seconds"
+        buckets = f'{name}_bucket{{{labels},le="1"}} {count}\n{name}_bucket{{{labels},le="+Inf"}} {count}\n'
+        return f"{buckets}{name}_sum{{{labels}}} {count}\n{name}_count{{{labels}}} {count}\n"
+
+    page = "mistralrs_sequences_running 1\n" + answers(200, 5) + answers(422, 90)
+    e2e = engine_of(page, runtime=MISTRALRS).e2e_request_latency_seconds
+    assert e2e is not None
+    assert (e2e.count, e2e.sum) == (5, 5)
 
 
 def test_a_histogram_that_comes_as_a_summary_is_refused() -> None:

@@ -66,6 +66,10 @@ def test_computed_prompts_are_bounded_by_what_was_sent() -> None:
 
 def test_it_counts_no_errors() -> None:
     assert not snapshot_of(PAGE.read_text(), runtime=RUNTIME).errors_counted
+    failed = f'num_requests_running{{{L}}} 1\nrequest_finish_total{{{L},finished_reason="error"}} 2\n'
+    snapshot = snapshot_of(failed, runtime=RUNTIME)
+    assert snapshot.engines[0].requests_finished_total == {"error": 2}
+    assert not snapshot.errors_counted
     assert RUNTIME.missing[ERRORS]
 
 

@@ -22,6 +22,8 @@ def only(text: str, *rows: Row, **columns: object) -> EngineSnapshot:
 
 
 TOKENS = "decode_tokens_total"
+HISTOGRAM = Row("time_to_first_token_seconds", ("x_h",), reads=Reads.HISTOGRAM)
+RUNNING = Row("requests_running", ("x_run",))
 
 
 def test_selectors() -> None:
@@ -73,10 +75,27 @@ def test_a_part_of_the_same_engine_is_used_and_a_page_wide_one_for_all() -> None
     assert (by_engine["0"].requests_running, by_engine["1"].requests_running) == (14, 21)
 
 
+def test_the_part_of_another_engine_is_nobodys() -> None:
+    text = "".join(f'x_n{{e="{engine}"}} 2\n' for engine in "012") + 'x_size{e="0"} 10\nx_size{e="1"} 100\n'
+    row = Row(TOKENS, ("x_n",), times=("x_size",))
+    snapshot = snapshot_of(text, runtime=runtime(row, engine_labels=("e",)))
+    assert snapshot.engines == ()
+    assert snapshot.absent[TOKENS] is Absence.INPUT_MISSING
+
+
+def test_a_part_that_stands_there_twice_voids_the_row() -> None:
+    rows = (Row(TOKENS, ("x_a",), minus=("x_b",)), Row("requests_running", ("x_a",)))
+    snapshot = snapshot_of("x_a 100\nx_b 10\nx_b 10\n", runtime=runtime(*rows))
+    assert (snapshot.engines[0].decode_tokens_total, snapshot.engines[0].requests_running) == (None, 100)
+    assert snapshot.absent[TOKENS] is Absence.DUPLICATE
+
+
 def test_two_samples_that_should_agree() -> None:
     row = Row("kv_cache_usage_ratio", ("x_used",), over=("x_max",), agrees="x_fraction")
     good = snapshot_of("x_used 5\nx_max 10\nx_fraction 0.51\n", runtime=runtime(row))
     assert good.engines[0].kv_cache_usage_ratio == 0.5
+    near = snapshot_of("x_used 5\nx_max 10\nx_fraction 0.53\n", runtime=runtime(row))
+    assert near.absent["kv_cache_usage_ratio"] is Absence.INCONSISTENT
     bad = snapshot_of("x_used 1\nx_max 6239\nx_fraction 0.4875\n", runtime=runtime(row))
     assert bad.engines[0].kv_cache_usage_ratio is None
     assert bad.absent["kv_cache_usage_ratio"] is Absence.INCONSISTENT
@@ -112,6 +131,25 @@ def test_of_a_histogram_the_lowest_rank_counts_in_all_its_parts() -> None:
     assert (histogram.cumulative, histogram.count, histogram.sum) == ((1.0,), 3.0, 3.0)
 
 
+def test_an_edge_that_some_series_lack_is_no_edge_of_their_sum() -> None:
+    def of(series: str, *buckets: tuple[str, int]) -> str:
+        lines = [f'x_h_bucket{{m="{series}",le="{edge}"}} {count}\n' for edge, count in (*buckets, ("+Inf", 6))]
+        return "".join(lines) + f'x_h_sum{{m="{series}"}} 9\nx_h_count{{m="{series}"}} 6\n'
+
+    text = of("a", ("1", 1), ("2", 5)) + of("b", ("1", 1))  # 2 up to 1, 5 up to 2: ascending all the same
+    snapshot = snapshot_of(text + "x_run 1\n", runtime=runtime(HISTOGRAM, RUNNING))
+    assert snapshot.engines[0].time_to_first_token_seconds is None
+    assert snapshot.absent["time_to_first_token_seconds"] is Absence.INVALID
+
+
+@pytest.mark.parametrize(("bucket", "count"), [(8, 5), (8, 7.9), (8, "NaN"), (8, "+Inf"), ("NaN", 9)])
+def test_a_bucket_and_a_count_that_cannot_both_be_are_no_histogram(bucket: object, count: object) -> None:
+    text = f'x_h_bucket{{le="1"}} {bucket}\nx_h_bucket{{le="+Inf"}} {count}\nx_h_sum 3\nx_h_count {count}\nx_run 1\n'
+    snapshot = snapshot_of(text, runtime=runtime(HISTOGRAM, RUNNING))
+    assert snapshot.engines[0].time_to_first_token_seconds is None
+    assert snapshot.absent["time_to_first_token_seconds"] is Absence.INVALID
+
+
 def test_series_that_are_not_to_be_read_at_all() -> None:
     text = 'x_n{pp="0"} 1\nx_n{pp="1"} 10\nx_n 100\n'
     assert only(text, Row(TOKENS, ("x_n",)), only={"pp": frozenset({"0", ""})}).decode_tokens_total == 101
@@ -134,6 +172,17 @@ def test_a_sum_and_a_count_are_a_histogram_without_buckets() -> None:
     assert histogram is not None
     assert (histogram.edges, histogram.count, histogram.sum, histogram.mean()) == ((), 4, 3.0, 0.75)
     assert histogram.quantile(0.99) is None
+
+
+@pytest.mark.parametrize("blocks", ["0", "-8", "NaN", "+Inf", "1_0", "None", ""])
+def test_a_label_that_is_no_positive_number_is_no_factor(blocks: str) -> None:
+    # "None" is vLLM's num_gpu_blocks before 0.9.0 (facts runtimes-vllm-sglang 1.2)
+    labelled = Row("kv_cache_capacity_tokens", ("x_info",), reads=Reads.LABELS, labels=("blocks", "size"))
+    text = f'x_info{{blocks="{blocks}",size="16"}} 1\nx_run 1\n'
+    snapshot = snapshot_of(text, runtime=runtime(labelled, RUNNING))
+    assert snapshot.engines[0].kv_cache_capacity_tokens is None
+    assert snapshot.absent["kv_cache_capacity_tokens"] is Absence.NOT_EXPORTED
+    assert only(text.replace(f'"{blocks}"', '"8"', 1), labelled).kv_cache_capacity_tokens == 128
 
 
 def test_keys_from_names_and_from_labels() -> None:

@@ -65,10 +65,12 @@ sglang:time_to_first_token_seconds_count{{{T},is_streaming="false"}} 2
     live = f'sglang:realtime_tokens_total{{{S},mode="decode"}} 40\n'
     snapshot = snapshot_of(text + first + live, runtime=SGLANG)
     assert snapshot.engines[0].decode_tokens_total == 40 + 7 + 2
+    assert snapshot.engines[0].decode_pass_tokens == 40
     assert snapshot.engines[0].prefill_tokens_total == 1000
     assert "decode_tokens_total" not in snapshot.quality
     # nothing was decoded yet: what finished answers had
     before = snapshot_of(text + first, runtime=SGLANG)
+    assert "decode_pass_tokens" in before.unborn
     assert before.engines[0].decode_tokens_total == 20
     assert before.quality["decode_tokens_total"] is Quality.LAGGING
 

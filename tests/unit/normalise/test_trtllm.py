@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.detect import detect
 from llm_serving_exporter.normalise.runtimes.trtllm import RUNTIME
 from llm_serving_exporter.normalise.runtimes.trtllm_endpoints import MAX_MODELS, read_models, read_version
@@ -120,7 +120,7 @@ def test_prefill_is_what_iterations_computed_else_prompts_less_cached_tokens() -
     assert "prefill_tokens_total" not in counted.may_fall
     # iterations with context tokens are not all iterations
     assert counted.engines[0].engine_steps_total is None
-    assert counted.absent.get("engine_steps_total", Absence.NOT_EXPORTED) is Absence.NOT_EXPORTED
+    assert "engine_steps_total" in RUNTIME.missing
 
 
 def test_the_mean_of_a_request_is_not_taken_for_the_gap_between_tokens() -> None:

@@ -143,8 +143,15 @@ def test_other_json_is_not_an_engine_at_rest(answer: str) -> None:
     assert "other JSON" in found.problem
 
 
-def test_what_held_on_is_let_go_when_the_server_does_not_answer() -> None:
-    found = ticks([record(generating=1, completed=1)], (503, "text/plain", b"down"), "[]")
+def test_an_engine_that_left_requests_in_its_queue_is_not_at_rest() -> None:
+    _, last = ticks([record(generating=2, completed=2, numQueuedRequests=4)], "[]")
+    assert last is not None
+    assert (last.engines[0].requests_running, last.engines[0].requests_waiting) == (None, None)
+
+
+@pytest.mark.parametrize("answer", [(503, "text/plain", b"down"), '{"error":"no"}'])
+def test_what_held_on_is_let_go_when_the_server_does_not_answer_as_itself(answer: Answer) -> None:
+    found = ticks([record(generating=1, completed=1)], answer, "[]")
     last = found[-1]
     assert last is not None
     assert last.engines[0].decode_tokens_total == 1

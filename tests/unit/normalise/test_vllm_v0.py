@@ -28,7 +28,9 @@ def test_prompts_of_the_v0_engine_include_what_it_computed_again() -> None:
     known, unknown = snapshot_of(V0_PAGE, "0.6.6"), snapshot_of(V0_PAGE, None)
     assert known.engines[0].prompt_tokens_total == unknown.engines[0].prompt_tokens_total == 50_000
     assert known.quality["prompt_tokens_total"] is Quality.APPROXIMATE
-    assert "prompt_tokens_total" not in snapshot_of(V0_PAGE, "0.9.2").quality
+    for later in ("0.8.0", "0.8.5", "0.9.2"):
+        assert "prompt_tokens_total" not in snapshot_of(V0_PAGE, later).quality
+    assert snapshot_of(V0_PAGE, "0.7.3").quality["prompt_tokens_total"] is Quality.APPROXIMATE
 
 
 def test_a_hit_rate_without_its_counters_gives_no_prefix_tokens() -> None:

@@ -26,7 +26,7 @@ _OUTCOMES = {
     # up to 0.9 nothing says why
     "": "failed",
 }  # fmt: skip
-# which status the frontend answers for a class of failure; a cancelled request gets no answer
+# which status the frontend answers for a class of failure (overload: by default); a cancelled request gets no answer
 _STATUS_OF_CLASS = {
     "InvalidRequest": "4xx", "Unauthenticated": "4xx", "PermissionDenied": "4xx", "NotFound": "4xx", "Conflict": "4xx",
     "PayloadTooLarge": "4xx", "UnsupportedMedia": "4xx", "RateLimited": "4xx",
@@ -108,7 +108,7 @@ _REQUESTS = (
         named={_SUCCEEDED: "2xx"},
         when=_SAYS_WHY,
         source=_STATUS,
-        caveat="By the class of a failure, which fixes its status. A stream cut after it began counts as 5xx. No model label. Releases "
+        caveat="By the class of a failure, which fixes its status; overload is 5xx whatever DYN_HTTP_OVERLOAD_STATUS_CODE says. A stream cut after it began counts as 5xx. No model label. Releases "
         "without failures_total have 2xx only.",
     ),
     _row(
