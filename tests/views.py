@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
-from llm_serving_exporter.model.derived import Derived, EngineDerived, Latency, SloCount
+from llm_serving_exporter.model.derived import Derived, EngineDerived, Latency, SloCount, Tail
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.histogram import Quantile
+from llm_serving_exporter.model.roofline import Range
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     GAUGE_FIELDS,
@@ -66,6 +67,14 @@ def engine(model: str, rank: str = "0", load: float = 1.0, **changes: object) ->
             "queue": latency(0.02, 0.71, 1.3, events=604),
         },
         slo={"ttft": SloCount(182_113, 941, 2.5, 2.5), "errors": SloCount(180_240, 12)},
+        tail=Tail(
+            5120,
+            0.0,
+            12.4,
+            Range(0.082, 0.131, 0.204),
+            {"lower": 3.4, "expected": 4.1, "upper": 6.8},
+            Quantile(81_400, ""),
+        ),
     )
     return snapshot, replace(derived, **changes)
 

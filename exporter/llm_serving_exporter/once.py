@@ -9,8 +9,9 @@ from enum import Enum
 from typing import Any, TextIO
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.expose.readable import NOTHING, count, number, seconds, share, size, span
+from llm_serving_exporter.expose.readable import CLIPPED, NOTHING, count, number, seconds, share, size, span
 from llm_serving_exporter.expose.sentences import CAUSES, LIMITERS, title, why_absent
+from llm_serving_exporter.expose.tail_words import long_requests_fit, longest_share
 from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.histogram import Quantile
 from llm_serving_exporter.model.roofline import Limiter
@@ -102,8 +103,7 @@ def _latency(figures: EngineDerived, name: str) -> str:
         return NOTHING
     parts = []
     for q, quantile in found.quantiles.items():
-        mark = {"top": "≥ ", "bottom": "≤ "}.get(quantile.clipped, "")
-        parts.append(f"p{100 * q:g} {mark}{seconds(quantile.value)}")
+        parts.append(f"p{100 * q:g} {CLIPPED.get(quantile.clipped, '')}{seconds(quantile.value)}")
     quantiles = ", ".join(parts) or "no quantiles"
     return f"{quantiles} (mean {seconds(found.mean_seconds)}, {count(found.events)} events)"
 
@@ -123,9 +123,22 @@ def _rows(engine: EngineSnapshot, figures: EngineDerived) -> list[tuple[str, str
         ("prefix cache hits", share(figures.prefix_cache_hit_ratio)),
         ("context, mean", number(figures.context_tokens_mean, "tokens")),
         ("preemptions", number(figures.preemptions_per_second, "per s")),
+        *_tail_rows(figures),
         *((title(name), _latency(figures, name)) for name in ("ttft", "itl", "e2e", "queue")),
         *_roofline_rows(figures),
     ]
+
+
+def _tail_rows(figures: EngineDerived) -> list[tuple[str, str]]:
+    """Rows only where there is something to say."""
+    rows = []
+    share_of_context, bounds = longest_share(figures.tail)
+    if bounds:
+        rows.append(("longest 1 % of requests", f"{share_of_context} {bounds}"))
+    fit, prompt = long_requests_fit(figures.tail)
+    if prompt:
+        rows.append(("long requests that fit", f"{fit}, {prompt}"))
+    return rows
 
 
 def _of_a_loaded_model(engine: EngineSnapshot) -> list[tuple[str, str]]:

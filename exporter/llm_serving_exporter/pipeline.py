@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.held import Held, hold
+from llm_serving_exporter.derive.lengths import Histories, follow
 from llm_serving_exporter.derive.ring import (
     START_TOLERANCE_SECONDS,
     Counts,
@@ -93,6 +94,7 @@ class TargetPipeline:
         self._reading = TargetReading(target)
         self._window: Window | None = None
         self._held: Held = {}
+        self._lengths: Histories = {}
         self._derived: Derived | None = None
         self._find_model = models
         self._models: dict[str, tuple[ServedModel, ModelFacts | FactsError]] = {}
@@ -143,7 +145,7 @@ class TargetPipeline:
         return self._new_normaliser(runtime)
 
     def _forget(self) -> None:
-        """A new engine life: nothing that was counted before can be subtracted."""
+        """A new engine life: nothing that was counted before can be subtracted. Lengths of requests say the same in it."""
         self._window, self._derived, self._held, self._moved_at, self._counts = None, None, {}, None, {}
 
     # --- what follows from it -----------------------------------------------------------------------------------
@@ -154,6 +156,7 @@ class TargetPipeline:
         other = self._normaliser is not None and self._normaliser.runtime is not runtime
         if other:  # another kind of server took the address: nothing of the old one is true of it
             self._forget()
+            self._lengths = {}
             self._side.forget()
         if self._normaliser is None or other:
             self._normaliser = self._named(runtime)
@@ -173,12 +176,13 @@ class TargetPipeline:
             now = counts(snapshot)
             log.info("target=%s: the engine restarted; its window starts anew", self.target.name)
         elif self._window is not None and reads_otherwise(self._window.later, snapshot):
-            self._window, self._held, self._counts = None, {}, {}
+            self._window, self._held, self._counts, self._lengths = None, {}, {}, {}
         self._counts = remember(self._counts, now)
         if before.up is False or _identities(before.snapshot) != _identities(snapshot):
             self._side.due()  # after an outage or a rename too: a restart may have left no other trace
         snapshot = self._faded(snapshot)
         snapshot, self._held = hold(self._held, snapshot)
+        self._lengths = follow(self._lengths, snapshot, new_life=again)
         engines = sum(engine.is_engine for engine in snapshot.engines)
         page_role = _role(snapshot) or runtime.role
         settings = replace(
@@ -187,6 +191,7 @@ class TargetPipeline:
             significant_digits=snapshot.significant_digits,
             errors_counted=snapshot.errors_counted,
             role=self.target.role or page_role or Role.UNIFIED,
+            lengths=self._lengths,
         )
         span = span_seconds(self._window_seconds, snapshot)
         self._window = advance(self._window, snapshot, span, settings.device)

@@ -92,6 +92,45 @@ WINDOW_LATENCY_EVENTS = _derived(
     "latency",
 )
 
+_LAST_REQUESTS = "over the last hour of finished requests, or the last 1,000 where that is longer"
+LONG_CONTEXT_REQUESTS_OBSERVED = _derived(
+    "long_context_requests_observed",
+    Unit.COUNT,
+    "Requests that the other long_context series rest on.",
+    f"increase of the count of request_prompt_tokens {_LAST_REQUESTS}, worked out once a minute; across restarts of the engine; from the "
+    "exporter's start on where the engine had counted more than 1,000 then and did not start within the hour",
+)
+LONG_CONTEXT_KV_SHARE = _derived(
+    "long_context_kv_share_ratio",
+    Unit.RATIO,
+    "Share of all tokens of context (prompt and output of a request, what its KV takes up at its end) that the requests with the longest 1 % of "
+    "prompts have, an estimate, 0 to 1; how long a request holds its KV is not in it.",
+    "lower and upper bound: those prompts at the edges of their buckets as far as the exact sum allows, with the shortest and the longest outputs that "
+    "there are; expected: lengths spread evenly in a bucket, outputs of mean length",
+    "bound",
+)
+LONG_CONTEXT_AMPLIFICATION = _derived(
+    "long_context_amplification_ratio",
+    Unit.RATIO,
+    "How many times as long as the mean prompt the p99 prompt is, an estimate; at least so many where signal_quality says clipped and "
+    "long_context_beyond_top_bucket_ratio is above 0.01.",
+    "p99 of request_prompt_tokens, interpolated in its bucket / exact mean",
+)
+LONG_CONTEXT_REQUESTS_FIT = _derived(
+    "long_context_requests_fit",
+    Unit.COUNT,
+    "How many requests of p99 prompt and mean output the KV cache holds at once, an estimate.",
+    "kv_cache_capacity_tokens / (p99 prompt + mean output), with p99 at the upper (bound=lower) and the lower edge (bound=upper) of its bucket, and "
+    "interpolated (expected); above the top finite edge p99 is at most context_limit_tokens, and without it bound=lower is absent",
+    "bound",
+)
+LONG_CONTEXT_BEYOND_TOP_BUCKET = _derived(
+    "long_context_beyond_top_bucket_ratio",
+    Unit.RATIO,
+    "Share of requests whose prompt is longer than the top finite bucket edge, 0 to 1; above 0.01 the p99 prompt is one of them.",
+    "1 - count at or below the top finite edge / count",
+)
+
 SLO_EVENTS = Metric(
     "slo_events_total",
     Kind.COUNTER,
@@ -130,6 +169,11 @@ DERIVED = (
     WINDOW_LATENCY_SECONDS,
     WINDOW_LATENCY_MEAN_SECONDS,
     WINDOW_LATENCY_EVENTS,
+    LONG_CONTEXT_REQUESTS_OBSERVED,
+    LONG_CONTEXT_KV_SHARE,
+    LONG_CONTEXT_AMPLIFICATION,
+    LONG_CONTEXT_REQUESTS_FIT,
+    LONG_CONTEXT_BEYOND_TOP_BUCKET,
     SLO_EVENTS,
     SLO_THRESHOLD,
 )

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from llm_serving_exporter.derive import batch, kv, latency, limiter, phases, resolution, slo
+from llm_serving_exporter.derive import tail as tails
+from llm_serving_exporter.derive.lengths import Histories
 from llm_serving_exporter.derive.live import live
 from llm_serving_exporter.derive.notes import PASSED_THROUGH, Notes
 from llm_serving_exporter.derive.roles import SILENT, without_decode
 from llm_serving_exporter.derive.roofline import Hardware
-from llm_serving_exporter.model.derived import Derived, EngineDerived, Latency, SloCount
+from llm_serving_exporter.model.derived import Derived, EngineDerived, Latency, SloCount, Tail
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.roofline import Cause, Limiter, Roofline, Verdict
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
@@ -37,7 +39,8 @@ class Settings:
     """What derive needs beside the window. `slo_seconds` by SLO name; `models` by model name, a name that is not there is unknown.
 
     `device`: the newest pass over the target's GPUs, for the window. `significant_digits`: as `Snapshot` has them.
-    `errors_counted`: whether the runtime tells requests that ended in an error from others. `role`: the target's.
+    `errors_counted`: whether the runtime tells requests that ended in an error from others. `role`: the target's. `lengths`: of the
+    last finished requests, this page's included.
     """
 
     slo_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -48,6 +51,7 @@ class Settings:
     significant_digits: int | None = None
     errors_counted: bool = True
     role: Role = Role.UNIFIED
+    lengths: Histories = field(default_factory=dict)
 
 
 def derive(window: Window, settings: Settings, previous: Derived | None) -> Derived:
@@ -171,7 +175,29 @@ def _engine(window: EngineWindow, settings: Settings, counts: dict[str, SloCount
         preemptions_per_second=values.get("preemptions_per_second"),
         latency=latencies,
         slo=counts,
+        tail=_tail(last, settings, notes),
     )
+
+
+def _tail(last: EngineSnapshot, settings: Settings, notes: Notes) -> Tail | None:
+    """The long-context tail, without what the target's role does not have."""
+    history = settings.lengths.get((last.model_name, last.engine))
+    found = history.tail if history is not None and last.request_prompt_tokens is not None else None
+    few = found is not None and found.observed < tails.FEWEST
+    p99 = found.prompt_p99 if found is not None else None
+    for signal, (name, inputs) in tails.SIGNALS.items():
+        value: object = getattr(found, name, None)
+        if value is None or value == {}:
+            there = all(getattr(last, field) is not None for field in inputs)
+            value = Absence.IDLE if few and there else Absence.INPUT_MISSING
+        notes.take(signal, value, *inputs)
+    if p99 is not None and p99.clipped:
+        notes.quality.update(
+            {signal: Quality.CLIPPED for signal in tails.OF_P99 if notes.signals[signal] is Absence.AVAILABLE}
+        )
+    if found is not None and settings.role is Role.FRONTEND:
+        return replace(found, kv_share_ratio=None, requests_fit={})
+    return found
 
 
 def _why_no_share(settings: Settings, rates: dict[str, float], last: EngineSnapshot) -> Absence:

@@ -21,6 +21,7 @@ SILENT: Mapping[Role, frozenset[str]] = {
             "bandwidth_ceiling_ratio_runtime", "batch_size_mean", "batch_utilization_ratio", "kv_cache_used_tokens", "context_tokens_mean",
             "phase_tokens_per_second_per_gpu", "phase_reference_seconds_per_token", "phase_busy_seconds_total", "gpu_memory_bytes_estimate",
             "limiter", "batch_limit_requests", "kv_cache_usage_ratio", "kv_cache_capacity_tokens", "requests_running",
+            "long_context_kv_share_ratio", "long_context_requests_fit",
         }
     ),
 }  # fmt: skip

@@ -11,6 +11,7 @@ from prometheus_client.utils import floatToGoString
 
 from llm_serving_exporter.catalogue.spec import Kind, Metric
 from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.roofline import Range
 
 _FAMILY_SUFFIX = {Kind.COUNTER: "_total", Kind.INFO: "_info"}
 
@@ -51,6 +52,12 @@ class Families:
             samples = self._samples(metric)
             for key, value in values.items():
                 samples.append(Sample(metric.full_name, {**labels, label: key}, float(value)))
+
+    def range(self, metric: Metric, labels: Labels, found: Range | None) -> None:
+        """An estimate and its bounds."""
+        if found is not None:
+            ends = {"lower": found.lower, "expected": found.expected, "upper": found.upper}
+            self.by_label(metric, labels, "bound", ends)
 
     def histogram(self, metric: Metric, labels: Labels, histogram: Histogram | None) -> None:
         """Buckets with the engine's own edges, `+Inf`; count and sum where the sum is sound."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from llm_serving_exporter.derive.tail import FIT, SHARE
 from llm_serving_exporter.expose.landing_html import bar, header, level, row, table, text
-from llm_serving_exporter.expose.readable import NOTHING, count, number, seconds, share, size
+from llm_serving_exporter.expose.readable import CLIPPED, NOTHING, count, number, seconds, share, size
 from llm_serving_exporter.expose.sentences import title
+from llm_serving_exporter.expose.tail_words import long_requests_fit, longest_share
 from llm_serving_exporter.model.derived import Derived, EngineDerived, SloCount
 from llm_serving_exporter.model.histogram import Quantile
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
@@ -19,7 +21,6 @@ _COMPARED = ("ttft", "itl", "e2e")
 MOST_ENGINES = 64
 # where the alert KVSaturated begins
 KV_HIGH_RATIO = 0.95
-_CLIPPED = {"top": "≥ ", "bottom": "≤ "}
 
 Engine = tuple[EngineSnapshot, EngineDerived]
 
@@ -51,7 +52,7 @@ def _loaded(models: Sequence[EngineSnapshot]) -> str:
 
 def quantile(found: Quantile | None) -> str:
     """A latency's quantile with ≥ or ≤ where it lies outside the buckets."""
-    return NOTHING if found is None else f"{_CLIPPED.get(found.clipped, '')}{seconds(found.value)}"
+    return NOTHING if found is None else f"{CLIPPED.get(found.clipped, '')}{seconds(found.value)}"
 
 
 def good_share(found: SloCount | None) -> tuple[str, str]:
@@ -88,6 +89,8 @@ def _tiles(engine: Engine, derived: Derived) -> str:
         value = number(own.phase_tokens_per_second.get(name), "tok/s")
         return tile(name.capitalize(), value, f"phase_tokens_per_second_{name}", each)
 
+    longest, bounds = longest_share(own.tail)
+    fit, prompt = long_requests_fit(own.tail)
     waiting = f"{count(snapshot.requests_waiting)} waiting" if snapshot.requests_waiting is not None else ""
     cells = (
         phase("prefill"),
@@ -102,6 +105,8 @@ def _tiles(engine: Engine, derived: Derived) -> str:
         tile("Prefix cache hits", share(own.prefix_cache_hit_ratio), "prefix_cache_hit_ratio", "of tokens looked up"),
         tile("Context, mean", number(own.context_tokens_mean, "tokens"), "context_tokens_mean", "per running request"),
         tile("Preemptions", _with(number(own.preemptions_per_second), "per s"), "preemptions_per_second"),
+        tile("Longest 1 %", longest, SHARE, bounds),
+        tile("Long requests that fit", fit, FIT, prompt),
         tile("First token, p99", quantile(ttft.quantiles.get(QUANTILES[-1]) if ttft else None), "latency_ttft", good),
     )  # fmt: skip
     return f'<dl class="tiles">{"".join(cells)}</dl>'
@@ -153,7 +158,7 @@ def _several(engines: Sequence[Engine]) -> str:
     rest = f'<p class="facts">{left} more engines are not shown here.</p>' if left else ""
     columns = (
         "prefill, tok/s", "decode, tok/s", "running", "waiting", "batch, mean", "batch use",
-        "KV cache", "KV tokens", "prefix hits", "preempt./s",
+        "KV cache", "KV tokens", "prefix hits", "preempt./s", "longest 1 %", "long fit",
     )  # fmt: skip
     groups = "".join(f'<th colspan="3" scope="colgroup">{text(title(name))}</th>' for name in _COMPARED)
     quantiles = [f"p{100 * q:g}" for q in QUANTILES] * len(_COMPARED)
@@ -174,6 +179,8 @@ def _load(engine: Engine) -> list[str]:
         _of(own.kv_cache_used_tokens, snapshot.kv_cache_capacity_tokens),
         share(own.prefix_cache_hit_ratio),
         number(own.preemptions_per_second),
+        longest_share(own.tail)[0],
+        long_requests_fit(own.tail)[0],
     ]
 
 
@@ -201,6 +208,8 @@ def _total(engines: Sequence[Engine]) -> str:
         _of(used, capacity),
         "",
         number(total(lambda engine: engine[1].preemptions_per_second)),
+        "",
+        "",
     ]
     return row("all", cells)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import floor, isfinite, log10
 
 NOTHING = "–"
+# before a quantile that lies outside its histogram's edges
+CLIPPED = {"top": "≥ ", "bottom": "≤ "}
 _STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _SPANS = ((86400, "d"), (3600, "h"), (60, "min"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.model.derived import Derived, EngineDerived
-from llm_serving_exporter.model.roofline import Limiter, Range
+from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.store import TargetReading
 
@@ -32,8 +32,8 @@ def engine(families: Families, derived: EngineDerived, labels: dict[str, str]) -
     how = "counted" if roof.steps_counted else "inter_token_latency"
     families.value(names.STEPS_PER_SECOND, {**labels, "source": how}, roof.steps_per_second)
     families.by_label(names.STEP_BYTES, labels, "part", roof.step_bytes)
-    families.by_label(names.EXPERTS, labels, "bound", _bounds(roof.experts))
-    families.by_label(names.DECODE_CONTEXT, labels, "bound", _bounds(roof.context))
+    families.range(names.EXPERTS, labels, roof.experts)
+    families.range(names.DECODE_CONTEXT, labels, roof.context)
     families.value(names.TOKENS_PER_STEP, labels, roof.tokens_per_sequence_step)
     families.by_label(names.PHASE_BUSY_RATIO, labels, "phase", roof.phase_busy_ratio)
     if derived.busy is not None:
@@ -41,10 +41,6 @@ def engine(families: Families, derived: EngineDerived, labels: dict[str, str]) -
         families.by_label(names.PHASE_BUSY_SECONDS, labels, "phase", seconds)
     families.by_label(names.PHASE_REFERENCE, labels, "phase", derived.phase_reference_seconds_per_token)
     families.by_label(names.MEMORY, labels, "part", derived.gpu_memory_bytes)
-
-
-def _bounds(found: Range | None) -> dict[str, float] | None:
-    return None if found is None else {"lower": found.lower, "expected": found.expected, "upper": found.upper}
 
 
 def target(families: Families, reading: TargetReading, derived: Derived) -> None:

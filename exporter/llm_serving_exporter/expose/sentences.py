@@ -11,6 +11,7 @@ from types import MappingProxyType
 from llm_serving_exporter.derive.latency import LATENCIES
 from llm_serving_exporter.derive.phases import COUNTERS
 from llm_serving_exporter.derive.slo import LATENCY_FIELDS
+from llm_serving_exporter.derive.tail import SIGNALS
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.device import GpuAbsence
 from llm_serving_exporter.model.roofline import Cause, Limiter
@@ -20,6 +21,12 @@ from llm_serving_exporter.store import State
 _BATCH_LIMIT = (
     "Set targets[].batch_limit_requests to the most requests that the engine runs at once; it does not say so itself "
     "(vLLM does with VLLM_SERVER_DEV_MODE=1, in /server_info)."
+)
+
+_FEW_LENGTHS = "Fewer than 100 requests have finished in its window so far: the longest 1 % of them is less than one."
+_NO_LENGTHS = (
+    "The histogram of request lengths has no buckets or no sum, or its sum contradicts its buckets: "
+    "nothing can be said of the longest requests."
 )
 
 ABSENCES: Mapping[Absence, str] = {
@@ -128,6 +135,8 @@ _BY_SIGNAL: Mapping[tuple[str, Absence], str] = {
         "limiter",
         Absence.INPUT_MISSING,
     ): "The evidence does not suffice; the signals that it lacks have their own reasons.",
+    **{(signal, Absence.IDLE): _FEW_LENGTHS for signal in SIGNALS},
+    **{(signal, Absence.INPUT_MISSING): _NO_LENGTHS for signal in SIGNALS},
     ("speculative_draft_tokens_total", Absence.NOT_EXPORTED): "Engines show it only with speculative decoding on.",
     ("speculative_accepted_tokens_total", Absence.NOT_EXPORTED): "Engines show it only with speculative decoding on.",
 }
@@ -244,6 +253,7 @@ _FIELD_OF: Mapping[str, str] = {
     **{f"latency_{name}": field for name, field in LATENCIES.items()},
     **{f"slo_{name}": field for name, field in LATENCY_FIELDS.items()},
     **{f"phase_tokens_per_second_{phase}": field for phase, field in COUNTERS.items()},
+    **{signal: inputs[0] for signal, (_, inputs) in SIGNALS.items()},
     "slo_errors": "requests_finished_total",
     "preemptions_per_second": "preemptions_total",
 }

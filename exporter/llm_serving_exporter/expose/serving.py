@@ -8,7 +8,7 @@ from llm_serving_exporter.catalogue.serving import COUNTERS, GAUGES, HISTOGRAMS
 from llm_serving_exporter.expose import roofline
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.model.attempt import FailureReason, Stage
-from llm_serving_exporter.model.derived import EngineDerived
+from llm_serving_exporter.model.derived import EngineDerived, Tail
 from llm_serving_exporter.model.numbers import resolution
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
@@ -100,6 +100,7 @@ def _derived(families: Families, derived: EngineDerived, labels: dict[str, str])
         families.by_label(names.WINDOW_LATENCY_SECONDS, with_name, "rank", quantiles)
         families.value(names.WINDOW_LATENCY_MEAN_SECONDS, with_name, found.mean_seconds)
         families.value(names.WINDOW_LATENCY_EVENTS, with_name, found.events)
+    _tail(families, derived.tail, labels)
     for name, count in derived.slo.items():
         with_name = {**labels, "slo": name}
         # with the edge that is counted in its identity: another threshold must not read as a reset of this series
@@ -109,6 +110,16 @@ def _derived(families: Families, derived: EngineDerived, labels: dict[str, str])
         families.value(names.SLO_THRESHOLD, {**with_name, "kind": "configured"}, count.configured_seconds)
         families.value(names.SLO_THRESHOLD, {**with_name, "kind": "counted"}, count.counted_seconds)
     _server_errors(families, derived, labels)
+
+
+def _tail(families: Families, found: Tail | None, labels: dict[str, str]) -> None:
+    if found is None:
+        return
+    families.value(names.LONG_CONTEXT_REQUESTS_OBSERVED, labels, found.observed)
+    families.range(names.LONG_CONTEXT_KV_SHARE, labels, found.kv_share_ratio)
+    families.value(names.LONG_CONTEXT_AMPLIFICATION, labels, found.amplification_ratio)
+    families.by_label(names.LONG_CONTEXT_REQUESTS_FIT, labels, "bound", found.requests_fit)
+    families.value(names.LONG_CONTEXT_BEYOND_TOP_BUCKET, labels, found.beyond_top_bucket_ratio)
 
 
 def _server_errors(families: Families, derived: EngineDerived, labels: dict[str, str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from llm_serving_exporter.model.histogram import Quantile
-from llm_serving_exporter.model.roofline import BusySeconds, Cause, Roofline, Verdict
+from llm_serving_exporter.model.roofline import BusySeconds, Cause, Range, Roofline, Verdict
 from llm_serving_exporter.model.snapshot import Absence, Quality
 
 
@@ -46,6 +46,26 @@ class ServerErrors:
 
 
 @dataclass(frozen=True, slots=True)
+class Tail:
+    """The long-context tail of the last finished requests, from the histograms of their lengths.
+
+    `observed` requests. `beyond_top_bucket_ratio`: share of them whose prompt lies above the top finite bucket edge. `amplification_ratio`:
+    p99 prompt over mean prompt. `kv_share_ratio`: share of the tokens of context that the longest 1 % have. `requests_fit`: requests of
+    p99 prompt and mean output that the KV cache holds, by bound. `capacity_tokens` and `context_limit_tokens`: what it was
+    worked out with.
+    """
+
+    observed: float
+    beyond_top_bucket_ratio: float | None = None
+    amplification_ratio: float | None = None
+    kv_share_ratio: Range | None = None
+    requests_fit: Mapping[str, float] = field(default_factory=dict)
+    prompt_p99: Quantile | None = None
+    capacity_tokens: float | None = None
+    context_limit_tokens: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EngineDerived:
     """Derived figures of one engine over the window. Phases are keyed "prefill" and "decode"."""
 
@@ -67,6 +87,7 @@ class EngineDerived:
     busy: BusySeconds | None = None
     phase_reference_seconds_per_token: Mapping[str, float] = field(default_factory=dict)
     gpu_memory_bytes: Mapping[str, float] = field(default_factory=dict)
+    tail: Tail | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from llm_serving_exporter.derive.derive import Settings, derive
+from llm_serving_exporter.derive.lengths import follow
 from llm_serving_exporter.derive.roofline import Hardware
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.hardware import Parallel
@@ -24,12 +25,13 @@ def derived(role: Role) -> Derived:
     # a context that is short enough for decode to have a ridge
     first = engine(decoded=0, steps=0, prompts=0, prefill=0, kv_cache_usage_ratio=0.002, kv_cache_capacity_tokens=1e5,
                    prefix_cache_queries=0.0, prefix_cache_hits=0.0)  # fmt: skip
-    last = engine(decoded=6000, steps=1000, prompts=60, prefill=6000, finished=60, prompt=100, output=100, kv_cache_usage_ratio=0.002,
+    last = engine(decoded=6000, steps=1000, prompts=60, prefill=6000, finished=600, prompt=100, output=100, kv_cache_usage_ratio=0.002,
                   kv_cache_capacity_tokens=1e5, prefix_cache_queries=60_000.0, prefix_cache_hits=59_000.0)  # fmt: skip
     snapshots = tuple(Snapshot((one,), "any", at, at) for one, at in ((first, 0.0), (last, MINUTE)))
     settings = Settings(
-        {"ttft": 2.0, "itl": 0.1, "e2e": 10.0}, hardware=Hardware(H100, Parallel(), 1.0), models={"m": MODEL}, role=role
-    )
+        {"ttft": 2.0, "itl": 0.1, "e2e": 10.0}, hardware=Hardware(H100, Parallel(), 1.0), models={"m": MODEL}, role=role,
+        lengths=follow({}, snapshots[-1]),
+    )  # fmt: skip
     return derive(Window(snapshots), settings, None)
 
 
@@ -47,6 +49,7 @@ def derived(role: Role) -> Derived:
                 "phase_busy_seconds_total", "phase_tokens_per_second_per_gpu", "phase_reference_seconds_per_token", "limiter",
                 "gpu_memory_bytes_estimate", "batch_size_mean", "batch_utilization_ratio", "batch_limit_requests", "requests_running",
                 "kv_cache_usage_ratio", "kv_cache_capacity_tokens", "kv_cache_used_tokens", "context_tokens_mean",
+                "long_context_kv_share_ratio", "long_context_requests_fit",
             },
         ),
     ],
@@ -90,3 +93,17 @@ def test_a_front_end_has_no_roofline_and_no_verdict() -> None:
     assert found.engines[0].roofline.ratio == {}
     assert found.engines[0].busy is None
     assert found.engines[0].phase_tokens_per_second["decode"] == pytest.approx(6060 / MINUTE)
+
+
+def test_a_front_end_has_lengths_but_no_cache_that_they_fill() -> None:
+    unified, front = derived(Role.UNIFIED).engines[0].tail, derived(Role.FRONTEND).engines[0].tail
+    assert unified is not None
+    assert unified.observed == 600
+    assert unified.kv_share_ratio is not None
+    assert unified.requests_fit["lower"] == pytest.approx(1e5 / (101 + 100))  # the upper edge of its bucket
+    assert front == replace(unified, kv_share_ratio=None, requests_fit={})
+
+
+@pytest.mark.parametrize("role", [Role.PREFILL, Role.DECODE])
+def test_a_replica_of_one_phase_holds_the_whole_context(role: Role) -> None:
+    assert derived(role).engines[0].tail == derived(Role.UNIFIED).engines[0].tail

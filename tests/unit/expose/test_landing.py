@@ -10,7 +10,9 @@ import pytest
 from llm_serving_exporter.expose.landing import MOST_CARDS
 from llm_serving_exporter.expose.landing_engines import MOST_ENGINES
 from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.derived import SloCount
+from llm_serving_exporter.model.derived import SloCount, Tail
+from llm_serving_exporter.model.histogram import Quantile
+from llm_serving_exporter.model.roofline import Range
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.store import State, TargetReading
@@ -28,6 +30,7 @@ def test_the_figures_of_one_engine_with_their_units():
         "Prefill 21.3k tok/s 10.7k tok/s per GPU", "Decode 6.28k tok/s 3.14k tok/s per GPU", "Requests 172 running 9 waiting",
         "Batch, mean 164 seqs", "Batch utilisation 67.1 % of at most 256 requests", "KV cache 74.3 % 306k of 412k tokens",
         "Prefix cache hits 41.2 %", "Context, mean 1.78k tokens", "Preemptions 0.05 per s",
+        "Longest 1 % 13.1 % of all context; 8.2 % to 20.4 %", "Long requests that fit 3.4 to 6.8 p99 prompt 81.4k tokens",
     ):  # fmt: skip
         assert figure in card
 
@@ -42,6 +45,20 @@ def test_latencies_with_clipped_quantiles_and_good_shares():
     assert page.row("inter-token latency")[1:4] == ["≤ 10 ms", "31.2 ms", "48.7 ms"]
     assert page.row("end to end")[1:4] == ["6.2 s", "41.7 s", "≥ 60 s"]
     assert page.row("finished without error")[-1] == "99.9933 % of 180k"
+
+
+def test_a_long_context_tail_beyond_the_buckets_is_told_as_a_bound():
+    tail = Tail(2000, 0.02, 30.0, Range(0.2, 0.3, 0.7), {"upper": 5.04}, Quantile(5000, "top"))
+    card = page_of(views.view(views.reading("a", [views.engine("m", tail=tail)]))).card("a")
+    assert "Long requests that fit ≤ 5.04 p99 prompt ≥ 5k tokens" in card
+
+
+def test_a_tail_that_is_not_there_says_why():
+    absent = {"long_context_kv_share_ratio": Absence.IDLE, "long_context_requests_fit": Absence.NOT_EXPORTED}
+    card = page_of(views.view(views.reading("a", [views.engine("m", tail=Tail(12))], absent=absent))).card("a")
+    assert "Longest 1 % – idle" in card
+    assert "Long requests that fit – not exported" in card
+    assert "Fewer than 100 requests have finished" in card
 
 
 def test_a_threshold_between_edges_is_told_as_it_is_counted():
@@ -112,6 +129,7 @@ def test_data_parallel_engines_have_a_row_each_and_a_sum():
     page = page_of(views.view(views.fleet().targets[2]))
     assert [row[0] for row in page.rows if row[0].isdigit()] == [str(rank) for rank in range(8)] * 2
     assert page.row("0")[:5] == ["0", "7.47k", "2.2k", "60", "0"]
+    assert page.row("0")[11:] == ["13.1 %", "3.4 to 6.8"]
     total = page.row("all")
     # loads 0.35 to 0.91 sum up to 5.04; 5.04 x 21340 = 107554, 5.04 x 6281.4 = 31658
     assert total[1:3] == ["108k", "31.7k"]

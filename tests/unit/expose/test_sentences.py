@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llm_serving_exporter.derive.derive import PASSED_THROUGH, Settings, derive
+from llm_serving_exporter.derive.tail import SIGNALS
 from llm_serving_exporter.expose.sentences import (
     ABSENCES,
     FAILURES,
@@ -74,6 +75,12 @@ def test_the_batch_limit_says_how_vllm_tells_it():
     assert "VLLM_SERVER_DEV_MODE=1" in sentence
 
 
+def test_the_long_context_tail_says_what_it_waits_for():
+    for signal in SIGNALS:
+        assert "100 requests" in why_absent(signal, Absence.IDLE)
+        assert "contradicts its buckets" in why_absent(signal, Absence.INPUT_MISSING)
+
+
 def test_advice_for_a_failure():
     assert what_to_do(FailureReason.REFUSED).startswith("Nothing listens there")
 
@@ -99,6 +106,10 @@ def test_what_a_runtime_never_says_is_told_in_its_own_words() -> None:
     sentence = "This runtime does not say it: its page has no latencies."
     for signal in ("time_to_first_token_seconds", "latency_ttft", "slo_ttft"):
         assert why_absent(signal, Absence.NOT_EXPORTED, missing) == sentence
+    no_lengths = {"request_prompt_tokens": "prompt lengths are not observed"}
+    for signal in SIGNALS:
+        told = why_absent(signal, Absence.NOT_EXPORTED, no_lengths)
+        assert told == "This runtime does not say it: prompt lengths are not observed."
     # a reason that says more than the table stands
     assert why_absent("slo_ttft", Absence.NOT_CONFIGURED, missing).startswith("Set slo.ttft")
     assert why_absent("latency_itl", Absence.NOT_EXPORTED, missing) == ABSENCES[Absence.NOT_EXPORTED]
