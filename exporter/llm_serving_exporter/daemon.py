@@ -24,7 +24,7 @@ from llm_serving_exporter.discovery import Discovery
 from llm_serving_exporter.errors import ConfigError, FactsError
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.gpu_facts import GpuFacts
-from llm_serving_exporter.hardware import Gpus, settings_of
+from llm_serving_exporter.hardware import Gpus, known_gpus, settings_of
 from llm_serving_exporter.local import pids_of
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.facts import ServerFacts
@@ -258,9 +258,12 @@ class Daemon:
 
     def _with_gpus(self, reading: TargetReading) -> TargetReading:
         assignment = self._assignments.get(reading.target.name)
+        uuids = assignment.uuids if assignment else ()
+        before = self.store.target(reading.target.name) or reading
+        reading = replace(reading, target_gpus=known_gpus(before, reading, uuids, self._gpus, self._gpu_facts))
         if assignment is None:
             return reading
-        return replace(reading, gpu_uuids=assignment.uuids, gpu_origin=assignment.origin or assignment.why)
+        return replace(reading, gpu_uuids=uuids, gpu_origin=assignment.origin or assignment.why)
 
     def _restart_gpus(self, config: Config) -> None:
         if self._source is not None:

@@ -63,6 +63,21 @@ class GpuFacts:
         except FactsError as error:
             return Absence(error.reason)
 
+    def name_of_target(
+        self, target: Target, uuids: Sequence[str], known: Mapping[str, GpuPeaks], said: str | None = None
+    ) -> str:
+        """The kind of the target's GPUs, by the sources of `of_target` in their order; "" where none says it.
+
+        The catalogue's name where it knows the card, whatever the source calls it, so that one kind has one spelling. `uuids`: those that
+        are here, even if they are not all.
+        """
+        seen = sorted({known[uuid].name for uuid in uuids if uuid in known})
+        text = target.gpu_model or ("" if seen else said)
+        if not text:
+            return " + ".join(seen)
+        found = self._by_name(target, text)
+        return found.name if found is not None else text
+
     def _by_name(self, target: Target, name: str) -> GpuPeaks | None:
         if name not in self._named:
             self._named[name] = _named(target, name)

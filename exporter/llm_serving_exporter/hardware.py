@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.derive import devices
@@ -16,10 +16,11 @@ from llm_serving_exporter.model.dcgm import DcgmReadings
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.hardware import GpuPeaks
+from llm_serving_exporter.model.hardware import GpuPeaks, TargetGpus
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.normalise.version import parse_version
+from llm_serving_exporter.store import TargetReading
 
 # a dcgm-exporter that missed this many of its readings says nothing about now
 DCGM_STALE_INTERVALS = 3
@@ -53,6 +54,42 @@ def settings_of(
         version=(version[0], version[1] if len(version) > 1 else 0) if version is not None else None,
     )
     return Settings(thresholds, config.slo.errors, hardware, device=_sample(config, uuids, gpus))
+
+
+def gpus_of(
+    target: Target, uuids: Sequence[str], gpus: Gpus, known: GpuFacts, facts: ServerFacts, engines: int
+) -> TargetGpus | None:
+    """How many GPUs all engines of the target use together, and what they are; None where the number is not known.
+
+    `engines` 0: no page was read yet, so that only what is said of the whole target counts, not the parallel sizes of one engine. How an
+    engine's GPUs share its work may be assumed: their number is not.
+    """
+    if target.gpus == ():  # configured as a server without a GPU
+        return None
+    count = len(target.gpus) if target.gpus is not None else len(uuids) or target.gpu_count
+    if count is None and not engines:
+        return None
+    engines = max(1, engines)
+    each = spread(target, facts, count, engines).gpus_per_engine
+    if each is None:
+        return None
+    return TargetGpus(round(each * engines), known.name_of_target(target, uuids, gpus.peaks, facts.gpu_name))
+
+
+def known_gpus(
+    before: TargetReading, now: TargetReading, uuids: Sequence[str], gpus: Gpus, known: GpuFacts
+) -> TargetGpus | None:
+    """The same for a target's reading; what was known at the reading before it stays where nothing is said now. A front end has none.
+
+    A restarted server has not been asked yet what it says of itself at the tick that shows the restart.
+    """
+    if now.role is Role.FRONTEND:
+        return None
+    engines = sum(engine.is_engine for engine in now.snapshot.engines) or 1 if now.snapshot is not None else 0
+    found = gpus_of(now.target, uuids, gpus, known, now.facts, engines)
+    if before.target_gpus is None or found is None or now.restarts_total != before.restarts_total:
+        return before.target_gpus or found
+    return found if found.name else replace(found, name=before.target_gpus.name)
 
 
 def _sample(config: Config, uuids: Sequence[str], gpus: Gpus) -> DeviceSample | None:

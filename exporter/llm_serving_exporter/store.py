@@ -15,7 +15,7 @@ from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.hardware import GpuPeaks
+from llm_serving_exporter.model.hardware import GpuPeaks, TargetGpus
 from llm_serving_exporter.model.snapshot import Snapshot
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.model.weights import ModelFacts
@@ -42,7 +42,7 @@ class TargetReading:
     `start_unix_seconds`: the engine's start, None before the first page. `problem` is a sentence for a person on what is
     wrong now, "" where nothing is. `models`: by served name, what is known about the model, or why nothing is. `gpu_origin` says how
     `gpu_uuids` were found, or why they are not known. `page_role`: the role that the page last said, None where it does not.
-    `missing`: fields that the runtime never says, and why.
+    `target_gpus`: how many GPUs its engines use, seen here or not; the last known. `missing`: fields that the runtime never says, and why.
     """
 
     target: Target
@@ -62,6 +62,7 @@ class TargetReading:
     start_unix_seconds: float | None = None
     gpu_uuids: tuple[str, ...] = ()
     gpu_origin: str = ""
+    target_gpus: TargetGpus | None = None
     models: Mapping[str, ModelFacts | FactsError] = field(default_factory=dict)
     problem: str = ""
     page_role: Role | None = None

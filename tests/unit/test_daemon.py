@@ -17,6 +17,7 @@ from llm_serving_exporter.daemon import Daemon, reads_otherwise
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, GpuReadings
+from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Row, Runtime
 from llm_serving_exporter.normalise.registry import RUNTIMES
@@ -264,6 +265,24 @@ def test_gpus_are_opened_once_kept_over_reloads_and_closed_when_switched_off() -
         assert daemon.reload() is None
         until(lambda: len(sources) == 2 and sources[1].reads > 0)
     assert sources[1].closes == 1
+
+
+def test_the_gpus_of_a_server_are_known_before_it_was_ever_up_and_stay_when_it_goes() -> None:
+    source = CountingSource(GpuReading(GpuIdentity("GPU-1", 0, "NVIDIA H100 80GB HBM3")))
+    with Replica() as server:
+        never = Target("never", "http://127.0.0.1:9", interval_seconds=0.2, gpu_count=8, gpu_model="H200")
+        here = Target("here", server.url, interval_seconds=0.2, gpus=("GPU-1",))
+        server.show({"/metrics": 'vllm:num_requests_running{engine="0",model_name="m"} 3\n'})
+        config = Config(targets=(never, here), gpu=GpuConfig(interval_seconds=0.1))
+        daemon = Daemon(config, lambda: config, lambda _config: source)
+        with Watched(daemon):
+            until(lambda: reading(daemon, "here").target_gpus == TargetGpus(1, "H100 SXM 80GB"))
+            until(lambda: reading(daemon, "never").up is False)
+            assert reading(daemon, "never").target_gpus == TargetGpus(8, "H200 SXM 141GB")
+            until(lambda: reading(daemon, "here").up is True)
+            server.refuse()
+            until(lambda: reading(daemon, "here").up is False)
+            assert reading(daemon, "here").target_gpus == TargetGpus(1, "H100 SXM 80GB")
 
 
 def test_another_server_of_the_same_name_does_not_inherit_its_gpus() -> None:

@@ -28,6 +28,7 @@ from llm_serving_exporter.expose.collector import Setup, StoreCollector
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.glance import Glance
 from llm_serving_exporter.gpu_facts import GpuFacts
+from llm_serving_exporter.hardware import Gpus, known_gpus
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.devices import DeviceSample
@@ -105,7 +106,9 @@ def rendered(name: str) -> CollectorRegistry:
             store.put_target(pipeline.tick())
             pipeline.refresh_facts()
         pipeline.close()
-    store.put_target(replace(store.view().targets[0], gpu_uuids=(GPU.identity.uuid,), gpu_origin="configured"))
+    reading = store.view().targets[0]
+    found = known_gpus(reading, reading, (), Gpus(), GpuFacts())
+    store.put_target(replace(reading, gpu_uuids=(GPU.identity.uuid,), gpu_origin="configured", target_gpus=found))
     passed = Attempt(Stage.GPU, None, "", START, 0.004)
     gpus = (GPU, LOST_GPU)
     store.put_gpus(GpuReadings(passed, "nvml", now[0], gpus, "580.105.08"), GpuFacts().of_gpus(gpus))

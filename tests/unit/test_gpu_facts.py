@@ -92,3 +92,24 @@ def test_a_servers_own_word_for_its_gpu_stands_where_none_is_seen() -> None:
     assert seen.bandwidth_bytes_per_second == pytest.approx(4.8e12, rel=0.01)
     assert facts.of_target(target(), (), {}, "a card nobody knows") is Absence.GPUS_UNKNOWN
     assert facts.of_target(target("L40S"), (), {}, "NVIDIA H200") == facts.of_target(target("L40S"), (), {})
+
+
+def test_a_kind_of_gpu_has_one_spelling_whoever_names_it() -> None:
+    facts = GpuFacts()
+    known = facts.of_gpus([gpu("GPU-1"), gpu("GPU-2", "NVIDIA L40S", None), gpu("GPU-3", "NVIDIA Unheard of", None)])
+    seen, configured = facts.name_of_target(target(), ("GPU-1",), known), facts.name_of_target(target("h100"), (), {})
+    said = facts.name_of_target(target(), (), known, "NVIDIA-H100-80GB-HBM3")
+    assert seen == configured == said == "H100 SXM 80GB"
+    # the configuration is believed first, then NVML
+    assert facts.name_of_target(target("L40S"), ("GPU-1",), known, "A100") == "L40S"
+    assert facts.name_of_target(target(), ("GPU-2",), known, "A100") == "L40S"
+    assert facts.name_of_target(target(), ("GPU-1", "GPU-2", "GPU-1"), known) == "H100 SXM 80GB + L40S"
+
+
+def test_a_gpu_that_the_catalogue_does_not_know_is_called_as_its_source_calls_it() -> None:
+    facts = GpuFacts()
+    known = facts.of_gpus([gpu("GPU-3", "NVIDIA Unheard of", None)])
+    assert facts.name_of_target(target(), ("GPU-3",), known) == "NVIDIA Unheard of"
+    assert facts.name_of_target(target("H1000"), (), {}) == "H1000"
+    assert facts.name_of_target(target(), (), {}, "Gaudi 4") == "Gaudi 4"
+    assert facts.name_of_target(target(), ("GPU-9",), known) == ""

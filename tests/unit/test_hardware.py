@@ -8,14 +8,15 @@ import pytest
 
 from llm_serving_exporter.config.types import Config, DcgmConfig, SloConfig
 from llm_serving_exporter.gpu_facts import GpuFacts
-from llm_serving_exporter.hardware import DCGM_STALE_INTERVALS, Gpus, settings_of
+from llm_serving_exporter.hardware import DCGM_STALE_INTERVALS, Gpus, gpus_of, known_gpus, settings_of
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.dcgm import DcgmReading, DcgmReadings
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
-from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.hardware import GpuPeaks, Parallel, TargetGpus
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Snapshot
+from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.store import TargetReading
 
 OK = Attempt(Stage.GPU, None, "", 0.0, 0.0)
 UUIDS = ("GPU-1", "GPU-2")
@@ -116,3 +117,83 @@ def test_dcgm_counts_until_it_missed_three_readings() -> None:
     unread = settings_of(config, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1).device
     assert unread is not None
     assert unread.dcgm_ratio is None
+
+
+H100 = "H100 SXM 80GB"
+
+
+def count(
+    target: Target, uuids: tuple[str, ...] = (), said: ServerFacts | None = None, engines: int = 1
+) -> TargetGpus | None:
+    return gpus_of(target, uuids, gpus(), GpuFacts(), said or ServerFacts(), engines)
+
+
+def test_the_gpus_of_a_target_are_those_of_all_its_engines() -> None:
+    assert count(TARGET) is None
+    assert count(TARGET, UUIDS) == count(TARGET, UUIDS, engines=2) == TargetGpus(2, H100)
+    # three engines that share two GPUs have two thirds of one each
+    assert count(TARGET, UUIDS, engines=3) == TargetGpus(2, H100)
+    # what the server says is of one engine
+    of_one = ServerFacts(gpu_count=4, gpu_name="NVIDIA H100 80GB HBM3")
+    assert count(TARGET, said=of_one, engines=2) == TargetGpus(8, H100)
+    assert count(TARGET, said=ServerFacts(tensor_parallel_size=4, pipeline_parallel_size=2), engines=2) == TargetGpus(
+        16
+    )
+    # two nodes of eight: on this one, eight of them are configured
+    spans = replace(TARGET, gpus=tuple(range(8)), nodes=("a", "b"), tensor_parallel_size=16)
+    assert count(spans) == TargetGpus(16)
+
+
+def test_a_guess_how_gpus_share_the_work_is_none_about_their_number() -> None:
+    remote = replace(TARGET, gpu_count=8, gpu_model="H100 SXM")
+    assert settings_of(CONFIG, remote, (), Gpus(), GpuFacts(), ServerFacts(), 1).hardware.assumed_gpus
+    assert count(remote) == TargetGpus(8, H100)
+
+
+def test_before_the_first_page_only_what_is_said_of_the_whole_target_counts() -> None:
+    assert count(replace(TARGET, gpu_count=8), engines=0) == TargetGpus(8)
+    assert count(TARGET, UUIDS, engines=0) == TargetGpus(2, H100)
+    assert count(replace(TARGET, tensor_parallel_size=4), engines=0) is None
+
+
+def test_a_server_without_a_gpu_has_no_number_of_them() -> None:
+    assert count(replace(TARGET, gpus=()), said=ServerFacts(tensor_parallel_size=1)) is None
+
+
+def test_a_configured_gpu_that_is_not_here_counts_and_is_called_as_those_that_are() -> None:
+    assert count(replace(TARGET, gpus=(0, 1)), UUIDS[:1]) == TargetGpus(2, H100)
+
+
+def seen(target: Target = TARGET, **changes: object) -> TargetReading:
+    snapshot = Snapshot((EngineSnapshot("m", "0", requests_running=1.0),), "any", 0.0, 0.0)
+    return replace(TargetReading(target, snapshot=snapshot), **changes)
+
+
+def known(before: TargetReading, now: TargetReading, uuids: tuple[str, ...] = ()) -> TargetGpus | None:
+    return known_gpus(before, now, uuids, gpus(), GpuFacts())
+
+
+def test_what_was_known_of_a_targets_gpus_stays_while_nothing_is_said() -> None:
+    four = ServerFacts(gpu_count=4, gpu_name="L40S")
+    first = known(seen(), seen(facts=four))
+    assert first == TargetGpus(4, "L40S")
+    before = seen(facts=four, target_gpus=first)
+    assert known(before, seen(facts=ServerFacts())) == first
+    # the kind alone is not said any more
+    assert known(before, seen(facts=replace(four, gpu_count=2, gpu_name=None))) == TargetGpus(2, "L40S")
+    assert known(before, seen(facts=replace(four, gpu_count=8))) == TargetGpus(8, "L40S")
+
+
+def test_a_restarted_server_is_believed_once_it_was_asked_again() -> None:
+    """Two of its four GPUs are seen here; that it has four, it says itself."""
+    before = seen(facts=ServerFacts(tensor_parallel_size=4), target_gpus=TargetGpus(4, H100))
+    again = seen(facts=ServerFacts(), restarts_total=1)
+    assert known(before, again, UUIDS) == TargetGpus(4, H100)
+    now = replace(again, target_gpus=TargetGpus(4, H100))
+    assert known(now, replace(now, facts=ServerFacts(tensor_parallel_size=2)), UUIDS) == TargetGpus(2, H100)
+
+
+def test_a_front_end_has_no_gpus() -> None:
+    known_as = seen(replace(TARGET, gpu_count=8), target_gpus=TargetGpus(8))
+    assert known(known_as, known_as) == TargetGpus(8)
+    assert known(known_as, replace(known_as, page_role=Role.FRONTEND)) is None

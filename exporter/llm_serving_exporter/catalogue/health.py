@@ -24,6 +24,12 @@ TARGET_NODE_INFO = _target(
     "target_node_info", Kind.INFO, Unit.BOOLEAN, "A node that the target spans; constant 1, one series a node.", "model_name", "role", "node",
     absent="a remote target whose nodes are not configured",
 )  # fmt: skip
+TARGET_GPUS = _target(
+    "target_gpus", Kind.GAUGE, Unit.COUNT,
+    "GPUs (or MIG instances) that all engines of the target use together, and their kind as the GPU catalogue spells it; kept while the target "
+    "is configured.",
+    "gpu_name", absent="their number is not known, or the target is a front end",
+)  # fmt: skip
 TARGET_START_TIME = _target(
     "target_start_time_seconds", Kind.GAUGE, Unit.TIMESTAMP,
     "When the engine started: its process start, else the last fall of a counter, else when it was first seen.", absent="no page was ever read",
@@ -161,7 +167,7 @@ INSTALLED_TIME = _exporter(
 )
 
 HEALTH = (
-    TARGET_INFO, TARGET_NODE_INFO, TARGET_START_TIME, TARGET_UP, TARGET_STATE, TARGET_SAMPLE_AGE, TARGET_RESTARTS, SCRAPE_ATTEMPTS,
+    TARGET_INFO, TARGET_NODE_INFO, TARGET_GPUS, TARGET_START_TIME, TARGET_UP, TARGET_STATE, TARGET_SAMPLE_AGE, TARGET_RESTARTS, SCRAPE_ATTEMPTS,
     SCRAPE_FAILURES, SCRAPE_DURATION, SCRAPE_PAGE, SIGNAL_AVAILABLE, SIGNAL_QUALITY, SIGNAL_RESOLUTION, TARGET_WINDOW, UNMAPPED_FAMILIES, EXPECTED_REPLICAS, NVML_UP, DCGM_UP,
     NVML_FAILURES, NVML_DURATION, BUILD_INFO, CONFIG_INFO, RELOAD_SUCCESS, RELOAD_TIME, DISCOVERY_FAILURES, INSTALLED_TIME,
 )  # fmt: skip

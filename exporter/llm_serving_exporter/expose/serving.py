@@ -148,6 +148,9 @@ def target_health(families: Families, reading: TargetReading, *, fresh: bool, no
     )
     for node in target.nodes:
         families.info(health.TARGET_NODE_INFO, {**name, "model_name": model_name, "role": role, "node": node})
+    if reading.target_gpus is not None:
+        labels = {**name, "gpu_name": reading.target_gpus.name}
+        families.value(health.TARGET_GPUS, labels, reading.target_gpus.count)
     families.value(health.TARGET_START_TIME, name, reading.start_unix_seconds)
     families.value(health.TARGET_UP, name, reading.up)
     families.by_label(health.TARGET_STATE, name, "state", {state.value: state is reading.state for state in State})

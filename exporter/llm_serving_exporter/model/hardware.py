@@ -1,4 +1,4 @@
-"""What a GPU could do: peaks with their origin, and how many GPUs one engine has and how they share its work."""
+"""What a GPU could do: peaks with their origin, how many GPUs a target has, and how those of one engine share its work."""
 
 from __future__ import annotations
 
@@ -54,6 +54,14 @@ class GpuPeaks:
     flops: Mapping[Precision, float] = field(default_factory=dict)
     compute_capability: tuple[int, int] | None = None
     memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetGpus:
+    """GPUs (or MIG instances) that all engines of a target use together. `name`: their kind, several joined by " + ", "" if not known."""
+
+    count: int
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from llm_serving_exporter.expose import serving
 from llm_serving_exporter.expose.collector import Setup, StoreCollector
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
+from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.store import Store
 from tests.snapshots import snapshot_of
@@ -28,10 +29,10 @@ def exposed(store: Store, now: float) -> str:
 @pytest.mark.parametrize(("age", "shown"), [(14.0, True), (16.0, False)])
 def test_serving_series_vanish_when_they_are_stale(age: float, shown: bool) -> None:
     store, target = Store(), Target("a", "http://127.0.0.1:9")
-    store.put_target(
-        replace(store.add_target(target), snapshot=snapshot_of(PAGE, at=100.0), runtime="vllm", model_name="m")
-    )
+    known = {"runtime": "vllm", "model_name": "m", "target_gpus": TargetGpus(2, "L40S")}
+    store.put_target(replace(store.add_target(target), snapshot=snapshot_of(PAGE, at=100.0), **known))
     text = exposed(store, 100.0 + age)
+    assert 'llm_serving_target_gpus{gpu_name="L40S",target="a"} 2.0' in text
     assert ("llm_serving_requests_running" in text) is shown
     assert f'llm_serving_target_sample_age_seconds{{target="a"}} {age}' in text
     assert (
