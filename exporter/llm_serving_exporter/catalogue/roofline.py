@@ -60,6 +60,11 @@ DECODE_RATIO = _roof(
     "Decode's sequence-steps per second over their ceiling; idle time and steps shared with prefill lower it.",
     "inter-token events / seconds / decode_ceiling_tokens_per_second",
 )  # fmt: skip
+PHASE_CEILING = _roof(
+    "phase_ceiling_tokens_per_second", Unit.TOKENS_PER_SECOND,
+    "What the engine could do of each phase alone, at best: its capacity. Prefill: prompt tokens computed; decode: tokens generated at the largest batch that fits, those of speculation included.",
+    "prefill: tokens of the window / max(FLOPs at the dense peak, KV bytes at the peak bandwidth) of all GPUs of the engine; decode: as decode_ceiling_tokens_per_second at B = min(batch_limit_requests, kv_cache_capacity_tokens / mean context), at least the batch of the window, x decode_tokens_per_sequence_step under speculation", "phase",
+)  # fmt: skip
 COMPUTE_RATIO = _roof(
     "compute_ceiling_ratio", Unit.RATIO,
     "Time that the window's FLOPs need at the dense tensor peak of all the engine's GPUs, over the window's time (MFU).",
@@ -166,7 +171,7 @@ GPU_PEAK_FLOPS = Metric(
 )  # fmt: skip
 
 ROOFLINE = (
-    ACHIEVED_BANDWIDTH, BANDWIDTH_CEILING, BANDWIDTH_RATIO, BANDWIDTH_RATIO_RANGE, DECODE_CEILING, DECODE_RATIO, COMPUTE_RATIO,
+    ACHIEVED_BANDWIDTH, BANDWIDTH_CEILING, BANDWIDTH_RATIO, BANDWIDTH_RATIO_RANGE, DECODE_CEILING, DECODE_RATIO, PHASE_CEILING, COMPUTE_RATIO,
     INTENSITY, RIDGE, BATCH_RIDGE, STEPS_PER_SECOND, STEP_BYTES, EXPERTS, DECODE_CONTEXT, TOKENS_PER_STEP, PHASE_BUSY_RATIO,
     PHASE_BUSY_SECONDS, PHASE_REFERENCE, MEMORY, LIMITER, LIMITER_EVIDENCE, SUSPECT, MODEL_INFO, MODEL_PARAMETERS,
     MODEL_WEIGHT_BYTES, MODEL_KV_BYTES, GPU_PEAK_FLOPS,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from llm_serving_exporter.derive import capacity
 from llm_serving_exporter.derive import roof as roofs
-from llm_serving_exporter.derive.roof import Roof
+from llm_serving_exporter.derive.roof import Ceiling, Roof
 from llm_serving_exporter.derive.traffic import Work, prefill_flops
 from llm_serving_exporter.model.roofline import BusySeconds
 from llm_serving_exporter.model.window import EngineWindow
@@ -28,15 +29,18 @@ class Weights:
 def weights(roof: Roof, done: Work, context_tokens: float) -> Weights | None:
     """Prefill: its FLOPs at the dense peak. Decode: its sequence-steps at the ceiling of the work's own batch. None without a peak."""
     prefill = roofs.compute_seconds(roof, prefill_flops(roof, done))
-    if prefill is None:
+    return weighed(done, prefill, capacity.decode_ceiling(roof, done, context_tokens) if done.sequence_steps else None)
+
+
+def weighed(done: Work, prefill_seconds: float | None, ceiling: Ceiling | None) -> Weights | None:
+    """The same from the time that the prefill needs and the decode ceiling, where these are known already."""
+    if prefill_seconds is None:
         return None
     if not done.sequence_steps:
-        return Weights(prefill, 0.0)
-    batch = max(1.0, done.decoding(roof.parallel.pipeline) or 1.0)
-    ceiling = roofs.decode_ceiling(roof, batch, context_tokens, tokens_per_step=1 + done.drafts)
+        return Weights(prefill_seconds, 0.0)
     if ceiling is None or ceiling.compute_tokens_per_second is None:
         return None
-    return Weights(prefill, done.sequence_steps / ceiling.tokens_per_second)
+    return Weights(prefill_seconds, done.sequence_steps / ceiling.tokens_per_second)
 
 
 def phase_ratio(shares: Weights | None) -> dict[str, float]:

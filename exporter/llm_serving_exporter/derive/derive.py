@@ -10,7 +10,7 @@ from llm_serving_exporter.derive import tail as tails
 from llm_serving_exporter.derive.lengths import Histories
 from llm_serving_exporter.derive.live import live
 from llm_serving_exporter.derive.notes import PASSED_THROUGH, Notes
-from llm_serving_exporter.derive.roles import SILENT, without_decode
+from llm_serving_exporter.derive.roles import SILENT, of_role
 from llm_serving_exporter.derive.roofline import Hardware
 from llm_serving_exporter.model.derived import Derived, EngineDerived, Latency, SloCount, Tail
 from llm_serving_exporter.model.devices import DeviceSample
@@ -81,8 +81,8 @@ def derive(window: Window, settings: Settings, previous: Derived | None) -> Deri
             model = settings.models.get(last.model_name, Absence.MODEL_UNKNOWN)
             earlier = before.get((last.model_name, last.engine))
             figures = live(engine_window, window, (model, settings.hardware), figures, earlier, notes)
-            if settings.role is Role.PREFILL:
-                figures = replace(figures, roofline=without_decode(figures.roofline))
+            if settings.role is not Role.UNIFIED:
+                figures = replace(figures, roofline=of_role(figures.roofline, settings.role))
             causes.update(
                 {signal: cause for signal, cause in figures.roofline.causes.items() if not notes.silent(signal)}
             )

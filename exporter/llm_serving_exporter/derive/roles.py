@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from llm_serving_exporter.derive.roofline import DECODE, NEEDS_WORK
+from llm_serving_exporter.derive.roofline import DECODE, NEEDS_WORK, PREFILL_CEILING
 from llm_serving_exporter.model.roofline import Roofline
 from llm_serving_exporter.model.target import Role
 
@@ -14,7 +14,7 @@ from llm_serving_exporter.model.target import Role
 SILENT: Mapping[Role, frozenset[str]] = {
     Role.UNIFIED: frozenset(),
     Role.PREFILL: frozenset({*DECODE, "slo_ttft", "slo_itl", "slo_e2e"}),
-    Role.DECODE: frozenset({"slo_ttft", "slo_e2e", "prefix_cache_hit_ratio"}),
+    Role.DECODE: frozenset({PREFILL_CEILING, "slo_ttft", "slo_e2e", "prefix_cache_hit_ratio"}),
     Role.FRONTEND: frozenset(
         {
             *NEEDS_WORK, "bandwidth_ceiling_bytes_per_second", "bandwidth_ceiling_ratio_gpm", "bandwidth_ceiling_ratio_dcgm",
@@ -27,10 +27,15 @@ SILENT: Mapping[Role, frozenset[str]] = {
 }  # fmt: skip
 
 
-def without_decode(found: Roofline) -> Roofline:
-    """A prefill replica's roofline: decode's ceilings are not what it works under."""
+def of_role(found: Roofline, role: Role) -> Roofline:
+    """The roofline of a replica that does one phase only, without the other's ceilings: they are not what it works under."""
+    if role is Role.DECODE:
+        return replace(found, phase_ceiling=_without(found.phase_ceiling, "prefill"))
+    if role is not Role.PREFILL:
+        return found
     return replace(
         found,
+        phase_ceiling=_without(found.phase_ceiling, "decode"),
         decode_ceiling=None,
         decode_ratio=None,
         batch_ridge=None,
@@ -38,3 +43,7 @@ def without_decode(found: Roofline) -> Roofline:
         step_floor_seconds=None,
         ridge_flops_per_byte=None,
     )
+
+
+def _without(ceilings: Mapping[str, float], phase: str) -> Mapping[str, float]:
+    return {name: value for name, value in ceilings.items() if name != phase}

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from llm_serving_exporter.derive import achieved, busy
+from llm_serving_exporter.derive import achieved, busy, capacity
 from llm_serving_exporter.derive import roof as roofs
 from llm_serving_exporter.derive.context import context
-from llm_serving_exporter.derive.roof import Roof
-from llm_serving_exporter.derive.steps import tokens_per_sequence_step
+from llm_serving_exporter.derive.roof import Ceiling, Roof
+from llm_serving_exporter.derive.steps import speculates, tokens_per_sequence_step
 from llm_serving_exporter.derive.traffic import Work, added, decode_flops, per_step, prefill_flops, traffic, work
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.roofline import Cause, Range, Roofline, Source
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.weights import ModelFacts, Precision
 from llm_serving_exporter.model.window import EngineWindow
 
 
@@ -71,7 +71,7 @@ def roofline(
 ) -> Outcome:
     """Everything that the window, the facts and the GPUs allow."""
     roof = roof_of(model, hardware)
-    parts = _Parts(hardware)
+    parts = _Parts(window, hardware)
     encoder = isinstance(model, ModelFacts) and model.geometry.encoder
     done = work(window, encoder=encoder)
     parts.ceilings()
@@ -90,8 +90,10 @@ def roofline(
     return Outcome(Roofline(**parts.values), parts.signals)
 
 
-DECODE = ("decode_ceiling_tokens_per_second", "decode_ceiling_ratio", "batch_ridge_size")
-NEEDS_WORK = ("bandwidth_ceiling_ratio_model", "compute_ceiling_ratio", "phase_busy_ratio", *DECODE)
+PREFILL_CEILING, DECODE_CEILING = "phase_ceiling_tokens_per_second_prefill", "phase_ceiling_tokens_per_second_decode"
+DECODE = ("decode_ceiling_tokens_per_second", "decode_ceiling_ratio", "batch_ridge_size", DECODE_CEILING)
+_NEEDS_CONTEXT = ("bandwidth_ceiling_ratio_model", "compute_ceiling_ratio", "phase_busy_ratio", *DECODE)
+NEEDS_WORK = (*_NEEDS_CONTEXT, PREFILL_CEILING)
 _NO_EXPERTS = Range(0.0, 0.0, 0.0)
 # readings that a signal is worked out from: what is wrong with them is wrong with it
 INPUTS = dict.fromkeys(NEEDS_WORK, ("inter_token_latency_seconds", "prefill_tokens_total"))
@@ -104,8 +106,8 @@ def _finite(ridge: float | None) -> float | None:
 class _Parts:
     """Gathers a Roofline's fields and the reasons of those that are not there."""
 
-    def __init__(self, hardware: Hardware) -> None:
-        self._hardware = hardware
+    def __init__(self, window: EngineWindow, hardware: Hardware) -> None:
+        self._window, self._hardware = window, hardware
         self.values: dict[str, Any] = {}
         self.signals: dict[str, Absence] = {}
         self.causes: dict[str, Cause] = {}
@@ -113,6 +115,8 @@ class _Parts:
         self._ratio: dict[str, float] = {}
         self.values["achieved"], self.values["ratio"], self.values["causes"] = self._achieved, self._ratio, self.causes
         self._ceiling: float | None = None
+        self._phases: dict[str, float] = {}
+        self.values["phase_ceiling"] = self._phases
 
     def ceilings(self) -> None:
         """Peak of all the engine's GPUs; whatever model they serve."""
@@ -149,30 +153,39 @@ class _Parts:
         parallel = self._hardware.parallel
         self.values["batch"] = done.decoding(parallel.pipeline if parallel else 1)
 
-    def missing(self, why: Work | Absence) -> None:
+    def missing(self, why: Work | Absence, signals: tuple[str, ...] = NEEDS_WORK) -> None:
         """Nothing can be worked out: every figure that needs facts and work has the same reason."""
         assert isinstance(why, Absence)
-        for signal in NEEDS_WORK:
+        for signal in signals:
             self.signals[signal] = why
 
     def worked(self, roof: Roof, done: Work, length: tuple[Range, str] | Absence) -> None:
         """What the facts make of the window's work."""
         tokens = Range(0.0, 0.0, 0.0)  # prefill alone needs no context length
+        prefill = prefill_flops(roof, done)
+        prefill_seconds = roofs.compute_seconds(roof, prefill)
+        self._alone("prefill", capacity.prefill_tokens_per_second(roof, done, prefill_seconds))
         if done.sequence_steps:
             if isinstance(length, Absence):
-                self.missing(length)
+                self.missing(length, _NEEDS_CONTEXT)
                 return
             self.values["context"], self.values["context_source"] = tokens, _ = length
-        self._bytes_and_flops(roof, done, tokens)
-        self._decode(roof, done, tokens)
-        shares = busy.phase_ratio(busy.weights(roof, done, tokens.expected))
+        self._bytes_and_flops(roof, done, tokens, prefill)
+        ceiling = self._decode(roof, done, tokens)
+        shares = busy.phase_ratio(busy.weighed(done, prefill_seconds, ceiling))
         self.values["phase_busy_ratio"] = shares
         self._note("phase_busy_ratio", shares or None, Absence.PEAK_UNKNOWN)
 
     def _note(self, signal: str, value: object, why: Absence) -> None:
         self.signals[signal] = why if value is None else Absence.AVAILABLE
 
-    def _bytes_and_flops(self, roof: Roof, done: Work, tokens: Range) -> None:
+    def _alone(self, phase: str, found: float | Absence) -> None:
+        signal = f"phase_ceiling_tokens_per_second_{phase}"
+        self.signals[signal] = found if isinstance(found, Absence) else Absence.AVAILABLE
+        if not isinstance(found, Absence):
+            self._phases[phase] = found
+
+    def _bytes_and_flops(self, roof: Roof, done: Work, tokens: Range, prefill: dict[Precision, float]) -> None:
         moved = traffic(roof, done, tokens)
         total, count = moved.total, done.steps.count
         self.achieved(Source.MODEL, total.expected / done.elapsed_seconds)
@@ -191,7 +204,7 @@ class _Parts:
         }
         if roof.model.geometry.experts:
             self.values["experts"] = per_step(done, lambda passed: roofs.experts_touched(roof, passed) or _NO_EXPERTS)
-        flops = added(prefill_flops(roof, done), decode_flops(roof, done, tokens))
+        flops = added(prefill, decode_flops(roof, done, tokens))
         seconds = roofs.compute_seconds(roof, flops)
         self._note("compute_ceiling_ratio", seconds, Absence.PEAK_UNKNOWN)
         self.values["flops_per_second"] = sum(flops.values()) / done.elapsed_seconds
@@ -201,13 +214,12 @@ class _Parts:
             if seconds > done.elapsed_seconds:
                 self.causes["compute_ceiling_ratio"] = Cause.GPU_COUNT if self._hardware.assumed_gpus else Cause.INPUTS
 
-    def _decode(self, roof: Roof, done: Work, tokens: Range) -> None:
+    def _decode(self, roof: Roof, done: Work, tokens: Range) -> Ceiling | None:
         signals = DECODE
         if roof.model.geometry.encoder or not done.sequence_steps:
             self.signals.update(dict.fromkeys(signals, Absence.IDLE))
-            return
-        batch = max(1.0, done.decoding(roof.parallel.pipeline) or 1.0)
-        ceiling = roofs.decode_ceiling(roof, batch, tokens.expected, tokens_per_step=1 + done.drafts)
+            return None
+        ceiling = capacity.decode_ceiling(roof, done, tokens.expected)
         ridge = roofs.ridge_batch(roof, tokens.expected, tokens_per_step=1 + done.drafts)
         self._note(signals[0], ceiling, Absence.PEAK_UNKNOWN)
         self._note(signals[1], ceiling, Absence.PEAK_UNKNOWN)
@@ -216,8 +228,11 @@ class _Parts:
         self.values["batch_ridge"] = found
         # recurrent state is read at any context: it too may take longer than computing with it
         self.values["weights_ridge"] = _finite(roofs.ridge_batch(roof, 0.0, tokens_per_step=1 + done.drafts))
+        each = self.values["tokens_per_sequence_step"] or 1.0 if speculates(self._window) else 1.0
+        steps = capacity.decode_steps_per_second(roof, self._window, done, tokens.expected)
+        self._alone("decode", steps if isinstance(steps, Absence) else steps * each)
         if ceiling is None:
-            return
+            return None
         self.values["decode_ceiling"] = ceiling.tokens_per_second
         self.values["step_floor_seconds"] = ceiling.step_seconds
         self.values["ridge_flops_per_byte"] = ceiling.ridge_flops_per_byte
@@ -225,3 +240,4 @@ class _Parts:
         self.values["decode_ratio"] = ratio
         if ratio > 1:
             self.causes["decode_ceiling_ratio"] = self.causes.get("bandwidth_ceiling_ratio_model", Cause.INPUTS)
+        return ceiling

@@ -122,6 +122,12 @@ def tokens_per_sequence_step(window: EngineWindow) -> float | None:
     return max(1.0, passes / made)
 
 
+def speculates(window: EngineWindow) -> bool:
+    """Whether sequences got more than one token out of a step by speculation; an engine may also observe one event for several steps."""
+    counters = ("speculative_draft_tokens_total", "speculative_accepted_tokens_total")
+    return any((window.increase(name) or 0.0) > 0 for name in counters) or _accepted(window) > 1
+
+
 def drafts_per_sequence_step(window: EngineWindow) -> float:
     """Drafted tokens that one sequence's step verifies beside its own; 0 without speculation."""
     drafts, made = window.increase("speculative_draft_tokens_total"), sequence_steps(window)

@@ -116,10 +116,7 @@ def traffic(roof: Roof, done: Work, context: Range) -> Traffic:
     """
     count = done.steps.count
     weights = per_step(done, lambda tokens: roofs.weight_read_bytes(roof, tokens))
-    cached = 0.0
-    if done.prompts and done.cached_tokens:
-        prefix = roofs.kv_read_bytes(roof, done.cached_tokens / done.prompts) - roofs.kv_read_bytes(roof, 0.0)
-        cached = done.prompts * prefix
+    cached = prefix_read_bytes(roof, done)
     reads = [cached + done.sequence_steps * roofs.kv_read_bytes(roof, tokens)
              for tokens in (context.lower, context.expected, context.upper)]  # fmt: skip
     return Traffic(
@@ -127,6 +124,14 @@ def traffic(roof: Roof, done: Work, context: Range) -> Traffic:
         Range(reads[0], reads[1], reads[2]),
         done.tokens * roofs.kv_token_bytes(roof),
     )
+
+
+def prefix_read_bytes(roof: Roof, done: Work) -> float:
+    """What the window's prompts read of the KV that they took from the prefix cache, each of them once."""
+    if not done.prompts or not done.cached_tokens:
+        return 0.0
+    prefix = roofs.kv_read_bytes(roof, done.cached_tokens / done.prompts) - roofs.kv_read_bytes(roof, 0.0)
+    return done.prompts * prefix
 
 
 def per_step(done: Work, of_tokens: Callable[[float], Range]) -> Range:

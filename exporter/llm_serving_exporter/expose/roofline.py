@@ -23,6 +23,7 @@ def engine(families: Families, derived: EngineDerived, labels: dict[str, str]) -
         ends = {"lower": roof.model_ratio_range.lower, "upper": roof.model_ratio_range.upper}
         families.by_label(names.BANDWIDTH_RATIO_RANGE, labels, "bound", ends)
     families.value(names.DECODE_CEILING, labels, roof.decode_ceiling)
+    families.by_label(names.PHASE_CEILING, labels, "phase", roof.phase_ceiling)
     families.value(names.DECODE_RATIO, labels, roof.decode_ratio)
     families.value(names.COMPUTE_RATIO, labels, roof.compute_ratio)
     families.value(names.INTENSITY, labels, roof.intensity_flops_per_byte)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from llm_serving_exporter.derive.latency import LATENCIES
 from llm_serving_exporter.derive.phases import COUNTERS
+from llm_serving_exporter.derive.roofline import DECODE_CEILING, PREFILL_CEILING
 from llm_serving_exporter.derive.slo import LATENCY_FIELDS
 from llm_serving_exporter.derive.tail import SIGNALS
 from llm_serving_exporter.model.attempt import FailureReason
@@ -131,6 +132,14 @@ _BY_SIGNAL: Mapping[tuple[str, Absence], str] = {
     ("decode_ceiling_tokens_per_second", Absence.IDLE): "Nothing was decoded within the window.",
     ("decode_ceiling_ratio", Absence.IDLE): "Nothing was decoded within the window.",
     ("batch_ridge_size", Absence.IDLE): "Nothing was decoded within the window.",
+    (PREFILL_CEILING, Absence.IDLE): "No prompt was computed within the window, so that their length is not known.",
+    (
+        DECODE_CEILING,
+        Absence.IDLE,
+    ): "Nothing was decoded within the window, so that the length of contexts is not known.",
+    (DECODE_CEILING, Absence.INPUT_MISSING): (
+        "How many sequences fit the KV cache is not known: the engine says neither its capacity in tokens nor how much of it is in use."
+    ),
     (
         "limiter",
         Absence.INPUT_MISSING,

@@ -52,7 +52,8 @@ class Roofline:
     the window's FLOPs need at the dense peak over elapsed time. `batch`: sequences that decode at a time. `batch_ridge`: batch at
     which decode stops being bandwidth-bound, None also where it never does; `weights_ridge`: the same for the weights alone, with no
     context. `step_bytes` of a mean step by part: weights, kv_read, kv_written. `experts` touched by a step and layer.
-    `tokens_per_sequence_step` above 1 is speculation. `causes` by signal name: why a ratio above 1 is.
+    `tokens_per_sequence_step` above 1 is speculation. `phase_ceiling`: tokens/s that the engine could do of each phase alone, at its
+    largest batch. `causes` by signal name: why a ratio above 1 is.
     """
 
     achieved: Mapping[str, float] = field(default_factory=dict)
@@ -76,6 +77,7 @@ class Roofline:
     experts: Range | None = None
     tokens_per_sequence_step: float | None = None
     step_floor_seconds: float | None = None
+    phase_ceiling: Mapping[str, float] = field(default_factory=dict)
     phase_busy_ratio: Mapping[str, float] = field(default_factory=dict)
     causes: Mapping[str, Cause] = field(default_factory=dict)
 

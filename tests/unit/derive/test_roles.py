@@ -18,7 +18,10 @@ from tests.roofs import H100, LLAMA_8B, served
 from tests.windows import MINUTE, engine
 
 MODEL = served(LLAMA_8B)
-DECODES = {"decode_ceiling_tokens_per_second", "decode_ceiling_ratio", "batch_ridge_size"}
+PREFILLS = {"phase_ceiling_tokens_per_second_prefill"}
+DECODES = {
+    "decode_ceiling_tokens_per_second", "decode_ceiling_ratio", "batch_ridge_size", "phase_ceiling_tokens_per_second_decode",
+}  # fmt: skip
 
 
 def derived(role: Role) -> Derived:
@@ -40,11 +43,11 @@ def derived(role: Role) -> Derived:
     [
         (Role.UNIFIED, set()),
         (Role.PREFILL, {*DECODES, "slo_ttft", "slo_itl", "slo_e2e"}),
-        (Role.DECODE, {"slo_ttft", "slo_e2e", "prefix_cache_hit_ratio"}),
+        (Role.DECODE, {*PREFILLS, "slo_ttft", "slo_e2e", "prefix_cache_hit_ratio"}),
         (
             Role.FRONTEND,
             {
-                *DECODES, "bandwidth_ceiling_bytes_per_second", "bandwidth_ceiling_ratio_model", "bandwidth_ceiling_ratio_gpm",
+                *PREFILLS, *DECODES, "bandwidth_ceiling_bytes_per_second", "bandwidth_ceiling_ratio_model", "bandwidth_ceiling_ratio_gpm",
                 "bandwidth_ceiling_ratio_dcgm", "bandwidth_ceiling_ratio_runtime", "compute_ceiling_ratio", "phase_busy_ratio",
                 "phase_busy_seconds_total", "phase_tokens_per_second_per_gpu", "phase_reference_seconds_per_token", "limiter",
                 "gpu_memory_bytes_estimate", "batch_size_mean", "batch_utilization_ratio", "batch_limit_requests", "requests_running",
@@ -72,7 +75,16 @@ def test_decode_of_a_prefill_replica_is_not_held_against_the_bandwidth_ceiling()
     for field in of_decode:
         assert getattr(unified, field) is not None, field
     # its compute and its memory traffic are its own
-    assert prefill == replace(unified, **dict.fromkeys(of_decode))
+    own = {"prefill": unified.phase_ceiling["prefill"]}
+    assert prefill == replace(unified, **dict.fromkeys(of_decode), phase_ceiling=own)
+
+
+def test_what_a_replica_could_do_is_said_of_its_own_phase_only() -> None:
+    both = derived(Role.UNIFIED).engines[0].roofline.phase_ceiling
+    assert set(both) == {"prefill", "decode"}
+    assert derived(Role.PREFILL).engines[0].roofline.phase_ceiling == {"prefill": both["prefill"]}
+    assert derived(Role.DECODE).engines[0].roofline.phase_ceiling == {"decode": both["decode"]}
+    assert derived(Role.FRONTEND).engines[0].roofline.phase_ceiling == {}
 
 
 def test_the_users_first_token_is_counted_by_nobody_but_the_front_end_or_a_unified_replica() -> None:
