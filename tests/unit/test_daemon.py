@@ -132,6 +132,38 @@ def test_a_reload_keeps_windows_of_unchanged_targets_and_takes_new_thresholds() 
             assert reading(daemon, "kept").restarts_total == 0
 
 
+def test_a_reload_reads_the_file_of_thresholds_again_and_a_bad_one_changes_nothing(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yml"
+    with SteppedServer(recording("vllm-0.32")) as engine:
+        text = f"targets: [{{url: '{engine.url}', name: a, interval: 200ms}}]\ngpu: {{enabled: false}}\nslo: {{file: rules.yml}}\n"
+
+        def load() -> Config:
+            return load_text(tmp_path, text)
+
+        def configured() -> float | None:
+            derived = reading(daemon, "a").derived
+            return derived.engines[0].slo["ttft"].configured_seconds if derived else None
+
+        engine.show(60)
+        rules.write_text("slo: {ttft: {threshold: 1s}}\n")
+        daemon = Daemon(load(), load, lambda _config: None)
+        with Watched(daemon):
+            until(lambda: configured() == 1.0)
+            before = daemon.store.view().config_hash
+            rules.write_text("slo: {ttft: {threshold: 2.5s}}\n")
+            assert daemon.reload() is None
+            until(lambda: configured() == 2.5)
+            after = daemon.store.view().config_hash
+            assert after != before
+            rules.write_text("slo: {ttft: {threshold: soon}}\n")
+            error = daemon.reload()
+            assert error is not None
+            assert str(error).startswith(f"{rules}: slo.ttft.threshold: ")
+            view = daemon.store.view()
+            assert (view.reload_ok, view.config_hash) == (False, after)
+            assert configured() == 2.5
+
+
 def test_a_bad_reload_changes_nothing() -> None:
     problem = Problem("exporter.yml", "targets", "is not a list", "Start each target with a dash.")
 

@@ -28,6 +28,7 @@ from llm_serving_exporter.config.problems import Place
 from llm_serving_exporter.config.reading import is_empty, parsed
 from llm_serving_exporter.config.runtimes import runtimes_of
 from llm_serving_exporter.config.settings import TargetSettings, build_target
+from llm_serving_exporter.config.slo_file import overridden, thresholds_of
 from llm_serving_exporter.config.target import NODE, read_defaults
 from llm_serving_exporter.config.tree import Node
 from llm_serving_exporter.config.types import Config, FileDiscovery, GpuConfig, LogConfig, SloConfig, WebConfig
@@ -53,7 +54,8 @@ def load(
 ) -> Config:
     """The effective configuration: a flag wins over its variable, that over the file, that over the default.
 
-    `arguments` come from a parser with `options.add_flags`, or None. `read` yields the text of the configuration file.
+    `arguments` come from a parser with `options.add_flags`, or None. `read` yields the text of the configuration file and of
+    slo.file.
     `host_name`: the exporter's own (default: the system's). `runtimes`: the built-in tables, by name.
     Raises `ConfigError` with every problem found.
     """
@@ -64,7 +66,7 @@ def load(
     host = Host(own_name, _node_name(environ, problems) or own_name)
     configured = runtimes_of(file, runtimes)
     context = Context(host, environ, configured.names.union(runtimes), file.folder)
-    settings = _settings(given, file, context, problems)
+    settings = _settings(given, file, context, problems, read)
 
     defaults = _target_defaults(settings, file, context)
     targets = targets_of(settings, file, defaults, context)
@@ -123,7 +125,11 @@ def _node_name(environ: Mapping[str, str], problems: list[Problem]) -> str | Non
 
 
 def _settings(
-    given: dict[str, Setting], file: ConfigFile, context: Context, problems: list[Problem]
+    given: dict[str, Setting],
+    file: ConfigFile,
+    context: Context,
+    problems: list[Problem],
+    read: Callable[[Path], str],
 ) -> dict[str, Setting]:
     """Every option's value; paths of the file are resolved."""
     from_file = {
@@ -132,7 +138,10 @@ def _settings(
         else setting
         for name, setting in options.from_file(file.tree, file.place).items()
     }
-    settings = options.defaults(problems) | from_file | given
+    explicit = from_file | given
+    thresholds = thresholds_of(explicit["slo.file"], read) if "slo.file" in explicit else {}
+    context.warnings.extend(overridden(thresholds, explicit))
+    settings = options.defaults(problems) | thresholds | explicit
     if "web.config.file" in settings:
         # before anything listens: a web server without the TLS that was meant would be worse than none
         check_file(settings["web.config.file"].value, settings["web.config.file"].place)

@@ -102,6 +102,10 @@ OPTIONS: tuple[Option, ...] = (
         "dcgm.timeout", kinds.DURATION, "",
         "Deadline of one reading of dcgm-exporter; below its interval. Default: 80 % of the interval, at most 10s.",
     ),
+    Option(
+        "slo.file", kinds.PATH, "",
+        "Settings file of the alert rules to take the thresholds below from; one that is given here wins over it.",
+    ),
     Option("slo.ttft", kinds.THRESHOLD, "2.5s", "Time to first token that counts as good, or off."),
     Option("slo.itl", kinds.THRESHOLD, "off", "Inter-token latency that counts as good, or off."),
     Option("slo.e2e", kinds.THRESHOLD, "off", "Request latency that counts as good, or off."),

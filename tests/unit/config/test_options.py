@@ -36,6 +36,8 @@ def test_flag_wins_over_environment_over_file_over_default(tmp_path: Path) -> No
     assert load_text(tmp_path, text, "--window", "55s", environ=environ).window_seconds == 55
 
 
+RULES = Path(__file__).parent / "rules.yml"
+
 # a value other than the default for each option: as text, and where it ends up in the Config
 SAMPLES = {
     "web.listen-address": ("127.0.0.1:9000", lambda config: config.web.listen_address, "127.0.0.1:9000"),
@@ -56,6 +58,7 @@ SAMPLES = {
     "dcgm.url": ("http://gpu-1:9400/m", lambda config: config.dcgm.url, "http://gpu-1:9400"),
     "dcgm.interval": ("1m", lambda config: config.dcgm.interval_seconds, 60.0),
     "dcgm.timeout": ("5s", lambda config: config.dcgm.http.timeout_seconds, 5.0),
+    "slo.file": (str(RULES), lambda config: config.slo.e2e_seconds, 30.0),
     "slo.ttft": ("off", lambda config: config.slo.ttft_seconds, None),
     "slo.itl": ("200ms", lambda config: config.slo.itl_seconds, 0.2),
     "slo.e2e": ("1m", lambda config: config.slo.e2e_seconds, 60.0),

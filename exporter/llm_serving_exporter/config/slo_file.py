@@ -1,0 +1,63 @@
+"""`slo.file`: thresholds out of the settings file of the alert rules, so that they stand in one place.
+
+Only `slo.<name>.threshold` is read here. Everything else in that file is for the rules, which check it: `llm-serving-exporter rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from llm_serving_exporter.config import kinds
+from llm_serving_exporter.config.document import read_document
+from llm_serving_exporter.config.options import Setting, Settings
+from llm_serving_exporter.config.problems import Place
+from llm_serving_exporter.config.reading import is_empty, type_name, value
+from llm_serving_exporter.config.tree import Node
+
+# errors have no threshold: an answer is one or it is not
+NAMES = ("ttft", "itl", "e2e")
+_EXAMPLE = "Write slo: {ttft: {threshold: 2.5s}} into it, or do not give slo.file."
+
+
+def thresholds_of(path: Setting, read: Callable[[Path], str]) -> dict[str, Setting]:
+    """The thresholds of the file that `slo.file` names, by option name ("slo.ttft"); those that are not in it are left out.
+
+    A file that cannot be used, has no section `slo`, or a threshold that is none, is reported at its place.
+    """
+    place = Place(path.value, "", path.place.problems)
+    document = read_document(path.value, place, read)
+    if document is None:
+        return {}
+    section = document.get("slo") if isinstance(document, dict) else None
+    if section is None or is_empty(section):
+        place.refuse(f"there is no section slo in this file, which {path.place} names", _EXAMPLE)
+        return {}
+    found = {}
+    for name, (node, where) in _thresholds(section, place.key("slo")):
+        seconds = value(node, where, kinds.THRESHOLD)
+        if seconds is not None:
+            found[f"slo.{name}"] = Setting(seconds, where, from_file=True)
+    return found
+
+
+def _thresholds(section: Node, place: Place) -> Iterator[tuple[str, tuple[Node, Place]]]:
+    if not isinstance(section, dict):
+        place.refuse(f"must be a mapping (key: value), not {type_name(section)}", _EXAMPLE)
+        return
+    for name in NAMES:
+        own = section.get(name)
+        if own is None or is_empty(own):
+            continue
+        if not isinstance(own, dict):
+            what = f"must be a mapping (key: value), not {type_name(own)}"
+            place.key(name).refuse(what, f"Write {name}: {{threshold: 2.5s}}, or off for 2.5s.")
+        elif "threshold" in own:
+            yield name, (own["threshold"], place.key(name).key("threshold"))
+
+
+def overridden(thresholds: Settings, explicit: Mapping[str, Setting]) -> Iterator[str]:
+    """A warning for each threshold of the file that an option given elsewhere wins over."""
+    for name, unused in thresholds.items():
+        if name in explicit:
+            yield f"{unused.place}: not used, because {explicit[name].place} takes its place"
