@@ -21,6 +21,7 @@ from llm_serving_exporter.dcgm_source import DcgmSource
 from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.derive.gpus import Assignment, assign
 from llm_serving_exporter.discovery import Discovery
+from llm_serving_exporter.drill_source import DrillSource
 from llm_serving_exporter.errors import ConfigError, FactsError
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.gpu_facts import GpuFacts
@@ -45,6 +46,8 @@ MAX_THREADS = 256
 # process lists are read from /proc for every local target: cheap, but not every tick
 PIDS_EVERY_SECONDS = 30.0
 DISCOVERY_EVERY_SECONDS = 5.0
+# drills are run by people or once a week
+DRILLS_EVERY_SECONDS = 30.0
 # the wall clock jumped when it moved this much against the monotonic one between two looks
 CLOCK_STEP_SECONDS = 2.0
 
@@ -81,6 +84,7 @@ class Daemon:
         self._gpu_facts = GpuFacts()
         self._models = ModelBook(config.hf_cache)
         self._discovery = Discovery(config.discovery)
+        self._drills: DrillSource | None = None
         self._scheduler = BackgroundScheduler(
             executors={"default": ThreadPoolExecutor(MAX_THREADS)},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
@@ -174,6 +178,7 @@ class Daemon:
             self._every("discovery", DISCOVERY_EVERY_SECONDS, self._discover)
         elif self._scheduler.get_job("discovery"):
             self._scheduler.remove_job("discovery")
+        self._restart_drills(config.drill_result_file)
         self.store.put_config(config.config_hash, True, self._wall())
 
     def _discover(self) -> None:
@@ -317,6 +322,24 @@ class Daemon:
             if source is self._dcgm:
                 self._gpus = replace(self._gpus, dcgm=readings)
                 self.store.put_dcgm(readings.attempt.ok)
+
+    def _restart_drills(self, path: str | None) -> None:
+        if self._drills is None or self._drills.path != path:
+            self._drills = DrillSource(path) if path is not None else None
+            self.store.put_drills(())
+        if self._drills is not None:
+            self._every("drills", DRILLS_EVERY_SECONDS, self._read_drills)
+        elif self._scheduler.get_job("drills"):
+            self._scheduler.remove_job("drills")
+
+    def _read_drills(self) -> None:
+        source = self._drills
+        if source is None:
+            return
+        results = source.read()
+        with self._lock:
+            if source is self._drills:  # else another file is configured since
+                self.store.put_drills(results)
 
     def _assign(self, readings: GpuReadings) -> None:
         if not readings.attempt.ok:

@@ -5,6 +5,7 @@ LLMServingExporterError
 ├── ListenError          the web server cannot have its address
 ├── ExpositionError      a metrics page that is not what it claims to be (stage parse)
 ├── GpuError             NVML cannot be read at all (stage gpu)
+├── DrillResultsError    the file of drill results cannot be read or written
 └── FactsError           a model or a GPU of which the facts are missing or contradict themselves
 
 Stages may have errors of their own below the base that never leave them (scrape.failure.ScrapeError, gpu.calls.NvmlCallError,
@@ -71,6 +72,10 @@ class GpuError(LLMServingExporterError):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class DrillResultsError(LLMServingExporterError):
+    """The file in which drills leave their results cannot be used. The message names the file, what is wrong and what to do."""
 
 
 class FactsError(LLMServingExporterError):

@@ -14,6 +14,7 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.drill import DrillResult
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.hardware import GpuPeaks, TargetGpus
 from llm_serving_exporter.model.snapshot import Snapshot
@@ -82,7 +83,8 @@ class TargetReading:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One instant of everything. `targets` in order of their names. `gpu_peaks` by UUID. `nvml_failures_total` by reason."""
+    """One instant of everything. `targets` in order of their names. `gpu_peaks` by UUID. `nvml_failures_total` by reason.
+    `drills`: the last result of each model and role."""
 
     targets: tuple[TargetReading, ...]
     gpus: GpuReadings | None
@@ -94,6 +96,7 @@ class View:
     reload_unix_seconds: float
     discovery_failures_total: int
     discovery_problems: tuple[str, ...]
+    drills: tuple[DrillResult, ...] = ()
 
 
 class Store:
@@ -111,6 +114,7 @@ class Store:
         self._reload_unix_seconds = 0.0
         self._discovery_failures = 0
         self._discovery_problems: tuple[str, ...] = ()
+        self._drills: tuple[DrillResult, ...] = ()
 
     def put_target(self, reading: TargetReading) -> None:
         """Replaces a target's reading. A target that was removed or configured anew meanwhile is left alone."""
@@ -171,6 +175,11 @@ class Store:
             self._discovery_problems = problems
             self._discovery_failures += failures
 
+    def put_drills(self, results: tuple[DrillResult, ...]) -> None:
+        """Replaces the results of drills; () where none are published."""
+        with self._lock:
+            self._drills = results
+
     def view(self) -> View:
         """Everything at one instant."""
         with self._lock:
@@ -185,4 +194,5 @@ class Store:
                 reload_unix_seconds=self._reload_unix_seconds,
                 discovery_failures_total=self._discovery_failures,
                 discovery_problems=self._discovery_problems,
+                drills=self._drills,
             )

@@ -32,9 +32,10 @@ from llm_serving_exporter.hardware import Gpus, known_gpus
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.pipeline import TargetPipeline
 from llm_serving_exporter.sim.recording import demo_model_config
@@ -113,6 +114,7 @@ def rendered(name: str) -> CollectorRegistry:
     gpus = (GPU, LOST_GPU)
     store.put_gpus(GpuReadings(passed, "nvml", now[0], gpus, "580.105.08"), GpuFacts().of_gpus(gpus))
     store.put_dcgm(True)
+    store.put_drills((DrillResult("tiny-llama", Role.UNIFIED, START - 3600, START - 90_000, Verdict.FAILED),))
     registry = CollectorRegistry()
     setup = Setup(15.0, 15.0, "node-a", (ExpectedReplicas("tiny-llama", "unified", 2),), START, "0.0.0", "3.0.0")
     registry.register(StoreCollector(store, lambda: setup, lambda: now[0] + 1.0))

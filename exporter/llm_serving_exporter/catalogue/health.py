@@ -158,6 +158,35 @@ DISCOVERY_FAILURES = _exporter(
     Unit.COUNT,
     "File-based discovery files that could not be used, counted at each try.",
 )
+_NO_DRILL = "drill.result_file is not set, or the file has no such model"
+DRILL_LAST_RUN = _exporter(
+    "drill_last_run_timestamp_seconds",
+    Kind.GAUGE,
+    Unit.TIMESTAMP,
+    "When a drill last took a replica of the model away.",
+    "model_name",
+    "role",
+    absent=_NO_DRILL,
+)
+DRILL_LAST_SUCCESS = _exporter(
+    "drill_last_success_timestamp_seconds",
+    Kind.GAUGE,
+    Unit.TIMESTAMP,
+    "When a drill of the model last passed.",
+    "model_name",
+    "role",
+    absent=f"{_NO_DRILL}, or none has passed yet",
+)
+DRILL_LAST_VERDICT = _exporter(
+    "drill_last_verdict",
+    Kind.GAUGE,
+    Unit.BOOLEAN,
+    "What the last drill of the model came to: 1 for the verdict that holds (passed, failed, aborted).",
+    "model_name",
+    "role",
+    "verdict",
+    absent=_NO_DRILL,
+)
 INSTALLED_TIME = _exporter(
     "installed_timestamp_seconds",
     Kind.GAUGE,
@@ -170,4 +199,5 @@ HEALTH = (
     TARGET_INFO, TARGET_NODE_INFO, TARGET_GPUS, TARGET_START_TIME, TARGET_UP, TARGET_STATE, TARGET_SAMPLE_AGE, TARGET_RESTARTS, SCRAPE_ATTEMPTS,
     SCRAPE_FAILURES, SCRAPE_DURATION, SCRAPE_PAGE, SIGNAL_AVAILABLE, SIGNAL_QUALITY, SIGNAL_RESOLUTION, TARGET_WINDOW, UNMAPPED_FAMILIES, EXPECTED_REPLICAS, NVML_UP, DCGM_UP,
     NVML_FAILURES, NVML_DURATION, BUILD_INFO, CONFIG_INFO, RELOAD_SUCCESS, RELOAD_TIME, DISCOVERY_FAILURES, INSTALLED_TIME,
+    DRILL_LAST_RUN, DRILL_LAST_SUCCESS, DRILL_LAST_VERDICT,
 )  # fmt: skip

@@ -65,7 +65,7 @@ LABELS = frozenset(
         "runtime", "version", "group", "phase", "reason", "code_class", "latency", "rank", "slo", "outcome", "threshold", "kind",
         "signal", "quality", "state", "stage", "sensor", "domain", "direction", "xid", "uuid", "index", "pci_bus_id",
         "driver_version", "compute_capability", "mig_profile", "parent", "source", "revision", "python_version", "sha256", "origin",
-        "bound", "part", "evidence", "cause", "family", "weight_format", "kv_format", "precision",
+        "bound", "part", "evidence", "cause", "family", "weight_format", "kv_format", "precision", "verdict",
     }
 )  # fmt: skip
 

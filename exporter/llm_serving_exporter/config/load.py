@@ -218,6 +218,7 @@ def _config(settings: Settings, targets: Sequence[Target], discovery: tuple[File
         interval_seconds=values["scrape.interval"],
         window_seconds=values["window"],
         state_file=values["state-file"],
+        drill_result_file=values["drill.result-file"],
         hf_cache=values["hf-cache"],
     )
 

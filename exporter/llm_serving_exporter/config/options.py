@@ -115,6 +115,7 @@ OPTIONS: tuple[Option, ...] = (
         "Hugging Face cache (the folder with models--*) in which the config.json of served models is looked up.",
     ),
     Option("state-file", kinds.PATH, "", "File in which the exporter keeps what must outlive a restart."),
+    Option("drill.result-file", kinds.PATH, "", "File in which drills leave their results, for one exporter to publish."),
 )  # fmt: skip
 BY_NAME = {option.name: option for option in OPTIONS}
 # keys beside the options below a top-level key, which others read: structured, so that no flag can hold them

@@ -86,8 +86,9 @@ class Config:
     `interval_seconds`: the process's own, where nothing more specific says otherwise (GPUs, discovery).
     `runtimes`: the configuration's own tables. `dcgm`: None where no dcgm-exporter is read. `window_seconds`: over which rates, means and
     quantiles are taken.
-    `config_hash`: SHA-256 (hex) of the effective configuration. `hf_cache`: a Hugging Face cache to look models up in. `file`: the
-    configuration file, None where there is none. `warnings`: what is legal but odd.
+    `config_hash`: SHA-256 (hex) of the effective configuration. `hf_cache`: a Hugging Face cache to look models up in.
+    `drill_result_file`: what drills leave, None where this exporter does not publish it. `file`: the configuration file, None where
+    there is none. `warnings`: what is legal but odd.
     """
 
     targets: tuple[Target, ...]
@@ -103,6 +104,7 @@ class Config:
     window_seconds: float = 60.0
     stale_after_seconds: float = 15.0
     state_file: str | None = None
+    drill_result_file: str | None = None
     hf_cache: str | None = None
     file: str | None = None
     config_hash: str = ""

@@ -16,6 +16,7 @@ from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.config.types import ExpectedReplicas
 from llm_serving_exporter.expose import gpu, serving
 from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.model.drill import Verdict
 from llm_serving_exporter.store import Store, TargetReading, View
 
 log = logging.getLogger("llm_serving_exporter.expose")
@@ -92,3 +93,9 @@ def _exporter(families: Families, view: View, setup: Setup) -> None:
     for expected in setup.expected_replicas:
         labels = {"model_name": expected.model_name, "role": expected.role}
         families.value(health.EXPECTED_REPLICAS, labels, expected.replicas)
+    for drill in view.drills:
+        labels = {"model_name": drill.model_name, "role": drill.role.value}
+        families.value(health.DRILL_LAST_RUN, labels, drill.last_run_unix_seconds)
+        families.value(health.DRILL_LAST_SUCCESS, labels, drill.last_success_unix_seconds)
+        verdicts = {verdict.value: verdict is drill.last_verdict for verdict in Verdict}
+        families.by_label(health.DRILL_LAST_VERDICT, labels, "verdict", verdicts)

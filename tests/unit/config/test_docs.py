@@ -43,13 +43,25 @@ def test_the_yaml_of_the_page_loads(tmp_path: Path) -> None:
     loaded = [
         load_text(tmp_path, block, "--target", "a:1")
         for block in blocks
-        if block.startswith(("dcgm:", "file_sd:", "expected_replicas:", "runtimes:"))
+        if block.startswith(("dcgm:", "file_sd:", "expected_replicas:", "runtimes:", "drill:"))
     ]
     found = [
-        (config.dcgm is not None, len(config.runtimes), len(config.discovery), len(config.expected_replicas))
+        (
+            config.dcgm is not None,
+            len(config.runtimes),
+            len(config.discovery),
+            len(config.expected_replicas),
+            config.drill_result_file,
+        )
         for config in loaded
     ]
-    assert found == [(True, 0, 0, 0), (False, 1, 0, 0), (False, 0, 1, 0), (False, 0, 0, 1)]
+    assert found == [
+        (True, 0, 0, 0, None),
+        (False, 1, 0, 0, None),
+        (False, 0, 1, 0, None),
+        (False, 0, 0, 1, None),
+        (False, 0, 0, 0, "/var/lib/llm-serving-exporter/drills.json"),
+    ]
 
 
 def test_the_example_loads_and_sets_what_it_shows() -> None:

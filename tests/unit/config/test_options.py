@@ -64,6 +64,7 @@ SAMPLES = {
     "slo.e2e": ("1m", lambda config: config.slo.e2e_seconds, 60.0),
     "slo.errors": ("off", lambda config: config.slo.errors, False),
     "hf-cache": ("/tmp/hub", lambda config: config.hf_cache, "/tmp/hub"),
+    "drill.result-file": ("/tmp/drills.json", lambda config: config.drill_result_file, "/tmp/drills.json"),
     "state-file": ("/tmp/state", lambda config: config.state_file, "/tmp/state"),
     "file-sd": ("/tmp/*.yml", lambda config: config.discovery[0].files, ("/tmp/*.yml",)),
 }

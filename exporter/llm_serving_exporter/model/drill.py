@@ -1,0 +1,27 @@
+"""What a drill (taking a replica away under load, on purpose) came to: nouns of the file that it leaves and of what is exported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from llm_serving_exporter.model.target import Role
+
+
+class Verdict(StrEnum):
+    """`aborted`: broken off before it could tell."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True, slots=True)
+class DrillResult:
+    """The last drill of a model's replicas in a role. `last_success_unix_seconds`: None where none has passed yet."""
+
+    model_name: str
+    role: Role
+    last_run_unix_seconds: float
+    last_success_unix_seconds: float | None
+    last_verdict: Verdict
