@@ -38,11 +38,14 @@ check: $(DEVELOPS) ## style, types, import rules, generated files, golden pages
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m llm_serving_exporter.generate --check
+	$(BIN)/python -m llm_serving_alerts.generate --check
+	promtool check rules alerts/rendered/*.yml
 	scripts/check_goldens.sh
 	$(if $(ALERTMANAGER_CONFIGS),$(TOOLS) amtool && amtool check-config $(ALERTMANAGER_CONFIGS))
 
-generate: $(DEVELOPS) ## write what is made from the catalogue and the tables (METRICS.md, docs/runtimes.md)
+generate: $(DEVELOPS) ## write what is made from catalogue, tables and rules (METRICS.md, docs/runtimes.md, alerts/rendered)
 	$(BIN)/python -m llm_serving_exporter.generate --write
+	$(BIN)/python -m llm_serving_alerts.generate --write
 
 golden: $(DEVELOPS) ## rewrite the golden pages; read the diff
 	$(BIN)/python -m pytest tests/unit/test_golden.py --golden-update $(ARGS)

@@ -30,6 +30,7 @@ _COMMANDS = {
     "once": "print one reading of each target and exit",
     "check-config": "check the configuration and exit: 0 good, 2 bad",
     "ceiling": "what a model on given GPUs could do at best: fit, tokens/s by batch, price, replicas",
+    "rules": "recording rules and alerts from your settings, for Prometheus, its operator or vmalert",
     "demo": "replay a recorded vLLM run beside an exporter; needs no GPU and no LLM",
 }
 
@@ -78,6 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = words.pop(0) if words and words[0] in _COMMANDS else "run"
     if command == "demo":
         return _demo(words)
+    if command == "rules":
+        from llm_serving_alerts.command import run as rules
+
+        return rules(words)
     if command == "ceiling":
         return _ceiling(words)
     if words and not words[0].startswith("-"):

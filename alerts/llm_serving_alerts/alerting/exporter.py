@@ -1,0 +1,151 @@
+"""Check exporter: what all others rest on: targets, signals, the exporter, and that pages can be delivered."""
+
+from __future__ import annotations
+
+from llm_serving_alerts.declare import NUMBER, RATIO, Alert, Text, label, lookup, of_model, of_target, value
+from llm_serving_alerts.external import NOTIFICATIONS_FAILED, PROCESS_START
+from llm_serving_alerts.promql import MODEL, TARGET, Dialect, one_of, series
+from llm_serving_alerts.rules import Check, Severity
+from llm_serving_alerts.settings import AlertSettings, Settings
+
+_DAY = 86_400.0
+_DESIRED = "model:llm_serving_desired_replicas:max"
+_KNOWN = "model:llm_serving_targets:count"
+# not lost: there is no work, too little time has passed, it was switched off, or the question has no answer at this batch or on this role
+_NOT_LOST = ("idle", "warming_up", "not_configured", "other_role", "no_ridge", "no_decode", "target_down")
+
+
+def _info(dialect: Dialect) -> str:
+    return dialect.one(series("target_info"), *TARGET)
+
+
+def _target_down(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    down = dialect.one(series("target_state", state="down"), "target")
+    return f"{_info(dialect)} * on ({dialect.labels('target')}) group_left () {down} == 1"
+
+
+def _target_down_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"{of_target(dialect)}: down",
+        "The server does not answer, and it is neither loading nor asleep. The exporter's landing page has the last failures.",
+        "look at the process and its log",
+    )
+
+
+def _targets_down(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    by_model, of_target = dialect.labels(*MODEL), dialect.labels("target")
+    down = dialect.one(series("target_state", state="down"), "target")
+    alive = f"sum by ({by_model}) ({_info(dialect)} * on ({of_target}) group_left () (1 - {down}))"
+    wanted = f"({_DESIRED} > on ({by_model}) {_KNOWN} or on ({by_model}) {_KNOWN} or on ({by_model}) {_DESIRED} > 0)"
+    return f"1 - ({alive} or on ({by_model}) {wanted} * 0) / on ({by_model}) {wanted} > {own['above']:g}"
+
+
+def _targets_down_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"{of_model(dialect)}: {value('humanizePercentage')} of its replicas are down",
+        f"Of {lookup(dialect, _DESIRED, MODEL, 'humanize')} wanted and {lookup(dialect, _KNOWN, MODEL, 'humanize')} known replicas "
+        f"{value('humanizePercentage')} do not answer, neither loading nor asleep.",
+        "look for what they share: node pool, registry, weights, network",
+    )
+
+
+def _unavailable(matchers: str = "") -> str:
+    return series("signal_available", matchers + one_of("reason", ("", *_NOT_LOST), negated=True))
+
+
+def _signal_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    by_signal, of_target = dialect.labels("target", "signal"), dialect.labels("target")
+    gone = dialect.one(f"{_unavailable()} == 0", "target", "signal")
+    there = dialect.one(dialect.over("max_over_time", series("signal_available", reason=""), _DAY), "target", "signal")
+    lost = f"count by ({of_target}) ({gone} and on ({by_signal}) {there} == 1)"
+    up = dialect.one(series("target_up"), "target")
+    return f"{_info(dialect)} * on ({of_target}) group_left () ({lost} and on ({of_target}) {up} == 1)"
+
+
+def _signal_lost_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    query = f"{_unavailable('target=%q,')} == 0"
+    names = f"{{{{ range printf `{query}` $labels.target | query }}}}{{{{ .Labels.signal }}}} ({{{{ .Labels.reason }}}}) {{{{ end }}}}"
+    return Text(
+        f"{of_target(dialect)}: {value()} signals that were there within a day are gone",
+        f"Not available now: {names}. Alerts and panels that rest on them are silent, not green.",
+        "compare the server's version and flags with yesterday's",
+    )
+
+
+def _absent(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    return f"absent({series('exporter_build_info')})"
+
+
+def _absent_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        "No llm-serving-exporter is scraped",
+        "Prometheus has no exporter's series at all: every other alert of this pack is blind.",
+        "look at Prometheus' targets page, then at the exporters",
+    )
+
+
+def _reload(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    return f"{dialect.one(series('exporter_config_reload_success'), 'instance')} == 0"
+
+
+def _reload_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"Exporter {label('instance')}: its configuration was not reloaded",
+        "The file on disk is not what runs: the last reload was refused, and the exporter goes on with the one before.",
+        "run llm-serving-exporter check-config on the file",
+    )
+
+
+def _notifications(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    failed = dialect.rate(NOTIFICATIONS_FAILED.name, 300)
+    return f"{dialect.one(failed, 'instance', 'integration')} > 0"
+
+
+def _notifications_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"Alertmanager {label('instance')} cannot deliver by {label('integration')}",
+        f"{value()} notifications a second fail. Pages may not arrive; this one came by another way.",
+        "read Alertmanager's log; send a test page: llm-serving-exporter page-test",
+    )
+
+
+def _restarts(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    of_process = dialect.labels("instance", "job")
+    # a target's start as two exporters see it may differ by rounding: each is counted for itself
+    target = dialect.one(dialect.over("changes", series("target_start_time_seconds"), 3600), "target")
+    own_starts = (
+        f"{dialect.over('changes', PROCESS_START.name, 3600)} and on ({of_process}) {series('exporter_build_info')}"
+    )
+    return f"{target} >= {own['starts']:g} or {dialect.one(own_starts, 'instance')} >= {own['starts']:g}"
+
+
+def _restarts_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"{label('target')}{label('instance')}: {value()} starts in an hour",
+        "It starts again and again: users meet cold caches, lost requests and a replica that is not there.",
+        "read the log of the last exit: out of memory, a bad flag, a failing probe",
+    )
+
+
+def _watchdog(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    return "vector(1)"
+
+
+def _watchdog_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        "Alerting works",
+        "Always fires. When it stops arriving at the dead-man service, alerts do not arrive either.",
+        "none while it arrives",
+    )
+
+
+EXPORTER = (
+    Alert("TargetDown", Check.EXPORTER, TARGET, {Severity.WARNING: ""}, _target_down, _target_down_text),
+    Alert("TargetsDown", Check.EXPORTER, MODEL, {Severity.CRITICAL: ""}, _targets_down, _targets_down_text, {"above": RATIO}),
+    Alert("SignalLost", Check.EXPORTER, TARGET, {Severity.WARNING: ""}, _signal_lost, _signal_lost_text),
+    Alert("ExporterAbsent", Check.EXPORTER, (), {Severity.CRITICAL: ""}, _absent, _absent_text),
+    Alert("ConfigReloadFailed", Check.EXPORTER, ("instance",), {Severity.WARNING: ""}, _reload, _reload_text),
+    Alert("NotificationsFailing", Check.EXPORTER, ("instance", "integration"), {Severity.WARNING: ""}, _notifications, _notifications_text),
+    Alert("RestartLoop", Check.EXPORTER, ("target", "instance"), {Severity.WARNING: ""}, _restarts, _restarts_text, {"starts": NUMBER}),
+    Alert("Watchdog", Check.EXPORTER, (), {Severity.NONE: ""}, _watchdog, _watchdog_text),
+)  # fmt: skip

@@ -1,0 +1,108 @@
+"""Check gpu: cards that fail or hold back."""
+
+from __future__ import annotations
+
+from llm_serving_alerts.declare import Alert, Text, label, value
+from llm_serving_alerts.promql import Dialect, one_of, series
+from llm_serving_alerts.rules import Check, Severity
+from llm_serving_alerts.settings import AlertSettings, Settings
+from llm_serving_exporter.catalogue.spec import GPU_LABELS
+
+# hardware faults (facts nvml-gpus; NVIDIA's XID catalogue). 13, 31 and 43 are the application's; 63 and 92 inform
+FATAL_XIDS = ("48", "62", "64", "74", "79", "95", "119", "120")
+# not sw_power_cap: a busy card at its power limit is what was paid for
+SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown")
+
+
+def _where(dialect: Dialect) -> str:
+    return " ".join(
+        [*(label(name) for name in dialect.identity), f"{label('node')} {label('gpu_name')} {label('gpu')}"]
+    )
+
+
+def _xid(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    selector = series("gpu_xid_events_total", one_of("xid", FATAL_XIDS))
+    return f"{dialect.one(dialect.increase(selector, 900), *GPU_LABELS, 'xid')} > 0"
+
+
+def _xid_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"{_where(dialect)}: XID {label('xid')}",
+        f"The driver reported XID {label('xid')} within the last 15m: a fault of the card, its memory, its link or its firmware.",
+        "drain the node; the runbook says what each XID asks for",
+    )
+
+
+def _ecc(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    return f"{dialect.one(dialect.increase(series('gpu_ecc_errors_total', kind='uncorrected'), 3600), *GPU_LABELS)} > 0"
+
+
+def _ecc_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"{_where(dialect)}: uncorrectable memory errors",
+        f"{value()} memory errors that could not be corrected in the last hour. What was computed from that memory is wrong or was killed.",
+        "restart what runs on the card; reset it when a remap is pending",
+    )
+
+
+def _remap(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    pending, failed = (dialect.one(series(name), *GPU_LABELS) for name in ("gpu_remap_pending", "gpu_remap_failed"))
+    by_gpu = dialect.labels(*GPU_LABELS)
+    return f"{failed} * 2 == 2 or on ({by_gpu}) {pending} == 1"
+
+
+def _remap_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"{_where(dialect)}: memory rows wait to be remapped, or could not be",
+        f"1: a row is remapped at the next reset. 2: remapping failed, the card has no spare rows. Now: {value()}.",
+        "plan a reset; where remapping failed, replace the card",
+    )
+
+
+def _slowdown(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    held = dialect.one(series("gpu_slowdown", one_of("reason", SLOWDOWNS)), *GPU_LABELS)
+    busy = dialect.one(series("gpu_busy_ratio"), *GPU_LABELS)
+    return f"{held} == 1 and on ({dialect.labels(*GPU_LABELS)}) {busy} > 0"
+
+
+def _slowdown_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    names = (*dialect.identity, *GPU_LABELS)
+    matchers = ",".join(f"{name}=%q" for name in names)
+    values = " ".join(f"$labels.{name}" for name in names)
+    held = series("gpu_slowdown", f"{matchers},{one_of('reason', SLOWDOWNS)}")
+    query = f"printf `{held} == 1` {values}"
+    reasons = f"{{{{ range {query} | query }}}}{{{{ .Labels.reason }}}} {{{{ end }}}}"
+    return Text(
+        f"{_where(dialect)}: clocks are held down while busy",
+        f"Reason: {reasons}. The card does less than its ceilings say.",
+        "check cooling and power of the node",
+    )
+
+
+def _lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    by_gpu = dialect.labels(*GPU_LABELS)
+    up = dialect.one(series("gpu_up"), *GPU_LABELS)
+    before = dialect.one(dialect.offset(series("gpu_up"), 3600), *GPU_LABELS)
+    # where no card of the node is shown any more, the node or its exporter is gone, which others say
+    node = dialect.labels("node")
+    return (
+        f"({before} == 1 unless on ({by_gpu}) {up}) * 0 and on ({node}) {series('gpu_up')} == 1"
+        f" or on ({by_gpu}) ({up} == 0 and on ({by_gpu}) {before} == 1)"
+    )
+
+
+def _lost_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"{_where(dialect)}: the GPU answers no more",
+        "An hour ago it did. It fell off the bus, or the driver gave it up; its replicas are gone or about to be.",
+        "read the kernel log for NVRM lines, drain the node",
+    )
+
+
+GPU = (
+    Alert("GPUXid", Check.GPU, (*GPU_LABELS, "xid"), {Severity.CRITICAL: ""}, _xid, _xid_text),
+    Alert("GPUEcc", Check.GPU, GPU_LABELS, {Severity.WARNING: ""}, _ecc, _ecc_text),
+    Alert("GPURemapPending", Check.GPU, GPU_LABELS, {Severity.WARNING: ""}, _remap, _remap_text),
+    Alert("GPUSlowdown", Check.GPU, GPU_LABELS, {Severity.WARNING: ""}, _slowdown, _slowdown_text),
+    Alert("GPULost", Check.GPU, GPU_LABELS, {Severity.CRITICAL: ""}, _lost, _lost_text),
+)  # fmt: skip

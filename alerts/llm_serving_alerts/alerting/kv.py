@@ -1,0 +1,139 @@
+"""Checks kv and tail: a full cache, what it costs, and what a few long requests do to it."""
+
+from __future__ import annotations
+
+from llm_serving_alerts.declare import NUMBER, RATIO, SPAN, Alert, Text, label, lookup, of_model, of_target, value
+from llm_serving_alerts.promql import ENGINE, MODEL, TARGET, Dialect, seconds_text, series
+from llm_serving_alerts.records.baselines import HIT_RATE
+from llm_serving_alerts.rules import Check, Severity
+from llm_serving_alerts.settings import AlertSettings, Settings
+
+_USAGE = "engine:llm_serving_kv_cache_usage_ratio:max"
+_MEAN = "engine:llm_serving_kv_cache_usage_ratio:avg5m"
+_WAITING = "engine:llm_serving_requests_waiting:max"
+_HIT_MEDIAN = "model:llm_serving_prefix_cache_hit:median7d"
+_FIT = "model:llm_serving_long_context_requests_fit:min"
+_SHARE = "model:llm_serving_long_context_kv_share_ratio:max"
+_OBSERVED = "model:llm_serving_long_context_requests_observed:max"
+
+
+def _saturated(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    return f"{_USAGE} > {own['above']:g} and on ({dialect.labels(*ENGINE)}) {_WAITING} > 0"
+
+
+def _saturated_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    waiting = lookup(dialect, _WAITING, ENGINE, "humanize")
+    return Text(
+        f"{of_target(dialect)}: KV cache {value('humanizePercentage')} full and requests wait",
+        f"Live requests of engine {label('engine')} hold {value('humanizePercentage')} of the KV cache, {waiting} requests wait. The next step is preemption: "
+        "what was computed is thrown away and computed again.",
+        "add a replica or shed load; look for long contexts",
+    )
+
+
+def _filling(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    by_engine = dialect.labels(*ENGINE)
+    ahead = dialect.over("predict_linear", _MEAN, 900)[:-1] + f", {dialect.length(own['within'])})"
+    return f"{ahead} > 1 and on ({by_engine}) {_MEAN} > {own['above']:g} and on ({by_engine}) {_WAITING} > 0"
+
+
+def _filling_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    now = lookup(dialect, _MEAN, ENGINE, "humanizePercentage")
+    return Text(
+        f"{of_target(dialect)}: KV cache will be full within {seconds_text(own['within'])}",
+        f"Engine {label('engine')} uses {now} of its KV cache (mean of 5m), and the line of the last 15m passes 100% within {seconds_text(own['within'])}.",
+        "add a replica now, before requests are preempted",
+    )
+
+
+def _preempting(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    finished = f"(target:llm_serving_requests_finished:increase10m >= {own['events']:g})"
+    return f"target:llm_serving_preemptions:increase10m / on ({dialect.labels(*TARGET)}) {finished} > {own['above']:g}"
+
+
+def _preempting_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"{of_target(dialect)}: {value()} preemptions per finished request",
+        f"In 10m there were {value()} preemptions for each finished request. Each throws away KV that has to be computed again: users see answers that "
+        "pause, and prefill work grows.",
+        "lower the limit of running requests, or add KV memory",
+    )
+
+
+def _hit_rate(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    return f"{HIT_RATE} < on ({dialect.labels(*MODEL)}) {own['below']:g} * ({_HIT_MEDIAN} > {own['least_median']:g})"
+
+
+def _hit_rate_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"{of_model(dialect)}: prefix cache hits down to {value('humanizePercentage')}",
+        f"{value('humanizePercentage')} of the looked-up tokens were found in 30m; usually it is {lookup(dialect, _HIT_MEDIAN, MODEL, 'humanizePercentage')}. "
+        "Prefill computes again what it used to find.",
+        "ask what changed: prompt template, router's stickiness, cache size",
+    )
+
+
+def _queued(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    by_engine = dialect.labels(*ENGINE)
+    limit = dialect.one(series("batch_limit_requests"), *ENGINE)
+    rejected = dialect.one(dialect.rate(series("requests_rejected_total"), 300), *ENGINE)
+    return (
+        f"({_WAITING} > 0 or on ({by_engine}) {rejected} > 0)"
+        f" and on ({by_engine}) {_USAGE} < {own['below']:g}"
+        f" and on ({by_engine}) engine:llm_serving_requests_running:max < on ({by_engine}) {limit}"
+    )
+
+
+def _queued_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"{of_target(dialect)}: requests wait although KV cache and batch have room",
+        f"Engine {label('engine')} uses {lookup(dialect, _USAGE, ENGINE, 'humanizePercentage')} of its KV cache and does not reach its limit of running requests, and still "
+        "requests wait or are rejected. More memory would not help.",
+        "look at the limiter, the prefill budget and the router's queue",
+    )
+
+
+def _few_fit(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    lower = f'sum without (bound) ({_FIT}{{bound="lower"}})'
+    return f"{lower} < {own['below']:g} and on ({dialect.labels(*MODEL)}) {_OBSERVED} >= {own['events']:g}"
+
+
+def _few_fit_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    upper = lookup(dialect, _FIT, MODEL, "humanize", 'bound="upper"')
+    return Text(
+        f"{of_model(dialect)}: only {value()} requests of p99 length fit the KV cache",
+        f"At least {value()} and at most {upper} requests with a prompt of the 99th percentile and a mean answer fit one engine. A few of them at once, "
+        "and everyone else waits.",
+        "bound the context, or send long requests to replicas of their own",
+    )
+
+
+def _share(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    by_model = dialect.labels(*MODEL)
+    lower = f'sum without (bound) ({_SHARE}{{bound="lower"}})'
+    return (
+        f"{lower} > {own['above']:g} and on ({by_model}) model:llm_serving_kv_cache_usage_ratio:max > {own['kv_above']:g}"
+        f" and on ({by_model}) {_OBSERVED} >= {own['events']:g}"
+    )
+
+
+def _share_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    usage = lookup(dialect, "model:llm_serving_kv_cache_usage_ratio:max", MODEL, "humanizePercentage")
+    return Text(
+        f"{of_model(dialect)}: the longest 1% of requests hold {value('humanizePercentage')} of the KV cache",
+        f"At least {value('humanizePercentage')} of the KV held belongs to the longest hundredth of the requests, and the cache is {usage} full.",
+        "find the client that sends them; bound the context",
+    )
+
+
+KV = (
+    Alert("KVSaturated", Check.KV, ENGINE, {Severity.WARNING: ""}, _saturated, _saturated_text, {"above": RATIO}),
+    Alert("KVFilling", Check.KV, ENGINE, {Severity.WARNING: ""}, _filling, _filling_text, {"above": RATIO, "within": SPAN}),
+    Alert("PreemptionStorm", Check.KV, TARGET, {Severity.WARNING: ""}, _preempting, _preempting_text, {"above": NUMBER, "events": NUMBER}),
+    Alert("HitRateDropped", Check.KV, MODEL, {Severity.WARNING: ""}, _hit_rate, _hit_rate_text, {"below": RATIO, "least_median": RATIO, "tokens": NUMBER}),
+    Alert("QueuedWithFreeKV", Check.KV, ENGINE, {Severity.WARNING: ""}, _queued, _queued_text, {"below": RATIO}),
+)  # fmt: skip
+TAIL = (
+    Alert("LongContextFewFit", Check.TAIL, MODEL, {Severity.WARNING: ""}, _few_fit, _few_fit_text, {"below": NUMBER, "events": NUMBER}),
+    Alert("LongContextShare", Check.TAIL, MODEL, {Severity.WARNING: ""}, _share, _share_text, {"above": RATIO, "kv_above": RATIO, "events": NUMBER}),
+)  # fmt: skip

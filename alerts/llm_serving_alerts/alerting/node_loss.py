@@ -1,0 +1,133 @@
+"""Check node_loss: can the largest node go, has one gone, and has it been tried."""
+
+from __future__ import annotations
+
+from llm_serving_alerts.declare import Alert, Text, label, lookup, of_model, value
+from llm_serving_alerts.promql import MODEL, Dialect, seconds_text, series
+from llm_serving_alerts.records.node_loss import LOAD, N1_LOAD
+from llm_serving_alerts.rules import Check, Severity
+from llm_serving_alerts.settings import AlertSettings, Settings
+
+_MOST, _N1_MOST = (record.replace(":ratio", ":max") for record in (LOAD, N1_LOAD))
+_READY = "model:llm_serving_ready_replicas:sum"
+_DESIRED = "model:llm_serving_desired_replicas:max"
+
+
+def _resource(dialect: Dialect, record: str) -> str:
+    """Which resource binds: the series of the largest value, by a query, because it may change from one evaluation to the next."""
+    names = (*dialect.identity, *MODEL)
+    matchers = ",".join(f"{name}=%q" for name in names)
+    values = " ".join(f"$labels.{name}" for name in names)
+    query = f'printf `topk(1, {record}{{{matchers},resource!="work"}})` {values}'
+    return f"{{{{ range {query} | query }}}}{{{{ .Labels.resource }}}}{{{{ end }}}}"
+
+
+def _largest(dialect: Dialect) -> str:
+    names = (*dialect.identity, *MODEL)
+    matchers = ",".join(f"{name}=%q" for name in names)
+    values = " ".join(f"$labels.{name}" for name in names)
+    query = f'printf `topk(1, model_node:llm_serving_capacity:sum{{{matchers},resource="kv"}})` {values}'
+    return f"{{{{ range {query} | query }}}}{{{{ .Labels.node }}}}{{{{ end }}}}"
+
+
+def _n1(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    return f"{_N1_MOST} > 1"
+
+
+def _n1_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"{of_model(dialect)}: cannot lose its largest node, {value('humanizePercentage')} of what would be left is needed",
+        f"Without its largest node ({_largest(dialect)}) the remaining replicas would need {value('humanizePercentage')} of their {_resource(dialect, N1_LOAD)} "
+        f"for the demand of the last hour. {lookup(dialect, _READY, MODEL, 'humanize')} replicas are ready on "
+        f"{lookup(dialect, 'model:llm_serving_nodes:count', MODEL, 'humanize')} nodes.",
+        "add a replica on another node, or shed load in time",
+    )
+
+
+def _critical(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    by_model = dialect.labels(*MODEL)
+    queue = dialect.over("min_over_time", "model:llm_serving_requests_waiting:sum", 300)
+    return (
+        f"{_READY} < on ({by_model}) {_DESIRED} and on ({by_model}) {queue} > 0"
+        f" and on ({by_model}) ({_N1_MOST} > 1 or on ({by_model}) {_MOST} > 1)"
+    )
+
+
+def _critical_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"{of_model(dialect)}: replicas lost, {value()} left, and they queue",
+        f"{value()} of {lookup(dialect, _DESIRED, MODEL, 'humanize')} wanted replicas are ready. Requests wait, and demand is "
+        f"{lookup(dialect, _MOST, MODEL, 'humanizePercentage')} of what the ready ones can carry ({_resource(dialect, LOAD)} first).",
+        "bring the lost replicas back or add others; shed load meanwhile",
+    )
+
+
+def _no_redundancy(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    return "model:llm_serving_nodes:count == 1"
+
+
+def _no_redundancy_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"{of_model(dialect)}: served from one node",
+        f"All {lookup(dialect, _READY, MODEL, 'humanize')} ready replicas stand on one node. When it goes, so does the model. Where that is meant, set "
+        "node_loss.redundancy to none.",
+        "context for other alerts; nobody is notified",
+    )
+
+
+def _replica_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    by_model = dialect.labels(*MODEL)
+    # of a model that is wanted and that nobody shows, none is ready
+    return f"{_DESIRED} - on ({by_model}) ({_READY} or on ({by_model}) {_DESIRED} * 0) > 0"
+
+
+def _replica_lost_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"{of_model(dialect)}: {value()} of {lookup(dialect, _DESIRED, MODEL, 'humanize')} replicas missing",
+        f"{lookup(dialect, _DESIRED, MODEL, 'humanize')} replicas are wanted and {value()} of them are not ready.",
+        "find the pod or host that does not come up",
+    )
+
+
+def _last_success(dialect: Dialect) -> str:
+    by_model = dialect.labels(*MODEL)
+    success = dialect.one(series("drill_last_success_timestamp_seconds"), *MODEL)
+    installed = f"max by ({dialect.labels()}) ({series('installed_timestamp_seconds')})"
+    models = "(model:llm_serving_targets:count > bool 0)"
+    # a model that never passed one is measured from the day of the installation
+    return f"({success} or on ({by_model}) {models} * on ({dialect.labels()}) group_left () {installed})"
+
+
+def _overdue(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    return f"{dialect.age(_last_success(dialect))} > {dialect.length(settings.drill_max_age_seconds or 0.0)}"
+
+
+def _overdue_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    age = seconds_text(settings.drill_max_age_seconds or 0.0)
+    return Text(
+        f"{of_model(dialect)}: no node-loss drill passed for {value('humanizeDuration')}",
+        f"A drill is due every {age}. What has not been tried does not work.",
+        "plan a drill: llm-serving-exporter drill --help",
+    )
+
+
+def _failed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    return f"{dialect.one(series('drill_last_verdict', verdict='failed'), *MODEL)} == 1"
+
+
+def _failed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"{of_model(dialect)}: the last node-loss drill failed",
+        f"The last drill of {label('model_name')} did not keep the objective, or no page arrived. Its report says what happened.",
+        "read the report and repeat the drill once it is mended",
+    )
+
+
+NODE_LOSS = (
+    Alert("N1Insufficient", Check.NODE_LOSS, MODEL, {Severity.WARNING: ""}, _n1, _n1_text),
+    Alert("N1Critical", Check.NODE_LOSS, MODEL, {Severity.CRITICAL: ""}, _critical, _critical_text),
+    Alert("NoRedundancy", Check.NODE_LOSS, MODEL, {Severity.INFO: ""}, _no_redundancy, _no_redundancy_text, needs=lambda s: s.node_loss.redundancy),
+    Alert("ReplicaLost", Check.NODE_LOSS, MODEL, {Severity.WARNING: ""}, _replica_lost, _replica_lost_text),
+    Alert("DrillOverdue", Check.NODE_LOSS, MODEL, {Severity.INFO: ""}, _overdue, _overdue_text, needs=lambda s: s.drill_max_age_seconds is not None),
+    Alert("DrillFailed", Check.NODE_LOSS, MODEL, {Severity.WARNING: ""}, _failed, _failed_text),
+)  # fmt: skip

@@ -1,0 +1,110 @@
+"""Check phases: prefill and decode, apart and together."""
+
+from __future__ import annotations
+
+from llm_serving_alerts.declare import NUMBER, RATIO, SPAN, Alert, Text, label, lookup, of_model, value
+from llm_serving_alerts.promql import ENGINE, MODEL, MODEL_GPU, Dialect, series
+from llm_serving_alerts.records.baselines import BANDWIDTH, WORK
+from llm_serving_alerts.rules import Check, Severity
+from llm_serving_alerts.settings import AlertSettings, Settings
+
+_P90 = "model:llm_serving_reference_work_per_replica:p90_7d"
+_MEDIAN = "model:llm_serving_tokens:same_hour_median7d"
+_WEEK_AGO = "model:llm_serving_tokens:same_hour_week_ago"
+_BANDWIDTH_MEDIAN = "model_gpu:llm_serving_bandwidth_ceiling:median7d"
+
+
+def _throughput(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    by_model = dialect.labels(*MODEL)
+    waiting = dialect.over("min_over_time", "model:llm_serving_requests_waiting:sum", 300)
+    return f"{WORK} / on ({by_model}) {_P90} < {own[tier]:g} and on ({by_model}) {waiting} > 0"
+
+
+def _throughput_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"{of_model(dialect)}: each replica does {value('humanizePercentage')} of its usual work while requests wait",
+        f"Prefill and decode together, weighed by their reference seconds, are at {value('humanizePercentage')} of what a replica usually does "
+        f"under a queue (90th percentile of 7 days: {lookup(dialect, _P90, MODEL, 'humanize')} reference seconds per second). "
+        f"{lookup(dialect, 'model:llm_serving_requests_waiting:sum', MODEL, 'humanize')} requests wait.",
+        "compare the replicas: one slow, or all",
+    )
+
+
+def _vanished(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    by_model = dialect.labels(*MODEL)
+    now = "model:llm_serving_tokens:rate5m"
+    floor = f"{own['least_tokens_per_second']:g}"
+    return (
+        f"{now} < {own['below']:g} * ({_MEDIAN} > {floor}) and on ({by_model}) {now} < {own['below']:g} * ({_WEEK_AGO} > {floor})"
+        f" and on ({by_model}) model:llm_serving_requests_waiting:sum == 0"
+        f" and on ({by_model}) model:llm_serving_ready_replicas:sum > 0"
+    )
+
+
+def _vanished_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"{of_model(dialect)}: traffic has gone, {value()} tokens/s",
+        f"The replicas are up and nothing waits, but they serve {value()} tokens/s; at this hour it was "
+        f"{lookup(dialect, _MEDIAN, MODEL, 'humanize')} (median of the last days) and {lookup(dialect, _WEEK_AGO, MODEL, 'humanize')} a week ago.",
+        "check what stands in front: router, DNS, certificates, clients",
+    )
+
+
+def _starved(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    by_model = dialect.labels(*MODEL)
+    itl = 'model:llm_serving_inter_token_latency_seconds:quantile_rate10m{rank="p95",role="unified"}'
+    events = 'sum by ({by}) (model:llm_serving_inter_token_latency_seconds_bucket:rate10m{{le="+Inf"}}) * 600'
+    busy = dialect.one(dialect.rate(series("phase_busy_seconds_total"), 600), *ENGINE, "phase")
+    prefill = dialect.one(dialect.rate(series("phase_busy_seconds_total", 'phase="prefill"'), 600), *ENGINE, "phase")
+    return (
+        f"sum without (rank) ({itl}) > {own['itl_above']:g}"
+        f" and on ({by_model}) sum by ({by_model}) ({prefill}) / (sum by ({by_model}) ({busy}) > 0) > {own['prefill_above']:g}"
+        f" and on ({by_model}) {events.format(by=by_model)} >= {own['events']:g}"
+    )
+
+
+def _starved_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"{of_model(dialect)}: prefill starves decode, p95 inter-token latency {value('humanizeDuration')}",
+        f"The 95th percentile between two tokens is {value('humanizeDuration')} (threshold {own['itl_above']:g}s) and prefill takes more than "
+        f"{own['prefill_above']:.0%} of the busy time: answers stutter while prompts are computed.",
+        "look for a flood of long prompts; lower the chunked-prefill budget",
+    )
+
+
+def _bandwidth(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    by_model, by_kind = dialect.labels(*MODEL), dialect.labels(*MODEL_GPU, "source")
+    return (
+        f"{BANDWIDTH} < on ({by_kind}) {own['below']:g} * {_BANDWIDTH_MEDIAN}"
+        f" and on ({by_model}) model:llm_serving_compute_ceiling_ratio:max < {own['compute_below']:g}"
+        f" and on ({by_model}) model:llm_serving_batch_utilization:ratio >= {own['batch_above']:g}"
+    )
+
+
+def _bandwidth_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"{of_model(dialect)}: memory bandwidth at {value('humanizePercentage')} of its peak with a full batch",
+        f"On {label('gpu_name')} (source {label('source')}) it is usually {lookup(dialect, _BANDWIDTH_MEDIAN, (*MODEL_GPU, 'source'), 'humanizePercentage')}. "
+        "The batch is full and compute is not at work: something else holds the steps up.",
+        "compare clocks and slowdown reasons of the GPUs, then the host's CPU",
+    )
+
+
+PHASES = (
+    Alert(
+        "ThroughputBelowBaseline", Check.PHASES, MODEL, {Severity.WARNING: "warning_below", Severity.CRITICAL: "critical_below"},
+        _throughput, _throughput_text, {"warning_below": RATIO, "critical_below": RATIO},
+    ),
+    Alert(
+        "TrafficVanished", Check.PHASES, MODEL, {Severity.WARNING: ""}, _vanished, _vanished_text,
+        {"below": RATIO, "least_tokens_per_second": NUMBER, "days": NUMBER},
+    ),
+    Alert(
+        "PrefillStarvesDecode", Check.PHASES, MODEL, {Severity.WARNING: ""}, _starved, _starved_text,
+        {"itl_above": SPAN, "prefill_above": RATIO, "events": NUMBER},
+    ),
+    Alert(
+        "BandwidthUnderused", Check.PHASES, (*MODEL_GPU, "source"), {Severity.WARNING: ""}, _bandwidth, _bandwidth_text,
+        {"below": RATIO, "compute_below": RATIO, "batch_above": RATIO},
+    ),
+)  # fmt: skip

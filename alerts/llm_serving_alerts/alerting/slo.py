@@ -1,0 +1,146 @@
+"""Checks ttft and slo: objectives, by how fast their budgets are spent, and engines that stand still."""
+
+from __future__ import annotations
+
+from llm_serving_alerts.declare import NUMBER, RANGE, Alert, Text, label, lookup, of_model, of_target, value
+from llm_serving_alerts.promql import ENGINE, MODEL, Dialect, seconds_text, series
+from llm_serving_alerts.records.slo import BAD, EVENTS, RATIO
+from llm_serving_alerts.rules import Check, Severity
+from llm_serving_alerts.settings import SLOS, AlertSettings, Settings
+
+_P99 = 'model:llm_serving_time_to_first_token_seconds:quantile_rate10m{rank="p99"}'
+_ABOVE_TOP = "model:llm_serving_time_to_first_token_seconds:above_top_edge_ratio_rate10m"
+_MOVES = ("prefill_tokens_total", "decode_tokens_total", "engine_steps_total", "requests_finished_total")
+
+
+def _others(settings: Settings) -> tuple[str, ...]:
+    """The objectives beside TTFT that are counted at all."""
+    wanted = (name for name in SLOS if name != "ttft")
+    return tuple(name for name in wanted if name == "errors" or settings.slo[name].threshold_seconds is not None)
+
+
+def _burn(dialect: Dialect, settings: Settings, own: AlertSettings, speed: str, slos: tuple[str, ...]) -> str:
+    """Pairs of windows that are both above factor times the budget. `or` keeps one series an objective: which pair fired is no label."""
+    by = dialect.labels(*MODEL, "slo")
+    pairs = []
+    for name in slos:
+        budget = settings.slo[name].budget
+        for window in settings.burn[speed]:
+            long, short = seconds_text(window.long_seconds), seconds_text(window.short_seconds)
+            this = f'{{slo="{name}"}}'
+            pairs.append(
+                f"({RATIO.format(window=long)}{this} / {budget:g} > {window.factor:g}"
+                f" and on ({by}) {RATIO.format(window=short)}{this} / {budget:g} > {window.factor:g}"
+                f" and on ({by}) {EVENTS.format(window=long)}{this} >= {own['events']:g}"
+                f" and on ({by}) {BAD.format(window=long)}{this} >= {own['bad']:g})"
+            )
+    return f" or on ({by}) ".join(pairs)
+
+
+def _ttft_fast(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    return _burn(dialect, settings, own, "fast", ("ttft",))
+
+
+def _ttft_slow(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    return _burn(dialect, settings, own, "slow", ("ttft",))
+
+
+def _slo_fast(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    return _burn(dialect, settings, own, "fast", _others(settings))
+
+
+def _slo_slow(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    return _burn(dialect, settings, own, "slow", _others(settings))
+
+
+def _spent(dialect: Dialect, settings: Settings) -> str:
+    bad = lookup(dialect, RATIO.format(window="1h"), (*MODEL, "slo"), "humanizePercentage")
+    period = seconds_text(settings.period_seconds)
+    return f"At this rate the error budget of {period} is spent {value()} times too fast; bad events in the last hour: {bad}."
+
+
+def _ttft_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    ttft = settings.slo["ttft"]
+    p99 = lookup(
+        dialect,
+        "model:llm_serving_time_to_first_token_seconds:quantile_rate10m",
+        MODEL,
+        "humanizeDuration",
+        'rank="p99"',
+    )
+    return Text(
+        f"{of_model(dialect)}: time to first token burns its budget {value()} times too fast",
+        f"{_spent(dialect, settings)} Objective: {ttft.objective:.4g} within {ttft.threshold_seconds or 0:g}s. p99 now: {p99}.",
+        "look at waiting requests and KV usage first",
+    )
+
+
+def _slo_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"{of_model(dialect)}: {label('slo')} burns its budget {value()} times too fast",
+        _spent(dialect, settings),
+        "errors: read the server's log; latencies: look at batch and KV usage",
+    )
+
+
+def _ttft_high(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    by_model = dialect.labels(*MODEL)
+    threshold = dialect.one(series("slo_threshold_seconds", slo="ttft", kind="configured"), *MODEL)
+    events = f'sum by ({by_model}) (model:llm_serving_time_to_first_token_seconds_bucket:rate10m{{le="+Inf"}}) * 600'
+    return (
+        f"sum without (rank) ({_P99}) > on ({by_model}) {threshold} and on ({by_model}) {events} >= {own['events']:g}"
+    )
+
+
+def _ttft_high_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    above = lookup(dialect, _ABOVE_TOP, MODEL, "humanizePercentage")
+    return Text(
+        f"{of_model(dialect)}: p99 time to first token {value('humanizeDuration')}",
+        f"The 99th percentile of 10m is {value('humanizeDuration')}, above the threshold. Beyond the engine's largest bucket edge lie {above}: "
+        "where that is more than 1%, read the figure as at least.",
+        "context for other alerts; nobody is notified",
+    )
+
+
+def _stalled(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    by_engine, of_target = dialect.labels(*ENGINE), dialect.labels("target")
+    span = own["range"]
+    held = f" + on ({by_engine}) ".join(
+        f"({dialect.over('min_over_time', dialect_one, span, 60)} or on ({by_engine}) engine:llm_serving_requests_running:max * 0)"
+        for dialect_one in ("engine:llm_serving_requests_running:max", "engine:llm_serving_requests_waiting:max")
+    )
+    moved = " or ".join(f'label_replace({_moved(dialect, name, span)}, "of", "{name}", "", "")' for name in _MOVES)
+    live = f" and on ({of_target}) ".join(
+        f"{series('signal_quality', signal=name, quality='live')} == 1"
+        for name in ("decode_tokens_total", "requests_running")
+    )
+    return (
+        f"{held} > 0 and on ({by_engine}) sum by ({by_engine}) ({moved}) == 0"
+        f" and on ({of_target}) {dialect.one(live, 'target')} and on ({of_target}) {series('target_up')} == 1"
+    )
+
+
+def _moved(dialect: Dialect, counter: str, span: float) -> str:
+    by_engine = dialect.labels(*ENGINE)
+    return f"sum by ({by_engine}) ({dialect.increase(series(counter), span)})"
+
+
+def _stalled_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    span = seconds_text(own["range"])
+    return Text(
+        f"{of_target(dialect)}: engine {label('engine')} stands still with {value()} requests",
+        f"For {span} requests ran or waited, and no token, step or finished request was counted, while the page was answered. A health check "
+        "that only asks whether the process answers does not see this.",
+        "take a stack dump, then restart the replica",
+    )
+
+
+_FLOORS = {"events": NUMBER, "bad": NUMBER}
+SLO = (
+    Alert("TTFTBurnFast", Check.TTFT, (*MODEL, "slo"), {Severity.CRITICAL: ""}, _ttft_fast, _ttft_text, _FLOORS, lambda s: s.slo["ttft"].threshold_seconds is not None),
+    Alert("TTFTBurnSlow", Check.TTFT, (*MODEL, "slo"), {Severity.WARNING: ""}, _ttft_slow, _ttft_text, _FLOORS, lambda s: s.slo["ttft"].threshold_seconds is not None),
+    Alert("TTFTHigh", Check.TTFT, MODEL, {Severity.INFO: ""}, _ttft_high, _ttft_high_text, {"events": NUMBER}, lambda s: s.slo["ttft"].threshold_seconds is not None),
+    Alert("SLOBurnFast", Check.SLO, (*MODEL, "slo"), {Severity.CRITICAL: ""}, _slo_fast, _slo_text, _FLOORS),
+    Alert("SLOBurnSlow", Check.SLO, (*MODEL, "slo"), {Severity.WARNING: ""}, _slo_slow, _slo_text, _FLOORS),
+    Alert("Stalled", Check.SLO, ENGINE, {Severity.CRITICAL: ""}, _stalled, _stalled_text, {"range": RANGE}),
+)  # fmt: skip

@@ -1,0 +1,97 @@
+"""Command `rules`: the settings of a user rendered to rule files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from llm_serving_alerts.render import prometheus_rules, rule_document, rule_files
+from llm_serving_alerts.settings_file import defaults_text, read_settings
+from llm_serving_exporter.errors import ConfigError
+
+_DESCRIPTION = "Recording rules and alerts for Prometheus (2.42 or newer), its operator, Mimir, Thanos or vmalert."
+_EPILOG = """examples:
+  llm-serving-exporter rules --print-settings > my-rules.yml       the settings with their defaults and reasons, to be changed
+  llm-serving-exporter rules --config my-rules.yml --output-dir rules/
+  llm-serving-exporter rules --config my-rules.yml --format operator --label release=kube-prometheus-stack | kubectl apply -f -
+
+The exporter counts its objectives by the same file: start it with --slo.file my-rules.yml."""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Renders; 0 good, 1 a file could not be written, 2 bad settings or usage."""
+    arguments = _arguments(argv)
+    if arguments.print_settings:
+        sys.stdout.write(defaults_text())
+        return 0
+    try:
+        settings, warnings = read_settings(arguments.config)
+    except ConfigError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"error: {problem}\n")
+        return 2
+    for warning in warnings:
+        sys.stderr.write(f"warning: {warning}\n")
+    if arguments.format == "operator":
+        files = prometheus_rules(settings, dict(arguments.label), arguments.namespace)
+    else:
+        files = rule_files(settings)
+    if arguments.output_dir is None:
+        # one stream: one document of groups, or the operator's objects one after the other
+        sys.stdout.write("---\n".join(files.values()) if arguments.format == "operator" else rule_document(settings))
+        return 0
+    return _write(Path(arguments.output_dir), files)
+
+
+def _write(folder: Path, files: dict[str, str]) -> int:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+            sys.stdout.write(f"{folder / name}\n")
+    except OSError as error:
+        sys.stderr.write(
+            f"error: {error.filename or folder} cannot be written: {error.strerror}; choose another --output-dir\n"
+        )
+        return 1
+    return 0
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="llm-serving-exporter rules",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", metavar="FILE", help="settings (YAML); what it leaves out has its default")
+    parser.add_argument("--output-dir", metavar="DIR", help="write files there; default: everything to standard output")
+    parser.add_argument(
+        "--format",
+        choices=("prometheus", "operator"),
+        default="prometheus",
+        help="rule files, or PrometheusRule objects",
+    )
+    parser.add_argument(
+        "--label",
+        action="append",
+        type=_pair,
+        default=[],
+        metavar="NAME=VALUE",
+        help="on the objects, for the operator's rule selector",
+    )
+    parser.add_argument("--namespace", metavar="NAME", help="of the objects")
+    parser.add_argument(
+        "--print-settings", action="store_true", help="print the settings file with all defaults and their reasons"
+    )
+    return parser.parse_args(argv)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value

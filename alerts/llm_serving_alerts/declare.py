@@ -1,0 +1,103 @@
+"""What an alert is declared with: its meaning in PromQL and words, written against the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from llm_serving_alerts.promql import Dialect
+from llm_serving_alerts.rules import Check, Severity
+from llm_serving_alerts.settings import AlertSettings, Settings
+from llm_serving_exporter.config import kinds
+from llm_serving_exporter.config.duration import parse_duration
+from llm_serving_exporter.config.kinds import Kind
+from llm_serving_exporter.config.problems import InvalidValueError, shown
+
+
+def _number(low: float, high: float, what: str) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = float("nan")
+        if not low < number <= high:
+            raise InvalidValueError(f"{shown(text)} is not {what}", f"Write {what}.")
+        return number
+
+    return parse
+
+
+RATIO = Kind("a ratio above 0, up to 1", _number(0.0, 1.0, "a ratio above 0, up to 1"))
+NUMBER = Kind("a number above 0", _number(0.0, 1e12, "a number above 0"))
+SPAN = kinds.DURATION  # a time that is not the range of a rule, or longer than any scrape interval
+RANGE = Kind("a duration of four scrapes or more", kinds.DURATION.parse)
+FOR = Kind("a duration such as 5m, or 0", parse_duration)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What an alert says. `action`: what to do first, a short sentence; it goes into the page's title."""
+
+    summary: str
+    description: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """An alert's declaration.
+
+    `name` without the prefix. `identity`: the labels that a firing alert carries beside severity, check and the user's.
+    `tiers`: the severity of each rule with the setting that it compares with, one unnamed where there is only one. `values`: its
+    settings beside for, severity and labels. `expr`: PromQL by dialect, settings and the tier's setting.
+    `needs`: whether the settings ask for it at all.
+    """
+
+    name: str
+    check: Check
+    identity: tuple[str, ...]
+    tiers: Mapping[Severity, str]
+    expr: Callable[[Dialect, Settings, AlertSettings, str], str]
+    text: Callable[[Dialect, Settings, AlertSettings], Text]
+    values: Mapping[str, Kind[Any]] = field(default_factory=dict)
+    needs: Callable[[Settings], bool] = lambda settings: True
+
+
+def label(name: str) -> str:
+    """A label of the firing alert in a template."""
+    return f"{{{{ $labels.{name} }}}}"
+
+
+def value(how: str = "humanize") -> str:
+    """The alert's value in a template: `humanizePercentage`, `humanizeDuration`, `humanize`."""
+    return f"{{{{ $value | {how} }}}}"
+
+
+def lookup(dialect: Dialect, record: str, level: tuple[str, ...], how: str, extra: str = "") -> str:
+    """Another series of the same identity in a template, "unknown" where there is none: what may change must not be a label."""
+    names = (*dialect.identity, *level)
+    matchers = ",".join([*(f"{name}=%q" for name in names), *([extra] if extra else [])])
+    values = " ".join(f"$labels.{name}" for name in names)
+    query = f"printf `{record}{{{matchers}}}` {values}" if names else f"`{record}`"
+    return f"{{{{ with {query} | query }}}}{{{{ . | first | value | {how} }}}}{{{{ else }}}}unknown{{{{ end }}}}"
+
+
+def listed(dialect: Dialect, expression: str, level: tuple[str, ...], name: str) -> str:
+    """The values of one label of a query's series in a template, separated by spaces; `expression` has %q for each label of the level."""
+    values = " ".join(f"$labels.{one}" for one in (*dialect.identity, *level))
+    return f"{{{{ range printf `{expression}` {values} | query }}}}{{{{ .Labels.{name} }}}} {{{{ end }}}}"
+
+
+def of_model(dialect: Dialect) -> str:
+    """Model and role of the firing alert, for the beginning of a summary, with the user's identity labels."""
+    return _scope(dialect, f"{label('model_name')} ({label('role')})")
+
+
+def of_target(dialect: Dialect) -> str:
+    """Model and target of the firing alert, likewise."""
+    return _scope(dialect, f"{label('model_name')} on {label('target')}")
+
+
+def _scope(dialect: Dialect, what: str) -> str:
+    return " ".join([*(label(name) for name in dialect.identity), what])

@@ -1,0 +1,36 @@
+"""Series of others that the rules may use, declared once. Where one is not scraped, what rests on it is silent, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llm_serving_alerts.settings import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class External:
+    """A series of another exporter: its name, who publishes it, and what it is used for."""
+
+    name: str
+    publisher: str
+    used_for: str
+
+
+DEPLOYMENT_REPLICAS = External("kube_deployment_spec_replicas", "kube-state-metrics", "how many replicas are wanted")
+STATEFULSET_REPLICAS = External("kube_statefulset_replicas", "kube-state-metrics", "how many replicas are wanted")
+NOTIFICATIONS_FAILED = External(
+    "alertmanager_notifications_failed_total", "Alertmanager", "whether pages can be delivered"
+)
+PROCESS_START = External("process_start_time_seconds", "the exporter's own process", "its restarts")
+
+EXTERNALS = (DEPLOYMENT_REPLICAS, STATEFULSET_REPLICAS, NOTIFICATIONS_FAILED, PROCESS_START)
+
+
+def wanted_replicas(workload: Workload) -> str:
+    """A selector of how many pods kube-state-metrics says are wanted."""
+    name = DEPLOYMENT_REPLICAS.name if workload.kind == "deployment" else STATEFULSET_REPLICAS.name
+    return f'{name}{{namespace="{_quoted(workload.namespace)}",{workload.kind}="{_quoted(workload.name)}"}}'
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"")

@@ -1,0 +1,112 @@
+"""PromQL in pieces: names checked against the catalogue, ranges, groupings with the user's identity labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from llm_serving_exporter.catalogue import BY_NAME
+from llm_serving_exporter.catalogue.spec import Kind
+from llm_serving_exporter.config.duration import format_duration
+
+# levels: the labels that a recorded series keeps beside the user's identity labels
+ENGINE = ("target", "model_name", "engine", "role")
+TARGET = ("target", "model_name", "role")
+MODEL = ("model_name", "role")
+MODEL_GPU = ("model_name", "role", "gpu_name")
+FLEET: tuple[str, ...] = ()
+
+
+def series(name: str, matchers: str = "", **equal: str) -> str:
+    """A selector of one of our series: `series("requests_running", role="decode")`.
+
+    `name` as in the catalogue; `matchers` as PromQL has them, beside equal ones.
+
+    Raises KeyError where the catalogue has no such metric, ValueError where it is a histogram, which has no series of that name.
+    """
+    metric = BY_NAME[name]
+    if metric.kind is Kind.HISTOGRAM:
+        raise ValueError(f"{name} is a histogram: ask for its buckets")
+    return _select(
+        metric.full_name,
+        ",".join([*(f'{label}="{value}"' for label, value in equal.items()), *([matchers] if matchers else [])]),
+    )
+
+
+def one_of(label: str, values: Iterable[str], *, negated: bool = False) -> str:
+    """A matcher for any of several values, or for none of them."""
+    return f'{label}{"!~" if negated else "=~"}"{"|".join(values)}"'
+
+
+def buckets(name: str, matchers: str = "") -> str:
+    """A selector of a histogram's cumulative buckets. The bucket `+Inf` is its count, also of engines whose histogram has no `_count`."""
+    metric = BY_NAME[name]
+    if metric.kind is not Kind.HISTOGRAM:
+        raise ValueError(f"{name} is no histogram")
+    return _select(f"{metric.full_name}_bucket", matchers)
+
+
+def _select(name: str, matchers: str) -> str:
+    return f"{name}{{{matchers}}}" if matchers else name
+
+
+def seconds_text(seconds: float) -> str:
+    """A duration as PromQL takes it: "5m", "1h30m", "500ms". Below a millisecond there is none: it is rounded up to one."""
+    return _in_whole_units(max(1, round(seconds * 1000)))
+
+
+def _in_whole_units(milliseconds: int) -> str:
+    # PromQL knows no fraction ("1.5s"), which format_duration writes
+    if milliseconds % 1000 and milliseconds > 1000:
+        return f"{milliseconds}ms"
+    return format_duration(milliseconds / 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How expressions are written: with which identity labels, and how much faster than time.
+
+    `identity`: labels that the scrape adds and that tell fleets apart (cluster, namespace), () for none. `time_scale`: for tests only:
+    ranges are divided by it, and rates too, so that a fleet simulated so many times faster than time yields its own numbers.
+    """
+
+    identity: tuple[str, ...] = ()
+    time_scale: float = 1.0
+
+    def labels(self, *level: str) -> str:
+        """The labels of a level, behind those of the user: for by (…) and on (…)."""
+        return ", ".join((*self.identity, *level))
+
+    def duration(self, seconds: float) -> str:
+        """A range, offset or subquery step."""
+        return seconds_text(seconds / self.time_scale)
+
+    def length(self, seconds: float) -> str:
+        """Seconds as a number, for comparisons with differences of times."""
+        return f"{seconds / self.time_scale:g}"
+
+    def one(self, expression: str, *level: str) -> str:
+        """One value per identity: what duplicate scrapes and pairs of servers repeat counts once."""
+        return f"max by ({self.labels(*level)}) ({expression})"
+
+    def rate(self, selector: str, seconds: float) -> str:
+        """Increase per (simulated) second."""
+        rate = f"rate({selector}[{self.duration(seconds)}])"
+        return rate if self.time_scale == 1 else f"({rate} / {self.time_scale:g})"
+
+    def increase(self, selector: str, seconds: float) -> str:
+        """Increase over a range."""
+        return f"increase({selector}[{self.duration(seconds)}])"
+
+    def over(self, function: str, expression: str, seconds: float, step_seconds: float | None = None) -> str:
+        """`max_over_time(x[1h])` and its like; with a step over a subquery, which an expression that is no selector needs."""
+        step = "" if step_seconds is None else f":{self.duration(step_seconds)}"
+        return f"{function}({expression}[{self.duration(seconds)}{step}])"
+
+    def offset(self, selector: str, seconds: float) -> str:
+        """The selector as it was so long ago."""
+        return f"{selector} offset {self.duration(seconds)}"
+
+    def age(self, expression: str) -> str:
+        """Seconds of real time since a timestamp; compare with `length`."""
+        return f"(time() - {expression})"

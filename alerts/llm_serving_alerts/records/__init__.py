@@ -1,0 +1,21 @@
+"""Every group of recording rules, in the order in which they rest on one another."""
+
+from __future__ import annotations
+
+from llm_serving_alerts.promql import Dialect
+from llm_serving_alerts.records.baselines import bandwidth, baselines, tokens, work
+from llm_serving_alerts.records.capacity import capacity, rates
+from llm_serving_alerts.records.kv import kv, tail
+from llm_serving_alerts.records.node_loss import node_loss
+from llm_serving_alerts.records.slo import slo
+from llm_serving_alerts.records.targets import targets
+from llm_serving_alerts.records.traffic import latency, traffic
+from llm_serving_alerts.rules import Group
+from llm_serving_alerts.settings import Settings
+
+_GROUPS = (targets, traffic, latency, slo, kv, tail, work, bandwidth, tokens, baselines, rates, capacity, node_loss)
+
+
+def record_groups(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
+    """All recording rules as the settings want them."""
+    return tuple(group(dialect, settings) for group in _GROUPS)

@@ -1,0 +1,78 @@
+"""What a replica can do: the best that its kind was seen to do under a queue, else what its roofline promises."""
+
+from __future__ import annotations
+
+from llm_serving_alerts.promql import ENGINE, MODEL_GPU, TARGET, Dialect, series
+from llm_serving_alerts.records.baselines import INTERVAL_SECONDS, WEEK
+from llm_serving_alerts.records.targets import of_kind
+from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.settings import Settings
+
+HOUR = 3600.0
+BEST_TOKENS = "model_gpu:llm_serving_replica_tokens_per_second:best"
+BEST_WORK = "model_gpu:llm_serving_replica_work:best"
+BASIS = "model_gpu:llm_serving_replica_capacity:basis"
+_CEILINGS = "target:llm_serving_phase_ceiling_tokens_per_second:sum"
+_TOKENS = "model_gpu:llm_serving_phase_tokens:max_rate5m"
+_WORK = "model_gpu:llm_serving_reference_work:max_rate5m"
+
+
+def rates(dialect: Dialect, settings: Settings) -> Group:
+    """Rates of now by kind of GPU: pods come and go, so that nothing is kept by target."""
+    by_target = dialect.labels(*TARGET)
+    waited = f"{dialect.over('min_over_time', 'target:llm_serving_requests_waiting:sum', 300)} > 0"
+    rules = []
+    for record, rate, extra, about in (
+        (_TOKENS, "target:llm_serving_phase_tokens:rate5m", ("phase",), "tokens/s by phase"),
+        (_WORK, "target:llm_serving_reference_work:rate5m", (), "reference seconds of work per second"),
+    ):
+        best = f"max by ({dialect.labels(*MODEL_GPU, *extra)})"
+        under_queue = f"({rate} and on ({by_target}) {waited})"
+        rules += [
+            Record(record, f"{best} ({of_kind(dialect, rate)})", f"{about} of the best replica of a kind"),
+            Record(
+                f"{record}_waiting",
+                f"{best} ({of_kind(dialect, under_queue)})",
+                f"{about} of the best replica of a kind where requests had waited for 5m",
+            ),
+        ]
+    # while a replica idles it shows no context to reckon with: its last one holds
+    ceiling = dialect.over("last_over_time", series("phase_ceiling_tokens_per_second"), HOUR)
+    one = dialect.one(ceiling, *ENGINE, "phase")
+    about = "what a replica could do of one phase alone, at best"
+    rules.append(Record(_CEILINGS, f"sum by ({dialect.labels(*TARGET, 'phase')}) ({one})", about))
+    return Group("llm-serving.rates", tuple(rules))
+
+
+def capacity(dialect: Dialect, settings: Settings) -> Group:
+    """Capacity of one replica of a kind: measured where one was seen under a queue within a week, else estimated, else nothing."""
+    by_kind, by_phase = dialect.labels(*MODEL_GPU), dialect.labels(*MODEL_GPU, "phase")
+    promised = f"{settings.node_loss.efficiency:g} * max by ({by_phase}) ({of_kind(dialect, _CEILINGS)})"
+    seen, limit = (dialect.over("max_over_time", record, WEEK) for record in (_TOKENS, f"{_TOKENS}_waiting"))
+    seen_work, limit_work = (dialect.over("max_over_time", record, WEEK) for record in (_WORK, f"{_WORK}_waiting"))
+    # what was reached without a queue can be reached: the limit is at least that
+    measured = f"({seen} and on ({by_phase}) {limit})"
+    estimated = f"({seen} > on ({by_phase}) {promised} or on ({by_phase}) {promised})"
+    return Group(
+        "llm-serving.capacity",
+        (
+            Record(
+                BEST_TOKENS,
+                f"{measured} or on ({by_phase}) {estimated}",
+                "tokens/s by phase that one replica of a kind can do",
+            ),
+            Record(
+                BEST_WORK,
+                f"{seen_work} and on ({by_kind}) {limit_work}",
+                "reference seconds of work per second of one replica of a kind, where one was seen under a queue",
+            ),
+            Record(
+                BASIS,
+                f"({BEST_TOKENS} > bool 0) and on ({by_phase}) {limit}",
+                "1 by phase, with how the capacity is known: measured under a queue, or estimated from the roofline",
+                {"basis": "measured"},
+            ),
+            Record(BASIS, f"({BEST_TOKENS} > bool 0) unless on ({by_phase}) {limit}", "", {"basis": "estimated"}),
+        ),
+        INTERVAL_SECONDS / dialect.time_scale,
+    )

@@ -1,0 +1,115 @@
+"""The KV cache: use, prefix hits, preemptions, and the long tail."""
+
+from __future__ import annotations
+
+from llm_serving_alerts.promql import ENGINE, MODEL, TARGET, Dialect, series
+from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.settings import Settings
+
+HITS, QUERIES = "prefix_cache_hit_tokens", "prefix_cache_query_tokens"
+
+
+def kv(dialect: Dialect, settings: Settings) -> Group:
+    """Numerators and denominators beside each ratio."""
+    by_target, by_model = dialect.labels(*TARGET), dialect.labels(*MODEL)
+    rules = [
+        Record(
+            "engine:llm_serving_kv_cache_usage_ratio:max",
+            dialect.one(series("kv_cache_usage_ratio"), *ENGINE),
+            "share of an engine's KV cache that live requests hold",
+        ),
+        Record(
+            "engine:llm_serving_kv_cache_usage_ratio:avg5m",
+            dialect.over("avg_over_time", "engine:llm_serving_kv_cache_usage_ratio:max", 300),
+            "its mean over 5m",
+        ),
+        Record(
+            "model:llm_serving_kv_cache_usage_ratio:max",
+            f"max by ({by_model}) (engine:llm_serving_kv_cache_usage_ratio:max)",
+            "the fullest engine's",
+        ),
+    ]
+    for gauge, about in (
+        ("kv_cache_used_tokens", "KV tokens that live requests hold"),
+        ("kv_cache_capacity_tokens", "KV tokens that fit"),
+        ("batch_limit_requests", "requests that may run at once"),
+    ):
+        one = dialect.one(series(gauge), *ENGINE)
+        rules.append(Record(f"target:llm_serving_{gauge}:sum", f"sum by ({by_target}) ({one})", about))
+        rules.append(
+            Record(f"model:llm_serving_{gauge}:sum", f"sum by ({by_model}) (target:llm_serving_{gauge}:sum)", about)
+        )
+    rules.append(
+        Record(
+            "model:llm_serving_kv_cache_usage:ratio",
+            "model:llm_serving_kv_cache_used_tokens:sum / (model:llm_serving_kv_cache_capacity_tokens:sum > 0)",
+            "share of all KV tokens of a model in use",
+        )
+    )
+    limited = (
+        f"engine:llm_serving_requests_running:max and on ({dialect.labels(*ENGINE)}) {series('batch_limit_requests')}"
+    )
+    rules.append(
+        Record(
+            "model:llm_serving_batch_utilization:ratio",
+            f"sum by ({by_model}) ({limited}) / (model:llm_serving_batch_limit_requests:sum > 0)",
+            "running requests over the limit, of the engines whose limit is known",
+        )
+    )
+    for name, about in ((QUERIES, "tokens looked up in the prefix cache"), (HITS, "looked-up tokens that were there")):
+        rate = dialect.one(dialect.rate(series(f"{name}_total"), 300), *ENGINE)
+        rules.append(
+            Record(f"model:llm_serving_{name}:rate5m", f"sum by ({by_model}) ({rate})", f"{about}, per second")
+        )
+        increase = dialect.one(dialect.increase(series(f"{name}_total"), 1800), *ENGINE)
+        settled = f"sum by ({by_target}) ({increase}) and on ({by_target}) target:llm_serving_settled:max"
+        rules.append(
+            Record(
+                f"model:llm_serving_{name}:increase30m",
+                f"sum by ({by_model}) ({settled})",
+                f"{about} in 30m, of settled replicas",
+            )
+        )
+    least = settings.alerts["HitRateDropped"].values.get("tokens", 10_000)
+    rules += [
+        Record(
+            "model:llm_serving_prefix_cache_hit:ratio_rate5m",
+            f"model:llm_serving_{HITS}:rate5m / (model:llm_serving_{QUERIES}:rate5m > 0)",
+            "prefix hit rate over 5m",
+        ),
+        Record(
+            "model:llm_serving_prefix_cache_hit:ratio_increase30m",
+            f"model:llm_serving_{HITS}:increase30m / (model:llm_serving_{QUERIES}:increase30m >= {least:g})",
+            "prefix hit rate over 30m of settled replicas, where enough was looked up",
+        ),
+    ]
+    for counter, about in (("preemptions", "preemptions in 10m"), ("requests_finished", "finished requests in 10m")):
+        labels = (*ENGINE, "reason") if counter == "requests_finished" else ENGINE
+        increase = dialect.one(dialect.increase(series(f"{counter}_total"), 600), *labels)
+        rules.append(Record(f"target:llm_serving_{counter}:increase10m", f"sum by ({by_target}) ({increase})", about))
+    return Group("llm-serving.kv", tuple(rules))
+
+
+def tail(dialect: Dialect, settings: Settings) -> Group:
+    """The long-context tail by model: the engine that is worst off. Estimates, by the exporter's own window and bounds."""
+    by_model = dialect.labels(*MODEL)
+    rules = []
+    for gauge, function, about in (
+        (
+            "long_context_requests_fit",
+            "min",
+            "requests of p99 length that fit, by bound, of the engine where fewest do",
+        ),
+        ("long_context_kv_share_ratio", "max", "share of KV that the longest hundredth holds, by bound"),
+    ):
+        one = dialect.one(series(gauge), *ENGINE, "bound")
+        rules.append(
+            Record(f"model:llm_serving_{gauge}:{function}", f"{function} by ({by_model}, bound) ({one})", about)
+        )
+    for gauge, about in (
+        ("long_context_amplification_ratio", "p99 prompt over the mean"),
+        ("long_context_requests_observed", "requests behind these estimates"),
+    ):
+        one = dialect.one(series(gauge), *ENGINE)
+        rules.append(Record(f"model:llm_serving_{gauge}:max", f"max by ({by_model}) ({one})", about))
+    return Group("llm-serving.tail", tuple(rules))

@@ -1,0 +1,192 @@
+"""N-1: whether the replicas that remain carry the demand of the last hour when the largest node goes. Unknown stays unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from llm_serving_alerts.promql import MODEL, TARGET, Dialect, series
+from llm_serving_alerts.records.capacity import BEST_TOKENS, BEST_WORK, HOUR
+from llm_serving_alerts.records.targets import KIND
+from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.settings import Settings
+
+CAPACITY = "target:llm_serving_capacity:best"
+ALL = "model:llm_serving_capacity:sum"
+LOST = "model_node:llm_serving_capacity:sum"
+REMAINING = "model:llm_serving_n1_capacity:sum"
+DEMAND = "model:llm_serving_demand:max1h"
+LOAD = "model:llm_serving_load:ratio"
+N1_LOAD = "model:llm_serving_n1_load:ratio"
+SUFFICIENT = "model:llm_serving_n1_sufficient:bool"
+REQUIRED = "model:llm_serving_required_replicas:ceil"
+# `work` is how prefill and decode of one engine are added up; `phases` is the answer for both
+RESOURCES = ("prefill", "decode", "work", "kv", "concurrency")
+# all of these must be known before anything is called sufficient
+NEEDED = ("phases", "kv", "concurrency")
+_READY = "target:llm_serving_ready:max == 1"
+_SLOPE_SECONDS = 1800.0
+
+
+def node_loss(dialect: Dialect, settings: Settings) -> Group:
+    """Capacity of each ready replica by resource, what is left without the largest node, demand, and their ratio."""
+    rules = (
+        *_capacity(dialect),
+        *_demand(dialect),
+        *_without(dialect, settings),
+        *_loads(dialect),
+        *_required(dialect, settings),
+    )
+    return Group("llm-serving.node-loss", rules)
+
+
+def _capacity(dialect: Dialect) -> Iterable[Record]:
+    by_target, by_kind = dialect.labels(*TARGET), dialect.labels("model_name", "role", "gpu_name")
+    about = "what a ready replica can carry, by resource"
+
+    def of_its_kind(best: str) -> str:
+        each = f"({KIND} and on ({by_target}) {_READY}) * on ({by_kind}) group_left () max by ({by_kind}) ({best})"
+        return f"max by ({by_target}) ({each})"
+
+    for phase in ("prefill", "decode"):
+        yield Record(CAPACITY, of_its_kind(f'{BEST_TOKENS}{{phase="{phase}"}}'), about, {"resource": phase})
+    yield Record(CAPACITY, of_its_kind(BEST_WORK), about, {"resource": "work"})
+    for resource, total in (("kv", "kv_cache_capacity_tokens"), ("concurrency", "batch_limit_requests")):
+        expr = f"target:llm_serving_{total}:sum and on ({by_target}) {_READY}"
+        yield Record(CAPACITY, expr, about, {"resource": resource})
+
+
+def _rising(dialect: Dialect) -> Mapping[str, str]:
+    """The series that each resource's demand is the largest of."""
+    return {
+        "prefill": 'model:llm_serving_phase_tokens:rate5m{phase="prefill"}',
+        "decode": 'model:llm_serving_phase_tokens:rate5m{phase="decode"}',
+        "work": "model:llm_serving_reference_work:rate5m",
+        "kv": "model:llm_serving_kv_cache_used_tokens:avg5m",
+        "concurrency": "model:llm_serving_requests_in_system:avg5m",
+        "running": "model:llm_serving_requests_running:avg5m",
+    }
+
+
+def _demand(dialect: Dialect) -> Iterable[Record]:
+    yield Record(
+        "model:llm_serving_reference_work:rate5m",
+        f"sum by ({dialect.labels(*MODEL)}) (target:llm_serving_reference_work:rate5m)",
+        "reference seconds of work that a model's replicas do per second",
+    )
+    yield Record(
+        "model:llm_serving_requests_in_system:sum",
+        "model:llm_serving_requests_running:sum + model:llm_serving_requests_waiting:sum",
+        "requests that run or wait",
+    )
+    for name, level in (("requests_in_system", "sum"), ("requests_running", "sum"), ("kv_cache_used_tokens", "sum")):
+        mean = dialect.over("avg_over_time", f"model:llm_serving_{name}:{level}", 300)
+        yield Record(f"model:llm_serving_{name}:avg5m", mean, "mean over 5m")
+    for resource, record in _rising(dialect).items():
+        largest = dialect.over("max_over_time", record, HOUR)
+        about = "what was asked for at most within an hour, by resource"
+        yield Record(DEMAND, f"sum by ({dialect.labels(*MODEL)}) ({largest})", about, {"resource": resource})
+
+
+def _without(dialect: Dialect, settings: Settings) -> Iterable[Record]:
+    by_target, by_model, by_resource = (
+        dialect.labels(*TARGET),
+        dialect.labels(*MODEL),
+        dialect.labels(*MODEL, "resource"),
+    )
+    nodes = dialect.one(series("target_node_info"), *TARGET, "node")
+    ready = "model:llm_serving_ready_replicas:sum"
+    # a replica whose capacity or node is not known would count as if it carried nothing, or could not be lost
+    complete = f"on ({by_resource}) (count by ({by_resource}) ({CAPACITY}) == on ({by_model}) group_left () {ready})"
+    placed = f"count by ({by_model}) ({_READY} and on ({by_target}) {nodes}) == on ({by_model}) {ready}"
+    several = f"model:llm_serving_nodes:count > {settings.node_loss.tolerate_nodes}"
+    total = f"sum by ({by_resource}) ({CAPACITY})"
+    number = settings.node_loss.tolerate_nodes
+    largest = f"max by ({by_resource}) ({LOST})"
+    if number > 1:  # a replica on two lost nodes is taken away twice: what is left is never more than that
+        largest = f"sum by ({by_resource}) (topk by ({by_resource}) ({number}, {LOST}))"
+    for resource in RESOURCES:
+        one = f'{nodes} * on ({by_target}) group_left () {CAPACITY}{{resource="{resource}"}}'
+        expr = f"sum by ({dialect.labels(*MODEL, 'node')}) ({one})"
+        yield Record(LOST, expr, "capacity that goes with a node, by resource", {"resource": resource})
+    yield Record(
+        ALL, f"{total} and {complete}", "capacity of all ready replicas, by resource, where that of each is known"
+    )
+    yield Record(
+        REMAINING,
+        f"clamp_min({total} - on ({by_resource}) {largest}, 0) and {complete} and on ({by_model}) ({placed}) and on ({by_model}) {several}",
+        "capacity that is left without the largest node, by resource; absent for a model on one node",
+    )
+
+
+def _loads(dialect: Dialect) -> Iterable[Record]:
+    by_model, by_resource = dialect.labels(*MODEL), dialect.labels(*MODEL, "resource")
+    for record, capacity, about in (
+        (LOAD, ALL, "demand over capacity"),
+        (N1_LOAD, REMAINING, "demand over what is left without the largest node"),
+    ):
+        yield Record(
+            record, f"{DEMAND} / on ({by_resource}) {capacity}", f"{about}, by resource; above 1 it does not fit"
+        )
+        yield Record(record, _phases(dialect, record), about, {"resource": "phases"})
+        largest = f'max by ({by_model}) ({record}{{resource!="work"}})'
+        yield Record(record.replace(":ratio", ":max"), largest, f"{about}, of the scarcest resource that is known")
+    most = N1_LOAD.replace(":ratio", ":max")
+    known = f'count by ({by_model}) ({N1_LOAD}{{resource=~"{"|".join(NEEDED)}"}}) == {len(NEEDED)}'
+    yield Record(
+        SUFFICIENT,
+        f"({most} <= bool 1) and on ({by_model}) ({most} > 1 or on ({by_model}) {known})",
+        "1 where the largest node may go, 0 where not, absent where a resource is not known",
+    )
+
+
+def _phases(dialect: Dialect, record: str) -> str:
+    """Prefill and decode together. A replica of mixed load that was seen at its limit did so much work of both; where none was, the
+    fractions of both add up."""
+    by_model = dialect.labels(*MODEL)
+    fractions = f'{record}{{resource=~"prefill|decode",role="unified"}}'
+    answers = [
+        f'sum by ({by_model}) ({record}{{resource="work",role="unified"}})',
+        f"(sum by ({by_model}) ({fractions}) and on ({by_model}) count by ({by_model}) ({fractions}) == 2)",
+        *(f'sum by ({by_model}) ({record}{{resource="{role}",role="{role}"}})' for role in ("prefill", "decode")),
+    ]
+    return f" or on ({by_model}) ".join(answers)
+
+
+def _required(dialect: Dialect, settings: Settings) -> Iterable[Record]:
+    """Replicas for the demand and its growth until help comes. The queue is left out: it is what too few replicas make."""
+    by_model, by_resource = dialect.labels(*MODEL), dialect.labels(*MODEL, "resource")
+    by_target = dialect.labels(*TARGET)
+    wanted = "model:llm_serving_required_demand:max"
+    lag = dialect.length(settings.node_loss.scale_lag_seconds)
+    for resource, record in _rising(dialect).items():
+        if resource == "concurrency":
+            continue
+        growth = f"clamp_min({dialect.over('deriv', record, _SLOPE_SECONDS)}, 0) * {lag}"
+        peak = dialect.over("max_over_time", record, HOUR)
+        expr = f"sum by ({by_model}) ({peak} + ({growth} or {record} * 0))"
+        about = "demand of the last hour and what the present slope adds until a new replica serves"
+        yield Record(wanted, expr, about, {"resource": "concurrency" if resource == "running" else resource})
+    ratio = "model:llm_serving_required:ratio"
+    yield Record(
+        ratio,
+        f"{wanted} / on ({by_resource}) {ALL} * on ({by_model}) group_left () model:llm_serving_ready_replicas:sum",
+        "replicas that the demand needs, by resource",
+    )
+    yield Record(ratio, _phases(dialect, ratio), "replicas that both phases together need", {"resource": "phases"})
+    known = f'count by ({by_model}) ({ratio}{{resource=~"{"|".join(NEEDED)}"}}) == {len(NEEDED)}'
+    needed = f'clamp_min(ceil(max by ({by_model}) ({ratio}{{resource!="work"}}) - 1e-9), 1) and on ({by_model}) {known}'
+    yield Record(REQUIRED, needed, "replicas that the demand needs", {"reserve": "none"})
+    nodes = dialect.one(series("target_node_info"), *TARGET, "node")
+    each = f"count by ({dialect.labels(*MODEL, 'node')}) ({nodes} and on ({by_target}) {_READY})"
+    number = settings.node_loss.tolerate_nodes
+    reserve = (
+        f"max by ({by_model}) ({each})"
+        if number == 1
+        else f"sum by ({by_model}) (topk by ({by_model}) ({number}, {each}))"
+    )
+    yield Record(
+        REQUIRED,
+        f'sum by ({by_model}) ({REQUIRED}{{reserve="none"}}) + on ({by_model}) {reserve}',
+        "the same with the replicas of the largest node in reserve",
+        {"reserve": "nodes"},
+    )

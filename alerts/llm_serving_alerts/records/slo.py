@@ -1,0 +1,51 @@
+"""Objectives: good and bad events over the windows of the burn rates, kept apart so that any of them can be added up."""
+
+from __future__ import annotations
+
+from llm_serving_alerts.promql import ENGINE, MODEL, Dialect, seconds_text, series
+from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.settings import Settings
+
+BASE_SECONDS = 300.0
+EVENTS = "model:llm_serving_slo_events:increase{window}"
+BAD = "model:llm_serving_slo_bad:increase{window}"
+RATIO = "model:llm_serving_slo_bad:ratio_increase{window}"
+
+
+def windows(settings: Settings) -> tuple[float, ...]:
+    """Every window of the burn rates and the period, in seconds, ascending."""
+    found = {settings.period_seconds, BASE_SECONDS}
+    for pairs in settings.burn.values():
+        for pair in pairs:
+            found |= {pair.long_seconds, pair.short_seconds}
+    return tuple(sorted(found))
+
+
+def slo(dialect: Dialect, settings: Settings) -> Group:
+    """Events of 5m from the counters; longer windows are sums of those, so that three days do not read every scrape of every engine."""
+    by = dialect.labels(*MODEL, "slo")
+    identity = (*ENGINE, "slo", "outcome", "source", "threshold")
+    rules = []
+    for name, matchers, about in ((EVENTS, "", "events that count"), (BAD, 'outcome="bad"', "bad events")):
+        base = name.format(window=seconds_text(BASE_SECONDS))
+        increase = dialect.one(dialect.increase(series("slo_events_total", matchers), BASE_SECONDS), *identity)
+        rules.append(Record(base, f"sum by ({by}) ({increase})", f"{about} of an objective"))
+        rules += [
+            Record(
+                name.format(window=seconds_text(window)),
+                dialect.over("sum_over_time", base, window, BASE_SECONDS),
+                f"{about} over {seconds_text(window)}",
+            )
+            for window in windows(settings)
+            if window > BASE_SECONDS
+        ]
+    for window in windows(settings):
+        text = seconds_text(window)
+        rules.append(
+            Record(
+                RATIO.format(window=text),
+                f"{BAD.format(window=text)} / ({EVENTS.format(window=text)} > 0)",
+                f"share of bad events over {text}",
+            )
+        )
+    return Group("llm-serving.slo", tuple(rules))

@@ -1,0 +1,95 @@
+"""Who is there: targets, ready replicas, wanted ones, nodes, GPUs, and which of them have settled."""
+
+from __future__ import annotations
+
+from llm_serving_alerts.external import wanted_replicas
+from llm_serving_alerts.promql import MODEL, TARGET, Dialect, series
+from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.settings import Settings, Workload
+
+KIND = "target:llm_serving_kind:max"
+
+
+def targets(dialect: Dialect, settings: Settings) -> Group:
+    """A target is a replica unless it is a front end: that has no batch and no GPU, and its workers count for themselves."""
+    by_target, by_model = dialect.labels(*TARGET), dialect.labels(*MODEL)
+    of_target = dialect.labels("target")
+    replicas = dialect.one(series("target_info", 'role!="frontend"'), *TARGET)
+    ready = dialect.one(series("target_state", state="ready"), "target")
+    started = dialect.one(series("target_start_time_seconds"), "target")
+    # two exporters of a pair may know the GPUs by different names: one of them is enough
+    gpus = f"topk by ({of_target}) (1, {dialect.one(series('target_gpus'), 'target', 'gpu_name')})"
+    nodes = dialect.one(series("target_node_info"), *TARGET, "node")
+    desired = [*(_desired(dialect, workload) for workload in settings.node_loss.workloads)]
+    desired.append(dialect.one(series("expected_replicas"), *MODEL))
+    return Group(
+        "llm-serving.targets",
+        (
+            Record(
+                "target:llm_serving_ready:max",
+                f"{replicas} * on ({of_target}) group_left () {ready}",
+                "1 for a replica that serves, 0 for one that does not",
+            ),
+            Record(
+                "target:llm_serving_settled:max",
+                f"target:llm_serving_ready:max == 1 and on ({of_target})"
+                f" {dialect.age(started)} > {dialect.length(settings.baseline.settle_seconds)}",
+                "1 for a ready replica that started long enough ago to be measured",
+            ),
+            Record(
+                "target:llm_serving_gpus:max",
+                f"{replicas} * on ({of_target}) group_left (gpu_name) {gpus}",
+                "GPUs of a replica, with their kind",
+            ),
+            Record(
+                KIND,
+                f"(target:llm_serving_gpus:max > bool 0) or on ({by_target}) (target:llm_serving_ready:max * 0 + 1)",
+                "1 for each replica with the kind of its GPUs, no gpu_name where that is not known",
+            ),
+            Record(
+                "model:llm_serving_targets:count",
+                f"count by ({by_model}) ({replicas})",
+                "replicas that some exporter knows, in whatever state",
+            ),
+            Record(
+                "model:llm_serving_ready_replicas:sum",
+                f"sum by ({by_model}) (target:llm_serving_ready:max)",
+                "replicas that serve",
+            ),
+            Record(
+                "model:llm_serving_desired_replicas:max",
+                f" or on ({by_model}) ".join(desired),
+                "replicas that are wanted: kube-state-metrics where it is configured, else expected_replicas",
+            ),
+            Record(
+                "model:llm_serving_nodes:count",
+                f"count by ({by_model}) (count by ({dialect.labels(*MODEL, 'node')}) "
+                f"({nodes} and on ({by_target}) target:llm_serving_ready:max == 1))",
+                "nodes that ready replicas stand on",
+            ),
+            Record(
+                "model:llm_serving_gpus:sum",
+                f"sum by ({by_model}) (target:llm_serving_gpus:max and on ({by_target}) target:llm_serving_ready:max == 1)",
+                "GPUs of the ready replicas",
+            ),
+        ),
+    )
+
+
+def of_kind(dialect: Dialect, by_replica: str) -> str:
+    """Series by replica with their GPUs' kind as a label."""
+    return f"{by_replica} * on ({dialect.labels(*TARGET)}) group_left (gpu_name) {KIND}"
+
+
+def _desired(dialect: Dialect, workload: Workload) -> str:
+    by = f"max by ({dialect.labels()})" if dialect.identity else "max"
+    pods = f"{by} ({wanted_replicas(workload)})"
+    if workload.pods_per_replica > 1:
+        pods = f"{pods} / {workload.pods_per_replica}"
+    named = f'label_replace({pods}, "model_name", "{_replacement(workload.model_name)}", "", "")'
+    return f'label_replace({named}, "role", "{workload.role}", "", "")'
+
+
+def _replacement(text: str) -> str:
+    # $ begins a group in a replacement
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("$", "$$")

@@ -1,0 +1,129 @@
+"""What is served: tokens by phase, requests by how they ended, queues, latencies with their clipping."""
+
+from __future__ import annotations
+
+from llm_serving_alerts.promql import ENGINE, FLEET, MODEL, TARGET, Dialect, buckets, series
+from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.settings import Settings
+
+PHASES = {"prefill": "prefill_tokens_total", "decode": "decode_tokens_total"}
+RATE_SECONDS = 300.0
+# (histogram, ranges): 10m where an alert asks for a quantile that rests on hundreds of events
+LATENCIES = {
+    "time_to_first_token_seconds": ("5m", "10m"),
+    "inter_token_latency_seconds": ("5m", "10m"),
+    "e2e_request_latency_seconds": ("5m",),
+    "request_queue_time_seconds": ("5m",),
+}
+SPANS = {"5m": 300.0, "10m": 600.0}
+RANKS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+# whose clock is the user's: a front end's where a model has one, else that of replicas which do both phases
+USERS = 'role="unified"'
+
+
+def traffic(dialect: Dialect, settings: Settings) -> Group:
+    """Tokens, requests and queues by engine, target, model and fleet."""
+    by_target, by_model = dialect.labels(*TARGET), dialect.labels(*MODEL)
+    rules = []
+    for phase, counter in PHASES.items():
+        rate = dialect.one(dialect.rate(series(counter), RATE_SECONDS), *ENGINE)
+        rules.append(
+            Record("engine:llm_serving_phase_tokens:rate5m", rate, "tokens/s of an engine by phase", {"phase": phase})
+        )
+    rules += [
+        Record(
+            f"{level}:llm_serving_phase_tokens:rate5m",
+            f"sum by ({by}, phase) (engine:llm_serving_phase_tokens:rate5m)",
+            f"tokens/s of a {level} by phase: prefill computed, decode generated",
+        )
+        for level, by in (("target", by_target), ("model", by_model))
+    ]
+    rules.append(
+        Record(
+            "fleet:llm_serving_phase_tokens:rate5m",
+            f"sum by ({dialect.labels('phase')}) ({_workers(dialect, 'model:llm_serving_phase_tokens:rate5m')})",
+            "tokens/s of all models by phase; a front end counts only where its workers are not read",
+        )
+    )
+    rules.append(
+        Record(
+            "model:llm_serving_phase_tokens_per_gpu:rate5m",
+            f"model:llm_serving_phase_tokens:rate5m / on ({by_model}) group_left () model:llm_serving_gpus:sum",
+            "tokens/s per GPU of the ready replicas",
+        )
+    )
+    for counter, what in (("prompt_tokens_total", "as sent"), ("cached_prompt_tokens_total", "not computed: cached")):
+        name = counter.removesuffix("_total")
+        rate = dialect.one(dialect.rate(series(counter), RATE_SECONDS), *ENGINE)
+        about = f"prompt tokens/s {what}"
+        rules.append(Record(f"model:llm_serving_{name}:rate5m", f"sum by ({by_model}) ({rate})", about))
+    for counter, about in (
+        ("requests_finished_total", "finished requests/s by reason"),
+        ("requests_rejected_total", "rejected requests/s by reason"),
+    ):
+        name = counter.removesuffix("_total")
+        rate = dialect.one(dialect.rate(series(counter), RATE_SECONDS), *ENGINE, "reason")
+        rules.append(Record(f"model:llm_serving_{name}:rate5m", f"sum by ({by_model}, reason) ({rate})", about))
+    for gauge, about in (("requests_running", "requests in the batch"), ("requests_waiting", "requests that wait")):
+        rules.append(Record(f"engine:llm_serving_{gauge}:max", dialect.one(series(gauge), *ENGINE), about))
+        for level, by in (("target", by_target), ("model", by_model)):
+            rules.append(
+                Record(f"{level}:llm_serving_{gauge}:sum", f"sum by ({by}) (engine:llm_serving_{gauge}:max)", about)
+            )
+    return Group("llm-serving.traffic", tuple(rules))
+
+
+def _workers(dialect: Dialect, record: str) -> str:
+    same = dialect.labels("model_name")
+    return f'{record}{{role!="frontend"}} or on ({same}) {record}{{role="frontend"}}'
+
+
+def latency(dialect: Dialect, settings: Settings) -> Group:
+    """Quantiles from merged buckets, and how much lies above the top finite edge: a quantile there reads "at least"."""
+    rules = []
+    for histogram, spans in LATENCIES.items():
+        for span in spans:
+            rules += _merged(dialect, histogram, span)
+    return Group("llm-serving.latency", tuple(rules))
+
+
+def _merged(dialect: Dialect, histogram: str, span: str) -> list[Record]:
+    engines = dialect.one(dialect.rate(buckets(histogram), SPANS[span]), *ENGINE, "le")
+    of_model = f"model:llm_serving_{histogram}_bucket:rate{span}"
+    of_fleet = f"fleet:llm_serving_{histogram}_bucket:rate{span}"
+    users = f'{of_model}{{role="frontend"}} or on ({dialect.labels("model_name")}) {of_model}{{{USERS}}}'
+    rules = [
+        Record(
+            of_model,
+            common_edges(dialect, engines, MODEL),
+            f"events/s up to each edge over {span}, at the edges that all engines have",
+        ),
+        Record(of_fleet, common_edges(dialect, f"({users})", FLEET), "the same over all models, as users see it"),
+    ]
+    for level, labels, record in (("model", MODEL, of_model), ("fleet", FLEET, of_fleet)):
+        by = dialect.labels(*labels)
+        for rank, quantile in RANKS.items():
+            rules.append(
+                Record(
+                    f"{level}:llm_serving_{histogram}:quantile_rate{span}",
+                    f"histogram_quantile({quantile:g}, {record})",
+                    f"quantile over {span} by rank; the top finite edge where more than the rest lies above it",
+                    {"rank": rank},
+                )
+            )
+        top = f'max by ({by}) ({record}{{le!="+Inf"}})'
+        rules.append(
+            Record(
+                f"{level}:llm_serving_{histogram}:above_top_edge_ratio_rate{span}",
+                f'1 - {top} / (sum by ({by}) ({record}{{le="+Inf"}}) > 0)',
+                "share of events above the top finite edge",
+            )
+        )
+    return rules
+
+
+def common_edges(dialect: Dialect, engines: str, level: tuple[str, ...]) -> str:
+    """Buckets summed over engines, only at the edges that all of them have: a sum over different edges is no histogram."""
+    by, by_edge = dialect.labels(*level), dialect.labels(*level, "le")
+    having = f"count by ({by_edge}) ({engines})"
+    return f"sum by ({by_edge}) ({engines}) and on ({by_edge}) ({having} == on ({by}) group_left () max by ({by}) ({having}))"

@@ -1,0 +1,322 @@
+"""The settings file -> Settings, or every reason why not. The defaults are a file of the same form, so that each stands once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import resources
+from typing import Any, TypeVar
+
+from llm_serving_alerts.alerting import ALERTS
+from llm_serving_alerts.declare import FOR, NUMBER, RANGE, RATIO, Alert
+from llm_serving_alerts.rules import ALERT_PREFIX, Severity
+from llm_serving_alerts.settings import (
+    LATENCY_SLOS,
+    SLOS,
+    AlertSettings,
+    Baseline,
+    BurnWindow,
+    NodeLoss,
+    Objective,
+    Settings,
+    Workload,
+)
+from llm_serving_exporter.catalogue.spec import LABELS
+from llm_serving_exporter.config import kinds
+from llm_serving_exporter.config.document import read_document
+from llm_serving_exporter.config.duration import format_duration
+from llm_serving_exporter.config.kinds import Kind
+from llm_serving_exporter.config.problems import InvalidValueError, Place, did_you_mean, shown
+from llm_serving_exporter.config.reading import elements, is_empty, mapping, type_name, value
+from llm_serving_exporter.config.tree import Node, Scalar
+from llm_serving_exporter.config.types import SloConfig
+from llm_serving_exporter.config.warnings import slo_warnings
+from llm_serving_exporter.config.yaml_tree import parse_yaml
+from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.normalise.registry import RUNTIMES
+
+T = TypeVar("T")
+DEFAULTS = "settings.yml"
+# a rate needs two samples, and a scrape may fail or come late
+LEAST_SCRAPES = 4
+SHORTEST_RANGE_SECONDS = 300.0  # of the recording rules, which are named after it
+_OWN_LABELS = frozenset({"severity", "check", "alertname"})
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
+
+
+def _label_name(text: str) -> str:
+    if not _LABEL.match(text) or text.startswith("__"):
+        raise InvalidValueError(f"{shown(text)} is not a label's name", "Write letters, digits and underscores.")
+    return text
+
+
+def _objective(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise InvalidValueError(f"{shown(text)} is not a share between 0 and 1", "Write 0.99 for 99 %.")
+    return share
+
+
+def _moment(text: str) -> float:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidValueError(f"{shown(text)} is not a time", "Write it as in 2026-01-31T08:00:00Z.") from None
+    if moment.tzinfo is None:
+        raise InvalidValueError(f"{shown(text)} has no time zone", "Add Z for UTC, as in 2026-01-31T08:00:00Z.")
+    return moment.astimezone(UTC).timestamp()
+
+
+LABEL_NAME = Kind("a label's name", _label_name, is_text=True)
+LABEL_VALUE = kinds.text("label value")
+OBJECTIVE = Kind("a share such as 0.99", _objective)
+MOMENT = Kind("a time such as 2026-01-31T08:00:00Z", _moment)
+URL_TEMPLATE = kinds.text("URL", 2000)
+FACTOR = NUMBER
+
+
+def default_settings() -> Settings:
+    """The packaged defaults. They are good by test; a fault in them is a bug."""
+    return read_settings(None)[0]
+
+
+def defaults_text() -> str:
+    """The packaged settings file, with its comments: what a user copies."""
+    return resources.files("llm_serving_alerts").joinpath(DEFAULTS).read_text(encoding="utf-8")
+
+
+def read_settings(path: str | None) -> tuple[Settings, tuple[str, ...]]:
+    """The settings of a file over the defaults, and warnings in sentences. Raises ConfigError with every fault found."""
+    problems: list[Problem] = []
+    defaults = parse_yaml(defaults_text(), Place(DEFAULTS, "", problems))
+    assert isinstance(defaults, dict)
+    own: Node | None = None
+    place = Place(path or DEFAULTS, "", problems)
+    if path is not None:
+        own = read_document(path, place)
+    settings = _Reader(defaults, mapping(own, place, defaults), place).settings()
+    if problems or settings is None:
+        raise ConfigError(*problems)
+    return settings, tuple(_warnings(settings))
+
+
+def _warnings(settings: Settings) -> Sequence[str]:
+    thresholds = {name: settings.slo[name].threshold_seconds for name in LATENCY_SLOS}
+    slo = SloConfig(thresholds["ttft"], thresholds["itl"], thresholds["e2e"])
+    tables = [RUNTIMES[name] for name in settings.runtimes]
+    return [warning for table in tables for warning in slo_warnings(slo, table.default_edges, table.title)]
+
+
+class _Reader:
+    """Takes two trees apart, the user's before the defaults'; every fault is reported at its place in the user's."""
+
+    def __init__(self, defaults: Mapping[str, Node], own: Mapping[str, Node], place: Place) -> None:
+        self._defaults, self._own, self._place = defaults, own, place
+
+    def settings(self) -> Settings | None:
+        scrape = self._one("scrape_interval", kinds.INTERVAL)
+        if scrape is not None and LEAST_SCRAPES * scrape > SHORTEST_RANGE_SECONDS:
+            longest = format_duration(SHORTEST_RANGE_SECONDS / LEAST_SCRAPES)
+            what = f"the rules' ranges of {format_duration(SHORTEST_RANGE_SECONDS)} would not hold four scrapes"
+            self._place.key("scrape_interval").refuse(what, f"Scrape every {longest} or more often.")
+        identity = self._names("identity_labels", LABEL_NAME)
+        for name in identity:
+            if name in LABELS or name in _OWN_LABELS:
+                fix = "List labels that the scrape adds, such as cluster or namespace."
+                self._place.key("identity_labels").refuse(f"{shown(name)} is a label of the rules themselves", fix)
+        runtimes = self._names("runtimes", kinds.choice("runtime", sorted(RUNTIMES)))
+        slo, period = self._slo()
+        burn = self._burn(slo, period)
+        found = Settings(
+            scrape_interval_seconds=scrape or 0.0,
+            identity_labels=identity,
+            labels=self._labels(*self._at("labels")),
+            severity_cap=Severity(self._one("severity_cap", _SEVERITY) or Severity.CRITICAL),
+            runbook_url=self._one("runbook_url", URL_TEMPLATE) or "",
+            dashboard_url=self._one("dashboard_url", URL_TEMPLATE) or "",
+            runtimes=runtimes,
+            slo=slo,
+            period_seconds=period,
+            burn=burn,
+            baseline=self._baseline(),
+            node_loss=self._node_loss(),
+            drill_max_age_seconds=self._section("drill").one("max_age", kinds.THRESHOLD) or None,
+            alerts=self._alerts(scrape or 0.0),
+        )
+        return None if self._place.problems else found
+
+    # --- pieces -----------------------------------------------------------------------------------------------------
+
+    def one(self, key: str, kind: Kind[T]) -> T | None:
+        """A value: the user's, else the default's."""
+        return self._one(key, kind)
+
+    def _one(self, key: str, kind: Kind[T]) -> T | None:
+        node, place = self._at(key)
+        return None if is_empty(node) and key not in self._own else value(node, place, kind)
+
+    def _at(self, key: str) -> tuple[Node | None, Place]:
+        return self._own.get(key, self._defaults.get(key)), self._place.key(key)
+
+    def _section(self, key: str) -> _Reader:
+        defaults = self._defaults.get(key)
+        assert isinstance(defaults, dict)
+        place = self._place.key(key)
+        return _Reader(defaults, mapping(self._own.get(key), place, defaults), place)
+
+    def _names(self, key: str, kind: Kind[str]) -> tuple[str, ...]:
+        found = [value(node, at, kind) for node, at in elements(*self._at(key), kind.expects)]
+        return tuple(dict.fromkeys(name for name in found if name is not None))
+
+    @staticmethod
+    def _labels(node: Node | None, place: Place) -> dict[str, str]:
+        known: Collection[str] = node if isinstance(node, dict) else ()
+        found: dict[str, str] = {}
+        for name, content in mapping(node, place, known).items():
+            at = place.key(name)
+            try:
+                _label_name(name)
+            except InvalidValueError as error:
+                at.refuse(error.what, error.fix)
+            if name in _OWN_LABELS or name in LABELS:
+                at.refuse("this label belongs to the rules", "Choose another name.")
+            text = value(content, at, LABEL_VALUE)
+            if text is not None:
+                found[name] = text
+        return found
+
+    def _slo(self) -> tuple[dict[str, Objective], float]:
+        section = self._section("slo")
+        found = {}
+        for name in SLOS:
+            own = section._section(name)
+            threshold = own._one("threshold", kinds.THRESHOLD) if name in LATENCY_SLOS else None
+            found[name] = Objective(own._one("objective", OBJECTIVE) or 0.5, threshold or None)
+        return found, section._one("period", kinds.DURATION) or 1.0
+
+    def _burn(self, slo: Mapping[str, Objective], period: float) -> dict[str, tuple[BurnWindow, ...]]:
+        section = self._section("burn")
+        return {speed: tuple(section._windows(speed, slo, period)) for speed in ("fast", "slow")}
+
+    def _windows(self, speed: str, slo: Mapping[str, Objective], period: float) -> list[BurnWindow]:
+        found = []
+        for node, at in elements(*self._at(speed), "mappings such as {long: 1h, short: 5m, factor: 14.4}"):
+            keys = mapping(node, at, ("long", "short", "factor"))
+            long, short = (value(keys.get(key), at.key(key), kinds.DURATION) for key in ("long", "short"))
+            factor = value(keys.get("factor"), at.key("factor"), FACTOR)
+            if long is None or short is None or factor is None:
+                if len(keys) < 3:
+                    at.refuse("long, short or factor is missing", "Write {long: 1h, short: 5m, factor: 14.4}.")
+                continue
+            if not SHORTEST_RANGE_SECONDS <= short < long <= period:
+                what = f"the windows must be {format_duration(SHORTEST_RANGE_SECONDS)} <= short < long <= period"
+                at.refuse(what, "Write for example {long: 1h, short: 5m, factor: 14.4}.")
+            for name, objective in slo.items():
+                if factor * objective.budget >= 1:
+                    most = 1 / objective.budget
+                    what = (
+                        f"a factor of {factor:g} can never be reached by {name}: with an objective of "
+                        f"{objective.objective:g} the budget is spent at most {most:g} times too fast"
+                    )
+                    at.key("factor").refuse(what, f"Write a factor below {most:g}, or a higher objective.")
+            found.append(BurnWindow(long, short, factor))
+        if not found and not self._place.problems:
+            self._place.key(speed).refuse("there is no window", "Keep one, or switch the alerts off.")
+        return found
+
+    def _baseline(self) -> Baseline:
+        section = self._section("baseline")
+        return Baseline(
+            section._one("history", kinds.DURATION) or 0.0,
+            section._one("since", MOMENT),
+            section._one("settle", kinds.DURATION) or 0.0,
+        )
+
+    def _node_loss(self) -> NodeLoss:
+        section = self._section("node_loss")
+        workloads = elements(*section._at("workloads"), "mappings such as {model_name: …, kind: deployment, …}")
+        return NodeLoss(
+            section._one("efficiency", RATIO) or 1.0,
+            section._one("tolerate_nodes", kinds.integer(1, 2)) or 1,
+            section._one("scale_lag", kinds.DURATION) or 0.0,
+            section._one("redundancy", kinds.choice("redundancy", ("required", "none"))) == "required",
+            tuple(found for node, at in workloads if (found := _workload(node, at)) is not None),
+        )
+
+    # --- alerts -----------------------------------------------------------------------------------------------------
+
+    def _alerts(self, scrape_seconds: float) -> dict[str, AlertSettings]:
+        node, place = self._own.get("alerts"), self._place.key("alerts")
+        names = [alert.name for alert in ALERTS]
+        own: dict[str, tuple[Node, Place]] = {}
+        for key, content in (node if isinstance(node, dict) else {}).items():
+            name = key.removeprefix(ALERT_PREFIX)
+            if name not in names:
+                place.key(key).refuse("there is no such alert", did_you_mean(name, names))
+            elif name in own:
+                place.key(key).refuse("the alert is given twice, with and without prefix", "Keep one of them.")
+            else:
+                own[name] = content, place.key(key)
+        if not is_empty(node) and not isinstance(node, dict):
+            place.refuse(f"must be a mapping, not {type_name(node or {})}", "Write alerts: {TTFTHigh: off}.")
+        defaults = self._defaults["alerts"]
+        assert isinstance(defaults, dict)
+        return {
+            alert.name: _alert(alert, defaults[alert.name], *own.get(alert.name, ({}, place)), scrape_seconds)
+            for alert in ALERTS
+        }
+
+
+_SEVERITY = kinds.choice("severity", [severity.value for severity in Severity if severity is not Severity.NONE])
+
+
+def _alert(alert: Alert, default: Node, own: Node, place: Place, scrape_seconds: float) -> AlertSettings:
+    if isinstance(own, Scalar) and own.text in ("off", "false", "no"):
+        return AlertSettings(False, 0.0, None, {}, {})
+    assert isinstance(default, dict)
+    keys = ("for", "severity", "labels", *alert.values)
+    reader = _Reader(default, mapping(own, place, keys, {"enabled": f"Write {alert.name}: off."}), place)
+    severity = reader._one("severity", _SEVERITY)
+    if severity is not None and len(alert.tiers) > 1:
+        place.key("severity").refuse(
+            "the alert has a threshold for each severity", "Set severity_cap, or its thresholds."
+        )
+    values: dict[str, float] = {}
+    for name, kind in alert.values.items():
+        number: Any = reader._one(name, kind)
+        values[name] = float(number or 0.0)
+        if kind is RANGE and number is not None and number < LEAST_SCRAPES * scrape_seconds:
+            what = f"{format_duration(number)} does not hold four scrapes of {format_duration(scrape_seconds)}"
+            place.key(name).refuse(what, f"Write {format_duration(LEAST_SCRAPES * scrape_seconds)} or more.")
+    return AlertSettings(
+        True,
+        reader._one("for", FOR) or 0.0,
+        None if severity is None else Severity(severity),
+        reader._labels(*reader._at("labels")),
+        values,
+    )
+
+
+def _workload(node: Node, place: Place) -> Workload | None:
+    keys = ("model_name", "role", "namespace", "kind", "name", "pods_per_replica")
+    found = mapping(node, place, keys)
+    model_name, namespace, name = (
+        value(found.get(key), place.key(key), kinds.text(what))
+        for key, what in (("model_name", "model name"), ("namespace", "namespace"), ("name", "workload's name"))
+    )
+    kind = value(found.get("kind"), place.key("kind"), kinds.choice("kind", ("deployment", "statefulset")))
+    role = value(found.get("role"), place.key("role"), kinds.choice("role", [role.value for role in Role]))
+    pods = value(found.get("pods_per_replica"), place.key("pods_per_replica"), kinds.integer(1, 1000))
+    if model_name is None or namespace is None or name is None or kind is None:
+        missing = [key for key in ("model_name", "namespace", "kind", "name") if key not in found]
+        if missing:
+            place.refuse(
+                f"{', '.join(missing)} missing", "Write {model_name: …, namespace: …, kind: deployment, name: …}."
+            )
+        return None
+    return Workload(model_name, role or Role.UNIFIED.value, namespace, kind, name, pods or 1)

@@ -1,0 +1,23 @@
+"""Writes alerts/tests/ from the cases: `python -m tests.pack.write`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.pack import cases_ttft
+from tests.pack.promtool import FOLDER, Case, files
+
+CHECKS: dict[str, tuple[Case, ...]] = {"ttft": cases_ttft.CASES}
+
+
+def texts() -> dict[str, str]:
+    """Every file by name."""
+    return {name: text for check, cases in CHECKS.items() for name, text in files(check, cases).items()}
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for old in FOLDER.glob("*.yml"):
+        old.unlink()
+    for file_name, file_text in texts().items():
+        Path(FOLDER, file_name).write_text(file_text, encoding="utf-8")
