@@ -77,11 +77,14 @@ def test_prefill_of_llama_8b_by_hand() -> None:
 
 def test_prefill_behind_a_long_prefix_is_bound_by_reading_it() -> None:
     """10 tokens computed behind 30,000 that are in the cache: 1.17 ms to read them, 0.30 to compute."""
-    outcome = of(steps=60.0, prompts=60.0, prefill=600.0, cached=60 * 30_000.0)
+    done = {"steps": 60.0, "prompts": 60.0, "prefill": 600.0, "cached": 60 * 30_000.0}
     flops = 2 * LAYERS * 10 + 2 * LM_HEAD + ATTENTION * (10 * 30_000 + 55)
     reading = (30_000 + 10) * KV / BANDWIDTH
     assert reading > flops / BF16_FLOPS
-    assert outcome.roofline.phase_ceiling["prefill"] == pytest.approx(10 / reading)
+    assert of(**done).roofline.phase_ceiling["prefill"] == pytest.approx(10 / reading)
+    for parallel in (Parallel(4), Parallel(2, 2)):  # each rank and each stage reads its own part
+        found = of(hardware=Hardware(H100, parallel, 4.0), **done).roofline.phase_ceiling["prefill"]
+        assert found == pytest.approx(4 * 10 / reading)
 
 
 def test_short_prompts_share_the_weights_of_a_step() -> None:
@@ -136,6 +139,10 @@ def test_speculation_counts_in_tokens_and_its_drafts_in_the_step() -> None:
     assert found.tokens_per_sequence_step == pytest.approx(2.5)
     assert found.decode_ceiling is not None
     assert found.phase_ceiling["decode"] == pytest.approx(2.5 * found.decode_ceiling)
+    # an engine that says how many tokens a step yields, and observes an event for each
+    said = of(**{**now, "decoded": 32_000.0, "prompts": 10.0, "prefill": 1000.0}, accepted_tokens_per_step=2.0).roofline
+    assert said.decode_ceiling is not None
+    assert said.phase_ceiling["decode"] == pytest.approx(2 * said.decode_ceiling)
     # several tokens in one event without speculation are several steps, not a better one
     batched = of(**now, **events).roofline
     assert batched.tokens_per_sequence_step == pytest.approx(2.5)
