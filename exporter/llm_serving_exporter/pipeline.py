@@ -192,6 +192,7 @@ class TargetPipeline:
             errors_counted=snapshot.errors_counted,
             role=self.target.role or page_role or Role.UNIFIED,
             lengths=self._lengths,
+            default_edges=runtime.default_edges,
         )
         span = span_seconds(self._window_seconds, snapshot)
         self._window = advance(self._window, snapshot, span, settings.device)

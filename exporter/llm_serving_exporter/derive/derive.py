@@ -23,6 +23,7 @@ from llm_serving_exporter.model.window import EngineWindow, Window
 __all__ = ["PASSED_THROUGH", "Settings", "derive"]
 
 
+FINISHED = "requests_finished_total"
 # counters of one page are booked at slightly different moments
 BATCH_TOLERANCE = 0.05
 # in the engine's unit too, where that is not known to be tokens
@@ -40,7 +41,8 @@ class Settings:
 
     `device`: the newest pass over the target's GPUs, for the window. `significant_digits`: as `Snapshot` has them.
     `errors_counted`: whether the runtime tells requests that ended in an error from others. `role`: the target's. `lengths`: of the
-    last finished requests, this page's included.
+    last finished requests, this page's included. `default_edges`: of the runtime's latency histograms by SLO
+    name, unless it is configured otherwise.
     """
 
     slo_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -52,6 +54,7 @@ class Settings:
     errors_counted: bool = True
     role: Role = Role.UNIFIED
     lengths: Histories = field(default_factory=dict)
+    default_edges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 def derive(window: Window, settings: Settings, previous: Derived | None) -> Derived:
@@ -65,19 +68,22 @@ def derive(window: Window, settings: Settings, previous: Derived | None) -> Deri
     judged: list[tuple[EngineWindow, Roofline]] = []
     for engine_window in window.engines():
         last = engine_window.last
-        counts = _slo(last, settings, notes)
+        # of several engines nobody knows whose a counter will be that has yet to come
+        alone = len(later.engines) == 1
+        awaited = later.awaited if alone else frozenset()
+        counts = _slo(last, settings, notes, awaited)
         figures = _engine(engine_window, settings, counts, notes)
-        if settings.slo_errors and settings.errors_counted and last.http_responses_total is not None:
+        first = "http_responses_total" in awaited
+        if settings.slo_errors and settings.errors_counted and (last.http_responses_total is not None or first):
             earlier = before.get((last.model_name, last.engine))
             # HTTP answers that name no model are those of all of them
             of_model = [engine for engine in later.engines if last.model_name in (engine.model_name, "")]
-            figures = replace(
-                figures, server_errors=slo.server_errors(of_model, earlier.server_errors if earlier else None)
-            )
+            counted = slo.server_errors(of_model, earlier.server_errors if earlier else None, awaited=first)
+            figures = replace(figures, server_errors=counted)
         if settings.role is Role.FRONTEND:
             for signal in sorted(SILENT[Role.FRONTEND]):
                 notes.take(signal, Absence.OTHER_ROLE)
-        elif last.is_engine or len(later.engines) == 1:
+        elif last.is_engine or alone:
             model = settings.models.get(last.model_name, Absence.MODEL_UNKNOWN)
             earlier = before.get((last.model_name, last.engine))
             figures = live(engine_window, window, (model, settings.hardware), figures, earlier, notes)
@@ -208,16 +214,22 @@ def _why_no_share(settings: Settings, rates: dict[str, float], last: EngineSnaps
     return Absence.WARMING_UP if not rates else Absence.INPUT_MISSING
 
 
-def _slo(last: EngineSnapshot, settings: Settings, notes: Notes) -> dict[str, SloCount]:
+def _slo(last: EngineSnapshot, settings: Settings, notes: Notes, awaited: frozenset[str]) -> dict[str, SloCount]:
+    """Counts by objective, at 0 where the first event has yet to come: an increase() over a counter born at 1 is 0."""
     counts: dict[str, SloCount] = {}
     for name, field_name in slo.LATENCY_FIELDS.items():
         threshold = settings.slo_seconds.get(name)
-        outcome = Absence.NOT_CONFIGURED if threshold is None else slo.latency_slo(getattr(last, field_name), threshold)
+        histogram = getattr(last, field_name)
+        outcome: SloCount | Absence = Absence.NOT_CONFIGURED
+        if threshold is not None and histogram is None and field_name in awaited:
+            outcome = slo.awaited_latency_slo(settings.default_edges.get(name, ()), threshold)
+        elif threshold is not None:
+            outcome = slo.latency_slo(histogram, threshold)
         if notes.take(f"slo_{name}", outcome, field_name) and isinstance(outcome, SloCount):
             counts[name] = outcome
-    errors = slo.error_slo(last) if settings.slo_errors else Absence.NOT_CONFIGURED
+    errors = slo.error_slo(last, awaited=FINISHED in awaited) if settings.slo_errors else Absence.NOT_CONFIGURED
     if settings.slo_errors and not settings.errors_counted:
         errors = Absence.NOT_EXPORTED
-    if notes.take("slo_errors", errors, "requests_finished_total") and isinstance(errors, SloCount):
+    if notes.take("slo_errors", errors, FINISHED) and isinstance(errors, SloCount):
         counts["errors"] = errors
     return counts

@@ -173,7 +173,8 @@ class Snapshot:
     date only while requests end; `refresh_seconds`: how often it does so with the slowest of its slow ones, 0 = at once.
     `significant_digits`: that the page's numbers are printed with, None = all of them. `sources`: field -> the row of the runtime's
     table that it was read by. `errors_counted`: whether the page tells requests that ended in an error from others. `unborn`: fields
-    that the page lacks because nothing of theirs has happened yet: 0 until then.
+    that the page lacks because nothing of theirs has happened yet: 0 until then. `awaited`: those of them, and of families without a
+    sample, that this version of the engine certainly has.
     """
 
     engines: tuple[EngineSnapshot, ...]
@@ -191,6 +192,7 @@ class Snapshot:
     sources: Mapping[str, int] = field(default_factory=dict)
     errors_counted: bool = True
     unborn: frozenset[str] = frozenset()
+    awaited: frozenset[str] = frozenset()
 
     @property
     def sleeping(self) -> bool:

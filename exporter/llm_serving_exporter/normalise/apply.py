@@ -29,6 +29,8 @@ from llm_serving_exporter.normalise.plan import Plan, make_plan, on_the_wire
 
 FIELDS = (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS, *GAUGE_FIELDS)
 
+# counters that alerts watch: at 0 from the start, because an increase() over one that is born at 1 is 0
+_FROM_ZERO = frozenset({"preemptions_total"})
 # 2001: what is smaller is some other number
 EARLIEST_START = 1e9
 # a server's clock may run ahead of ours; a start further in the future is not a time
@@ -92,6 +94,7 @@ class Normaliser:
             sources=plan.sources,
             errors_counted=plan.errors_counted,
             unborn=plan.unborn,
+            awaited=plan.awaited,
         )
 
     def _engine(
@@ -109,7 +112,7 @@ class Normaliser:
                 absent.setdefault(name, _why(name, plan))
             else:
                 found[name] = value
-        self._known_otherwise(identity, found, absent)
+        self._known_otherwise(identity, found, absent, plan.awaited)
         model_name = identity.model_name
         if not plan.names_models:
             # one model named elsewhere is the page's (a page without the label is of a server of one model)
@@ -117,10 +120,15 @@ class Normaliser:
             model_name = self._overrides.model_name or (named[0] if len(named) == 1 else "")
         return EngineSnapshot(model_name, identity.engine, **found)
 
-    def _known_otherwise(self, identity: Identity, found: dict[str, Any], absent: dict[str, Absence]) -> None:
+    def _known_otherwise(
+        self, identity: Identity, found: dict[str, Any], absent: dict[str, Absence], awaited: frozenset[str]
+    ) -> None:
         labelled = identity.engine != "" and not found.keys().isdisjoint(SHOWS_AN_ENGINE)
         if "requests_running" not in found and not labelled:
             return  # limits belong to engines
+        for name in _FROM_ZERO & awaited:
+            found[name] = 0.0
+            absent.pop(name, None)
         batch = self._overrides.batch_limit_requests or self._facts.batch_limit_requests
         if batch is not None:
             found["batch_limit_requests"] = float(batch)

@@ -49,6 +49,7 @@ class Plan:
     sources: Mapping[str, int]
     errors_counted: bool
     unborn: frozenset[str]
+    awaited: frozenset[str]
 
 
 _SUFFIXES = {Reads.HISTOGRAM: ("_bucket", "_sum", "_count")}
@@ -131,6 +132,7 @@ def make_plan(runtime: Runtime, layout: Layout, facts: ServerFacts) -> Plan:
             # gauges that nobody sets go after a while: nothing tells idle replicas from dead ones then
             absent = {field: _idle(field, why) for field, why in absent.items()}
     unborn = _unborn(runtime, absent, index)
+    awaited = _awaited(runtime, absent, unborn, version)
     if not _BORN & set(used):  # nothing has happened yet: what is not there is waited for
         absent = {field: Absence.IDLE if field in unborn else why for field, why in absent.items()}
     if runtime.kind is PageKind.JSON and not layout.keys:
@@ -158,8 +160,9 @@ def make_plan(runtime: Runtime, layout: Layout, facts: ServerFacts) -> Plan:
         unset=frozenset(field for field, row in used.items() if row.zero_is_unset),
         names_models=index.names_models,
         sources={field: rows.index(row) for field, row in used.items()},
-        errors_counted=_counts_errors(runtime, used, layout, index),
+        errors_counted=_counts_errors(runtime, {**awaited, **used}, layout, index),
         unborn=unborn,
+        awaited=frozenset(awaited),
     )
 
 
@@ -190,6 +193,23 @@ def _unborn(runtime: Runtime, absent: Mapping[str, Absence], index: Index) -> fr
         if index.select(text, suffix="_count" if row.reads is Reads.HISTOGRAM else "")
     }
     return frozenset(field for field in absent if field in _BORN and field not in there)
+
+
+def _awaited(
+    runtime: Runtime, absent: Mapping[str, Absence], unborn: frozenset[str], version: Version | None
+) -> dict[str, Row]:
+    """Fields that this version of the runtime certainly has and whose first event has yet to come, with the row that will read them.
+
+    Sure of a row without conditions: of all versions, or of this one; and of a family that the page declares.
+    """
+    found: dict[str, Row] = {}
+    for row in runtime.rows:
+        declared = absent.get(row.field) is Absence.IDLE
+        known = not row.versions or (version is not None and within(version, row.versions))
+        comes = row.field in unborn and known and row.when is None and row.unless is None
+        if row.field in _BORN and row.field in absent and (declared or comes):
+            found.setdefault(row.field, row)
+    return found
 
 
 def _counts_errors(runtime: Runtime, used: Mapping[str, Row], layout: Layout, index: Index) -> bool:

@@ -176,7 +176,7 @@ _REQUESTS = (
         "preemptions_total",
         "sglang:num_retracted_requests_total",
         versions=">=0.5.7",
-        caveat="Retractions. Absent before the first one.",
+        caveat="Retractions. The page has none before the first one: 0 until then, where the version is known.",
     ),
     _row(
         "preemptions_total",
