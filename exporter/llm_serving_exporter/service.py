@@ -36,7 +36,10 @@ def nvml_source(config: Config) -> GpuSource | None:
 
 
 class Service:
-    """Binds the web server, then reads targets and serves. Raises ListenError or ConfigError (web config file) when it is made."""
+    """Binds the web server, then reads targets and serves. Raises ListenError or ConfigError (web config file) when it is made.
+
+    `monotonic`: the clock that rates and ages go by; a simulated fleet that is faster than time brings its own.
+    """
 
     def __init__(
         self,
@@ -44,12 +47,15 @@ class Service:
         load: Callable[[], Config],
         gpu_source: Callable[[Config], GpuSource | None] = nvml_source,
         environ: Mapping[str, str] = os.environ,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.daemon = Daemon(config, load, gpu_source)
+        self._monotonic = monotonic
+        self.daemon = Daemon(config, load, gpu_source, monotonic=monotonic)
         self._node = host_node(environ)
         self._installed = installed_unix_seconds(config.state_file, time.time())
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(StoreCollector(self.daemon.store, self._setup, time.monotonic))
+        self._registry.register(StoreCollector(self.daemon.store, self._setup, monotonic))
         ProcessCollector(registry=self._registry)
         self._web = WebServer(config.web, self._routes(config))
 
@@ -97,7 +103,7 @@ class Service:
         body = landing(
             self.daemon.store.view(),
             now_unix=time.time(),
-            now_monotonic=time.monotonic(),
+            now_monotonic=self._monotonic(),
             stale_after_seconds=config.stale_after_seconds,
             version=__version__,
             telemetry_path=config.web.telemetry_path,
