@@ -1,0 +1,89 @@
+"""What an engine counts over its life. Pages of both runtimes are written from it; each counts some things at another moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from llm_serving_exporter.sim.fleet.edges import Edges
+from llm_serving_exporter.sim.fleet.tally import Tally
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counters, all from 0 at the engine's start.
+
+    Booked with the first token, once a request: `prompt_tokens`, of which `prompt_hit_tokens` came from the prefix cache. Booked as
+    computed: `prefill_pass_tokens` (recomputation after a preemption included), `generated_tokens`, of which `decode_pass_tokens` came
+    from decode steps and the others from the end of a prefill. Booked at the first admission: `queried_tokens`, `hit_tokens`,
+    `admitted`. Booked at the end: `finished_*` of requests and their tokens. `busy_seconds` of steps; `moved_bytes` from and to HBM and
+    `compute_seconds` at the dense peak of one pipeline stage's GPUs, all GPUs of the engine together.
+    """
+
+    submitted: int = 0
+    admitted: int = 0
+    first_tokens: int = 0
+    prompt_tokens: int = 0
+    prompt_hit_tokens: int = 0
+    prefill_pass_tokens: int = 0
+    generated_tokens: int = 0
+    decode_pass_tokens: int = 0
+    queried_tokens: int = 0
+    hit_tokens: int = 0
+    finished_stop: int = 0
+    finished_length: int = 0
+    finished_error: int = 0
+    finished_prompt_tokens: int = 0
+    finished_hit_tokens: int = 0
+    finished_generated_tokens: int = 0
+    rejected_queue: int = 0
+    rejected_size: int = 0
+    preemptions: int = 0
+    prefill_passes: int = 0
+    decode_passes: int = 0
+    busy_seconds: float = 0.0
+    moved_bytes: float = 0.0
+    compute_seconds: float = 0.0
+
+    @property
+    def finished(self) -> int:
+        """Requests that ended, with an error or without."""
+        return self.finished_stop + self.finished_length + self.finished_error
+
+    @property
+    def rejected(self) -> int:
+        """Requests that were refused."""
+        return self.rejected_queue + self.rejected_size
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(getattr(self, name) + getattr(other, name) for name in _NAMES))
+
+    def __sub__(self, other: Counts) -> Counts:
+        return Counts(*(getattr(self, name) - getattr(other, name) for name in _NAMES))
+
+
+_NAMES = tuple(field.name for field in fields(Counts))
+
+
+class Books:
+    """`counts` and histograms of one engine life."""
+
+    __slots__ = (
+        "computed", "counts", "decode", "e2e", "generation", "inference", "itl", "iteration", "preempted", "prefill", "prompt", "queue",
+        "tpot", "ttft",
+    )  # fmt: skip
+
+    def __init__(self, edges: Edges) -> None:
+        self.counts = Counts()
+        self.ttft = Tally(edges.ttft)
+        self.itl = Tally(edges.itl)
+        self.tpot = Tally(edges.tpot)
+        self.e2e = Tally(edges.e2e)
+        self.queue = Tally(edges.queue)
+        self.prefill = Tally(edges.phase)
+        self.decode = Tally(edges.phase)
+        self.inference = Tally(edges.phase)
+        self.prompt = Tally(edges.prompt)
+        self.computed = Tally(edges.prompt)
+        self.generation = Tally(edges.generation)
+        self.iteration = Tally(edges.iteration)
+        self.preempted = Tally(edges.preemptions)

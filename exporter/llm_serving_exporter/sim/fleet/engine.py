@@ -1,0 +1,491 @@
+"""One engine: continuous batching over a paged KV cache, in simulated seconds.
+
+As vLLM V1 schedules: a step decodes every running sequence by a token, gives what is left of its token budget to prompts that are under
+way, oldest first, and then to waiting requests, first come first served. Where a decode step finds no free block, the request that was
+admitted last is preempted: its blocks are given back, it goes to the head of the queue and is computed again, as far as the prefix
+cache does not have it. Nothing is admitted in a step that preempts.
+
+Steps without prompts are taken as runs (`run.DecodeRun`), which end where something happens: an arrival that may be admitted, the end of
+a request, the last free block. What an engine does depends on what it was asked to do and when, never on how often it is looked at.
+
+Approximated: blocks of a whole prompt are allocated at its admission, not chunk by chunk (vLLM 0.32 only makes sure that they will fit);
+a fault that is switched starts the step under way anew; sampling, tokenisation and the network take no time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from llm_serving_exporter.sim.fleet.books import Books
+from llm_serving_exporter.sim.fleet.cost import Chunk, Work
+from llm_serving_exporter.sim.fleet.kv import Cached, Holding, KvCache
+from llm_serving_exporter.sim.fleet.request import Outcome, Record, Request
+from llm_serving_exporter.sim.fleet.run import DecodeRun
+from llm_serving_exporter.sim.fleet.spec import EngineSpec
+
+
+@dataclass(slots=True, eq=False)
+class _Sequence:
+    """A request inside the engine. `generated` and `stored` (tokens in the KV cache) stand still while it decodes: see `joined`."""
+
+    record: Record
+    target: int  # tokens that its prefill ends at
+    generated: int = 0
+    stored: int = 0
+    joined: int | None = None  # the engine's decode step at which it began to decode
+    order: int = 0  # of admission
+    holding: Holding | None = None
+    left: Cached | None = None
+    scheduled_seconds: float | None = None
+    last_token_seconds: float = 0.0
+
+    @property
+    def request(self) -> Request:
+        return self.record.request
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A step with prompts in it, under way."""
+
+    start_seconds: float
+    end_seconds: float
+    work: Work
+    chunks: tuple[tuple[_Sequence, int], ...]
+
+
+class Engine:
+    """Serves requests. `submit` and `advance` are called in order of time; nothing here knows a clock.
+
+    `on_first_token` and `on_end` are told of each record when that happens. `longest_run` bounds a run of decode steps (1: step by step).
+    """
+
+    def __init__(
+        self,
+        spec: EngineSpec,
+        started_seconds: float = 0.0,
+        *,
+        on_first_token: Callable[[Record], None] | None = None,
+        on_end: Callable[[Record], None] | None = None,
+        longest_run: int | None = None,
+    ) -> None:
+        self.spec = spec
+        self.books = Books(spec.edges)
+        self.kv = KvCache(spec.usable_blocks, spec.block_tokens, caching=spec.prefix_caching)
+        self.waiting: deque[_Sequence] = deque()
+        self.running: dict[int, _Sequence] = {}  # by order of admission
+        self.peak_waiting = 0
+        self.error_share = 0.0
+        self.prefix_lookups = True
+        self.hung = False
+        self._slowdown = 1.0
+        self._on_first_token, self._on_end = on_first_token, on_end
+        self._longest_run = longest_run
+        self._free_at = started_seconds  # when the next step may begin
+        self._last_end = started_seconds
+        self._work: DecodeRun | _Step | None = None
+        self._prefilling: list[_Sequence] = []
+        # the decoding batch: decode steps so far, sequences, tokens they have stored, ends, and who needs a block at which step
+        self._step = 0
+        self._batch = 0
+        self._stored = 0
+        self._ends: list[tuple[int, int]] = []
+        self._block_steps = [0] * spec.block_tokens
+        self._admissions = 0
+        # what sums were when the run under way began
+        self._before = (0.0, 0.0, 0.0, 0.0)
+
+    # --- what it is asked -----------------------------------------------------------------------------------------
+
+    @property
+    def load(self) -> int:
+        """Requests that it has, running and waiting."""
+        return len(self.running) + len(self.waiting)
+
+    @property
+    def kv_usage_ratio(self) -> float:
+        """Share of the KV blocks that running requests hold."""
+        return self.kv.usage_ratio
+
+    @property
+    def batch(self) -> int:
+        """Sequences that decode."""
+        return self._batch
+
+    @property
+    def context_tokens(self) -> int:
+        """Tokens in the KV cache of the sequences that decode."""
+        return self._stored
+
+    def submit(self, request: Request, at_seconds: float, record: Record | None = None) -> Record:
+        """A request arrives; `record` of an earlier try goes on. The record says at once where it was rejected."""
+        self.advance(at_seconds)
+        if record is None:
+            record = Record(request, at_seconds)
+        else:
+            record.arrived_seconds, record.first_token_seconds, record.generated_tokens = at_seconds, None, 0
+        counts = self.books.counts
+        counts.submitted += 1
+        length = request.prompt_tokens + request.output_tokens
+        if length > self.spec.context_limit_tokens or self.kv.blocks_of(length) > self.kv.blocks:
+            counts.rejected_size += 1
+            return self._ended(record, at_seconds, Outcome.REJECTED)
+        if self.spec.max_waiting is not None and len(self.waiting) >= self.spec.max_waiting:
+            counts.rejected_queue += 1
+            return self._ended(record, at_seconds, Outcome.REJECTED)
+        if self._work is None and not self.hung:
+            self._free_at = max(self._free_at, at_seconds)
+        self.waiting.append(_Sequence(record, request.prompt_tokens))
+        self.peak_waiting = max(self.peak_waiting, len(self.waiting))
+        # behind others that could not be admitted it cannot either
+        if isinstance(self._work, DecodeRun) and len(self.waiting) == 1 and len(self.running) < self.spec.max_num_seqs:
+            self._work.limit = min(self._work.limit, self._work.steps_by(at_seconds) + 1)
+        return record
+
+    def advance(self, until_seconds: float) -> None:
+        """Books every step that ends by then."""
+        while not self.hung:
+            if self._work is None:
+                if not self.waiting and not self.running:
+                    return
+                self._work = self._schedule(self._free_at)
+            if isinstance(self._work, DecodeRun):
+                if not self._run_on(self._work, until_seconds):
+                    return
+            elif self._work.end_seconds <= until_seconds:
+                self._complete(self._work)
+            else:
+                return
+
+    def crash(self) -> list[Record]:
+        """The engine is gone; the records of the requests that it had, in order of their arrival here."""
+        lost = []
+        for sequence in (*self.running.values(), *self.waiting):
+            sequence.record.generated_tokens = self._generated(sequence)
+            lost.append(sequence.record)
+        return sorted(lost, key=lambda record: record.arrived_seconds)
+
+    # --- faults, each from now on ---------------------------------------------------------------------------------
+
+    def slow_down(self, factor: float, at_seconds: float) -> None:
+        """Every step takes `factor` times as long."""
+        self._interrupt(at_seconds)
+        self._slowdown = factor
+
+    def hang(self, at_seconds: float) -> None:
+        """No step begins or ends until `resume`; requests still arrive."""
+        self._interrupt(at_seconds)
+        self.hung = True
+
+    def resume(self, at_seconds: float) -> None:
+        """Goes on after `hang`."""
+        self.hung = False
+        self._free_at = max(self._free_at, at_seconds)
+
+    def reset_prefix_cache(self, at_seconds: float) -> None:
+        """Forgets everything that is cached and not in use."""
+        self.advance(at_seconds)
+        self.kv.reset()
+
+    def _interrupt(self, at_seconds: float) -> None:
+        """The step under way, if any, begins anew at that time."""
+        self.advance(at_seconds)
+        if self._work is not None:
+            self._work = None
+            self._free_at = at_seconds
+
+    # --- scheduling -----------------------------------------------------------------------------------------------
+
+    def _schedule(self, at: float) -> DecodeRun | _Step:
+        preempted = self._make_room()
+        chunks = self._chunks(at, may_admit=not preempted)
+        contexts = self._stored + self._batch
+        if chunks:
+            parts = [
+                Chunk(tokens, sequence.stored, sequence.stored + tokens == sequence.target)
+                for sequence, tokens in chunks
+            ]
+            work = self.spec.cost.mixed(self._batch, contexts, parts)
+            return _Step(at, at + work.seconds * self._slowdown, work, tuple(chunks))
+        # with nothing running everything is free, and what is larger than that was rejected
+        assert self._batch
+        limit = 1 if preempted else min(self._ends[0][0] - self._step, self._steps_that_fit())
+        if self._longest_run is not None:
+            limit = min(limit, self._longest_run)
+        counts, itl = self.books.counts, self.books.itl
+        self._before = (itl.total, counts.moved_bytes, counts.compute_seconds, counts.busy_seconds)
+        return DecodeRun(at, self._batch, limit, self.spec.cost.decode(self._batch, contexts), self._slowdown)
+
+    def _make_room(self) -> bool:
+        """Preempts until the next decode step finds its blocks; whether it had to."""
+        preempted = False
+        while self._block_steps[self._step % self.spec.block_tokens] > self.kv.free:
+            self._preempt(self.running[next(reversed(self.running))])
+            preempted = True
+        return preempted
+
+    def _chunks(self, at: float, *, may_admit: bool) -> list[tuple[_Sequence, int]]:
+        """Parts of prompts that the next step computes."""
+        budget = self.spec.max_num_batched_tokens - self._batch
+        chunks = []
+        for sequence in self._prefilling:
+            tokens = min(budget, sequence.target - sequence.stored)
+            if tokens <= 0:
+                break
+            chunks.append((sequence, tokens))
+            budget -= tokens
+        while may_admit and self.waiting and budget > 0 and len(self.running) < self.spec.max_num_seqs:
+            sequence = self.waiting[0]
+            if not self._admit(sequence, at):
+                break
+            self.waiting.popleft()
+            tokens = min(budget, sequence.target - sequence.stored)
+            chunks.append((sequence, tokens))
+            budget -= tokens
+        return chunks
+
+    def _admit(self, sequence: _Sequence, at: float) -> bool:
+        request, looked_up = sequence.request, self.prefix_lookups
+        holding = self.kv.admit(
+            sequence.target,
+            request.prefix if looked_up else None,
+            request.prefix_tokens,
+            sequence.left if looked_up else None,
+            self._block_steps[self._step % self.spec.block_tokens],
+        )
+        if holding is None:
+            return False
+        if sequence.left is not None and not looked_up:
+            self.kv.forget(sequence.left)
+        sequence.holding, sequence.left, sequence.stored = holding, None, holding.hit_tokens
+        if sequence.scheduled_seconds is None:
+            sequence.scheduled_seconds = at
+            sequence.record.hit_tokens = holding.hit_tokens
+            counts = self.books.counts
+            counts.admitted += 1
+            self.books.queue.observe(at - sequence.record.arrived_seconds)
+            if self.kv.caching:
+                counts.queried_tokens += request.prompt_tokens
+                counts.hit_tokens += holding.hit_tokens
+        self._admissions += 1
+        sequence.order = self._admissions
+        self.running[sequence.order] = sequence
+        self._prefilling.append(sequence)
+        return True
+
+    def _preempt(self, sequence: _Sequence) -> None:
+        if sequence.joined is not None:
+            self._leave(sequence)
+            sequence.last_token_seconds = self._last_end
+        else:
+            self._prefilling.remove(sequence)
+        assert sequence.holding is not None
+        shared = sequence.holding.shared.size if sequence.holding.shared else 0
+        findable = max(0, sequence.stored // self.spec.block_tokens - shared)
+        sequence.left = self.kv.release(sequence.holding, sequence.holding.own_blocks, findable)
+        sequence.holding = None
+        sequence.target, sequence.stored = sequence.request.prompt_tokens + sequence.generated, 0
+        del self.running[sequence.order]
+        self.waiting.appendleft(sequence)
+        self.peak_waiting = max(self.peak_waiting, len(self.waiting))
+        self.books.counts.preemptions += 1
+        sequence.record.preemptions += 1
+
+    # --- the decoding batch ---------------------------------------------------------------------------------------
+
+    def _join(self, sequence: _Sequence) -> None:
+        """Its prefill is over: from the next step on it decodes."""
+        sequence.joined = self._step
+        self._batch += 1
+        self._stored += sequence.stored
+        # a step stores one token more, and needs a block where the last one is full
+        self._block_steps[(self._step - sequence.stored) % self.spec.block_tokens] += 1
+        heapq.heappush(self._ends, (self._step + sequence.request.output_tokens - sequence.generated, sequence.order))
+
+    def _leave(self, sequence: _Sequence) -> None:
+        """It decodes no more; what it has by now."""
+        assert sequence.joined is not None
+        assert sequence.holding is not None
+        steps = self._step - sequence.joined
+        self._block_steps[(sequence.joined - sequence.stored) % self.spec.block_tokens] -= 1
+        sequence.generated += steps
+        sequence.stored += steps
+        shared = sequence.holding.shared.size if sequence.holding.shared else 0
+        sequence.holding.own_blocks = self.kv.blocks_of(sequence.stored) - shared
+        sequence.joined = None
+        self._batch -= 1
+        self._stored -= sequence.stored
+
+    def _generated(self, sequence: _Sequence) -> int:
+        return sequence.generated + (self._step - sequence.joined if sequence.joined is not None else 0)
+
+    def _blocks_needed(self, steps: int) -> int:
+        """New blocks of the next `steps` decode steps."""
+        rounds, rest = divmod(steps, self.spec.block_tokens)
+        return rounds * self._batch + sum(
+            self._block_steps[step % self.spec.block_tokens] for step in range(self._step, self._step + rest)
+        )
+
+    def _steps_that_fit(self) -> int:
+        """Decode steps for which there are free blocks."""
+        rounds, free = divmod(self.kv.free, self._batch)
+        steps = rounds * self.spec.block_tokens
+        for step in range(self._step, self._step + self.spec.block_tokens):
+            free -= self._block_steps[step % self.spec.block_tokens]
+            if free < 0:
+                break
+            steps += 1
+        return steps
+
+    def _decoded(self, steps: int) -> None:
+        """`steps` decode steps of the whole batch are over."""
+        self.kv.take(self._blocks_needed(steps))
+        self._step += steps
+        self._stored += steps * self._batch
+        counts = self.books.counts
+        counts.generated_tokens += steps * self._batch
+        counts.decode_pass_tokens += steps * self._batch
+
+    # --- steps that end -------------------------------------------------------------------------------------------
+
+    def _run_on(self, run: DecodeRun, until: float) -> bool:
+        """Books the steps of a run that are over by then; whether the run is."""
+        steps = run.steps_by(until)
+        if steps > run.done:
+            self._decoded(steps - run.done)
+            self._book_run(run, steps)
+            run.done = steps
+            self._last_end = self._free_at = run.end_seconds(steps)
+        if run.done < run.limit:
+            return False
+        self._work = None
+        self._end_those_that_are_done()
+        return True
+
+    def _book_run(self, run: DecodeRun, steps: int) -> None:
+        counts, itl = self.books.counts, self.books.itl
+        begin = run.done
+        gap = run.start_seconds - self._last_end if begin == 0 else 0.0
+        if gap > 0:
+            # after a hang
+            itl.counts[itl.bucket(gap + run.step_seconds(0))] += run.batch
+            self._before = (self._before[0] + gap * run.batch, *self._before[1:])
+            begin = 1
+        while begin < steps:
+            bucket = itl.bucket(run.step_seconds(begin))
+            end = steps if bucket == len(itl.edges) else run.first_longer(itl.edges[bucket], begin, steps)
+            itl.counts[bucket] += (end - begin) * run.batch
+            begin = end
+        # sums are those of the whole run so far, so that no digit depends on how many times it was looked at
+        elapsed = run.elapsed_seconds(steps)
+        itl.total = self._before[0] + run.batch * elapsed
+        counts.moved_bytes = self._before[1] + run.moved_bytes(steps)
+        counts.compute_seconds = self._before[2] + run.compute_seconds(steps)
+        counts.busy_seconds = self._before[3] + elapsed
+        self._book_passes(run.batch, run.micro_batches, steps - run.done)
+
+    def _book_passes(self, batch: int, micro_batches: int, steps: int) -> None:
+        """Each micro-batch is a pass through the model of its own."""
+        self.books.counts.decode_passes += micro_batches * steps
+        each, more = divmod(batch, micro_batches)
+        self.books.iteration.observe(each, (micro_batches - more) * steps)
+        if more:
+            self.books.iteration.observe(each + 1, more * steps)
+
+    def _complete(self, step: _Step) -> None:
+        """Books a step with prompts in it."""
+        counts, at = self.books.counts, step.end_seconds
+        self._work, self._free_at = None, at
+        counts.busy_seconds += at - step.start_seconds
+        counts.moved_bytes += step.work.moved_bytes
+        counts.compute_seconds += step.work.compute_seconds
+        counts.prefill_passes += 1
+        tokens_out = self._batch
+        if self._batch:
+            self.books.itl.observe(at - self._last_end, self._batch)
+            self._decoded(1)
+        done = []
+        for sequence, tokens in step.chunks:
+            counts.prefill_pass_tokens += tokens
+            sequence.stored += tokens
+            if sequence.stored == sequence.target:
+                done.append(sequence)
+        computed = 0
+        for sequence in done:
+            self._prefilling.remove(sequence)
+            computed += self._first_output(sequence, at)
+        if tokens_out or done:
+            self.books.iteration.observe(tokens_out + len(done) + computed)
+        self._last_end = at
+        self._end_those_that_are_done()
+
+    def _first_output(self, sequence: _Sequence, at: float) -> int:
+        """A prefill is over, and with it came a token; the prompt tokens that are booked with it."""
+        counts, record, request = self.books.counts, sequence.record, sequence.request
+        computed = 0
+        if sequence.generated:
+            # computed again after a preemption: a token like any other, after a long wait
+            self.books.itl.observe(at - sequence.last_token_seconds)
+        else:
+            record.first_token_seconds = at
+            computed = request.prompt_tokens - record.hit_tokens
+            counts.first_tokens += 1
+            counts.prompt_tokens += request.prompt_tokens
+            counts.prompt_hit_tokens += record.hit_tokens
+            self.books.ttft.observe(at - record.arrived_seconds)
+            if self._on_first_token:
+                self._on_first_token(record)
+        sequence.generated += 1
+        counts.generated_tokens += 1
+        self._join(sequence)
+        return computed
+
+    def _end_those_that_are_done(self) -> None:
+        while self._ends and self._ends[0][0] <= self._step:
+            end, order = heapq.heappop(self._ends)
+            sequence = self.running.get(order)
+            # one that was preempted has another order by now
+            if sequence is None or sequence.joined is None:
+                continue
+            assert end == self._step
+            self._leave(sequence)
+            assert sequence.holding is not None
+            self.kv.release(sequence.holding, sequence.holding.own_blocks)
+            del self.running[order]
+            self._finish(sequence, self._last_end)
+
+    def _finish(self, sequence: _Sequence, at: float) -> None:
+        books, record, request = self.books, sequence.record, sequence.request
+        failed = request.luck < self.error_share
+        if failed:
+            books.counts.finished_error += 1
+        elif request.reason == "length":
+            books.counts.finished_length += 1
+        else:
+            books.counts.finished_stop += 1
+        books.counts.finished_prompt_tokens += request.prompt_tokens
+        books.counts.finished_hit_tokens += record.hit_tokens
+        books.counts.finished_generated_tokens += sequence.generated
+        assert sequence.scheduled_seconds is not None
+        assert record.first_token_seconds is not None
+        decode = at - record.first_token_seconds
+        books.e2e.observe(at - record.arrived_seconds)
+        books.prefill.observe(record.first_token_seconds - sequence.scheduled_seconds)
+        books.decode.observe(decode)
+        books.inference.observe(at - sequence.scheduled_seconds)
+        books.tpot.observe(decode / (sequence.generated - 1) if sequence.generated > 1 else 0.0)
+        books.prompt.observe(request.prompt_tokens)
+        books.computed.observe(request.prompt_tokens - record.hit_tokens)
+        books.generation.observe(sequence.generated)
+        books.preempted.observe(record.preemptions)
+        record.generated_tokens = sequence.generated
+        self._ended(record, at, Outcome.ERROR if failed else Outcome.FINISHED)
+
+    def _ended(self, record: Record, at: float, outcome: Outcome) -> Record:
+        record.outcome, record.ended_seconds = outcome, at
+        if self._on_end:
+            self._on_end(record)
+        return record
