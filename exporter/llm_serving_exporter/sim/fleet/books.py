@@ -68,7 +68,7 @@ class Books:
     """`counts` and histograms of one engine life."""
 
     __slots__ = (
-        "computed", "counts", "decode", "e2e", "generation", "inference", "itl", "iteration", "preempted", "prefill", "prompt", "queue",
+        "computed", "counts", "decode", "e2e", "generation", "inference", "iteration", "itl", "preempted", "prefill", "prompt", "queue",
         "tpot", "ttft",
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Bucket edges of the engines' own histograms, unconfigured (vLLM 0.32 `vllm/v1/metrics/buckets.py`, SGLang 0.5.23 `metrics_collector.py`)."""
+"""Bucket edges of the engines' histograms, unconfigured: vLLM 0.32 `vllm/v1/metrics/buckets.py`, SGLang 0.5.23 `metrics_collector.py`."""
 
 from __future__ import annotations
 

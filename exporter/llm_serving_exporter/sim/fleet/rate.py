@@ -1,0 +1,99 @@
+"""Arrival rates over time: a base, the hours of a day, steps and bursts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Protocol
+
+DAY_SECONDS = 86_400.0
+
+
+class Rate(Protocol):
+    """Requests/s as a function of simulated seconds."""
+
+    def at(self, seconds: float) -> float:
+        """The rate then."""
+        ...
+
+    @property
+    def highest(self) -> float:
+        """No rate is above it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Daily:
+    """A sine over the day with its peak at `peak_hour`, of `amplitude` (0-1) around 1; on Saturday and Sunday times `weekend`.
+
+    Simulated time begins at 0:00 of weekday `first_weekday` (Monday = 0).
+    """
+
+    amplitude: float = 0.0
+    peak_hour: float = 14.0
+    weekend: float = 1.0
+    first_weekday: int = 0
+
+    def factor(self, seconds: float) -> float:
+        """What the base rate is multiplied with then."""
+        day, hour = divmod(seconds / 3600.0, 24.0)
+        wave = 1.0 + self.amplitude * math.cos(2 * math.pi * (hour - self.peak_hour) / 24.0)
+        return wave * (self.weekend if (int(day) + self.first_weekday) % 7 >= 5 else 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """From `at_seconds` on the rate is times `factor`, until the next step."""
+
+    at_seconds: float
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """For `for_seconds` from `at_seconds` on the rate is times `factor`; with `every_seconds` again and again."""
+
+    at_seconds: float
+    for_seconds: float
+    factor: float
+    every_seconds: float | None = None
+
+    def holds(self, seconds: float) -> bool:
+        """Whether it is on then."""
+        since = seconds - self.at_seconds
+        if since < 0:
+            return False
+        return (since if self.every_seconds is None else since % self.every_seconds) < self.for_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """base x day x step x bursts, in requests/s."""
+
+    base: float
+    daily: Daily = field(default_factory=Daily)
+    steps: tuple[Step, ...] = ()
+    bursts: tuple[Burst, ...] = ()
+
+    def at(self, seconds: float) -> float:
+        """The rate then."""
+        rate = self.base * self.daily.factor(seconds)
+        stepped = 1.0
+        for step in self.steps:
+            if step.at_seconds > seconds:
+                break
+            stepped = step.factor
+        for burst in self.bursts:
+            if burst.holds(seconds):
+                rate *= burst.factor
+        return rate * stepped
+
+    @property
+    def highest(self) -> float:
+        """No rate is above it."""
+        # before the first step the factor is 1
+        rate = self.base * (1.0 + self.daily.amplitude) * max(1.0, self.daily.weekend)
+        rate *= max((1.0, *(step.factor for step in self.steps)))
+        for burst in self.bursts:
+            rate *= max(1.0, burst.factor)
+        return rate

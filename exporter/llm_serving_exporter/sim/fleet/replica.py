@@ -1,0 +1,106 @@
+"""One replica: an engine that starts, loads, serves, drains, and goes down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from llm_serving_exporter.sim.fleet.books import Counts
+from llm_serving_exporter.sim.fleet.engine import Engine
+from llm_serving_exporter.sim.fleet.request import Record
+from llm_serving_exporter.sim.fleet.spec import EngineSpec
+
+
+class ReplicaState(StrEnum):
+    """What a replica is doing. A hung engine is ready: nothing outside can tell."""
+
+    STOPPED = "stopped"  # not wanted, or being replaced
+    LOADING = "loading"
+    READY = "ready"
+    DRAINING = "draining"  # serves what it has, gets nothing new
+    DOWN = "down"  # its node is gone
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSpec:
+    """`nodes`: those that it spans, its GPUs spread evenly over them."""
+
+    name: str
+    nodes: tuple[str, ...]
+    engine: EngineSpec
+
+    def __post_init__(self) -> None:
+        if not self.nodes or self.engine.gpus % len(self.nodes):
+            raise ValueError(
+                f"replica {self.name}: {self.engine.gpus} GPUs do not spread evenly over {len(self.nodes)} nodes"
+            )
+
+
+class Replica:
+    """`engine` is there while it is ready or drains. `started_seconds`: of the process that is, or was last."""
+
+    def __init__(
+        self, spec: ReplicaSpec, on_first_token: Callable[[Record], None], on_end: Callable[[Record], None]
+    ) -> None:
+        self.spec = spec
+        self.state = ReplicaState.STOPPED
+        self.engine: Engine | None = None
+        self.started_seconds = 0.0
+        self.ready_seconds = 0.0
+        self.starts = 0
+        self.past = Counts()
+        self.wanted = True
+        self._on_first_token, self._on_end = on_first_token, on_end
+
+    @property
+    def name(self) -> str:
+        """Its name, which no other has."""
+        return self.spec.name
+
+    @property
+    def ready(self) -> bool:
+        """Whether the router may choose it."""
+        return self.state is ReplicaState.READY
+
+    @property
+    def load(self) -> int:
+        """Requests that it has."""
+        return self.engine.load if self.engine else 0
+
+    @property
+    def counts(self) -> Counts:
+        """Over all its lives."""
+        return self.past + self.engine.books.counts if self.engine else self.past
+
+    def start(self, at_seconds: float) -> None:
+        """A new process, which loads the model first."""
+        self.state, self.started_seconds = ReplicaState.LOADING, at_seconds
+        self.ready_seconds = at_seconds + self.spec.engine.loading_seconds
+        self.starts += 1
+
+    def serve(self) -> None:
+        """The model is loaded."""
+        self.state = ReplicaState.READY
+        self.engine = Engine(
+            self.spec.engine, self.ready_seconds, on_first_token=self._on_first_token, on_end=self._on_end
+        )
+
+    def drain(self) -> None:
+        """Takes nothing new."""
+        self.state = ReplicaState.DRAINING
+
+    def end(self, state: ReplicaState) -> list[Record]:
+        """The process is gone; the requests that went with it."""
+        self.state = state
+        if self.engine is None:
+            return []
+        lost = self.engine.crash()
+        self.past = self.past + self.engine.books.counts
+        self.engine = None
+        return lost
+
+    def advance(self, until_seconds: float) -> None:
+        """Serves until then."""
+        if self.engine is not None:
+            self.engine.advance(until_seconds)
