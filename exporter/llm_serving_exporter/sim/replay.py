@@ -7,59 +7,35 @@ from __future__ import annotations
 
 import argparse
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 
+from llm_serving_exporter.sim.http import JSON_CONTENT_TYPE, METRICS_CONTENT_TYPE, NOT_FOUND, Answer, SimServer
 from llm_serving_exporter.sim.recording import Recording, demo_recording
 from llm_serving_exporter.sim.timeline import Pages, Stepped, Timeline
 
-# As vLLM 0.32 answers GET /metrics whatever the Accept header says (recorded in tests/captures).
-METRICS_CONTENT_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 
-# uvicorn, under vLLM, closes idle connections after 5 s (its default timeout_keep_alive).
-KEEP_ALIVE_SECONDS = 5.0
-
-
-class ReplayServer:
-    """An HTTP server that answers as the recorded server did: /metrics, /version, /v1/models, /server_info, /health, else 404.
-
-    Listens when made, on loopback unless told otherwise; port 0 takes a free one. Raises OSError where the address is
-    taken. Use as a context manager or call `close()`, which ends every connection and thread.
-    """
+class ReplayServer(SimServer):
+    """An HTTP server that answers as the recorded server did: /metrics, /version, /v1/models, /server_info, /health, else 404."""
 
     def __init__(self, pages: Pages, recording: Recording, host: str = "127.0.0.1", port: int = 0) -> None:
-        self._server = _Server((host, port), pages, recording)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="replay-server", daemon=True
-        )
-        self._thread.start()
-        name = f"[{host}]" if ":" in host else host
-        self.url = f"http://{name}:{self._server.server_address[1]}"
+        self._pages = pages
+        self._fixed = {path: recording.members[name] for path, name in _ENDPOINTS if name in recording.members}
+        super().__init__(self._respond, host, port, "replay-server")
 
-    @property
-    def port(self) -> int:
-        """The port it listens on."""
-        return int(self._server.server_address[1])
-
-    def close(self) -> None:
-        """Stop listening, end open connections, wait for the threads."""
-        self._server.shutdown()
-        self._server.end_connections()
-        self._server.server_close()
-        self._thread.join()
-
-    def __enter__(self) -> ReplayServer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def _respond(self, method: str, path: str) -> Answer:
+        path = path.partition("?")[0]
+        if method != "GET":
+            return Answer(501, None, b"")
+        if path == "/metrics":
+            return Answer(200, METRICS_CONTENT_TYPE, self._pages.body())
+        if path == "/health":
+            return Answer(200, None, b"")
+        if path in self._fixed:
+            return Answer(200, JSON_CONTENT_TYPE, self._fixed[path])
+        return NOT_FOUND
 
 
 class SteppedServer(ReplayServer):
@@ -80,76 +56,6 @@ _ENDPOINTS = (
     ("/v1/models", "endpoints/v1_models.body"),
     ("/server_info", "endpoints/server_info_config_format_json.body"),
 )
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = False  # so that server_close waits for them
-    request_queue_size = 64
-
-    def __init__(self, address: tuple[str, int], pages: Pages, recording: Recording) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self.pages = pages
-        self.fixed = {path: recording.members[name] for path, name in _ENDPOINTS if name in recording.members}
-        self._open: set[socket.socket] = set()
-        self._open_lock = threading.Lock()
-        super().__init__(address, _Handler)
-
-    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
-        assert isinstance(request, socket.socket)
-        with self._open_lock:
-            self._open.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
-        assert isinstance(request, socket.socket)
-        with self._open_lock:
-            self._open.discard(request)
-        super().shutdown_request(request)
-
-    def end_connections(self) -> None:
-        with self._open_lock:
-            for connection in self._open:
-                try:
-                    connection.shutdown(socket.SHUT_RDWR)
-                except OSError:  # the client was quicker
-                    continue
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hangs up in the middle is no news here."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handle_error(request, client_address)  # type: ignore[arg-type]  # typeshed: address of any family
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-    protocol_version = "HTTP/1.1"
-    timeout = KEEP_ALIVE_SECONDS
-    disable_nagle_algorithm = True  # headers and body are two writes: Nagle would hold the second for 40 ms
-
-    def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
-        if path == "/metrics":
-            self._answer(200, METRICS_CONTENT_TYPE, self.server.pages.body())
-        elif path == "/health":
-            self._answer(200, None, b"")
-        elif path in self.server.fixed:
-            self._answer(200, "application/json", self.server.fixed[path])
-        else:
-            self._answer(404, "application/json", b'{"detail":"Not Found"}')
-
-    def _answer(self, status: int, content_type: str | None, body: bytes) -> None:
-        self.send_response(status)
-        if content_type is not None:
-            self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def version_string(self) -> str:
-        return "uvicorn"
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Silent: a page a second would drown everything else."""
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -30,7 +30,8 @@ class Fleet:
     """`advance` moves it on; everything that is done to it happens at `now_seconds`, or by `at` at a time to come.
 
     All replicas serve at second 0. `retry`: a request that is lost with its replica is tried again at once, at most three times in all.
-    `replicas` of the first moment beyond `ready` (None: all) are stopped. Raises FactsError for engines that cannot be.
+    Replicas beyond the first `ready` (None: all) are stopped at first. `epoch_unix_seconds`: what a wall clock shows at second 0; only
+    pages tell it. Raises FactsError for engines that cannot be.
     """
 
     def __init__(
@@ -40,9 +41,11 @@ class Fleet:
         *,
         retry: bool = False,
         ready: int | None = None,
+        epoch_unix_seconds: float = 0.0,
         mark_seconds: float = MARK_SECONDS,
     ) -> None:
         self.now_seconds = 0.0
+        self.epoch_unix_seconds = epoch_unix_seconds
         self.retry = retry
         self.ledger = Ledger()
         self.replicas = {spec.name: Replica(spec, self.ledger.first_token, _nothing) for spec in replicas}
@@ -66,6 +69,10 @@ class Fleet:
     def replica(self, name: str) -> Replica:
         """By name. Raises KeyError."""
         return self.replicas[name]
+
+    def page(self, name: str) -> bytes | None:
+        """A replica's metrics page as it is now, None while it does not serve. Raises KeyError."""
+        return self.replicas[name].page(self.epoch_unix_seconds, self.now_seconds)
 
     # --- time -----------------------------------------------------------------------------------------------------
 

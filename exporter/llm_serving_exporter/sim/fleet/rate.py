@@ -26,19 +26,19 @@ class Rate(Protocol):
 class Daily:
     """A sine over the day with its peak at `peak_hour`, of `amplitude` (0-1) around 1; on Saturday and Sunday times `weekend`.
 
-    Simulated time begins at 0:00 of weekday `first_weekday` (Monday = 0).
+    `begins_seconds`: how long after Monday 0:00 simulated time begins.
     """
 
     amplitude: float = 0.0
     peak_hour: float = 14.0
     weekend: float = 1.0
-    first_weekday: int = 0
+    begins_seconds: float = 0.0
 
     def factor(self, seconds: float) -> float:
         """What the base rate is multiplied with then."""
-        day, hour = divmod(seconds / 3600.0, 24.0)
+        day, hour = divmod((seconds + self.begins_seconds) / 3600.0, 24.0)
         wave = 1.0 + self.amplitude * math.cos(2 * math.pi * (hour - self.peak_hour) / 24.0)
-        return wave * (self.weekend if (int(day) + self.first_weekday) % 7 >= 5 else 1.0)
+        return wave * (self.weekend if int(day) % 7 >= 5 else 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from llm_serving_exporter.sim.fleet import page_sglang, page_vllm
 from llm_serving_exporter.sim.fleet.books import Counts
 from llm_serving_exporter.sim.fleet.engine import Engine
 from llm_serving_exporter.sim.fleet.request import Record
-from llm_serving_exporter.sim.fleet.spec import EngineSpec
+from llm_serving_exporter.sim.fleet.spec import VLLM, EngineSpec
 
 
 class ReplicaState(StrEnum):
@@ -51,6 +52,7 @@ class Replica:
         self.starts = 0
         self.past = Counts()
         self.wanted = True
+        self._logged = page_sglang.Gauges()
         self._on_first_token, self._on_end = on_first_token, on_end
 
     @property
@@ -82,6 +84,7 @@ class Replica:
     def serve(self) -> None:
         """The model is loaded."""
         self.state = ReplicaState.READY
+        self._logged = page_sglang.Gauges()
         self.engine = Engine(
             self.spec.engine, self.ready_seconds, on_first_token=self._on_first_token, on_end=self._on_end
         )
@@ -104,3 +107,12 @@ class Replica:
         """Serves until then."""
         if self.engine is not None:
             self.engine.advance(until_seconds)
+
+    def page(self, epoch_unix_seconds: float, now_seconds: float) -> bytes | None:
+        """Its metrics page at `now_seconds` of simulated time, which began at `epoch_unix_seconds`; None while it does not serve."""
+        if self.engine is None:
+            return None
+        if self.spec.engine.runtime == VLLM:
+            return page_vllm.page(self.engine, epoch_unix_seconds + self.started_seconds)
+        self._logged = page_sglang.gauges(self.engine, self._logged, now_seconds)
+        return page_sglang.page(self.engine, self._logged)

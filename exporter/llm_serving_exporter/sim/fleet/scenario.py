@@ -1,0 +1,139 @@
+"""A scenario: a fleet, what it is asked for, what happens to it, and which alerts that must raise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from llm_serving_exporter.sim.fleet.fleet import Fleet
+from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Profile, Step
+from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
+from llm_serving_exporter.sim.fleet.workload import Mix, PoissonWorkload
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that is done at a time of the scenario. `what` is one of `ACTIONS`; which of the others count is said there.
+
+    `replicas` None: all of them.
+    """
+
+    at_seconds: float
+    what: str
+    node: str = ""
+    replicas: tuple[str, ...] | None = None
+    value: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """An alert that must fire: by `within_seconds` after `after_seconds` of the scenario where that is said."""
+
+    name: str
+    after_seconds: float = 0.0
+    within_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Load before the scenario begins, for baselines: the same workload without its steps, bursts and changes, times `factor`."""
+
+    days: float
+    factor: float = 1.0
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        return self.days * DAY_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """Thresholds in seconds that the exporter beside it is given; None: none."""
+
+    ttft: float | None = None
+    itl: float | None = None
+    e2e: float | None = None
+
+
+def _each(call: Callable[[Fleet, str], None], fleet: Fleet, event: Event) -> None:
+    for name in fleet.replicas if event.replicas is None else event.replicas:
+        call(fleet, name)
+
+
+ACTIONS: dict[str, Callable[[Fleet, Event], None]] = {
+    "lose-node": lambda fleet, event: fleet.lose_node(event.node),
+    "return-node": lambda fleet, event: fleet.return_node(event.node),
+    "restart": partial(_each, Fleet.restart),
+    "hang": lambda fleet, event: fleet.hang(event.replicas),
+    "resume": lambda fleet, event: fleet.resume(event.replicas),
+    "slow": lambda fleet, event: fleet.slow_down(event.value, event.replicas),
+    "errors": lambda fleet, event: fleet.fail(event.value, event.replicas),
+    "scale": lambda fleet, event: fleet.scale(int(event.value)),
+    "rolling-update": lambda fleet, event: fleet.rolling_update(),
+    "prefix-cache-reset": lambda fleet, event: fleet.reset_prefix_cache(event.replicas),
+    "prefix-cache-off": lambda fleet, event: fleet.look_up_prefixes(False, event.replicas),
+    "prefix-cache-on": lambda fleet, event: fleet.look_up_prefixes(True, event.replicas),
+}
+# which key of the file an action's value stands under
+VALUES = {"slow": "factor", "errors": "share", "scale": "to"}
+OF_NODES = frozenset({"lose-node", "return-node"})
+OF_REPLICAS = frozenset(ACTIONS) - OF_NODES - {"scale", "rolling-update"}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Times are seconds from the scenario's beginning. `ready`: replicas that serve at first, None = all of them.
+
+    `expected_replicas`: what the exporter is told to expect, None = nothing.
+    """
+
+    name: str
+    summary: str
+    duration_seconds: float
+    replicas: tuple[ReplicaSpec, ...]
+    rate: Profile
+    mixes: tuple[Mix, ...]
+    seed: int = 1
+    retry: bool = False
+    ready: int | None = None
+    events: tuple[Event, ...] = ()
+    slo: Slo = field(default_factory=Slo)
+    expected_replicas: int | None = None
+    history: History | None = None
+    alerts: tuple[Alert, ...] = ()
+
+    def fleet(self, *, with_history: bool = False, epoch_unix_seconds: float = 0.0, seed: int | None = None) -> Fleet:
+        """The fleet at its first second. With history the scenario begins after that many seconds: see `begin_seconds`."""
+        begin = self.begin_seconds(with_history=with_history)
+        workload = PoissonWorkload(
+            self._rate(begin), [self._shifted(mix, begin) for mix in self.mixes], self.seed if seed is None else seed
+        )
+        fleet = Fleet(
+            self.replicas, workload, retry=self.retry, ready=self.ready, epoch_unix_seconds=epoch_unix_seconds
+        )
+        for event in self.events:
+            fleet.at(begin + event.at_seconds, partial(ACTIONS[event.what], fleet, event))
+        return fleet
+
+    def begin_seconds(self, *, with_history: bool) -> float:
+        """The fleet's second at which the scenario begins."""
+        return self.history.seconds if with_history and self.history is not None else 0.0
+
+    def _rate(self, begin: float) -> Profile:
+        rate = self.rate
+        if not begin or self.history is None:
+            return rate
+        first = () if rate.steps and rate.steps[0].at_seconds <= 0 else (Step(begin, 1.0),)
+        shifted = (replace(step, at_seconds=begin + step.at_seconds) for step in rate.steps)
+        return replace(
+            rate,
+            daily=replace(rate.daily, begins_seconds=rate.daily.begins_seconds - begin),
+            steps=(Step(0.0, self.history.factor), *first, *shifted),
+            bursts=tuple(replace(burst, at_seconds=begin + burst.at_seconds) for burst in rate.bursts),
+        )
+
+    @staticmethod
+    def _shifted(mix: Mix, begin: float) -> Mix:
+        return replace(mix, from_seconds=begin + mix.from_seconds) if mix.from_seconds else mix
