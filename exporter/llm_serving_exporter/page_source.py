@@ -17,7 +17,7 @@ from llm_serving_exporter.normalise.polled import EMPTY, Joiner, Totals
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.polls import Polls
-from llm_serving_exporter.scrape.http import HttpClient
+from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.side_endpoints import Retry, beside
 
 # where metrics pages are, tried in this order until one is an engine's. TensorRT-LLM's first: its /metrics is another thing, JSON that is
@@ -62,10 +62,11 @@ class PageSource:
         runtimes: Mapping[str, Runtime],
         monotonic: Callable[[], float],
         wall: Callable[[], float],
+        connect: Connect = HttpClient,
     ) -> None:
         self._target, self._runtimes = target, runtimes
         self._monotonic, self._wall = monotonic, wall
-        self._client = HttpClient(target.url, target.http, monotonic=monotonic, wall=wall)
+        self._client = connect(target.url, target.http, monotonic=monotonic, wall=wall)
         self._polls = Polls(target, self._client, monotonic)
         self._joiner, self._totals = Joiner(), Totals()
         self._json_refused: tuple[Refusal, Retry] | None = None

@@ -40,6 +40,7 @@ from llm_serving_exporter.normalise.apply import Normaliser, Overrides
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.page_source import FailedTickError, PageSource
+from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.side_endpoints import SideEndpoints
 from llm_serving_exporter.store import RECENT_FAILURES, State, TargetReading
 
@@ -65,7 +66,7 @@ class TargetPipeline:
 
     `settings` is asked at each tick for what derive needs (thresholds, GPUs of the target; given what the server said of itself and how
     many engines it has), so that a reload or a GPU that is found takes effect without losing the window. `models` finds
-    out about a served model; without it none is known. `runtimes`: those that have a table.
+    out about a served model; without it none is known. `runtimes`: those that have a table. `connect` makes what reads the server.
     """
 
     def __init__(
@@ -78,15 +79,16 @@ class TargetPipeline:
         runtimes: Mapping[str, Runtime] = RUNTIMES,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        connect: Connect = HttpClient,
     ) -> None:
         self.target = target
         self._settings = settings
         self._window_seconds = window_seconds
         self._monotonic, self._wall = monotonic, wall
-        self._source = PageSource(target, runtimes, monotonic, wall)
+        self._source = PageSource(target, runtimes, monotonic, wall, connect)
         self._normaliser: Normaliser | None = None
         self._moved_at: float | None = None
-        self._side = SideEndpoints(target, monotonic, wall)
+        self._side = SideEndpoints(target, monotonic, wall, connect)
         self._went_back: tuple[float, ...] = ()
         self._fell: tuple[float, ...] = ()
         self._counts: Counts = {}

@@ -10,7 +10,7 @@ from llm_serving_exporter.model.samples import Samples
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.index import spellings
 from llm_serving_exporter.normalise.mapping import Readings, Runtime
-from llm_serving_exporter.scrape.http import HttpClient
+from llm_serving_exporter.scrape.http import Client
 from llm_serving_exporter.side_endpoints import Retry, beside, for_good
 
 log = logging.getLogger("llm_serving_exporter.target")
@@ -24,7 +24,7 @@ FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 60.0, 600.0
 class Polls:
     """Asks one server. Used by one thread at a time; never raises."""
 
-    def __init__(self, target: Target, client: HttpClient, monotonic: Callable[[], float]) -> None:
+    def __init__(self, target: Target, client: Client, monotonic: Callable[[], float]) -> None:
         self._target, self._client, self._monotonic = target, client, monotonic
         self._silent: dict[str, Retry] = {}
         self._last: dict[str, Readings] = {}

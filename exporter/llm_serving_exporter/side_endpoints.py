@@ -11,7 +11,7 @@ from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.page import Refusal
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.mapping import Runtime
-from llm_serving_exporter.scrape.http import HttpClient
+from llm_serving_exporter.scrape.http import Connect, HttpClient
 
 log = logging.getLogger("llm_serving_exporter.target")
 
@@ -43,7 +43,14 @@ class SideEndpoints:
     `facts` is the last that is known; `due` asks for another round; `forget` is for a new engine life.
     """
 
-    def __init__(self, target: Target, monotonic: Callable[[], float], wall: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        target: Target,
+        monotonic: Callable[[], float],
+        wall: Callable[[], float],
+        connect: Connect = HttpClient,
+    ) -> None:
+        self._connect = connect
         self.facts = ServerFacts()
         self._target, self._monotonic, self._wall = target, monotonic, wall
         self._due_at: float | None = 0.0
@@ -80,7 +87,7 @@ class SideEndpoints:
         http = self._target.http
         timeout = max(SHORTEST_TIMEOUT_SECONDS, self._target.interval_seconds - http.timeout_seconds)
         settings = replace(http, timeout_seconds=min(timeout, http.timeout_seconds))
-        client = HttpClient(self._target.url, settings, monotonic=self._monotonic, wall=self._wall)
+        client = self._connect(self._target.url, settings, monotonic=self._monotonic, wall=self._wall)
         again = False
         try:
             for endpoint in runtime.endpoints:

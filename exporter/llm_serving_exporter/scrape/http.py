@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.model.attempt import FailureReason
@@ -51,6 +52,38 @@ class JsonAnswer:
 
     value: object
     status: int
+
+
+class Client(Protocol):
+    """What reads one server: `HttpClient`, or something that answers for a server that is not there."""
+
+    def get_metrics(self, path: str) -> Page | Refusal:
+        """As `HttpClient.get_metrics`."""
+        ...
+
+    def get_json(
+        self, path: str, max_bytes: int = 1024 * 1024, timeout_seconds: float | None = None
+    ) -> JsonAnswer | Refusal:
+        """As `HttpClient.get_json`."""
+        ...
+
+    def get_any(self, path: str) -> Page | Refusal:
+        """As `HttpClient.get_any`."""
+        ...
+
+    def close(self) -> None:
+        """As `HttpClient.close`."""
+        ...
+
+
+class Connect(Protocol):
+    """Makes a client; `HttpClient` itself is one."""
+
+    def __call__(
+        self, base_url: str, settings: HttpSettings, *, monotonic: Callable[[], float], wall: Callable[[], float]
+    ) -> Client:
+        """A client of the server at `base_url`."""
+        ...
 
 
 class HttpClient:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from operator import add, attrgetter, sub
 
 from llm_serving_exporter.sim.fleet.edges import Edges
 from llm_serving_exporter.sim.fleet.tally import Tally
@@ -55,13 +56,13 @@ class Counts:
         return self.rejected_queue + self.rejected_size
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(*(getattr(self, name) + getattr(other, name) for name in _NAMES))
+        return Counts(*map(add, _values(self), _values(other)))
 
     def __sub__(self, other: Counts) -> Counts:
-        return Counts(*(getattr(self, name) - getattr(other, name) for name in _NAMES))
+        return Counts(*map(sub, _values(self), _values(other)))
 
 
-_NAMES = tuple(field.name for field in fields(Counts))
+_values = attrgetter(*(field.name for field in fields(Counts)))
 
 
 class Books:

@@ -16,10 +16,14 @@ _number: Callable[[float], str] = floatToGoString
 
 def labels_text(labels: Mapping[str, str]) -> str:
     """`{a="1",b="2"}` in order of names, "" without labels."""
+    return _text(tuple(labels.items()))
+
+
+@lru_cache(maxsize=8192)
+def _text(labels: tuple[tuple[str, str], ...]) -> str:
     if not labels:
         return ""
-    parts = (f'{name}="{_escaped(value)}"' for name, value in sorted(labels.items()))
-    return "{" + ",".join(parts) + "}"
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted(labels)) + "}"
 
 
 class Writer:

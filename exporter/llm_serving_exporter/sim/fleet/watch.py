@@ -1,0 +1,176 @@
+"""What exporters beside a simulated fleet would export: the real stages, fed page by page in simulated time, no socket between."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache, partial
+
+from llm_serving_exporter.catalogue import health
+from llm_serving_exporter.catalogue.spec import Kind, Metric
+from llm_serving_exporter.config.types import Config, SloConfig
+from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.expose import gpu, serving
+from llm_serving_exporter.expose.families import Families, Labels
+from llm_serving_exporter.gpu_facts import GpuFacts
+from llm_serving_exporter.hardware import Gpus, settings_of
+from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model_facts import ModelBook
+from llm_serving_exporter.pipeline import TargetPipeline
+from llm_serving_exporter.sim.fleet.fleet import Fleet
+from llm_serving_exporter.sim.fleet.gpus import FleetGpuSource, gpus_of
+from llm_serving_exporter.sim.fleet.inprocess import connect_to
+from llm_serving_exporter.sim.fleet.scenario import Slo
+from llm_serving_exporter.store import Store
+
+Sample = tuple[str, Mapping[str, str], float]
+
+# after three intervals without a good page series vanish, as by default (stale_after)
+_STALE_INTERVALS = 3
+_HISTOGRAM_SUFFIXES = ("_bucket", "_count", "_sum")
+
+
+class Watch:
+    """Reads every replica of a fleet whenever `samples` is asked, as an exporter with `interval_seconds` does.
+
+    `wanted`: names as exposed, of whole histograms or of their `_bucket`, `_count` or `_sum`; None = everything. `slo` gives the
+    thresholds, `expected_replicas` is exported as configured. `gpus`: read the simulated GPUs too.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        *,
+        interval_seconds: float,
+        wanted: Collection[str] | None = None,
+        slo: Slo | None = None,
+        expected_replicas: int | None = None,
+        window_seconds: float = 60.0,
+        gpus: bool = False,
+    ) -> None:
+        thresholds = slo or Slo()
+        self._fleet = fleet
+        self._wanted = None if wanted is None else frozenset(wanted)
+        self._expected = expected_replicas
+        self._stale_seconds = _STALE_INTERVALS * interval_seconds
+        self._config = Config(
+            targets=(),
+            slo=SloConfig(
+                *((thresholds.ttft,) if thresholds.ttft is not None else (SloConfig().ttft_seconds,)),
+                thresholds.itl,
+                thresholds.e2e,
+            ),
+        )
+        self._facts, self._gpus = GpuFacts(), Gpus()
+        self._source = FleetGpuSource(fleet, wall=self._wall) if gpus else None
+        self._store = Store()
+        book = ModelBook(None)
+        self._pipelines = []
+        for name, replica in fleet.replicas.items():
+            spec = replica.spec.engine
+            target = Target(
+                name,
+                f"http://{name}:8000",
+                nodes=replica.spec.nodes,
+                gpus=gpus_of(fleet, name) if gpus else None,
+                gpu_count=None if gpus else spec.gpus,
+                gpu_model=spec.gpu,
+                interval_seconds=interval_seconds,
+            )
+            self._store.add_target(target)
+            self._pipelines.append(
+                TargetPipeline(
+                    target,
+                    partial(self._settings, target),
+                    max(window_seconds, interval_seconds),
+                    models=book.of,
+                    monotonic=self._now,
+                    wall=self._wall,
+                    connect=connect_to(fleet, name),
+                )
+            )
+
+    def samples(self) -> Iterator[Sample]:
+        """Every sample now: name, labels, value."""
+        self.read()
+        families = Families() if self._wanted is None else _Wanted(self._wanted)
+        now = self._now()
+        view = self._store.view()
+        for reading in view.targets:
+            fresh = reading.fresh(now, self._stale_seconds)
+            serving.target_health(families, reading, fresh=fresh, now_monotonic_seconds=now)
+            if fresh:
+                serving.serving(families, reading)
+        if self._source is not None:
+            gpu.gpus(families, view, "", oldest_monotonic_seconds=now)
+        self._expected_replicas(families)
+        for family in families:
+            for sample in family.samples:
+                if self._wanted is None or sample.name in self._wanted or family.name in self._wanted:
+                    yield sample.name, sample.labels, sample.value
+
+    def read(self) -> Store:
+        """One tick of every target; the store that holds the readings."""
+        if self._source is not None:
+            readings = self._source.read()
+            peaks = self._facts.of_gpus(readings.gpus)
+            self._gpus = Gpus(readings, None, peaks)
+            self._store.put_gpus(readings, peaks)
+        for pipeline in self._pipelines:
+            self._store.put_target(pipeline.tick())
+            pipeline.refresh_facts()
+        return self._store
+
+    def _settings(self, target: Target, facts: ServerFacts, engines: int) -> Settings:
+        uuids = [str(uuid) for uuid in target.gpus or ()]
+        return settings_of(self._config, target, uuids, self._gpus, self._facts, facts, engines)
+
+    def _expected_replicas(self, families: Families) -> None:
+        if self._expected is None:
+            return
+        for model in {replica.spec.engine.model for replica in self._fleet.replicas.values()}:
+            families.value(
+                health.EXPECTED_REPLICAS, {"model_name": model, "role": Role.UNIFIED.value}, self._expected
+            )
+
+    def _now(self) -> float:
+        return self._fleet.now_seconds
+
+    def _wall(self) -> float:
+        return self._fleet.epoch_unix_seconds + self._fleet.now_seconds
+
+
+class _Wanted(Families):
+    """Families of some names only: what is not wanted is not put together."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        super().__init__()
+        self._names = names
+
+    def _keeps(self, metric: Metric) -> bool:
+        return _kept(self._names, metric)
+
+    def value(self, metric: Metric, labels: Labels, value: float | None) -> None:
+        if self._keeps(metric):
+            super().value(metric, labels, value)
+
+    def info(self, metric: Metric, labels: Labels) -> None:
+        if self._keeps(metric):
+            super().info(metric, labels)
+
+    def by_label(self, metric: Metric, labels: Labels, label: str, values: Mapping[str, float] | None) -> None:
+        if self._keeps(metric):
+            super().by_label(metric, labels, label, values)
+
+    def histogram(self, metric: Metric, labels: Labels, histogram: Histogram | None) -> None:
+        if self._keeps(metric):
+            super().histogram(metric, labels, histogram)
+
+
+@lru_cache(maxsize=4096)
+def _kept(names: frozenset[str], metric: Metric) -> bool:
+    name = metric.full_name
+    return name in names or (
+        metric.kind is Kind.HISTOGRAM and any(name + suffix in names for suffix in _HISTOGRAM_SUFFIXES)
+    )
