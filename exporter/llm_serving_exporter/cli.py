@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ _COMMANDS = {
     "ceiling": "what a model on given GPUs could do at best: fit, tokens/s by batch, price, replicas",
     "rules": "recording rules and alerts from your settings, for Prometheus, its operator or vmalert",
     "demo": "replay a recorded vLLM run beside an exporter; needs no GPU and no LLM",
+    "simulate": "serve a fleet of simulated engines that obey the roofline; needs no GPU and no LLM",
 }
 
 _DESCRIPTION = """Reads LLM serving engines' metrics pages and NVML, and exports engine-neutral series to Prometheus."""
@@ -77,14 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit status: 0 good, 1 failed, 2 bad usage or configuration."""
     words = list(sys.argv[1:] if argv is None else argv)
     command = words.pop(0) if words and words[0] in _COMMANDS else "run"
-    if command == "demo":
-        return _demo(words)
-    if command == "rules":
-        from llm_serving_alerts.command import run as rules
-
-        return rules(words)
-    if command == "ceiling":
-        return _ceiling(words)
+    if command in _OWN_ARGUMENTS:
+        return _OWN_ARGUMENTS[command](words)
     if words and not words[0].startswith("-"):
         print(f"llm-serving-exporter: no command {words[0]!r}; commands are {', '.join(_COMMANDS)}", file=sys.stderr)
         return EXIT_CONFIG
@@ -216,6 +211,20 @@ def _demo(words: list[str]) -> int:
     return run(words)
 
 
+def _simulate(words: list[str]) -> int:
+    from llm_serving_exporter import logs
+    from llm_serving_exporter.sim.fleet.command import run
+
+    logs.set_up("warn", "logfmt")
+    return run(words)
+
+
+def _rules(words: list[str]) -> int:
+    from llm_serving_alerts.command import run
+
+    return run(words)
+
+
 def _run(config: Config, arguments: argparse.Namespace) -> int:
     from llm_serving_exporter import logs
     from llm_serving_exporter.service import Service
@@ -233,3 +242,12 @@ def _run(config: Config, arguments: argparse.Namespace) -> int:
     sys.stderr.flush()
     # a scrape under way ends at its own deadline, seconds from now: its thread must not hold up the exit
     os._exit(EXIT_OK)
+
+
+# commands that are not about the daemon's configuration; what they need is imported when they are called
+_OWN_ARGUMENTS: dict[str, Callable[[list[str]], int]] = {
+    "ceiling": _ceiling,
+    "demo": _demo,
+    "rules": _rules,
+    "simulate": _simulate,
+}

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import re
 import shutil
-import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from types import FrameType
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Protocol
 
 from llm_serving_exporter.config.types import Config, WebConfig
@@ -22,7 +19,8 @@ from llm_serving_exporter.sim.gpus import UUIDS, ReplayGpuSource
 from llm_serving_exporter.sim.ports import on_next_free_port, require_free
 from llm_serving_exporter.sim.prometheus import Prometheus, PrometheusError
 from llm_serving_exporter.sim.recording import demo_model_config, demo_recording
-from llm_serving_exporter.sim.replay import ReplayServer, split_address
+from llm_serving_exporter.sim.replay import ReplayServer
+from llm_serving_exporter.sim.terminal import address, ended_by_signal, port, say, seconds, speed
 from llm_serving_exporter.sim.timeline import Timeline
 
 _ENGINE_PORT = 8000
@@ -83,14 +81,14 @@ def run(argv: Sequence[str], start_exporter: StartExporter = start_exporter) -> 
     """Run the demo until Ctrl-C, SIGTERM or the end of `--duration`; 0 when it ended so, 1 where it could not start."""
     args = _arguments(argv)
     with ExitStack() as stack:
-        ended = stack.enter_context(_ended_by_signal())
+        ended = stack.enter_context(ended_by_signal())
         try:
             _start(args, stack, start_exporter, ended)
         except (OSError, LLMServingExporterError) as error:
             sys.stderr.write(f"llm-serving-exporter demo: {error}\n")
             return 1
         ended.wait(args.duration)
-        _say("\nstopping")
+        say("\nstopping")
     return 0
 
 
@@ -111,46 +109,30 @@ def _start(args: argparse.Namespace, stack: ExitStack, start_exporter: StartExpo
 
     prometheus = None if args.no_prometheus else _start_prometheus(exporter.url, args.prometheus_port, stack, ended)
 
-    _say(_WHAT_THIS_IS.format(minutes=timeline.round_seconds / args.speed / 60))
-    _say(f"engine page        {engine.url}/metrics")
-    _say(f"exporter           {exporter.url}/")
-    _say(f"exporter's page    {exporter.url}/metrics")
+    say(_WHAT_THIS_IS.format(minutes=timeline.round_seconds / args.speed / 60))
+    say(f"engine page        {engine.url}/metrics")
+    say(f"exporter           {exporter.url}/")
+    say(f"exporter's page    {exporter.url}/metrics")
     if prometheus is not None:
-        _say(f"Prometheus         {prometheus.url}/")
+        say(f"Prometheus         {prometheus.url}/")
         for title, expression in _QUERIES:
-            _say(f"  {title}: {prometheus.graph_url(expression)}")
-    _say("\nCtrl-C ends it." if args.duration is None else f"\nEnds by itself after {args.duration:g} s.")
+            say(f"  {title}: {prometheus.graph_url(expression)}")
+    say("\nCtrl-C ends it." if args.duration is None else f"\nEnds by itself after {args.duration:g} s.")
 
 
 def _start_prometheus(exporter_url: str, port: int, stack: ExitStack, ended: threading.Event) -> Prometheus | None:
     program = shutil.which("prometheus")
     if program is None:
-        _say("no `prometheus` on PATH: the demo runs without (Debian, Ubuntu: apt-get install prometheus)")
+        say("no `prometheus` on PATH: the demo runs without (Debian, Ubuntu: apt-get install prometheus)")
         return None
     try:
         prometheus = Prometheus(program, exporter_url.removeprefix("http://"), port, cancelled=ended)
     except (OSError, PrometheusError) as error:
-        _say(f"Prometheus did not start, the demo runs without: {error}")
+        say(f"Prometheus did not start, the demo runs without: {error}")
         return None
     stack.callback(prometheus.close)
     _say_moved("Prometheus", port, prometheus.url)
     return prometheus
-
-
-@contextmanager
-def _ended_by_signal() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set; the handlers before are put back. Main thread only, as signals are."""
-    ended = threading.Event()
-
-    def end(number: int, frame: FrameType | None) -> None:
-        ended.set()
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield ended
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -158,49 +140,16 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         prog="llm-serving-exporter demo",
         description="The exporter beside a replayed vLLM with simulated GPUs, and a Prometheus where one is installed.",
     )
-    parser.add_argument(
-        "--listen", type=_address, default=_EXPORTER_ADDRESS, metavar="HOST:PORT", help="the exporter's"
-    )
-    parser.add_argument("--engine-port", type=_port, default=_ENGINE_PORT, metavar="PORT", help="the replayed server's")
-    parser.add_argument("--prometheus-port", type=_port, default=_PROMETHEUS_PORT, metavar="PORT")
+    parser.add_argument("--listen", type=address, default=_EXPORTER_ADDRESS, metavar="HOST:PORT", help="the exporter's")
+    parser.add_argument("--engine-port", type=port, default=_ENGINE_PORT, metavar="PORT", help="the replayed server's")
+    parser.add_argument("--prometheus-port", type=port, default=_PROMETHEUS_PORT, metavar="PORT")
     parser.add_argument("--no-prometheus", action="store_true", help="start none even where one is installed")
-    parser.add_argument("--speed", type=_speed, default=1.0, metavar="TIMES", help="times the recorded pace")
-    parser.add_argument("--duration", type=_seconds, metavar="10s", help="end by itself after this long (s, m or h)")
+    parser.add_argument("--speed", type=speed, default=1.0, metavar="TIMES", help="times the recorded pace")
+    parser.add_argument("--duration", type=seconds, metavar="10s", help="end by itself after this long (s, m or h)")
     return parser.parse_args(argv)
-
-
-def _address(text: str) -> tuple[str, int]:
-    try:
-        return split_address(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _port(text: str) -> int:
-    if not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port (0-65535)")
-    return int(text)
-
-
-def _speed(text: str) -> float:
-    if not re.fullmatch(r"\d+(\.\d+)?", text) or not 0.01 <= float(text) <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0.01 to 1000")
-    return float(text)
-
-
-def _seconds(text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)?", text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 10s, 5m or 1h")
-    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"]
 
 
 def _say_moved(what: str, asked: int, url: str) -> None:
     port = int(url.rpartition(":")[2])
     if asked and port != asked:
-        _say(f"port {asked} is in use: {what} takes {port}")
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+        say(f"port {asked} is in use: {what} takes {port}")

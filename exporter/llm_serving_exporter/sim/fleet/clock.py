@@ -10,7 +10,7 @@ class ScaledClock:
     """Simulated seconds, `speed` to a real one, `begin_seconds` at the moment it is made.
 
     `monotonic` and `wall` are for the exporter's pipeline: rates that it works out are then per simulated second, timeouts of its requests
-    `speed` times shorter than they say. `epoch_unix_seconds`: what `wall` shows at simulated second 0, by default so that it shows the time now.
+    `speed` times shorter than they say. `epoch_unix_seconds`: what `wall` shows at simulated second 0; by default it shows the time now.
     """
 
     def __init__(

@@ -9,8 +9,7 @@ from prometheus_client.utils import floatToGoString
 
 from llm_serving_exporter.sim.fleet.tally import Tally
 
-
-# the format of the engines own pages; untyped there
+# as the engines' own pages; the library leaves it unannotated
 _number: Callable[[float], str] = floatToGoString
 
 

@@ -53,7 +53,10 @@ class _Use:
 
     def __sub__(self, other: _Use) -> _Use:
         return _Use(
-            self.seconds - other.seconds, self.busy - other.busy, self.memory - other.memory, self.compute - other.compute
+            self.seconds - other.seconds,
+            self.busy - other.busy,
+            self.memory - other.memory,
+            self.compute - other.compute,
         )
 
 
@@ -98,7 +101,9 @@ class FleetGpuSource:
         reason = FailureReason.NVML if gone else None
         attempt = Attempt(Stage.GPU, reason, "closed" if self._closed else "simulated", self._wall(), 0.0)
         readings = () if gone else tuple(self._all())
-        return GpuReadings(attempt, source="simulated", monotonic_seconds=now, gpus=readings, driver_version="simulated")
+        return GpuReadings(
+            attempt, source="simulated", monotonic_seconds=now, gpus=readings, driver_version="simulated"
+        )
 
     def close(self) -> None:
         """Reads nothing any more; may be called twice."""
@@ -109,7 +114,7 @@ class FleetGpuSource:
         return self.faults.setdefault(uuid, GpuFaults())
 
     def _all(self) -> list[GpuReading]:
-        found = []
+        found: list[GpuReading] = []
         for replica in self._fleet.replicas.values():
             nodes, gpus = replica.spec.nodes, replica.spec.engine.gpus
             recent, total = self._recent(replica)
@@ -175,7 +180,8 @@ class FleetGpuSource:
             remap_failed=False,
             xid_events_total=xids,
             absent=dict.fromkeys(
-                ("temperature_celsius", "clock_hertz", "pcie_bytes_total", "nvlink_bytes_total", "processes"), "not_supported"
+                ("temperature_celsius", "clock_hertz", "pcie_bytes_total", "nvlink_bytes_total", "processes"),
+                "not_supported",
             ),
         )
 

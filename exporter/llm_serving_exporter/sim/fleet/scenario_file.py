@@ -124,7 +124,9 @@ def load(name_or_path: str) -> Scenario:
     path = Path(name_or_path)
     if not path.suffix and _NAME.fullmatch(name_or_path):
         raise ConfigError(
-            Problem("--scenario", "", f"there is no scenario {shown(name_or_path)}", did_you_mean(name_or_path, names()))
+            Problem(
+                "--scenario", "", f"there is no scenario {shown(name_or_path)}", did_you_mean(name_or_path, names())
+            )
         )
     try:
         with path.open("rb") as file:
@@ -271,7 +273,11 @@ class _Reader:
     def _mix(self, given: Mapping[str, Node], place: Place, at: float, before: Mix | None) -> Mix | None:
         """What is not said anew stays as it was before."""
         found: dict[str, Any] = {}
-        for key, known, make in (("prompt", _LENGTHS, Lengths), ("output", _LENGTHS, Lengths), ("prefixes", _PREFIXES, Prefixes)):
+        for key, known, make in (
+            ("prompt", _LENGTHS, Lengths),
+            ("output", _LENGTHS, Lengths),
+            ("prefixes", _PREFIXES, Prefixes),
+        ):
             if key in given:
                 needed = ("median",) if known is _LENGTHS else ()
                 found[key] = _made(make, _values(given[key], place.key(key), known), place.key(key), needed)
@@ -309,7 +315,8 @@ class _Reader:
     def _begins(self) -> float:
         known: dict[str, Kind[Any]] = {"weekday": kinds.choice("weekday", _WEEKDAYS), "hour": _number(0, 24)}
         given = self._values("begins", known)
-        return _WEEKDAYS.index(given.get("weekday", "monday")) * 86_400.0 + given.get("hour", 0.0) * 3600.0
+        weekday, hour = str(given.get("weekday", "monday")), float(given.get("hour", 0.0))
+        return _WEEKDAYS.index(weekday) * 86_400.0 + hour * 3600.0
 
     @staticmethod
     def _listed(

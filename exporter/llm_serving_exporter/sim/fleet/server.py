@@ -29,9 +29,9 @@ _LOADING = Answer(503, JSON_CONTENT_TYPE, b'{"detail":"The model is loading"}')
 class FleetServer:
     """Serves a fleet on loopback: a port a replica, fixed for its life, and a control port (see `control`).
 
-    Simulated time is `clock`'s, by default `speed` times as fast as real time from the fleet's own on, which is now to a wall clock. A replica whose node is lost, or that is
-    stopped, refuses connections; one that loads answers 503; a hung one answers. `first_port`: of the first replica,
-    the others follow; 0 takes free ones. `lock` is held by whoever uses the fleet.
+    Simulated time is `clock`'s; by default it goes on from the fleet's present, `speed` times as fast as real time, and the present is now
+    to a wall clock. A replica whose node is lost, or that is stopped, refuses connections; one that loads answers 503; a hung one
+    answers. `first_port`: of the first replica, the others follow; 0 takes free ones. `lock` is held by whoever uses the fleet.
     Raises OSError where a port is taken. Use as a context manager or call `close()`.
     """
 

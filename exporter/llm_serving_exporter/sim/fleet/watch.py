@@ -130,9 +130,7 @@ class Watch:
         if self._expected is None:
             return
         for model in {replica.spec.engine.model for replica in self._fleet.replicas.values()}:
-            families.value(
-                health.EXPECTED_REPLICAS, {"model_name": model, "role": Role.UNIFIED.value}, self._expected
-            )
+            families.value(health.EXPECTED_REPLICAS, {"model_name": model, "role": Role.UNIFIED.value}, self._expected)
 
     def _now(self) -> float:
         return self._fleet.now_seconds

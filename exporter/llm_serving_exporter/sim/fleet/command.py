@@ -1,0 +1,132 @@
+"""Command `simulate`: a fleet of simulated engines on loopback ports, in real time or faster."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from llm_serving_exporter.config.duration import format_duration
+from llm_serving_exporter.errors import ConfigError, LLMServingExporterError
+from llm_serving_exporter.sim.fleet.exporter_config import exporter_config
+from llm_serving_exporter.sim.fleet.fleet import Fleet
+from llm_serving_exporter.sim.fleet.scenario import Scenario
+from llm_serving_exporter.sim.fleet.scenario_file import load, names
+from llm_serving_exporter.sim.fleet.server import FleetServer
+from llm_serving_exporter.sim.terminal import ended_by_signal, port, say, seconds, speed
+
+_DEFAULT_SCENARIO = "calm-day"
+_PROGRESS_SECONDS = 5.0
+
+
+def run(argv: Sequence[str]) -> int:
+    """Serve a scenario until Ctrl-C, SIGTERM or the end of `--duration`; 0 when it ended so, 1 where it could not start, 2 for a scenario
+    that is not one."""
+    args = _arguments(argv)
+    if args.list:
+        _list()
+        return 0
+    try:
+        scenario = load(args.scenario)
+    except ConfigError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"llm-serving-exporter simulate: {problem}\n")
+        return 2
+    with ExitStack() as stack:
+        ended = stack.enter_context(ended_by_signal())
+        try:
+            fleet = scenario.fleet(seed=args.seed)
+            server = stack.enter_context(
+                FleetServer(fleet, args.speed, first_port=args.port, control_port=args.control_port)
+            )
+            _introduce(scenario, server, args)
+        except (OSError, LLMServingExporterError) as error:
+            sys.stderr.write(f"llm-serving-exporter simulate: {error}\n")
+            return 1
+        left: float | None = args.duration
+        while not ended.wait(_PROGRESS_SECONDS if left is None else min(left, _PROGRESS_SECONDS)):
+            with server.lock:
+                say(_progress(server.advance()))
+            if left is not None:
+                left -= _PROGRESS_SECONDS
+                if left <= 0:
+                    break
+        say("\nstopping")
+    return 0
+
+
+def _introduce(scenario: Scenario, server: FleetServer, args: argparse.Namespace) -> None:
+    urls = {replica.name: server.url(replica.name) for replica in scenario.replicas}
+    if args.write_config is not None:
+        args.write_config.write_text(exporter_config(scenario, urls), encoding="utf-8")
+    say(f"\n{scenario.name}: {scenario.summary}.")
+    say("These are simulated engines: no model runs, no GPU is used.\n")
+    for replica in scenario.replicas:
+        say(f"{replica.name:<14}{urls[replica.name]}/metrics   on {', '.join(replica.nodes)}")
+    say(f"{'control':<14}{server.control_url}/fleet   (also GET /truth, POST /nodes/NAME/lose ...)")
+    if args.write_config is not None:
+        say(f"\nexporter: llm-serving-exporter --config.file {args.write_config}")
+    happens = [f"{event.what} at {format_duration(event.at_seconds)}" for event in scenario.events]
+    if happens:
+        say(f"\nevents: {', '.join(happens)}")
+    for alert in scenario.alerts:
+        say(f"must fire: {alert.name}, from {format_duration(alert.after_seconds)} on")
+    if args.speed != 1.0:
+        say(f"\n{args.speed:g} times as fast as real time: an exporter sees rates that many times as high.")
+    say("\nCtrl-C ends it." if args.duration is None else f"\nEnds by itself after {args.duration:g} s.")
+
+
+def _progress(fleet: Fleet) -> str:
+    states: dict[str, int] = {}
+    for replica in fleet.replicas.values():
+        state = "hung" if replica.engine and replica.engine.hung else replica.state.value
+        states[state] = states.get(state, 0) + 1
+    counts = fleet.totals().counts
+    usage = max((engine.kv_usage_ratio for engine in fleet.engines()), default=0.0)
+    who = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    return (
+        f"{format_duration(round(fleet.now_seconds)):>10}  {who}; {fleet.running} running, {fleet.waiting} waiting, "
+        f"KV at most {usage:.0%}; {counts.finished} finished, {counts.generated_tokens} tokens generated"
+    )
+
+
+def _list() -> None:
+    for name in names():
+        scenario = load(name)
+        say(f"{name:<24}{format_duration(scenario.duration_seconds):>8}  {len(scenario.replicas)} replicas")
+        say(textwrap.fill(scenario.summary, 96, initial_indent="    ", subsequent_indent="    "))
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="llm-serving-exporter simulate",
+        description="A fleet of simulated vLLM or SGLang servers that obey the roofline, for tests, drills and alerts.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--scenario",
+        default=_DEFAULT_SCENARIO,
+        metavar="NAME|FILE",
+        help="one of --list, or a file; default: %(default)s",
+    )
+    parser.add_argument("--list", action="store_true", help="show the scenarios and exit")
+    parser.add_argument("--speed", type=speed, default=1.0, metavar="TIMES", help="times as fast as real time")
+    parser.add_argument(
+        "--duration", type=seconds, metavar="10m", help="end by itself after this much real time (s, m or h)"
+    )
+    parser.add_argument("--seed", type=int, help="of arrivals and lengths; default: the scenario's")
+    parser.add_argument(
+        "--port",
+        type=port,
+        default=0,
+        metavar="PORT",
+        help="the first replica's, the others follow; default: free ones",
+    )
+    parser.add_argument("--control-port", type=port, default=0, metavar="PORT", help="default: a free one")
+    parser.add_argument(
+        "--write-config", type=Path, metavar="FILE", help="write an exporter's configuration for these replicas"
+    )
+    return parser.parse_args(argv)
