@@ -8,9 +8,6 @@ DEVELOPS   := $(PYTHON_ENV)/.stamp-dev
 TOOLS      := scripts/setup.sh tools
 ARGS       ?=
 
-# Alertmanager configurations are checked from the day there are any.
-ALERTMANAGER_CONFIGS := $(wildcard alerts/alertmanager/*.yml)
-
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-e2e test-hardware check generate golden bench format clean
 
@@ -21,18 +18,18 @@ demo: $(RUNS) ## the exporter beside a replayed vLLM; needs no GPU and no model
 	@exec $(BIN)/llm-serving-exporter demo $(ARGS)
 
 test: $(DEVELOPS) ## every test that needs neither a GPU nor minutes
-	@$(TOOLS) promtool prometheus cc chromium
+	@$(TOOLS) promtool prometheus amtool alertmanager cc chromium
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 test-e2e: $(DEVELOPS) ## the real daemon with a real Prometheus, for minutes
-	@$(TOOLS) promtool prometheus cc
+	@$(TOOLS) promtool prometheus amtool alertmanager cc
 	$(BIN)/python -m pytest -m e2e $(ARGS)
 
 test-hardware: $(DEVELOPS) ## against a real NVIDIA GPU
 	$(BIN)/python -m pytest -m hardware $(ARGS)
 
 check: $(DEVELOPS) ## style, types, import rules, generated files, golden pages
-	@$(TOOLS) promtool
+	@$(TOOLS) promtool amtool
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -41,7 +38,7 @@ check: $(DEVELOPS) ## style, types, import rules, generated files, golden pages
 	$(BIN)/python -m llm_serving_alerts.generate --check
 	promtool check rules alerts/rendered/*.yml
 	scripts/check_goldens.sh
-	$(if $(ALERTMANAGER_CONFIGS),$(TOOLS) amtool && amtool check-config $(ALERTMANAGER_CONFIGS))
+	amtool check-config alerts/alertmanager/alertmanager.yml
 
 generate: $(DEVELOPS) ## write what is made from catalogue, tables and rules (METRICS.md, docs/runtimes.md, alerts/rendered)
 	$(BIN)/python -m llm_serving_exporter.generate --write

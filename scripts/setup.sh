@@ -100,6 +100,8 @@ need_tool() {
 works() {
     if [ "$1" = cc ]; then # a compiler without libc's headers compiles nothing
         have cc && echo '#include <stdio.h>' | cc -x c -fsyntax-only - 2>/dev/null
+    elif [ "$1" = alertmanager ]; then # Debian's name is longer
+        have prometheus-alertmanager || have alertmanager
     else
         have "$1"
     fi
@@ -110,6 +112,7 @@ need_named_tool() {
     promtool) need_tool promtool "checking metrics pages and rules" prometheus ;;
     prometheus) need_tool prometheus "end-to-end tests against a real Prometheus" prometheus ;;
     amtool) need_tool amtool "checking Alertmanager's configuration" prometheus-alertmanager ;;
+    alertmanager) need_tool alertmanager "tests against a real Alertmanager" prometheus-alertmanager ;;
     cc) need_tool cc "the test library that stands in for a GPU driver" gcc libc6-dev ;;
     chromium) need_tool chromium "looking at rendered pages" chromium ;;
     nginx) need_tool nginx "serving a page to the benchmarks" nginx ;;

@@ -1,0 +1,108 @@
+"""Who is told of an alert: an Alertmanager configuration for these rules, by the settings' identity labels.
+
+`alertmanager.template` and `alertmanager.tmpl` beside this file hold what does not depend on the settings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import resources
+from string import Template
+
+from llm_serving_alerts.promql import MODEL
+from llm_serving_alerts.rules import ALERT_PREFIX, Check
+from llm_serving_alerts.settings import Settings
+
+WATCHDOG = f"{ALERT_PREFIX}Watchdog"
+
+# What a responder treats as one incident: PagerDuty gets one deduplication key a group, so that what is in one group hides behind its
+# first page. Labels that an alert lacks (a GPU has no model) count as empty.
+INCIDENT = ("check", "model_name", "role", "slo", "node", "gpu")
+# whatever these say of one model, or of one GPU, has one cause; alerts of the others, and of other packs, have a cause each
+ONE_CAUSE = (Check.PHASES, Check.TTFT, Check.KV, Check.TAIL, Check.NODE_LOSS, Check.GPU)
+OWN_CAUSE = ("alertname", "instance")
+
+
+@dataclass(frozen=True, slots=True)
+class Inhibition:
+    """While `cause` pages, nobody is told of `effects` with the same labels `equal`. Names without the prefix.
+
+    Only an alert that says less about the same thing is silenced, never a critical one: a page too many is a nuisance, one too few an
+    outage. `equal` are labels that every one of them carries; one without them silences nothing.
+    """
+
+    cause: str
+    effects: tuple[str, ...]
+    check: Check
+    why: str
+    equal: tuple[str, ...] = MODEL
+
+
+INHIBITIONS = (
+    Inhibition(
+        "ThroughputBelowBaseline",
+        ("ThroughputBelowBaseline",),
+        Check.PHASES,
+        "below the lower threshold is below the upper one",
+    ),
+    Inhibition("TTFTBurnFast", ("TTFTBurnSlow", "TTFTHigh"), Check.TTFT, "the same budget, spent faster"),
+    Inhibition("SLOBurnFast", ("SLOBurnSlow",), Check.SLO, "the same budget, spent faster", (*MODEL, "slo")),
+    Inhibition(
+        "N1Critical",
+        ("N1Insufficient", "ReplicaLost"),
+        Check.NODE_LOSS,
+        "a replica is lost and the others cannot carry the load: it says both",
+    ),
+    Inhibition("TargetsDown", ("TargetDown",), Check.EXPORTER, "more than half of them are down, this one included"),
+)
+
+
+def alertmanager_files(settings: Settings) -> dict[str, str]:
+    """The configuration and its templates by the path that each has below the configuration's folder."""
+    return {
+        "alertmanager.yml": alertmanager_config(settings),
+        "templates/llm-serving.tmpl": _packaged("alertmanager.tmpl"),
+    }
+
+
+def alertmanager_config(settings: Settings) -> str:
+    """alertmanager.yml for Alertmanager 0.25 and newer, commented; groups and inhibitions know the settings' identity labels."""
+    incident = (*settings.identity_labels, *INCIDENT)
+    group = " ".join(f"{{{{ .CommonLabels.{name} }}}}" for name in settings.identity_labels)
+    return Template(_packaged("alertmanager.template")).substitute(
+        watchdog=WATCHDOG,
+        prometheus=_list(settings.identity_labels or ("alertname",)),
+        incident=_list(incident),
+        own_cause=_list((*incident, *OWN_CAUSE)),
+        one_cause="|".join(ONE_CAUSE),
+        group=group or "llm-serving",
+        inhibitions="\n".join(_inhibition(one, settings.identity_labels) for one in INHIBITIONS),
+    )
+
+
+def _inhibition(one: Inhibition, identity: tuple[str, ...]) -> str:
+    equal = (*identity, *one.equal)
+    # Alertmanager takes a label that both sides lack for equal
+    carried = [f'{name}=~".+"' for name in equal]
+    check = f'check="{one.check}"'
+    effects = "|".join(f"{ALERT_PREFIX}{name}" for name in one.effects)
+    source = [f'alertname="{ALERT_PREFIX}{one.cause}"', 'severity="critical"', check, *carried]
+    target = [f'alertname=~"{effects}"', 'severity=~"warning|info"', check, *carried]
+    return (
+        f"  # {one.cause}: {one.why}\n"
+        f"  - source_matchers: {_quoted(source)}\n"
+        f"    target_matchers: {_quoted(target)}\n"
+        f"    equal: {_list(equal)}"
+    )
+
+
+def _list(names: tuple[str, ...]) -> str:
+    return f"[{', '.join(names)}]"
+
+
+def _quoted(matchers: list[str]) -> str:
+    return _list(tuple(f"'{matcher}'" for matcher in matchers))
+
+
+def _packaged(name: str) -> str:
+    return resources.files("llm_serving_alerts").joinpath(name).read_text(encoding="utf-8")

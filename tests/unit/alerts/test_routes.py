@@ -1,0 +1,149 @@
+"""The example Alertmanager configuration, by amtool: it is accepted, and each alert reaches whom its severity asks for."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from llm_serving_alerts.alerting import ALERTS
+from llm_serving_alerts.routes import INHIBITIONS, ONE_CAUSE, alertmanager_config, alertmanager_files
+from llm_serving_alerts.rules import Check, Severity
+from llm_serving_alerts.settings_file import default_settings
+from tests.alertexamples import EVERYTHING, IDENTITY, example_alerts, settings_of
+from tests.alertmanager import write_config
+
+COMMITTED = Path(__file__).parents[3] / "alerts" / "alertmanager"
+# by hand, from the table in docs/alertmanager.md
+RECEIVER_OF = {"critical": "pagerduty", "warning": "tickets", "info": "nobody"}
+WATCHDOG = "LLMServingWatchdog"
+
+
+def amtool(*words: str | Path) -> str:
+    done = subprocess.run(["amtool", *words], capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def receivers(config: Path, labels: dict[str, str]) -> list[str]:
+    words = [f"{name}={value}" for name, value in labels.items()]
+    return amtool("config", "routes", "test", f"--config.file={config}", *words).strip().split(",")
+
+
+def test_the_committed_files_are_those_of_the_default_settings() -> None:
+    files = alertmanager_files(default_settings())
+    for name, text in files.items():
+        assert (COMMITTED / name).read_text() == text, f"alerts/alertmanager/{name} is out of date: generate it anew"
+    generated = {COMMITTED / name for name in files}
+    stray = [path for path in COMMITTED.rglob("*") if path.is_file() and path not in generated]
+    assert [path.name for path in stray] == ["prometheus.example.yml"]
+
+
+@pytest.mark.parametrize("text", ["", EVERYTHING + IDENTITY, "identity_labels: [cluster]\n"])
+def test_amtool_accepts_the_configuration_with_its_templates(tmp_path: Path, text: str) -> None:
+    write_config(alertmanager_files(settings_of(text, tmp_path)), tmp_path)
+    said = amtool("check-config", tmp_path / "alertmanager.yml")
+    assert "1 templates" in said
+    assert f"{len(INHIBITIONS)} inhibit rules" in said
+
+
+def test_what_stands_in_comments_to_be_used_is_accepted_too(tmp_path: Path) -> None:
+    files = alertmanager_files(default_settings())
+    # prose begins with "# ", what is to be used has no space there, or more of them
+    text = re.sub(r"^( *)#(?! \S|$)", r"\1", files["alertmanager.yml"], flags=re.MULTILINE)
+    document = yaml.safe_load(text)
+    (tickets,) = (receiver for receiver in document["receivers"] if receiver["name"] == "tickets")
+    assert set(tickets) == {"name", "slack_configs", "email_configs"}
+    assert document["global"]["smtp_smarthost"]
+    assert document["time_intervals"][0]["time_intervals"][1]["location"] == "Europe/Berlin"
+    write_config({**files, "alertmanager.yml": text}, tmp_path)
+    amtool("check-config", tmp_path / "alertmanager.yml")
+
+
+def test_each_alert_reaches_the_receiver_of_its_severity_and_no_other(tmp_path: Path) -> None:
+    settings = settings_of(EVERYTHING + IDENTITY, tmp_path)
+    config = write_config(alertmanager_files(settings), tmp_path)
+    seen = set()
+    for labels in example_alerts(settings):
+        wanted = "dead-man" if labels["alertname"] == WATCHDOG else RECEIVER_OF[labels["severity"]]
+        assert receivers(config, labels) == [wanted], labels
+        seen.add(wanted)
+    assert seen == {*RECEIVER_OF.values(), "dead-man"}
+
+
+@pytest.mark.parametrize("severity", ["critical", "warning", "info", "none", ""])
+def test_the_watchdog_never_reaches_people_whatever_its_severity(severity: str) -> None:
+    labels = {"alertname": WATCHDOG, "severity": severity, "check": "exporter"}
+    assert receivers(COMMITTED / "alertmanager.yml", labels) == ["dead-man"]
+
+
+def test_an_alert_of_a_severity_that_nobody_foresaw_is_seen_by_somebody() -> None:
+    for labels in ({"alertname": "Other", "severity": "page"}, {"alertname": "Other"}):
+        assert receivers(COMMITTED / "alertmanager.yml", labels) == ["tickets"]
+
+
+def test_alerts_of_other_packs_go_by_severity_and_one_that_is_for_no_one_reaches_no_one() -> None:
+    for severity, receiver in (*RECEIVER_OF.items(), ("none", "nobody")):
+        labels = {"alertname": "InfoInhibitor", "severity": severity, "namespace": "x"}
+        assert receivers(COMMITTED / "alertmanager.yml", labels) == [receiver]
+
+
+def test_every_route_to_people_is_quiet_in_maintenance_and_maintenance_is_not_now() -> None:
+    document = yaml.safe_load((COMMITTED / "alertmanager.yml").read_text())
+
+    def walk(route: dict[str, object], receiver: object) -> list[tuple[object, object]]:
+        own = route.get("receiver", receiver)
+        children = route.get("routes", [])
+        assert isinstance(children, list)
+        return [(own, route.get("mute_time_intervals")), *(pair for child in children for pair in walk(child, own))]
+
+    routes = [pair for child in document["route"]["routes"] for pair in walk(child, None)]
+    for receiver, muted in routes:
+        assert muted == (["maintenance"] if receiver in ("pagerduty", "tickets") else None), receiver
+    assert {receiver for receiver, _ in routes} == {*RECEIVER_OF.values(), "dead-man"}
+    assert document["time_intervals"] == [{"name": "maintenance", "time_intervals": [{"years": ["2000"]}]}]
+
+
+def test_inhibitions_name_alerts_that_exist_carry_what_is_compared_and_are_never_critical() -> None:
+    alerts = {alert.name: alert for alert in ALERTS}
+    for one in INHIBITIONS:
+        assert Severity.CRITICAL in alerts[one.cause].tiers
+        for name in (one.cause, *one.effects):
+            assert alerts[name].check is one.check
+            missing = set(one.equal) - set(alerts[name].identity)
+            assert not missing, f"{name} has no label {missing}"
+        for name in one.effects:
+            assert set(alerts[name].tiers) - {Severity.CRITICAL}, name
+
+
+def test_every_check_is_either_one_cause_or_has_a_group_an_alert() -> None:
+    # a check added later lands in the finer groups until somebody says that its alerts have one cause
+    assert set(Check) - set(ONE_CAUSE) == {Check.SLO, Check.COST, Check.EXPORTER}
+
+
+def test_the_identity_labels_stand_in_every_group_and_every_inhibition(tmp_path: Path) -> None:
+    document = yaml.safe_load(alertmanager_config(settings_of(IDENTITY, tmp_path)))
+    routes = [document["route"], *document["route"]["routes"]]
+    routes += [grandchild for child in document["route"]["routes"] for grandchild in child.get("routes", ())]
+    grouped = [route["group_by"] for route in routes if "group_by" in route]
+    assert len(grouped) == 4
+    for names in [*grouped, *(rule["equal"] for rule in document["inhibit_rules"])]:
+        assert names[:2] == ["cluster", "namespace"]
+    for rule in document["inhibit_rules"]:
+        for side in ("source_matchers", "target_matchers"):
+            for name in rule["equal"]:
+                assert f'{name}=~".+"' in rule[side]
+
+
+def test_promtool_accepts_the_example_for_prometheus_and_it_scrapes_as_the_rules_expect() -> None:
+    example = COMMITTED / "prometheus.example.yml"
+    done = subprocess.run(["promtool", "check", "config", example], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    document = yaml.safe_load(example.read_text())
+    assert document["global"]["scrape_interval"] == f"{default_settings().scrape_interval_seconds:g}s"
+    (relabel,) = document["alerting"]["alert_relabel_configs"]
+    assert relabel["action"] == "labeldrop"
+    assert relabel["regex"] in document["global"]["external_labels"]
