@@ -58,7 +58,7 @@ def fleet_document(fleet: Fleet, urls: Mapping[str, str]) -> Document:
     nodes = [{"name": node, "lost": node in fleet.lost_nodes} for node in fleet.nodes]
     return {
         "seconds": fleet.now_seconds,
-        "unix_seconds": fleet.epoch_unix_seconds + fleet.now_seconds,
+        "unix_seconds": fleet.unix_seconds(fleet.now_seconds),
         "replicas": replicas,
         "nodes": nodes,
     }

@@ -31,7 +31,7 @@ class Fleet:
 
     All replicas serve at second 0. `retry`: a request that is lost with its replica is tried again at once, at most three times in all.
     Replicas beyond the first `ready` (None: all) are stopped at first. `epoch_unix_seconds`: what a wall clock shows at second 0; only
-    pages tell it. Raises FactsError for engines that cannot be.
+    pages tell it. `unix_speed`: simulated seconds that pass while that clock goes on by one. Raises FactsError for engines that cannot be.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Fleet:
         mark_seconds: float = MARK_SECONDS,
     ) -> None:
         self.now_seconds = 0.0
-        self.epoch_unix_seconds = epoch_unix_seconds
+        self.epoch_unix_seconds, self.unix_speed = epoch_unix_seconds, 1.0
         self.retry = retry
         self.ledger = Ledger()
         self.replicas = {spec.name: Replica(spec, self.ledger.first_token, _nothing) for spec in replicas}
@@ -72,7 +72,12 @@ class Fleet:
 
     def page(self, name: str) -> bytes | None:
         """A replica's metrics page as it is now, None while it does not serve. Raises KeyError."""
-        return self.replicas[name].page(self.epoch_unix_seconds, self.now_seconds)
+        replica = self.replicas[name]
+        return replica.page(self.unix_seconds(replica.started_seconds), self.now_seconds)
+
+    def unix_seconds(self, seconds: float) -> float:
+        """What the wall clock shows at a simulated second."""
+        return self.epoch_unix_seconds + seconds / self.unix_speed
 
     # --- time -----------------------------------------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ def write_history(
     while (at := begin + points * interval_seconds) <= until_seconds:
         fleet.advance(at)
         found = list(watch.samples())
-        unix = fleet.epoch_unix_seconds + at
+        unix = fleet.unix_seconds(at)
         if more is not None:
             found += more(unix, found)
         stamp = _seconds(unix) if form is Form.OPENMETRICS else str(round(unix * 1000))

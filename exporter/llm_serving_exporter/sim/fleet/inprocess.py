@@ -38,7 +38,7 @@ class _Client:
         replica = self._replica
         if replica.engine is None:
             return self._away()
-        started = self._fleet.epoch_unix_seconds + replica.started_seconds
+        started = self._fleet.unix_seconds(replica.started_seconds)
         body = side_answers(replica.spec.engine, started).get(path.partition("?")[0])
         if body is None:
             return self._refused(FailureReason.STATUS, f"the server answered {path} with 404", 404)

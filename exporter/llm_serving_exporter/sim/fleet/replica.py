@@ -108,11 +108,11 @@ class Replica:
         if self.engine is not None:
             self.engine.advance(until_seconds)
 
-    def page(self, epoch_unix_seconds: float, now_seconds: float) -> bytes | None:
-        """Its metrics page at `now_seconds` of simulated time, which began at `epoch_unix_seconds`; None while it does not serve."""
+    def page(self, started_unix_seconds: float, now_seconds: float) -> bytes | None:
+        """Its metrics page at `now_seconds` of simulated time, of a process that started then by the wall; None while it does not serve."""
         if self.engine is None:
             return None
         if self.spec.engine.runtime == VLLM:
-            return page_vllm.page(self.engine, epoch_unix_seconds + self.started_seconds)
+            return page_vllm.page(self.engine, started_unix_seconds)
         self._logged = page_sglang.gauges(self.engine, self._logged, now_seconds)
         return page_sglang.page(self.engine, self._logged)

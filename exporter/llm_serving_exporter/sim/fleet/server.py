@@ -6,6 +6,7 @@ import json
 import logging
 import socket
 import threading
+import time
 from types import TracebackType
 from typing import Self
 
@@ -32,6 +33,7 @@ class FleetServer:
     Simulated time is `clock`'s; by default it goes on from the fleet's present, `speed` times as fast as real time, and the present is now
     to a wall clock. A replica whose node is lost, or that is stopped, refuses connections; one that loads answers 503; a hung one
     answers. `first_port`: of the first replica, the others follow; 0 takes free ones. `lock` is held by whoever uses the fleet.
+    `real_wall`: pages tell the real time of a start, for a Prometheus whose clock does not run faster.
     Raises OSError where a port is taken. Use as a context manager or call `close()`.
     """
 
@@ -43,10 +45,14 @@ class FleetServer:
         clock: ScaledClock | None = None,
         first_port: int = 0,
         control_port: int = 0,
+        real_wall: bool = False,
     ) -> None:
         self.fleet = fleet
         self.clock = clock or ScaledClock(speed, begin_seconds=fleet.now_seconds)
         fleet.epoch_unix_seconds = self.clock.epoch_unix_seconds
+        if real_wall:
+            fleet.unix_speed = self.clock.speed
+            fleet.epoch_unix_seconds = time.time() - fleet.now_seconds / fleet.unix_speed
         self.lock = threading.RLock()
         self._stopping = threading.Event()
         self._doors: dict[str, _Door] = {}
@@ -127,7 +133,7 @@ class FleetServer:
                     return Answer(200, METRICS_CONTENT_TYPE, page)
                 if path == "/health":
                     return Answer(200, None, b"")
-                started = self.fleet.epoch_unix_seconds + replica.started_seconds
+                started = self.fleet.unix_seconds(replica.started_seconds)
                 body = side_answers(replica.spec.engine, started).get(path)
                 return NOT_FOUND if body is None else Answer(200, JSON_CONTENT_TYPE, body)
 

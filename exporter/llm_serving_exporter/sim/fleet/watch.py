@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
 
 from llm_serving_exporter.catalogue import health
@@ -12,7 +13,7 @@ from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.expose import gpu, serving
 from llm_serving_exporter.expose.families import Families, Labels
 from llm_serving_exporter.gpu_facts import GpuFacts
-from llm_serving_exporter.hardware import Gpus, settings_of
+from llm_serving_exporter.hardware import Gpus, known_gpus, settings_of
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.target import Role, Target
@@ -118,13 +119,16 @@ class Watch:
             self._gpus = Gpus(readings, None, peaks)
             self._store.put_gpus(readings, peaks)
         for pipeline in self._pipelines:
-            self._store.put_target(pipeline.tick())
+            target = pipeline.target
+            reading = pipeline.tick()
+            before = self._store.target(target.name) or reading
+            known = known_gpus(before, reading, _uuids(target), self._gpus, self._facts)
+            self._store.put_target(replace(reading, target_gpus=known))
             pipeline.refresh_facts()
         return self._store
 
     def _settings(self, target: Target, facts: ServerFacts, engines: int) -> Settings:
-        uuids = [str(uuid) for uuid in target.gpus or ()]
-        return settings_of(self._config, target, uuids, self._gpus, self._facts, facts, engines)
+        return settings_of(self._config, target, _uuids(target), self._gpus, self._facts, facts, engines)
 
     def _expected_replicas(self, families: Families) -> None:
         if self._expected is None:
@@ -136,7 +140,11 @@ class Watch:
         return self._fleet.now_seconds
 
     def _wall(self) -> float:
-        return self._fleet.epoch_unix_seconds + self._fleet.now_seconds
+        return self._fleet.unix_seconds(self._fleet.now_seconds)
+
+
+def _uuids(target: Target) -> list[str]:
+    return [str(uuid) for uuid in target.gpus or ()]
 
 
 class _Wanted(Families):
