@@ -1,0 +1,109 @@
+"""What Prometheus would have recorded in the week before a scenario: the fleet's own calm, day after day.
+
+A week of simulated requests would take minutes a scenario. So the fleet is run twice for a while, calm and overloaded, and what it really
+did is taken for what it did all week, the traffic by the scenario's own hours and weekdays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from llm_serving_exporter.sim.fleet.fleet import Fleet
+from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Profile
+from llm_serving_exporter.sim.fleet.scenario import Scenario
+from llm_serving_exporter.sim.fleet.watch import Watch
+
+MINUTE = 60.0
+WEEK = 7 * DAY_SECONDS
+CALM_SECONDS, OVERLOAD_SECONDS, SETTLE_SECONDS = 2400.0, 1500.0, 600.0
+
+
+@dataclass(frozen=True)
+class Usual:
+    """What the fleet does. `work_waiting`: reference seconds per second of a replica under a queue; rates of the best replica by phase."""
+
+    model_name: str
+    gpu_name: str
+    hit_ratio: float | None
+    bandwidth_ratio: dict[str, float]
+    tokens_per_request: float
+    work_waiting: float
+    best: dict[str, float]
+    replicas: int
+
+
+def usual(scenario: Scenario) -> Usual:
+    """Runs the fleet calm and overloaded, without any event."""
+    quiet = replace(
+        scenario, events=(), history=None, mixes=scenario.mixes[:1], rate=replace(scenario.rate, steps=(), bursts=())
+    )
+    calm, calm_watch = _run(quiet, CALM_SECONDS)
+    full, full_watch = _run(replace(quiet, rate=Profile(quiet.rate.highest * 4)), OVERLOAD_SECONDS)
+    told = calm.truth(SETTLE_SECONDS, CALM_SECONDS)
+    heavy = full.truth(SETTLE_SECONDS, OVERLOAD_SECONDS)
+    engine = scenario.replicas[0].engine
+    labels = {(name, of.get("phase", of.get("source", ""))): (value, of) for name, of, value in full_watch.samples()}
+    weight = {
+        phase: labels["llm_serving_phase_reference_seconds_per_token", phase][0] for phase in ("prefill", "decode")
+    }
+    seconds = heavy.end_seconds - heavy.begin_seconds
+    each = {
+        "prefill": heavy.counts.prefill_pass_tokens / seconds / len(scenario.replicas),
+        "decode": heavy.decode_tokens / seconds / len(scenario.replicas),
+    }
+    bandwidth = {
+        of["source"]: value
+        for name, of, value in calm_watch.samples()
+        if name == "llm_serving_bandwidth_ceiling_ratio" and of["source"] in ("gpm", "model")
+    }
+    return Usual(
+        model_name=engine.model,
+        gpu_name=labels["llm_serving_target_gpus", ""][1]["gpu_name"],
+        hit_ratio=told.counts.hit_tokens / told.counts.queried_tokens if told.counts.queried_tokens else None,
+        bandwidth_ratio=bandwidth,
+        tokens_per_request=(told.prefill_tokens + told.decode_tokens) / max(1, told.counts.finished),
+        work_waiting=sum(each[phase] * weight[phase] for phase in each),
+        best=each,
+        replicas=len(scenario.replicas),
+    )
+
+
+def _run(scenario: Scenario, seconds: float) -> tuple[Fleet, Watch]:
+    fleet = scenario.fleet()
+    watch = Watch(fleet, interval_seconds=15.0, slo=scenario.slo, gpus=True)
+    at = seconds - 120.0
+    fleet.advance(at)
+    while at <= seconds:
+        fleet.advance(at)
+        watch.read()
+        at += 15.0
+    return fleet, watch
+
+
+def recorded(scenario: Scenario, known: Usual, begin_unix_seconds: float, speed: float) -> str:
+    """OpenMetrics text of a week before the scenario's beginning, a sample a simulated minute, times by the real clock."""
+    lines = []
+    rate = replace(scenario.rate, steps=(), bursts=())
+    for ago in range(int(WEEK / MINUTE), 0, -1):
+        at = -ago * MINUTE
+        stamp = f"{begin_unix_seconds + at / speed:.3f}"
+        lines += [f"{series} {value:.9g} {stamp}" for series, value in _samples(known, rate, at)]
+    return "\n".join([*sorted(lines, key=lambda line: line.rpartition(" ")[0].partition(" ")[0]), "# EOF", ""])
+
+
+def _samples(known: Usual, rate: Profile, at: float) -> Iterator[tuple[str, float]]:
+    model = f'model_name="{known.model_name}",role="unified"'
+    kind = f'{model},gpu_name="{known.gpu_name}"'
+    yield f"model:llm_serving_targets:count{{{model}}}", known.replicas
+    hour = sum(rate.at(at - 3600.0 * step / 6) for step in range(7)) / 7
+    yield f"model:llm_serving_tokens:rate1h{{{model}}}", hour * known.tokens_per_request
+    yield f"model:llm_serving_reference_work_per_replica:rate5m_waiting{{{model}}}", known.work_waiting
+    for suffix in ("", "_waiting"):
+        yield f"model_gpu:llm_serving_reference_work:max_rate5m{suffix}{{{kind}}}", known.work_waiting
+        for phase, best in known.best.items():
+            yield f'model_gpu:llm_serving_phase_tokens:max_rate5m{suffix}{{{kind},phase="{phase}"}}', best
+    if known.hit_ratio is not None:
+        yield f"model:llm_serving_prefix_cache_hit:ratio_increase30m{{{model}}}", known.hit_ratio
+    for source, ratio in known.bandwidth_ratio.items():
+        yield f'model_gpu:llm_serving_bandwidth_ceiling:ratio{{{kind},source="{source}"}}', ratio

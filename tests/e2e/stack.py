@@ -1,0 +1,225 @@
+"""A simulated fleet, the real exporter, Prometheus and Alertmanager and a PagerDuty on loopback, faster than time."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from llm_serving_alerts.render import rule_files
+from llm_serving_alerts.routes import alertmanager_files
+from llm_serving_alerts.settings import Settings
+from llm_serving_exporter.config.load import load
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.service import Service
+from llm_serving_exporter.sim.fleet.exporter_config import exporter_config
+from llm_serving_exporter.sim.fleet.fleet import Fleet
+from llm_serving_exporter.sim.fleet.gpus import FleetGpuSource
+from llm_serving_exporter.sim.fleet.scenario import Scenario
+from llm_serving_exporter.sim.fleet.server import FleetServer
+from tests.alertmanager import Alertmanager, write_config
+from tests.pagerduty import PagerDuty
+from tests.prometheus_server import PrometheusServer
+
+# simulated seconds between readings, scrapes and evaluations
+READ_SECONDS, SCRAPE_SECONDS, EVALUATE_SECONDS = 10.0, 30.0, 60.0
+# how long a reading may take, in simulated seconds too: the exporter goes by the fleet's clock
+TIMEOUT_SECONDS = 120.0
+
+
+@dataclass
+class Watched:
+    """What happened: `fired` has the simulated second of the scenario at which each alert first fired, `labels` the alerts as they did."""
+
+    fired: dict[str, float] = field(default_factory=dict)
+    labels: dict[str, list[dict[str, str]]] = field(default_factory=dict)
+    last: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Stack:
+    """Everything that runs. `begin_seconds`: the fleet's second at which the scenario begins."""
+
+    scenario: Scenario
+    server: FleetServer
+    service: Service
+    prometheus: tuple[PrometheusServer, ...]
+    alertmanager: Alertmanager
+    inbox: PagerDuty
+    begin_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """The scenario's present."""
+        return self.server.clock.monotonic() - self.begin_seconds
+
+    def watch(self, until_seconds: float) -> Watched:
+        """Looks at Prometheus' alerts until then."""
+        found = Watched()
+        while self.seconds < until_seconds:
+            now = self.seconds
+            firing = [alert for alert in self.prometheus[0].alerts() if alert["state"] == "firing"]
+            for alert in firing:
+                name = alert["labels"]["alertname"]
+                if name not in found.fired:
+                    found.fired[name] = now
+                found.labels.setdefault(name, [])
+                if alert["labels"] not in found.labels[name]:
+                    found.labels[name].append(alert["labels"])
+            found.last = {alert["labels"]["alertname"] for alert in firing}
+            time.sleep(0.25)
+        return found
+
+
+@contextmanager
+def stack(
+    scenario: Scenario,
+    fleet: Fleet,
+    settings: Settings,
+    folder: Path,
+    *,
+    speed: float,
+    servers: int = 1,
+    history: str = "",
+) -> Iterator[Stack]:
+    """Starts everything for a fleet that has come to the scenario's beginning; ends it all.
+
+    `history`: OpenMetrics text of recorded series from before, by real time. `servers`: Prometheus servers of an HA pair, which differ
+    by the label `replica`.
+    """
+    with ExitStack() as opened:
+        begin = fleet.now_seconds
+        server = opened.enter_context(FleetServer(fleet, speed, real_wall=True))
+        urls = {name: server.url(name) for name in fleet.replicas}
+        config = exporter_settings(scenario, urls, speed, folder)
+
+        service = Service(config, lambda: config, lambda _config: _Gpus(server), monotonic=server.clock.monotonic)
+        service.start()
+        opened.callback(service.close)
+        inbox = opened.enter_context(PagerDuty())
+        routes = write_config(alertmanager_files(settings), folder / "alertmanager", inbox)
+        alertmanager = opened.enter_context(Alertmanager(routes))
+        running = tuple(
+            opened.enter_context(
+                prometheus(
+                    folder / f"prometheus-{number}",
+                    settings,
+                    speed,
+                    service.url,
+                    alertmanager.url,
+                    f"r{number}",
+                    history,
+                )
+            )
+            for number in range(servers)
+        )
+        yield Stack(scenario, server, service, running, alertmanager, inbox, begin)
+
+
+class _Gpus:
+    """The fleet's GPUs, read while nobody else uses the fleet."""
+
+    def __init__(self, server: FleetServer) -> None:
+        self._server = server
+        self._source = FleetGpuSource(server.fleet, moved_on=server.advance, monotonic=server.clock.monotonic)
+
+    def read(self) -> GpuReadings:
+        with self._server.lock:
+            return self._source.read()
+
+    def close(self) -> None:
+        self._source.close()
+
+
+def exporter_settings(scenario: Scenario, urls: Mapping[str, str], speed: float, folder: Path) -> Config:
+    """The exporter's configuration at the fleet's pace: jobs by real time, everything else by the fleet's clock."""
+    file = folder / "exporter.yml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(exporter_config(scenario, urls))
+    read = load(_arguments(file), {})
+
+    def paced(target: Target) -> Target:
+        http = replace(target.http, timeout_seconds=TIMEOUT_SECONDS)
+        return replace(target, interval_seconds=READ_SECONDS / speed, http=http)
+
+    return replace(
+        read,
+        targets=tuple(map(paced, read.targets)),
+        interval_seconds=READ_SECONDS / speed,
+        stale_after_seconds=3 * READ_SECONDS + TIMEOUT_SECONDS,
+        gpu=replace(read.gpu, enabled=True, interval_seconds=READ_SECONDS / speed),
+        web=replace(read.web, listen_address="127.0.0.1:0"),
+    )
+
+
+def _arguments(file: Path) -> Any:
+    import argparse
+
+    from llm_serving_exporter.config.options import add_flags
+
+    parser = argparse.ArgumentParser()
+    add_flags(parser)
+    return parser.parse_args(["--config.file", str(file)])
+
+
+def prometheus(
+    folder: Path, settings: Settings, speed: float, exporter: str, alertmanager: str, replica: str, history: str = ""
+) -> PrometheusServer:
+    """A server with the rules at that pace, and the past that it is given."""
+    folder.mkdir(parents=True)
+    rules = []
+    for name, text in rule_files(settings, time_scale=speed).items():
+        (folder / name).write_text(text)
+        rules.append(str(folder / name))
+    if history:
+        (folder / "history.om").write_text(history)
+        backfill(folder / "history.om", folder / "data")
+    config = {
+        "global": {
+            "scrape_interval": milliseconds(SCRAPE_SECONDS / speed),
+            "scrape_timeout": milliseconds(SCRAPE_SECONDS / speed),
+            "evaluation_interval": milliseconds(EVALUATE_SECONDS / speed),
+            "external_labels": {"replica": replica},
+        },
+        "rule_files": rules,
+        "alerting": {
+            # as the example for a pair has it: else each server's alert is another one
+            "alert_relabel_configs": [{"regex": "replica", "action": "labeldrop"}],
+            "alertmanagers": [{"static_configs": [{"targets": [alertmanager.removeprefix("http://")]}]}],
+        },
+        "scrape_configs": [
+            {"job_name": "llm-serving", "static_configs": [{"targets": [exporter.removeprefix("http://")]}]},
+            {"job_name": "alertmanager", "static_configs": [{"targets": [alertmanager.removeprefix("http://")]}]},
+        ],
+    }
+    # what is five minutes to Prometheus is five simulated ones here
+    lookback = f"--query.lookback-delta={milliseconds(300 / speed)}"
+    return PrometheusServer(folder, yaml.safe_dump(config), lookback, "--rules.alert.resend-delay=1s")
+
+
+def backfill(file: Path, data: Path) -> None:
+    """Loads OpenMetrics text into a data folder as blocks."""
+    command = [
+        "promtool",
+        "tsdb",
+        "create-blocks-from",
+        "openmetrics",
+        "--max-block-duration=720h",
+        str(file),
+        str(data),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def milliseconds(seconds: float) -> str:
+    """A duration of Prometheus' configuration."""
+    return f"{max(1, round(seconds * 1000))}ms"
