@@ -17,7 +17,7 @@ from llm_serving_exporter import __version__
 from llm_serving_exporter.config.load import load
 from llm_serving_exporter.config.options import add_flags
 from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.errors import ConfigError, ListenError
+from llm_serving_exporter.errors import ConfigError, ListenError, PageError
 from llm_serving_exporter.normalise.registry import RUNTIMES, together
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ _COMMANDS = {
     "rules": "recording rules and alerts from your settings, for Prometheus, its operator or vmalert",
     "demo": "replay a recorded vLLM run beside an exporter; needs no GPU and no LLM",
     "simulate": "serve a fleet of simulated engines that obey the roofline; needs no GPU and no LLM",
+    "page-test": "send one marked test page to PagerDuty, directly or through Alertmanager",
 }
 
 _DESCRIPTION = """Reads LLM serving engines' metrics pages and NVML, and exports engine-neutral series to Prometheus."""
@@ -225,6 +226,20 @@ def _rules(words: list[str]) -> int:
     return run(words)
 
 
+def _page_test(words: list[str]) -> int:
+    from llm_serving_exporter.page_test import run
+
+    try:
+        return run(words)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"error: {problem}", file=sys.stderr)
+        return EXIT_CONFIG
+    except PageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_FAILED
+
+
 def _run(config: Config, arguments: argparse.Namespace) -> int:
     from llm_serving_exporter import logs
     from llm_serving_exporter.service import Service
@@ -248,6 +263,7 @@ def _run(config: Config, arguments: argparse.Namespace) -> int:
 _OWN_ARGUMENTS: dict[str, Callable[[list[str]], int]] = {
     "ceiling": _ceiling,
     "demo": _demo,
+    "page-test": _page_test,
     "rules": _rules,
     "simulate": _simulate,
 }

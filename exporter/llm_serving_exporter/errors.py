@@ -6,7 +6,8 @@ LLMServingExporterError
 ├── ExpositionError      a metrics page that is not what it claims to be (stage parse)
 ├── GpuError             NVML cannot be read at all (stage gpu)
 ├── DrillResultsError    the file of drill results cannot be read or written
-└── FactsError           a model or a GPU of which the facts are missing or contradict themselves
+├── FactsError           a model or a GPU of which the facts are missing or contradict themselves
+└── PageError            PagerDuty or Alertmanager did not take a page (command page-test)
 
 Stages may have errors of their own below the base that never leave them (scrape.failure.ScrapeError, gpu.calls.NvmlCallError,
 config.problems.InvalidValueError).
@@ -95,3 +96,7 @@ class FactsError(LLMServingExporterError):
         self.reason = reason
         self.what = what
         self.fix = fix
+
+
+class PageError(LLMServingExporterError):
+    """A page was not taken. The message names who did not take it, the answer or cause, and what to do. It never holds a key."""

@@ -241,6 +241,16 @@ def test_a_page_silences_its_ticket_and_not_that_of_another_model_and_the_ticket
         assert name in ticket["attachments"][0]["text"]
 
 
+def test_an_alert_that_a_user_made_critical_is_silenced_by_nothing(running: Alertmanager) -> None:
+    page = of_model("TargetsDown", "critical", "exporter", "louder")
+    louder = of_model("TargetDown", "critical", "exporter", "louder", target="a")
+    quieter = {**louder, "severity": "warning"}
+    running.post(alert(page), alert(louder), alert(quieter))
+    inhibited = {frozen(found["labels"]): found["status"]["inhibitedBy"] for found in running.alerts()}
+    assert not inhibited[frozen(louder)]
+    assert len(inhibited[frozen(quieter)]) == 1
+
+
 ONE_INCIDENT = {
     "all that one GPU does": (
         named("GPUXid", "critical", "gpu", node="n", gpu="GPU-share", gpu_name="H100", xid="79"),
@@ -276,6 +286,10 @@ TWO_INCIDENTS = {
     "a stalled engine and an objective": (
         of_model("Stalled", "critical", "slo", "both", target="a", engine="0"),
         of_model("SLOBurnFast", "critical", "slo", "both", slo="e2e"),
+    ),
+    "two troubles of one Alertmanager": (
+        named("NotificationsFailing", "critical", "exporter", instance="am:9093", integration="email"),
+        named("ConfigReloadFailed", "critical", "exporter", instance="am:9093"),
     ),
     "no exporter, and a model's targets down": (
         named("ExporterAbsent", "critical", "exporter"),
