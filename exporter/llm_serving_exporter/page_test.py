@@ -52,7 +52,11 @@ def run(words: Sequence[str], pause: Pause = time.sleep) -> int:
         problems.append(Problem("flag --wait", "", f"{shown(arguments.wait)} is too long", f"Write {longest} or less."))
     key = _key(arguments.routing_key_file, problems) if arguments.routing_key_file is not None else None
     if (arguments.routing_key_file is None) == (arguments.alertmanager is None):
-        what = "neither --routing-key-file nor --alertmanager is given" if key is None else "both ways are given"
+        what = (
+            "neither --routing-key-file nor --alertmanager is given"
+            if arguments.alertmanager is None
+            else "both ways are given"
+        )
         problems.append(Problem("page-test", "", what, "Give --routing-key-file FILE, or --alertmanager URL."))
     for flag, given in (("--url", arguments.url is not None), ("--no-resolve", arguments.no_resolve)):
         if given and arguments.alertmanager is not None:
