@@ -1,0 +1,209 @@
+"""Every alert has its runbook, and what a runbook says of series, settings, commands and links is so."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from llm_serving_alerts.alerting import ALERTS
+from llm_serving_alerts.alerting.rules_of import alert_rules
+from llm_serving_alerts.declare import Alert
+from llm_serving_alerts.external import EXTERNALS
+from llm_serving_alerts.promql import Dialect
+from llm_serving_alerts.render import every_rule, rule_groups
+from llm_serving_alerts.rules import ALERT_PREFIX, Record
+from llm_serving_alerts.settings import Settings
+from llm_serving_alerts.settings_file import default_settings
+from llm_serving_exporter import cli
+from llm_serving_exporter.catalogue import BY_NAME
+from llm_serving_exporter.catalogue.spec import Kind
+from llm_serving_exporter.config.options import OPTIONS
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "alerts/llm_serving_alerts/runbooks"
+INDEX = FOLDER / "README.md"
+RUNBOOKS = sorted(set(FOLDER.glob("*.md")) - {INDEX})
+SETTINGS = yaml.safe_load((FOLDER.parent / "settings.yml").read_text())
+HEADINGS = ["Meaning", "Impact", "See it", "Do first", "Do not", "Escalate", "False alarms"]
+
+# flags of the engines that the runbooks may name. vLLM: docs.vllm.ai, engine arguments, optimisation; SGLang: docs.sglang.io, server
+# arguments, hyperparameter tuning
+VLLM = {
+    "--api-server-count", "--custom-histogram-buckets", "--disable-log-stats", "--enforce-eager", "--gpu-memory-utilization",
+    "--kv-cache-dtype", "--max-loras", "--max-model-len", "--max-num-batched-tokens", "--max-num-queued-reqs",
+    "--max-num-queued-tokens", "--max-num-seqs", "--no-enable-prefix-caching", "--scheduling-policy", "--served-model-name",
+    "--tensor-parallel-size",
+}  # fmt: skip
+SGLANG = {
+    "--chunked-prefill-size", "--context-length", "--disable-cuda-graph", "--disable-radix-cache", "--enable-metrics",
+    "--enable-priority-scheduling", "--kv-cache-dtype", "--log-requests", "--max-loras-per-batch", "--max-queued-requests",
+    "--max-running-requests", "--mem-fraction-static", "--prompt-tokens-buckets", "--schedule-conservativeness",
+    "--soft-watchdog-timeout", "--watchdog-timeout",
+}  # fmt: skip
+TOOLS = ("kubectl ", "nvidia-smi ", "amtool ", "journalctl ", "py-spy ")
+
+
+def runbook(alert: Alert) -> Path:
+    return FOLDER / f"{ALERT_PREFIX}{alert.name}.md"
+
+
+def queries(path: Path) -> list[str]:
+    return re.findall(r"^```promql\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def everything() -> Settings:
+    """Defaults with what is off by default and has an alert switched on."""
+    return replace(default_settings(), drill_max_age_seconds=30 * 86_400.0)
+
+
+@cache
+def known_series() -> frozenset[str]:
+    names = {rule.record for rule in every_rule(rule_groups(everything())) if isinstance(rule, Record)}
+    names |= {external.name for external in EXTERNALS} | {"ALERTS"}  # ALERTS is Prometheus' own
+    for metric in BY_NAME.values():
+        endings = ("_bucket", "_count", "_sum") if metric.kind is Kind.HISTOGRAM else ("",)
+        names |= {metric.full_name + ending for ending in endings}
+    return frozenset(names)
+
+
+def selectors(query: str) -> Iterator[tuple[str, str]]:
+    """Each series that a query names, with its matchers; `{__name__=~"a|b"}` names two."""
+    rest = re.sub(r"\[[^\]]*\]", " ", query)  # ranges
+    with_matchers = r"([a-zA-Z_:][\w:]*)?\{([^}]*)\}"
+    for name, matchers in re.findall(with_matchers, rest):
+        found = re.search(r'__name__=~"([^"]*)"', matchers)
+        for one in found[1].split("|") if found else [name]:
+            yield one, re.sub(r'__name__=~"[^"]*",?\s*', "", matchers)
+    rest = re.sub(with_matchers, " ", rest)
+    rest = re.sub(r"\b(by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)", " ", rest)
+    for word in re.findall(r"(?<![\w:.])[a-zA-Z_:][\w:]*+(?!\s*\()", rest):
+        if word not in {"and", "unless", "offset", "bool"}:
+            yield word, ""
+
+
+def test_every_alert_has_one_runbook_and_every_runbook_an_alert() -> None:
+    assert [path.name for path in RUNBOOKS] == sorted(runbook(alert).name for alert in ALERTS)
+
+
+@pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
+def test_a_runbook_has_its_headings_in_order(path: Path) -> None:
+    text = path.read_text()
+    assert text.startswith(f"# {path.stem}\n")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == HEADINGS
+    bodies = re.split(r"^## .*$", text, flags=re.MULTILINE)[1:]
+    assert all(body.strip() for body in bodies)
+
+
+def test_promtool_takes_every_query(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    assert promtool, "promtool is missing; `make test` installs it"
+    rules = [
+        {"record": f"runbook:{path.stem}:query{number}", "expr": query}
+        for path in RUNBOOKS
+        for number, query in enumerate(queries(path))
+    ]
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "runbooks", "rules": rules}]}))
+    checked = subprocess.run([promtool, "check", "rules", str(file)], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert f"SUCCESS: {len(rules)} rules found" in checked.stdout
+
+
+@pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
+def test_a_runbook_queries_series_that_exist_by_labels_that_they_have(path: Path) -> None:
+    found = queries(path)
+    assert 1 <= len(found) <= 6
+    for query in found:
+        named = list(selectors(query))
+        assert named, query
+        for name, matchers in named:
+            assert name in known_series(), (name, query)
+            metric = BY_NAME.get(re.sub(r"_(bucket|count|sum)\Z", "", name.removeprefix("llm_serving_")))
+            if metric is not None and metric.labels:
+                labels = set(re.findall(r'(\w+)(?:=~|!~|!=|=)"', matchers))
+                assert labels <= {*metric.labels, "le"}, (labels, query)
+
+
+@pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
+def test_no_query_joins_two_series_by_or(path: Path) -> None:
+    """Of two series with the same labels `or` shows the first alone, whatever their names."""
+    assert not [query for query in queries(path) if re.search(r"\bor\b", query)]
+
+
+def test_the_reader_of_queries_finds_names_wherever_they_stand() -> None:
+    query = 'sum by (le) (rate(a:b_c{x="y"}[5m])) / on (d) group_left (e) f offset 1h > 0 and {__name__=~"g|h:i",j!="k"} unless max(l)'
+    expected = [("a:b_c", 'x="y"'), ("g", 'j!="k"'), ("h:i", 'j!="k"'), ("f", ""), ("l", "")]
+    assert list(selectors(query)) == expected
+
+
+@pytest.mark.parametrize("path", [*RUNBOOKS, INDEX], ids=lambda path: path.stem)
+def test_settings_that_are_named_exist(path: Path) -> None:
+    for key in re.findall(r"`((?:alerts|slo|burn|baseline|node_loss|drill)\.[\w.]+)`", path.read_text()):
+        node: Any = SETTINGS
+        for part in key.split("."):
+            assert isinstance(node, dict), key
+            assert part in node, key
+            node = node[part]
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_a_runbook_names_each_setting_of_its_alert(alert: Alert) -> None:
+    text = runbook(alert).read_text()
+    assert [name for name in alert.values if f"`alerts.{alert.name}.{name}`" not in text] == []
+
+
+@pytest.mark.parametrize("path", [*RUNBOOKS, INDEX], ids=lambda path: path.stem)
+def test_relative_links_lead_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text())
+    assert [link for link in links if "://" not in link and not (path.parent / link).is_file()] == []
+
+
+def test_each_alert_links_to_its_runbook() -> None:
+    settings = everything()
+    for alert in ALERTS:
+        rules = alert_rules(alert, Dialect(), settings)
+        assert rules, alert.name
+        for rule in rules:
+            assert rule.annotations["runbook_url"].endswith(f"/{runbook(alert).relative_to(ROOT).as_posix()}")
+
+
+def test_the_index_has_every_alert_with_its_check_and_severities() -> None:
+    rows = re.findall(r"^\| (\w+) \| \[(\w+)\]\((\w+\.md)\) \| ([\w, ]+) \| [^|]+ \|$", INDEX.read_text(), re.MULTILINE)
+    expected = [
+        (alert.check.value, alert.name, runbook(alert).name, ", ".join(severity.value for severity in alert.tiers))
+        for alert in ALERTS
+    ]
+    assert sorted(rows) == sorted(expected)
+
+
+@pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
+def test_flags_and_commands_that_are_named_exist(path: Path) -> None:
+    ours = {option.flag for option in OPTIONS}
+    for span in re.findall(r"`([^`\n]+)`", path.read_text()):
+        if span.startswith("llm-serving-exporter "):
+            assert span.split()[1] in cli._COMMANDS, span
+            assert set(re.findall(r"--[a-z.-]+", span)) <= ours, span
+        elif not span.startswith(TOOLS):
+            assert set(re.findall(r"(?<!\S)--[a-z-]+(?![\w.])", span)) <= ours | VLLM | SGLANG, span
+
+
+def test_the_engines_flags_are_each_named_somewhere() -> None:
+    text = "".join(path.read_text() for path in RUNBOOKS)
+    assert [flag for flag in sorted(VLLM | SGLANG) if f"{flag}`" not in text and f"{flag} " not in text] == []
+
+
+def test_runbooks_and_settings_are_found_where_the_package_is_installed() -> None:
+    package = resources.files("llm_serving_alerts")
+    assert package.joinpath("settings.yml").is_file()
+    names = {entry.name for entry in package.joinpath("runbooks").iterdir()}
+    assert names == {INDEX.name, *(path.name for path in RUNBOOKS)}
