@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from llm_serving_alerts.render import prometheus_rules, rule_document, rule_files
+from llm_serving_alerts.routes import alertmanager_files
+from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import defaults_text, read_settings
 from llm_serving_exporter.errors import ConfigError
 
@@ -15,6 +17,7 @@ _DESCRIPTION = "Recording rules and alerts for Prometheus (2.42 or newer), its o
 _EPILOG = """examples:
   llm-serving-exporter rules --print-settings > my-rules.yml       the settings with their defaults and reasons, to be changed
   llm-serving-exporter rules --config my-rules.yml --output-dir rules/
+  llm-serving-exporter rules --config my-rules.yml --format alertmanager --output-dir alertmanager/
   llm-serving-exporter rules --config my-rules.yml --format operator --label release=kube-prometheus-stack | kubectl apply -f -
 
 The exporter counts its objectives by the same file: start it with --slo.file my-rules.yml."""
@@ -36,19 +39,28 @@ def run(argv: Sequence[str]) -> int:
         sys.stderr.write(f"warning: {warning}\n")
     if arguments.format == "operator":
         files = prometheus_rules(settings, dict(arguments.label), arguments.namespace)
+    elif arguments.format == "alertmanager":
+        files = alertmanager_files(settings)
     else:
         files = rule_files(settings)
     if arguments.output_dir is None:
-        # one stream: one document of groups, or the operator's objects one after the other
-        sys.stdout.write("---\n".join(files.values()) if arguments.format == "operator" else rule_document(settings))
+        sys.stdout.write(_one_stream(arguments.format, files, settings))
         return 0
     return _write(Path(arguments.output_dir), files)
+
+
+def _one_stream(form: str, files: dict[str, str], settings: Settings) -> str:
+    """One document of groups, the operator's objects one after the other, or the configuration without its templates."""
+    if form == "operator":
+        return "---\n".join(files.values())
+    return files["alertmanager.yml"] if form == "alertmanager" else rule_document(settings)
 
 
 def _write(folder: Path, files: dict[str, str]) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8")
             sys.stdout.write(f"{folder / name}\n")
     except OSError as error:
@@ -71,9 +83,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--output-dir", metavar="DIR", help="write files there; default: everything to standard output")
     parser.add_argument(
         "--format",
-        choices=("prometheus", "operator"),
+        choices=("prometheus", "operator", "alertmanager"),
         default="prometheus",
-        help="rule files, or PrometheusRule objects",
+        help="rule files, PrometheusRule objects, or an Alertmanager configuration for them",
     )
     parser.add_argument(
         "--label",

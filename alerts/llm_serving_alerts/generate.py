@@ -1,4 +1,4 @@
-"""The committed rules for the default settings: `python -m llm_serving_alerts.generate --write` or `--check`."""
+"""The committed rules and routes for the default settings: `python -m llm_serving_alerts.generate --write` or `--check`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ import sys
 from pathlib import Path
 
 from llm_serving_alerts.render import rule_files
+from llm_serving_alerts.routes import alertmanager_files
 from llm_serving_alerts.settings_file import default_settings
 
 RENDERED = Path("alerts/rendered")
+ROUTES = Path("alerts/alertmanager")
 
 
 def files() -> dict[Path, str]:
     """Every generated file below the repository's root, with its text."""
-    return {RENDERED / name: text for name, text in rule_files(default_settings()).items()}
+    settings = default_settings()
+    routes = {ROUTES / name: text for name, text in alertmanager_files(settings).items()}
+    return {RENDERED / name: text for name, text in rule_files(settings).items()} | routes
 
 
 def main(argv: list[str] | None = None) -> int:
