@@ -27,7 +27,7 @@ def run(argv: Sequence[str]) -> int:
     that is not one."""
     args = _arguments(argv)
     if args.list:
-        _list()
+        say(_list())
         return 0
     try:
         scenario = load(args.scenario)
@@ -93,11 +93,13 @@ def _progress(fleet: Fleet) -> str:
     )
 
 
-def _list() -> None:
+def _list() -> str:
+    lines = []
     for name in names():
         scenario = load(name)
-        say(f"{name:<24}{format_duration(scenario.duration_seconds):>8}  {len(scenario.replicas)} replicas")
-        say(textwrap.fill(scenario.summary, 96, initial_indent="    ", subsequent_indent="    "))
+        lines.append(f"{name:<24}{format_duration(scenario.duration_seconds):>8}  {len(scenario.replicas)} replicas")
+        lines.append(textwrap.fill(scenario.summary, 96, initial_indent="    ", subsequent_indent="    "))
+    return "\n".join(lines)
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:

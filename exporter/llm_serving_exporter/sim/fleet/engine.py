@@ -18,6 +18,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from llm_serving_exporter.sim.fleet.books import Books
 from llm_serving_exporter.sim.fleet.cost import Chunk, Work
@@ -45,6 +46,14 @@ class _Sequence:
     @property
     def request(self) -> Request:
         return self.record.request
+
+
+class Shown(NamedTuple):
+    """Gauges of a page, written by the scheduler as it steps."""
+
+    running: int
+    waiting: int
+    kv_usage_ratio: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,7 @@ class Engine:
         self.peak_waiting = 0
         self.error_share = 0.0
         self.prefix_lookups = True
-        self.hung = False
+        self._frozen: Shown | None = None
         self._slowdown = 1.0
         self._on_first_token, self._on_end = on_first_token, on_end
         self._longest_run = longest_run
@@ -101,6 +110,11 @@ class Engine:
     # --- what it is asked -----------------------------------------------------------------------------------------
 
     @property
+    def hung(self) -> bool:
+        """Whether it makes no steps."""
+        return self._frozen is not None
+
+    @property
     def load(self) -> int:
         """Requests that it has, running and waiting."""
         return len(self.running) + len(self.waiting)
@@ -109,6 +123,11 @@ class Engine:
     def kv_usage_ratio(self) -> float:
         """Share of the KV blocks that running requests hold."""
         return self.kv.usage_ratio
+
+    @property
+    def shown(self) -> Shown:
+        """What its page says of its state: while it hangs, what it was then."""
+        return self._frozen or Shown(len(self.running), len(self.waiting), self.kv.usage_ratio)
 
     @property
     def batch(self) -> int:
@@ -126,7 +145,8 @@ class Engine:
         if record is None:
             record = Record(request, at_seconds)
         else:
-            record.arrived_seconds, record.first_token_seconds, record.generated_tokens = at_seconds, None, 0
+            record.arrived_seconds, record.first_token_seconds = at_seconds, None
+            record.generated_tokens = record.hit_tokens = record.preemptions = 0
         counts = self.books.counts
         counts.submitted += 1
         length = request.prompt_tokens + request.output_tokens
@@ -176,13 +196,13 @@ class Engine:
         self._slowdown = factor
 
     def hang(self, at_seconds: float) -> None:
-        """No step begins or ends until `resume`; requests still arrive."""
+        """No step begins or ends until `resume`; requests still arrive, and nothing that its page shows moves."""
         self._interrupt(at_seconds)
-        self.hung = True
+        self._frozen = self.shown
 
     def resume(self, at_seconds: float) -> None:
         """Goes on after `hang`."""
-        self.hung = False
+        self._frozen = None
         self._free_at = max(self._free_at, at_seconds)
 
     def reset_prefix_cache(self, at_seconds: float) -> None:

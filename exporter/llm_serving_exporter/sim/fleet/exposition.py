@@ -72,10 +72,11 @@ class Writer:
 
     def histogram(self, name: str, what: str, tally: Tally, **more: str) -> None:
         """A histogram of one series."""
-        of = labels_text({**self._labels, **more}) if more else self._of
+        labels = tuple({**self._labels, **more}.items())
+        of = _text(labels)
         self.head(name, "histogram", what)
         total = 0
-        for text, count in zip(_bucket_labels(of, tally.edges), tally.counts, strict=True):
+        for text, count in zip(_bucket_labels(labels, tally.edges), tally.counts, strict=True):
             total += count
             self._lines.append(f"{name}_bucket{text} {total}.0\n")
         self._lines.append(f"{name}_count{of} {total}.0\n{name}_sum{of} {_number(tally.total)}\n")
@@ -89,15 +90,9 @@ class Writer:
 
 
 @lru_cache(maxsize=4096)
-def _bucket_labels(of: str, edges: tuple[float, ...]) -> tuple[str, ...]:
-    """The labels of each bucket. `le` stands where the order of names puts it: before the first name that is greater."""
-    parts = of.strip("{}").split('",') if of else []
-    parts = [part if part.endswith('"') else part + '"' for part in parts]
-    at = sum(part < "le" for part in parts)
-    made = []
-    for edge in (*edges, float("inf")):
-        made.append("{" + ",".join((*parts[:at], f'le="{_number(edge)}"', *parts[at:])) + "}")
-    return tuple(made)
+def _bucket_labels(labels: tuple[tuple[str, str], ...], edges: tuple[float, ...]) -> tuple[str, ...]:
+    """The labels of each bucket, with `le` where the order of names puts it."""
+    return tuple(labels_text({**dict(labels), "le": _number(edge)}) for edge in (*edges, float("inf")))
 
 
 def _escaped(value: str) -> str:

@@ -9,7 +9,7 @@ from typing import Protocol
 from llm_serving_exporter.sim.fleet.books import Counts
 from llm_serving_exporter.sim.fleet.engine import Engine
 from llm_serving_exporter.sim.fleet.replica import Replica, ReplicaSpec, ReplicaState
-from llm_serving_exporter.sim.fleet.request import Outcome, Record, Request
+from llm_serving_exporter.sim.fleet.request import Outcome, Quiet, Record, Request
 from llm_serving_exporter.sim.fleet.router import least_loaded
 from llm_serving_exporter.sim.fleet.truth import MARK_SECONDS, Ledger, Totals, Truth
 
@@ -21,8 +21,8 @@ MOST_TRIES = 3
 class Workload(Protocol):
     """Where requests come from."""
 
-    def requests(self) -> Iterable[Request]:
-        """Requests in order of time."""
+    def requests(self) -> Iterable[Request | Quiet]:
+        """Requests in order of time, and where it is quiet for long until when."""
         ...
 
 
@@ -31,7 +31,8 @@ class Fleet:
 
     All replicas serve at second 0. `retry`: a request that is lost with its replica is tried again at once, at most three times in all.
     Replicas beyond the first `ready` (None: all) are stopped at first. `epoch_unix_seconds`: what a wall clock shows at second 0; only
-    pages tell it. `unix_speed`: simulated seconds that pass while that clock goes on by one. Raises FactsError for engines that cannot be.
+    pages tell it. `unix_speed`: simulated seconds that pass while that clock goes on by one. Raises FactsError or ValueError for engines
+    that cannot be.
     """
 
     def __init__(
@@ -103,7 +104,8 @@ class Fleet:
             else:
                 assert self._next is not None
                 request, self._next = self._next, next(self._requests, None)
-                self._arrive(request)
+                if isinstance(request, Request):
+                    self._arrive(request)
         self._move(until_seconds)
 
     def _move(self, to: float) -> None:

@@ -39,6 +39,8 @@ class Gauges:
 
 def gauges(engine: Engine, before: Gauges, now_seconds: float) -> Gauges:
     """What the scheduler has logged by now."""
+    if engine.hung:
+        return before
     counts = engine.books.counts
     stepped = counts.prefill_passes > before.prefill_passes
     stepped |= counts.decode_passes // _LOG_STEPS > before.decode_passes // _LOG_STEPS

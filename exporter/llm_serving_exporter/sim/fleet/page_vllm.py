@@ -36,8 +36,8 @@ def page(engine: Engine, start_unix_seconds: float) -> bytes:
     for what in ("flops", "read_bytes", "write_bytes"):
         # there without --enable-mfu-metrics too, and then 0
         writer.counter(f"vllm:estimated_{what}_per_gpu_total", "Estimated work per GPU.", 0.0)
-    waiting = len(engine.waiting)
-    writer.gauge("vllm:num_requests_running", "Requests in the batch.", len(engine.running))
+    running, waiting, usage = engine.shown
+    writer.gauge("vllm:num_requests_running", "Requests in the batch.", running)
     writer.gauge("vllm:num_requests_waiting", "Requests that wait.", waiting)
     writer.head("vllm:num_requests_waiting_by_reason", "gauge", "Requests that wait, by reason.")
     writer.sample("vllm:num_requests_waiting_by_reason", waiting, reason="capacity")
@@ -45,7 +45,7 @@ def page(engine: Engine, start_unix_seconds: float) -> bytes:
     writer.head("vllm:engine_sleep_state", "gauge", "Sleep state, 1 for the one that holds.")
     for state in ("awake", "weights_offloaded", "discard_all"):
         writer.sample("vllm:engine_sleep_state", float(state == "awake"), sleep_state=state)
-    writer.gauge("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.", engine.kv_usage_ratio)
+    writer.gauge("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.", usage)
     writer.counter("vllm:prefix_cache_queries_total", "Tokens looked up in the prefix cache.", counts.queried_tokens)
     writer.counter("vllm:prefix_cache_hits_total", "Tokens found in the prefix cache.", counts.hit_tokens)
     for name in ("external_prefix_cache_queries", "external_prefix_cache_hits", "mm_cache_queries", "mm_cache_hits"):

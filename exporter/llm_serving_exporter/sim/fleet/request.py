@@ -40,12 +40,19 @@ class Request:
             raise ValueError("a shared prefix is shorter than the prompt: the last prompt token is always its own")
 
 
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """Nobody asks for anything until that time."""
+
+    at_seconds: float
+
+
 @dataclass(slots=True)
 class Record:
     """What became of a request; None while it has not happened. Seconds are simulated time.
 
     `arrived_seconds` at the engine that served it last; a request that was tried again has a later one than its `request.at_seconds`.
-    `generated_tokens` of the last try, `hit_tokens` of its first admission.
+    `generated_tokens`, `preemptions` and `hit_tokens` (of the first admission) are the last try's.
     """
 
     request: Request

@@ -223,6 +223,9 @@ class _Reader:
         except FactsError as error:
             place.refuse(error.what, f"{error.fix[:1].upper()}{error.fix[1:]}." if error.fix else "")
             return None
+        except ValueError as error:
+            place.refuse(str(error), "")
+            return None
         return engine
 
     def _fleet(self, engine: EngineSpec | None) -> tuple[tuple[ReplicaSpec, ...] | None, bool, int | None]:

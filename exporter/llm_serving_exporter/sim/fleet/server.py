@@ -30,8 +30,8 @@ _LOADING = Answer(503, JSON_CONTENT_TYPE, b'{"detail":"The model is loading"}')
 class FleetServer:
     """Serves a fleet on loopback: a port a replica, fixed for its life, and a control port (see `control`).
 
-    Simulated time is `clock`'s; by default it goes on from the fleet's present, `speed` times as fast as real time, and the present is now
-    to a wall clock. A replica whose node is lost, or that is stopped, refuses connections; one that loads answers 503; a hung one
+    Simulated time is `clock`'s; by default it goes on from the fleet's present, `speed` times as fast as real time. Where the fleet has no
+    epoch, its present is now. A replica whose node is lost, or that is stopped, refuses connections; one that loads answers 503; a hung one
     answers. `first_port`: of the first replica, the others follow; 0 takes free ones. `lock` is held by whoever uses the fleet.
     `real_wall`: pages tell the real time of a start, for a Prometheus whose clock does not run faster.
     Raises OSError where a port is taken. Use as a context manager or call `close()`.
@@ -48,7 +48,7 @@ class FleetServer:
         real_wall: bool = False,
     ) -> None:
         self.fleet = fleet
-        self.clock = clock or ScaledClock(speed, begin_seconds=fleet.now_seconds)
+        self.clock = clock or ScaledClock(speed, fleet.epoch_unix_seconds or None, fleet.now_seconds)
         fleet.epoch_unix_seconds = self.clock.epoch_unix_seconds
         if real_wall:
             fleet.unix_speed = self.clock.speed
@@ -57,6 +57,7 @@ class FleetServer:
         self._stopping = threading.Event()
         self._doors: dict[str, _Door] = {}
         self._control: SimServer | None = None
+        self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
         try:
             for number, replica in enumerate(fleet.replicas.values()):
                 port = first_port + number if first_port else 0
@@ -65,7 +66,6 @@ class FleetServer:
         except OSError:
             self.close()
             raise
-        self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
         self._thread.start()
 
     @property
@@ -88,7 +88,7 @@ class FleetServer:
     def close(self) -> None:
         """Ends every server and thread."""
         self._stopping.set()
-        if hasattr(self, "_thread"):
+        if self._thread.is_alive():
             self._thread.join()
         if self._control is not None:
             self._control.close()
@@ -116,7 +116,10 @@ class FleetServer:
     def _move_doors(self) -> None:
         """Not while the lock is held: a door that closes waits for answers that need it."""
         for door in self._doors.values():
-            door.move()
+            try:
+                door.move()
+            except OSError as error:  # tried again at the next tick
+                log.warning("%s does not listen yet: %s", door.url, error.strerror)
 
     def _respond(self, replica: Replica) -> Respond:
         def respond(method: str, path: str) -> Answer:

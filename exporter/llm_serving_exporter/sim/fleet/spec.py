@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from llm_serving_exporter.derive.reads import Roof, kv_token_bytes, weight_held_bytes
-from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.facts.loader import gpu_catalogue, model_facts
 from llm_serving_exporter.facts.peaks import peaks_of_spec
 from llm_serving_exporter.model.hardware import GpuSpec, Parallel
 from llm_serving_exporter.model.model_settings import ModelSettings
-from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.sim.fleet.cost import StepCost
 from llm_serving_exporter.sim.fleet.edges import Edges, sglang_edges, vllm_edges
 
@@ -83,18 +81,16 @@ class EngineSpec:
 
     @cached_property
     def usable_blocks(self) -> int:
-        """KV blocks of the engine. Raises FactsError where the model does not fit, or not one request of full length."""
+        """KV blocks of the engine. Raises ValueError where there is no room for one request of full length."""
         found = self.kv_blocks
         if found is None:
             gpus = self.roof.parallel.gpus
             room = gpus * (self.gpu_spec.memory_bytes * self.memory_utilisation - _SET_ASIDE_BYTES)
             found = int((room - weight_held_bytes(self.roof)) / (kv_token_bytes(self.roof) * self.block_tokens))
         if found * self.block_tokens < self.context_limit_tokens:
-            raise FactsError(
-                Absence.MODEL_UNKNOWN.value,
+            raise ValueError(
                 f"{self.model} on {self.roof.parallel.gpus} x {self.gpu} has room for {max(found, 0) * self.block_tokens} tokens of KV "
-                f"cache, less than one request of context_limit_tokens {self.context_limit_tokens}",
-                "take more GPUs, or a smaller context_limit_tokens",
+                f"cache, less than one request of context_limit_tokens {self.context_limit_tokens}: take more GPUs, or a smaller limit"
             )
         return found
 

@@ -12,7 +12,7 @@ from llm_serving_exporter.sim.fleet.request import Record
 # a mark each so many seconds, kept for so long: intervals are told to that precision
 MARK_SECONDS = 10.0
 _KEPT_MARKS = 100_000
-_KEPT_RECORDS = 500_000
+_KEPT_RECORDS = 200_000
 
 
 @dataclass(frozen=True, slots=True)

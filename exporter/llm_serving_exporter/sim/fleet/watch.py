@@ -14,6 +14,7 @@ from llm_serving_exporter.expose import gpu, serving
 from llm_serving_exporter.expose.families import Families, Labels
 from llm_serving_exporter.gpu_facts import GpuFacts
 from llm_serving_exporter.hardware import Gpus, known_gpus, settings_of
+from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.target import Role, Target
@@ -58,13 +59,12 @@ class Watch:
         self._config = Config(
             targets=(),
             slo=SloConfig(
-                *((thresholds.ttft,) if thresholds.ttft is not None else (SloConfig().ttft_seconds,)),
-                thresholds.itl,
-                thresholds.e2e,
+                SloConfig().ttft_seconds if thresholds.ttft is None else thresholds.ttft, thresholds.itl, thresholds.e2e
             ),
         )
         self._facts, self._gpus = GpuFacts(), Gpus()
-        self._source = FleetGpuSource(fleet, wall=self._wall) if gpus else None
+        self._sources = {node: FleetGpuSource(fleet, node, wall=self._wall) for node in fleet.nodes if gpus}
+        self._readings: dict[str, GpuReadings] = {}
         self._store = Store()
         book = ModelBook(None)
         self._pipelines = []
@@ -103,9 +103,21 @@ class Watch:
             serving.target_health(families, reading, fresh=fresh, now_monotonic_seconds=now)
             if fresh:
                 serving.serving(families, reading)
-        if self._source is not None:
-            gpu.gpus(families, view, "", oldest_monotonic_seconds=now)
         self._expected_replicas(families)
+        yield from self._chosen(families)
+        # an exporter a node, each with its own view of its GPUs; what all of them say alike is said once
+        said: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
+        for node, readings in self._readings.items():
+            families = Families() if self._wanted is None else _Wanted(self._wanted)
+            gpu.gpus(families, replace(view, gpus=readings), node, oldest_monotonic_seconds=now)
+            gpu.assignments(families, view.targets)
+            for name, labels, value in self._chosen(families):
+                key = name, tuple(labels.items())
+                if key not in said:
+                    said.add(key)
+                    yield name, labels, value
+
+    def _chosen(self, families: Families) -> Iterator[Sample]:
         for family in families:
             for sample in family.samples:
                 if self._wanted is None or sample.name in self._wanted or family.name in self._wanted:
@@ -113,17 +125,22 @@ class Watch:
 
     def read(self) -> Store:
         """One tick of every target; the store that holds the readings."""
-        if self._source is not None:
-            readings = self._source.read()
-            peaks = self._facts.of_gpus(readings.gpus)
-            self._gpus = Gpus(readings, None, peaks)
-            self._store.put_gpus(readings, peaks)
+        self._readings = {node: source.read() for node, source in self._sources.items()}
+        if self._readings:
+            gpus = tuple(gpu for readings in self._readings.values() for gpu in readings.gpus)
+            # a replica may span nodes: its pipeline is given the GPUs of all of them
+            every = replace(next(iter(self._readings.values())), gpus=gpus)
+            self._gpus = Gpus(every, None, self._facts.of_gpus(gpus))
+            self._store.put_gpus(every, self._gpus.peaks)
         for pipeline in self._pipelines:
             target = pipeline.target
             reading = pipeline.tick()
             before = self._store.target(target.name) or reading
             known = known_gpus(before, reading, _uuids(target), self._gpus, self._facts)
-            self._store.put_target(replace(reading, target_gpus=known))
+            reading = replace(reading, target_gpus=known)
+            if target.gpus is not None:
+                reading = replace(reading, gpu_uuids=tuple(_uuids(target)), gpu_origin="configured")
+            self._store.put_target(reading)
             pipeline.refresh_facts()
         return self._store
 

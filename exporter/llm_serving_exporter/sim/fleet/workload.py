@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from llm_serving_exporter.sim.fleet.rate import Rate
-from llm_serving_exporter.sim.fleet.request import Request
+from llm_serving_exporter.sim.fleet.request import Quiet, Request
+
+_MOST_THINNED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +78,20 @@ class PoissonWorkload:
         self._begins = [mix.from_seconds for mix in self.mixes]
         self._cumulative = [list(accumulate(_zipf(mix.prefixes))) for mix in self.mixes]
 
-    def requests(self) -> Iterator[Request]:
-        """Requests in order of time, without end unless the highest rate is 0."""
+    def requests(self) -> Iterator[Request | Quiet]:
+        """Requests in order of time, without end unless the highest rate is 0. While the rate is low for long, or for ever, it says so:
+        whoever looks for the next request must not look without end."""
         rng = random.Random(f"{self.seed}/arrivals")
-        highest, at = self.rate.highest, 0.0
+        highest, at, thinned = self.rate.highest, 0.0, 0
         while highest > 0:
             at += rng.expovariate(highest)
+            thinned += 1
             if rng.random() * highest < self.rate.at(at):
                 yield self._request(at, rng.getrandbits(64))
+                thinned = 0
+            elif thinned >= _MOST_THINNED:
+                yield Quiet(at)
+                thinned = 0
 
     def _request(self, at: float, number: int) -> Request:
         index = max(0, bisect_right(self._begins, at) - 1)

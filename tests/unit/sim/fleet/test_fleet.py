@@ -159,6 +159,15 @@ def test_arrivals_follow_the_rate_and_lengths_their_distribution() -> None:
     assert shared / len(times) == pytest.approx(0.5, abs=0.03)
 
 
+def test_a_rate_that_falls_to_nothing_for_ever_ends_nothing() -> None:
+    workload = PoissonWorkload(Profile(2.0, steps=(Step(100.0, 0.0),)), [MIX], 1)
+    fleet = Fleet(specs(1), workload)
+    fleet.advance(100_000.0)
+    assert fleet.now_seconds == 100_000.0
+    assert fleet.totals().arrived == pytest.approx(200, abs=60)
+    assert fleet.totals().counts.finished == fleet.totals().arrived
+
+
 def test_a_long_tail_is_as_long_as_it_says() -> None:
     import random
 

@@ -120,6 +120,8 @@ def test_without_a_choice_everything_is_exported_and_with_gpus_theirs_too() -> N
     sources = {
         labels["source"]: value for name, labels, value in samples if name == "llm_serving_bandwidth_ceiling_ratio"
     }
+    nodes = {labels["node"] for name, labels, _ in samples if name == "llm_serving_gpu_up"}
+    assert nodes == {"n0"}
     # two ways to the same figure: what the GPU counted, and the exporter's arithmetic over the engine's counters
     assert sources["gpm"] == pytest.approx(sources["model"], rel=0.25)
 

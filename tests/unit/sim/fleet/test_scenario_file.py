@@ -95,6 +95,14 @@ def test_what_cannot_be_used_is_said_with_its_place(old: str, new: str, says: st
     assert says in str(caught.value)
 
 
+def test_the_file_in_the_documentation_is_one() -> None:
+    text = (Path(__file__).parents[4] / "docs" / "simulator.md").read_text()
+    block = text.partition("```yaml\n")[2].partition("```")[0]
+    found = parse(block, "docs", "docs")
+    assert len(found.replicas) == 4
+    assert [event.what for event in found.events] == ["lose-node", "slow"]
+
+
 def test_files_are_read_by_path_and_names_are_suggested(tmp_path: Path) -> None:
     file = tmp_path / "mine.yml"
     file.write_text(WHOLE)

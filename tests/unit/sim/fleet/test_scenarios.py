@@ -191,6 +191,8 @@ def test_engine_hang_stops_one_engine_that_still_looks_ready() -> None:
     for _ in minutes(fleet, 20.25, 31.75):
         assert hung.ready
         assert hung.load > 0
+        assert hung.engine is not None
+        assert hung.engine.shown.running > 0, "which is what an alert can see"
         assert hung.counts.generated_tokens == before.generated_tokens
     fleet.advance(40 * MINUTE)
     assert hung.counts.generated_tokens > before.generated_tokens
