@@ -12,9 +12,9 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from llm_serving_exporter.sim.http import JSON_CONTENT_TYPE, METRICS_CONTENT_TYPE, NOT_FOUND, Answer, SimServer
 from llm_serving_exporter.sim.recording import Recording, demo_recording
 from llm_serving_exporter.sim.timeline import Pages, Stepped, Timeline
+from llm_serving_exporter.sim.web import JSON_CONTENT_TYPE, METRICS_CONTENT_TYPE, NOT_FOUND, Answer, SimServer
 
 
 class ReplayServer(SimServer):

@@ -66,11 +66,11 @@ _values = attrgetter(*(field.name for field in fields(Counts)))
 
 
 class Books:
-    """`counts` and histograms of one engine life."""
+    """`counts` and histograms of one engine life. Time in the queue twice: `queue` as requests end, `queued` as they leave it."""
 
     __slots__ = (
         "computed", "counts", "decode", "e2e", "generation", "inference", "iteration", "itl", "preempted", "prefill", "prompt", "queue",
-        "tpot", "ttft",
+        "queued", "tpot", "ttft",
     )  # fmt: skip
 
     def __init__(self, edges: Edges) -> None:
@@ -80,6 +80,7 @@ class Books:
         self.tpot = Tally(edges.tpot)
         self.e2e = Tally(edges.e2e)
         self.queue = Tally(edges.queue)
+        self.queued = Tally(edges.queue)
         self.prefill = Tally(edges.phase)
         self.decode = Tally(edges.phase)
         self.inference = Tally(edges.phase)

@@ -120,7 +120,7 @@ def _do(fleet: Fleet, words: list[str]) -> tuple[int, Document]:
         case ["slow", factor]:
             fleet.slow_down(_positive(factor))
         case ["errors", share]:
-            fleet.fail(_number(share))
+            fleet.fail(_share(share))
         case ["prefix-cache", "reset"]:
             fleet.reset_prefix_cache()
         case ["prefix-cache", "off" | "on" as which]:
@@ -138,6 +138,13 @@ def _number(text: str) -> float:
         raise ValueError(f"{text!r} is not a number") from None
     if not 0 <= value < float("inf"):
         raise ValueError(f"{text!r} is not a number from 0 up")
+    return value
+
+
+def _share(text: str) -> float:
+    value = _number(text)
+    if value > 1:
+        raise ValueError("a share of requests is a number from 0 to 1")
     return value
 
 

@@ -14,38 +14,18 @@ a fault that is switched starts the step under way anew; sampling, tokenisation 
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from llm_serving_exporter.sim.fleet.batch import DecodeBatch, Sequence
 from llm_serving_exporter.sim.fleet.books import Books
 from llm_serving_exporter.sim.fleet.cost import Chunk, Work
-from llm_serving_exporter.sim.fleet.kv import Cached, Holding, KvCache
+from llm_serving_exporter.sim.fleet.kv import KvCache
 from llm_serving_exporter.sim.fleet.request import Outcome, Record, Request
 from llm_serving_exporter.sim.fleet.run import DecodeRun
 from llm_serving_exporter.sim.fleet.spec import EngineSpec
-
-
-@dataclass(slots=True, eq=False)
-class _Sequence:
-    """A request inside the engine. `generated` and `stored` (tokens in the KV cache) stand still while it decodes: see `joined`."""
-
-    record: Record
-    target: int  # tokens that its prefill ends at
-    generated: int = 0
-    stored: int = 0
-    joined: int | None = None  # the engine's decode step at which it began to decode
-    order: int = 0  # of admission
-    holding: Holding | None = None
-    left: Cached | None = None
-    scheduled_seconds: float | None = None
-    last_token_seconds: float = 0.0
-
-    @property
-    def request(self) -> Request:
-        return self.record.request
 
 
 class Shown(NamedTuple):
@@ -63,7 +43,7 @@ class _Step:
     start_seconds: float
     end_seconds: float
     work: Work
-    chunks: tuple[tuple[_Sequence, int], ...]
+    chunks: tuple[tuple[Sequence, int], ...]
 
 
 class Engine:
@@ -84,8 +64,8 @@ class Engine:
         self.spec = spec
         self.books = Books(spec.edges)
         self.kv = KvCache(spec.usable_blocks, spec.block_tokens, caching=spec.prefix_caching)
-        self.waiting: deque[_Sequence] = deque()
-        self.running: dict[int, _Sequence] = {}  # by order of admission
+        self.waiting: deque[Sequence] = deque()
+        self.running: dict[int, Sequence] = {}  # by order of admission
         self.peak_waiting = 0
         self.error_share = 0.0
         self.prefix_lookups = True
@@ -96,13 +76,8 @@ class Engine:
         self._free_at = started_seconds  # when the next step may begin
         self._last_end = started_seconds
         self._work: DecodeRun | _Step | None = None
-        self._prefilling: list[_Sequence] = []
-        # the decoding batch: decode steps so far, sequences, tokens they have stored, ends, and who needs a block at which step
-        self._step = 0
-        self._batch = 0
-        self._stored = 0
-        self._ends: list[tuple[int, int]] = []
-        self._block_steps = [0] * spec.block_tokens
+        self._prefilling: list[Sequence] = []
+        self._batch = DecodeBatch(spec.block_tokens)
         self._admissions = 0
         # what sums were when the run under way began
         self._before = (0.0, 0.0, 0.0, 0.0)
@@ -132,12 +107,12 @@ class Engine:
     @property
     def batch(self) -> int:
         """Sequences that decode."""
-        return self._batch
+        return self._batch.size
 
     @property
     def context_tokens(self) -> int:
         """Tokens in the KV cache of the sequences that decode."""
-        return self._stored
+        return self._batch.stored
 
     def submit(self, request: Request, at_seconds: float, record: Record | None = None) -> Record:
         """A request arrives; `record` of an earlier try goes on. The record says at once where it was rejected."""
@@ -158,7 +133,7 @@ class Engine:
             return self._ended(record, at_seconds, Outcome.REJECTED)
         if self._work is None and not self.hung:
             self._free_at = max(self._free_at, at_seconds)
-        self.waiting.append(_Sequence(record, request.prompt_tokens))
+        self.waiting.append(Sequence(record, request.prompt_tokens))
         self.peak_waiting = max(self.peak_waiting, len(self.waiting))
         # behind others that could not be admitted it cannot either
         if isinstance(self._work, DecodeRun) and len(self.waiting) == 1 and len(self.running) < self.spec.max_num_seqs:
@@ -184,7 +159,7 @@ class Engine:
         """The engine is gone; the records of the requests that it had, in order of their arrival here."""
         lost = []
         for sequence in (*self.running.values(), *self.waiting):
-            sequence.record.generated_tokens = self._generated(sequence)
+            sequence.record.generated_tokens = self._batch.generated(sequence)
             lost.append(sequence.record)
         return sorted(lost, key=lambda record: record.arrived_seconds)
 
@@ -222,34 +197,37 @@ class Engine:
     def _schedule(self, at: float) -> DecodeRun | _Step:
         preempted = self._make_room()
         chunks = self._chunks(at, may_admit=not preempted)
-        contexts = self._stored + self._batch
+        batch = self._batch.size
+        contexts = self._batch.stored + batch
         if chunks:
             parts = [
                 Chunk(tokens, sequence.stored, sequence.stored + tokens == sequence.target)
                 for sequence, tokens in chunks
             ]
-            work = self.spec.cost.mixed(self._batch, contexts, parts)
+            work = self.spec.cost.mixed(batch, contexts, parts)
             return _Step(at, at + work.seconds * self._slowdown, work, tuple(chunks))
         # with nothing running everything is free, and what is larger than that was rejected
-        assert self._batch
-        limit = 1 if preempted else min(self._ends[0][0] - self._step, self._steps_that_fit())
+        assert batch
+        limit = 1
+        if not preempted:
+            limit = min(self._batch.steps_to_next_end(), self._batch.steps_that_fit(self.kv.free))
         if self._longest_run is not None:
             limit = min(limit, self._longest_run)
         counts, itl = self.books.counts, self.books.itl
         self._before = (itl.total, counts.moved_bytes, counts.compute_seconds, counts.busy_seconds)
-        return DecodeRun(at, self._batch, limit, self.spec.cost.decode(self._batch, contexts), self._slowdown)
+        return DecodeRun(at, batch, limit, self.spec.cost.decode(batch, contexts), self._slowdown)
 
     def _make_room(self) -> bool:
         """Preempts until the next decode step finds its blocks; whether it had to."""
         preempted = False
-        while self._block_steps[self._step % self.spec.block_tokens] > self.kv.free:
+        while self._batch.blocks_needed() > self.kv.free:
             self._preempt(self.running[next(reversed(self.running))])
             preempted = True
         return preempted
 
-    def _chunks(self, at: float, *, may_admit: bool) -> list[tuple[_Sequence, int]]:
+    def _chunks(self, at: float, *, may_admit: bool) -> list[tuple[Sequence, int]]:
         """Parts of prompts that the next step computes."""
-        budget = self.spec.max_num_batched_tokens - self._batch
+        budget = self.spec.max_num_batched_tokens - self._batch.size
         chunks = []
         for sequence in self._prefilling:
             tokens = min(budget, sequence.target - sequence.stored)
@@ -267,14 +245,14 @@ class Engine:
             budget -= tokens
         return chunks
 
-    def _admit(self, sequence: _Sequence, at: float) -> bool:
+    def _admit(self, sequence: Sequence, at: float) -> bool:
         request, looked_up = sequence.request, self.prefix_lookups
         holding = self.kv.admit(
             sequence.target,
             request.prefix if looked_up else None,
             request.prefix_tokens,
             sequence.left if looked_up else None,
-            self._block_steps[self._step % self.spec.block_tokens],
+            self._batch.blocks_needed(),
         )
         if holding is None:
             return False
@@ -286,7 +264,7 @@ class Engine:
             sequence.record.hit_tokens = holding.hit_tokens
             counts = self.books.counts
             counts.admitted += 1
-            self.books.queue.observe(at - sequence.record.arrived_seconds)
+            self.books.queued.observe(at - sequence.record.arrived_seconds)
             if self.kv.caching:
                 counts.queried_tokens += request.prompt_tokens
                 counts.hit_tokens += holding.hit_tokens
@@ -296,7 +274,7 @@ class Engine:
         self._prefilling.append(sequence)
         return True
 
-    def _preempt(self, sequence: _Sequence) -> None:
+    def _preempt(self, sequence: Sequence) -> None:
         if sequence.joined is not None:
             self._leave(sequence)
             sequence.last_token_seconds = self._last_end
@@ -314,60 +292,20 @@ class Engine:
         self.books.counts.preemptions += 1
         sequence.record.preemptions += 1
 
-    # --- the decoding batch ---------------------------------------------------------------------------------------
-
-    def _join(self, sequence: _Sequence) -> None:
-        """Its prefill is over: from the next step on it decodes."""
-        sequence.joined = self._step
-        self._batch += 1
-        self._stored += sequence.stored
-        # a step stores one token more, and needs a block where the last one is full
-        self._block_steps[(self._step - sequence.stored) % self.spec.block_tokens] += 1
-        heapq.heappush(self._ends, (self._step + sequence.request.output_tokens - sequence.generated, sequence.order))
-
-    def _leave(self, sequence: _Sequence) -> None:
-        """It decodes no more; what it has by now."""
-        assert sequence.joined is not None
-        assert sequence.holding is not None
-        steps = self._step - sequence.joined
-        self._block_steps[(sequence.joined - sequence.stored) % self.spec.block_tokens] -= 1
-        sequence.generated += steps
-        sequence.stored += steps
-        shared = sequence.holding.shared.size if sequence.holding.shared else 0
-        sequence.holding.own_blocks = self.kv.blocks_of(sequence.stored) - shared
-        sequence.joined = None
-        self._batch -= 1
-        self._stored -= sequence.stored
-
-    def _generated(self, sequence: _Sequence) -> int:
-        return sequence.generated + (self._step - sequence.joined if sequence.joined is not None else 0)
-
-    def _blocks_needed(self, steps: int) -> int:
-        """New blocks of the next `steps` decode steps."""
-        rounds, rest = divmod(steps, self.spec.block_tokens)
-        return rounds * self._batch + sum(
-            self._block_steps[step % self.spec.block_tokens] for step in range(self._step, self._step + rest)
-        )
-
-    def _steps_that_fit(self) -> int:
-        """Decode steps for which there are free blocks."""
-        rounds, free = divmod(self.kv.free, self._batch)
-        steps = rounds * self.spec.block_tokens
-        for step in range(self._step, self._step + self.spec.block_tokens):
-            free -= self._block_steps[step % self.spec.block_tokens]
-            if free < 0:
-                break
-            steps += 1
-        return steps
+    def _leave(self, sequence: Sequence) -> None:
+        """It decodes no more."""
+        self._batch.leave(sequence)
+        holding = sequence.holding
+        assert holding is not None
+        holding.own_blocks = self.kv.blocks_of(sequence.stored) - (holding.shared.size if holding.shared else 0)
 
     def _decoded(self, steps: int) -> None:
         """`steps` decode steps of the whole batch are over."""
-        self.kv.take(self._blocks_needed(steps))
-        self._step += steps
-        self._stored += steps * self._batch
+        self.kv.take(self._batch.blocks_needed(steps))
+        self._batch.decoded(steps)
         counts = self.books.counts
-        counts.generated_tokens += steps * self._batch
-        counts.decode_pass_tokens += steps * self._batch
+        counts.generated_tokens += steps * self._batch.size
+        counts.decode_pass_tokens += steps * self._batch.size
 
     # --- steps that end -------------------------------------------------------------------------------------------
 
@@ -423,9 +361,9 @@ class Engine:
         counts.moved_bytes += step.work.moved_bytes
         counts.compute_seconds += step.work.compute_seconds
         counts.prefill_passes += 1
-        tokens_out = self._batch
-        if self._batch:
-            self.books.itl.observe(at - self._last_end, self._batch)
+        tokens_out = self._batch.size
+        if tokens_out:
+            self.books.itl.observe(at - self._last_end, tokens_out)
             self._decoded(1)
         done = []
         for sequence, tokens in step.chunks:
@@ -442,7 +380,7 @@ class Engine:
         self._last_end = at
         self._end_those_that_are_done()
 
-    def _first_output(self, sequence: _Sequence, at: float) -> int:
+    def _first_output(self, sequence: Sequence, at: float) -> int:
         """A prefill is over, and with it came a token; the prompt tokens that are booked with it."""
         counts, record, request = self.books.counts, sequence.record, sequence.request
         computed = 0
@@ -460,24 +398,23 @@ class Engine:
                 self._on_first_token(record)
         sequence.generated += 1
         counts.generated_tokens += 1
-        self._join(sequence)
+        self._batch.join(sequence)
         return computed
 
     def _end_those_that_are_done(self) -> None:
-        while self._ends and self._ends[0][0] <= self._step:
-            end, order = heapq.heappop(self._ends)
+        while (order := self._batch.ended()) is not None:
             sequence = self.running.get(order)
             # one that was preempted has another order by now
             if sequence is None or sequence.joined is None:
                 continue
-            assert end == self._step
             self._leave(sequence)
             assert sequence.holding is not None
+            assert sequence.generated == sequence.request.output_tokens
             self.kv.release(sequence.holding, sequence.holding.own_blocks)
             del self.running[order]
             self._finish(sequence, self._last_end)
 
-    def _finish(self, sequence: _Sequence, at: float) -> None:
+    def _finish(self, sequence: Sequence, at: float) -> None:
         books, record, request = self.books, sequence.record, sequence.request
         failed = request.luck < self.error_share
         if failed:
@@ -493,6 +430,7 @@ class Engine:
         assert record.first_token_seconds is not None
         decode = at - record.first_token_seconds
         books.e2e.observe(at - record.arrived_seconds)
+        books.queue.observe(sequence.scheduled_seconds - record.arrived_seconds)
         books.prefill.observe(record.first_token_seconds - sequence.scheduled_seconds)
         books.decode.observe(decode)
         books.inference.observe(at - sequence.scheduled_seconds)

@@ -216,7 +216,8 @@ class Fleet:
                 self._drain(replica, _nothing)
 
     def rolling_update(self) -> None:
-        """Every wanted replica is replaced, one after the other: it drains, stops, starts and is ready before the next one's turn."""
+        """Every wanted replica is replaced, one after the other: it drains, stops, starts and is ready before the next one's turn. Ends
+        where a replica is lost while it drains."""
         self._roll([replica for replica in self.replicas.values() if replica.wanted])
 
     def _roll(self, left: list[Replica]) -> None:

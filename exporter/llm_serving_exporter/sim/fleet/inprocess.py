@@ -12,7 +12,7 @@ from llm_serving_exporter.scrape.http import Connect, JsonAnswer
 from llm_serving_exporter.sim.fleet.endpoints import side_answers
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.replica import ReplicaState
-from llm_serving_exporter.sim.http import METRICS_CONTENT_TYPE
+from llm_serving_exporter.sim.web import METRICS_CONTENT_TYPE
 
 
 class _Client:

@@ -65,7 +65,7 @@ def page(engine: Engine, logged: Gauges) -> bytes:
     served = {"engine_type": "unified", "model_name": spec.model}
     ranked = {**served, "moe_ep_rank": "0", "pp_rank": "0", "tp_rank": "0"}
     writer, scheduler = Writer(served), Writer(ranked)
-    _histogram(scheduler, "queue_time_seconds", "Time in the queue.", books.queue)
+    _histogram(scheduler, "queue_time_seconds", "Time in the queue.", books.queued)
     for name, what, amount in (
         ("prompt_tokens_total", "Prompt tokens of finished requests.", counts.finished_prompt_tokens),
         ("generation_tokens_total", "Generated tokens of finished requests.", counts.finished_generated_tokens),

@@ -15,7 +15,7 @@ from llm_serving_exporter.sim.fleet.control import control
 from llm_serving_exporter.sim.fleet.endpoints import side_answers
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.replica import Replica, ReplicaState
-from llm_serving_exporter.sim.http import JSON_CONTENT_TYPE, METRICS_CONTENT_TYPE, NOT_FOUND, Answer, Respond, SimServer
+from llm_serving_exporter.sim.web import JSON_CONTENT_TYPE, METRICS_CONTENT_TYPE, NOT_FOUND, Answer, Respond, SimServer
 
 log = logging.getLogger("llm_serving_exporter.sim")
 

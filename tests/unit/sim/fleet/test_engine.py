@@ -77,7 +77,7 @@ def test_runs_of_steps_do_what_a_loop_a_token_does(spec: EngineSpec, rate: float
         cumulative = [sum(engine.books.itl.counts[: i + 1]) for i in range(len(below))]
         assert cumulative == below
         assert engine.kv.free == engine.kv.blocks, "everything was given back"
-        assert not any(engine._block_steps)
+        assert not any(engine._batch._block_steps)
     assert (preemptions > 0) is preempts
 
 

@@ -102,6 +102,7 @@ def test_control_tells_the_fleet_and_its_truth() -> None:
         ("POST", "/replicas/x/hang", 404, "there is no 'x' here"),
         ("POST", "/nodes/n0/eat", 404, "lose|return"),
         ("POST", "/slow/0", 400, "above 0"),
+        ("POST", "/errors/1.5", 400, "from 0 to 1"),
         ("POST", "/errors/x", 400, "'x' is not a number"),
         ("GET", "/truth?begin=nan", 400, "'nan' is not a number"),
         ("GET", "/", 404, "GET /fleet or GET /truth"),

@@ -117,9 +117,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         # nothing that is posted has a body that matters; what comes must not be taken for the next request
-        self.close_connection = bool(
-            self.headers.get("Content-Length", "0") != "0" or self.headers.get("Transfer-Encoding")
-        )
+        if self.headers.get("Content-Length", "0") != "0" or self.headers.get("Transfer-Encoding"):
+            self.close_connection = True
         self._answer(self.server.respond("POST", self.path))
 
     def _answer(self, answer: Answer) -> None:

@@ -1,0 +1,360 @@
+"""Sections of a scenario file -> a Scenario; what cannot be used is reported at its place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from llm_serving_exporter.config import kinds
+from llm_serving_exporter.config.duration import parse_duration
+from llm_serving_exporter.config.kinds import Kind
+from llm_serving_exporter.config.problems import InvalidValueError, Place, did_you_mean, shown
+from llm_serving_exporter.config.reading import elements, mapping, value
+from llm_serving_exporter.config.tree import Node
+from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.sim.fleet.rate import Burst, Daily, Profile, Step
+from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
+from llm_serving_exporter.sim.fleet.scenario import (
+    ACTIONS,
+    OF_NODES,
+    OF_REPLICAS,
+    VALUES,
+    Alert,
+    Event,
+    History,
+    Scenario,
+    Slo,
+)
+from llm_serving_exporter.sim.fleet.spec import RUNTIMES, EngineSpec
+from llm_serving_exporter.sim.fleet.workload import Lengths, Mix, Prefixes
+
+T = TypeVar("T")
+
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+
+
+def _number(lowest: float, highest: float, *, above: bool = False) -> Kind[float]:
+    bounds = f"{'above' if above else 'from'} {lowest:g} to {highest:g}"
+
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not lowest <= number <= highest or (above and number == lowest):
+            raise InvalidValueError(f"{shown(text)} is not a number {bounds}", f"Write a number {bounds}.")
+        return number
+
+    return Kind(f"a number {bounds}", parse)
+
+
+_TIME = Kind("a time such as 10m", parse_duration)
+_TOKENS = kinds.integer(1, 10_000_000)
+_SHARE = _number(0, 1)
+_FACTOR = _number(0, 1000)
+_POSITIVE = _number(0, 1e6, above=True)
+
+_ENGINE: dict[str, Kind[Any]] = {
+    "model": kinds.text("model"),
+    "gpu": kinds.text("GPU"),
+    "runtime": kinds.choice("runtime", RUNTIMES),
+    "tensor": kinds.integer(1, 64),
+    "pipeline": kinds.integer(1, 64),
+    "max_num_seqs": kinds.integer(1, 4096),
+    "max_num_batched_tokens": _TOKENS,
+    "context_limit_tokens": _TOKENS,
+    "block_tokens": kinds.integer(1, 1024),
+    "kv_blocks": _TOKENS,
+    "memory_utilisation": _number(0, 1, above=True),
+    "prefix_caching": kinds.BOOLEAN,
+    "max_waiting": kinds.integer(0, 1_000_000),
+    "bandwidth_efficiency": _number(0, 1, above=True),
+    "compute_efficiency": _number(0, 1, above=True),
+    "overhead": _TIME,
+    "loading": _TIME,
+}
+_LENGTHS: dict[str, Kind[Any]] = {
+    "median": _POSITIVE,
+    "sigma": _number(0, 5),
+    "least": _TOKENS,
+    "most": _TOKENS,
+    "tail_share": _SHARE,
+    "tail_from": _POSITIVE,
+    "tail_alpha": _POSITIVE,
+}
+_PREFIXES: dict[str, Kind[Any]] = {
+    "share": _SHARE,
+    "count": kinds.integer(1, 100_000),
+    "tokens": _TOKENS,
+    "zipf": _number(0, 5),
+}
+_DAILY: dict[str, Kind[Any]] = {"amplitude": _SHARE, "peak_hour": _number(0, 24), "weekend": _number(0, 10)}
+_STEP: dict[str, Kind[Any]] = {"at": _TIME, "factor": _FACTOR}
+_BURST: dict[str, Kind[Any]] = {"at": _TIME, "for": _TIME, "factor": _FACTOR, "every": kinds.DURATION}
+_SLO: dict[str, Kind[Any]] = {"ttft": kinds.DURATION, "itl": kinds.DURATION, "e2e": kinds.DURATION}
+_HISTORY: dict[str, Kind[Any]] = {"days": _number(0, 60, above=True), "factor": _FACTOR}
+_ALERT: dict[str, Kind[Any]] = {"name": kinds.text("name"), "after": _TIME, "within": kinds.DURATION}
+SECTIONS = (
+    "summary", "seed", "duration", "begins", "engine", "fleet", "workload", "events", "slo", "expected_replicas", "history", "alerts",
+)  # fmt: skip
+
+
+class ScenarioReader:
+    """Reads the sections of one file; faults go to `place`."""
+
+    def __init__(self, tree: Mapping[str, Node], place: Place) -> None:
+        self._tree, self._place = tree, place
+
+    def scenario(self, name: str) -> Scenario | None:
+        """The scenario, None where something is wrong."""
+        place = self._place
+        engine = self._engine()
+        replicas, retry, ready = self._fleet(engine)
+        rate, mixes = self._workload()
+        duration = self._one("duration", kinds.DURATION)
+        summary = self._one("summary", kinds.text("summary", 500))
+        for key, given in (("duration", duration), ("summary", summary), ("workload", rate), ("fleet", replicas)):
+            if given is None and not place.problems:
+                place.key(key).refuse("is missing", "Every scenario needs it.")
+        events = tuple(
+            event
+            for node, where in elements(self._tree.get("events"), place.key("events"), "events")
+            if (event := self._event(node, where, replicas or ())) is not None
+        )
+        alerts = tuple(
+            alert
+            for node, where in elements(self._tree.get("alerts"), place.key("alerts"), "alerts")
+            if (alert := self._alert(node, where)) is not None
+        )
+        slo = _made(Slo, self._values("slo", _SLO), place.key("slo"))
+        history = None
+        if "history" in self._tree:
+            history = _made(History, self._values("history", _HISTORY), place.key("history"), ("days",))
+        seed = self._one("seed", kinds.integer(0, 2**31))
+        expected = self._one("expected_replicas", kinds.integer(0, 10_000))
+        if place.problems or not (replicas and rate and mixes and duration and summary and slo):
+            return None
+        return Scenario(
+            name=name,
+            summary=summary,
+            duration_seconds=duration,
+            replicas=replicas,
+            rate=rate,
+            mixes=mixes,
+            seed=1 if seed is None else seed,
+            retry=retry,
+            ready=ready,
+            events=tuple(sorted(events, key=lambda event: event.at_seconds)),
+            slo=slo,
+            expected_replicas=expected,
+            history=history,
+            alerts=alerts,
+        )
+
+    def _one(self, key: str, kind: Kind[T]) -> T | None:
+        return value(self._tree.get(key), self._place.key(key), kind)
+
+    def _values(self, key: str, known: Mapping[str, Kind[Any]]) -> dict[str, Any]:
+        return _values(self._tree.get(key), self._place.key(key), known)
+
+    def _engine(self) -> EngineSpec | None:
+        given = self._values("engine", _ENGINE)
+        for key, name in (("overhead", "overhead_seconds"), ("loading", "loading_seconds")):
+            if key in given:
+                given[name] = given.pop(key)
+        place = self._place.key("engine")
+        engine = _made(EngineSpec, given, place)
+        try:
+            if engine is not None:
+                _ = engine.cost, engine.usable_blocks
+        except FactsError as error:
+            place.refuse(error.what, f"{error.fix[:1].upper()}{error.fix[1:]}." if error.fix else "")
+            return None
+        except ValueError as error:
+            place.refuse(str(error), "")
+            return None
+        return engine
+
+    def _fleet(self, engine: EngineSpec | None) -> tuple[tuple[ReplicaSpec, ...] | None, bool, int | None]:
+        known: dict[str, Kind[Any]] = {
+            "replicas": kinds.integer(1, 1000),
+            "nodes_per_replica": kinds.integer(1, 64),
+            "replicas_per_node": kinds.integer(1, 64),
+            "retry": kinds.BOOLEAN,
+            "ready": kinds.integer(0, 1000),
+        }
+        place = self._place.key("fleet")
+        given = _values(self._tree.get("fleet"), place, known)
+        wide, together = given.get("nodes_per_replica", 1), given.get("replicas_per_node", 1)
+        if "replicas" not in given:
+            if not place.problems:
+                place.key("replicas").refuse("is missing", "Say how many replicas there are.")
+            return None, False, None
+        if wide > 1 and together > 1:
+            place.refuse("replicas span nodes or share them, not both", "Leave one of the two out.")
+        if engine is None or place.problems:
+            return None, False, None
+        made = []
+        for number in range(given["replicas"]):
+            first = number * wide if wide > 1 else number // together
+            nodes = tuple(f"node-{first + offset}" for offset in range(wide))
+            try:
+                made.append(ReplicaSpec(f"replica-{number}", nodes, engine))
+            except ValueError as error:
+                place.refuse(str(error), "Choose engine.tensor and engine.pipeline so that it does.")
+                return None, False, None
+        return tuple(made), given.get("retry", False), given.get("ready")
+
+    def _workload(self) -> tuple[Profile | None, tuple[Mix, ...]]:
+        place = self._place.key("workload")
+        given = mapping(self._tree.get("workload"), place, ("rate", "prompt", "output", "prefixes", "changes"))
+        first = self._mix(given, place, 0.0, None)
+        mixes = [] if first is None else [first]
+        for node, where in elements(given.get("changes"), place.key("changes"), "changes"):
+            change = mapping(node, where, ("at", "prompt", "output", "prefixes"))
+            at = value(change.get("at"), where.key("at"), _TIME)
+            if at is None:
+                where.key("at").refuse("is missing", "Say when it changes.")
+            elif mixes and (mix := self._mix(change, where, at, mixes[-1])) is not None:
+                mixes.append(mix)
+        mixes.sort(key=lambda mix: mix.from_seconds)
+        return self._rate(given.get("rate"), place.key("rate")), tuple(mixes)
+
+    def _mix(self, given: Mapping[str, Node], place: Place, at: float, before: Mix | None) -> Mix | None:
+        """What is not said anew stays as it was before."""
+        found: dict[str, Any] = {}
+        for key, known, make in (
+            ("prompt", _LENGTHS, Lengths),
+            ("output", _LENGTHS, Lengths),
+            ("prefixes", _PREFIXES, Prefixes),
+        ):
+            if key in given:
+                needed = ("median",) if known is _LENGTHS else ()
+                found[key] = _made(make, _values(given[key], place.key(key), known), place.key(key), needed)
+            elif before is not None:
+                found[key] = getattr(before, key)
+            elif known is _LENGTHS:
+                place.key(key).refuse("is missing", "Say how long they are: {median: 500}.")
+        if place.problems:
+            return None
+        return Mix(**found, from_seconds=at)
+
+    def _rate(self, node: Node | None, place: Place) -> Profile | None:
+        given = mapping(node, place, ("base", "daily", "steps", "bursts"))
+        base = value(given.get("base"), place.key("base"), _number(0, 10_000))
+        if base is None:
+            if not place.problems:
+                place.key("base").refuse("is missing", "Write requests per second of the whole fleet.")
+            return None
+        daily = _values(given.get("daily"), place.key("daily"), _DAILY)
+        steps = [
+            Step(one["at"], one["factor"])
+            for one in self._listed(given.get("steps"), place.key("steps"), _STEP, ("at", "factor"))
+        ]
+        bursts = [
+            Burst(one["at"], one["for"], one["factor"], one.get("every"))
+            for one in self._listed(given.get("bursts"), place.key("bursts"), _BURST, ("at", "for", "factor"))
+        ]
+        return Profile(
+            base,
+            Daily(**daily, begins_seconds=self._begins()),
+            tuple(sorted(steps, key=lambda step: step.at_seconds)),
+            tuple(bursts),
+        )
+
+    def _begins(self) -> float:
+        known: dict[str, Kind[Any]] = {"weekday": kinds.choice("weekday", _WEEKDAYS), "hour": _number(0, 24)}
+        given = self._values("begins", known)
+        weekday, hour = str(given.get("weekday", "monday")), float(given.get("hour", 0.0))
+        return _WEEKDAYS.index(weekday) * 86_400.0 + hour * 3600.0
+
+    @staticmethod
+    def _listed(
+        node: Node | None, place: Place, known: Mapping[str, Kind[Any]], needed: tuple[str, ...]
+    ) -> list[dict[str, Any]]:
+        found = []
+        for element, where in elements(node, place, "mappings"):
+            given = _values(element, where, known)
+            if _complete(given, where, needed):
+                found.append(given)
+        return found
+
+    def _event(self, node: Node, place: Place, replicas: tuple[ReplicaSpec, ...]) -> Event | None:
+        tree = mapping(node, place, ("at", "do", "node", "replicas", "factor", "share", "to"))
+        known: dict[str, Kind[Any]] = {
+            "at": _TIME,
+            "do": kinds.choice("thing to do", ACTIONS),
+            "node": kinds.text("node"),
+            "factor": _POSITIVE,
+            "share": _SHARE,
+            "to": kinds.integer(0, 1000),
+        }
+        given = _values({key: one for key, one in tree.items() if key != "replicas"}, place, known)
+        if not _complete(given, place, ("at", "do")):
+            return None
+        what = given["do"]
+        allowed = {"at", "do", *((VALUES[what],) if what in VALUES else ())}
+        needed = [VALUES[what]] if what in VALUES else []
+        if what in OF_NODES:
+            allowed.add("node")
+            needed.append("node")
+        if what in OF_REPLICAS:
+            allowed.add("replicas")
+        for key in tree:
+            if key not in allowed:
+                place.key(key).refuse(f"does not go with {what}", f"Keys of it: {', '.join(sorted(allowed))}.")
+        if not _complete(given, place, needed):
+            return None
+        nodes = {node for spec in replicas for node in spec.nodes}
+        if "node" in given and given["node"] not in nodes:
+            place.key("node").refuse(f"there is no node {shown(given['node'])}", did_you_mean(given["node"], nodes))
+        chosen = self._replica_names(tree.get("replicas"), place.key("replicas"), replicas)
+        number = given.get(VALUES.get(what, ""), 0.0)
+        return Event(given["at"], what, given.get("node", ""), chosen, float(number))
+
+    @staticmethod
+    def _replica_names(node: Node | None, place: Place, replicas: tuple[ReplicaSpec, ...]) -> tuple[str, ...] | None:
+        if node is None:
+            return None
+        known = [spec.name for spec in replicas]
+        found = []
+        for element, where in elements(node, place, "replicas' names"):
+            name = value(element, where, kinds.text("replica"))
+            if name is not None and name not in known:
+                where.refuse(f"there is no replica {shown(name)}", did_you_mean(name, known))
+            elif name is not None:
+                found.append(name)
+        return tuple(found)
+
+    @staticmethod
+    def _alert(node: Node, place: Place) -> Alert | None:
+        given = _values(node, place, _ALERT)
+        if not _complete(given, place, ("name",)):
+            return None
+        return Alert(given["name"], given.get("after", 0.0), given.get("within"))
+
+
+def _values(node: Node | None, place: Place, known: Mapping[str, Kind[Any]]) -> dict[str, Any]:
+    """The values that are given and usable, by key."""
+    tree = mapping(node, place, known)
+    found = {key: value(one, place.key(key), known[key]) for key, one in tree.items()}
+    return {key: one for key, one in found.items() if one is not None}
+
+
+def _complete(given: Mapping[str, Any], place: Place, needed: tuple[str, ...] | list[str]) -> bool:
+    missing = [key for key in needed if key not in given]
+    if missing and not place.problems:
+        place.key(missing[0]).refuse("is missing", "Write it, or leave the whole entry out.")
+    return not missing
+
+
+def _made(make: Callable[..., T], given: Mapping[str, Any], place: Place, needed: tuple[str, ...] = ()) -> T | None:
+    """`make(**given)`; None where something is missing or does not go together, which is then reported."""
+    if not _complete(given, place, needed):
+        return None
+    try:
+        return make(**given)
+    except ValueError as error:
+        place.refuse(str(error), "")
+        return None
