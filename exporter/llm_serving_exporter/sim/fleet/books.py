@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from operator import add, attrgetter, sub
 
 from llm_serving_exporter.sim.fleet.edges import Edges
+from llm_serving_exporter.sim.fleet.request import Outcome, Record
 from llm_serving_exporter.sim.fleet.tally import Tally
 
 
@@ -89,3 +90,47 @@ class Books:
         self.generation = Tally(edges.generation)
         self.iteration = Tally(edges.iteration)
         self.preempted = Tally(edges.preemptions)
+
+    def first_token(self, record: Record) -> int:
+        """A request's first token; the prompt tokens that were computed for it."""
+        counts, request, latency = self.counts, record.request, record.ttft_seconds
+        assert latency is not None
+        counts.first_tokens += 1
+        counts.prompt_tokens += request.prompt_tokens
+        counts.prompt_hit_tokens += record.hit_tokens
+        self.ttft.observe(latency)
+        return request.prompt_tokens - record.hit_tokens
+
+    def finished(self, record: Record, scheduled_seconds: float) -> None:
+        """A request has its last token; it was admitted first at `scheduled_seconds`."""
+        counts, request, generated = self.counts, record.request, record.generated_tokens
+        at, first = record.ended_seconds, record.first_token_seconds
+        assert at is not None
+        assert first is not None
+        if record.outcome is Outcome.ERROR:
+            counts.finished_error += 1
+        elif request.reason == "length":
+            counts.finished_length += 1
+        else:
+            counts.finished_stop += 1
+        counts.finished_prompt_tokens += request.prompt_tokens
+        counts.finished_hit_tokens += record.hit_tokens
+        counts.finished_generated_tokens += generated
+        self.e2e.observe(at - record.arrived_seconds)
+        self.queue.observe(scheduled_seconds - record.arrived_seconds)
+        self.prefill.observe(first - scheduled_seconds)
+        self.decode.observe(at - first)
+        self.inference.observe(at - scheduled_seconds)
+        self.tpot.observe((at - first) / (generated - 1) if generated > 1 else 0.0)
+        self.prompt.observe(request.prompt_tokens)
+        self.computed.observe(request.prompt_tokens - record.hit_tokens)
+        self.generation.observe(generated)
+        self.preempted.observe(record.preemptions)
+
+    def passes(self, batch: int, micro_batches: int, steps: int) -> None:
+        """Decode steps; each micro-batch is a pass through the model of its own."""
+        self.counts.decode_passes += micro_batches * steps
+        each, more = divmod(batch, micro_batches)
+        self.iteration.observe(each, (micro_batches - more) * steps)
+        if more:
+            self.iteration.observe(each + 1, more * steps)

@@ -49,7 +49,7 @@ class _Step:
 class Engine:
     """Serves requests. `submit` and `advance` are called in order of time; nothing here knows a clock.
 
-    `on_first_token` and `on_end` are told of each record when that happens. `longest_run` bounds a run of decode steps (1: step by step).
+    `on_first_token` is told of each record when it has one. `longest_run` bounds a run of decode steps (1: step by step).
     """
 
     def __init__(
@@ -58,7 +58,6 @@ class Engine:
         started_seconds: float = 0.0,
         *,
         on_first_token: Callable[[Record], None] | None = None,
-        on_end: Callable[[Record], None] | None = None,
         longest_run: int | None = None,
     ) -> None:
         self.spec = spec
@@ -66,12 +65,11 @@ class Engine:
         self.kv = KvCache(spec.usable_blocks, spec.block_tokens, caching=spec.prefix_caching)
         self.waiting: deque[Sequence] = deque()
         self.running: dict[int, Sequence] = {}  # by order of admission
-        self.peak_waiting = 0
         self.error_share = 0.0
         self.prefix_lookups = True
         self._frozen: Shown | None = None
         self._slowdown = 1.0
-        self._on_first_token, self._on_end = on_first_token, on_end
+        self._on_first_token = on_first_token
         self._longest_run = longest_run
         self._free_at = started_seconds  # when the next step may begin
         self._last_end = started_seconds
@@ -127,14 +125,13 @@ class Engine:
         length = request.prompt_tokens + request.output_tokens
         if length > self.spec.context_limit_tokens or self.kv.blocks_of(length) > self.kv.blocks:
             counts.rejected_size += 1
-            return self._ended(record, at_seconds, Outcome.REJECTED)
+            return self._rejected(record, at_seconds)
         if self.spec.max_waiting is not None and len(self.waiting) >= self.spec.max_waiting:
             counts.rejected_queue += 1
-            return self._ended(record, at_seconds, Outcome.REJECTED)
+            return self._rejected(record, at_seconds)
         if self._work is None and not self.hung:
             self._free_at = max(self._free_at, at_seconds)
         self.waiting.append(Sequence(record, request.prompt_tokens))
-        self.peak_waiting = max(self.peak_waiting, len(self.waiting))
         # behind others that could not be admitted it cannot either
         if isinstance(self._work, DecodeRun) and len(self.waiting) == 1 and len(self.running) < self.spec.max_num_seqs:
             self._work.limit = min(self._work.limit, self._work.steps_by(at_seconds) + 1)
@@ -288,7 +285,6 @@ class Engine:
         sequence.target, sequence.stored = sequence.request.prompt_tokens + sequence.generated, 0
         del self.running[sequence.order]
         self.waiting.appendleft(sequence)
-        self.peak_waiting = max(self.peak_waiting, len(self.waiting))
         self.books.counts.preemptions += 1
         sequence.record.preemptions += 1
 
@@ -343,15 +339,7 @@ class Engine:
         counts.moved_bytes = self._before[1] + run.moved_bytes(steps)
         counts.compute_seconds = self._before[2] + run.compute_seconds(steps)
         counts.busy_seconds = self._before[3] + elapsed
-        self._book_passes(run.batch, run.micro_batches, steps - run.done)
-
-    def _book_passes(self, batch: int, micro_batches: int, steps: int) -> None:
-        """Each micro-batch is a pass through the model of its own."""
-        self.books.counts.decode_passes += micro_batches * steps
-        each, more = divmod(batch, micro_batches)
-        self.books.iteration.observe(each, (micro_batches - more) * steps)
-        if more:
-            self.books.iteration.observe(each + 1, more * steps)
+        self.books.passes(run.batch, run.micro_batches, steps - run.done)
 
     def _complete(self, step: _Step) -> None:
         """Books a step with prompts in it."""
@@ -382,22 +370,17 @@ class Engine:
 
     def _first_output(self, sequence: Sequence, at: float) -> int:
         """A prefill is over, and with it came a token; the prompt tokens that are booked with it."""
-        counts, record, request = self.books.counts, sequence.record, sequence.request
-        computed = 0
+        record, computed = sequence.record, 0
         if sequence.generated:
             # computed again after a preemption: a token like any other, after a long wait
             self.books.itl.observe(at - sequence.last_token_seconds)
         else:
             record.first_token_seconds = at
-            computed = request.prompt_tokens - record.hit_tokens
-            counts.first_tokens += 1
-            counts.prompt_tokens += request.prompt_tokens
-            counts.prompt_hit_tokens += record.hit_tokens
-            self.books.ttft.observe(at - record.arrived_seconds)
+            computed = self.books.first_token(record)
             if self._on_first_token:
                 self._on_first_token(record)
         sequence.generated += 1
-        counts.generated_tokens += 1
+        self.books.counts.generated_tokens += 1
         self._batch.join(sequence)
         return computed
 
@@ -415,35 +398,14 @@ class Engine:
             self._finish(sequence, self._last_end)
 
     def _finish(self, sequence: Sequence, at: float) -> None:
-        books, record, request = self.books, sequence.record, sequence.request
-        failed = request.luck < self.error_share
-        if failed:
-            books.counts.finished_error += 1
-        elif request.reason == "length":
-            books.counts.finished_length += 1
-        else:
-            books.counts.finished_stop += 1
-        books.counts.finished_prompt_tokens += request.prompt_tokens
-        books.counts.finished_hit_tokens += record.hit_tokens
-        books.counts.finished_generated_tokens += sequence.generated
-        assert sequence.scheduled_seconds is not None
-        assert record.first_token_seconds is not None
-        decode = at - record.first_token_seconds
-        books.e2e.observe(at - record.arrived_seconds)
-        books.queue.observe(sequence.scheduled_seconds - record.arrived_seconds)
-        books.prefill.observe(record.first_token_seconds - sequence.scheduled_seconds)
-        books.decode.observe(decode)
-        books.inference.observe(at - sequence.scheduled_seconds)
-        books.tpot.observe(decode / (sequence.generated - 1) if sequence.generated > 1 else 0.0)
-        books.prompt.observe(request.prompt_tokens)
-        books.computed.observe(request.prompt_tokens - record.hit_tokens)
-        books.generation.observe(sequence.generated)
-        books.preempted.observe(record.preemptions)
+        record = sequence.record
+        failed = record.request.luck < self.error_share
         record.generated_tokens = sequence.generated
-        self._ended(record, at, Outcome.ERROR if failed else Outcome.FINISHED)
+        record.outcome, record.ended_seconds = Outcome.ERROR if failed else Outcome.FINISHED, at
+        assert sequence.scheduled_seconds is not None
+        self.books.finished(record, sequence.scheduled_seconds)
 
-    def _ended(self, record: Record, at: float, outcome: Outcome) -> Record:
-        record.outcome, record.ended_seconds = outcome, at
-        if self._on_end:
-            self._on_end(record)
+    @staticmethod
+    def _rejected(record: Record, at: float) -> Record:
+        record.outcome, record.ended_seconds = Outcome.REJECTED, at
         return record

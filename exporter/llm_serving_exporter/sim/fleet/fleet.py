@@ -49,7 +49,7 @@ class Fleet:
         self.epoch_unix_seconds, self.unix_speed = epoch_unix_seconds, 1.0
         self.retry = retry
         self.ledger = Ledger()
-        self.replicas = {spec.name: Replica(spec, self.ledger.first_token, _nothing) for spec in replicas}
+        self.replicas = {spec.name: Replica(spec, self.ledger.first_token) for spec in replicas}
         self.nodes = tuple(dict.fromkeys(node for spec in replicas for node in spec.nodes))
         self.lost_nodes: set[str] = set()
         self._error_share = 0.0

@@ -41,9 +41,7 @@ class ReplicaSpec:
 class Replica:
     """`engine` is there while it is ready or drains. `started_seconds`: of the process that is, or was last."""
 
-    def __init__(
-        self, spec: ReplicaSpec, on_first_token: Callable[[Record], None], on_end: Callable[[Record], None]
-    ) -> None:
+    def __init__(self, spec: ReplicaSpec, on_first_token: Callable[[Record], None]) -> None:
         self.spec = spec
         self.state = ReplicaState.STOPPED
         self.engine: Engine | None = None
@@ -53,7 +51,7 @@ class Replica:
         self.past = Counts()
         self.wanted = True
         self._logged = page_sglang.Gauges()
-        self._on_first_token, self._on_end = on_first_token, on_end
+        self._on_first_token = on_first_token
 
     @property
     def name(self) -> str:
@@ -85,9 +83,7 @@ class Replica:
         """The model is loaded."""
         self.state = ReplicaState.READY
         self._logged = page_sglang.Gauges()
-        self.engine = Engine(
-            self.spec.engine, self.ready_seconds, on_first_token=self._on_first_token, on_end=self._on_end
-        )
+        self.engine = Engine(self.spec.engine, self.ready_seconds, on_first_token=self._on_first_token)
 
     def drain(self) -> None:
         """Takes nothing new."""

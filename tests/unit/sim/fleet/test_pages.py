@@ -9,7 +9,12 @@ import pytest
 
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.sim.fleet.exposition import Writer
+from llm_serving_exporter.sim.fleet.fleet import Fleet
+from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
+from llm_serving_exporter.sim.fleet.request import Request
+from llm_serving_exporter.sim.fleet.spec import EngineSpec
 from llm_serving_exporter.sim.fleet.tally import Tally
+from llm_serving_exporter.sim.fleet.workload import TraceWorkload
 from tests.recordings import page as recorded
 from tests.simfleet import EPOCH, small_fleet, watched
 
@@ -139,6 +144,47 @@ def test_the_pipeline_sees_a_new_process_after_a_restart() -> None:
         assert after.restarts_total == 1
         assert before.start_unix_seconds == EPOCH
         assert after.start_unix_seconds == EPOCH + 30.0
+
+
+def values(page: bytes, *names: str) -> list[float | None]:
+    """The one sample of each name, None where the page has none."""
+    lines = [line.rpartition(" ") for line in page.decode().splitlines() if not line.startswith("#")]
+    found = {name.partition("{")[0]: float(value) for name, _, value in lines}
+    return [found.get(name) for name in names]
+
+
+def test_each_runtime_books_at_its_own_moments() -> None:
+    request = Request(0.0, 1000, 2000, "p", 512)
+    for runtime, under_way, at_the_end in (
+        (
+            "vllm",
+            (
+                "prompt_tokens_total",
+                "num_requests_running",
+                "prefix_cache_queries_total",
+                "time_to_first_token_seconds_count",
+            ),
+            ("request_prompt_tokens_count", "request_queue_time_seconds_count", "e2e_request_latency_seconds_count"),
+        ),
+        (
+            "sglang",
+            ("num_running_reqs", "queue_time_seconds_count", "time_to_first_token_seconds_count"),
+            ("prompt_tokens_total", "generation_tokens_total", "prompt_tokens_histogram_count"),
+        ),
+    ):
+        spec = EngineSpec(runtime=runtime)
+        fleet = Fleet([ReplicaSpec("r0", ("n0",), spec)], TraceWorkload([request]), epoch_unix_seconds=EPOCH)
+        fleet.advance(5.0)
+        page = fleet.page("r0")
+        assert page is not None
+        assert all(values(page, *(f"{runtime}:{name}" for name in under_way)))
+        assert not any(values(page, *(f"{runtime}:{name}" for name in at_the_end)))
+        (live,) = values(page, "vllm:generation_tokens_total") if runtime == "vllm" else [None]
+        assert runtime == "sglang" or (live is not None and 0 < live < 2000)
+        fleet.advance(60.0)
+        page = fleet.page("r0")
+        assert page is not None
+        assert all(values(page, *(f"{runtime}:{name}" for name in at_the_end)))
 
 
 def test_labels_are_in_order_with_le_among_them() -> None:
