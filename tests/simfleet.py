@@ -1,10 +1,10 @@
-"""A small simulated fleet for tests, and the real pipeline reading it over HTTP in simulated time."""
+"""Simulated fleets for tests: a small one, scenarios played to a minute, and the real pipeline reading one over HTTP in simulated time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,15 +15,44 @@ from llm_serving_exporter.model_facts import ModelBook
 from llm_serving_exporter.pipeline import TargetPipeline
 from llm_serving_exporter.sim.fleet.clock import ScaledClock
 from llm_serving_exporter.sim.fleet.fleet import Fleet
-from llm_serving_exporter.sim.fleet.rate import Profile
+from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Profile
 from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
+from llm_serving_exporter.sim.fleet.scenario import Scenario
 from llm_serving_exporter.sim.fleet.server import FleetServer
 from llm_serving_exporter.sim.fleet.spec import EngineSpec
+from llm_serving_exporter.sim.fleet.truth import Truth
 from llm_serving_exporter.sim.fleet.workload import Lengths, Mix, PoissonWorkload, Prefixes
 from llm_serving_exporter.store import TargetReading
 
 EPOCH = 1_800_000_000.0
+MINUTE, HOUR = 60.0, 3600.0
 MIX = Mix(Lengths(500), Lengths(150, most=1000), Prefixes(0.5, 4, 512))
+
+
+def starting(scenario: Scenario, hour: float, weekday: int = 2) -> Scenario:
+    """The same from another hour of the week on."""
+    daily = replace(scenario.rate.daily, begins_seconds=weekday * DAY_SECONDS + hour * HOUR)
+    return replace(scenario, rate=replace(scenario.rate, daily=daily))
+
+
+def minutes(fleet: Fleet, begin: float, end: float, step: float = 0.25) -> Iterator[float]:
+    """The fleet at each quarter of a minute from `begin` to `end`, in minutes."""
+    at = begin
+    while at <= end:
+        fleet.advance(at * MINUTE)
+        yield at
+        at += step
+
+
+def truth(fleet: Fleet, begin: float, end: float) -> Truth:
+    fleet.advance(end * MINUTE)
+    return fleet.truth(begin * MINUTE, end * MINUTE)
+
+
+def p99(found: Truth) -> float:
+    value = found.ttft_quantile_seconds(0.99)
+    assert value is not None
+    return value
 
 
 class HandClock(ScaledClock):

@@ -43,7 +43,6 @@ class Fleet:
         retry: bool = False,
         ready: int | None = None,
         epoch_unix_seconds: float = 0.0,
-        mark_seconds: float = MARK_SECONDS,
     ) -> None:
         self.now_seconds = 0.0
         self.epoch_unix_seconds, self.unix_speed = epoch_unix_seconds, 1.0
@@ -58,7 +57,6 @@ class Fleet:
         self._next = next(self._requests, None)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbered = 0
-        self._mark_seconds = mark_seconds
         self._marks = 0
         for number, replica in enumerate(self.replicas.values()):
             replica.wanted = ready is None or number < ready
@@ -92,7 +90,7 @@ class Fleet:
         while True:
             event = self._events[0][0] if self._events else float("inf")
             arrival = self._next.at_seconds if self._next else float("inf")
-            mark = self._marks * self._mark_seconds
+            mark = self._marks * MARK_SECONDS
             nearest = min(event, arrival, mark)
             if nearest > until_seconds:
                 break
@@ -115,7 +113,7 @@ class Fleet:
 
     def _mark(self) -> None:
         self.ledger.waiting(self.waiting)
-        self.ledger.mark(self._marks * self._mark_seconds, self.totals())
+        self.ledger.mark(self._marks * MARK_SECONDS, self.totals())
         self._marks += 1
 
     # --- truth ----------------------------------------------------------------------------------------------------
