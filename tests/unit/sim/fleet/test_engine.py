@@ -81,6 +81,38 @@ def test_runs_of_steps_do_what_a_loop_a_token_does(spec: EngineSpec, rate: float
     assert (preemptions > 0) is preempts
 
 
+def test_engines_of_any_size_do_what_a_loop_a_token_does() -> None:
+    preempted = 0
+    for seed in range(40):
+        rng = random.Random(seed)
+        block = rng.choice([1, 4, 16, 32])
+        blocks = rng.choice([1500, 3000, 8000]) // block
+        spec = EngineSpec(
+            kv_blocks=blocks,
+            context_limit_tokens=blocks * block,
+            block_tokens=block,
+            max_num_seqs=rng.choice([1, 3, 8, 32]),
+            max_num_batched_tokens=rng.choice([64, 256, 1024]),
+            prefix_caching=rng.random() < 0.8,
+            pipeline=rng.choice([1, 2]),
+            compute_efficiency=rng.choice([0.6, 0.02]),
+        )
+        at, requests = 0.0, []
+        for _ in range(40):
+            at += rng.expovariate(rng.choice([1, 10, 100]))
+            prefix = rng.choice([None, "a", "b", "c", "d"])
+            head = {"a": 48, "b": 100, "c": 333, "d": 16}.get(prefix or "", 0)
+            requests.append(Request(at, head + rng.randint(1, 400), rng.randint(1, 300), prefix, head))
+        lives, preemptions = simulate(spec, requests)
+        engine, records = serve(spec, requests)
+        preempted += preemptions
+        assert engine.books.counts.preemptions == preemptions, seed
+        for record, life in zip(records, lives, strict=True):
+            assert (record.hit_tokens, record.preemptions) == (life.hits, life.preemptions), seed
+            assert record.ended_seconds == pytest.approx(life.ended, rel=1e-6), seed
+    assert preempted > 50
+
+
 def test_how_often_it_is_looked_at_changes_no_digit() -> None:
     requests = load(3, 150, 8.0)
     spec = EngineSpec(kv_blocks=520, context_limit_tokens=8192, max_num_seqs=12)
