@@ -20,12 +20,16 @@ RECORDS, ALERTS = "records", "alerts"
 def rule_files(settings: Settings, *, time_scale: float = 1.0) -> dict[str, str]:
     """The rule files by name: records.yml and alerts.yml. `time_scale`: for tests only, see `Dialect`."""
     groups = rule_groups(settings, time_scale=time_scale)
-    return {f"{name}.yml": HEADER + _dump({"groups": list(map(_group, found))}) for name, found in groups.items()}
+    return {f"{name}.yml": groups_text(found) for name, found in groups.items()}
 
 
 def rule_document(settings: Settings) -> str:
     """All groups in one document."""
-    groups = [group for found in rule_groups(settings).values() for group in found]
+    return groups_text(group for found in rule_groups(settings).values() for group in found)
+
+
+def groups_text(groups: Iterable[Group]) -> str:
+    """A rule file."""
     return HEADER + _dump({"groups": list(map(_group, groups))})
 
 

@@ -6,6 +6,7 @@ did is taken for what it did all week, the traffic by the scenario's own hours a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -81,14 +82,16 @@ def _run(scenario: Scenario, seconds: float) -> tuple[Fleet, Watch]:
     return fleet, watch
 
 
-def recorded(scenario: Scenario, known: Usual, begin_unix_seconds: float, speed: float) -> str:
-    """OpenMetrics text of a week before the scenario's beginning, a sample a simulated minute, times by the real clock."""
+def recorded(scenario: Scenario, known: Usual, speed: float, *, skipped_seconds: float = 0.0) -> str:
+    """OpenMetrics text of the week before the scenario's beginning (or that much later), a sample a simulated minute, up to now by the real
+    clock."""
+    now = time.time()
     lines = []
     rate = replace(scenario.rate, steps=(), bursts=())
     for ago in range(int(WEEK / MINUTE), 0, -1):
         at = -ago * MINUTE
-        stamp = f"{begin_unix_seconds + at / speed:.3f}"
-        lines += [f"{series} {value:.9g} {stamp}" for series, value in _samples(known, rate, at)]
+        stamp = f"{now + at / speed:.3f}"
+        lines += [f"{series} {value:.9g} {stamp}" for series, value in _samples(known, rate, skipped_seconds + at)]
     return "\n".join([*sorted(lines, key=lambda line: line.rpartition(" ")[0].partition(" ")[0]), "# EOF", ""])
 
 

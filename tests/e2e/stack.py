@@ -15,6 +15,7 @@ import yaml
 from llm_serving_alerts.render import rule_files
 from llm_serving_alerts.routes import alertmanager_files
 from llm_serving_alerts.settings import Settings
+from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.config.load import load
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.model.device import GpuReadings
@@ -137,6 +138,17 @@ class _Gpus:
 
     def close(self) -> None:
         self._source.close()
+
+
+def settings_of(scenario: Scenario) -> Settings:
+    """The defaults with the scenario's objectives, which its exporter counts by."""
+    settings = default_settings()
+    wanted = {"ttft": scenario.slo.ttft, "itl": scenario.slo.itl, "e2e": scenario.slo.e2e}
+    objectives = {
+        name: replace(objective, threshold_seconds=wanted.get(name) or objective.threshold_seconds)
+        for name, objective in settings.slo.items()
+    }
+    return replace(settings, scrape_interval_seconds=SCRAPE_SECONDS, slo=objectives)
 
 
 def exporter_settings(scenario: Scenario, urls: Mapping[str, str], speed: float, folder: Path) -> Config:

@@ -1,0 +1,78 @@
+"""One scenario over the whole stack: what is asserted of each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS
+from llm_serving_exporter.sim.fleet.scenario import History, Scenario
+from llm_serving_exporter.sim.fleet.scenario_file import load
+from tests.e2e.history import recorded, usual
+from tests.e2e.stack import Stack, Watched, settings_of, stack
+
+SPEED = 60.0
+HOUR = 3600.0
+# the fleet's own past: caches are warm and targets have settled when the scenario begins
+WARM_SECONDS = HOUR
+# hours of a long scenario that are run: from when, and for how long
+SLICES = {"calm-day": (12 * HOUR, 3 * HOUR), "weekend-idle": (DAY_SECONDS + 8 * HOUR, 2.5 * HOUR)}
+ALWAYS = "LLMServingWatchdog"
+
+
+def play(name: str, folder: Path, *, servers: int = 1) -> tuple[Scenario, Watched, Stack]:
+    """Runs a scenario to its end and returns what was seen; the stack is down by then, its inbox can still be read."""
+    scenario = load(name)
+    skipped, duration = SLICES.get(name, (0.0, scenario.duration_seconds))
+    factor = scenario.history.factor if scenario.history else 1.0
+    warmed = replace(scenario, history=History(WARM_SECONDS / DAY_SECONDS, factor))
+    fleet = warmed.fleet(with_history=True)
+    fleet.advance(WARM_SECONDS + skipped)
+    past = recorded(scenario, usual(scenario), SPEED, skipped_seconds=skipped)
+    settings = settings_of(scenario)
+    with stack(warmed, fleet, settings, folder, speed=SPEED, servers=servers, history=past) as running:
+        seen = running.watch(duration)
+        unhealthy = [
+            (rule["name"], rule.get("lastError"))
+            for server in running.prometheus
+            for rule in server.rules()
+            if rule["health"] != "ok"
+        ]
+    assert unhealthy == []
+    return scenario, seen, running
+
+
+def assert_as_listed(scenario: Scenario, seen: Watched) -> None:
+    """Exactly the alerts that the scenario lists, in time."""
+    wanted = {alert.name for alert in scenario.alerts}
+    assert set(seen.fired) - {ALWAYS} == wanted, f"fired: {seen.fired}"
+    assert ALWAYS in seen.fired
+    for alert in scenario.alerts:
+        at = seen.fired[alert.name]
+        assert at >= alert.after_seconds, f"{alert.name} fired at {at:.0f} s, before its cause"
+        if alert.within_seconds is not None:
+            late = at - alert.after_seconds - alert.within_seconds
+            assert late <= 0, f"{alert.name} fired {late:.0f} s too late"
+
+
+def assert_pages(seen: Watched, running: Stack) -> None:
+    """A page a group of critical alerts, nothing else; what is over was resolved under its key."""
+    groups = {
+        tuple(labels.get(name, "") for name in ("check", "model_name", "role", "slo", "target"))
+        for alert in seen.labels.values()
+        for labels in alert
+        if labels["severity"] == "critical"
+    }
+    triggers = [event for event in running.inbox.events if event["event_action"] == "trigger"]
+    keys = {event["dedup_key"] for event in triggers}
+    assert running.inbox.refused == []
+    assert (len(keys) > 0) == (len(groups) > 0)
+    assert len(keys) <= len(groups)
+    assert all(event["payload"]["severity"] == "critical" for event in triggers)
+    over = {event["dedup_key"] for event in running.inbox.events if event["event_action"] == "resolve"}
+    assert over <= keys
+    still = {
+        name for name, found in seen.labels.items() if any(one["severity"] == "critical" for one in found)
+    } & seen.last
+    if not still:
+        assert over == keys
