@@ -84,9 +84,9 @@ def lookup(dialect: Dialect, record: str, level: tuple[str, ...], how: str, extr
 
 
 def listed(dialect: Dialect, expression: str, level: tuple[str, ...], name: str) -> str:
-    """The values of one label of a query's series in a template, separated by spaces; `expression` has %q for each label of the level."""
+    """The values of one label of a query's series in a template, sorted and separated by spaces; `expression` has %q for each label."""
     values = " ".join(f"$labels.{one}" for one in (*dialect.identity, *level))
-    return f"{{{{ range printf `{expression}` {values} | query }}}}{{{{ .Labels.{name} }}}} {{{{ end }}}}"
+    return f'{{{{ range printf `{expression}` {values} | query | sortByLabel "{name}" }}}}{{{{ .Labels.{name} }}}} {{{{ end }}}}'
 
 
 def of_model(dialect: Dialect) -> str:

@@ -5,23 +5,21 @@ from __future__ import annotations
 from llm_serving_alerts.declare import NUMBER, RATIO, Alert, Text, label, lookup, of_model, of_target, value
 from llm_serving_alerts.external import NOTIFICATIONS_FAILED, PROCESS_START
 from llm_serving_alerts.promql import MODEL, TARGET, Dialect, one_of, series
+from llm_serving_alerts.records.targets import DOWN, known
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
 
-_DAY = 86_400.0
+_DAY, _HOUR, _HALF_HOUR = 86_400.0, 3600.0, 1800.0
+# a day of scrapes is thousands of samples of every signal: looked at six times an hour
+_STEP_SECONDS = 600.0
 _DESIRED = "model:llm_serving_desired_replicas:max"
 _KNOWN = "model:llm_serving_targets:count"
 # not lost: there is no work, too little time has passed, it was switched off, or the question has no answer at this batch or on this role
 _NOT_LOST = ("idle", "warming_up", "not_configured", "other_role", "no_ridge", "no_decode", "target_down")
 
 
-def _info(dialect: Dialect) -> str:
-    return dialect.one(series("target_info"), *TARGET)
-
-
 def _target_down(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    down = dialect.one(series("target_state", state="down"), "target")
-    return f"{_info(dialect)} * on ({dialect.labels('target')}) group_left () {down} == 1"
+    return f"{DOWN} == 1"
 
 
 def _target_down_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
@@ -34,40 +32,52 @@ def _target_down_text(dialect: Dialect, settings: Settings, own: AlertSettings) 
 
 def _targets_down(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_model, of_target = dialect.labels(*MODEL), dialect.labels("target")
-    down = dialect.one(series("target_state", state="down"), "target")
-    alive = f"sum by ({by_model}) ({_info(dialect)} * on ({of_target}) group_left () (1 - {down}))"
-    wanted = f"({_DESIRED} > on ({by_model}) {_KNOWN} or on ({by_model}) {_KNOWN} or on ({by_model}) {_DESIRED} > 0)"
-    return f"1 - ({alive} or on ({by_model}) {wanted} * 0) / on ({by_model}) {wanted} > {own['above']:g}"
+    # a server that loads its weights refuses connections: what never answered is not there yet, but is not lost
+    answered = dialect.over("max_over_time", dialect.one(series("target_up"), "target"), _DAY, _STEP_SECONDS)
+    alive = f"sum by ({by_model}) (1 - {DOWN})"
+    lost = f"sum by ({by_model}) ({DOWN} * on ({of_target}) group_left () {answered})"
+    # likewise the replicas that scaling up asks for need a while to come
+    wanted = dialect.over("min_over_time", _DESIRED, _HALF_HOUR)
+    all_ = f"(({wanted} or on ({by_model}) {alive} + on ({by_model}) {lost}) > 0)"
+    return f"1 - ({alive} or on ({by_model}) {wanted} * 0) / on ({by_model}) {all_} > {own['above']:g}"
 
 
 def _targets_down_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
         f"{of_model(dialect)}: {value('humanizePercentage')} of its replicas are down",
-        f"Of {lookup(dialect, _DESIRED, MODEL, 'humanize')} wanted and {lookup(dialect, _KNOWN, MODEL, 'humanize')} known replicas "
-        f"{value('humanizePercentage')} do not answer, neither loading nor asleep.",
+        f"Replicas wanted: {lookup(dialect, _DESIRED, MODEL, 'humanize')}, known: {lookup(dialect, _KNOWN, MODEL, 'humanize')}. "
+        f"{value('humanizePercentage')} of them do not answer, neither loading nor asleep.",
         "look for what they share: node pool, registry, weights, network",
     )
 
 
-def _unavailable(matchers: str = "") -> str:
-    return series("signal_available", matchers + one_of("reason", ("", *_NOT_LOST), negated=True))
+def _lost(dialect: Dialect, by: tuple[str, ...], matchers: str = "") -> str:
+    """Signals that no exporter of the target has now and one had within a day."""
+    by_signal = dialect.labels("target", "signal")
+    reasons = one_of("reason", ("", *_NOT_LOST), negated=True)
+    gone = dialect.one(f"{series('signal_available', f'{matchers}{reasons}')} == 0", *by)
+    there = series("signal_available", f'{matchers}reason=""')
+    within_a_day = dialect.over("max_over_time", dialect.one(there, "target", "signal"), _DAY, _STEP_SECONDS)
+    return f"{gone} unless on ({by_signal}) {there} == 1 and on ({by_signal}) {within_a_day} == 1"
 
 
 def _signal_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    by_signal, of_target = dialect.labels("target", "signal"), dialect.labels("target")
-    gone = dialect.one(f"{_unavailable()} == 0", "target", "signal")
-    there = dialect.one(dialect.over("max_over_time", series("signal_available", reason=""), _DAY), "target", "signal")
-    lost = f"count by ({of_target}) ({gone} and on ({by_signal}) {there} == 1)"
+    of_target = dialect.labels("target")
+    lost = f"count by ({of_target}) ({_lost(dialect, ('target', 'signal'))})"
     up = dialect.one(series("target_up"), "target")
-    return f"{_info(dialect)} * on ({of_target}) group_left () ({lost} and on ({of_target}) {up} == 1)"
+    return f"{known(dialect)} * on ({of_target}) group_left () ({lost} and on ({of_target}) {up} == 1)"
 
 
 def _signal_lost_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    query = f"{_unavailable('target=%q,')} == 0"
-    names = f"{{{{ range printf `{query}` $labels.target | query }}}}{{{{ .Labels.signal }}}} ({{{{ .Labels.reason }}}}) {{{{ end }}}}"
+    names = (*dialect.identity, "target")
+    # the same values stand at several places of the query
+    matchers = "".join(f"{name}=%[{number}]q," for number, name in enumerate(names, 1))
+    query = _lost(dialect, ("target", "signal", "reason"), matchers)
+    values = " ".join(f"$labels.{name}" for name in names)
+    signals = f'{{{{ range printf `{query}` {values} | query | sortByLabel "signal" }}}}{{{{ .Labels.signal }}}} ({{{{ .Labels.reason }}}}) {{{{ end }}}}'
     return Text(
         f"{of_target(dialect)}: {value()} signals that were there within a day are gone",
-        f"Not available now: {names}. Alerts and panels that rest on them are silent, not green.",
+        f"Not available now: {signals}- alerts and panels that rest on them are silent, not green.",
         "compare the server's version and flags with yesterday's",
     )
 
@@ -97,14 +107,14 @@ def _reload_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Te
 
 
 def _notifications(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    failed = dialect.rate(NOTIFICATIONS_FAILED.name, 300)
+    failed = dialect.increase(NOTIFICATIONS_FAILED.name, 300)
     return f"{dialect.one(failed, 'instance', 'integration')} > 0"
 
 
 def _notifications_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
         f"Alertmanager {label('instance')} cannot deliver by {label('integration')}",
-        f"{value()} notifications a second fail. Pages may not arrive; this one came by another way.",
+        f"{value()} notifications failed within 5m, and more before. Pages may not arrive; this one came by another way.",
         "read Alertmanager's log; send a test page: llm-serving-exporter page-test",
     )
 
@@ -112,17 +122,18 @@ def _notifications_text(dialect: Dialect, settings: Settings, own: AlertSettings
 def _restarts(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     of_process = dialect.labels("instance", "job")
     # a target's start as two exporters see it may differ by rounding: each is counted for itself
-    target = dialect.one(dialect.over("changes", series("target_start_time_seconds"), 3600), "target")
-    own_starts = (
-        f"{dialect.over('changes', PROCESS_START.name, 3600)} and on ({of_process}) {series('exporter_build_info')}"
-    )
+    target = dialect.one(dialect.over("changes", series("target_start_time_seconds"), _HOUR), "target")
+    # between two starts there is no exporter to say what it is
+    ours = dialect.over("last_over_time", series("exporter_build_info"), _HOUR)
+    own_starts = f"{dialect.over('changes', PROCESS_START.name, _HOUR)} and on ({of_process}) {ours}"
     return f"{target} >= {own['starts']:g} or {dialect.one(own_starts, 'instance')} >= {own['starts']:g}"
 
 
 def _restarts_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
-        f"{label('target')}{label('instance')}: {value()} starts in an hour",
-        "It starts again and again: users meet cold caches, lost requests and a replica that is not there.",
+        f"{{{{ if $labels.target }}}}{label('target')}{{{{ else }}}}Exporter {label('instance')}{{{{ end }}}}: {value()} starts in an hour",
+        "{{ if $labels.target }}It starts again and again: users meet cold caches, lost requests and a replica that is not there."
+        "{{ else }}It starts again and again: what it measures has holes, and what rests on it is late.{{ end }}",
         "read the log of the last exit: out of memory, a bad flag, a failing probe",
     )
 

@@ -8,7 +8,9 @@ from llm_serving_alerts.records.slo import BAD, EVENTS, RATIO
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import SLOS, AlertSettings, Settings
 
-_P99 = 'model:llm_serving_time_to_first_token_seconds:quantile_rate10m{rank="p99"}'
+_QUANTILE = "model:llm_serving_time_to_first_token_seconds:quantile_rate10m"
+_THRESHOLD = series("slo_threshold_seconds")
+_STEP_SECONDS = 60.0
 _ABOVE_TOP = "model:llm_serving_time_to_first_token_seconds:above_top_edge_ratio_rate10m"
 _MOVES = ("prefill_tokens_total", "decode_tokens_total", "engine_steps_total", "requests_finished_total")
 
@@ -53,51 +55,66 @@ def _slo_slow(dialect: Dialect, settings: Settings, own: AlertSettings, tier: st
     return _burn(dialect, settings, own, "slow", _others(settings))
 
 
-def _spent(dialect: Dialect, settings: Settings) -> str:
-    bad = lookup(dialect, RATIO.format(window="1h"), (*MODEL, "slo"), "humanizePercentage")
+def _spent(dialect: Dialect, settings: Settings, speed: str) -> str:
+    window = seconds_text(settings.burn[speed][0].long_seconds)
+    bad = lookup(dialect, RATIO.format(window=window), (*MODEL, "slo"), "humanizePercentage")
     period = seconds_text(settings.period_seconds)
-    return f"At this rate the error budget of {period} is spent {value()} times too fast; bad events in the last hour: {bad}."
-
-
-def _ttft_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    ttft = settings.slo["ttft"]
-    p99 = lookup(
-        dialect,
-        "model:llm_serving_time_to_first_token_seconds:quantile_rate10m",
-        MODEL,
-        "humanizeDuration",
-        'rank="p99"',
+    return (
+        f"At this rate the error budget of {period} is spent {value()} times too fast; bad events over {window}: {bad}."
     )
+
+
+def _ttft_text(dialect: Dialect, settings: Settings, speed: str) -> Text:
+    ttft = settings.slo["ttft"]
+    p99 = lookup(dialect, _QUANTILE, MODEL, "humanizeDuration", 'rank="p99"')
     return Text(
         f"{of_model(dialect)}: time to first token burns its budget {value()} times too fast",
-        f"{_spent(dialect, settings)} Objective: {ttft.objective:.4g} within {ttft.threshold_seconds or 0:g}s. p99 now: {p99}.",
+        f"{_spent(dialect, settings, speed)} Objective: {ttft.objective:.4g} within {ttft.threshold_seconds or 0:g}s. p99 now: {p99}.",
         "look at waiting requests and KV usage first",
     )
 
 
-def _slo_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+def _slo_text(dialect: Dialect, settings: Settings, speed: str) -> Text:
     return Text(
         f"{of_model(dialect)}: {label('slo')} burns its budget {value()} times too fast",
-        _spent(dialect, settings),
+        _spent(dialect, settings, speed),
         "errors: read the server's log; latencies: look at batch and KV usage",
     )
+
+
+def _ttft_fast_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return _ttft_text(dialect, settings, "fast")
+
+
+def _ttft_slow_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return _ttft_text(dialect, settings, "slow")
+
+
+def _slo_fast_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return _slo_text(dialect, settings, "fast")
+
+
+def _slo_slow_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return _slo_text(dialect, settings, "slow")
 
 
 def _ttft_high(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_model = dialect.labels(*MODEL)
     threshold = dialect.one(series("slo_threshold_seconds", slo="ttft", kind="configured"), *MODEL)
     events = f'sum by ({by_model}) (model:llm_serving_time_to_first_token_seconds_bucket:rate10m{{le="+Inf"}}) * 600'
-    return (
-        f"sum without (rank) ({_P99}) > on ({by_model}) {threshold} and on ({by_model}) {events} >= {own['events']:g}"
-    )
+    return f'sum without (rank) ({_QUANTILE}{{rank="p99"}}) > on ({by_model}) {threshold} and on ({by_model}) {events} >= {own["events"]:g}'
 
 
 def _ttft_high_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    above = lookup(dialect, _ABOVE_TOP, MODEL, "humanizePercentage")
+    threshold = lookup(dialect, _THRESHOLD, MODEL, "humanizeDuration", 'slo="ttft",kind="configured"')
+    # a quantile above the engine's largest edge is not known: the edge stands for it
+    clipped = lookup(dialect, _ABOVE_TOP, MODEL, "humanizePercentage")
+    names = (*dialect.identity, *MODEL)
+    query = f"printf `{_ABOVE_TOP}{{{','.join(f'{name}=%q' for name in names)}}} > 0.01` {' '.join(f'$labels.{name}' for name in names)}"
+    p99 = f"{{{{ if {query} | query }}}}at least {{{{ end }}}}{value('humanizeDuration')}"
     return Text(
-        f"{of_model(dialect)}: p99 time to first token {value('humanizeDuration')}",
-        f"The 99th percentile of 10m is {value('humanizeDuration')}, above the threshold. Beyond the engine's largest bucket edge lie {above}: "
-        "where that is more than 1%, read the figure as at least.",
+        f"{of_model(dialect)}: p99 time to first token {p99}",
+        f"The 99th percentile of 10m is {p99}, above the threshold of {threshold}. Beyond the engine's largest bucket edge lie {clipped}.",
         "context for other alerts; nobody is notified",
     )
 
@@ -105,18 +122,19 @@ def _ttft_high_text(dialect: Dialect, settings: Settings, own: AlertSettings) ->
 def _stalled(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_engine, of_target = dialect.labels(*ENGINE), dialect.labels("target")
     span = own["range"]
-    held = f" + on ({by_engine}) ".join(
-        f"({dialect.over('min_over_time', dialect_one, span, 60)} or on ({by_engine}) engine:llm_serving_requests_running:max * 0)"
-        for dialect_one in ("engine:llm_serving_requests_running:max", "engine:llm_serving_requests_waiting:max")
-    )
+    running, waiting = "engine:llm_serving_requests_running:max", "engine:llm_serving_requests_waiting:max"
+    held = f"({running} + on ({by_engine}) ({waiting} or on ({by_engine}) {running} * 0))"
+    least = dialect.over("min_over_time", held, span, _STEP_SECONDS)
+    # an engine that was not there all along has not stood still all along; both ends of the range may miss a step
+    there = f"{dialect.over('count_over_time', held, span, _STEP_SECONDS)} >= {max(1, int(span / _STEP_SECONDS) - 1)}"
     moved = " or ".join(f'label_replace({_moved(dialect, name, span)}, "of", "{name}", "", "")' for name in _MOVES)
     live = f" and on ({of_target}) ".join(
         f"{series('signal_quality', signal=name, quality='live')} == 1"
         for name in ("decode_tokens_total", "requests_running")
     )
     return (
-        f"{held} > 0 and on ({by_engine}) sum by ({by_engine}) ({moved}) == 0"
-        f" and on ({of_target}) {dialect.one(live, 'target')} and on ({of_target}) {series('target_up')} == 1"
+        f"{least} > 0 and on ({by_engine}) {there} and on ({by_engine}) sum by ({by_engine}) ({moved}) == 0"
+        f" and on ({of_target}) {dialect.one(live, 'target')} and on ({of_target}) {series('target_state', state='ready')} == 1"
     )
 
 
@@ -137,10 +155,10 @@ def _stalled_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
 
 _FLOORS = {"events": NUMBER, "bad": NUMBER}
 SLO = (
-    Alert("TTFTBurnFast", Check.TTFT, (*MODEL, "slo"), {Severity.CRITICAL: ""}, _ttft_fast, _ttft_text, _FLOORS, lambda s: s.slo["ttft"].threshold_seconds is not None),
-    Alert("TTFTBurnSlow", Check.TTFT, (*MODEL, "slo"), {Severity.WARNING: ""}, _ttft_slow, _ttft_text, _FLOORS, lambda s: s.slo["ttft"].threshold_seconds is not None),
+    Alert("TTFTBurnFast", Check.TTFT, (*MODEL, "slo"), {Severity.CRITICAL: ""}, _ttft_fast, _ttft_fast_text, _FLOORS, lambda s: s.slo["ttft"].threshold_seconds is not None),
+    Alert("TTFTBurnSlow", Check.TTFT, (*MODEL, "slo"), {Severity.WARNING: ""}, _ttft_slow, _ttft_slow_text, _FLOORS, lambda s: s.slo["ttft"].threshold_seconds is not None),
     Alert("TTFTHigh", Check.TTFT, MODEL, {Severity.INFO: ""}, _ttft_high, _ttft_high_text, {"events": NUMBER}, lambda s: s.slo["ttft"].threshold_seconds is not None),
-    Alert("SLOBurnFast", Check.SLO, (*MODEL, "slo"), {Severity.CRITICAL: ""}, _slo_fast, _slo_text, _FLOORS),
-    Alert("SLOBurnSlow", Check.SLO, (*MODEL, "slo"), {Severity.WARNING: ""}, _slo_slow, _slo_text, _FLOORS),
+    Alert("SLOBurnFast", Check.SLO, (*MODEL, "slo"), {Severity.CRITICAL: ""}, _slo_fast, _slo_fast_text, _FLOORS),
+    Alert("SLOBurnSlow", Check.SLO, (*MODEL, "slo"), {Severity.WARNING: ""}, _slo_slow, _slo_slow_text, _FLOORS),
     Alert("Stalled", Check.SLO, ENGINE, {Severity.CRITICAL: ""}, _stalled, _stalled_text, {"range": RANGE}),
 )  # fmt: skip

@@ -138,7 +138,7 @@ def baselines(dialect: Dialect, settings: Settings) -> Group:
             Record(
                 "model:llm_serving_reference_work_per_replica:p90_7d",
                 f"{baseline(dialect, settings, 'quantile_over_time', WORK_WAITING, 0.9)}"
-                f" and on ({by_model}) {moments} >= {LEAST_MOMENTS}",
+                f" and on ({by_model}) ({moments}) >= {LEAST_MOMENTS}",
                 "work per replica at its limit",
             ),
             Record(

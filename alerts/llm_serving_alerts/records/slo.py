@@ -7,6 +7,8 @@ from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings
 
 BASE_SECONDS = 300.0
+# an hour is nothing of a fortnight: what no alert reads is added up by the hour, so that a month is 720 steps and not 8,640
+_HOUR_SECONDS, _FORTNIGHT_SECONDS = 3600.0, 14 * 86_400.0
 EVENTS = "model:llm_serving_slo_events:increase{window}"
 BAD = "model:llm_serving_slo_bad:increase{window}"
 RATIO = "model:llm_serving_slo_bad:ratio_increase{window}"
@@ -30,15 +32,12 @@ def slo(dialect: Dialect, settings: Settings) -> Group:
         base = name.format(window=seconds_text(BASE_SECONDS))
         increase = dialect.one(dialect.increase(series("slo_events_total", matchers), BASE_SECONDS), *identity)
         rules.append(Record(base, f"sum by ({by}) ({increase})", f"{about} of an objective"))
-        rules += [
-            Record(
-                name.format(window=seconds_text(window)),
-                dialect.over("sum_over_time", base, window, BASE_SECONDS),
-                f"{about} over {seconds_text(window)}",
-            )
-            for window in windows(settings)
-            if window > BASE_SECONDS
-        ]
+        for window in windows(settings):
+            if window > BASE_SECONDS:
+                step = _step_seconds(window, windows(settings))
+                total = dialect.over("sum_over_time", name.format(window=seconds_text(step)), window, step)
+                text = seconds_text(window)
+                rules.append(Record(name.format(window=text), total, f"{about} over {text}"))
     for window in windows(settings):
         text = seconds_text(window)
         rules.append(
@@ -49,3 +48,8 @@ def slo(dialect: Dialect, settings: Settings) -> Group:
             )
         )
     return Group("llm-serving.slo", tuple(rules))
+
+
+def _step_seconds(window: float, known: tuple[float, ...]) -> float:
+    hourly = window >= _FORTNIGHT_SECONDS and _HOUR_SECONDS in known and window % _HOUR_SECONDS == 0
+    return _HOUR_SECONDS if hourly else BASE_SECONDS

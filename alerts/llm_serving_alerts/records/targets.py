@@ -8,6 +8,7 @@ from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings, Workload
 
 KIND = "target:llm_serving_kind:max"
+DOWN = "target:llm_serving_down:min"
 
 
 def targets(dialect: Dialect, settings: Settings) -> Group:
@@ -29,6 +30,12 @@ def targets(dialect: Dialect, settings: Settings) -> Group:
                 "target:llm_serving_ready:max",
                 f"{replicas} * on ({of_target}) group_left () {ready}",
                 "1 for a replica that serves, 0 for one that does not",
+            ),
+            Record(
+                DOWN,
+                # an exporter that cannot reach a server which another reads says nothing about it
+                f"{known(dialect)} * on ({of_target}) group_left () min by ({of_target}) ({series('target_state', state='down')})",
+                "1 for a target that every exporter of it says is down, 0 for another; front ends included",
             ),
             Record(
                 "target:llm_serving_settled:max",
@@ -74,6 +81,12 @@ def targets(dialect: Dialect, settings: Settings) -> Group:
             ),
         ),
     )
+
+
+def known(dialect: Dialect) -> str:
+    """Every target with its model, front ends included; by its name where only one of two exporters has learnt that yet."""
+    named, all_ = (dialect.one(series("target_info", matchers), *TARGET) for matchers in ('model_name!=""', ""))
+    return f"({named} or on ({dialect.labels('target')}) {all_})"
 
 
 def of_kind(dialect: Dialect, by_replica: str) -> str:
