@@ -95,8 +95,8 @@ def of_model(dialect: Dialect) -> str:
 
 
 def of_target(dialect: Dialect) -> str:
-    """Model and target of the firing alert, likewise."""
-    return _scope(dialect, f"{label('model_name')} on {label('target')}")
+    """Model and target of the firing alert, likewise; a target that never answered may not know its model."""
+    return _scope(dialect, f"{{{{ with $labels.model_name }}}}{{{{ . }}}} on {{{{ end }}}}{label('target')}")
 
 
 def _scope(dialect: Dialect, what: str) -> str:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.pack import cases_ttft
-from tests.pack.promtool import FOLDER, Case, files
+from tests.pack import cases_slo, cases_ttft
+from tests.pack.promtool import FOLDER, Case, Sampled, files
 
-CHECKS: dict[str, tuple[Case, ...]] = {"ttft": cases_ttft.CASES}
+CHECKS: dict[str, tuple[Case, ...]] = {
+    "ttft": cases_ttft.CASES,
+    "slo": cases_slo.CASES,
+}
+RECORDS: dict[str, tuple[Sampled, ...]] = {}
 
 
 def texts() -> dict[str, str]:
     """Every file by name."""
-    return {name: text for check, cases in CHECKS.items() for name, text in files(check, cases).items()}
+    found = {name: text for check, cases in CHECKS.items() for name, text in files(check, cases).items()}
+    return found | {name: text for check, records in RECORDS.items() for name, text in files(check, (), records).items()}
 
 
 if __name__ == "__main__":

@@ -125,8 +125,8 @@ def _stalled(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str
     running, waiting = "engine:llm_serving_requests_running:max", "engine:llm_serving_requests_waiting:max"
     held = f"({running} + on ({by_engine}) ({waiting} or on ({by_engine}) {running} * 0))"
     least = dialect.over("min_over_time", held, span, _STEP_SECONDS)
-    # an engine that was not there all along has not stood still all along; both ends of the range may miss a step
-    there = f"{dialect.over('count_over_time', held, span, _STEP_SECONDS)} >= {max(1, int(span / _STEP_SECONDS) - 1)}"
+    # an engine that was not there all along, as after a restart, has not stood still all along
+    there = f"{dialect.over('count_over_time', held, span, _STEP_SECONDS)} >= {max(1, int(span / _STEP_SECONDS))}"
     moved = " or ".join(f'label_replace({_moved(dialect, name, span)}, "of", "{name}", "", "")' for name in _MOVES)
     live = f" and on ({of_target}) ".join(
         f"{series('signal_quality', signal=name, quality='live')} == 1"

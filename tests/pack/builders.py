@@ -1,0 +1,110 @@
+"""Series and firing alerts for cases, in few words. A sample a minute unless a case says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tests.pack.promtool import Firing
+
+RUNBOOKS = "https://github.com/llm-serving-exporter/llm-serving-exporter/blob/main/alerts/llm_serving_alerts/runbooks"
+DASHBOARDS = "http://localhost:3000/d"
+STATES = ("ready", "loading", "sleeping", "down", "unknown")
+EDGES = ("0.5", "1.0", "2.5", "5.0", "+Inf")
+NOTHING = "_"
+
+
+@dataclass(frozen=True)
+class Grows:
+    """A counter that grows by so much per sample for so many samples. `reborn`: it starts from 0 again."""
+
+    samples: int
+    by: float
+    reborn: bool = False
+
+
+def counter(*spans: Grows, start: float = 0.0) -> str:
+    """A counter with its first sample at the beginning: spans of n samples end n intervals later."""
+    parts, value = [f"{start:g}"], start
+    for span in spans:
+        # a reborn counter starts at 0 within the span's first interval
+        first = 0.0 if span.reborn else value + span.by
+        parts.append(f"{first:g}+{span.by:g}x{span.samples - 1}" if span.samples > 1 else f"{first:g}")
+        value = first + span.by * (span.samples - 1)
+    return " ".join(parts)
+
+
+def held(*spans: tuple[int, float | str]) -> str:
+    """A gauge by (samples, value); `NOTHING` for no sample, "stale" for a series that has ended."""
+    parts = []
+    for samples, value in spans:
+        if isinstance(value, str):
+            parts.append(value if samples == 1 or value == "stale" else f"{value}x{samples}")
+        else:
+            parts.append(f"{value:g}+0x{samples - 1}")
+    return " ".join(parts)
+
+
+def engine(model: str, target: str = "", number: str = "0", role: str = "unified") -> str:
+    """The labels of an engine's series; the target is named after the model unless it has a name."""
+    return f'target="{target or f"{model}-0"}",model_name="{model}",engine="{number}",role="{role}"'
+
+
+def of_model(model: str, role: str = "unified") -> str:
+    """The labels of a model's recorded series."""
+    return f'model_name="{model}",role="{role}"'
+
+
+def buckets(name: str, identity: str, *spans: tuple[int, Mapping[str, float]], reborn: int = -1) -> dict[str, str]:
+    """A histogram by (samples, events a sample in each bucket): given apart, made cumulative. `reborn`: the span before which it restarts."""
+    series = {}
+    for last, edge in enumerate(EDGES):
+        grows = [
+            Grows(samples, sum(events.get(below, 0.0) for below in EDGES[: last + 1]), number == reborn)
+            for number, (samples, events) in enumerate(spans)
+        ]
+        series[f'llm_serving_{name}_bucket{{{identity},le="{edge}"}}'] = counter(*grows)
+    return series
+
+
+def target(
+    model: str, name: str = "", *states: tuple[int, str], role: str = "unified", runtime: str = "vllm"
+) -> dict[str, str]:
+    """What is always said of a target, by (samples, state), with its start long ago; target_up is 1 while it is ready or asleep."""
+    name = name or f"{model}-0"
+    spans = states or ((121, "ready"),)
+    total = sum(samples for samples, _ in spans)
+    info = f'target="{name}",runtime="{runtime}",version="0.32.0",model_name="{model}",role="{role}",group=""'
+    found = {f"llm_serving_target_info{{{info}}}": held((total, 1))}
+    for state in STATES:
+        found[f'llm_serving_target_state{{target="{name}",state="{state}"}}'] = held(
+            *((samples, float(now == state)) for samples, now in spans)
+        )
+    found[f'llm_serving_target_up{{target="{name}"}}'] = held(
+        *((samples, float(now in ("ready", "sleeping"))) for samples, now in spans)
+    )
+    return found
+
+
+def firing(
+    alert: str,
+    severity: str,
+    check: str,
+    labels: Mapping[str, str],
+    summary: str,
+    description: str,
+    action: str,
+    variables: str = "",
+) -> Firing:
+    """An alert as it is delivered. `variables`: what its dashboard is asked for."""
+    uid = f"llm-serving-{check.replace('_', '-')}"
+    return Firing(
+        {"severity": severity, "check": check, **labels},
+        {
+            "summary": summary,
+            "description": description,
+            "action": action,
+            "runbook_url": f"{RUNBOOKS}/LLMServing{alert}.md",
+            "dashboard_url": f"{DASHBOARDS}/{uid}?{variables}" if variables else f"{DASHBOARDS}/{uid}",
+        },
+    )
