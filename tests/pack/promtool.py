@@ -49,7 +49,8 @@ class Firing:
 class Case:
     """`series`: selectors with values in promtool's notation ("0+60x30"), a value every `interval`. `at`: when it is looked.
 
-    Where a recorded series (level:…) is given only the alerts are evaluated, so that a baseline of seven days is one line.
+    Where a recorded series (level:…) is given only the alerts are evaluated, so that a baseline of seven days is one line; likewise
+    where `records` says that the alert rests on none.
     `firing`: () where the alert must be silent. `doubled`: whether to run it once more with every scraped series twice.
     """
 
@@ -60,6 +61,7 @@ class Case:
     firing: tuple[Firing, ...] = ()
     interval: str = "1m"
     doubled: bool = True
+    records: bool = True
     kinds: frozenset[Kind] = frozenset()
     more: tuple[tuple[str, tuple[Firing, ...]], ...] = ()  # other moments of the same history
 
@@ -73,7 +75,7 @@ class Story:
     fires: Mapping[str, tuple[Firing, ...]] = field(default_factory=dict)
 
 
-def together(alert: str, name: str, moments: tuple[str, ...], *stories: Story, doubled: bool = True) -> Case:
+def together(alert: str, name: str, moments: tuple[str, ...], *stories: Story, doubled: bool = True, records: bool = True) -> Case:
     """Stories of one alert in one history, looked at at each of the moments."""
     merged: dict[str, str] = {}
     for story in stories:
@@ -88,7 +90,9 @@ def together(alert: str, name: str, moments: tuple[str, ...], *stories: Story, d
     kinds = {kind for story in stories for kind in story.kinds}
     if len(stories) > 1 and any(story.fires for story in stories):
         kinds.add(Kind.TWO_MODELS)
-    return Case(alert, name, merged, first[0], first[1], doubled=doubled, kinds=frozenset(kinds), more=tuple(others))
+    return Case(
+        alert, name, merged, *first, doubled=doubled, records=records, kinds=frozenset(kinds), more=tuple(others)
+    )
 
 
 @dataclass(frozen=True)
@@ -188,7 +192,7 @@ def files(name: str, cases: Iterable[Case], records: Iterable[Sampled] = ()) -> 
     """The test files of a check: one over raw series with all rules, one over recorded series with the alerts alone."""
     found: dict[str, list[Case]] = {}
     for case in cases:
-        recorded = any(":" in selector.partition("{")[0] for selector in case.series)
+        recorded = not case.records or any(":" in selector.partition("{")[0] for selector in case.series)
         found.setdefault("recorded" if recorded else "raw", []).append(case)
     made = {kind: document(of_kind) for kind, of_kind in found.items()}
     if records := tuple(records):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.pack import cases_slo, cases_ttft
+from tests.pack import cases_exporter, cases_slo, cases_ttft
 from tests.pack.promtool import FOLDER, Case, Sampled, files
 
 CHECKS: dict[str, tuple[Case, ...]] = {
     "ttft": cases_ttft.CASES,
     "slo": cases_slo.CASES,
+    "exporter": cases_exporter.CASES,
 }
 RECORDS: dict[str, tuple[Sampled, ...]] = {}
 
