@@ -55,12 +55,18 @@ def of_model(model: str, role: str = "unified") -> str:
     return f'model_name="{model}",role="{role}"'
 
 
-def buckets(name: str, identity: str, *spans: tuple[int, Mapping[str, float]], reborn: int = -1) -> dict[str, str]:
+def buckets(
+    name: str,
+    identity: str,
+    *spans: tuple[int, Mapping[str, float]],
+    reborn: int = -1,
+    edges: tuple[str, ...] = EDGES,
+) -> dict[str, str]:
     """A histogram by (samples, events a sample in each bucket): given apart, made cumulative. `reborn`: the span before which it restarts."""
     series = {}
-    for last, edge in enumerate(EDGES):
+    for last, edge in enumerate(edges):
         grows = [
-            Grows(samples, sum(events.get(below, 0.0) for below in EDGES[: last + 1]), number == reborn)
+            Grows(samples, sum(events.get(below, 0.0) for below in edges[: last + 1]), number == reborn)
             for number, (samples, events) in enumerate(spans)
         ]
         series[f'llm_serving_{name}_bucket{{{identity},le="{edge}"}}'] = counter(*grows)

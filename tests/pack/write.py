@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.pack import cases_exporter, cases_slo, cases_ttft
+from tests.pack import cases_exporter, cases_phases, cases_slo, cases_ttft
 from tests.pack.promtool import FOLDER, Case, Sampled, files
 
 CHECKS: dict[str, tuple[Case, ...]] = {
+    "phases": cases_phases.CASES,
     "ttft": cases_ttft.CASES,
     "slo": cases_slo.CASES,
     "exporter": cases_exporter.CASES,

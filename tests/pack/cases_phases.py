@@ -1,0 +1,276 @@
+"""When the alerts of check phases fire and when they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.pack.builders import Grows, buckets, counter, engine, firing, held, of_model
+from tests.pack.promtool import Firing, Kind, Story, together
+
+
+def _recorded(model: str, values: Mapping[str, str | float], role: str = "unified") -> dict[str, str]:
+    """A model's recorded series; a number holds all the time."""
+    return {
+        f"model:llm_serving_{name}{{{of_model(model, role)}}}": text if isinstance(text, str) else held((61, text))
+        for name, text in values.items()
+    }
+
+
+# --- ThroughputBelowBaseline: work per replica below 0.7 (0.5) of its p90 while requests wait, for 5m; warning (critical) ------------------
+
+_WORK, _P90 = "reference_work_per_replica:rate5m", "reference_work_per_replica:p90_7d"
+_WAITING = "requests_waiting:sum"
+
+
+def _slow(severity: str, model: str, share: str, usual: str, waiting: str, role: str = "unified") -> Firing:
+    return firing(
+        "ThroughputBelowBaseline",
+        severity,
+        "phases",
+        {"model_name": model, "role": role},
+        f"{model} ({role}): each replica does {share} of its usual work while requests wait",
+        f"Prefill and decode together, weighed by their reference seconds, are at {share} of what a replica usually does under a queue "
+        f"(90th percentile of 7 days: {usual} reference seconds per second). {waiting} requests wait.",
+        "compare the replicas: one slow, or all",
+        f"var-model_name={model}&var-role={role}",
+    )
+
+
+_THROUGHPUT = together(
+    "ThroughputBelowBaseline",
+    "less work than usual under a queue",
+    ("4m", "12m", "40m"),
+    Story(
+        (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY, Kind.ONE_REPLICA),
+        # 0.54 of 0.9 = 60 %; from minute 20 on 0.9 again
+        _recorded("chat", {_WORK: held((20, 0.54), (41, 0.9)), _P90: 0.9, _WAITING: 5}),
+        {"12m": (_slow("warning", "chat", "60%", "0.9", "5"),)},
+    ),
+    Story(
+        (Kind.FIRES,),
+        # 40 %: worth a page and a ticket, of which the page silences the ticket
+        _recorded("half", {_WORK: 0.36, _P90: 0.9, _WAITING: 120}),
+        {
+            moment: (
+                _slow("warning", "half", "40%", "0.9", "120"),
+                _slow("critical", "half", "40%", "0.9", "120"),
+            )
+            for moment in ("12m", "40m")
+        },
+    ),
+    Story(
+        (Kind.FIRES, Kind.ROLES),
+        # each pool has its own baseline: decode is slow, prefill is not
+        {
+            **_recorded("split", {_WORK: 0.6, _P90: 1, _WAITING: 5}, "decode"),
+            **_recorded("split", {_WORK: 0.6, _P90: 0.7, _WAITING: 5}, "prefill"),
+        },
+        {moment: (_slow("warning", "split", "60%", "1", "5", "decode"),) for moment in ("12m", "40m")},
+    ),
+    Story((Kind.BELOW,), _recorded("calm", {_WORK: 0.64, _P90: 0.9, _WAITING: 5})),  # 71 %
+    Story((Kind.LOW_TRAFFIC,), _recorded("quiet", {_WORK: 0.1, _P90: 0.9, _WAITING: 0})),
+    # a queue that is empty every fourth minute is none that lasts
+    Story((Kind.LOW_TRAFFIC,), _recorded("bursts", {_WORK: 0.1, _P90: 0.9, _WAITING: " ".join(["9", "9", "9", "0"] * 15)})),
+    Story((Kind.FIRST_WEEK,), _recorded("new", {_WORK: 0.1, _WAITING: 5})),
+    # no replica is older than half an hour: there is no work per settled one
+    Story((Kind.RESTART,), _recorded("rollout", {_P90: 0.9, _WAITING: 5})),
+    Story((Kind.ABSENT,), _recorded("silent", {_WORK: 0.1, _P90: 0.9})),
+)
+
+
+# --- TrafficVanished: below a fifth of the median of this hour and of a week ago, nothing waits, replicas are up; for 15m; warning ---------
+
+_TOKENS, _MEDIAN, _WEEK = "tokens:rate5m", "tokens:same_hour_median7d", "tokens:same_hour_week_ago"
+_READY = "ready_replicas:sum"
+
+
+def _vanished(model: str, now: str, median: str, week: str, role: str = "unified") -> Firing:
+    return firing(
+        "TrafficVanished",
+        "warning",
+        "phases",
+        {"model_name": model, "role": role},
+        f"{model} ({role}): traffic has gone, {now} tokens/s",
+        f"The replicas are up and nothing waits, but they serve {now} tokens/s; at this hour it was "
+        f"{median} (median of the last days) and {week} a week ago.",
+        "check what stands in front: router, DNS, certificates, clients",
+        f"var-model_name={model}&var-role={role}",
+    )
+
+
+def _traffic(
+    model: str, now: str | float, role: str = "unified", without: str = "", **other: str | float
+) -> dict[str, str]:
+    """100 tokens/s at this hour, 120 a week ago, two replicas, nothing waits, unless said otherwise."""
+    values = {"median": 100, "week": 120, "waiting": 0, "ready": 2, "now": now, **other}
+    values.pop(without, None)
+    names = {"now": _TOKENS, "median": _MEDIAN, "week": _WEEK, "waiting": _WAITING, "ready": _READY}
+    return _recorded(model, {names[key]: content for key, content in values.items()}, role)
+
+
+_TRAFFIC = together(
+    "TrafficVanished",
+    "far less than at this hour of other days",
+    ("14m", "16m", "50m"),
+    Story(
+        (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY),
+        _traffic("chat", held((30, 0.5), (31, 90))),
+        {"16m": (_vanished("chat", "0.5", "100", "120"),)},
+    ),
+    Story(
+        (Kind.FIRES, Kind.ONE_REPLICA, Kind.ROLES),
+        # the tokens of a decode pool are its own traffic; the prefill pool of the same model has its usual
+        {**_traffic("split", 0, "decode", ready=1), **_traffic("split", 110, "prefill", ready=1)},
+        {moment: (_vanished("split", "0.0", "100", "120", "decode"),) for moment in ("16m", "50m")},
+    ),
+    Story((Kind.BELOW,), _traffic("calm", 20)),  # a fifth, not less
+    Story((Kind.BELOW,), _traffic("holiday", 5, week=6)),  # a week ago it was quiet as well
+    Story((Kind.BELOW,), _traffic("jam", 0, waiting=3)),  # what waits has not gone
+    Story((Kind.BELOW,), _traffic("down", 0, ready=0)),  # another alert's
+    Story((Kind.LOW_TRAFFIC,), {**_traffic("small", 0, median=10), **_traffic("lately", 0, week=10)}),
+    Story((Kind.FIRST_WEEK,), {**_traffic("young", 0, without="week"), **_traffic("new", 0, without="median")}),
+    # all replicas restarted: two samples make a rate, and before there is none
+    Story((Kind.RESTART,), _traffic("rollout", f"{held((10, 100))} stale _x9 {held((41, 80))}")),
+    Story((Kind.ABSENT,), {**_traffic("mute", 0, without="waiting"), **_traffic("unknown", 0, without="ready")}),
+)
+
+
+# --- PrefillStarvesDecode: unified, p95 between tokens above 0.2 s, prefill above half of busy time, 500 events in 10m; for 10m ----------
+
+_ITL_EDGES = ("0.1", "0.2", "0.4", "+Inf")
+# p95 = 0.2 + 0.2 x (95 - 90) / 10
+_STUTTERS = {"0.1": 90, "0.4": 10}
+
+
+def _itl(identity: str, *spans: tuple[int, Mapping[str, float]], reborn: int = -1) -> dict[str, str]:
+    return buckets("inter_token_latency_seconds", identity, *spans, reborn=reborn, edges=_ITL_EDGES)
+
+
+def _busy(identity: str, prefill: str, decode: str, unattributed: str = "") -> dict[str, str]:
+    found = {"prefill": prefill, "decode": decode, "unattributed": unattributed or counter(Grows(60, 0))}
+    return {f'llm_serving_phase_busy_seconds_total{{{identity},phase="{phase}"}}': text for phase, text in found.items()}
+
+
+def _half_busy(identity: str, prefill: float, decode: float, unattributed: float = 0) -> dict[str, str]:
+    return _busy(identity, *(counter(Grows(60, seconds)) for seconds in (prefill, decode, unattributed)))
+
+
+def _starves(model: str) -> Firing:
+    return firing(
+        "PrefillStarvesDecode",
+        "warning",
+        "phases",
+        {"model_name": model, "role": "unified"},
+        f"{model} (unified): prefill starves decode, p95 inter-token latency 300ms",
+        "The 95th percentile between two tokens is 300ms (threshold 0.2s) and prefill takes more than 50% of the busy time: "
+        "answers stutter while prompts are computed.",
+        "look for a flood of long prompts; lower the chunked-prefill budget",
+        f"var-model_name={model}&var-role=unified",
+    )
+
+
+_STARVES = together(
+    "PrefillStarvesDecode",
+    "answers stutter while prompts are computed",
+    ("12m", "20m", "45m"),
+    Story(
+        (Kind.FIRES, Kind.NOT_YET, Kind.ONE_REPLICA, Kind.RECOVERY),
+        # 500 events are there after 5 minutes; 36 of 48 busy seconds a minute are prefill; from minute 25 on no gap is long
+        {
+            **_itl(engine("chat"), (25, _STUTTERS), (35, {"0.1": 100})),
+            **_half_busy(engine("chat"), 36, 12),
+        },
+        {"20m": (_starves("chat"),)},
+    ),
+    Story(
+        (Kind.RESTART,),
+        {
+            **_itl(engine("reborn"), (8, _STUTTERS), (52, _STUTTERS), reborn=1),
+            **_busy(engine("reborn"), counter(Grows(8, 36), Grows(52, 36, True)), counter(Grows(8, 12), Grows(52, 12, True))),
+        },
+        {moment: (_starves("reborn"),) for moment in ("20m", "45m")},
+    ),
+    # p95 = 0.2, not above; the same with half of the time, not more; with a third of it that nobody can attribute
+    Story((Kind.BELOW,), {**_itl(engine("calm"), (60, {"0.1": 90, "0.2": 5, "0.4": 5})), **_half_busy(engine("calm"), 36, 12)}),
+    Story((Kind.BELOW,), {**_itl(engine("even"), (60, _STUTTERS)), **_half_busy(engine("even"), 24, 24)}),
+    Story((Kind.BELOW,), {**_itl(engine("dark"), (60, _STUTTERS)), **_half_busy(engine("dark"), 22, 6, 20)}),
+    # 49 a minute are 490 in ten
+    Story((Kind.LOW_TRAFFIC,), {**_itl(engine("seldom"), (60, {"0.1": 39, "0.4": 10})), **_half_busy(engine("seldom"), 36, 12)}),
+    Story((Kind.LOW_TRAFFIC,), {**_itl(engine("idle"), (60, {})), **_half_busy(engine("idle"), 0, 0)}),
+    Story((Kind.ABSENT,), {**_itl(engine("dense"), (60, _STUTTERS)), **_half_busy(engine("bare"), 36, 12)}),
+    Story(
+        (Kind.ROLES,),
+        # on a replica that only decodes nobody's prompt can be in the way, whatever the split of its busy time says
+        {
+            **_itl(engine("split", role="decode"), (60, _STUTTERS)),
+            **_half_busy(engine("split", role="decode"), 36, 12),
+        },
+    ),
+)  # fmt: skip
+
+
+# --- BandwidthUnderused: below half of its own median, compute below 0.3, batch at 0.9 of a known limit; for 30m; warning ------------------
+
+_GPU = "NVIDIA H100 80GB HBM3"
+
+
+def _bandwidth(
+    model: str, now: str | float, role: str = "unified", source: str = "gpm", without: str = "", **other: float
+) -> dict[str, str]:
+    """A median of 60 %, compute at 10 %, a full batch, unless said otherwise."""
+    values = {"median": 0.6, "compute": 0.1, "batch": 0.95, **other}
+    values.pop(without, None)
+    kind = f'{of_model(model, role)},gpu_name="{_GPU}"'
+    found = {
+        f'model_gpu:llm_serving_bandwidth_ceiling:ratio{{{kind},source="{source}"}}': now
+        if isinstance(now, str)
+        else held((76, now))
+    }
+    if "median" in values:
+        found[f'model_gpu:llm_serving_bandwidth_ceiling:median7d{{{kind},source="gpm"}}'] = held((76, values["median"]))
+    for key, name in (("compute", "compute_ceiling_ratio:max"), ("batch", "batch_utilization:ratio")):
+        if key in values:
+            found[f"model:llm_serving_{name}{{{of_model(model, role)}}}"] = held((76, values[key]))
+    return found
+
+
+def _underused(model: str, share: str, usual: str, role: str = "unified") -> Firing:
+    return firing(
+        "BandwidthUnderused",
+        "warning",
+        "phases",
+        {"model_name": model, "role": role, "gpu_name": _GPU, "source": "gpm"},
+        f"{model} ({role}): memory bandwidth at {share} of its peak with a full batch",
+        f"On NVIDIA H100 80GB HBM3 (source gpm) it is usually {usual}. "
+        "The batch is full and compute is not at work: something else holds the steps up.",
+        "compare clocks and slowdown reasons of the GPUs, then the host's CPU",
+        f"var-model_name={model}&var-role={role}",
+    )
+
+
+_BANDWIDTH = together(
+    "BandwidthUnderused",
+    "a full batch that moves little",
+    ("29m", "31m", "70m"),
+    Story(
+        (Kind.FIRES, Kind.NOT_YET, Kind.ONE_REPLICA, Kind.RECOVERY),
+        _bandwidth("chat", held((40, 0.2), (36, 0.55))),
+        {"31m": (_underused("chat", "20%", "60%"),)},
+    ),
+    Story(
+        (Kind.FIRES, Kind.ROLES),
+        {**_bandwidth("split", 0.29, "decode"), **_bandwidth("split", 0.05, "prefill", compute=0.6)},
+        {moment: (_underused("split", "29%", "60%", "decode"),) for moment in ("31m", "70m")},
+    ),
+    Story((Kind.BELOW,), _bandwidth("calm", 0.3)),
+    Story((Kind.BELOW,), _bandwidth("computes", 0.2, compute=0.3)),
+    Story((Kind.LOW_TRAFFIC,), _bandwidth("small", 0.2, batch=0.89)),
+    Story((Kind.FIRST_WEEK,), _bandwidth("new", 0.2, without="median")),
+    # GPM is suspect and our own arithmetic takes over: it is not measured by GPM's median
+    Story((Kind.BELOW,), _bandwidth("other", 0.2, source="model")),
+    # the limit of the batch is optional, and so are the FLOPs
+    Story((Kind.ABSENT,), {**_bandwidth("unlimited", 0.2, without="batch"), **_bandwidth("unknown", 0.2, without="compute")}),
+    Story((Kind.RESTART,), _bandwidth("rollout", f"{held((25, 0.2))} stale _x4 {held((40, 0.5))}")),
+)  # fmt: skip
+
+CASES = (_THROUGHPUT, _TRAFFIC, _STARVES, _BANDWIDTH)
