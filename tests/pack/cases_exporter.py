@@ -26,27 +26,27 @@ def _scraped_by(series: dict[str, str], instance: str) -> dict[str, str]:
     return {key.replace("{", f'{{instance="{instance}",', 1): text for key, text in series.items()}
 
 
-_ALWAYS = ("22m", "45m")
+_ALWAYS = ("19m", "30m")
 _TARGET_DOWN = together(
     "TargetDown",
     "a server that does not answer",
-    ("19m", "22m", "45m"),
+    ("16m", "19m", "30m"),
     Story(
         (Kind.FIRES, Kind.NOT_YET, Kind.ONE_REPLICA, Kind.RECOVERY),
-        # down from minute 6 to 29: fires at 21
-        target("chat", "", (6, "ready"), (24, "down"), (20, "ready")),
-        {"22m": (_down("chat", "chat-0"),)},
+        # down from minute 3 to 22: fires at 18
+        target("chat", "", (3, "ready"), (20, "down"), (20, "ready")),
+        {"19m": (_down("chat", "chat-0"),)},
     ),
     Story(
         (Kind.FIRES, Kind.ROLES),
         target("chat", "router", (50, "down"), role="frontend"),
-        {moment: (_down("chat", "router", "frontend"),) for moment in ("19m", *_ALWAYS)},
+        {moment: (_down("chat", "router", "frontend"),) for moment in ("16m", *_ALWAYS)},
     ),
     Story(
         (Kind.FIRES,),
         # never answered, and nobody has said what it serves
         target("", "new-0", (50, "down")),
-        {moment: (_down("", "new-0"),) for moment in ("19m", *_ALWAYS)},
+        {moment: (_down("", "new-0"),) for moment in ("16m", *_ALWAYS)},
     ),
     Story(
         (Kind.FIRES,),
@@ -55,7 +55,7 @@ _TARGET_DOWN = together(
             **_scraped_by(target("pair", "pair-0", (50, "down")), "a"),
             **_scraped_by(target("", "pair-0", (50, "down")), "b"),
         },
-        {moment: (_down("pair", "pair-0"),) for moment in ("19m", *_ALWAYS)},
+        {moment: (_down("pair", "pair-0"),) for moment in ("16m", *_ALWAYS)},
     ),
     Story(
         (Kind.BELOW,),
@@ -69,7 +69,7 @@ _TARGET_DOWN = together(
     Story((Kind.BELOW,), target("sleeps", "", (50, "sleeping"))),
     Story((Kind.BELOW,), target("unclear", "", (50, "unknown"))),
     # a restart takes 14 minutes
-    Story((Kind.RESTART, Kind.NOT_YET), target("restarts", "", (6, "ready"), (14, "down"), (30, "ready"))),
+    Story((Kind.RESTART, Kind.NOT_YET), target("restarts", "", (3, "ready"), (14, "down"), (30, "ready"))),
     # the exporter says nothing of it any more
     Story((Kind.ABSENT,), {key: f"{text} stale" for key, text in target("removed", "", (10, "down")).items()}),
 )
@@ -106,11 +106,11 @@ def _wanted(model: str, *spans: tuple[int, float]) -> dict[str, str]:
 _UP, _LOST = ((50, "ready"),), ((12, "ready"), (38, "down"))
 _BACK = ((12, "ready"), (13, "down"), (25, "ready"))
 _NEVER = ((50, "down"),)
-_AFTER = ("20m", "45m")
+_AFTER = ("20m", "32m")
 _TARGETS_DOWN = together(
     "TargetsDown",
     "most replicas of a model",
-    ("16m", "20m", "45m"),
+    ("16m", "20m", "32m"),
     Story(
         (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY),
         # 3 of 4 from minute 12 on: fires at 17; back at 25

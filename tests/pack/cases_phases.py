@@ -172,7 +172,7 @@ def _starves(model: str) -> Firing:
 _STARVES = together(
     "PrefillStarvesDecode",
     "answers stutter while prompts are computed",
-    ("12m", "20m", "45m"),
+    ("12m", "20m", "38m"),
     Story(
         (Kind.FIRES, Kind.NOT_YET, Kind.ONE_REPLICA, Kind.RECOVERY),
         # 500 events are there after 5 minutes; 36 of 48 busy seconds a minute are prefill; from minute 25 on no gap is long
@@ -188,7 +188,7 @@ _STARVES = together(
             **_itl(engine("reborn"), (8, _STUTTERS), (52, _STUTTERS), reborn=1),
             **_busy(engine("reborn"), counter(Grows(8, 36), Grows(52, 36, True)), counter(Grows(8, 12), Grows(52, 12, True))),
         },
-        {moment: (_starves("reborn"),) for moment in ("20m", "45m")},
+        {moment: (_starves("reborn"),) for moment in ("20m", "38m")},
     ),
     # p95 = 0.2, not above; the same with half of the time, not more; with a third of it that nobody can attribute
     Story((Kind.BELOW,), {**_itl(engine("calm"), (60, {"0.1": 90, "0.2": 5, "0.4": 5})), **_half_busy(engine("calm"), 36, 12)}),

@@ -36,7 +36,7 @@ _BESIDE = engine("diluted", "diluted-1")
 _HIGH = together(
     "TTFTHigh",
     "p99 above the threshold",
-    ("11m", "20m", "50m"),
+    ("11m", "20m", "38m"),
     Story(
         (Kind.FIRES, Kind.NOT_YET, Kind.ONE_REPLICA, Kind.RECOVERY),
         # 300 events are there after three minutes, ten minutes more is 13; after minute 25 no request is slow
@@ -47,7 +47,7 @@ _HIGH = together(
         (Kind.FIRES,),
         # 5 of 100 beyond the largest edge: how far nobody knows, and histogram_quantile says 5
         {**buckets(_TTFT, engine("long"), (60, {"0.5": 95, "+Inf": 5})), **_threshold(engine("long"))},
-        {moment: (_high("long", "at least 5s", "5%"),) for moment in ("20m", "50m")},
+        {moment: (_high("long", "at least 5s", "5%"),) for moment in ("20m", "38m")},
     ),
     Story(
         (Kind.RESTART,),
@@ -56,7 +56,7 @@ _HIGH = together(
             **buckets(_TTFT, engine("reborn"), (15, _SLOW), (45, _SLOW), reborn=1),
             **_threshold(engine("reborn")),
         },
-        {moment: (_high("reborn", "4.5s", "0%"),) for moment in ("20m", "50m")},
+        {moment: (_high("reborn", "4.5s", "0%"),) for moment in ("20m", "38m")},
     ),
     Story(
         (Kind.BELOW,),
@@ -128,14 +128,14 @@ def _burn(alert: str, severity: str, model: str, times: str, window: str, bad: s
 _FAST = together(
     "TTFTBurnFast",
     "the budget is spent fast",
-    ("6m", "12m", "32m"),
+    ("6m", "12m", "24m"),
     Story(
         (Kind.FIRES, Kind.NOT_YET, Kind.ONE_REPLICA, Kind.RECOVERY),
-        # 8 of 40 a minute are bad: 0.2 / 0.01 = 20 times too fast, from the first five minutes on; minute 15 ends it: the short
-        # window of 5m, and that of 30m once the bad ones are less than 6 %: 7 x 8 + of 40 x 30 at minute 38
+        # 8 of 40 a minute are bad: 0.2 / 0.01 = 20 times too fast, from the first five minutes on. Minute 15 ends it: ten
+        # minutes later the 5m are clean, and of 600 + 10,000 events in the 30m 120 are bad, 1.1 %
         {
             **slo_events(
-                engine("chat"), "ttft", counter(Grows(15, 32), Grows(45, 400)), counter(Grows(15, 8), Grows(45, 0))
+                engine("chat"), "ttft", counter(Grows(15, 32), Grows(45, 1000)), counter(Grows(15, 8), Grows(45, 0))
             ),
             **buckets(_TTFT, engine("chat"), (60, _SLOW)),
         },
@@ -145,7 +145,7 @@ _FAST = together(
         (Kind.FIRES,),
         # 10 %: not 14.4 times too fast, but 6 times over 6h and 30m
         _ttft("leak", 90, 10),
-        {moment: (_burn("TTFTBurnFast", "critical", "leak", "10", "1h", "10%"),) for moment in ("12m", "32m")},
+        {moment: (_burn("TTFTBurnFast", "critical", "leak", "10", "1h", "10%"),) for moment in ("12m", "24m")},
     ),
     Story((Kind.BELOW,), _ttft("calm", 945, 55)),  # 5.5 < 6
     Story(
@@ -164,7 +164,7 @@ _FAST = together(
                 engine("met"), "ttft", counter(Grows(60, 100), start=1e6), counter(Grows(60, 0), start=1e6)
             ),
         },
-        {moment: (_burn("TTFTBurnFast", "critical", "reborn", "20", "1h", "20%"),) for moment in ("12m", "32m")},
+        {moment: (_burn("TTFTBurnFast", "critical", "reborn", "20", "1h", "20%"),) for moment in ("12m", "24m")},
     ),
     Story(
         (Kind.ABSENT,),
@@ -227,12 +227,12 @@ _SLOW_BURN = together(
 _SLOW_RAW = together(
     "TTFTBurnSlow",
     "from raw events",
-    ("17m", "31m"),
-    Story((Kind.FIRES, Kind.ONE_REPLICA), _ttft("chat", 95, 5), {"31m": (_burn("TTFTBurnSlow", "warning", "chat", "5", "1d", "5%"),)}),
+    ("17m", "24m"),
+    Story((Kind.FIRES, Kind.ONE_REPLICA), _ttft("chat", 95, 5), {"24m": (_burn("TTFTBurnSlow", "warning", "chat", "5", "1d", "5%"),)}),
     Story(
         (Kind.RESTART,),
         slo_events(engine("reborn"), "ttft", counter(Grows(8, 96), Grows(52, 96, True)), counter(Grows(8, 4), Grows(52, 4, True))),
-        {"31m": (_burn("TTFTBurnSlow", "warning", "reborn", "4", "1d", "4%"),)},
+        {"24m": (_burn("TTFTBurnSlow", "warning", "reborn", "4", "1d", "4%"),)},
     ),
     Story((Kind.ROLES,), slo_events(engine("split", role="decode"), "itl", counter(Grows(60, 50)), counter(Grows(60, 50)))),
 )  # fmt: skip

@@ -97,10 +97,7 @@ def together(alert: str, name: str, moments: tuple[str, ...], *stories: Story, d
 
 @dataclass(frozen=True)
 class Sampled:
-    """What recording rules make of a history. `expected`: PromQL -> its samples, by series; `at` in no whole step of a range.
-
-    `doubled` as for cases: the same has to come out of duplicate scrapes.
-    """
+    """What recording rules make of a history. `expected`: PromQL -> its samples, by series. `doubled` as for cases."""
 
     name: str
     series: Mapping[str, str]
@@ -111,12 +108,15 @@ class Sampled:
 
 
 def variants(cases: Iterable[Case]) -> Iterable[Case]:
-    """The cases, and those that fire once more over duplicate scrapes."""
+    """The cases, and those that fire once more over duplicate scrapes, up to the first moment at which something fires."""
     for case in cases:
         yield case
         twice = doubled(case.series)
-        if case.doubled and twice != case.series and any(firing for _, firing in looks(case)):
-            yield replace(case, name=f"{case.name}, scraped twice", series=twice)
+        fires = [number for number, (_, firing) in enumerate(looks(case)) if firing]
+        if case.doubled and twice != case.series and fires:
+            first, *more = looks(case)[: fires[0] + 1]
+            name = f"{case.name}, scraped twice"
+            yield replace(case, name=name, series=twice, at=first[0], firing=first[1], more=tuple(more))
 
 
 def looks(case: Case) -> tuple[tuple[str, tuple[Firing, ...]], ...]:
@@ -139,15 +139,15 @@ def _with(selector: str, label: str, value: str) -> str:
     return f'{name}{{{label}="{value}"' + (f",{rest}" if rest else "") + "}"
 
 
-def document(cases: Iterable[Case], records: Iterable[Sampled] = ()) -> dict[str, Any]:
-    """A promtool test file without its rule files."""
+def document(cases: Iterable[Case], records: Iterable[Sampled] = (), evaluated: str = "1m") -> dict[str, Any]:
+    """A promtool test file without its rule files. `evaluated`: how often the rules are."""
     tests = [*map(_test, variants(cases))]
     for record in records:
         tests.append(_sampled(record))
         if record.doubled:
             again = replace(record, name=f"{record.name}, scraped twice", series=doubled(record.series))
             tests.append(_sampled(again))
-    return {"rule_files": [], "evaluation_interval": "1m", "tests": tests}
+    return {"rule_files": [], "evaluation_interval": evaluated, "tests": tests}
 
 
 def _inputs(series: Mapping[str, str]) -> list[dict[str, str]]:
@@ -188,18 +188,17 @@ def _sampled(record: Sampled) -> dict[str, Any]:
     }
 
 
-def files(name: str, cases: Iterable[Case], records: Iterable[Sampled] = ()) -> dict[str, str]:
+def files(name: str, cases: Iterable[Case]) -> dict[str, str]:
     """The test files of a check: one over raw series with all rules, one over recorded series with the alerts alone."""
     found: dict[str, list[Case]] = {}
     for case in cases:
         recorded = not case.records or any(":" in selector.partition("{")[0] for selector in case.series)
         found.setdefault("recorded" if recorded else "raw", []).append(case)
-    made = {kind: document(of_kind) for kind, of_kind in found.items()}
-    if records := tuple(records):
-        made["records"] = document((), records)
-    texts = {}
-    for kind, content in made.items():
-        content["rule_files"] = list(RENDERED[1:] if kind == "recorded" else RENDERED)
-        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1_000_000)
-        texts[f"{name}.{kind}.yml"] = HEADER + text
-    return texts
+    rules = {"raw": RENDERED, "recorded": RENDERED[1:]}
+    return {f"{name}.{kind}.yml": text_of(document(of_kind), rules[kind]) for kind, of_kind in found.items()}
+
+
+def text_of(made: Mapping[str, Any], rules: Iterable[str]) -> str:
+    """A test file over these rule files, in YAML."""
+    content = {**made, "rule_files": list(rules)}
+    return HEADER + yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1_000_000)

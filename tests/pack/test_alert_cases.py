@@ -9,12 +9,55 @@ from pathlib import Path
 
 import pytest
 
-from tests.pack.promtool import FOLDER
-from tests.pack.write import texts
+from llm_serving_alerts.alerting import ALERTS
+from llm_serving_alerts.rules import Check
+from tests.pack.promtool import FOLDER, Kind
+from tests.pack.write import CHECKS, texts
 
 ROOT = Path(__file__).parents[2]
 # another promtool, such as one of Prometheus 3, judges the same files: PROMTOOL=/path/to/promtool
 PROMTOOL = os.environ.get("PROMTOOL") or "promtool"
+
+# which kinds of case an alert may do without, and why
+_NO_HISTORY = "compares with nothing older"
+_ANY_NUMBER = "one is enough"
+_NO_REPLICA = "is about no model"
+_SAME_RECORDS = "rests on the records that the cases of the fast one go through"
+MAY_LACK: dict[str, dict[str, tuple[Kind, ...]]] = {
+    "PrefillStarvesDecode": {_NO_HISTORY: (Kind.FIRST_WEEK,)},
+    "TTFTHigh": {_NO_HISTORY: (Kind.FIRST_WEEK,)},
+    "TTFTBurnFast": {_NO_HISTORY: (Kind.FIRST_WEEK,)},
+    "TTFTBurnSlow": {_NO_HISTORY: (Kind.FIRST_WEEK,)},
+    "SLOBurnFast": {_NO_HISTORY: (Kind.FIRST_WEEK,)},
+    "SLOBurnSlow": {_NO_HISTORY: (Kind.FIRST_WEEK,), _SAME_RECORDS: (Kind.RESTART, Kind.ROLES)},
+    "Stalled": {_NO_HISTORY: (Kind.FIRST_WEEK,)},
+    "TargetDown": {_NO_HISTORY: (Kind.FIRST_WEEK,), _ANY_NUMBER: (Kind.LOW_TRAFFIC,)},
+    "TargetsDown": {_NO_HISTORY: (Kind.FIRST_WEEK,), _ANY_NUMBER: (Kind.LOW_TRAFFIC,)},
+    "SignalLost": {"what was never there is a case of its own": (Kind.FIRST_WEEK,)},
+    "ExporterAbsent": {
+        _NO_HISTORY: (Kind.FIRST_WEEK,),
+        _ANY_NUMBER: (Kind.LOW_TRAFFIC,),
+        _NO_REPLICA: (Kind.ONE_REPLICA, Kind.ROLES, Kind.TWO_MODELS),
+        "fires where it rests on nothing": (Kind.ABSENT,),
+        "a gauge that is or is not there": (Kind.RESTART,),
+    },
+    "ConfigReloadFailed": {
+        _NO_HISTORY: (Kind.FIRST_WEEK,),
+        _ANY_NUMBER: (Kind.LOW_TRAFFIC,),
+        _NO_REPLICA: (Kind.ONE_REPLICA, Kind.ROLES),
+    },
+    "NotificationsFailing": {_NO_HISTORY: (Kind.FIRST_WEEK,), _NO_REPLICA: (Kind.ONE_REPLICA, Kind.ROLES)},
+    "RestartLoop": {_NO_HISTORY: (Kind.FIRST_WEEK,), _ANY_NUMBER: (Kind.LOW_TRAFFIC,)},
+    "Watchdog": {"always fires": tuple(kind for kind in Kind if kind not in (Kind.FIRES, Kind.ABSENT))},
+}
+COMPLETE = (Check.PHASES, Check.TTFT, Check.SLO, Check.EXPORTER)
+
+
+@pytest.mark.parametrize("alert", [alert.name for alert in ALERTS if alert.check in COMPLETE])
+def test_an_alert_has_every_kind_of_case_but_those_that_it_may_lack(alert: str) -> None:
+    shown = {kind for cases in CHECKS.values() for case in cases if case.alert == alert for kind in case.kinds}
+    lacks = {kind for kinds in MAY_LACK.get(alert, {}).values() for kind in kinds}
+    assert shown == set(Kind) - lacks
 
 
 def test_the_committed_files_are_what_the_cases_make() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.pack import cases_exporter, cases_phases, cases_slo, cases_ttft
-from tests.pack.promtool import FOLDER, Case, Sampled, files
+from tests.pack import cases_exporter, cases_phases, cases_slo, cases_ttft, records
+from tests.pack.promtool import FOLDER, RENDERED, Case, Sampled, document, files, text_of
 
 CHECKS: dict[str, tuple[Case, ...]] = {
     "phases": cases_phases.CASES,
@@ -13,13 +13,19 @@ CHECKS: dict[str, tuple[Case, ...]] = {
     "slo": cases_slo.CASES,
     "exporter": cases_exporter.CASES,
 }
-RECORDS: dict[str, tuple[Sampled, ...]] = {}
+# with how often the rules are evaluated: a baseline of a week is looked at four times a day
+RECORDS: dict[str, tuple[tuple[Sampled, ...], str]] = {
+    "records": (records.OF_MINUTES, "1m"),
+    "baselines": (records.OF_DAYS, "6h"),
+}
 
 
 def texts() -> dict[str, str]:
     """Every file by name."""
     found = {name: text for check, cases in CHECKS.items() for name, text in files(check, cases).items()}
-    return found | {name: text for check, records in RECORDS.items() for name, text in files(check, (), records).items()}
+    for name, (sampled, evaluated) in RECORDS.items():
+        found[f"{name}.yml"] = text_of(document((), sampled, evaluated), RENDERED[:1])
+    return found
 
 
 if __name__ == "__main__":

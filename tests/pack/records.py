@@ -1,0 +1,298 @@
+"""What the recording rules that alerts rest on make of what was scraped: each number worked out by hand beside it."""
+
+from __future__ import annotations
+
+from tests.pack.builders import Grows, buckets, counter, engine, held, of_model, target
+from tests.pack.cases_ttft import slo_events
+from tests.pack.promtool import Sampled
+
+_TTFT = "time_to_first_token_seconds"
+_QUANTILE = "model:llm_serving_time_to_first_token_seconds:quantile_rate5m"
+_CHAT = '{model_name="chat", role="unified"}'
+
+
+def _rounded(expression: str) -> str:
+    return f"round({expression}, 0.0001)"
+
+
+def _tokens(identity: str, phase: str, by: float, samples: int = 60) -> dict[str, str]:
+    return {f"llm_serving_{phase}_tokens_total{{{identity}}}": counter(Grows(samples, by))}
+
+
+_TRAFFIC = Sampled(
+    "tokens of engines add up to targets and models",
+    {
+        # two engines of one target and one of another: 10, 20 and 30 prompt tokens a second, and 5 decoded; another model beside them
+        **_tokens(engine("chat", "chat-0", "0"), "prefill", 600),
+        **_tokens(engine("chat", "chat-0", "1"), "prefill", 1200),
+        **_tokens(engine("chat", "chat-1", "0"), "prefill", 1800),
+        **_tokens(engine("chat", "chat-1", "0"), "decode", 300),
+        **_tokens(engine("code"), "decode", 600),
+        # a front end counts the tokens of its workers once more: of the fleet it is no part where these are read
+        **_tokens(engine("chat", "router", role="frontend"), "decode", 60),
+        **_tokens(engine("hidden", "other", role="frontend"), "decode", 120),
+        f"llm_serving_requests_waiting{{{engine('chat', 'chat-0', '0')}}}": held((61, 2)),
+        f"llm_serving_requests_waiting{{{engine('chat', 'chat-0', '1')}}}": held((61, 3)),
+    },
+    "12m30s",
+    {
+        _rounded('target:llm_serving_phase_tokens:rate5m{target="chat-0"}'): {
+            '{target="chat-0", model_name="chat", role="unified", phase="prefill"}': 30
+        },
+        _rounded('model:llm_serving_phase_tokens:rate5m{model_name="chat",role="unified"}'): {
+            '{model_name="chat", role="unified", phase="prefill"}': 60,
+            '{model_name="chat", role="unified", phase="decode"}': 5,
+        },
+        _rounded('model:llm_serving_tokens:rate5m{model_name="chat",role="unified"}'): {_CHAT: 65},
+        # 5 + 10 + 2
+        _rounded('fleet:llm_serving_phase_tokens:rate5m{phase="decode"}'): {'{phase="decode"}': 17},
+        "target:llm_serving_requests_waiting:sum * 1": {'{target="chat-0", model_name="chat", role="unified"}': 5},
+    },
+)
+
+_COARSE = ("1.0", "5.0", "+Inf")
+_QUANTILES = Sampled(
+    "quantiles over engines with different bucket edges",
+    {
+        # up to 0.5, 1, 2.5, 5 s: 30, 60, 90, 100 of 100; and up to 1, 5: 40, 90 of 100. Both have 1, 5 and +Inf: 100, 190 of 200
+        **buckets(_TTFT, engine("chat", "chat-0"), (60, {"0.5": 30, "1.0": 30, "2.5": 30, "5.0": 10})),
+        **buckets(_TTFT, engine("chat", "chat-1"), (60, {"1.0": 40, "5.0": 50, "+Inf": 10}), edges=_COARSE),
+        # a model alone keeps all its edges
+        **buckets(_TTFT, engine("code"), (60, {"0.5": 30, "1.0": 30, "2.5": 30, "5.0": 10})),
+        **buckets(_TTFT, engine("idle"), (60, {})),
+    },
+    "12m30s",
+    {
+        # p50: 100th of 200 = 1 s; p90: 180th = 1 + 4 x 80/90; p99: beyond the top edge, so that edge
+        _rounded(f'{_QUANTILE}{{model_name="chat"}}'): {
+            '{model_name="chat", role="unified", rank="p50"}': 1,
+            '{model_name="chat", role="unified", rank="p90"}': 4.5556,
+            '{model_name="chat", role="unified", rank="p95"}': 5,
+            '{model_name="chat", role="unified", rank="p99"}': 5,
+        },
+        # 90th of 100 = 2.5 s
+        _rounded(f'{_QUANTILE}{{model_name="code",rank="p90"}}'): {
+            '{model_name="code", role="unified", rank="p90"}': 2.5
+        },
+        # 10 of 200; none of 100; of nothing there is no share
+        _rounded("model:llm_serving_time_to_first_token_seconds:above_top_edge_ratio_rate5m"): {
+            _CHAT: 0.05,
+            '{model_name="code", role="unified"}': 0,
+        },
+        # over all models the common edges: 100 + 60, 190 + 100 of 300: p50 = 1 s x 150/160
+        _rounded('fleet:llm_serving_time_to_first_token_seconds:quantile_rate5m{rank="p50"}'): {
+            '{rank="p50"}': 0.9375
+        },
+    },
+)
+
+
+def _within(expression: str, events: float) -> str:
+    """1 where it is the number of events within 1 %."""
+    return f"abs({expression} / {events:g} - 1) < bool 0.01"
+
+
+_EVENTS, _BAD = "model:llm_serving_slo_events:increase", "model:llm_serving_slo_bad:increase"
+_SLO = Sampled(
+    "events of an objective over windows",
+    {
+        # two engines: 95 good and 5 bad, 190 and 10 a minute
+        **slo_events(engine("chat", "chat-0"), "ttft", counter(Grows(75, 95)), counter(Grows(75, 5))),
+        **slo_events(engine("chat", "chat-1"), "ttft", counter(Grows(75, 190)), counter(Grows(75, 10))),
+        # a counter that is born at 0 in minute 40: 50 a minute
+        **slo_events(engine("born"), "ttft", f"_x40 {counter(Grows(35, 50))}", f"_x40 {counter(Grows(35, 0))}"),
+        # one that falls to 0 in minute 31 and goes on: 20 a minute
+        **slo_events(engine("reborn"), "ttft", counter(Grows(30, 20), Grows(45, 20, True)), counter(Grows(75, 0))),
+        # another threshold is another series, not a reset: 100 a minute until minute 30 and from 31 on
+        'llm_serving_slo_events_total{%s,slo="ttft",source="histogram",threshold="1",outcome="good"}'
+        % engine("moved"): counter(Grows(30, 100), start=5000) + " stale",
+        'llm_serving_slo_events_total{%s,slo="ttft",source="histogram",threshold="2.5",outcome="good"}'
+        % engine("moved"): "_x31 " + counter(Grows(44, 100), start=8100),
+    },
+    # the sums are over whole five minutes, the last one until minute 70
+    "71m30s",
+    {
+        _within(f'{_EVENTS}5m{{model_name="chat"}}', 1500): {'{model_name="chat", role="unified", slo="ttft"}': 1},
+        _within(f'{_EVENTS}1h{{model_name="chat"}}', 18_000): {'{model_name="chat", role="unified", slo="ttft"}': 1},
+        _within(f'{_BAD}1h{{model_name="chat"}}', 900): {'{model_name="chat", role="unified", slo="ttft"}': 1},
+        _rounded('model:llm_serving_slo_bad:ratio_increase1h{model_name="chat"}'): {
+            '{model_name="chat", role="unified", slo="ttft"}': 0.05
+        },
+        # minutes 40 to 70
+        _within(f'{_EVENTS}1h{{model_name="born"}}', 1500): {'{model_name="born", role="unified", slo="ttft"}': 1},
+        # the minute of the restart counts nothing
+        _within(f'{_EVENTS}1h{{model_name="reborn"}}', 1180): {'{model_name="reborn", role="unified", slo="ttft"}': 1},
+        # increase() makes up for the minute between the two
+        _within(f'{_EVENTS}1h{{model_name="moved"}}', 6000): {'{model_name="moved", role="unified", slo="ttft"}': 1},
+        # less than a window is all that there is
+        _within(f'{_EVENTS}6h{{model_name="chat"}}', 21_000): {'{model_name="chat", role="unified", slo="ttft"}': 1},
+    },
+)  # fmt: skip
+
+
+def _reference(identity: str) -> dict[str, str]:
+    name = "llm_serving_phase_reference_seconds_per_token"
+    return {
+        f'{name}{{{identity},phase="prefill"}}': held((61, 0.001)),
+        f'{name}{{{identity},phase="decode"}}': held((61, 0.005)),
+    }
+
+
+_OLD, _YOUNG = engine("chat", "chat-0"), engine("chat", "chat-1")
+_WORK = Sampled(
+    "work per replica that has settled",
+    {
+        **target("chat", "chat-0"),
+        **target("chat", "chat-1"),
+        # the clock of these tests starts at 0: one replica started two hours before, the other five minutes after
+        'llm_serving_target_start_time_seconds{target="chat-0"}': held((61, -7200)),
+        'llm_serving_target_start_time_seconds{target="chat-1"}': held((61, 300)),
+        **_reference(_OLD),
+        **_reference(_YOUNG),
+        # 100 x 0.001 + 100 x 0.005 = 0.6 seconds of work a second, and half of it
+        **_tokens(_OLD, "prefill", 6000), **_tokens(_OLD, "decode", 6000),
+        **_tokens(_YOUNG, "prefill", 3000), **_tokens(_YOUNG, "decode", 3000),
+        f"llm_serving_requests_waiting{{{_OLD}}}": held((61, 1)),
+    },
+    "12m30s",
+    {
+        _rounded("target:llm_serving_reference_work:rate5m"): {
+            '{target="chat-0", model_name="chat", role="unified"}': 0.6,
+            '{target="chat-1", model_name="chat", role="unified"}': 0.3,
+        },
+        _rounded("model:llm_serving_reference_work_per_replica:rate5m"): {_CHAT: 0.6},
+        _rounded("model:llm_serving_reference_work_per_replica:rate5m_waiting"): {_CHAT: 0.6},
+    },
+)  # fmt: skip
+_SETTLED = Sampled(
+    "half an hour later both have settled", _WORK.series, "38m30s",
+    {_rounded("model:llm_serving_reference_work_per_replica:rate5m"): {_CHAT: 0.45}}, doubled=False,
+)  # fmt: skip
+
+_H100 = 'gpu_name="NVIDIA H100 80GB HBM3"'
+
+
+def _gpus(name: str, count: float, gpu: str = _H100) -> dict[str, str]:
+    return {f'llm_serving_target_gpus{{target="{name}",{gpu}}}': held((61, count))}
+
+
+def _moves(identity: str, source: str, terabytes: float) -> dict[str, str]:
+    name = "llm_serving_achieved_bandwidth_bytes_per_second"
+    return {f'{name}{{{identity},source="{source}"}}': held((61, terabytes * 1e12))}
+
+
+_BANDWIDTH = Sampled(
+    "the best source that is not suspect, by kind of GPU",
+    {
+        **target("chat", "chat-0"), **target("chat", "chat-1"), **target("chat", "chat-2"),
+        **_gpus("chat-0", 2), **_gpus("chat-1", 2), **_gpus("chat-2", 2),
+        **{f"llm_serving_bandwidth_ceiling_bytes_per_second{{{engine('chat', f'chat-{number}')}}}": held((61, 6e12)) for number in range(3)},
+        # measured before worked out; the runtime's own estimate never
+        **_moves(engine("chat", "chat-0"), "gpm", 3), **_moves(engine("chat", "chat-0"), "model", 5),
+        **_moves(engine("chat", "chat-1"), "gpm", 9), **_moves(engine("chat", "chat-1"), "model", 2),
+        **_moves(engine("chat", "chat-2"), "runtime", 4),
+        'llm_serving_signal_suspect{target="chat-1",signal="bandwidth_ceiling_ratio_gpm",cause="gpus_wrong"}': held((61, 1)),
+    },
+    "12m30s",
+    {
+        # 3 of 6 by gpm; gpm of the second is suspect: 2 of 6 by model
+        _rounded("model_gpu:llm_serving_bandwidth_ceiling:ratio"): {
+            f'{{model_name="chat", role="unified", {_H100}, source="gpm"}}': 0.5,
+            f'{{model_name="chat", role="unified", {_H100}, source="model"}}': 0.3333,
+        },
+    },
+)  # fmt: skip
+
+_TARGETS = Sampled(
+    "replicas, as two exporters see them",
+    {
+        **target("chat", "chat-0"),
+        **target("chat", "chat-1", (61, "down")),
+        **target("chat", "chat-2", (61, "loading")),
+        **target("chat", "router", role="frontend"),
+        # one exporter cannot reach what the other reads
+        **{key.replace("{", '{instance="a",'): text for key, text in target("chat", "chat-3", (61, "down")).items()},
+        **{key.replace("{", '{instance="b",'): text for key, text in target("chat", "chat-3").items()},
+        'llm_serving_expected_replicas{model_name="chat",role="unified"}': held((61, 5)),
+    },
+    "12m30s",
+    {
+        "model:llm_serving_targets:count * 1": {_CHAT: 4},
+        "model:llm_serving_ready_replicas:sum * 1": {_CHAT: 2},
+        "model:llm_serving_desired_replicas:max * 1": {_CHAT: 5},
+        "target:llm_serving_down:min * 1 == 1": {'{target="chat-1", model_name="chat", role="unified"}': 1},
+    },
+    doubled=False,
+)
+
+OF_MINUTES = (_TRAFFIC, _QUANTILES, _SLO, _WORK, _SETTLED, _BANDWIDTH, _TARGETS)
+
+
+# --- baselines: a sample every five minutes, a day is 288 ----------------------------------------------------------------------------------
+
+
+def _days(*each: float | str) -> str:
+    return held(*((288, value) for value in each))
+
+
+def _hourly(model: str, *each: float | str) -> dict[str, str]:
+    return {f"model:llm_serving_tokens:rate1h{{{of_model(model)}}}": _days(*each)}
+
+
+# looked at on the eighth day at noon
+_SAME_HOUR = Sampled(
+    "the same hour of other days",
+    {
+        # a week ago 70, then 10 to 60: the median of the seven is 40
+        **_hourly("chat", 70, 10, 20, 30, 40, 50, 60, 0),
+        # three days are a median, and no week; two days are none
+        **_hourly("three", "_", "_", "_", "_", 40, 60, 50, 0),
+        **_hourly("two", "_", "_", "_", "_", "_", 60, 50, 0),
+    },
+    "180h2m",
+    {
+        "model:llm_serving_tokens:same_hour_median7d * 1": {_CHAT: 40, '{model_name="three", role="unified"}': 50},
+        "model:llm_serving_tokens:same_hour_week_ago * 1": {_CHAT: 70},
+    },
+    interval="5m",
+    doubled=False,
+)
+
+
+def _history(model: str, work: str, seen: str, bandwidth: str = "_") -> dict[str, str]:
+    return {
+        f"model:llm_serving_reference_work_per_replica:rate5m_waiting{{{of_model(model)}}}": work,
+        f"model:llm_serving_targets:count{{{of_model(model)}}}": seen,
+        f'model_gpu:llm_serving_bandwidth_ceiling:ratio{{{of_model(model)},{_H100},source="gpm"}}': bandwidth,
+        f"model:llm_serving_prefix_cache_hit:ratio_increase30m{{{of_model(model)}}}": bandwidth,
+    }
+
+
+# looked at after four days
+_WEEK = Sampled(
+    "usual values, once there is history enough",
+    {
+        # a day under a queue at 0.8, three at 0.4: the upper tenth of all moments is 0.8; a share of 0.6 on three days of four
+        **_history("chat", _days(0.8, 0.4, 0.4, 0.4, 0.4), _days(2, 2, 2, 2, 2), _days(0.6, 0.6, 0.6, 0.1, 0.1)),
+        # as much of it, by a model that was first seen two days ago
+        **_history("young", _days("_", "_", 0.8, 0.4, 0.4), _days("_", "_", 2, 2, 2), _days("_", "_", 0.6, 0.6, 0.6)),
+        # 19 moments with a queue, and 21
+        **_history("rarely", f"_x300 {held((19, 0.8))}", _days(2, 2, 2, 2, 2)),
+        **_history("enough", f"_x300 {held((21, 0.8))}", _days(2, 2, 2, 2, 2)),
+    },
+    "96h2m",
+    {
+        _rounded("model:llm_serving_reference_work_per_replica:p90_7d"): {
+            _CHAT: 0.8,
+            '{model_name="enough", role="unified"}': 0.8,
+        },
+        _rounded("model_gpu:llm_serving_bandwidth_ceiling:median7d"): {
+            f'{{model_name="chat", role="unified", {_H100}, source="gpm"}}': 0.6
+        },
+        _rounded("model:llm_serving_prefix_cache_hit:median7d"): {_CHAT: 0.6},
+    },
+    interval="5m",
+    doubled=False,
+)
+
+OF_DAYS = (_SAME_HOUR, _WEEK)
