@@ -99,7 +99,10 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--print-settings", action="store_true", help="print the settings file with all defaults and their reasons"
     )
-    return parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
+    if arguments.format != "operator" and (arguments.label or arguments.namespace):
+        parser.error("--label and --namespace are of the operator's objects: add --format operator")
+    return arguments
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -42,7 +42,12 @@ DEFAULTS = "settings.yml"
 # a rate needs two samples, and a scrape may fail or come late
 LEAST_SCRAPES = 4
 SHORTEST_RANGE_SECONDS = 300.0  # of the recording rules, which are named after it
-_OWN_LABELS = frozenset({"severity", "check", "alertname"})
+# what the rules put on series and alerts, or tell two scrapes of the same by
+_OWN_LABELS = frozenset(
+    {"severity", "check", "alertname", "instance", "job", "integration", "le", "day", "of", "basis", "resource"}
+)
+# of a week at least one day has to be left to look at
+LONGEST_HISTORY_SECONDS = 6 * 86_400.0
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 
 
@@ -77,7 +82,6 @@ LABEL_VALUE = kinds.text("label value")
 OBJECTIVE = Kind("a share such as 0.99", _objective)
 MOMENT = Kind("a time such as 2026-01-31T08:00:00Z", _moment)
 URL_TEMPLATE = kinds.text("URL", 2000)
-FACTOR = NUMBER
 
 
 def default_settings() -> Settings:
@@ -135,7 +139,7 @@ class _Reader:
         found = Settings(
             scrape_interval_seconds=scrape or 0.0,
             identity_labels=identity,
-            labels=self._labels(*self._at("labels")),
+            labels=self._labels(*self._at("labels"), identity),
             severity_cap=Severity(self._one("severity_cap", _SEVERITY) or Severity.CRITICAL),
             runbook_url=self._one("runbook_url", URL_TEMPLATE) or "",
             dashboard_url=self._one("dashboard_url", URL_TEMPLATE) or "",
@@ -146,7 +150,7 @@ class _Reader:
             baseline=self._baseline(),
             node_loss=self._node_loss(),
             drill_max_age_seconds=self._section("drill").one("max_age", kinds.THRESHOLD) or None,
-            alerts=self._alerts(scrape or 0.0),
+            alerts=self._alerts(scrape or 0.0, identity),
         )
         return None if self._place.problems else found
 
@@ -158,7 +162,9 @@ class _Reader:
 
     def _one(self, key: str, kind: Kind[T]) -> T | None:
         node, place = self._at(key)
-        return None if is_empty(node) and key not in self._own else value(node, place, kind)
+        # null is a value where it is the default, as the printed settings have it
+        unset = is_empty(node) and (key not in self._own or (key in self._defaults and is_empty(self._defaults[key])))
+        return None if unset else value(node, place, kind)
 
     def _at(self, key: str) -> tuple[Node | None, Place]:
         return self._own.get(key, self._defaults.get(key)), self._place.key(key)
@@ -174,7 +180,7 @@ class _Reader:
         return tuple(dict.fromkeys(name for name in found if name is not None))
 
     @staticmethod
-    def _labels(node: Node | None, place: Place) -> dict[str, str]:
+    def _labels(node: Node | None, place: Place, identity: Collection[str]) -> dict[str, str]:
         known: Collection[str] = node if isinstance(node, dict) else ()
         found: dict[str, str] = {}
         for name, content in mapping(node, place, known).items():
@@ -183,7 +189,7 @@ class _Reader:
                 _label_name(name)
             except InvalidValueError as error:
                 at.refuse(error.what, error.fix)
-            if name in _OWN_LABELS or name in LABELS:
+            if name in _OWN_LABELS or name in LABELS or name in identity:
                 at.refuse("this label belongs to the rules", "Choose another name.")
             text = value(content, at, LABEL_VALUE)
             if text is not None:
@@ -208,15 +214,22 @@ class _Reader:
         for node, at in elements(*self._at(speed), "mappings such as {long: 1h, short: 5m, factor: 14.4}"):
             keys = mapping(node, at, ("long", "short", "factor"))
             long, short = (value(keys.get(key), at.key(key), kinds.DURATION) for key in ("long", "short"))
-            factor = value(keys.get("factor"), at.key("factor"), FACTOR)
+            factor = value(keys.get("factor"), at.key("factor"), NUMBER)
             if long is None or short is None or factor is None:
                 if len(keys) < 3:
                     at.refuse("long, short or factor is missing", "Write {long: 1h, short: 5m, factor: 14.4}.")
                 continue
+            if long % SHORTEST_RANGE_SECONDS or short % SHORTEST_RANGE_SECONDS:
+                what = (
+                    f"a window is no multiple of {format_duration(SHORTEST_RANGE_SECONDS)}, in which events are counted"
+                )
+                at.refuse(what, "Write for example {long: 1h, short: 5m, factor: 14.4}.")
             if not SHORTEST_RANGE_SECONDS <= short < long <= period:
                 what = f"the windows must be {format_duration(SHORTEST_RANGE_SECONDS)} <= short < long <= period"
                 at.refuse(what, "Write for example {long: 1h, short: 5m, factor: 14.4}.")
             for name, objective in slo.items():
+                if name in LATENCY_SLOS and objective.threshold_seconds is None:
+                    continue
                 if factor * objective.budget >= 1:
                     most = 1 / objective.budget
                     what = (
@@ -231,8 +244,12 @@ class _Reader:
 
     def _baseline(self) -> Baseline:
         section = self._section("baseline")
+        history = section._one("history", kinds.DURATION) or 0.0
+        if history > LONGEST_HISTORY_SECONDS:
+            what = f"{format_duration(history)} of history leave nothing of the seven days that a baseline looks at"
+            section._place.key("history").refuse(what, f"Write {format_duration(LONGEST_HISTORY_SECONDS)} or less.")
         return Baseline(
-            section._one("history", kinds.DURATION) or 0.0,
+            history,
             section._one("since", MOMENT),
             section._one("settle", kinds.DURATION) or 0.0,
         )
@@ -250,7 +267,7 @@ class _Reader:
 
     # --- alerts -----------------------------------------------------------------------------------------------------
 
-    def _alerts(self, scrape_seconds: float) -> dict[str, AlertSettings]:
+    def _alerts(self, scrape_seconds: float, identity: Collection[str]) -> dict[str, AlertSettings]:
         node, place = self._own.get("alerts"), self._place.key("alerts")
         names = [alert.name for alert in ALERTS]
         own: dict[str, tuple[Node, Place]] = {}
@@ -263,11 +280,12 @@ class _Reader:
             else:
                 own[name] = content, place.key(key)
         if not is_empty(node) and not isinstance(node, dict):
-            place.refuse(f"must be a mapping, not {type_name(node or {})}", "Write alerts: {TTFTHigh: off}.")
+            what = "must be a mapping (key: value)" + (f", not {type_name(node)}" if node is not None else "")
+            place.refuse(what, "Write alerts: {TTFTHigh: off}.")
         defaults = self._defaults["alerts"]
         assert isinstance(defaults, dict)
         return {
-            alert.name: _alert(alert, defaults[alert.name], *own.get(alert.name, ({}, place)), scrape_seconds)
+            alert.name: _alert(alert, defaults[alert.name], *own.get(alert.name, ({}, place)), scrape_seconds, identity)
             for alert in ALERTS
         }
 
@@ -275,8 +293,10 @@ class _Reader:
 _SEVERITY = kinds.choice("severity", [severity.value for severity in Severity if severity is not Severity.NONE])
 
 
-def _alert(alert: Alert, default: Node, own: Node, place: Place, scrape_seconds: float) -> AlertSettings:
-    if isinstance(own, Scalar) and own.text in ("off", "false", "no"):
+def _alert(
+    alert: Alert, default: Node, own: Node, place: Place, scrape_seconds: float, identity: Collection[str]
+) -> AlertSettings:
+    if isinstance(own, Scalar) and own.text.lower() in ("off", "false", "no"):
         return AlertSettings(False, 0.0, None, {}, {})
     assert isinstance(default, dict)
     keys = ("for", "severity", "labels", *alert.values)
@@ -293,11 +313,13 @@ def _alert(alert: Alert, default: Node, own: Node, place: Place, scrape_seconds:
         if kind is RANGE and number is not None and number < LEAST_SCRAPES * scrape_seconds:
             what = f"{format_duration(number)} does not hold four scrapes of {format_duration(scrape_seconds)}"
             place.key(name).refuse(what, f"Write {format_duration(LEAST_SCRAPES * scrape_seconds)} or more.")
+    if values.get("critical_below", 0.0) >= values.get("warning_below", 1.0):
+        place.key("critical_below").refuse("it is not below warning_below", "A page asks for more than a ticket does.")
     return AlertSettings(
         True,
         reader._one("for", FOR) or 0.0,
         None if severity is None else Severity(severity),
-        reader._labels(*reader._at("labels")),
+        reader._labels(*reader._at("labels"), identity),
         values,
     )
 

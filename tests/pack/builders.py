@@ -62,7 +62,7 @@ def buckets(
     reborn: int = -1,
     edges: tuple[str, ...] = EDGES,
 ) -> dict[str, str]:
-    """A histogram by (samples, events a sample in each bucket): given apart, made cumulative. `reborn`: the span before which it restarts."""
+    """A histogram by (samples, events a sample in each bucket): given apart, made cumulative. `reborn`: the span that it restarts at."""
     series = {}
     for last, edge in enumerate(edges):
         grows = [

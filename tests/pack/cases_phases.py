@@ -70,7 +70,9 @@ _THROUGHPUT = together(
     Story((Kind.BELOW,), _recorded("calm", {_WORK: 0.64, _P90: 0.9, _WAITING: 5})),  # 71 %
     Story((Kind.LOW_TRAFFIC,), _recorded("quiet", {_WORK: 0.1, _P90: 0.9, _WAITING: 0})),
     # a queue that is empty every fourth minute is none that lasts
-    Story((Kind.LOW_TRAFFIC,), _recorded("bursts", {_WORK: 0.1, _P90: 0.9, _WAITING: " ".join(["9", "9", "9", "0"] * 15)})),
+    Story(
+        (Kind.LOW_TRAFFIC,), _recorded("bursts", {_WORK: 0.1, _P90: 0.9, _WAITING: " ".join(["9", "9", "9", "0"] * 15)})
+    ),
     Story((Kind.FIRST_WEEK,), _recorded("new", {_WORK: 0.1, _WAITING: 5})),
     # no replica is older than half an hour: there is no work per settled one
     Story((Kind.RESTART,), _recorded("rollout", {_P90: 0.9, _WAITING: 5})),
@@ -148,7 +150,9 @@ def _itl(identity: str, *spans: tuple[int, Mapping[str, float]], reborn: int = -
 
 def _busy(identity: str, prefill: str, decode: str, unattributed: str = "") -> dict[str, str]:
     found = {"prefill": prefill, "decode": decode, "unattributed": unattributed or counter(Grows(60, 0))}
-    return {f'llm_serving_phase_busy_seconds_total{{{identity},phase="{phase}"}}': text for phase, text in found.items()}
+    return {
+        f'llm_serving_phase_busy_seconds_total{{{identity},phase="{phase}"}}': text for phase, text in found.items()
+    }
 
 
 def _half_busy(identity: str, prefill: float, decode: float, unattributed: float = 0) -> dict[str, str]:

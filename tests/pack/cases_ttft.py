@@ -97,14 +97,15 @@ _HIGH = together(
 # --- TTFTBurnFast: 14.4 x over 1h and 5m, or 6 x over 6h and 30m, 100 events and 5 bad; for 2m; critical ---------------------------------
 
 
-def slo_events(identity: str, name: str, good: str, bad: str, source: str = "histogram") -> dict[str, str]:
-    """Good and bad events of an objective, as counters."""
-    threshold = "2.5" if source == "histogram" else ""
-    labels = f'{identity},slo="{name}",source="{source}",threshold="{threshold}"'
-    return {
-        f'llm_serving_slo_events_total{{{labels},outcome="good"}}': good,
-        f'llm_serving_slo_events_total{{{labels},outcome="bad"}}': bad,
-    }
+def slo_events(
+    identity: str, name: str, good: str, bad: str = "", source: str = "histogram", threshold: str = "2.5"
+) -> dict[str, str]:
+    """Good and bad events of an objective, as counters; `bad` "" for an engine that has not said it."""
+    labels = f'{identity},slo="{name}",source="{source}",threshold="{threshold if source == "histogram" else ""}"'
+    found = {f'llm_serving_slo_events_total{{{labels},outcome="good"}}': good}
+    if bad:
+        found[f'llm_serving_slo_events_total{{{labels},outcome="bad"}}'] = bad
+    return found
 
 
 def _ttft(model: str, good: float, bad: float, samples: int = 60) -> dict[str, str]:
@@ -171,7 +172,7 @@ _FAST = together(
         # no request at all; only good ones ever counted
         {
             **_ttft("idle", 0, 0),
-            'llm_serving_slo_events_total{%s,slo="ttft",source="histogram",threshold="2.5",outcome="good"}' % engine("good"): counter(Grows(60, 100)),
+            **slo_events(engine("good"), "ttft", counter(Grows(60, 100))),
         },
     ),
     Story(

@@ -75,7 +75,9 @@ class Story:
     fires: Mapping[str, tuple[Firing, ...]] = field(default_factory=dict)
 
 
-def together(alert: str, name: str, moments: tuple[str, ...], *stories: Story, doubled: bool = True, records: bool = True) -> Case:
+def together(
+    alert: str, name: str, moments: tuple[str, ...], *stories: Story, doubled: bool = True, records: bool = True
+) -> Case:
     """Stories of one alert in one history, looked at at each of the moments."""
     merged: dict[str, str] = {}
     for story in stories:

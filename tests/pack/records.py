@@ -80,9 +80,7 @@ _QUANTILES = Sampled(
             '{model_name="code", role="unified"}': 0,
         },
         # over all models the common edges: 100 + 60, 190 + 100 of 300: p50 = 1 s x 150/160
-        _rounded('fleet:llm_serving_time_to_first_token_seconds:quantile_rate5m{rank="p50"}'): {
-            '{rank="p50"}': 0.9375
-        },
+        _rounded('fleet:llm_serving_time_to_first_token_seconds:quantile_rate5m{rank="p50"}'): {'{rank="p50"}': 0.9375},
     },
 )
 
@@ -104,10 +102,8 @@ _SLO = Sampled(
         # one that falls to 0 in minute 31 and goes on: 20 a minute
         **slo_events(engine("reborn"), "ttft", counter(Grows(30, 20), Grows(45, 20, True)), counter(Grows(75, 0))),
         # another threshold is another series, not a reset: 100 a minute until minute 30 and from 31 on
-        'llm_serving_slo_events_total{%s,slo="ttft",source="histogram",threshold="1",outcome="good"}'
-        % engine("moved"): counter(Grows(30, 100), start=5000) + " stale",
-        'llm_serving_slo_events_total{%s,slo="ttft",source="histogram",threshold="2.5",outcome="good"}'
-        % engine("moved"): "_x31 " + counter(Grows(44, 100), start=8100),
+        **slo_events(engine("moved"), "ttft", counter(Grows(30, 100), start=5000) + " stale", threshold="1"),
+        **slo_events(engine("moved"), "ttft", "_x31 " + counter(Grows(44, 100), start=8100)),
     },
     # the sums are over whole five minutes, the last one until minute 70
     "71m30s",
@@ -181,12 +177,16 @@ def _moves(identity: str, source: str, terabytes: float) -> dict[str, str]:
     return {f'{name}{{{identity},source="{source}"}}': held((61, terabytes * 1e12))}
 
 
+def _peak(name: str) -> dict[str, str]:
+    return {f"llm_serving_bandwidth_ceiling_bytes_per_second{{{engine('chat', name)}}}": held((61, 6e12))}
+
+
 _BANDWIDTH = Sampled(
     "the best source that is not suspect, by kind of GPU",
     {
         **target("chat", "chat-0"), **target("chat", "chat-1"), **target("chat", "chat-2"),
         **_gpus("chat-0", 2), **_gpus("chat-1", 2), **_gpus("chat-2", 2),
-        **{f"llm_serving_bandwidth_ceiling_bytes_per_second{{{engine('chat', f'chat-{number}')}}}": held((61, 6e12)) for number in range(3)},
+        **_peak("chat-0"), **_peak("chat-1"), **_peak("chat-2"),
         # measured before worked out; the runtime's own estimate never
         **_moves(engine("chat", "chat-0"), "gpm", 3), **_moves(engine("chat", "chat-0"), "model", 5),
         **_moves(engine("chat", "chat-1"), "gpm", 9), **_moves(engine("chat", "chat-1"), "model", 2),
@@ -228,7 +228,7 @@ _TARGETS = Sampled(
 OF_MINUTES = (_TRAFFIC, _QUANTILES, _SLO, _WORK, _SETTLED, _BANDWIDTH, _TARGETS)
 
 
-# --- baselines: a sample every five minutes, a day is 288 ----------------------------------------------------------------------------------
+# --- baselines: a sample every five minutes, a day is 288 ---------------------------------------------------------------------------------
 
 
 def _days(*each: float | str) -> str:

@@ -7,6 +7,7 @@ from llm_serving_alerts.promql import ENGINE, MODEL, MODEL_GPU, Dialect, series
 from llm_serving_alerts.records.baselines import BANDWIDTH, WORK
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
+from llm_serving_exporter.config.kinds import integer
 
 # humanize writes 0.9 as 900m
 _SHORT, _TENTHS = 'printf "%.3g"', 'printf "%.1f"'
@@ -99,7 +100,7 @@ PHASES = (
     ),
     Alert(
         "TrafficVanished", Check.PHASES, MODEL, {Severity.WARNING: ""}, _vanished, _vanished_text,
-        {"below": RATIO, "least_tokens_per_second": NUMBER, "days": NUMBER},
+        {"below": RATIO, "least_tokens_per_second": NUMBER, "days": integer(1, 7)},
     ),
     Alert(
         "PrefillStarvesDecode", Check.PHASES, MODEL, {Severity.WARNING: ""}, _starved, _starved_text,
