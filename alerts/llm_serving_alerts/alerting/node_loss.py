@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from llm_serving_alerts.declare import Alert, Text, label, lookup, of_model, value
 from llm_serving_alerts.promql import MODEL, Dialect, seconds_text, series
-from llm_serving_alerts.records.node_loss import LOAD, N1_LOAD
+from llm_serving_alerts.records.capacity import HOUR
+from llm_serving_alerts.records.node_loss import ALL, LARGEST, LOAD, LOST, N1_LOAD, PRESENT
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
 
@@ -13,21 +14,40 @@ _READY = "model:llm_serving_ready_replicas:sum"
 _DESIRED = "model:llm_serving_desired_replicas:max"
 
 
+_WORDS = {
+    "kv": "KV cache",
+    "concurrency": "running requests",
+    "prefill": "prefill rate",
+    "decode": "decode rate",
+    "phases": "token rate",
+}
+
+
 def _resource(dialect: Dialect, record: str) -> str:
     """Which resource binds: the series of the largest value, by a query, because it may change from one evaluation to the next."""
-    names = (*dialect.identity, *MODEL)
-    matchers = ",".join(f"{name}=%q" for name in names)
-    values = " ".join(f"$labels.{name}" for name in names)
+    matchers, values = _this(dialect)
     query = f'printf `topk(1, {record}{{{matchers},resource!="work"}})` {values}'
-    return f"{{{{ range {query} | query }}}}{{{{ .Labels.resource }}}}{{{{ end }}}}"
+    cases = "{{ else if ".join(f'eq .Labels.resource "{resource}" }}}}{words}' for resource, words in _WORDS.items())
+    return f"{{{{ range {query} | query }}}}{{{{ if {cases}{{{{ end }}}}{{{{ end }}}}"
 
 
-def _largest(dialect: Dialect) -> str:
+def _largest(dialect: Dialect, settings: Settings) -> str:
+    """The node, or nodes, with the largest mean share of what is known of the capacity."""
+    matchers, values = _this(dialect)
+    share = f"{LOST}{{{matchers}}} / on (resource) group_left () {ALL}{{{matchers}}}"
+    query = f"printf `topk({settings.node_loss.tolerate_nodes}, avg by (node) ({share}))` {values} {values}"
+    separator = "{{ if $i }} and {{ end }}"
+    return f'{{{{ range $i, $one := {query} | query | sortByLabel "node" }}}}{separator}{{{{ $one.Labels.node }}}}{{{{ end }}}}'
+
+
+def _this(dialect: Dialect) -> tuple[str, str]:
+    """Matchers for the model of the firing alert, with the arguments that printf puts in."""
     names = (*dialect.identity, *MODEL)
-    matchers = ",".join(f"{name}=%q" for name in names)
-    values = " ".join(f"$labels.{name}" for name in names)
-    query = f'printf `topk(1, model_node:llm_serving_capacity:sum{{{matchers},resource="kv"}})` {values}'
-    return f"{{{{ range {query} | query }}}}{{{{ .Labels.node }}}}{{{{ end }}}}"
+    return ",".join(f"{name}=%q" for name in names), " ".join(f"$labels.{name}" for name in names)
+
+
+def _nodes(settings: Settings) -> str:
+    return "largest node" if settings.node_loss.tolerate_nodes == 1 else "two largest nodes"
 
 
 def _n1(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
@@ -36,8 +56,8 @@ def _n1(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> 
 
 def _n1_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
-        f"{of_model(dialect)}: cannot lose its largest node, {value('humanizePercentage')} of what would be left is needed",
-        f"Without its largest node ({_largest(dialect)}) the remaining replicas would need {value('humanizePercentage')} of their {_resource(dialect, N1_LOAD)} "
+        f"{of_model(dialect)}: cannot lose its {_nodes(settings)}, {value('humanizePercentage')} of what would be left is needed",
+        f"Without its {_nodes(settings)} ({_largest(dialect, settings)}) the remaining replicas would need {value('humanizePercentage')} of their {_resource(dialect, N1_LOAD)} "
         f"for the demand of the last hour. {lookup(dialect, _READY, MODEL, 'humanize')} replicas are ready on "
         f"{lookup(dialect, 'model:llm_serving_nodes:count', MODEL, 'humanize')} nodes.",
         "add a replica on another node, or shed load in time",
@@ -46,9 +66,11 @@ def _n1_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
 
 def _critical(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_model = dialect.labels(*MODEL)
-    queue = dialect.over("min_over_time", "model:llm_serving_requests_waiting:sum", 300)
+    # wanted for an hour: replicas that an autoscaler has just asked for are not lost
+    wanted = dialect.over("min_over_time", _DESIRED, HOUR)
     return (
-        f"{_READY} < on ({by_model}) {_DESIRED} and on ({by_model}) {queue} > 0"
+        f"{_READY} and on ({by_model}) {PRESENT} < on ({by_model}) {wanted}"
+        f" and on ({by_model}) model:llm_serving_requests_waiting:sum > 0"
         f" and on ({by_model}) ({_N1_MOST} > 1 or on ({by_model}) {_MOST} > 1)"
     )
 
@@ -63,13 +85,14 @@ def _critical_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
 
 
 def _no_redundancy(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    return "model:llm_serving_nodes:count == 1"
+    # one node, or one that every replica has a part on
+    return f"{LARGEST} >= on ({dialect.labels(*MODEL)}) {_READY}"
 
 
 def _no_redundancy_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
-        f"{of_model(dialect)}: served from one node",
-        f"All {lookup(dialect, _READY, MODEL, 'humanize')} ready replicas stand on one node. When it goes, so does the model. Where that is meant, set "
+        f"{of_model(dialect)}: no replica is left without its {_nodes(settings)}",
+        f"Ready replicas: {lookup(dialect, _READY, MODEL, 'humanize')}, and the {_nodes(settings)} would take all of them away. Where that is meant, set "
         "node_loss.redundancy to none.",
         "context for other alerts; nobody is notified",
     )
@@ -77,14 +100,15 @@ def _no_redundancy_text(dialect: Dialect, settings: Settings, own: AlertSettings
 
 def _replica_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_model = dialect.labels(*MODEL)
-    # of a model that is wanted and that nobody shows, none is ready
-    return f"{_DESIRED} - on ({by_model}) ({_READY} or on ({by_model}) {_DESIRED} * 0) > 0"
+    # of a model that is wanted and that no exporter shows, none is there; unless there is no exporter at all
+    nobody = f"{_DESIRED} * 0 and on ({dialect.labels()}) {series('exporter_build_info')}"
+    return f"{_DESIRED} - on ({by_model}) ({PRESENT} or on ({by_model}) {nobody}) > 0"
 
 
 def _replica_lost_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
         f"{of_model(dialect)}: {value()} of {lookup(dialect, _DESIRED, MODEL, 'humanize')} replicas missing",
-        f"{lookup(dialect, _DESIRED, MODEL, 'humanize')} replicas are wanted and {value()} of them are not ready.",
+        f"Wanted: {lookup(dialect, _DESIRED, MODEL, 'humanize')}. Neither ready nor asleep: {value()}.",
         "find the pod or host that does not come up",
     )
 
@@ -92,14 +116,17 @@ def _replica_lost_text(dialect: Dialect, settings: Settings, own: AlertSettings)
 def _last_success(dialect: Dialect) -> str:
     by_model = dialect.labels(*MODEL)
     success = dialect.one(series("drill_last_success_timestamp_seconds"), *MODEL)
-    installed = f"max by ({dialect.labels()}) ({series('installed_timestamp_seconds')})"
+    # the first exporter's: new pods are installed every day
+    installed = f"min by ({dialect.labels()}) ({series('installed_timestamp_seconds')})"
     models = "(model:llm_serving_targets:count > bool 0)"
     # a model that never passed one is measured from the day of the installation
     return f"({success} or on ({by_model}) {models} * on ({dialect.labels()}) group_left () {installed})"
 
 
 def _overdue(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    return f"{dialect.age(_last_success(dialect))} > {dialect.length(settings.drill_max_age_seconds or 0.0)}"
+    overdue = f"{dialect.age(_last_success(dialect))} > {dialect.length(settings.drill_max_age_seconds or 0.0)}"
+    # the file of results remembers models that are served no more
+    return f"{overdue} and on ({dialect.labels(*MODEL)}) model:llm_serving_targets:count"
 
 
 def _overdue_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:

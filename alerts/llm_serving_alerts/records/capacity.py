@@ -20,7 +20,11 @@ _WORK = "model_gpu:llm_serving_reference_work:max_rate5m"
 def rates(dialect: Dialect, settings: Settings) -> Group:
     """Rates of now by kind of GPU: pods come and go, so that nothing is kept by target."""
     by_target = dialect.labels(*TARGET)
-    waited = f"{dialect.over('min_over_time', 'target:llm_serving_requests_waiting:sum', 300)} > 0"
+    # a replica that has just come has waited for as long as it has been seen, which is no 5m
+    waiting = "target:llm_serving_requests_waiting:sum"
+    waited = (
+        f"{dialect.over('min_over_time', waiting, 300)} > 0 and on ({by_target}) {dialect.offset(waiting, 300)} > 0"
+    )
     rules = []
     for record, rate, extra, about in (
         (_TOKENS, "target:llm_serving_phase_tokens:rate5m", ("phase",), "tokens/s by phase"),
@@ -50,6 +54,8 @@ def capacity(dialect: Dialect, settings: Settings) -> Group:
     promised = f"{settings.node_loss.efficiency:g} * max by ({by_phase}) ({of_kind(dialect, _CEILINGS)})"
     seen, limit = (dialect.over("max_over_time", record, WEEK) for record in (_TOKENS, f"{_TOKENS}_waiting"))
     seen_work, limit_work = (dialect.over("max_over_time", record, WEEK) for record in (_WORK, f"{_WORK}_waiting"))
+    # a replica that stood still while requests waited has shown no limit
+    limit, limit_work = f"{limit} > 0", f"{limit_work} > 0"
     # what was reached without a queue can be reached: the limit is at least that
     measured = f"({seen} and on ({by_phase}) {limit})"
     estimated = f"({seen} > on ({by_phase}) {promised} or on ({by_phase}) {promised})"

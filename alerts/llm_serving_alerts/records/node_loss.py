@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from llm_serving_alerts.promql import MODEL, TARGET, Dialect, series
+from llm_serving_alerts.promql import MODEL, MODEL_GPU, TARGET, Dialect, one_of, series
 from llm_serving_alerts.records.capacity import BEST_TOKENS, BEST_WORK, HOUR
 from llm_serving_alerts.records.targets import KIND
 from llm_serving_alerts.rules import Group, Record
@@ -13,12 +13,14 @@ from llm_serving_alerts.settings import Settings
 CAPACITY = "target:llm_serving_capacity:best"
 ALL = "model:llm_serving_capacity:sum"
 LOST = "model_node:llm_serving_capacity:sum"
+LARGEST = "model:llm_serving_largest_node_replicas:max"
 REMAINING = "model:llm_serving_n1_capacity:sum"
 DEMAND = "model:llm_serving_demand:max1h"
 LOAD = "model:llm_serving_load:ratio"
 N1_LOAD = "model:llm_serving_n1_load:ratio"
 SUFFICIENT = "model:llm_serving_n1_sufficient:bool"
 REQUIRED = "model:llm_serving_required_replicas:ceil"
+PRESENT = "model:llm_serving_present_replicas:sum"
 # `work` is how prefill and decode of one engine are added up; `phases` is the answer for both
 RESOURCES = ("prefill", "decode", "work", "kv", "concurrency")
 # all of these must be known before anything is called sufficient
@@ -30,6 +32,7 @@ _SLOPE_SECONDS = 1800.0
 def node_loss(dialect: Dialect, settings: Settings) -> Group:
     """Capacity of each ready replica by resource, what is left without the largest node, demand, and their ratio."""
     rules = (
+        _present(dialect),
         *_capacity(dialect),
         *_demand(dialect),
         *_without(dialect, settings),
@@ -39,19 +42,40 @@ def node_loss(dialect: Dialect, settings: Settings) -> Group:
     return Group("llm-serving.node-loss", rules)
 
 
+def _present(dialect: Dialect) -> Record:
+    replicas = dialect.one(series("target_info", 'role!="frontend"'), *TARGET)
+    there = dialect.one(series("target_state", one_of("state", ("ready", "sleeping"))), "target")
+    return Record(
+        PRESENT,
+        f"sum by ({dialect.labels(*MODEL)}) ({replicas} * on ({dialect.labels('target')}) group_left () {there})",
+        "replicas that serve, or sleep and could be woken",
+    )
+
+
 def _capacity(dialect: Dialect) -> Iterable[Record]:
-    by_target, by_kind = dialect.labels(*TARGET), dialect.labels("model_name", "role", "gpu_name")
+    by_target, by_model, by_kind = dialect.labels(*TARGET), dialect.labels(*MODEL), dialect.labels(*MODEL_GPU)
     about = "what a ready replica can carry, by resource"
 
     def of_its_kind(best: str) -> str:
         each = f"({KIND} and on ({by_target}) {_READY}) * on ({by_kind}) group_left () max by ({by_kind}) ({best})"
         return f"max by ({by_target}) ({each})"
 
-    for phase in ("prefill", "decode"):
-        yield Record(CAPACITY, of_its_kind(f'{BEST_TOKENS}{{phase="{phase}"}}'), about, {"resource": phase})
-    yield Record(CAPACITY, of_its_kind(BEST_WORK), about, {"resource": "work"})
-    for resource, total in (("kv", "kv_cache_capacity_tokens"), ("concurrency", "batch_limit_requests")):
-        expr = f"target:llm_serving_{total}:sum and on ({by_target}) {_READY}"
+    # of its own phase alone: the few tokens of the other one are not what a replica of a split pool is limited by
+    for phase, other in (("prefill", "decode"), ("decode", "prefill")):
+        best = f'{BEST_TOKENS}{{phase="{phase}",role!="{other}"}}'
+        yield Record(CAPACITY, of_its_kind(best), about, {"resource": phase})
+    # reference seconds of two kinds of GPU are not the same seconds
+    kinds = f"count by ({by_model}) (count by ({by_kind}) ({KIND} and on ({by_target}) {_READY}))"
+    yield Record(CAPACITY, f"{of_its_kind(BEST_WORK)} and on ({by_model}) {kinds} == 1", about, {"resource": "work"})
+    running, waiting, used = (
+        f"target:llm_serving_{gauge}:sum" for gauge in ("requests_running", "requests_waiting", "kv_cache_used_tokens")
+    )
+    # room that nobody sees the use of is not known to be room
+    for resource, total, seen in (
+        ("kv", "kv_cache_capacity_tokens", used),
+        ("concurrency", "batch_limit_requests", f"({running} + {waiting})"),
+    ):
+        expr = f"target:llm_serving_{total}:sum and on ({by_target}) {_READY} and on ({by_target}) {seen}"
         yield Record(CAPACITY, expr, about, {"resource": resource})
 
 
@@ -98,12 +122,17 @@ def _without(dialect: Dialect, settings: Settings) -> Iterable[Record]:
     # a replica whose capacity or node is not known would count as if it carried nothing, or could not be lost
     complete = f"on ({by_resource}) (count by ({by_resource}) ({CAPACITY}) == on ({by_model}) group_left () {ready})"
     placed = f"count by ({by_model}) ({_READY} and on ({by_target}) {nodes}) == on ({by_model}) {ready}"
-    several = f"model:llm_serving_nodes:count > {settings.node_loss.tolerate_nodes}"
+    several = f"{LARGEST} < on ({by_model}) {ready}"
     total = f"sum by ({by_resource}) ({CAPACITY})"
     number = settings.node_loss.tolerate_nodes
-    largest = f"max by ({by_resource}) ({LOST})"
-    if number > 1:  # a replica on two lost nodes is taken away twice: what is left is never more than that
-        largest = f"sum by ({by_resource}) (topk by ({by_resource}) ({number}, {LOST}))"
+    each = f"count by ({dialect.labels(*MODEL, 'node')}) ({nodes} and on ({by_target}) {_READY})"
+    # a replica on two lost nodes is taken away twice: what is left is never more than that
+    yield Record(
+        LARGEST,
+        f"{_most(by_model, number, each)} and on ({by_model}) ({placed})",
+        "ready replicas that the largest node takes with it; absent where the node of one is not known",
+    )
+    largest = _most(by_resource, number, LOST)
     for resource in RESOURCES:
         one = f'{nodes} * on ({by_target}) group_left () {CAPACITY}{{resource="{resource}"}}'
         expr = f"sum by ({dialect.labels(*MODEL, 'node')}) ({one})"
@@ -113,9 +142,14 @@ def _without(dialect: Dialect, settings: Settings) -> Iterable[Record]:
     )
     yield Record(
         REMAINING,
-        f"clamp_min({total} - on ({by_resource}) {largest}, 0) and {complete} and on ({by_model}) ({placed}) and on ({by_model}) {several}",
-        "capacity that is left without the largest node, by resource; absent for a model on one node",
+        f"clamp_min({total} - on ({by_resource}) {largest}, 0) and {complete} and on ({by_model}) {several}",
+        "capacity that is left without the largest node, by resource; absent where no replica would be left",
     )
+
+
+def _most(by: str, number: int, by_node: str) -> str:
+    """What the largest node has, or the largest ones together."""
+    return f"max by ({by}) ({by_node})" if number == 1 else f"sum by ({by}) (topk by ({by}) ({number}, {by_node}))"
 
 
 def _loads(dialect: Dialect) -> Iterable[Record]:
@@ -125,7 +159,7 @@ def _loads(dialect: Dialect) -> Iterable[Record]:
         (N1_LOAD, REMAINING, "demand over what is left without the largest node"),
     ):
         yield Record(
-            record, f"{DEMAND} / on ({by_resource}) {capacity}", f"{about}, by resource; above 1 it does not fit"
+            record, f"{DEMAND} / on ({by_resource}) ({capacity} > 0)", f"{about}, by resource; above 1 it does not fit"
         )
         yield Record(record, _phases(dialect, record), about, {"resource": "phases"})
         largest = f'max by ({by_model}) ({record}{{resource!="work"}})'
@@ -155,7 +189,6 @@ def _phases(dialect: Dialect, record: str) -> str:
 def _required(dialect: Dialect, settings: Settings) -> Iterable[Record]:
     """Replicas for the demand and its growth until help comes. The queue is left out: it is what too few replicas make."""
     by_model, by_resource = dialect.labels(*MODEL), dialect.labels(*MODEL, "resource")
-    by_target = dialect.labels(*TARGET)
     wanted = "model:llm_serving_required_demand:max"
     lag = dialect.length(settings.node_loss.scale_lag_seconds)
     for resource, record in _rising(dialect).items():
@@ -169,24 +202,16 @@ def _required(dialect: Dialect, settings: Settings) -> Iterable[Record]:
     ratio = "model:llm_serving_required:ratio"
     yield Record(
         ratio,
-        f"{wanted} / on ({by_resource}) {ALL} * on ({by_model}) group_left () model:llm_serving_ready_replicas:sum",
+        f"{wanted} / on ({by_resource}) ({ALL} > 0) * on ({by_model}) group_left () model:llm_serving_ready_replicas:sum",
         "replicas that the demand needs, by resource",
     )
     yield Record(ratio, _phases(dialect, ratio), "replicas that both phases together need", {"resource": "phases"})
     known = f'count by ({by_model}) ({ratio}{{resource=~"{"|".join(NEEDED)}"}}) == {len(NEEDED)}'
     needed = f'clamp_min(ceil(max by ({by_model}) ({ratio}{{resource!="work"}}) - 1e-9), 1) and on ({by_model}) {known}'
     yield Record(REQUIRED, needed, "replicas that the demand needs", {"reserve": "none"})
-    nodes = dialect.one(series("target_node_info"), *TARGET, "node")
-    each = f"count by ({dialect.labels(*MODEL, 'node')}) ({nodes} and on ({by_target}) {_READY})"
-    number = settings.node_loss.tolerate_nodes
-    reserve = (
-        f"max by ({by_model}) ({each})"
-        if number == 1
-        else f"sum by ({by_model}) (topk by ({by_model}) ({number}, {each}))"
-    )
     yield Record(
         REQUIRED,
-        f'sum by ({by_model}) ({REQUIRED}{{reserve="none"}}) + on ({by_model}) {reserve}',
+        f'sum by ({by_model}) ({REQUIRED}{{reserve="none"}}) + on ({by_model}) {LARGEST}',
         "the same with the replicas of the largest node in reserve",
         {"reserve": "nodes"},
     )
