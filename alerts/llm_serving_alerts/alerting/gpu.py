@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.declare import Alert, Text, label, value
+from llm_serving_alerts.declare import Alert, Text, label
 from llm_serving_alerts.promql import Dialect, one_of, series
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
@@ -11,6 +11,8 @@ from llm_serving_exporter.catalogue.spec import GPU_LABELS
 # hardware faults (facts nvml-gpus; NVIDIA's XID catalogue). 13, 31 and 43 are the application's; 63 and 92 inform
 FATAL_XIDS = ("48", "62", "64", "74", "79", "95", "119", "120")
 # not sw_power_cap: a busy card at its power limit is what was paid for
+# as the exporter names a MIG instance (its parent is named too), and a card that gave no UUID
+_NO_CARD = "MIG-.*|unidentified-.*"
 SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown")
 
 
@@ -40,7 +42,7 @@ def _ecc(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) ->
 def _ecc_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
         f"{_where(dialect)}: uncorrectable memory errors",
-        f"{value()} memory errors that could not be corrected in the last hour. What was computed from that memory is wrong or was killed.",
+        "{{ printf `%.0f` $value }} memory errors that could not be corrected in the last hour. What was computed from that memory is wrong or was killed.",
         "restart what runs on the card; reset it when a remap is pending",
     )
 
@@ -54,7 +56,7 @@ def _remap(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) 
 def _remap_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
         f"{_where(dialect)}: memory rows wait to be remapped, or could not be",
-        f"1: a row is remapped at the next reset. 2: remapping failed, the card has no spare rows. Now: {value()}.",
+        "{{ if gt $value 1.5 }}Remapping failed: the card has no spare rows.{{ else }}A row is remapped at the next reset.{{ end }}",
         "plan a reset; where remapping failed, replace the card",
     )
 
@@ -70,8 +72,10 @@ def _slowdown_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
     matchers = ",".join(f"{name}=%q" for name in names)
     values = " ".join(f"$labels.{name}" for name in names)
     held = series("gpu_slowdown", f"{matchers},{one_of('reason', SLOWDOWNS)}")
-    query = f"printf `{held} == 1` {values}"
-    reasons = f"{{{{ range {query} | query }}}}{{{{ .Labels.reason }}}} {{{{ end }}}}"
+    query = f'printf `max by (reason) ({held}) == 1` {values} | query | sortByLabel "reason"'
+    reasons = (
+        f"{{{{ range $i, $one := {query} }}}}{{{{ if $i }}}}, {{{{ end }}}}{{{{ $one.Labels.reason }}}}{{{{ end }}}}"
+    )
     return Text(
         f"{_where(dialect)}: clocks are held down while busy",
         f"Reason: {reasons}. The card does less than its ceilings say.",
@@ -80,21 +84,20 @@ def _slowdown_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
 
 
 def _lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    by_gpu = dialect.labels(*GPU_LABELS)
-    up = dialect.one(series("gpu_up"), *GPU_LABELS)
-    before = dialect.one(dialect.offset(series("gpu_up"), 3600), *GPU_LABELS)
-    # where no card of the node is shown any more, the node or its exporter is gone, which others say
-    node = dialect.labels("node")
-    return (
-        f"({before} == 1 unless on ({by_gpu}) {up}) * 0 and on ({node}) {series('gpu_up')} == 1"
-        f" or on ({by_gpu}) ({up} == 0 and on ({by_gpu}) {before} == 1)"
-    )
+    # what becomes of MIG instances their card says; one that never said who it is was never there
+    shown = series("gpu_up", f'gpu!~"{_NO_CARD}"')
+    before, seen_by = dialect.offset(shown, 3600), dialect.labels("instance")
+    # an exporter that reads its driver and shows a card no more has come up without it; where an exporter is gone or its driver does
+    # not speak, nobody knows: a pod that went took its exporter and its view of the cards along
+    vanished = f"{before} == 1 and on ({seen_by}) {series('nvml_up')} == 1 unless on ({dialect.labels('gpu')}) {shown}"
+    lost, by_gpu = f"{dialect.one(shown, *GPU_LABELS)} == 0", dialect.labels(*GPU_LABELS)
+    return f"{lost} or on ({by_gpu}) {dialect.one(vanished, *GPU_LABELS)} * 0"
 
 
 def _lost_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
         f"{_where(dialect)}: the GPU answers no more",
-        "An hour ago it did. It fell off the bus, or the driver gave it up; its replicas are gone or about to be.",
+        "It did before. It fell off the bus, or the driver gave it up; its replicas are gone or about to be.",
         "read the kernel log for NVRM lines, drain the node",
     )
 

@@ -12,9 +12,9 @@ _USAGE = "engine:llm_serving_kv_cache_usage_ratio:max"
 _MEAN = "engine:llm_serving_kv_cache_usage_ratio:avg5m"
 _WAITING = "engine:llm_serving_requests_waiting:max"
 _HIT_MEDIAN = "model:llm_serving_prefix_cache_hit:median7d"
-_FIT = "model:llm_serving_long_context_requests_fit:min"
-_SHARE = "model:llm_serving_long_context_kv_share_ratio:max"
-_OBSERVED = "model:llm_serving_long_context_requests_observed:max"
+_FIT, _SHARE = "long_context_requests_fit", "long_context_kv_share_ratio"
+_OBSERVED = "long_context_requests_observed"
+_PLAIN = "printf `%.1f`"  # humanize writes 0.2 as 200m
 
 
 def _saturated(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
@@ -53,8 +53,8 @@ def _preempting(dialect: Dialect, settings: Settings, own: AlertSettings, tier: 
 
 def _preempting_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
-        f"{of_target(dialect)}: {value()} preemptions per finished request",
-        f"In 10m there were {value()} preemptions for each finished request. Each throws away KV that has to be computed again: users see answers that "
+        f"{of_target(dialect)}: {value('printf `%.2f`')} preemptions per finished request",
+        f"In 10m there were {value('printf `%.2f`')} preemptions for each finished request. Each throws away KV that has to be computed again: users see answers that "
         "pause, and prefill work grows.",
         "lower the limit of running requests, or add KV memory",
     )
@@ -76,52 +76,61 @@ def _hit_rate_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
 def _queued(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_engine = dialect.labels(*ENGINE)
     limit = dialect.one(series("batch_limit_requests"), *ENGINE)
-    rejected = dialect.one(dialect.rate(series("requests_rejected_total"), 300), *ENGINE)
-    return (
-        f"({_WAITING} > 0 or on ({by_engine}) {rejected} > 0)"
-        f" and on ({by_engine}) {_USAGE} < {own['below']:g}"
+    # by target: vLLM's front end refuses for all of its engines
+    rejected = dialect.one(dialect.rate(series("requests_rejected_total"), 300), "target")
+    room = (
+        f"{_USAGE} < {own['below']:g}"
         f" and on ({by_engine}) engine:llm_serving_requests_running:max < on ({by_engine}) {limit}"
+    )
+    return (
+        f"{room} and on ({by_engine}) {_WAITING} > 0"
+        f" or on ({by_engine}) ({room} and on ({dialect.labels('target')}) {rejected} > 0)"
     )
 
 
 def _queued_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
         f"{of_target(dialect)}: requests wait although KV cache and batch have room",
-        f"Engine {label('engine')} uses {lookup(dialect, _USAGE, ENGINE, 'humanizePercentage')} of its KV cache and does not reach its limit of running requests, and still "
+        f"Engine {label('engine')} uses {value('humanizePercentage')} of its KV cache and does not reach its limit of running requests, and still "
         "requests wait or are rejected. More memory would not help.",
         "look at the limiter, the prefill budget and the router's queue",
     )
 
 
 def _few_fit(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    lower = f'sum without (bound) ({_FIT}{{bound="lower"}})'
-    return f"{lower} < {own['below']:g} and on ({dialect.labels(*MODEL)}) {_OBSERVED} >= {own['events']:g}"
+    return f"min by ({dialect.labels(*MODEL)}) ({_observed(dialect, own, _FIT, 'lower')}) < {own['below']:g}"
+
+
+def _observed(dialect: Dialect, own: AlertSettings, estimate: str, bound: str, matchers: str = "") -> str:
+    """A bound of an estimate by engine, where the engine itself has seen enough requests."""
+    one = dialect.one(series(estimate, matchers, bound=bound), *ENGINE)
+    observed = dialect.one(series(_OBSERVED, matchers), *ENGINE)
+    return f"{one} and on ({dialect.labels(*ENGINE)}) {observed} >= {own['events']:g}"
 
 
 def _few_fit_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    upper = lookup(dialect, _FIT, MODEL, "humanize", 'bound="upper"')
+    names = (*dialect.identity, *MODEL)
+    matchers, values = ",".join(f"{name}=%q" for name in names), " ".join(f"$labels.{name}" for name in names)
+    query = f"printf `min({_observed(dialect, own, _FIT, 'upper', matchers)})` {values} {values}"
+    upper = f"{{{{ with {query} | query }}}}{{{{ . | first | value | {_PLAIN} }}}}{{{{ end }}}}"
     return Text(
-        f"{of_model(dialect)}: only {value()} requests of p99 length fit the KV cache",
-        f"At least {value()} and at most {upper} requests with a prompt of the 99th percentile and a mean answer fit one engine. A few of them at once, "
+        f"{of_model(dialect)}: only {value(_PLAIN)} requests of p99 length fit the KV cache",
+        f"At least {value(_PLAIN)} and at most {upper} requests with a prompt of the 99th percentile and a mean answer fit one engine. A few of them at once, "
         "and everyone else waits.",
         "bound the context, or send long requests to replicas of their own",
     )
 
 
 def _share(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    by_model = dialect.labels(*MODEL)
-    lower = f'sum without (bound) ({_SHARE}{{bound="lower"}})'
-    return (
-        f"{lower} > {own['above']:g} and on ({by_model}) model:llm_serving_kv_cache_usage_ratio:max > {own['kv_above']:g}"
-        f" and on ({by_model}) {_OBSERVED} >= {own['events']:g}"
-    )
+    full = f"on ({dialect.labels(*ENGINE)}) {_USAGE} > {own['kv_above']:g}"
+    shares = _observed(dialect, own, _SHARE, "lower")
+    return f"max by ({dialect.labels(*MODEL)}) ({shares} and {full}) > {own['above']:g}"
 
 
 def _share_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    usage = lookup(dialect, "model:llm_serving_kv_cache_usage_ratio:max", MODEL, "humanizePercentage")
     return Text(
         f"{of_model(dialect)}: the longest 1% of requests hold {value('humanizePercentage')} of the KV cache",
-        f"At least {value('humanizePercentage')} of the KV held belongs to the longest hundredth of the requests, and the cache is {usage} full.",
+        f"At least {value('humanizePercentage')} of the KV held belongs to the longest hundredth of the requests, on an engine whose cache is more than {own['kv_above']:.0%} full.",
         "find the client that sends them; bound the context",
     )
 
