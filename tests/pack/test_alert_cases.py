@@ -12,6 +12,8 @@ import pytest
 from llm_serving_alerts.alerting import ALERTS
 from llm_serving_alerts.rules import Check
 from tests.pack.promtool import FOLDER, Kind
+from tests.pack.rulesets import FOLDER as RULES
+from tests.pack.rulesets import rendered
 from tests.pack.write import CHECKS, texts
 
 ROOT = Path(__file__).parents[2]
@@ -62,6 +64,10 @@ def test_an_alert_has_every_kind_of_case_but_those_that_it_may_lack(alert: str) 
 
 def test_the_committed_files_are_what_the_cases_make() -> None:
     assert {path.name: path.read_text() for path in (ROOT / FOLDER).glob("*.yml")} == texts()
+
+
+def test_the_committed_rules_of_the_cases_are_what_their_settings_make() -> None:
+    assert {path.name: path.read_text() for path in (ROOT / RULES).glob("*.yml")} == rendered()
 
 
 @pytest.mark.parametrize("name", sorted(texts()))

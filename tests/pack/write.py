@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.pack import cases_exporter, cases_phases, cases_slo, cases_ttft, records
+from tests.pack import (
+    cases_exporter,
+    cases_gpu,
+    cases_kv,
+    cases_node_loss,
+    cases_phases,
+    cases_slo,
+    cases_tail,
+    cases_ttft,
+    fleets_node_loss,
+    records,
+    rulesets,
+)
 from tests.pack.promtool import FOLDER, RENDERED, Case, Sampled, document, files, text_of
 
 CHECKS: dict[str, tuple[Case, ...]] = {
     "phases": cases_phases.CASES,
     "ttft": cases_ttft.CASES,
     "slo": cases_slo.CASES,
+    "kv": cases_kv.CASES,
+    "tail": cases_tail.CASES,
+    "node_loss": cases_node_loss.CASES,
+    "gpu": cases_gpu.CASES,
     "exporter": cases_exporter.CASES,
 }
 # with how often the rules are evaluated: a baseline of a week is looked at four times a day
@@ -25,12 +41,13 @@ def texts() -> dict[str, str]:
     found = {name: text for check, cases in CHECKS.items() for name, text in files(check, cases).items()}
     for name, (sampled, evaluated) in RECORDS.items():
         found[f"{name}.yml"] = text_of(document((), sampled, evaluated), RENDERED[:1])
-    return found
+    return {**found, **cases_kv.SAMPLES, **cases_tail.SAMPLES, **fleets_node_loss.SAMPLES}
 
 
 if __name__ == "__main__":
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for old in FOLDER.glob("*.yml"):
-        old.unlink()
-    for file_name, file_text in texts().items():
-        Path(FOLDER, file_name).write_text(file_text, encoding="utf-8")
+    for folder, made in ((FOLDER, texts()), (rulesets.FOLDER, rulesets.rendered())):
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("*.yml"):
+            old.unlink()
+        for file_name, file_text in made.items():
+            Path(folder, file_name).write_text(file_text, encoding="utf-8")

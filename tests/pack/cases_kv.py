@@ -1,0 +1,344 @@
+"""When the alerts of check kv fire and when they do not."""
+
+from __future__ import annotations
+
+from tests.pack.builders_kv import firing, flat, growing, selector
+from tests.pack.promtool import Case, Firing
+from tests.pack.samples import Fleet, document, is_
+
+_REPLICA = {"target": "replica-0", "model_name": "chat", "role": "unified"}
+_ENGINE = {"target": "replica-0", "model_name": "chat", "engine": "0", "role": "unified"}
+_RANK = {**_ENGINE, "engine": "1"}  # the second data-parallel engine of the same server
+_NEIGHBOUR = {**_ENGINE, "target": "replica-1"}
+_OTHER_MODEL = {**_ENGINE, "target": "embed-0", "model_name": "embed"}
+_BY_TARGET = "var-target=replica-0&var-model_name=chat&var-role=unified"
+_BY_MODEL = "var-model_name=chat&var-role=unified"
+
+Series = dict[str, str]
+
+
+def _shown(name: str, values: str, identity: dict[str, str] = _ENGINE, **labels: str) -> Series:
+    return {selector(f"llm_serving_{name}", instance="exporter-a:10077", **identity, **labels): values}
+
+
+def _usage(values: str, identity: dict[str, str] = _ENGINE) -> Series:
+    return _shown("kv_cache_usage_ratio", values, identity)
+
+
+def _waiting(values: str, identity: dict[str, str] = _ENGINE) -> Series:
+    return _shown("requests_waiting", values, identity)
+
+
+def _recorded(usage: str | None = None, mean: str | None = None, waiting: str | None = None) -> Series:
+    found = {
+        "engine:llm_serving_kv_cache_usage_ratio:max": usage,
+        "engine:llm_serving_kv_cache_usage_ratio:avg5m": mean,
+        "engine:llm_serving_requests_waiting:max": waiting,
+    }
+    return {selector(name, **_ENGINE): values for name, values in found.items() if values is not None}
+
+
+def _saturated(usage: str, waiting: str, identity: dict[str, str] = _ENGINE) -> Firing:
+    target, engine = identity["target"], identity["engine"]
+    return firing(
+        "KVSaturated",
+        "warning",
+        "kv",
+        identity,
+        summary=f"chat on {target}: KV cache {usage} full and requests wait",
+        description=f"Live requests of engine {engine} hold {usage} of the KV cache, {waiting} requests wait. The next step is preemption: what was "
+        "computed is thrown away and computed again.",
+        action="add a replica or shed load; look for long contexts",
+        variables=f"var-target={target}&var-model_name=chat&var-role=unified",
+    )
+
+
+_KV_SATURATED = (
+    Case(
+        "KVSaturated",
+        "full for ten minutes while requests wait, then room again",
+        _usage(flat((0.5, 10), (0.97, 25), (0.6, 20))) | _waiting(flat((3, 55))),
+        "30m",
+        (_saturated("97%", "3"),),
+        more=(("8m", ()), ("18m", ()), ("45m", ())),
+    ),
+    Case(
+        "KVSaturated",
+        "one of two data-parallel engines, one of two replicas, one of two models",
+        _usage(flat((0.97, 40)), _RANK)
+        | _usage(flat((0.4, 40)))
+        | _usage(flat((0.95, 40)), _NEIGHBOUR)
+        | _usage(flat((0.99, 40)), _OTHER_MODEL)
+        | _waiting(flat((8, 40)), _RANK)
+        | _waiting(flat((8, 40)))
+        | _waiting(flat((8, 40)), _NEIGHBOUR)
+        | _waiting(flat((0, 40)), _OTHER_MODEL),
+        "30m",
+        (_saturated("97%", "8", _RANK),),
+    ),
+    Case("KVSaturated", "at the threshold", _recorded(usage=flat((0.95, 40)), waiting=flat((3, 40))), "30m"),
+    Case("KVSaturated", "full of work that all runs", _recorded(usage=flat((1, 40)), waiting=flat((0, 40))), "30m"),
+    Case("KVSaturated", "nobody says whether requests wait", _recorded(usage=flat((1, 40))), "30m"),
+    Case("KVSaturated", "nobody says how full it is", _recorded(waiting=flat((9, 40))), "30m"),
+    Case(
+        "KVSaturated",
+        "the engine restarts before ten minutes are over",
+        _recorded(usage=flat((0.97, 9), ("stale", 1), ("_", 5), (0.97, 9)), waiting=flat((3, 24))),
+        "23m",
+    ),
+)
+
+
+def _filling(now: str) -> Firing:
+    return firing(
+        "KVFilling",
+        "warning",
+        "kv",
+        _ENGINE,
+        summary="chat on replica-0: KV cache will be full within 15m",
+        description=f"Engine 0 uses {now} of its KV cache (mean of 5m), and the line of the last 15m passes 100% within 15m.",
+        action="add a replica now, before requests are preempted",
+        variables=_BY_TARGET,
+    )
+
+
+def _rising(step: float, start: float, samples: int) -> str:
+    return growing((step, samples), start=start)
+
+
+_KV_FILLING = (
+    Case(
+        "KVFilling",
+        "a percent more each minute, from 70 on",
+        # 15 minutes later it is 15 points more: above 100 from 86 on, at 16m; ten minutes later it is told
+        _recorded(mean=f"{_rising(0.01, 0.7, 31)} {flat((0.7, 20))}", waiting=flat((2, 51))),
+        "29m",
+        (_filling("99%"),),
+        more=(("24m", ()), ("45m", ())),
+    ),
+    Case(
+        "KVFilling",
+        "half a percent a minute is not full within 15m",
+        _recorded(mean=_rising(0.005, 0.7, 40), waiting=flat((2, 40))),
+        "38m",  # at 38m it is 89 %, 15m later 96.5 %
+    ),
+    Case(
+        "KVFilling",
+        "a steep line that is still below 80 %",
+        _recorded(mean=_rising(0.02, 0.3, 24), waiting=flat((2, 24))),
+        "23m",  # 76 %, and 106 % in 15m
+    ),
+    Case("KVFilling", "no request waits", _recorded(mean=_rising(0.01, 0.7, 31), waiting=flat((0, 31))), "29m"),
+    Case("KVFilling", "nobody says whether requests wait", _recorded(mean=_rising(0.01, 0.7, 31)), "29m"),
+)
+
+
+def _preempting(ratio: str) -> Firing:
+    return firing(
+        "PreemptionStorm",
+        "warning",
+        "kv",
+        _REPLICA,
+        summary=f"chat on replica-0: {ratio} preemptions per finished request",
+        description=f"In 10m there were {ratio} preemptions for each finished request. Each throws away KV that has to be computed again: users see "
+        "answers that pause, and prefill work grows.",
+        action="lower the limit of running requests, or add KV memory",
+        variables=_BY_TARGET,
+    )
+
+
+def _preempted(preemptions: str, stopped: str, cut: str = flat((0, 60)), identity: dict[str, str] = _ENGINE) -> Series:
+    return (
+        _shown("preemptions_total", preemptions, identity)
+        | _shown("requests_finished_total", stopped, identity, reason="stop")
+        | _shown("requests_finished_total", cut, identity, reason="length")
+    )
+
+
+_PREEMPTION_STORM = (
+    Case(
+        "PreemptionStorm",
+        "two preemptions for ten finished requests, both data-parallel engines together, then none",
+        # a minute: 1 + 1 preemptions, (3 + 2) x 2 requests; in 10m 20 for 100, each stretched alike by increase()
+        _preempted(growing((1, 31), (0, 25)), growing((3, 56)), growing((2, 56)))
+        | _preempted(growing((1, 31), (0, 25)), growing((3, 56)), growing((2, 56)), _RANK)
+        | _preempted(growing((0.1, 56)), growing((10, 56)), identity=_NEIGHBOUR),
+        "28m",
+        (_preempting("0.20"),),
+        more=(("9m", ()), ("45m", ())),
+    ),
+    Case("PreemptionStorm", "nine for a hundred", _preempted(growing((0.9, 40)), growing((10, 40))), "30m"),
+    Case(
+        "PreemptionStorm",
+        "four requests a minute: 40 in 10m are too few to judge",
+        _preempted(growing((4, 40)), growing((4, 40))),
+        "30m",
+    ),
+    Case(
+        "PreemptionStorm",
+        "the engine restarts and counts from 0",
+        _preempted(flat((1000, 20), (0, 20)), growing((10, 20), start=5000) + " " + growing((10, 20))),
+        "25m",
+        more=(("35m", ()),),
+    ),
+    Case(
+        "PreemptionStorm",
+        "an engine that counts no preemptions",
+        _shown("requests_finished_total", growing((10, 40)), reason="stop"),
+        "30m",
+    ),
+)
+
+
+def _hits(rate: str | None, median: str | None) -> Series:
+    found = {
+        "model:llm_serving_prefix_cache_hit:ratio_increase30m": rate,
+        "model:llm_serving_prefix_cache_hit:median7d": median,
+    }
+    return {
+        selector(name, model_name="chat", role="unified"): values
+        for name, values in found.items()
+        if values is not None
+    }
+
+
+_DROPPED = firing(
+    "HitRateDropped",
+    "warning",
+    "kv",
+    {"model_name": "chat", "role": "unified"},
+    summary="chat (unified): prefix cache hits down to 20%",
+    description="20% of the looked-up tokens were found in 30m; usually it is 60%. Prefill computes again what it used to find.",
+    action="ask what changed: prompt template, router's stickiness, cache size",
+    variables=_BY_MODEL,
+)
+_EMBED_HITS = {
+    selector(name, model_name="embed", role="unified"): flat((0.5, 90))
+    for name in (
+        "model:llm_serving_prefix_cache_hit:ratio_increase30m",
+        "model:llm_serving_prefix_cache_hit:median7d",
+    )
+}
+
+_HIT_RATE_DROPPED = (
+    Case(
+        "HitRateDropped",
+        "a third of what is usual, while another model is as ever",
+        _hits(flat((0.6, 10), (0.2, 50), (0.55, 30)), flat((0.6, 90))) | _EMBED_HITS,
+        "55m",
+        (_DROPPED,),
+        more=(("35m", ()), ("75m", ())),
+    ),
+    Case("HitRateDropped", "half of what is usual", _hits(flat((0.3, 60)), flat((0.6, 60))), "55m"),
+    Case("HitRateDropped", "a model that never finds much", _hits(flat((0.01, 60)), flat((0.2, 60))), "55m"),
+    Case("HitRateDropped", "first week: nothing is usual yet", _hits(flat((0.01, 60)), None), "55m"),
+    Case("HitRateDropped", "too little is looked up to say", _hits(None, flat((0.6, 60))), "55m"),
+)
+
+
+def _queued(usage: str) -> Firing:
+    return firing(
+        "QueuedWithFreeKV",
+        "warning",
+        "kv",
+        _ENGINE,
+        summary="chat on replica-0: requests wait although KV cache and batch have room",
+        description=f"Engine 0 uses {usage} of its KV cache and does not reach its limit of running requests, and still requests wait or are rejected. "
+        "More memory would not help.",
+        action="look at the limiter, the prefill budget and the router's queue",
+        variables=_BY_TARGET,
+    )
+
+
+def _room(
+    usage: float = 0.3, running: float = 10, limit: float | None = 64, identity: dict[str, str] = _ENGINE
+) -> Series:
+    found = _usage(flat((usage, 60)), identity) | _shown("requests_running", flat((running, 60)), identity)
+    return found if limit is None else found | _shown("batch_limit_requests", flat((limit, 60)), identity)
+
+
+_NO_ENGINE = {**_ENGINE, "engine": ""}
+
+_QUEUED_WITH_FREE_KV = (
+    Case(
+        "QueuedWithFreeKV",
+        "requests wait with 70 % of the cache free, a neighbour without a queue",
+        _room()
+        | _waiting(flat((0, 10), (4, 30), (0, 20)))
+        | _room(identity=_NEIGHBOUR)
+        | _waiting(flat((0, 60)), _NEIGHBOUR),
+        "35m",
+        (_queued("30%"),),
+        more=(("20m", ()), ("50m", ())),
+    ),
+    Case(
+        "QueuedWithFreeKV",
+        "requests are rejected by a front end that names no engine",
+        _room()
+        | _waiting(flat((0, 60)))
+        | _shown("requests_rejected_total", growing((1, 60)), _NO_ENGINE, reason="queue_full"),
+        "30m",
+        (_queued("30%"),),
+    ),
+    Case("QueuedWithFreeKV", "half full", _room(usage=0.5) | _waiting(flat((4, 60))), "30m"),
+    Case("QueuedWithFreeKV", "the batch is full", _room(running=64) | _waiting(flat((4, 60))), "30m"),
+    Case("QueuedWithFreeKV", "a limit that nobody knows", _room(limit=None) | _waiting(flat((4, 60))), "30m"),
+    Case(
+        "QueuedWithFreeKV",
+        "what was once rejected",
+        _room()
+        | _waiting(flat((0, 60)))
+        | _shown("requests_rejected_total", growing((5, 10), (0, 50)), _NO_ENGINE, reason="queue_full"),
+        "30m",
+    ),
+)
+
+CASES = (*_KV_SATURATED, *_KV_FILLING, *_PREEMPTION_STORM, *_HIT_RATE_DROPPED, *_QUEUED_WITH_FREE_KV)
+
+
+def _looked_up(model: str, queried: float, hit: float, started: float) -> Series:
+    """Tokens a minute, of a replica that started at that moment."""
+    identity = {"target": f"{model}-0", "model_name": model, "role": "unified"}
+    target = {"target": f"{model}-0"}
+    return {
+        selector("llm_serving_target_info", **identity, runtime="vllm"): flat((1, 45)),
+        selector("llm_serving_target_state", **target, state="ready"): flat((1, 45)),
+        selector("llm_serving_target_start_time_seconds", **target): flat((started, 45)),
+        selector("llm_serving_prefix_cache_query_tokens_total", **identity, engine="0"): growing((queried, 45)),
+        selector("llm_serving_prefix_cache_hit_tokens_total", **identity, engine="0"): growing((hit, 45)),
+    }
+
+
+_MEDIAN = "model:llm_serving_prefix_cache_hit:median7d"  # nothing before three days
+_RATE = "model:llm_serving_prefix_cache_hit:ratio_increase30m"
+_FULL = {"target": "full-0", "model_name": "full", "role": "unified"}
+_FLEETS = (
+    # two engines, scraped twice, 0.4 and 0.6 of 1,000 tokens each
+    Fleet(
+        "full",
+        {
+            selector(f"llm_serving_{name}", instance=instance, **_FULL, engine=engine): flat((value, 45))
+            for instance in ("exporter-a:10077", "exporter-b:10077")
+            for engine, usage in (("0", 0.4), ("1", 0.6))
+            for name, value in (
+                ("kv_cache_usage_ratio", usage),
+                ("kv_cache_used_tokens", 1000 * usage),
+                ("kv_cache_capacity_tokens", 1000),
+            )
+        },
+        (
+            is_("engine:llm_serving_kv_cache_usage_ratio:avg5m", 0.4, target="full-0", engine="0"),
+            is_("model:llm_serving_kv_cache_usage_ratio:max", 0.6),
+            is_("model:llm_serving_kv_cache_used_tokens:sum", 1000),
+            is_("model:llm_serving_kv_cache_usage:ratio", 0.5),
+        ),
+    ),
+    # 400 a minute are 12,000 in 30m, a quarter of them found
+    Fleet("enough", _looked_up("enough", 400, 100, -7200), (is_(_RATE, 0.25), is_(_MEDIAN, None))),
+    # 300 a minute are 9,000
+    Fleet("few", _looked_up("few", 300, 75, -7200), (is_(_RATE, None),)),
+    # started at minute 20, so that at minute 41 it is 21m old: an empty cache is no drop
+    Fleet("fresh", _looked_up("fresh", 400, 0, 1200), (is_(_RATE, None),)),
+)
+
+SAMPLES = {"kv.samples.yml": document(_FLEETS, "kv", "41m")}
