@@ -31,6 +31,7 @@ _COMMANDS = {
     "check-config": "check the configuration and exit: 0 good, 2 bad",
     "ceiling": "what a model on given GPUs could do at best: fit, tokens/s by batch, price, replicas",
     "rules": "recording rules and alerts from your settings, for Prometheus, its operator or vmalert",
+    "drill": "lose a node on purpose, or wait for a loss, and measure whether users noticed and somebody was told",
     "demo": "replay a recorded vLLM run beside an exporter; needs no GPU and no LLM",
     "simulate": "serve a fleet of simulated engines that obey the roofline; needs no GPU and no LLM",
     "page-test": "send one marked test page to PagerDuty, directly or through Alertmanager",
@@ -226,6 +227,12 @@ def _rules(words: list[str]) -> int:
     return run(words)
 
 
+def _drill(words: list[str]) -> int:
+    from llm_serving_exporter.drill.command import run
+
+    return run(words)
+
+
 def _page_test(words: list[str]) -> int:
     from llm_serving_exporter.page_test import run
 
@@ -263,6 +270,7 @@ def _run(config: Config, arguments: argparse.Namespace) -> int:
 _OWN_ARGUMENTS: dict[str, Callable[[list[str]], int]] = {
     "ceiling": _ceiling,
     "demo": _demo,
+    "drill": _drill,
     "page-test": _page_test,
     "rules": _rules,
     "simulate": _simulate,

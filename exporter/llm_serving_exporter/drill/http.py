@@ -1,0 +1,143 @@
+"""One HTTP API with bounded answers: the only place that imports requests."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+
+from llm_serving_exporter import __version__
+from llm_serving_exporter.errors import LLMServingExporterError
+
+# a day of a model's records at one second is 5 MB
+LARGEST_ANSWER_BYTES = 32 * 2**20
+_CHUNK_BYTES = 64 * 2**10
+_LONGEST_WORDS = 300
+
+Query = Sequence[tuple[str, str]]
+
+
+class ApiError(LLMServingExporterError):
+    """An API that a drill asks cannot be reached or does not answer as it should. Never leaves this package."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where an API is and how to get in. `what` names it in messages; `flag` is what to check; secrets are as they stood in their files."""
+
+    what: str
+    url: str
+    flag: str
+    bearer_token: str | None = None
+    basic: tuple[str, str] | None = None
+    ca_file: str | None = None
+
+
+class JsonApi:
+    """GET and POST of JSON. Each exchange ends within `timeout_seconds`, is sent once, follows no redirect and heeds no proxy or netrc.
+
+    Raises ApiError with what was asked, what came, and the flag to check. What a secret says stands in none.
+    """
+
+    def __init__(self, access: Access, timeout_seconds: float = 10.0) -> None:
+        self._access = access
+        self._timeout_seconds = timeout_seconds
+        self._session = requests.Session()
+        self._session.trust_env = False
+        self._session.verify = access.ca_file or True
+        headers = {"Accept": "application/json", "User-Agent": f"llm-serving-exporter/{__version__}"}
+        if access.bearer_token is not None:
+            headers["Authorization"] = f"Bearer {access.bearer_token}"
+        if access.basic is not None:
+            pair = ":".join(access.basic).encode()
+            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode('ascii')}"
+        self._session.headers.update(headers)
+
+    def close(self) -> None:
+        """Closes its connections."""
+        self._session.close()
+
+    def get(self, path: str, query: Query = ()) -> Any:
+        """The JSON document at a path."""
+        return self._exchange("GET", path, query, None)
+
+    def post_form(self, path: str, form: Query) -> Any:
+        """The answer to a form: for queries that are too long for an address."""
+        return self._exchange("POST", path, (), form)
+
+    def send(self, method: str, path: str, document: Mapping[str, Any]) -> Any:
+        """The answer to a JSON document."""
+        return self._exchange(method, path, (), document)
+
+    def _exchange(self, method: str, path: str, query: Query, body: Query | Mapping[str, Any] | None) -> Any:
+        deadline = time.monotonic() + self._timeout_seconds
+        form = list(body) if body is not None and not isinstance(body, Mapping) else None
+        try:
+            with self._session.request(
+                method,
+                f"{self._access.url.rstrip('/')}{path}",
+                params=list(query),
+                data=form,
+                json=body if isinstance(body, Mapping) else None,
+                timeout=self._timeout_seconds,
+                stream=True,
+                allow_redirects=False,
+            ) as answer:
+                content = self._content(answer, deadline)
+                status, reason = answer.status_code, answer.reason
+        except requests.RequestException as error:
+            raise self._error(_cause(error)) from None
+        document = _document(content)
+        if status != 200:
+            words = _words(document, content)
+            raise self._error(f"answered {status} {reason}{f': {words}' if words else ''}")
+        if document is None:
+            raise self._error("did not answer with JSON")
+        return document
+
+    def _content(self, answer: requests.Response, deadline: float) -> bytes:
+        content = bytearray()
+        for chunk in answer.iter_content(_CHUNK_BYTES):
+            content += chunk
+            if len(content) > LARGEST_ANSWER_BYTES:
+                raise self._error(f"answered with more than {LARGEST_ANSWER_BYTES // 2**20} MiB")
+            if time.monotonic() > deadline:
+                raise self._error(f"took longer than {self._timeout_seconds:g} s to answer")
+        return bytes(content)
+
+    def _error(self, what: str) -> ApiError:
+        return ApiError(f"{self._access.what} at {self._access.url} {what}; check {self._access.flag}")
+
+
+def _cause(error: requests.RequestException) -> str:
+    if isinstance(error, requests.exceptions.SSLError):
+        return "cannot be trusted: its TLS certificate is not valid here (--ca-file names another authority)"
+    if isinstance(error, requests.Timeout):
+        return "did not answer in time"
+    if isinstance(error, requests.ConnectionError):
+        return "cannot be reached"
+    if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.MissingSchema):
+        return "has no usable address"
+    return f"broke off ({type(error).__name__})"
+
+
+def _document(content: bytes) -> Any:
+    """None where it is no JSON: no API that is asked here answers null."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _words(document: Any, content: bytes) -> str:
+    """What an API says about its refusal: Prometheus `error`, Grafana `message`, else the beginning of its text."""
+    if isinstance(document, dict):
+        said = document.get("error") or document.get("message") or ""
+    else:
+        said = content[:_LONGEST_WORDS].decode("utf-8", errors="replace")
+    return " ".join(str(said).split())[:_LONGEST_WORDS]

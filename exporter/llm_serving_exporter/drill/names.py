@@ -1,0 +1,99 @@
+"""What a drill asks Prometheus for, by name: recorded series, alerts, and the exporter's own series where an exact count is wanted.
+
+The rules are a package of their own that the exporter does not import; a test checks each name against what they render.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+READY = "model:llm_serving_ready_replicas:sum"
+DESIRED = "model:llm_serving_desired_replicas:max"
+NODES = "model:llm_serving_nodes:count"
+SUFFICIENT = "model:llm_serving_n1_sufficient:bool"
+N1_LOAD = "model:llm_serving_n1_load:ratio"
+N1_LOAD_MAX = "model:llm_serving_n1_load:max"
+N1_CAPACITY = "model:llm_serving_n1_capacity:sum"
+LOAD = "model:llm_serving_load:ratio"
+LOAD_MAX = "model:llm_serving_load:max"
+DEMAND = "model:llm_serving_demand:max1h"
+WAITING = "model:llm_serving_requests_waiting:sum"
+KV_USAGE = "model:llm_serving_kv_cache_usage_ratio:max"
+TOKENS = "model:llm_serving_phase_tokens:rate5m"
+WORK = "model:llm_serving_reference_work:rate5m"
+KV_TOKENS = "model:llm_serving_kv_cache_used_tokens:avg5m"
+IN_SYSTEM = "model:llm_serving_requests_in_system:avg5m"
+TTFT = "model:llm_serving_time_to_first_token_seconds:quantile_rate5m"
+ABOVE_TOP = "model:llm_serving_time_to_first_token_seconds:above_top_edge_ratio_rate5m"
+SLO_BAD = "model:llm_serving_slo_bad:ratio_increase5m"
+NODE_CAPACITY = "model_node:llm_serving_capacity:sum"
+TARGET_READY = "target:llm_serving_ready:max"
+
+# by model and role: one instant query reads them all at the same moment
+BY_MODEL = (
+    READY, DESIRED, NODES, SUFFICIENT, N1_LOAD, N1_LOAD_MAX, N1_CAPACITY, LOAD, LOAD_MAX, DEMAND, WAITING, KV_USAGE, TOKENS, WORK,
+    KV_TOKENS, IN_SYSTEM, TTFT, ABOVE_TOP, SLO_BAD,
+)  # fmt: skip
+# of the time before the loss
+BEFORE = (READY, WAITING, KV_USAGE, TOKENS, TTFT, ABOVE_TOP, SLO_BAD)
+RECORDS = (*BY_MODEL, NODE_CAPACITY, TARGET_READY)
+
+PREFIX = "LLMServing"
+REPLICA_LOST = f"{PREFIX}ReplicaLost"
+TARGETS_DOWN = f"{PREFIX}TargetsDown"
+N1_CRITICAL = f"{PREFIX}N1Critical"
+ALERTS = (REPLICA_LOST, TARGETS_DOWN, N1_CRITICAL)
+# TargetsDown's default threshold: more than this share of a model's replicas
+TARGETS_DOWN_ABOVE = 0.5
+
+# the exporter's own, without prefix, as its catalogue has them
+TARGET_INFO = "target_info"
+TARGET_NODE_INFO = "target_node_info"
+TARGET_STATE = "target_state"
+SLO_EVENTS = "slo_events_total"
+REJECTED = "requests_rejected_total"
+EXPORTED = (TARGET_INFO, TARGET_NODE_INFO, TARGET_STATE, SLO_EVENTS, REJECTED)
+
+
+def _exported(name: str) -> str:
+    return f"llm_serving_{name}"
+
+
+def at_once(names: Sequence[str], matchers: str) -> str:
+    """One selector for several recorded series. `matchers`: of one model and role, as `Scope.matchers`."""
+    return f'{{__name__=~"{"|".join(names)}",{matchers}}}'
+
+
+def capacity_by_node(matchers: str) -> str:
+    """KV capacity of each node: the nodes that there are, and which one is the largest."""
+    return f'{NODE_CAPACITY}{{{matchers},resource="kv"}}'
+
+
+def replicas_by_node(matchers: str) -> str:
+    """Ready replicas that touch a node."""
+    nodes = f"max by (target, model_name, role, node) ({_exported(TARGET_NODE_INFO)}{{{matchers}}})"
+    return f"count by (node) ({nodes} and on (target, model_name, role) {TARGET_READY}{{{matchers}}} == 1)"
+
+
+def replicas_alive(matchers: str, of_scrape: str) -> str:
+    """Known replicas that are not down, as TargetsDown counts them. `of_scrape`: the identity labels' matchers alone, which may be ""."""
+    known = f'max by (target) ({_exported(TARGET_INFO)}{{{matchers},role!="frontend"}})'
+    down = f'max by (target) ({_exported(TARGET_STATE)}{{state="down"{"," if of_scrape else ""}{of_scrape}}})'
+    return f"sum({known} * on (target) (1 - {down}))"
+
+
+def ttft_events(matchers: str, seconds: float) -> str:
+    """Events of the TTFT objective in the last `seconds`, by outcome, from the engines' own counters."""
+    counted = f'increase({_exported(SLO_EVENTS)}{{{matchers},slo="ttft"}}[{_range(seconds)}])'
+    one = f"max by (target, model_name, engine, role, outcome, source, threshold) ({counted})"
+    return f"sum by (outcome) ({one})"
+
+
+def rejected(matchers: str, seconds: float) -> str:
+    """Requests that were refused in the last `seconds`."""
+    counted = f"increase({_exported(REJECTED)}{{{matchers}}}[{_range(seconds)}])"
+    return f"sum(max by (target, model_name, engine, role, reason) ({counted}))"
+
+
+def _range(seconds: float) -> str:
+    return f"{max(1, round(seconds * 1000))}ms"

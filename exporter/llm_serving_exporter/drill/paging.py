@@ -1,0 +1,128 @@
+"""Which alerts were due, by what was seen of their conditions, and whether they came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from llm_serving_exporter.drill import names
+from llm_serving_exporter.drill.nouns import Course, Reading, Sighting
+from llm_serving_exporter.drill.sums import longest_span, lost_readings
+
+
+class Arrival(StrEnum):
+    """`not due`: its condition did not hold for as long as the rule wants, or nobody asked for it and it did not come."""
+
+    IN_TIME = "in time"
+    LATE = "late"
+    MISSING = "missing"
+    SILENCED = "silenced"
+    NOT_DUE = "not due"
+
+
+@dataclass(frozen=True, slots=True)
+class Paged:
+    """An alert after the drill.
+
+    `due_unix_seconds`: by then it had to be there; None where it never was due, and for one that was asked for by name: that has to come,
+    at any time of the drill.
+    """
+
+    name: str
+    arrival: Arrival
+    due_unix_seconds: float | None
+    sighting: Sighting
+
+    @property
+    def good(self) -> bool:
+        """Nothing is amiss with it."""
+        return self.arrival in (Arrival.IN_TIME, Arrival.NOT_DUE)
+
+
+def paged(course: Course) -> tuple[Paged, ...]:
+    """Every alert of the plan. Without a loss nothing is due."""
+    if course.plan is None or course.lost_unix_seconds is None:
+        return ()
+    seen = {sighting.name: sighting for sighting in course.sightings}
+    found = []
+    for name in course.plan.alerts:
+        sighting = seen.get(name, Sighting(name))
+        due = None if name in course.plan.required else _due(course, name)
+        found.append(Paged(name, _arrival(course, name, sighting, due), due, sighting))
+    return tuple(found)
+
+
+def _arrival(course: Course, name: str, sighting: Sighting, due: float | None) -> Arrival:
+    assert course.plan is not None
+    came = sighting.firing_unix_seconds
+    if course.alertmanager and came is not None:
+        if sighting.silenced:
+            return Arrival.SILENCED
+        came = sighting.received_unix_seconds
+    required = name in course.plan.required
+    if came is None:
+        return Arrival.MISSING if required or due is not None else Arrival.NOT_DUE
+    return Arrival.LATE if due is not None and came > due else Arrival.IN_TIME
+
+
+def all_arrived(course: Course) -> bool:
+    """Every alert that is due or was asked for is there (in time or not), and at least one is."""
+    found = paged(course)
+    came = [one for one in found if one.arrival in (Arrival.IN_TIME, Arrival.LATE, Arrival.SILENCED)]
+    return bool(came) and not any(one.arrival is Arrival.MISSING for one in found)
+
+
+def _due(course: Course, name: str) -> float | None:
+    """When it had to have come: its condition's begin + the range that the condition looks back + the rule's `for` + slack.
+
+    None where the rule is not loaded or its condition did not hold for that long at a stretch.
+    """
+    rule = course.forecast.rules.get(name) if course.forecast else None
+    if rule is None:
+        return None
+    holds, range_seconds = _condition(course, name)
+    longest = longest_span(lost_readings(course), holds)
+    if longest is None:
+        return None
+    begun, ended = longest
+    due = begun + range_seconds + rule.for_seconds + course.settings.page_slack_seconds
+    return due if due <= ended else None
+
+
+def _condition(course: Course, name: str) -> tuple[Callable[[Reading], bool], float]:
+    """The alert's condition on a reading, as its rule has it, and over how long the rule wants it before its `for` begins to count."""
+
+    def replica_lost(one: Reading) -> bool:
+        return one.desired is not None and (one.ready or 0.0) < one.desired
+
+    def targets_down(one: Reading) -> bool:
+        # without an exporter that knows them, none is alive
+        return bool(one.desired) and 1 - (one.alive or 0.0) / (one.desired or 1.0) > names.TARGETS_DOWN_ABOVE
+
+    def critical(one: Reading) -> bool:
+        short = one.ready is not None and one.desired is not None and one.ready < one.desired
+        full = max(one.n1_load_max or 0.0, one.load_max or 0.0) > 1
+        return short and full and (one.waiting or 0.0) > 0
+
+    if name == names.N1_CRITICAL:
+        return critical, course.settings.rate_window_seconds
+    return (targets_down if name == names.TARGETS_DOWN else replica_lost), 0.0
+
+
+def hold_is_over(course: Course, now_unix_seconds: float) -> bool:
+    """Whether the loss has lasted as long as it was to last before it is restored; never where nobody said how long."""
+    settings, lost = course.settings, course.lost_unix_seconds
+    if lost is None:
+        return False
+    if settings.hold_seconds is not None:
+        return now_unix_seconds - lost >= settings.hold_seconds
+    if not settings.hold_for_page or course.plan is None or course.forecast is None:
+        return False
+    sightings = {sighting.name: sighting for sighting in course.sightings}
+    waited_for = [one for one in sightings.values() if one.pending_unix_seconds and not one.firing_unix_seconds]
+    if all_arrived(course) and not waited_for:
+        return True
+    rules = [rule for name, rule in course.forecast.rules.items() if name in course.plan.alerts]
+    longest = max((rule.for_seconds for rule in rules), default=0.0)
+    return now_unix_seconds - lost >= longest + settings.rate_window_seconds + settings.page_slack_seconds

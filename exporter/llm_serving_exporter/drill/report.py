@@ -1,0 +1,276 @@
+"""Course -> the report: JSON for programs, Markdown for people. Pure: times are what Prometheus' clock said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from llm_serving_exporter.drill.nouns import Course, Reading, Sighting
+from llm_serving_exporter.drill.paging import Paged, paged
+from llm_serving_exporter.drill.sums import compared, extremes, recovery
+from llm_serving_exporter.drill.verdict import Judged, bad_share, judge, rejections
+from llm_serving_exporter.drill.words import ttft
+from llm_serving_exporter.expose.readable import NOTHING, count, number, share, span
+
+VERSION = 1
+# of the course; a longer one is thinned out
+MOST_READINGS = 1000
+
+
+def as_document(course: Course) -> dict[str, Any]:
+    """For programs: base units, null where absent, times in Unix seconds."""
+    judged, back, worst = judge(course), recovery(course), extremes(course)
+    lost, rejected = course.lost_unix_seconds, rejections(course)
+    baseline, made = course.baseline, course.plan
+    return {
+        "version": VERSION,
+        "model_name": course.scope.model_name,
+        "role": course.scope.role,
+        "labels": dict(course.scope.labels),
+        "verdict": judged.verdict.value,
+        "reasons": list(judged.reasons),
+        "remarks": list(judged.remarks),
+        "notes": [*(made.notes if made else ()), *course.notes],
+        "forced": course.settings.force and bool(made and made.refusals),
+        "phase": course.phase.value,
+        "window": {"start": course.start_unix_seconds, "end": course.end_unix_seconds or None},
+        "lost_unix_seconds": lost,
+        "replicas_back_seconds": _after(back.replicas_unix_seconds, lost),
+        "queue_back_seconds": _after(back.queue_unix_seconds, lost),
+        "recovered_seconds": _after(back.recovered_unix_seconds, lost),
+        "settings": asdict(course.settings),
+        "plan": None
+        if made is None
+        else {
+            "node": made.node,
+            "may_lose_replicas": made.may_lose,
+            "alerts": list(made.alerts),
+            "refusals": list(made.refusals),
+        },
+        "forecast": None
+        if course.forecast is None
+        else {
+            **_reading(course.forecast.reading),
+            "replicas_by_node": dict(course.forecast.replicas_by_node),
+            "largest_node": course.forecast.largest_node,
+        },
+        "compared": [asdict(row) for row in compared(course)],
+        "baseline": None if baseline is None else asdict(baseline),
+        "before": None if course.before is None else _reading(course.before),
+        "worst": asdict(worst),
+        "slo": {
+            "objective": course.settings.objective,
+            "ttft_good": course.counts.ttft_good,
+            "ttft_bad": course.counts.ttft_bad,
+            "ttft_bad_ratio": bad_share(course),
+            "rejected": course.counts.rejected,
+            "rejected_explained": None if rejected is None else rejected[1],
+        },
+        "alerts": [_alert(one) for one in paged(course)],
+        "commands": [asdict(run) for run in course.commands],
+        "readings": [_reading(one) for one in _thinned(course.readings)],
+    }
+
+
+def _after(moment: float | None, lost: float | None) -> float | None:
+    return None if moment is None or lost is None else moment - lost
+
+
+def _alert(one: Paged) -> dict[str, Any]:
+    return {**asdict(one.sighting), "arrival": one.arrival.value, "due_unix_seconds": one.due_unix_seconds}
+
+
+def _reading(one: Reading) -> dict[str, Any]:
+    return {name: value for name, value in asdict(one).items() if value is not None and value != {}}
+
+
+def _thinned(readings: Sequence[Reading]) -> Sequence[Reading]:
+    return readings[:: -(-len(readings) // MOST_READINGS)] if readings else ()
+
+
+def as_markdown(course: Course) -> str:
+    """For people."""
+    return "\n".join(_lines(course, judge(course))) + "\n"
+
+
+def _lines(course: Course, judged: Judged) -> Iterator[str]:
+    labels = "".join(f", {name} {_plain(value)}" for name, value in course.scope.labels)
+    yield f"# Node-loss drill of {_plain(course.scope.model_name)} ({course.scope.role}{labels}): {judged.verdict.value}"
+    yield ""
+    yield _window(course)
+    yield from _listed("Why", judged.reasons)
+    yield from _listed("To know", (*judged.remarks, *(course.plan.notes if course.plan else ()), *course.notes))
+    if course.before is not None and course.lost_unix_seconds is not None:
+        yield from _measured(course)
+    yield from _forecast(course)
+    yield from _alerts(course)
+    yield from _commands(course)
+
+
+def _window(course: Course) -> str:
+    if course.start_unix_seconds is None:
+        return "It was not begun: nothing was lost."
+    begin, end = _time(course.start_unix_seconds), _time(course.end_unix_seconds)
+    lasted = span(course.end_unix_seconds - course.start_unix_seconds)
+    how = "watched" if course.settings.watch else "triggered"
+    node = (
+        f", meant for node {_plain(course.plan.node)}"
+        if course.plan and course.plan.node and how == "triggered"
+        else ""
+    )
+    return f"From {begin} to {end} ({lasted}); {how}{node}."
+
+
+def _measured(course: Course) -> Iterator[str]:
+    back, worst, lost = recovery(course), extremes(course), course.lost_unix_seconds
+    baseline, before, counts = course.baseline, course.before, course.counts
+    assert before is not None
+    base_p99 = ttft(baseline.p99_ttft_seconds, baseline.p99_at_least) if baseline else NOTHING
+    rejected = rejections(course)
+    usual = (
+        NOTHING
+        if baseline is None
+        else count(baseline.rejected if baseline.rejected is None else round(baseline.rejected))
+    )
+    yield from _table(
+        "What happened",
+        ("", "before", "worst after the loss"),
+        (
+            ("ready replicas", count(before.ready), count(worst.ready_min)),
+            ("p99 time to first token", base_p99, ttft(worst.p99_ttft_seconds, worst.p99_at_least)),
+            ("queue, requests", _queue(course), count(worst.waiting_max)),
+            (
+                "KV cache in use, fullest engine",
+                share(baseline.kv_usage_ratio if baseline else None),
+                share(worst.kv_usage_ratio),
+            ),
+            ("failed requests", share(baseline.errors_ratio if baseline else None), share(worst.errors_ratio)),
+            *(
+                (f"{phase} tokens/s", number(rate), _least(course, phase))
+                for phase, rate in sorted(baseline.tokens_per_second.items() if baseline else ())
+            ),
+        ),
+    )
+    bad, total = bad_share(course), (counts.ttft_good or 0.0) + (counts.ttft_bad or 0.0)
+    allowed = share(round(1 - course.settings.objective, 9))
+    yield from _table(
+        "What it came to",
+        ("", "measured", "allowed"),
+        (
+            ("times to first token over the threshold", f"{share(bad)} of {count(round(total))}", allowed),
+            (
+                "rejected requests",
+                count(None if rejected is None else round(rejected[0])),
+                f"{count(None if rejected is None else round(rejected[1], 1))} ({usual} in the baseline)",
+            ),
+            (
+                "replicas back after",
+                span(_after(back.replicas_unix_seconds, lost)),
+                span(course.settings.bounds.duration_seconds),
+            ),
+            ("queue back after", span(_after(back.queue_unix_seconds, lost)), ""),
+        ),
+    )
+
+
+def _queue(course: Course) -> str:
+    baseline = course.baseline
+    if baseline is None or baseline.waiting_max is None:
+        return NOTHING
+    return f"{count(baseline.waiting_mean)}, at most {count(baseline.waiting_max)}"
+
+
+def _least(course: Course, phase: str) -> str:
+    rates = [one.tokens_per_second[phase] for one in course.readings if phase in one.tokens_per_second]
+    return number(min(rates, default=None))
+
+
+def _forecast(course: Course) -> Iterator[str]:
+    rows = compared(course)
+    if not rows:
+        return
+    yield from _table(
+        "Forecast for the survivors, and what they did",
+        ("resource", "demand of the hour before", "capacity without the largest node", "forecast", "reached"),
+        (
+            (row.resource, number(row.demand), number(row.capacity), share(row.forecast), share(row.reached))
+            for row in rows
+        ),
+    )
+    if course.lost_unix_seconds is not None and all(row.reached is None for row in rows):
+        yield ""
+        yield (
+            "What the survivors reached is not known: replicas were missing for less than "
+            f"{span(course.settings.rate_window_seconds)}, the range of the recorded rates."
+        )
+
+
+def _alerts(course: Course) -> Iterator[str]:
+    found, lost = paged(course), course.lost_unix_seconds
+
+    def after(moment: float | None) -> str:
+        return span(_after(moment, lost))
+
+    def received(seen: Sighting) -> str:
+        if not course.alertmanager:
+            return "not asked"
+        if seen.received_unix_seconds is None:
+            return NOTHING
+        how = " (silenced)" if seen.silenced else " (inhibited)" if seen.inhibited else ""
+        return f"{after(seen.received_unix_seconds)}, {_plain(', '.join(seen.receivers))}{how}"
+
+    if found:
+        yield from _table(
+            "Who was told, counted from the loss",
+            ("alert", "severity", "fired", "Alertmanager had it, for", "due by", ""),
+            (
+                (
+                    one.name,
+                    one.sighting.severity or NOTHING,
+                    after(one.sighting.firing_unix_seconds),
+                    received(one.sighting),
+                    after(one.due_unix_seconds),
+                    one.arrival.value,
+                )
+                for one in found
+            ),
+        )
+
+
+def _commands(course: Course) -> Iterator[str]:
+    for run in course.commands:
+        yield ""
+        yield f"## Command: {run.what}"
+        yield ""
+        yield f"{_time(run.began_unix_seconds)}, {span(run.took_seconds)}, {run.problem or f'exit status {run.status}'}"
+        yield ""
+        # indented, so that no output can end the block
+        yield from (f"    {line}" for line in (f"$ {run.command}", *run.output.splitlines()))
+
+
+def _listed(title: str, sentences: Sequence[str]) -> Iterator[str]:
+    if sentences:
+        yield from ("", f"{title}:", "")
+        yield from (f"- {_plain(sentence)}" for sentence in sentences)
+
+
+def _table(title: str, head: Sequence[str], rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> Iterator[str]:
+    yield from ("", f"## {title}", "")
+    yield _row(head)
+    yield "|" + "---|" * len(head)
+    yield from map(_row, rows)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+def _plain(text: str | None) -> str:
+    """Text from outside on one line."""
+    return " ".join((text or NOTHING).split())
+
+
+def _time(unix_seconds: float) -> str:
+    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
