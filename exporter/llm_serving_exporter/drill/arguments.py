@@ -37,6 +37,7 @@ def parser(duration: Callable[[str], float], share: Callable[[str], float]) -> a
     """`duration` and `share` read their texts; they raise argparse.ArgumentTypeError."""
     found = argparse.ArgumentParser(
         prog="llm-serving-exporter drill",
+        usage="%(prog)s --prometheus-url URL --model NAME (--trigger-command COMMAND | --watch | --plan) [OPTIONS]",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -57,8 +58,9 @@ def parser(duration: Callable[[str], float], share: Callable[[str], float]) -> a
         help="""identity labels that tell fleets apart, as in 'cluster="prod",namespace="llm"'""",
     )
 
-    say = found.add_argument_group("what happens").add_argument
-    how = found.add_mutually_exclusive_group()
+    group = found.add_argument_group("what happens")
+    say = group.add_argument
+    how = group.add_mutually_exclusive_group()
     how.add_argument(
         "--trigger-command",
         metavar="COMMAND",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-import time
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from http.client import responses
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import requests
@@ -75,40 +77,56 @@ class JsonApi:
         return self._exchange(method, path, (), document)
 
     def _exchange(self, method: str, path: str, query: Query, body: Query | Mapping[str, Any] | None) -> Any:
-        deadline = time.monotonic() + self._timeout_seconds
-        form = list(body) if body is not None and not isinstance(body, Mapping) else None
         try:
-            with self._session.request(
-                method,
-                f"{self._access.url.rstrip('/')}{path}",
-                params=list(query),
-                data=form,
-                json=body if isinstance(body, Mapping) else None,
-                timeout=self._timeout_seconds,
-                stream=True,
-                allow_redirects=False,
-            ) as answer:
-                content = self._content(answer, deadline)
-                status, reason = answer.status_code, answer.reason
+            status, content = self._in_time(lambda: self._ask(method, path, query, body))
         except requests.RequestException as error:
             raise self._error(_cause(error)) from None
         document = _document(content)
         if status != 200:
             words = _words(document, content)
-            raise self._error(f"answered {status} {reason}{f': {words}' if words else ''}")
+            raise self._error(
+                f"answered {status} {responses.get(status, '')}".rstrip() + (f": {words}" if words else "")
+            )
         if document is None:
             raise self._error("did not answer with JSON")
         return document
 
-    def _content(self, answer: requests.Response, deadline: float) -> bytes:
-        content = bytearray()
-        for chunk in answer.iter_content(_CHUNK_BYTES):
-            content += chunk
-            if len(content) > LARGEST_ANSWER_BYTES:
-                raise self._error(f"answered with more than {LARGEST_ANSWER_BYTES // 2**20} MiB")
-            if time.monotonic() > deadline:
-                raise self._error(f"took longer than {self._timeout_seconds:g} s to answer")
-        return bytes(content)
+    def _in_time(self, ask: Callable[[], tuple[int, bytes]]) -> tuple[int, bytes]:
+        """The answer of `ask`, which gets a thread of its own: requests' timeouts are between two bytes, so that a drip would never end."""
+        answers: SimpleQueue[tuple[int, bytes] | Exception] = SimpleQueue()
+
+        def work() -> None:
+            try:
+                answers.put(ask())
+            except Exception as error:  # noqa: BLE001  # raised below, in the thread that asked
+                answers.put(error)
+
+        threading.Thread(target=work, daemon=True).start()
+        try:
+            answer = answers.get(timeout=self._timeout_seconds)
+        except Empty:
+            raise self._error(f"took longer than {self._timeout_seconds:g} s to answer") from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _ask(self, method: str, path: str, query: Query, body: Query | Mapping[str, Any] | None) -> tuple[int, bytes]:
+        with self._session.request(
+            method,
+            f"{self._access.url.rstrip('/')}{path}",
+            params=list(query),
+            data=list(body) if body is not None and not isinstance(body, Mapping) else None,
+            json=body if isinstance(body, Mapping) else None,
+            timeout=self._timeout_seconds,
+            stream=True,
+            allow_redirects=False,
+        ) as answer:
+            content = bytearray()
+            for chunk in answer.iter_content(_CHUNK_BYTES):
+                content += chunk
+                if len(content) > LARGEST_ANSWER_BYTES:
+                    raise self._error(f"answered with more than {LARGEST_ANSWER_BYTES // 2**20} MiB")
+            return answer.status_code, bytes(content)
 
     def _error(self, what: str) -> ApiError:
         return ApiError(f"{self._access.what} at {self._access.url} {what}; check {self._access.flag}")
@@ -117,7 +135,7 @@ class JsonApi:
 def _cause(error: requests.RequestException) -> str:
     if isinstance(error, requests.exceptions.SSLError):
         return "cannot be trusted: its TLS certificate is not valid here (--ca-file names another authority)"
-    if isinstance(error, requests.Timeout):
+    if isinstance(error, requests.Timeout):  # of the thread that was given up, or just before
         return "did not answer in time"
     if isinstance(error, requests.ConnectionError):
         return "cannot be reached"

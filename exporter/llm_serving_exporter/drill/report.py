@@ -159,7 +159,11 @@ def _measured(course: Course) -> Iterator[str]:
         "What it came to",
         ("", "measured", "allowed"),
         (
-            ("times to first token over the threshold", f"{share(bad)} of {count(round(total))}", allowed),
+            (
+                "times to first token over the threshold",
+                "none counted" if bad is None else f"{share(bad)} of {count(round(total))}",
+                allowed,
+            ),
             (
                 "rejected requests",
                 count(None if rejected is None else round(rejected[0])),

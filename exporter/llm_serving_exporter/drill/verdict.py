@@ -114,4 +114,4 @@ def _remarks(course: Course) -> Iterator[str]:
     if fewest is not None and ready is not None and fewest < ready:
         yield "a replica was missing for a part of the baseline"
     if course.lost_unix_seconds is not None and course.counts.rejected is None:
-        yield "no engine counts rejected requests: they were not judged"
+        yield "nobody counted rejected requests: they were not judged"

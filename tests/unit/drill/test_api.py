@@ -1,0 +1,214 @@
+"""The APIs over real HTTP: what is asked, what an odd server is answered with, and that nothing lasts or grows without end."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from llm_serving_exporter.drill.api import Alertmanager, Grafana, Prometheus
+from llm_serving_exporter.drill.http import Access, ApiError, JsonApi
+from llm_serving_exporter.drill.nouns import ActiveAlert, AlertRule, Scope
+from tests.faultbehaviours import drip, endless, garbage, gzip_bomb, hang_up, page, redirect, silent, status
+from tests.faultserver import Behaviour, FaultServer
+from tests.replica import Replica
+
+SCOPE = Scope("m", "unified", (("cluster", "prod"),))
+
+
+def api(url: str, **more: Any) -> JsonApi:
+    return JsonApi(Access("Prometheus", url, "--prometheus-url", **more), timeout_seconds=1.0)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "message"),
+    [
+        (silent(), " answer"),
+        (hang_up(), "cannot be reached"),
+        (garbage(), "cannot be reached"),
+        (drip(b"[" + b" " * 200, interval_seconds=0.05), "took longer than 1 s to answer"),
+        (endless(b" " * 1000), "answered with more than 32 MiB"),
+        (gzip_bomb(), "answered with more than 32 MiB"),
+        (page(b"<html>", content_type="text/html"), "did not answer with JSON"),
+        (page(b"null", content_type="application/json"), "did not answer with JSON"),
+        (redirect("http://127.0.0.1:9/"), "answered 302 Found"),
+        (status(401, body=b'{"status":"error","error":"who are you"}'), "answered 401 Unauthorized: who are you"),
+        (status(502, body=b"<h1>Bad\n gateway</h1>"), "answered 502 Bad Gateway: <h1>Bad gateway</h1>"),
+    ],
+)
+def test_whatever_a_server_does_is_a_sentence_in_time(behaviour: Behaviour, message: str) -> None:
+    with FaultServer(behaviour) as server:
+        asked = time.monotonic()
+        with pytest.raises(ApiError) as failed:
+            api(server.url).get("/api/v1/query")
+        assert time.monotonic() - asked < 10, "it is to end within a second"
+    assert message in str(failed.value)
+    assert str(failed.value).startswith(f"Prometheus at {server.url} ")
+    assert str(failed.value).endswith("; check --prometheus-url")
+
+
+@pytest.mark.parametrize("name", ["url", "netrc"])
+def test_environment_does_not_change_whom_it_asks(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    if name == "url":
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    else:
+        (tmp_path / "netrc").write_text("machine 127.0.0.1 login somebody password else\n")
+        monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with FaultServer(page(b"[1]", content_type="application/json")) as server:
+        assert api(server.url, bearer_token="t0ken").get("/") == [1]
+        assert server.requests[-1].headers["authorization"] == "Bearer t0ken"
+
+
+def test_basic_auth_is_sent_as_utf_8() -> None:
+    with FaultServer(page(b"[1]", content_type="application/json")) as server:
+        api(server.url, basic=("ops", "s3cret")).get("/")
+        # base64 of ops:s3cret
+        assert server.requests[-1].headers["authorization"] == "Basic b3BzOnMzY3JldA=="
+
+
+def test_numbers_that_are_none_are_absent() -> None:
+    samples = [{"metric": {"a": text}, "value": [1.5, text]} for text in ("NaN", "+Inf", "-Inf", "2.5e3")]
+    with Prom("/api/v1/query", {"resultType": "vector", "result": samples}) as asked:
+        assert asked.instant("x") == [({"a": "2.5e3"}, 2500.0)]
+    points = {"metric": {}, "values": [[1, "1"], [2, "NaN"], [3, "3"]]}
+    with Prom("/api/v1/query_range", {"resultType": "matrix", "result": [points]}) as asked:
+        assert asked.range("x", 0, 4, 1) == [({}, [(1.0, 1.0), (3.0, 3.0)])]
+
+
+def test_several_series_where_one_is_asked_for_are_refused() -> None:
+    two = [{"metric": {"a": a}, "value": [1, "1"]} for a in "ab"]
+    message = "Prometheus has 2 series where one was asked for: x"
+    with (
+        Prom("/api/v1/query", {"resultType": "vector", "result": two}) as asked,
+        pytest.raises(ApiError, match=message),
+    ):
+        asked.value("x")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        [],
+        {},
+        {"resultType": "vector"},
+        {"resultType": "vector", "result": [{}]},
+        {"resultType": "scalar", "result": [1, "1"]},
+    ],
+)
+def test_an_answer_of_another_shape_is_a_sentence(data: object) -> None:
+    with Prom("/api/v1/query", data) as asked, pytest.raises(ApiError):
+        asked.instant("x")
+
+
+def test_of_an_alert_with_two_tiers_the_quicker_counts() -> None:
+    rules = [{"name": "A", "duration": seconds, "type": "alerting"} for seconds in (300, 60, 900)]
+    with Prom("/api/v1/rules", {"groups": [{"rules": rules}, {"rules": [{"name": "B", "duration": 0}]}]}) as asked:
+        assert asked.rules() == {"A": AlertRule("A", 60.0), "B": AlertRule("B", 0.0)}
+
+
+def test_only_alerts_of_these_replicas_are_theirs() -> None:
+    def alert(state: str, **labels: str) -> dict[str, Any]:
+        return {
+            "labels": {"alertname": "A", "severity": "warning", **labels},
+            "state": state,
+            "activeAt": "2026-11-22T02:18:05.123456789Z",
+        }
+
+    ours = {"model_name": "m", "role": "unified", "cluster": "prod"}
+    alerts = [alert("firing", **ours), alert("firing", **{**ours, "cluster": "dev"}), alert("pending", model_name="m")]
+    with Prom("/api/v1/alerts", {"alerts": alerts}) as asked:
+        # 2026-11-22T02:18:05Z is 1795313885 (date -u -d … +%s)
+        assert asked.active(SCOPE) == (ActiveAlert("A", "warning", True, pytest.approx(1795313885.123456)),)
+
+
+class Prom:
+    """A Prometheus that has one answer."""
+
+    def __init__(self, path: str, data: object) -> None:
+        self._server = PostServer({path: {"status": "success", "data": data}})
+
+    def __enter__(self) -> Prometheus:
+        self._asked = Prometheus(api(self._server.url))
+        return self._asked
+
+    def __exit__(self, *_: object) -> None:
+        self._asked.close()
+        self._server.close()
+
+
+class PostServer:
+    """Answers any method with JSON by path; `seen`: method, path and body of each request."""
+
+    def __init__(self, answers: dict[str, object]) -> None:
+        self.seen: list[tuple[str, str, Any]] = []
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def _answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                server.seen.append((self.command, self.path, body.decode()))
+                content = json.dumps(answers[self.path.partition("?")[0]]).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_POST = do_PATCH = _answer  # noqa: N815
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def test_grafana_gets_one_annotation_that_becomes_a_span() -> None:
+    server = PostServer(
+        {"/api/annotations": {"id": 7, "message": "Annotation added"}, "/api/annotations/7": {"message": "patched"}}
+    )
+    try:
+        grafana = Grafana(api(server.url))
+        annotation = grafana.begin(1000.5, "a drill")
+        grafana.end(annotation, 1600.25, "passed")
+        grafana.close()
+    finally:
+        server.close()
+    (method, path, body), (method_2, path_2, body_2) = server.seen
+    assert (method, path, json.loads(body)) == (
+        "POST", "/api/annotations", {"time": 1_000_500, "tags": ["llm-serving", "drill"], "text": "a drill"},
+    )  # fmt: skip
+    assert (method_2, path_2, json.loads(body_2)) == (
+        "PATCH",
+        "/api/annotations/7",
+        {"timeEnd": 1_600_250, "text": "passed"},
+    )
+
+
+def test_alertmanager_says_for_whom_and_what_keeps_it_quiet() -> None:
+    def alert(name: str, silenced: list[str], inhibited: list[str], **labels: str) -> dict[str, Any]:
+        return {
+            "labels": {"alertname": name, "model_name": "m", "role": "unified", **labels},
+            "receivers": [{"name": "pager"}, {"name": "tickets"}],
+            "status": {"state": "active", "silencedBy": silenced, "inhibitedBy": inhibited},
+        }
+
+    # external labels may have been dropped on the way, another cluster's are another's
+    alerts = [alert("A", [], [], cluster="prod"), alert("B", ["x"], ["y"]), alert("C", [], [], cluster="dev")]
+    with Replica({"/api/v2/alerts": (200, "application/json", json.dumps(alerts).encode())}) as server:
+        found = Alertmanager(api(server.url)).received(SCOPE)
+    assert [(one.labels["alertname"], one.receivers, one.silenced, one.inhibited) for one in found] == [
+        ("A", ("pager", "tickets"), False, False),
+        ("B", ("pager", "tickets"), True, True),
+    ]

@@ -1,0 +1,145 @@
+"""Flags: what is refused, and what secrets and files must be like."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from llm_serving_exporter.cli import main
+from llm_serving_exporter.drill.arguments import EPILOG, parser
+from llm_serving_exporter.drill.command import run
+from llm_serving_exporter.drill.nouns import Scope
+from llm_serving_exporter.drill.usage import access_of, duration, scope_of, settings_of, share
+
+WHOM = ["--prometheus-url", "http://127.0.0.1:9", "--model", "m"]
+TRIGGER = ["--trigger-command", "true"]
+
+
+def parsed(*more: str) -> object:
+    return parser(duration, share).parse_args([*WHOM, *more])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "give one of --trigger-command, --watch and --plan"),
+        (["--trigger-command", " "], "flag --trigger-command: it is empty"),
+        (
+            ["--watch", "--restore-command", "true"],
+            "flag --restore-command: there is nothing to undo without --trigger-command",
+        ),
+        ([*TRIGGER, "--hold", "5m"], "flag --hold: nothing ends the loss after that time; give --restore-command"),
+        (
+            [*TRIGGER, "--restore-command", "true", "--hold", "1h"],
+            "flag --hold: it must be shorter than --max-duration",
+        ),
+        ([*TRIGGER, "--restore-command", "true", "--hold", "soon"], 'flag --hold: "soon" is not a duration'),
+        ([*TRIGGER, "--interval", "10ms"], "flag --interval: write 50ms or more"),
+        (
+            [*TRIGGER, "--interval", "100ms", "--max-duration", "1h"],
+            "flag --interval: write 50ms or more, and at most 20000",
+        ),
+        ([*TRIGGER, "--baseline", "0"], "flag --baseline: write a duration above 0"),
+        ([*TRIGGER, "--expect-alert", "none", "--expect-alert", "A"], "flag --expect-alert: none stands alone"),
+        ([*TRIGGER, "--selector", "cluster=prod"], "flag --selector: 'cluster=prod' is not like"),
+        ([*TRIGGER, "--selector", 'a="b" c="d"'], "flag --selector: "),
+        ([*TRIGGER, "--selector", 'role="decode"'], "flag --selector: role is given twice, or has a flag of its own"),
+        ([*TRIGGER, "--model", " "], "flag --model: it is empty"),
+        (
+            [*TRIGGER, "--prometheus-url", "prometheus:9090"],
+            "flag --prometheus-url: 'prometheus:9090' is not like http://host:9090",
+        ),
+        ([*TRIGGER, "--prometheus-url", "http://me:secret@host"], "flag --prometheus-url: "),
+        (
+            [*TRIGGER, "--prometheus-username", "me"],
+            "flag --prometheus-username: give it with --prometheus-password-file",
+        ),
+        ([*TRIGGER, "--alertmanager-username", "me"], "flag --alertmanager-url: it is missing beside its credentials"),
+        ([*TRIGGER, "--grafana-url", "http://g"], "flag --grafana-url: it wants --grafana-bearer-token-file"),
+        ([*TRIGGER, "--prometheus-bearer-token-file", "/nonexistent"], "cannot be read: No such file or directory"),
+        ([*TRIGGER, "--ca-file", "/nonexistent"], "flag --ca-file: there is no file /nonexistent"),
+        ([*TRIGGER, "--output", "/proc/nowhere"], "flag --output: the folder /proc/nowhere cannot be made"),
+    ],
+)
+def test_a_bad_flag_is_refused_by_name(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*WHOM, *flags]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("llm-serving-exporter drill: ")
+    assert message in said
+    assert "secret" not in said.replace(" credentials have flags of their own", "") or "--prometheus-url" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--max-ttft", "5"], "has no unit"),
+        (["--objective", "99"], "'99' is not a share between 0 and 1"),
+        (["--max-lost", "0"], "'0' is not a number of replicas from 1 up"),
+        (["--role", "frontend"], "invalid choice: 'frontend'"),
+        (["--watch"], "not allowed with argument"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_refused_with_what_it_should_be(
+    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run([*WHOM, *TRIGGER, *flags])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_selector_makes_matchers_that_quote_what_they_must() -> None:
+    found = scope_of(parsed("--model", 'org/"x"\\y', "--selector", ' cluster="prod", namespace = "llm" '))  # type: ignore[arg-type]
+    assert found == Scope('org/"x"\\y', "unified", (("cluster", "prod"), ("namespace", "llm")))
+    assert found.matchers == r'model_name="org/\"x\"\\y",role="unified",cluster="prod",namespace="llm"'
+    assert found.of_scrape == 'cluster="prod",namespace="llm"'
+
+
+def test_alerts_may_be_named_with_or_without_the_prefix() -> None:
+    found = settings_of(parsed(*TRIGGER, "--expect-alert", "N1Critical", "--expect-alert", "LLMServingReplicaLost"))  # type: ignore[arg-type]
+    assert found.expected_alerts == ("LLMServingN1Critical", "LLMServingReplicaLost")
+    assert settings_of(parsed(*TRIGGER, "--expect-alert", "none")).expected_alerts == ()  # type: ignore[arg-type]
+    assert settings_of(parsed(*TRIGGER)).expected_alerts is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("flags", "seconds"), [(TRIGGER, 300.0), (["--watch"], 3600.0), (["--watch", "--loss-timeout", "8h"], 28_800.0)]
+)
+def test_a_loss_that_is_waited_for_may_take_longer(flags: list[str], seconds: float) -> None:
+    assert settings_of(parsed(*flags)).loss_timeout_seconds == seconds  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"two\nlines\n", "käse".encode(), b"x" * 20_000])
+def test_a_file_that_holds_no_secret_is_refused_and_not_quoted(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(content)
+    assert run([*WHOM, *TRIGGER, "--prometheus-bearer-token-file", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert str(file) in said
+    assert "lines" not in said
+    assert "xxx" not in said
+
+
+def test_secrets_are_read_without_their_line_end(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("t0ken\r\n")
+    found = access_of(parsed(*TRIGGER, "--prometheus-username", "ops", "--prometheus-password-file", str(file)))  # type: ignore[arg-type]
+    assert found["prometheus"].basic == ("ops", "t0ken")
+
+
+def test_the_command_line_leads_here_and_help_has_examples_that_parse(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["drill", "--help"])
+    assert ended.value.code == 0
+    assert EPILOG.splitlines()[2].strip() in capsys.readouterr().out
+
+
+def test_the_daemon_and_the_help_of_others_load_no_requests() -> None:
+    script = "import sys, llm_serving_exporter.service, llm_serving_exporter.cli; print('requests' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -1,0 +1,262 @@
+"""Drills against a real Prometheus: a fleet of a test's own is lost by `touch` and restored by `rm`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llm_serving_exporter.drill import names
+from llm_serving_exporter.drill.command import run
+from tests.drillbed import Bed, Fleet
+from tests.replica import Replica
+
+# everything that takes minutes in life takes moments here
+QUICK = [
+    "--baseline", "1s", "--interval", "100ms", "--settle", "500ms", "--max-duration", "15s", "--loss-timeout", "5s",
+    "--page-slack", "2s", "--rate-window", "500ms",
+]  # fmt: skip
+
+
+FLEETS = (
+    Fleet("passes"),
+    Fleet("says-no", {names.SUFFICIENT: 0, (names.N1_LOAD, "resource", "kv"): 1.3}),
+    Fleet("unknown", {names.SUFFICIENT: None}),
+    Fleet("alone", {names.SUFFICIENT: None, names.NODES: 1}),
+    Fleet("silent", {names.DESIRED: None}),
+    Fleet(
+        "forced",
+        {names.SUFFICIENT: 0, names.N1_LOAD_MAX: 1.3, (names.N1_LOAD, "resource", "kv"): 1.3},
+        {names.WAITING: 80},
+        rates_when_lost={"good": 150, "bad": 50},
+    ),
+    Fleet("suffers", when_lost={(names.TTFT, "rank", "p99"): 30, names.ABOVE_TOP: 0.02}),
+    Fleet("too-many", when_lost={names.READY: 1}),
+    Fleet("unseen", when_lost={names.READY: 4}),
+    Fleet("no-trigger"),
+    Fleet("nobody-told", muted=True),
+    Fleet("stays-away"),
+    Fleet("received"),
+    Fleet("silenced"),
+    Fleet("watched"),
+    Fleet("planned"),
+    Fleet("interrupted-2"),
+    Fleet("interrupted-15"),
+    Fleet("unreachable"),
+)
+
+
+@pytest.fixture(scope="module")
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    with Bed(tmp_path_factory.mktemp("prometheus"), *FLEETS) as bed:
+        yield bed
+
+
+class Tried:
+    """A drill that has been run: status, report, its Markdown, whether the fleet is still lost."""
+
+    def __init__(self, status: int, output: Path) -> None:
+        self.status = status
+        (report,) = output.glob("drill-*.json")
+        self.report: dict[str, Any] = json.loads(report.read_text())
+        self.markdown = report.with_suffix(".md").read_text()
+        self.verdict = self.report["verdict"]
+        self.reasons = "\n".join(self.report["reasons"])
+
+
+def words(bed: Bed, fleet: Fleet, output: Path, *more: str) -> list[str]:
+    given = ["--prometheus-url", bed.url, "--model", fleet.model, *QUICK, "--output", str(output)]
+    if "--watch" not in more:
+        given += ["--trigger-command", f"touch {fleet.file}", "--restore-command", f"rm -f {fleet.file}"]
+    return [*given, *more]
+
+
+def drilled(bed: Bed, fleet: Fleet, output: Path, *more: str) -> Tried:
+    return Tried(run(words(bed, fleet, output, *more)), output)
+
+
+def test_a_loss_that_the_survivors_carry_and_that_is_told_is_passed(bed: Bed, tmp_path: Path) -> None:
+    fleet = bed["passes"]
+    done = drilled(bed, fleet, tmp_path, "--hold", "page", "--rate-window", "1ms")
+    assert (done.status, done.verdict, done.report["reasons"]) == (0, "passed", [])
+    assert not fleet.lost
+    assert [one["what"] for one in done.report["commands"]] == ["trigger", "restore"]
+    told = {one["name"]: one for one in done.report["alerts"]}
+    assert told["LLMServingReplicaLost"]["arrival"] == "in time"
+    assert told["LLMServingReplicaLost"]["severity"] == "warning"
+    assert told["LLMServingN1Critical"]["arrival"] == "not due"
+    worst = done.report["worst"]
+    assert (worst["ready_min"], worst["waiting_max"], worst["p99_ttft_seconds"]) == (2, 5, 1.5)
+    assert done.report["baseline"]["p99_ttft_seconds"] == 0.5
+    # 8,000 tokens/s prefilled while two replicas were left, of the 10,000 that the forecast leaves
+    prefill = next(row for row in done.report["compared"] if row["resource"] == "prefill")
+    assert (prefill["forecast"], prefill["reached"]) == (0.8, 0.8)
+    # the counters rise by 200 and 100 a second: the window is a few seconds long
+    assert done.report["slo"]["ttft_good"] > 100
+    assert done.report["slo"]["ttft_bad"] == 0
+    assert 0 < done.report["recovered_seconds"] < 15
+    assert done.markdown.startswith("# Node-loss drill of passes (unified): passed\n")
+
+
+def test_n1_that_says_no_or_nothing_is_refused_and_nothing_is_lost(bed: Bed, tmp_path: Path) -> None:
+    no = bed["says-no"]
+    unknown = bed["unknown"]
+    alone = bed["alone"]
+    silent = bed["silent"]
+    for fleet, reason in (
+        (
+            no,
+            "N-1 says that the survivors cannot carry the demand of the last hour: 130 % of what is left of kv would be needed",
+        ),
+        (unknown, "N-1 is unknown"),
+        (alone, "one node serves the model"),
+        (silent, "nothing says how many replicas are wanted"),
+    ):
+        done = drilled(bed, fleet, tmp_path / fleet.model)
+        assert (done.status, done.verdict) == (1, "aborted")
+        assert done.reasons.startswith("not begun: ")
+        assert reason in done.reasons
+        assert not fleet.lost
+        assert done.report["commands"] == []
+        assert "It was not begun: nothing was lost." in done.markdown
+
+
+def test_force_overrides_and_is_noted_and_what_was_forecast_comes_about(bed: Bed, tmp_path: Path) -> None:
+    fleet = bed["forced"]
+    done = drilled(bed, fleet, tmp_path, "--force", "--hold", "2500ms", "--page-slack", "1500ms")
+    assert (done.status, done.verdict) == (1, "failed")
+    assert done.report["forced"]
+    assert any(note.startswith("forced, although N-1 says") for note in done.report["notes"])
+    assert "of the times to first token were over the threshold, 1 % are allowed" in done.reasons
+    told = {one["name"]: one["arrival"] for one in done.report["alerts"]}
+    assert told["LLMServingN1Critical"] == "in time"
+
+
+def test_a_bound_that_is_reached_ends_it_and_the_node_comes_back(bed: Bed, tmp_path: Path) -> None:
+    fleet = bed["suffers"]
+    done = drilled(bed, fleet, tmp_path, "--hold", "10s", "--max-ttft", "10s")
+    assert (done.status, done.verdict) == (1, "aborted")
+    assert done.report["reasons"][0] == "p99 time to first token is at least 30 s, more than 10 s (--max-ttft)"
+    assert not fleet.lost
+    assert done.report["commands"][-1]["what"] == "restore"
+    assert done.report["commands"][-1]["status"] == 0
+
+
+def test_more_lost_than_was_meant_ends_it(bed: Bed, tmp_path: Path) -> None:
+    fleet = bed["too-many"]
+    done = drilled(bed, fleet, tmp_path)
+    assert done.report["reasons"][0] == "3 replicas are gone, 2 were meant to go"
+    assert not fleet.lost
+
+
+def test_a_loss_that_nobody_sees_ends_it(bed: Bed, tmp_path: Path) -> None:
+    fleet = bed["unseen"]
+    done = drilled(bed, fleet, tmp_path, "--loss-timeout", "1s")
+    assert (done.status, done.verdict, done.reasons) == (1, "aborted", "no replica was lost within 1 s")
+    assert not fleet.lost
+
+
+def test_a_trigger_that_fails_ends_it_with_its_output_in_the_report(bed: Bed, tmp_path: Path) -> None:
+    fleet = bed["no-trigger"]
+    given = words(bed, fleet, tmp_path)
+    given[given.index("--trigger-command") + 1] = "ls /nonexistent-folder"
+    done = Tried(run(given), tmp_path)
+    assert done.reasons.startswith("the trigger command failed: it ended with status ")
+    assert "/nonexistent-folder" in done.report["commands"][0]["output"]
+    assert "    $ ls /nonexistent-folder" in done.markdown
+
+
+def test_an_alert_that_does_not_come_fails_it(bed: Bed, tmp_path: Path) -> None:
+    fleet = bed["nobody-told"]
+    done = drilled(bed, fleet, tmp_path, "--hold", "1200ms", "--page-slack", "500ms")
+    assert (done.status, done.verdict, done.reasons) == (1, "failed", "LLMServingReplicaLost did not fire")
+
+
+def test_what_never_comes_back_fails_and_is_restored_at_the_end(bed: Bed, tmp_path: Path) -> None:
+    fleet = bed["stays-away"]
+    done = drilled(bed, fleet, tmp_path, "--max-duration", "1s")
+    assert (done.status, done.verdict) == (1, "failed")
+    assert "not recovered within 1 s: fewer replicas were ready than before" in done.reasons
+    assert not fleet.lost
+
+
+def test_alertmanager_is_asked_for_whom(bed: Bed, tmp_path: Path) -> None:
+    received = {
+        "labels": {"alertname": "LLMServingReplicaLost", "model_name": "received", "role": "unified"},
+        "receivers": [{"name": "tickets"}],
+        "status": {"state": "active", "silencedBy": [], "inhibitedBy": []},
+    }
+    silenced = {**received, "labels": {**received["labels"], "model_name": "silenced"}}  # type: ignore[dict-item]
+    silenced["status"] = {"state": "suppressed", "silencedBy": ["some-silence"], "inhibitedBy": []}
+    for model, alert in (("received", received), ("silenced", silenced)):
+        fleet = bed[model]
+        with Replica({"/api/v2/alerts": (200, "application/json", json.dumps([alert]).encode())}) as alertmanager:
+            done = drilled(bed, fleet, tmp_path / model, "--hold", "page", "--alertmanager-url", alertmanager.url)
+        told = next(one for one in done.report["alerts"] if one["name"] == "LLMServingReplicaLost")
+        if model == "received":
+            assert (done.verdict, told["receivers"]) == ("passed", ["tickets"])
+            assert any("filter=model_name%3D%22received%22" in path for path in alertmanager.asked)
+        else:
+            assert done.reasons == "LLMServingReplicaLost reached Alertmanager and was silenced: nobody was told"
+
+
+def test_a_loss_of_other_cause_is_watched(bed: Bed, tmp_path: Path) -> None:
+    fleet = bed["watched"]
+    with subprocess.Popen(["sh", "-c", f"sleep 0.5; touch {fleet.file}; sleep 1.5; rm {fleet.file}"]) as cause:
+        done = drilled(bed, fleet, tmp_path, "--watch", "--expect-alert", "ReplicaLost")
+        cause.wait(10)
+    assert (done.status, done.verdict) == (0, "passed"), done.reasons
+    assert done.report["commands"] == []
+    assert done.report["window"]["start"] < done.report["lost_unix_seconds"]
+
+
+def test_a_plan_loses_nothing_and_says_what_would_happen(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
+    fleet = bed["planned"]
+    given = ["--prometheus-url", bed.url, "--model", fleet.model, "--plan"]
+    assert run(given) == 0
+    said = capsys.readouterr().out
+    assert "node: a; replicas that may go: 2" in said
+    assert "a drill may begin" in said
+    assert run([*given, "--node", "c"]) == 1
+    assert "no: no ready replica stands on the node c; known are a, b" in capsys.readouterr().out
+    assert run([*given, "--model", "nothing-of-that-name"]) == 1
+    assert "Prometheus has no ready replicas of this model and role recorded" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_writes_what_there_is_and_restores(bed: Bed, tmp_path: Path, number: signal.Signals) -> None:
+    fleet = bed[f"interrupted-{int(number)}"]
+    command = [sys.executable, "-m", "llm_serving_exporter", "drill", *words(bed, fleet, tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stderr is not None
+            said = ""
+            while "node lost" not in said:
+                line = process.stderr.readline()
+                assert line, said
+                said += line
+            assert fleet.lost
+            os.kill(process.pid, number)
+            assert process.wait(15) == 130
+        finally:
+            process.kill()
+    assert not fleet.lost
+    done = Tried(130, tmp_path)
+    assert (done.verdict, done.report["reasons"][0]) == ("aborted", "interrupted")
+    assert done.report["worst"]["ready_min"] == 2
+
+
+def test_a_prometheus_that_cannot_be_reached_is_said_and_nothing_is_lost(bed: Bed, tmp_path: Path) -> None:
+    fleet = bed["unreachable"]
+    given = words(bed, fleet, tmp_path)
+    given[1] = "http://127.0.0.1:9"
+    done = Tried(run(given), tmp_path)
+    assert done.reasons == "Prometheus at http://127.0.0.1:9 cannot be reached; check --prometheus-url"
+    assert not fleet.lost

@@ -1,0 +1,217 @@
+"""Verdicts on courses made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from llm_serving_exporter.drill import names
+from llm_serving_exporter.drill.nouns import Baseline, CommandRun, Counts, Course, Phase, Plan, Verdict
+from llm_serving_exporter.drill.paging import Arrival, hold_is_over, paged
+from llm_serving_exporter.drill.sums import recovery
+from llm_serving_exporter.drill.verdict import judge, rejections
+from tests.drills import MINUTE, SETTINGS, START, course, reading, seen
+
+# one replica is away from minute 1 to minute 15, then all is as it was
+LOST = [reading(minute, ready=3) for minute in range(1, 15)]
+BACK = [reading(minute) for minute in range(15, 21)]
+# ReplicaLost waits 10 minutes: it fires at minute 11 and has until minute 13
+TOLD = (seen(names.REPLICA_LOST, fired=11.2),)
+
+
+def reasons(one: Course) -> str:
+    return "\n".join(judge(one).reasons)
+
+
+def arrivals(one: Course) -> dict[str, Arrival]:
+    return {found.name.removeprefix(names.PREFIX): found.arrival for found in paged(one)}
+
+
+def test_it_is_passed_where_nothing_is_amiss() -> None:
+    found = judge(course(*LOST, *BACK, sightings=TOLD))
+    assert (found.verdict, found.reasons, found.remarks) == (Verdict.PASSED, (), ())
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "reason"),
+    [
+        # one in a hundred is what 0.99 allows, and 1 - 0.99 is not 0.01 to a computer
+        (990.0, 10.0, ""),
+        (989.0, 11.0, "1.1 % of the times to first token were over the threshold, 1 % are allowed"),
+        (0.0, 0.0, "no time to first token was counted against the objective"),
+        (None, None, "no time to first token was counted against the objective"),
+        (None, 5.0, "100 % of the times to first token were over the threshold"),
+    ],
+)
+def test_no_larger_share_may_be_late_than_the_objective_allows(
+    good: float | None, bad: float | None, reason: str
+) -> None:
+    found = judge(course(*LOST, *BACK, sightings=TOLD, counts=Counts(good, bad, 0.0)))
+    assert found.verdict is (Verdict.FAILED if reason else Verdict.PASSED)
+    assert "\n".join(found.reasons).startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("usual", "counted", "passes"),
+    [
+        # 10 in the 10 minutes of the baseline are 20 in the drill's 20: 20 + 3 x sqrt(20) = 33.4
+        (10.0, 33.0, True),
+        (10.0, 34.0, False),
+        # none before: the first whole one counts, a fraction that PromQL extrapolates does not
+        (0.0, 0.4, True),
+        (0.0, 1.0, False),
+        # nobody counts them: nothing to judge
+        (0.0, None, True),
+    ],
+)
+def test_rejections_beyond_what_the_baseline_explains_fail(usual: float, counted: float | None, passes: bool) -> None:
+    one = course(
+        *LOST, *BACK, sightings=TOLD, baseline=Baseline(600.0, rejected=usual), counts=Counts(1000.0, 0.0, counted)
+    )
+    assert judge(one).verdict is (Verdict.PASSED if passes else Verdict.FAILED)
+    if counted is None:
+        assert rejections(one) is None
+        assert "nobody counted rejected requests: they were not judged" in judge(one).remarks
+
+
+def test_few_events_are_said() -> None:
+    found = judge(course(*LOST, *BACK, sightings=TOLD, counts=Counts(60.0, 0.0, 0.0)))
+    assert found.remarks == ("the objective was judged by 60 requests only",)
+
+
+def test_a_ticket_is_due_ten_minutes_after_the_loss_and_a_page_only_where_they_queue() -> None:
+    assert arrivals(course(*LOST, *BACK)) == {
+        "ReplicaLost": Arrival.MISSING,
+        "TargetsDown": Arrival.NOT_DUE,
+        "N1Critical": Arrival.NOT_DUE,
+    }
+    assert reasons(course(*LOST, *BACK)) == "LLMServingReplicaLost did not fire"
+
+
+def test_replicas_that_are_back_before_any_alert_is_due_pass_with_a_remark() -> None:
+    # away for nine minutes; ReplicaLost waits ten
+    one = course(*LOST[:9], *[reading(minute) for minute in range(10, 21)])
+    assert set(arrivals(one).values()) == {Arrival.NOT_DUE}
+    assert judge(one).verdict is Verdict.PASSED
+    assert judge(one).remarks[0].startswith("no alert was due")
+
+
+def test_an_alert_after_its_time_is_late() -> None:
+    # lost at minute 1: due at 1 + 10 + 2 of slack
+    one = course(*LOST, *BACK, sightings=(seen(names.REPLICA_LOST, fired=13.5),))
+    assert reasons(one) == "LLMServingReplicaLost came too late"
+    assert (
+        arrivals(course(*LOST, *BACK, sightings=(seen(names.REPLICA_LOST, fired=13.0),)))["ReplicaLost"]
+        is Arrival.IN_TIME
+    )
+
+
+def test_the_page_is_due_where_the_survivors_queue_and_are_full() -> None:
+    # queue and load above 1 from minute 2 on: 5 minutes of queue, 5 of the rule, 2 of slack: due at 14
+    queue = [reading(minute, ready=3, waiting=9, load_max=1.2) for minute in range(2, 15)]
+    one = course(LOST[0], *queue, *BACK, sightings=TOLD)
+    assert reasons(one) == "LLMServingN1Critical did not fire"
+    due = next(found.due_unix_seconds for found in paged(one) if found.name == names.N1_CRITICAL)
+    assert due == START + 14 * MINUTE
+    # a queue that was gone for a moment begins anew
+    gap = [*queue[:6], reading(8, ready=3, waiting=0, load_max=1.2), *queue[7:]]
+    assert arrivals(course(LOST[0], *gap, *BACK, sightings=TOLD))["N1Critical"] is Arrival.NOT_DUE
+    # a queue while there is room is no matter of lost nodes
+    roomy = [replace(found, load_max=0.9) for found in queue]
+    assert arrivals(course(LOST[0], *roomy, *BACK, sightings=TOLD))["N1Critical"] is Arrival.NOT_DUE
+
+
+def test_targets_down_is_due_where_more_than_half_are_gone_and_not_where_they_load() -> None:
+    gone = [reading(minute, ready=1, alive=1) for minute in range(1, 15)]
+    assert arrivals(course(*gone, *BACK, sightings=TOLD))["TargetsDown"] is Arrival.MISSING
+    loading = [replace(one, alive=4.0) for one in gone]
+    assert arrivals(course(*loading, *BACK, sightings=TOLD))["TargetsDown"] is Arrival.NOT_DUE
+    half = [replace(one, ready=2.0, alive=2.0) for one in gone]
+    assert arrivals(course(*half, *BACK, sightings=TOLD))["TargetsDown"] is Arrival.NOT_DUE
+    # exporters that went with their nodes leave nothing behind that is alive
+    vanished = [replace(one, alive=None) for one in gone]
+    assert arrivals(course(*vanished, *BACK, sightings=TOLD))["TargetsDown"] is Arrival.MISSING
+
+
+def test_an_alert_asked_for_by_name_must_come_whether_it_is_due_or_not() -> None:
+    plan = Plan("a", 2, (names.TARGETS_DOWN,), (), (), ())
+    assert reasons(course(*LOST, *BACK, plan=plan)) == "LLMServingTargetsDown did not fire"
+    assert judge(course(*LOST, *BACK, plan=plan, sightings=(seen(names.TARGETS_DOWN, 9),))).verdict is Verdict.PASSED
+
+
+@pytest.mark.parametrize(
+    ("sighting", "reason"),
+    [
+        (seen(names.REPLICA_LOST, 11.2, received=11.5), ""),
+        (seen(names.REPLICA_LOST, 11.2), "LLMServingReplicaLost fired, and Alertmanager did not have it"),
+        (seen(names.REPLICA_LOST, 11.2, received=13.2), "LLMServingReplicaLost came too late"),
+        (
+            seen(names.REPLICA_LOST, 11.2, received=11.5, silenced=True),
+            "LLMServingReplicaLost reached Alertmanager and was silenced: nobody was told",
+        ),
+        # the louder alert of the same loss was sent in its place
+        (seen(names.REPLICA_LOST, 11.2, received=11.5, inhibited=True), ""),
+    ],
+)
+def test_with_an_alertmanager_it_has_to_have_it(sighting: object, reason: str) -> None:
+    assert reasons(course(*LOST, *BACK, alertmanager=True, sightings=(sighting,))) == reason
+
+
+def test_recovery_is_the_later_of_replicas_and_queue_and_counts_from_the_loss() -> None:
+    # replicas back at 15, queue (at most 3 in the baseline) at 17
+    back = [reading(15, waiting=8), reading(16, waiting=4), reading(17, waiting=3), reading(18, waiting=2)]
+    found = recovery(course(*LOST, *back))
+    assert found.replicas_unix_seconds == START + 15 * MINUTE
+    assert found.queue_unix_seconds == found.recovered_unix_seconds == START + 17 * MINUTE
+    # what falls back has not recovered
+    assert recovery(course(*LOST, *back, reading(19, ready=3))).recovered_unix_seconds is None
+
+
+def test_a_queue_that_is_not_exported_is_no_obstacle_and_one_that_vanished_is() -> None:
+    silent = [replace(one, waiting=None) for one in (*LOST, *BACK)]
+    assert recovery(course(*silent, before=replace(reading(-0.1), waiting=None))).recovered_unix_seconds == START + 900
+    assert recovery(course(*silent)).recovered_unix_seconds is None
+
+
+def test_what_did_not_come_back_is_named() -> None:
+    def at_the_end(*readings: object) -> str:
+        return reasons(course(*readings, sightings=TOLD, phase=Phase.LOST))  # type: ignore[arg-type]
+
+    assert at_the_end(*LOST) == "not recovered within 30 min: fewer replicas were ready than before"
+    queue = [reading(15, waiting=8)]
+    assert at_the_end(*LOST, *queue).endswith("the queue was longer than it had ever been in the baseline")
+    assert at_the_end(*LOST, *BACK).endswith("it did not stay so for 1 min")
+
+
+def test_a_restore_that_failed_fails_it() -> None:
+    run = CommandRun("restore", "uncordon", START, 1.0, 3, "no such node")
+    assert (
+        reasons(course(*LOST, *BACK, sightings=TOLD, commands=(run,)))
+        == "the restore command failed: it ended with status 3"
+    )
+
+
+def test_what_was_broken_off_is_aborted_with_what_was_amiss_until_then() -> None:
+    one = course(*LOST[:3], broken_off="interrupted", phase=Phase.LOST, counts=Counts(90.0, 10.0, 0.0))
+    found = judge(one)
+    assert found.verdict is Verdict.ABORTED
+    assert found.reasons[0] == "interrupted"
+    assert found.reasons[1].startswith("10 % of the times to first token")
+    assert len(found.reasons) == 2
+
+
+def test_the_loss_is_held_for_its_time_or_until_everybody_was_told() -> None:
+    one = course(*LOST, settings=replace(SETTINGS, hold_seconds=300.0))
+    lost = one.lost_unix_seconds
+    assert lost is not None
+    assert [hold_is_over(one, lost + seconds) for seconds in (299.0, 300.0)] == [False, True]
+    assert not hold_is_over(course(*LOST), lost + 86_400)
+    page = replace(SETTINGS, hold_for_page=True)
+    assert not hold_is_over(course(*LOST[:9], settings=page), lost + 540)
+    assert hold_is_over(course(*LOST[:11], settings=page, sightings=TOLD), lost + 660)
+    # another one is pending: it is waited for
+    pending = (*TOLD, seen(names.N1_CRITICAL, None))
+    assert not hold_is_over(course(*LOST[:11], settings=page, sightings=pending), lost + 660)
+    # but not for ever: the longest rule's 10 minutes + 5 of the range + 2 of slack
+    assert hold_is_over(course(*LOST, settings=page, sightings=pending), lost + 17 * MINUTE)
