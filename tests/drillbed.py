@@ -82,21 +82,21 @@ class Fleet:
         for number in range(4):
             node = "ab"[number // 2]
             gone = lost and node == "a"
-            of = f'target="t{number}",{self._labels}'
+            of = f'target="{self.model}-{number}",{self._labels}'
             lines += [
                 f"llm_serving_target_info{{{of}}} 1",
                 f'llm_serving_target_state{{target="{self.model}-{number}",state="down"}} {int(gone)}',
                 f"{gauge(names.TARGET_READY)}{{{of}}} {int(not gone)}",
                 f'llm_serving_target_node_info{{{of},node="{node}"}} 1',
             ]
-        of = f'target="t3",engine="0",{self._labels}'
+        of = f'target="{self.model}-3",engine="0",{self._labels}'
         for outcome in ("good", "bad"):
             lines.append(
                 f'llm_serving_slo_events_total{{{of},slo="ttft",outcome="{outcome}",threshold="2.5"}} {self._counted[outcome]}'
             )
         lines.append(f'llm_serving_requests_rejected_total{{{of},reason="queue_full"}} {self._counted["rejected"]}')
         lines.append(f'fake_muted{{model_name="{self.model}"}} {int(self.muted)}')
-        return "\n".join(lines).replace('target="t', f'target="{self.model}-') + "\n"
+        return "\n".join(lines) + "\n"
 
     @property
     def _labels(self) -> str:
@@ -129,10 +129,14 @@ LOST: dict[Any, float | None] = {names.READY: 2, names.NODES: 1, names.WAITING: 
 
 
 class Bed:
-    """`with Bed(folder, Fleet("m")) as bed: fleet = bed["m"]`; `bed.url` is Prometheus' address."""
+    """`with Bed(folder, Fleet("m")) as bed: fleet = bed["m"]`; `bed.url` is Prometheus' address.
 
-    def __init__(self, folder: Path, *fleets: Fleet) -> None:
+    `alertmanager`: host:port of one to send alerts to.
+    """
+
+    def __init__(self, folder: Path, *fleets: Fleet, alertmanager: str | None = None) -> None:
         self._folder = folder
+        self._alertmanager = alertmanager
         self._fleets = {fleet.model: fleet for fleet in fleets}
         for fleet in fleets:
             fleet.file = folder / fleet.file
@@ -167,7 +171,11 @@ class Bed:
         page = {"targets": [f"127.0.0.1:{self._server.server_address[1]}"]}
         every = {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL, "evaluation_interval": INTERVAL}
         scrape = {"job_name": "page", "static_configs": [page]}
-        config.write_text(yaml.safe_dump({"global": every, "rule_files": ["rules.yml"], "scrape_configs": [scrape]}))
+        document: dict[str, Any] = {"global": every, "rule_files": ["rules.yml"], "scrape_configs": [scrape]}
+        if self._alertmanager is not None:
+            receivers = [{"targets": [self._alertmanager]}]
+            document["alerting"] = {"alertmanagers": [{"static_configs": receivers}]}
+        config.write_text(yaml.safe_dump(document))
         with (self._folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
                 [

@@ -49,6 +49,7 @@ class JsonApi:
     def __init__(self, access: Access, timeout_seconds: float = 10.0) -> None:
         self._access = access
         self._timeout_seconds = timeout_seconds
+        self._late = f"did not answer within {timeout_seconds:g} s"
         self._session = requests.Session()
         self._session.trust_env = False
         self._session.verify = access.ca_file or True
@@ -80,7 +81,7 @@ class JsonApi:
         try:
             status, content = self._in_time(lambda: self._ask(method, path, query, body))
         except requests.RequestException as error:
-            raise self._error(_cause(error)) from None
+            raise self._error(self._late if isinstance(error, requests.Timeout) else _cause(error)) from None
         document = _document(content)
         if status != 200:
             words = _words(document, content)
@@ -105,7 +106,7 @@ class JsonApi:
         try:
             answer = answers.get(timeout=self._timeout_seconds)
         except Empty:
-            raise self._error(f"took longer than {self._timeout_seconds:g} s to answer") from None
+            raise self._error(self._late) from None
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -135,8 +136,6 @@ class JsonApi:
 def _cause(error: requests.RequestException) -> str:
     if isinstance(error, requests.exceptions.SSLError):
         return "cannot be trusted: its TLS certificate is not valid here (--ca-file names another authority)"
-    if isinstance(error, requests.Timeout):  # of the thread that was given up, or just before
-        return "did not answer in time"
     if isinstance(error, requests.ConnectionError):
         return "cannot be reached"
     if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.MissingSchema):

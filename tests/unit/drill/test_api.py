@@ -27,10 +27,10 @@ def api(url: str, **more: Any) -> JsonApi:
 @pytest.mark.parametrize(
     ("behaviour", "message"),
     [
-        (silent(), " answer"),
+        (silent(), "did not answer within 1 s"),
         (hang_up(), "cannot be reached"),
         (garbage(), "cannot be reached"),
-        (drip(b"[" + b" " * 200, interval_seconds=0.05), "took longer than 1 s to answer"),
+        (drip(b"[" + b" " * 200, interval_seconds=0.05), "did not answer within 1 s"),
         (endless(b" " * 1000), "answered with more than 32 MiB"),
         (gzip_bomb(), "answered with more than 32 MiB"),
         (page(b"<html>", content_type="text/html"), "did not answer with JSON"),
