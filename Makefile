@@ -9,13 +9,16 @@ TOOLS      := scripts/setup.sh tools
 ARGS       ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-e2e test-hardware check generate golden bench format clean
+.PHONY: help demo drill test test-e2e test-hardware check generate golden bench format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(RUNS) ## the exporter beside a replayed vLLM; needs no GPU and no model
 	@exec $(BIN)/llm-serving-exporter demo $(ARGS)
+
+drill: $(RUNS) ## a node-loss drill; ARGS say of which fleet, see docs/drill.md
+	@exec $(BIN)/llm-serving-exporter drill $(ARGS)
 
 test: $(DEVELOPS) ## every test that needs neither a GPU nor minutes
 	@$(TOOLS) promtool prometheus amtool alertmanager cc chromium

@@ -14,12 +14,15 @@ from typing import Any
 import requests
 
 from llm_serving_exporter import __version__
+from llm_serving_exporter.drill.words import on_one_line
 from llm_serving_exporter.errors import LLMServingExporterError
 
 # a day of a model's records at one second is 5 MB
 LARGEST_ANSWER_BYTES = 32 * 2**20
 _CHUNK_BYTES = 64 * 2**10
 _LONGEST_WORDS = 300
+# of an error page: a secret is masked before the text is cut, and it may be as long as its file
+_SEARCHED_BYTES = 64 * 2**10
 
 Query = Sequence[tuple[str, str]]
 
@@ -53,12 +56,14 @@ class JsonApi:
         self._session = requests.Session()
         self._session.trust_env = False
         self._session.verify = access.ca_file or True
+        self._secrets = [access.bearer_token] if access.bearer_token is not None else []
         headers = {"Accept": "application/json", "User-Agent": f"llm-serving-exporter/{__version__}"}
         if access.bearer_token is not None:
             headers["Authorization"] = f"Bearer {access.bearer_token}"
         if access.basic is not None:
-            pair = ":".join(access.basic).encode()
-            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode('ascii')}"
+            pair = base64.b64encode(":".join(access.basic).encode()).decode("ascii")
+            headers["Authorization"] = f"Basic {pair}"
+            self._secrets += [access.basic[1], pair]
         self._session.headers.update(headers)
 
     def close(self) -> None:
@@ -84,7 +89,7 @@ class JsonApi:
             raise self._error(self._late if isinstance(error, requests.Timeout) else _cause(error)) from None
         document = _document(content)
         if status != 200:
-            words = _words(document, content)
+            words = self._words(document, content)
             raise self._error(
                 f"answered {status} {responses.get(status, '')}".rstrip() + (f": {words}" if words else "")
             )
@@ -129,6 +134,16 @@ class JsonApi:
                     raise self._error(f"answered with more than {LARGEST_ANSWER_BYTES // 2**20} MiB")
             return answer.status_code, bytes(content)
 
+    def _words(self, document: Any, content: bytes) -> str:
+        """What an API says about its refusal (Prometheus `error`, Grafana `message`, else its text), without a secret that it repeats."""
+        if isinstance(document, dict):
+            said = str(document.get("error") or document.get("message") or "")
+        else:
+            said = content[:_SEARCHED_BYTES].decode("utf-8", errors="replace")
+        for secret in self._secrets:
+            said = said.replace(secret, "***")
+        return on_one_line(said)[:_LONGEST_WORDS]
+
     def _error(self, what: str) -> ApiError:
         return ApiError(f"{self._access.what} at {self._access.url} {what}; check {self._access.flag}")
 
@@ -149,12 +164,3 @@ def _document(content: bytes) -> Any:
         return json.loads(content)
     except (ValueError, RecursionError):
         return None
-
-
-def _words(document: Any, content: bytes) -> str:
-    """What an API says about its refusal: Prometheus `error`, Grafana `message`, else the beginning of its text."""
-    if isinstance(document, dict):
-        said = document.get("error") or document.get("message") or ""
-    else:
-        said = content[:_LONGEST_WORDS].decode("utf-8", errors="replace")
-    return " ".join(str(said).split())[:_LONGEST_WORDS]

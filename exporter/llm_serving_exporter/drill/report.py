@@ -11,7 +11,7 @@ from llm_serving_exporter.drill.nouns import Course, Reading, Sighting
 from llm_serving_exporter.drill.paging import Paged, paged
 from llm_serving_exporter.drill.sums import compared, extremes, recovery
 from llm_serving_exporter.drill.verdict import Judged, bad_share, judge, rejections
-from llm_serving_exporter.drill.words import ttft
+from llm_serving_exporter.drill.words import on_one_line, ttft
 from llm_serving_exporter.expose.readable import NOTHING, count, number, share, span
 
 VERSION = 1
@@ -251,7 +251,12 @@ def _commands(course: Course) -> Iterator[str]:
         yield f"{_time(run.began_unix_seconds)}, {span(run.took_seconds)}, {run.problem or f'exit status {run.status}'}"
         yield ""
         # indented, so that no output can end the block
-        yield from (f"    {line}" for line in (f"$ {run.command}", *run.output.splitlines()))
+        yield from (f"    {_shown(line)}" for line in (f"$ {run.command}", *run.output.splitlines()))
+
+
+def _shown(line: str) -> str:
+    """A line of output with its columns, without what would colour or clear a terminal."""
+    return "".join(character if character.isprintable() else " " for character in line.expandtabs())
 
 
 def _listed(title: str, sentences: Sequence[str]) -> Iterator[str]:
@@ -272,8 +277,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _plain(text: str | None) -> str:
-    """Text from outside on one line."""
-    return " ".join((text or NOTHING).split())
+    return on_one_line(text or NOTHING)
 
 
 def _time(unix_seconds: float) -> str:

@@ -70,6 +70,18 @@ def test_basic_auth_is_sent_as_utf_8() -> None:
         assert server.requests[-1].headers["authorization"] == "Basic b3BzOnMzY3JldA=="
 
 
+def test_a_server_that_repeats_what_it_was_sent_does_not_give_it_away() -> None:
+    coloured = status(400, body=b"bad \x1b[31m request: Authorization: Bearer t0ken")
+    with FaultServer(coloured) as server, pytest.raises(ApiError) as failed:
+        api(server.url, bearer_token="t0ken").get("/")
+    assert "answered 400 Bad Request: bad  [31m request: Authorization: Bearer ***; check" in str(failed.value)
+    # base64 of ops:s3cret
+    message = r": Basic \*\*\* is ops and \*\*\*; check"
+    repeated = status(400, body=b"Basic b3BzOnMzY3JldA== is ops and s3cret")
+    with FaultServer(repeated) as server, pytest.raises(ApiError, match=message):
+        api(server.url, basic=("ops", "s3cret")).get("/")
+
+
 def test_numbers_that_are_none_are_absent() -> None:
     samples = [{"metric": {"a": text}, "value": [1.5, text]} for text in ("NaN", "+Inf", "-Inf", "2.5e3")]
     with Prom("/api/v1/query", {"resultType": "vector", "result": samples}) as asked:

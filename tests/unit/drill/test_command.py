@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -136,7 +138,13 @@ def test_the_command_line_leads_here_and_help_has_examples_that_parse(capsys: py
     with pytest.raises(SystemExit) as ended:
         main(["drill", "--help"])
     assert ended.value.code == 0
-    assert EPILOG.splitlines()[2].strip() in capsys.readouterr().out
+    assert EPILOG in capsys.readouterr().out
+    examples = re.findall(r"^  llm-serving-exporter drill (.*)$", EPILOG.replace("\\\n", " "), re.MULTILINE)
+    assert len(examples) == 3
+    for example in examples:
+        args = parser(duration, share).parse_args(shlex.split(example))
+        settings_of(args)
+        access_of(args)
 
 
 def test_the_daemon_and_the_help_of_others_load_no_requests() -> None:
