@@ -67,7 +67,7 @@ def _plan(drill: Drill) -> int:
         *(f"no: {refusal}" for refusal in made.refusals),
         "a drill would not begin" if made.refusals else "a drill may begin",
     ]
-    sys.stdout.write("\n".join(lines) + "\n")
+    _print("\n".join(lines) + "\n")
     return EXIT_FAILED if made.refusals else EXIT_PASSED
 
 
@@ -83,9 +83,6 @@ def _run(drill: Drill, args: argparse.Namespace, stopping: threading.Event, reco
         except OSError as error:
             _say(f"the report cannot be written to {args.output}: {error.strerror}; it follows on standard output")
             status = EXIT_FAILED
-    with contextlib.suppress(OSError):
-        sys.stdout.write(as_markdown(course))
-        sys.stdout.flush()
     # where nothing was lost there was no drill
     if record is not None and course.start_unix_seconds is not None:
         try:
@@ -93,6 +90,7 @@ def _run(drill: Drill, args: argparse.Namespace, stopping: threading.Event, reco
         except LLMServingExporterError as error:
             _say(str(error))
             status = EXIT_FAILED
+    _print(as_markdown(course))
     return EXIT_INTERRUPTED if stopping.is_set() and verdict is Verdict.ABORTED else status
 
 
@@ -139,6 +137,18 @@ def _say(text: str) -> None:
         sys.stderr.flush()
 
 
+def _print(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except (OSError, ValueError) as error:
+        if isinstance(error, BrokenPipeError):
+            # else the interpreter tries once more when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        else:
+            _say(f"the report cannot be printed: {error}")
+
+
 @contextmanager
 def _stopped_by_signal() -> Iterator[threading.Event]:
     """An event that SIGINT, SIGTERM and SIGHUP set; the handlers before are put back."""
@@ -147,7 +157,10 @@ def _stopped_by_signal() -> Iterator[threading.Event]:
     def stop(number: int, frame: FrameType | None) -> None:
         stopping.set()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup: the terminal may go
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield stopping
     finally:

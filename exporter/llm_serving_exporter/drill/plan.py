@@ -11,8 +11,8 @@ from llm_serving_exporter.expose.readable import count, share
 
 
 def plan(forecast: Forecast, settings: Settings) -> Plan:
-    """What will be done. A refusal of a watched drill is a note: what is going to happen happens."""
-    node = settings.node or _fullest(forecast)
+    """What will be done. A refusal of a watched drill is a note: what is going to happen happens, and nobody meant a node."""
+    node = settings.node or (None if settings.watch else _fullest(forecast))
     may_lose = settings.bounds.lost_replicas
     if may_lose is None and node is not None:
         may_lose = forecast.replicas_by_node.get(node)

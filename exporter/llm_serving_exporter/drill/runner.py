@@ -14,7 +14,6 @@ from llm_serving_exporter.drill.nouns import (
     CommandRun,
     Course,
     Phase,
-    Plan,
     Reading,
     Scope,
     Settings,
@@ -137,7 +136,7 @@ class Drill:
         else:
             self._trigger(before)
         self._mark()
-        self._measure(made)
+        self._measure()
 
     def _may_force(self) -> bool:
         forecast = self._course.forecast
@@ -158,7 +157,10 @@ class Drill:
                 if one.ready < before.ready:
                     self._readings.append(one)
                     self._change(start_unix_seconds=before.unix_seconds, lost_unix_seconds=one.unix_seconds)
-                    self._change(baseline=self._observer.baseline(before.unix_seconds))
+                    try:
+                        self._change(baseline=self._observer.baseline(before.unix_seconds))
+                    except ApiError as error:  # the one from before the waiting is left
+                        self._note(str(error))
                     return
                 self._change(before=one)
             self._not_seen_by(deadline)
@@ -194,7 +196,7 @@ class Drill:
 
     # its course
 
-    def _measure(self, made: Plan) -> None:
+    def _measure(self) -> None:
         """Until it has recovered and settled, or the time is up."""
         settings, start = self._settings, self._course.start_unix_seconds
         assert start is not None
@@ -243,6 +245,10 @@ class Drill:
         self._running[what] = self._rim.start(what, command, self._observer.now)
 
     def _restore(self) -> None:
+        """Stops a trigger that still runs: left alone it would undo what is restored now."""
+        trigger = self._running.pop(TRIGGER, None)
+        if trigger is not None:
+            self._keep(trigger.stop("it was still running when the loss was to end"))
         command = self._commands[RESTORE]
         if command is not None:
             self._start(RESTORE, command)
@@ -266,16 +272,13 @@ class Drill:
     # the end
 
     def _end(self) -> None:
-        """Stops a trigger that still runs, restores what it did, counts and marks the end."""
+        """Restores what was triggered, counts, marks the end."""
         start = self._course.start_unix_seconds
         if start is None:
             return
         self._change(end_unix_seconds=self._observer.now())
-        trigger = self._running.pop(TRIGGER, None)
-        if trigger is not None:
-            # left alone it would undo what is restored now
-            self._keep(trigger.stop("it was still running at the end of the drill"))
-        if any(run.what == TRIGGER for run in self._runs) and not self._restored:
+        triggered = TRIGGER in self._running or any(run.what == TRIGGER for run in self._runs)
+        if triggered and not self._restored:
             self._restore()
         restore = self._running.pop(RESTORE, None)
         if restore is not None:
@@ -292,17 +295,17 @@ class Drill:
         """One reading, with the alerts of that moment; None where Prometheus cannot be asked. Breaks off where that lasts too long, or
         where nothing says for as long how many replicas are ready."""
         observer, one = self._observer, None
+        why = "nothing says how many replicas are ready any more"
         try:
             one = observer.reading()
-            self._sightings = observer.firing(self._sightings, one.unix_seconds)
-            why = "nothing says how many replicas are ready any more"
         except ApiError as error:
             why = str(error)
-        if one is not None:
-            try:
-                self._sightings = observer.received(self._sightings, one.unix_seconds)
-            except ApiError as error:
-                self._note(str(error))
+        else:
+            for see in (observer.firing, observer.received):
+                try:
+                    self._sightings = see(self._sightings, one.unix_seconds)
+                except ApiError as error:
+                    self._note(str(error))
         if one is not None and one.ready is not None:
             self._blind_since = None
         else:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
 
-from llm_serving_exporter.drill.nouns import RESTORE, Course, Phase, Verdict
+from llm_serving_exporter.drill.nouns import RESTORE, TRIGGER, Course, Phase, Verdict
 from llm_serving_exporter.drill.paging import Arrival, Paged, paged
 from llm_serving_exporter.drill.sums import recovery
 from llm_serving_exporter.expose.readable import count, share, span
@@ -106,6 +106,9 @@ def _remarks(course: Course) -> Iterator[str]:
     found = paged(course)
     if found and not any(one.arrival is not Arrival.NOT_DUE for one in found) and not course.broken_off:
         yield "no alert was due: the replicas were back before any rule's time was up, so that this drill says nothing about being told"
+    for run in course.commands:
+        if run.what == TRIGGER and not run.good:
+            yield f"the trigger command failed: {run.problem or f'it ended with status {run.status}'}"
     total = (course.counts.ttft_good or 0.0) + (course.counts.ttft_bad or 0.0)
     if 0 < total < FEW_EVENTS:
         yield f"the objective was judged by {count(round(total))} requests only"

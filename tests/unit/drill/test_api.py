@@ -20,8 +20,8 @@ from tests.replica import Replica
 SCOPE = Scope("m", "unified", (("cluster", "prod"),))
 
 
-def api(url: str, **more: Any) -> JsonApi:
-    return JsonApi(Access("Prometheus", url, "--prometheus-url", **more), timeout_seconds=1.0)
+def api(url: str, timeout_seconds: float = 30.0, **more: Any) -> JsonApi:
+    return JsonApi(Access("Prometheus", url, "--prometheus-url", **more), timeout_seconds)
 
 
 @pytest.mark.parametrize(
@@ -41,11 +41,12 @@ def api(url: str, **more: Any) -> JsonApi:
     ],
 )
 def test_whatever_a_server_does_is_a_sentence_in_time(behaviour: Behaviour, message: str) -> None:
+    timeout_seconds = 1.0 if "within" in message else 30.0
     with FaultServer(behaviour) as server:
         asked = time.monotonic()
         with pytest.raises(ApiError) as failed:
-            api(server.url).get("/api/v1/query")
-        assert time.monotonic() - asked < 10, "it is to end within a second"
+            api(server.url, timeout_seconds).get("/api/v1/query")
+        assert time.monotonic() - asked < timeout_seconds + 9
     assert message in str(failed.value)
     assert str(failed.value).startswith(f"Prometheus at {server.url} ")
     assert str(failed.value).endswith("; check --prometheus-url")

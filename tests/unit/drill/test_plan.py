@@ -69,7 +69,7 @@ def test_force_turns_refusals_into_notes_as_well() -> None:
 
 def test_a_loss_that_is_only_watched_is_never_refused() -> None:
     found = plan(forecast(n1_sufficient=False), replace(SETTINGS, watch=True))
-    assert found.refusals == ()
+    assert (found.refusals, found.node, found.may_lose) == ((), None, None)
     assert any("N-1 says" in note for note in found.notes)
 
 
