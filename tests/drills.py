@@ -57,7 +57,7 @@ def course(*readings: Reading, **more: Any) -> Course:
         Phase.DONE,
         plan=Plan("a", 2, (), names.ALERTS, (), ()),
         forecast=Forecast(reading(-1), {"a": 2, "b": 2}, "a", RULES),
-        baseline=Baseline(600.0, waiting_max=3.0, rejected=0.0, ready_min=4.0),
+        baseline=Baseline(600.0, waiting_max=5.0, rejected=0.0, ready_min=4.0),
         before=reading(-0.1),
         readings=readings,
         counts=Counts(ttft_good=9950.0, ttft_bad=50.0, rejected=0.0),

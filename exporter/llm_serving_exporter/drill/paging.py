@@ -25,8 +25,8 @@ class Arrival(StrEnum):
 class Paged:
     """An alert after the drill.
 
-    `due_unix_seconds`: by then it had to be there; None where it never was due, and for one that was asked for by name: that has to come,
-    at any time of the drill.
+    `due_unix_seconds`: by then it had to be there; None where it neither came nor was due, and for one that was asked for by name: that has
+    to come, at any time of the drill.
     """
 
     name: str
@@ -48,21 +48,21 @@ def paged(course: Course) -> tuple[Paged, ...]:
     found = []
     for name in course.plan.alerts:
         sighting = seen.get(name, Sighting(name))
-        due = None if name in course.plan.required else _due(course, name)
-        found.append(Paged(name, _arrival(course, name, sighting, due), due, sighting))
+        required = name in course.plan.required
+        due, was_due = (None, True) if required else _due(course, name)
+        arrival = _arrival(course, sighting, due, was_due)
+        found.append(Paged(name, arrival, None if arrival is Arrival.NOT_DUE else due, sighting))
     return tuple(found)
 
 
-def _arrival(course: Course, name: str, sighting: Sighting, due: float | None) -> Arrival:
-    assert course.plan is not None
+def _arrival(course: Course, sighting: Sighting, due: float | None, was_due: bool) -> Arrival:
     came = sighting.firing_unix_seconds
     if course.alertmanager and came is not None:
         if sighting.silenced:
             return Arrival.SILENCED
         came = sighting.received_unix_seconds
-    required = name in course.plan.required
     if came is None:
-        return Arrival.MISSING if required or due is not None else Arrival.NOT_DUE
+        return Arrival.MISSING if was_due else Arrival.NOT_DUE
     return Arrival.LATE if due is not None and came > due else Arrival.IN_TIME
 
 
@@ -73,21 +73,22 @@ def all_arrived(course: Course) -> bool:
     return bool(came) and not any(one.arrival is Arrival.MISSING for one in found)
 
 
-def _due(course: Course, name: str) -> float | None:
-    """When it had to have come: its condition's begin + the range that the condition looks back + the rule's `for` + slack.
+def _due(course: Course, name: str) -> tuple[float | None, bool]:
+    """When it had to have come, and whether its condition held until then without a break.
 
-    None where the rule is not loaded or its condition did not hold for that long at a stretch.
+    That is the condition's begin + the range that the condition looks back + the rule's `for` + slack; None where it never held or no such
+    rule is loaded.
     """
     rule = course.forecast.rules.get(name) if course.forecast else None
     if rule is None:
-        return None
+        return None, False
     holds, range_seconds = _condition(course, name)
     longest = longest_span(lost_readings(course), holds)
     if longest is None:
-        return None
+        return None, False
     begun, ended = longest
     due = begun + range_seconds + rule.for_seconds + course.settings.page_slack_seconds
-    return due if due <= ended else None
+    return due, due <= ended
 
 
 def _condition(course: Course, name: str) -> tuple[Callable[[Reading], bool], float]:

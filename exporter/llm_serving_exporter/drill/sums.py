@@ -113,14 +113,16 @@ class Recovery:
 
 
 def recovery(course: Course) -> Recovery:
-    """As many replicas ready as before, and no longer queue than the longest of the baseline (where a baseline has none: than 0).
+    """As many replicas ready as before, and no longer queue than the longest of the baseline or one request a replica.
 
-    A queue that nobody exports is no obstacle: the replicas decide alone.
+    One may wait for the next step anywhere, however seldom the baseline showed it. A queue that nobody exports is no obstacle: the
+    replicas decide alone.
     """
     before, lost = course.before, lost_readings(course)
     if before is None or before.ready is None or not lost:
         return Recovery()
-    ready, longest = before.ready, (course.baseline.waiting_max if course.baseline else None) or 0.0
+    ready, known = before.ready, course.baseline.waiting_max if course.baseline else None
+    longest = max(ready, known or 0.0)
     return Recovery(
         _since(lost, lambda one: one.ready is not None and one.ready >= ready),
         _since(lost, lambda one: one.waiting <= longest if one.waiting is not None else before.waiting is None),

@@ -88,7 +88,7 @@ def _not_back(course: Course) -> str:
     if back.replicas_unix_seconds is None:
         return "fewer replicas were ready than before"
     if back.queue_unix_seconds is None:
-        return "the queue was longer than it had ever been in the baseline"
+        return "the queue was longer than it had ever been in the baseline and than a request a replica"
     return f"it did not stay so for {span(course.settings.settle_seconds)}"
 
 

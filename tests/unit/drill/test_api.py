@@ -27,10 +27,10 @@ def api(url: str, timeout_seconds: float = 30.0, **more: Any) -> JsonApi:
 @pytest.mark.parametrize(
     ("behaviour", "message"),
     [
-        (silent(), "did not answer within 1 s"),
+        (silent(), "did not answer within 0.5 s"),
         (hang_up(), "cannot be reached"),
         (garbage(), "cannot be reached"),
-        (drip(b"[" + b" " * 200, interval_seconds=0.05), "did not answer within 1 s"),
+        (drip(b"[" + b" " * 200, interval_seconds=0.05), "did not answer within 0.5 s"),
         (endless(b" " * 1000), "answered with more than 32 MiB"),
         (gzip_bomb(), "answered with more than 32 MiB"),
         (page(b"<html>", content_type="text/html"), "did not answer with JSON"),
@@ -41,7 +41,7 @@ def api(url: str, timeout_seconds: float = 30.0, **more: Any) -> JsonApi:
     ],
 )
 def test_whatever_a_server_does_is_a_sentence_in_time(behaviour: Behaviour, message: str) -> None:
-    timeout_seconds = 1.0 if "within" in message else 30.0
+    timeout_seconds = 0.5 if "within" in message else 30.0
     with FaultServer(behaviour) as server:
         asked = time.monotonic()
         with pytest.raises(ApiError) as failed:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from llm_serving_exporter.drill import commands
 from llm_serving_exporter.drill.commands import KEPT_OUTPUT_BYTES, Running
 
 
@@ -74,7 +75,8 @@ def test_one_that_takes_too_long_is_ended_with_its_children() -> None:
     assert running.poll() is found
 
 
-def test_one_that_does_not_want_to_end_is_ended_all_the_same() -> None:
+def test_one_that_does_not_want_to_end_is_ended_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "_END_SECONDS", 0.2)
     running = started(
         python("import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)")
     )
@@ -86,7 +88,8 @@ def test_one_that_does_not_want_to_end_is_ended_all_the_same() -> None:
     assert (found.status, found.problem, found.output) == (None, "interrupted", "ready\n")
 
 
-def test_what_stays_in_the_background_does_not_hold_it_up() -> None:
+def test_what_stays_in_the_background_does_not_hold_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "_LAST_WORDS_SECONDS", 0.2)
     found = started("sleep 60 & echo $!", shell=True).finish()
     try:
         assert found.status == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -44,11 +43,9 @@ FLEETS = (
     Fleet("nobody-told", muted=True),
     Fleet("stays-away"),
     Fleet("received"),
-    Fleet("silenced"),
     Fleet("watched"),
     Fleet("planned"),
-    Fleet("interrupted-2"),
-    Fleet("interrupted-15"),
+    Fleet("interrupted"),
     Fleet("unreachable"),
 )
 
@@ -175,7 +172,7 @@ def test_a_trigger_that_fails_ends_it_with_its_output_in_the_report(bed: Bed, tm
 
 def test_an_alert_that_does_not_come_fails_it(bed: Bed, tmp_path: Path) -> None:
     fleet = bed["nobody-told"]
-    done = drilled(bed, fleet, tmp_path, "--hold", "1200ms", "--page-slack", "500ms")
+    done = drilled(bed, fleet, tmp_path, "--hold", "1s", "--page-slack", "300ms")
     assert (done.status, done.verdict, done.reasons) == (1, "failed", "LLMServingReplicaLost did not fire")
 
 
@@ -188,23 +185,17 @@ def test_what_never_comes_back_fails_and_is_restored_at_the_end(bed: Bed, tmp_pa
 
 
 def test_alertmanager_is_asked_for_whom(bed: Bed, tmp_path: Path) -> None:
-    received = {
+    # as version 0.25 answers, cut to what is read; tests/e2e asks a real one
+    alert = {
         "labels": {"alertname": "LLMServingReplicaLost", "model_name": "received", "role": "unified"},
         "receivers": [{"name": "tickets"}],
         "status": {"state": "active", "silencedBy": [], "inhibitedBy": []},
     }
-    silenced = {**received, "labels": {**received["labels"], "model_name": "silenced"}}  # type: ignore[dict-item]
-    silenced["status"] = {"state": "suppressed", "silencedBy": ["some-silence"], "inhibitedBy": []}
-    for model, alert in (("received", received), ("silenced", silenced)):
-        fleet = bed[model]
-        with Replica({"/api/v2/alerts": (200, "application/json", json.dumps([alert]).encode())}) as alertmanager:
-            done = drilled(bed, fleet, tmp_path / model, "--hold", "page", "--alertmanager-url", alertmanager.url)
-        told = next(one for one in done.report["alerts"] if one["name"] == "LLMServingReplicaLost")
-        if model == "received":
-            assert (done.verdict, told["receivers"]) == ("passed", ["tickets"])
-            assert any("filter=model_name%3D%22received%22" in path for path in alertmanager.asked)
-        else:
-            assert done.reasons == "LLMServingReplicaLost reached Alertmanager and was silenced: nobody was told"
+    with Replica({"/api/v2/alerts": (200, "application/json", json.dumps([alert]).encode())}) as alertmanager:
+        done = drilled(bed, bed["received"], tmp_path, "--hold", "page", "--alertmanager-url", alertmanager.url)
+    told = next(one for one in done.report["alerts"] if one["name"] == "LLMServingReplicaLost")
+    assert (done.verdict, told["receivers"]) == ("passed", ["tickets"])
+    assert any("filter=model_name%3D%22received%22" in path for path in alertmanager.asked)
 
 
 def test_a_loss_of_other_cause_is_watched(bed: Bed, tmp_path: Path) -> None:
@@ -230,9 +221,8 @@ def test_a_plan_loses_nothing_and_says_what_would_happen(bed: Bed, capsys: pytes
     assert "Prometheus has no ready replicas of this model and role recorded" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_writes_what_there_is_and_restores(bed: Bed, tmp_path: Path, number: signal.Signals) -> None:
-    fleet = bed[f"interrupted-{int(number)}"]
+def test_a_ctrl_c_writes_what_there_is_and_restores(bed: Bed, tmp_path: Path) -> None:
+    fleet = bed["interrupted"]
     command = [sys.executable, "-m", "llm_serving_exporter", "drill", *words(bed, fleet, tmp_path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         try:
@@ -243,7 +233,7 @@ def test_an_interruption_writes_what_there_is_and_restores(bed: Bed, tmp_path: P
                 assert line, said
                 said += line
             assert fleet.lost
-            os.kill(process.pid, number)
+            process.send_signal(signal.SIGINT)
             assert process.wait(15) == 130
         finally:
             process.kill()

@@ -159,13 +159,16 @@ def test_with_an_alertmanager_it_has_to_have_it(sighting: object, reason: str) -
 
 
 def test_recovery_is_the_later_of_replicas_and_queue_and_counts_from_the_loss() -> None:
-    # replicas back at 15, queue (at most 3 in the baseline) at 17
-    back = [reading(15, waiting=8), reading(16, waiting=4), reading(17, waiting=3), reading(18, waiting=2)]
+    # replicas back at 15, queue (at most 5 in the baseline) at 17
+    back = [reading(15, waiting=8), reading(16, waiting=6), reading(17, waiting=5), reading(18, waiting=2)]
     found = recovery(course(*LOST, *back))
     assert found.replicas_unix_seconds == START + 15 * MINUTE
     assert found.queue_unix_seconds == found.recovered_unix_seconds == START + 17 * MINUTE
     # what falls back has not recovered
     assert recovery(course(*LOST, *back, reading(19, ready=3))).recovered_unix_seconds is None
+    # where nothing ever waited before, one for each of the four replicas may
+    empty = course(*LOST, *back[:3], reading(18, waiting=4), baseline=Baseline(600.0, waiting_max=0.0))
+    assert recovery(empty).recovered_unix_seconds == START + 18 * MINUTE
 
 
 def test_a_queue_that_is_not_exported_is_no_obstacle_and_one_that_vanished_is() -> None:
@@ -180,7 +183,9 @@ def test_what_did_not_come_back_is_named() -> None:
 
     assert at_the_end(*LOST) == "not recovered within 30 min: fewer replicas were ready than before"
     queue = [reading(15, waiting=8)]
-    assert at_the_end(*LOST, *queue).endswith("the queue was longer than it had ever been in the baseline")
+    assert at_the_end(*LOST, *queue).endswith(
+        "the queue was longer than it had ever been in the baseline and than a request a replica"
+    )
     assert at_the_end(*LOST, *BACK).endswith("it did not stay so for 1 min")
 
 
