@@ -52,10 +52,14 @@ def _targets_down_text(dialect: Dialect, settings: Settings, own: AlertSettings)
 
 
 def _lost(dialect: Dialect, by: tuple[str, ...], matchers: str = "") -> str:
-    """Signals that no exporter of the target has now and one had within a day."""
-    by_signal = dialect.labels("target", "signal")
+    """Signals that no exporter of the target has now and one had within a day. A server that answers what nobody can read, such as a login
+    page, has lost all of them; one that does not answer is down, which is another alert's."""
+    by_signal, of_target = dialect.labels("target", "signal"), dialect.labels("target")
     reasons = one_of("reason", ("", *_NOT_LOST), negated=True)
-    gone = dialect.one(f"{series('signal_available', f'{matchers}{reasons}')} == 0", *by)
+    unread = series("signal_available", f'{matchers}reason="target_down"')
+    unclear = series("target_state", state="unknown")
+    missing = f"{series('signal_available', f'{matchers}{reasons}')} == 0 or {unread} == 0 and on ({of_target}) {unclear} == 1"
+    gone = dialect.one(missing, *by)
     there = series("signal_available", f'{matchers}reason=""')
     within_a_day = dialect.over("max_over_time", dialect.one(there, "target", "signal"), _DAY, _STEP_SECONDS)
     return f"{gone} unless on ({by_signal}) {there} == 1 and on ({by_signal}) {within_a_day} == 1"
@@ -64,8 +68,8 @@ def _lost(dialect: Dialect, by: tuple[str, ...], matchers: str = "") -> str:
 def _signal_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     of_target = dialect.labels("target")
     lost = f"count by ({of_target}) ({_lost(dialect, ('target', 'signal'))})"
-    up = dialect.one(series("target_up"), "target")
-    return f"{known(dialect)} * on ({of_target}) group_left () ({lost} and on ({of_target}) {up} == 1)"
+    up = dialect.one(f"{series('target_up')} == 1 or {series('target_state', state='unknown')} == 1", "target")
+    return f"{known(dialect)} * on ({of_target}) group_left () ({lost} and on ({of_target}) {up})"
 
 
 def _signal_lost_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
