@@ -128,6 +128,7 @@ class _Reader:
             longest = format_duration(SHORTEST_RANGE_SECONDS / LEAST_SCRAPES)
             what = f"the rules' ranges of {format_duration(SHORTEST_RANGE_SECONDS)} would not hold four scrapes"
             self._place.key("scrape_interval").refuse(what, f"Scrape every {longest} or more often.")
+            scrape = None
         identity = self._names("identity_labels", LABEL_NAME)
         for name in identity:
             if name in LABELS or name in _OWN_LABELS:
@@ -202,7 +203,7 @@ class _Reader:
         for name in SLOS:
             own = section._section(name)
             threshold = own._one("threshold", kinds.THRESHOLD) if name in LATENCY_SLOS else None
-            found[name] = Objective(own._one("objective", OBJECTIVE) or 0.5, threshold or None)
+            found[name] = Objective(own._one("objective", OBJECTIVE) or 1.0, threshold or None)
         return found, section._one("period", kinds.DURATION) or 1.0
 
     def _burn(self, slo: Mapping[str, Objective], period: float) -> dict[str, tuple[BurnWindow, ...]]:
@@ -285,7 +286,9 @@ class _Reader:
         defaults = self._defaults["alerts"]
         assert isinstance(defaults, dict)
         return {
-            alert.name: _alert(alert, defaults[alert.name], *own.get(alert.name, ({}, place)), scrape_seconds, identity)
+            alert.name: _alert(
+                alert, defaults[alert.name], *own.get(alert.name, ({}, place.key(alert.name))), scrape_seconds, identity
+            )
             for alert in ALERTS
         }
 

@@ -20,6 +20,13 @@ ROOT = Path(__file__).parents[2]
 # another promtool, such as one of Prometheus 3, judges the same files: PROMTOOL=/path/to/promtool
 PROMTOOL = os.environ.get("PROMTOOL") or "promtool"
 
+
+def promtool() -> str:
+    program = shutil.which(PROMTOOL)
+    assert program, f"{PROMTOOL} is missing; `make test` installs it"
+    return program
+
+
 # which kinds of case an alert may do without, and why
 _NO_HISTORY = "compares with nothing older"
 _ANY_NUMBER = "one is enough"
@@ -72,9 +79,7 @@ def test_the_committed_rules_of_the_cases_are_what_their_settings_make() -> None
 
 @pytest.mark.parametrize("name", sorted(texts()))
 def test_promtool_agrees(name: str) -> None:
-    program = shutil.which(PROMTOOL)
-    assert program, f"{PROMTOOL} is missing; `make test` installs it"
     judged = subprocess.run(
-        [program, "test", "rules", name], cwd=ROOT / FOLDER, capture_output=True, text=True, timeout=120
+        [promtool(), "test", "rules", name], cwd=ROOT / FOLDER, capture_output=True, text=True, timeout=120
     )
     assert judged.returncode == 0, judged.stdout + judged.stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from llm_serving_alerts.external import wanted_replicas
 from llm_serving_alerts.promql import MODEL, TARGET, Dialect, series
 from llm_serving_alerts.rules import Group, Record
@@ -21,7 +23,7 @@ def targets(dialect: Dialect, settings: Settings) -> Group:
     # two exporters of a pair may know the GPUs by different names: one of them is enough
     gpus = f"topk by ({of_target}) (1, {dialect.one(series('target_gpus'), 'target', 'gpu_name')})"
     nodes = dialect.one(series("target_node_info"), *TARGET, "node")
-    desired = [*(_desired(dialect, workload) for workload in settings.node_loss.workloads)]
+    desired = [_desired(dialect, workloads) for workloads in _by_model(settings.node_loss.workloads)]
     desired.append(dialect.one(series("expected_replicas"), *MODEL))
     return Group(
         "llm-serving.targets",
@@ -94,13 +96,24 @@ def of_kind(dialect: Dialect, by_replica: str) -> str:
     return f"{by_replica} * on ({dialect.labels(*TARGET)}) group_left (gpu_name) {KIND}"
 
 
-def _desired(dialect: Dialect, workload: Workload) -> str:
+def _by_model(workloads: Iterable[Workload]) -> list[list[Workload]]:
+    """Those of one model and role together, in the order of the settings."""
+    found: dict[tuple[str, str], list[Workload]] = {}
+    for workload in workloads:
+        found.setdefault((workload.model_name, workload.role), []).append(workload)
+    return list(found.values())
+
+
+def _desired(dialect: Dialect, workloads: list[Workload]) -> str:
+    """Replicas that all workloads of one model want together; nothing where one of them is not said."""
     by = f"max by ({dialect.labels()})" if dialect.identity else "max"
-    pods = f"{by} ({wanted_replicas(workload)})"
-    if workload.pods_per_replica > 1:
-        pods = f"{pods} / {workload.pods_per_replica}"
-    named = f'label_replace({pods}, "model_name", "{_replacement(workload.model_name)}", "", "")'
-    return f'label_replace({named}, "role", "{workload.role}", "", "")'
+    pods = []
+    for workload in workloads:
+        share = f" / {workload.pods_per_replica}" if workload.pods_per_replica > 1 else ""
+        pods.append(f"{by} ({wanted_replicas(workload)}){share}")
+    first = workloads[0]
+    named = f'label_replace({" + ".join(pods)}, "model_name", "{_replacement(first.model_name)}", "", "")'
+    return f'label_replace({named}, "role", "{first.role}", "", "")'
 
 
 def _replacement(text: str) -> str:

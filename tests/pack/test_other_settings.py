@@ -1,0 +1,246 @@
+"""Rules of settings other than the defaults, judged by promtool as well."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+from llm_serving_alerts.render import rule_files
+from llm_serving_alerts.settings_file import read_settings
+from tests.pack.builders import Grows, buckets, counter, engine, firing, held, target
+from tests.pack.cases_ttft import slo_events
+from tests.pack.promtool import Case, Firing, Sampled, document
+from tests.pack.test_alert_cases import promtool
+
+IDENTITY = "identity_labels: [cluster, namespace]\n"
+
+
+def judge(
+    folder: Path, settings: str, cases: Iterable[Case] = (), records: Iterable[Sampled] = (), evaluated: str = "1m"
+) -> None:
+    """Renders the settings and lets promtool judge the cases over the rules."""
+    config = folder / "settings.yml"
+    config.write_text(settings)
+    files = rule_files(read_settings(str(config))[0])
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    content = {**document(cases, records, evaluated), "rule_files": list(files)}
+    (folder / "test.yml").write_text(yaml.safe_dump(content, allow_unicode=True))
+    judged = subprocess.run(
+        [promtool(), "test", "rules", "test.yml"], cwd=folder, capture_output=True, text=True, timeout=120
+    )
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+
+
+# --- identity labels ----------------------------------------------------------------------------------------------------------------------
+
+
+def of_cluster(cluster: str, series: Mapping[str, str]) -> dict[str, str]:
+    return {key.replace("{", f'{{cluster="{cluster}",namespace="llm",'): text for key, text in series.items()}
+
+
+def in_eu(alert: Firing, prefix: str = "eu llm ") -> Firing:
+    """The same alert with the labels, the words and the link of cluster eu."""
+    notes = dict(alert.annotations)
+    notes["summary"] = prefix + notes["summary"]
+    notes["dashboard_url"] = notes["dashboard_url"].replace("?", "?var-cluster=eu&var-namespace=llm&")
+    return Firing({"cluster": "eu", "namespace": "llm", **alert.labels}, notes)
+
+
+TTFT = "time_to_first_token_seconds"
+SLOW, FAST = {"0.5": 95, "5.0": 5}, {"0.5": 1000}
+
+
+def ttft(events: dict[str, float]) -> dict[str, str]:
+    threshold = f'llm_serving_slo_threshold_seconds{{{engine("chat")},slo="ttft",kind="configured"}}'
+    return {**buckets(TTFT, engine("chat"), (40, events)), threshold: held((41, 2.5))}
+
+
+def test_what_is_bad_in_one_cluster_is_neither_hidden_nor_shared_by_the_same_model_in_another(tmp_path: Path) -> None:
+    high = firing(
+        "TTFTHigh",
+        "info",
+        "ttft",
+        {"model_name": "chat", "role": "unified"},
+        "chat (unified): p99 time to first token 4.5s",
+        "The 99th percentile of 10m is 4.5s, above the threshold of 2.5s. Beyond the engine's largest bucket edge lie 0%.",
+        "context for other alerts; nobody is notified",
+        "var-model_name=chat&var-role=unified",
+    )
+    down = firing(
+        "TargetsDown",
+        "critical",
+        "exporter",
+        {"model_name": "chat", "role": "unified"},
+        "chat (unified): 100% of its replicas are down",
+        "Replicas wanted: unknown, known: 1. 100% of them do not answer, neither loading nor asleep.",
+        "look for what they share: node pool, registry, weights, network",
+        "var-model_name=chat&var-role=unified",
+    )
+    burn = firing(
+        "SLOBurnFast",
+        "critical",
+        "slo",
+        {"model_name": "chat", "role": "unified", "slo": "errors"},
+        "chat (unified): errors burns its budget 20 times too fast",
+        "At this rate the error budget of 30d is spent 20 times too fast; bad events over 1h: 2%.",
+        "errors: read the server's log; latencies: look at batch and KV usage",
+        "var-model_name=chat&var-role=unified",
+    )
+    lost = firing(
+        "SignalLost",
+        "warning",
+        "exporter",
+        {"target": "chat-0", "model_name": "chat", "role": "unified"},
+        "chat on chat-0: 1 signals that were there within a day are gone",
+        "Not available now: engine_steps_total (not_exported) - alerts and panels that rest on them are silent, not green.",
+        "compare the server's version and flags with yesterday's",
+        "var-target=chat-0&var-model_name=chat&var-role=unified",
+    )
+    available = 'llm_serving_signal_available{target="chat-0",signal="engine_steps_total",reason='
+
+    def events(good: float, bad: float) -> dict[str, str]:
+        return slo_events(engine("chat"), "errors", counter(Grows(40, good)), counter(Grows(40, bad)), "finished")
+
+    def world(eu: Mapping[str, str], us: Mapping[str, str]) -> dict[str, str]:
+        return {**of_cluster("eu", eu), **of_cluster("us", us)}
+
+    judge(
+        tmp_path,
+        IDENTITY,
+        (
+            # merged, 5 of 1,100 would be slow, one of two replicas down, 2 of 1,100 answers bad
+            Case("TTFTHigh", "one of two clusters", world(ttft(SLOW), ttft(FAST)), "20m", (in_eu(high),)),
+            Case(
+                "TargetsDown",
+                "one of two clusters",
+                world(target("chat", "", (12, "ready"), (38, "down")), target("chat")),
+                "20m",
+                (in_eu(down),),
+            ),
+            Case("SLOBurnFast", "one of two clusters", world(events(98, 2), events(1000, 0)), "12m", (in_eu(burn),)),
+            Case(
+                "SignalLost",
+                "one of two clusters",
+                world(
+                    {
+                        **target("chat"),
+                        f'{available}""}}': f"{held((12, 1))} stale",
+                        f'{available}"not_exported"}}': f"_x12 {held((30, 0))}",
+                    },
+                    {**target("chat"), f'{available}""}}': held((42, 1))},
+                ),
+                "30m",
+                (in_eu(lost),),
+            ),
+        ),
+    )
+
+
+def test_every_grouping_and_matching_of_every_rule_keeps_the_identity_labels(tmp_path: Path) -> None:
+    config = tmp_path / "settings.yml"
+    config.write_text(
+        IDENTITY
+        + "node_loss: {workloads: [{model_name: chat, namespace: a, kind: deployment, name: b}]}\ndrill: {max_age: 30d}\n"
+    )
+    rules = [
+        rule
+        for text in rule_files(read_settings(str(config))[0]).values()
+        for group in yaml.safe_load(text)["groups"]
+        for rule in group["rules"]
+    ]
+    groupings = 0
+    for rule in rules:
+        texts = [rule["expr"], *rule.get("annotations", {}).values()]
+        for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", " ".join(texts)):
+            assert labels.startswith("cluster, namespace"), (rule, labels)
+            groupings += 1
+        # an aggregation without a grouping is one over all clusters
+        assert not re.findall(r"\b(?:sum|max|min|count|avg|topk|quantile) ?\((?!\$)", rule["expr"]), rule
+    assert groupings > 400
+
+
+# --- wanted replicas ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_replicas_are_wanted_by_kubernetes_before_the_configuration(tmp_path: Path) -> None:
+    settings = r"""
+node_loss:
+  workloads:
+    - {model_name: chat, namespace: llm, kind: deployment, name: chat}
+    - {model_name: 'a "$1" \b', role: decode, namespace: llm, kind: statefulset, name: wide, pods_per_replica: 4}
+    - {model_name: code, namespace: llm, kind: deployment, name: code-a}
+    - {model_name: code, namespace: llm, kind: deployment, name: code-b}
+    - {model_name: lost, namespace: llm, kind: deployment, name: lost}
+"""
+    deployment, statefulset = "kube_deployment_spec_replicas", "kube_statefulset_replicas"
+    series = {
+        f'{deployment}{{namespace="llm",deployment="chat"}}': held((20, 3)),
+        f'{deployment}{{namespace="other",deployment="chat"}}': held((20, 9)),
+        f'{statefulset}{{namespace="llm",statefulset="wide"}}': held((20, 8)),
+        f'{deployment}{{namespace="llm",deployment="code-a"}}': held((20, 2)),
+        f'{deployment}{{namespace="llm",deployment="code-b"}}': held((20, 5)),
+        # the configuration is asked where Kubernetes does not say
+        'llm_serving_expected_replicas{model_name="chat",role="unified"}': held((20, 7)),
+        'llm_serving_expected_replicas{model_name="lost",role="unified"}': held((20, 6)),
+    }
+    wanted = {
+        '{model_name="chat", role="unified"}': 3,
+        # 8 pods, 4 a replica
+        r'{model_name="a \"$1\" \\b", role="decode"}': 2,
+        '{model_name="code", role="unified"}': 7,
+        '{model_name="lost", role="unified"}': 6,
+    }
+    judge(
+        tmp_path,
+        settings,
+        records=(Sampled("wanted replicas", series, "12m", {"model:llm_serving_desired_replicas:max * 1": wanted}),),
+    )
+
+
+# --- baselines since a moment -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_baseline_since_a_moment_knows_nothing_older_and_asks_for_no_history(tmp_path: Path) -> None:
+    work = 'model:llm_serving_reference_work_per_replica:rate5m_waiting{model_name="%s",role="unified"}'
+    series = {
+        # two days at 0.8, then the model was changed: a day at 0.4, and twelve hours
+        work % "chat": held((576, 0.8), (432, 0.4)),
+        work % "late": f"_x576 _x414 {held((17, 0.4))}",
+    }
+    expected = {"model:llm_serving_reference_work_per_replica:p90_7d * 1": {'{model_name="chat", role="unified"}': 0.4}}
+    sampled = Sampled("since the third day", series, "84h2m", expected, interval="5m", doubled=False)
+    judge(tmp_path, "baseline: {since: 1970-01-03T00:00:00Z}", records=(sampled,), evaluated="6h")
+
+
+# --- the whole pack under other settings --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "",
+        IDENTITY + "labels: {team: inference}\nseverity_cap: warning\ndrill: {max_age: 30d}\n",
+        "slo: {itl: {threshold: 100ms}, e2e: {threshold: 40s}}\nbaseline: {since: 2026-01-31T08:00:00Z}\n",
+        "burn: {fast: [{long: 90m, short: 15m, factor: 7}]}\nslo: {period: 28d, ttft: {threshold: off}}\n",
+    ],
+)
+def test_promtool_and_vmalert_take_the_rules(tmp_path: Path, settings: str) -> None:
+    config = tmp_path / "settings.yml"
+    config.write_text(settings)
+    files = rule_files(read_settings(str(config))[0])
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    commands = [[promtool(), "check", "rules", *files]]
+    # a peer of Prometheus that not every machine has
+    if vmalert := shutil.which("vmalert"):
+        commands += [[vmalert, "-dryRun", f"-rule={name}"] for name in files]
+    for command in commands:
+        judged = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert judged.returncode == 0, judged.stdout + judged.stderr
