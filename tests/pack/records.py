@@ -101,9 +101,9 @@ _SLO = Sampled(
         **slo_events(engine("born"), "ttft", f"_x40 {counter(Grows(35, 50))}", f"_x40 {counter(Grows(35, 0))}"),
         # one that falls to 0 in minute 31 and goes on: 20 a minute
         **slo_events(engine("reborn"), "ttft", counter(Grows(30, 20), Grows(45, 20, True)), counter(Grows(75, 0))),
-        # another threshold is another series, not a reset: 100 a minute until minute 30 and from 31 on
-        **slo_events(engine("moved"), "ttft", counter(Grows(30, 100), start=5000) + " stale", threshold="1"),
-        **slo_events(engine("moved"), "ttft", "_x31 " + counter(Grows(44, 100), start=8100)),
+        # another threshold is another series, not a reset: 100 a minute until minute 33 and from 34 on
+        **slo_events(engine("moved"), "ttft", counter(Grows(33, 100), start=5000) + " stale", threshold="1"),
+        **slo_events(engine("moved"), "ttft", "_x34 " + counter(Grows(41, 100), start=8400)),
     },
     # the sums are over whole five minutes, the last one until minute 70
     "71m30s",
@@ -235,8 +235,10 @@ def _days(*each: float | str) -> str:
     return held(*((288, value) for value in each))
 
 
-def _hourly(model: str, *each: float | str) -> dict[str, str]:
-    return {f"model:llm_serving_tokens:rate1h{{{of_model(model)}}}": _days(*each)}
+def _hourly(model: str, *each: float | None) -> dict[str, str]:
+    """Means over an hour, of each day the one from 11:30 to 12:30, which is there at 12:30; 1 at every other hour. None: a day before."""
+    days = [held((150, 1), (1, value), (137, 1)) if value is not None else "_x288" for value in each]
+    return {f"model:llm_serving_tokens:rate1h{{{of_model(model)}}}": " ".join(days)}
 
 
 # looked at on the eighth day at noon
@@ -246,8 +248,8 @@ _SAME_HOUR = Sampled(
         # a week ago 70, then 10 to 60: the median of the seven is 40
         **_hourly("chat", 70, 10, 20, 30, 40, 50, 60, 0),
         # three days are a median, and no week; two days are none
-        **_hourly("three", "_", "_", "_", "_", 40, 60, 50, 0),
-        **_hourly("two", "_", "_", "_", "_", "_", 60, 50, 0),
+        **_hourly("three", None, None, None, None, 40, 60, 50, 0),
+        **_hourly("two", None, None, None, None, None, 60, 50, 0),
     },
     "180h2m",
     {

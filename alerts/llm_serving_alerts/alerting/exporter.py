@@ -38,7 +38,7 @@ def _targets_down(dialect: Dialect, settings: Settings, own: AlertSettings, tier
     lost = f"sum by ({by_model}) ({DOWN} * on ({of_target}) group_left () {answered})"
     # likewise the replicas that scaling up asks for need a while to come
     wanted = dialect.over("min_over_time", _DESIRED, _HALF_HOUR)
-    all_ = f"(({wanted} or on ({by_model}) {alive} + on ({by_model}) {lost}) > 0)"
+    all_ = f"({wanted} or on ({by_model}) {alive} + on ({by_model}) {lost})"
     return f"1 - ({alive} or on ({by_model}) {wanted} * 0) / on ({by_model}) {all_} > {own['above']:g}"
 
 
