@@ -149,6 +149,14 @@ _TARGETS_DOWN = together(
     Story((Kind.BELOW,), {**_replicas("shrunk", _UP, _LOST, _LOST), **_wanted("shrunk", (12, 3), (38, 1))}),
     Story((Kind.BELOW,), _replicas("loads", ((50, "loading"),), ((50, "sleeping"),), ((50, "unknown"),))),
     Story((Kind.ABSENT,), {key: f"{text} stale" for key, text in _replicas("removed", ((10, "down"),)).items()}),
+    # taken out of service in minute 12, with all that was said of it
+    Story(
+        (Kind.ABSENT,),
+        {
+            key: f"{text} stale"
+            for key, text in {**_replicas("dropped", ((12, "ready"),)), **_wanted("dropped", (12, 2))}.items()
+        },
+    ),
 )
 
 

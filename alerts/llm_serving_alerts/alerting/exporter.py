@@ -36,8 +36,8 @@ def _targets_down(dialect: Dialect, settings: Settings, own: AlertSettings, tier
     answered = dialect.over("max_over_time", dialect.one(series("target_up"), "target"), _DAY, _STEP_SECONDS)
     alive = f"sum by ({by_model}) (1 - {DOWN})"
     lost = f"sum by ({by_model}) ({DOWN} * on ({of_target}) group_left () {answered})"
-    # likewise the replicas that scaling up asks for need a while to come
-    wanted = dialect.over("min_over_time", _DESIRED, _HALF_HOUR)
+    # likewise the replicas that scaling up asks for need a while to come; a model that was taken out is wanted no more
+    wanted = f"({dialect.over('min_over_time', _DESIRED, _HALF_HOUR)} and on ({by_model}) {_DESIRED})"
     all_ = f"({wanted} or on ({by_model}) {alive} + on ({by_model}) {lost})"
     return f"1 - ({alive} or on ({by_model}) {wanted} * 0) / on ({by_model}) {all_} > {own['above']:g}"
 

@@ -47,16 +47,14 @@ def alert_rules(alert: Alert, dialect: Dialect, settings: Settings) -> tuple[Ale
 def _annotations(alert: Alert, dialect: Dialect, settings: Settings) -> dict[str, str]:
     text = alert.text(dialect, settings, settings.alerts[alert.name])
     uid = f"llm-serving-{alert.check.value.replace('_', '-')}"
-    variables = "&".join(
-        f"var-{name}={{{{ $labels.{name} | urlquery }}}}"
-        for name in (*dialect.identity, *alert.identity)
-        if name in (*dialect.identity, *_VARIABLES)
-    )
+    # an alert about nothing in particular has no labels of the scrape either
+    asked = (*dialect.identity, *(name for name in alert.identity if name in _VARIABLES)) if alert.identity else ()
+    variables = "&".join(f"var-{name}={{{{ $labels.{name} | urlquery }}}}" for name in asked)
     dashboard = settings.dashboard_url.replace("{uid}", quote(uid))
     return {
         "summary": text.summary,
         "description": text.description,
         "action": text.action,
         "runbook_url": settings.runbook_url.replace("{alert}", f"{ALERT_PREFIX}{alert.name}"),
-        "dashboard_url": f"{dashboard}?{variables}" if variables else dashboard,
+        "dashboard_url": f"{dashboard}{'&' if '?' in dashboard else '?'}{variables}" if variables else dashboard,
     }

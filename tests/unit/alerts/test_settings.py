@@ -33,16 +33,22 @@ def problems(folder: Path, text: str) -> list[str]:
     return [str(problem).removeprefix(f"{path}: ") for problem in caught.value.problems]
 
 
+def _groups(settings: Settings, name: str) -> list[dict[str, Any]]:
+    found = yaml.load(rule_files(settings)[name], Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    groups: list[dict[str, Any]] = found["groups"]
+    return groups
+
+
 def alerts(settings: Settings, name: str = "") -> list[dict[str, Any]]:
     """The rendered rules of an alert, or of all."""
-    groups = yaml.safe_load(rule_files(settings)["alerts.yml"])["groups"]
+    groups = _groups(settings, "alerts.yml")
     rules = [rule for group in groups for rule in group["rules"]]
     return [rule for rule in rules if not name or rule["alert"] == f"LLMServing{name}"]
 
 
 def records(settings: Settings) -> dict[str, str]:
     """Expressions of the rendered records."""
-    groups = yaml.safe_load(rule_files(settings)["records.yml"])["groups"]
+    groups = _groups(settings, "records.yml")
     return {rule["record"]: rule["expr"] for group in groups for rule in group["rules"]}
 
 
@@ -338,6 +344,21 @@ def test_links_lead_where_the_settings_say(tmp_path: Path) -> None:
     assert rule["annotations"]["dashboard_url"] == (
         "https://grafana/d/llm-serving-ttft/x?var-model_name={{ $labels.model_name | urlquery }}&var-role={{ $labels.role | urlquery }}"
     )
+
+
+def test_a_link_that_has_a_query_already_is_asked_for_more(tmp_path: Path) -> None:
+    (rule,) = alerts(read(tmp_path, "dashboard_url: https://grafana/d/{uid}?orgId=2\n"), "ConfigReloadFailed")
+    assert rule["annotations"]["dashboard_url"] == "https://grafana/d/llm-serving-exporter?orgId=2"
+    (rule,) = alerts(read(tmp_path, "dashboard_url: https://grafana/d/{uid}?orgId=2\n"), "RestartLoop")
+    assert rule["annotations"]["dashboard_url"] == (
+        "https://grafana/d/llm-serving-exporter?orgId=2&var-target={{ $labels.target | urlquery }}"
+    )
+
+
+def test_links_ask_for_the_identity_labels_but_where_there_are_none(tmp_path: Path) -> None:
+    settings = read(tmp_path, "identity_labels: [cluster]\n")
+    bare = [rule["alert"] for rule in alerts(settings) if "var-cluster={{" not in rule["annotations"]["dashboard_url"]]
+    assert bare == ["LLMServingExporterAbsent", "LLMServingWatchdog"]
 
 
 # --- rendering --------------------------------------------------------------------------------------------------------------------------
