@@ -83,7 +83,19 @@ def _driver(values: str) -> dict[str, str]:
     return {selector("llm_serving_nvml_up", instance="node-a:10077"): values}
 
 
+_FATAL = ("48", "62", "64", "74", "79", "95", "119", "120")
 _XIDS = (
+    Case(
+        "GPUXid",
+        "everything that says that the card is broken",
+        {
+            name: values
+            for xid in _FATAL
+            for name, values in _gpu("xid_events_total", flat((0, 5), (1, 5)), xid=xid).items()
+        },
+        "8m",
+        tuple(map(_xid, _FATAL)),
+    ),
     Case(
         "GPUXid",
         "one event: a page at once, over after 15m",

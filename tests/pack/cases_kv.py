@@ -125,8 +125,9 @@ _KV_FILLING = (
     Case(
         "KVFilling",
         "a steep line that is still below 80 %",
-        _recorded(mean=_rising(0.02, 0.3, 24), waiting=flat((2, 24))),
-        "23m",  # 76 %, and 106 % in 15m
+        # from the second minute on it would be full 15m later; at 11m it is at 76 %
+        _recorded(mean=_rising(0.06, 0.1, 14), waiting=flat((2, 14))),
+        "11m",
     ),
     Case("KVFilling", "no request waits", _recorded(mean=_rising(0.01, 0.7, 31), waiting=flat((0, 31))), "29m"),
     Case("KVFilling", "nobody says whether requests wait", _recorded(mean=_rising(0.01, 0.7, 31)), "29m"),
@@ -158,14 +159,14 @@ def _preempted(preemptions: str, stopped: str, cut: str = flat((0, 60)), identit
 _PREEMPTION_STORM = (
     Case(
         "PreemptionStorm",
-        "two preemptions for ten finished requests, both data-parallel engines together, then none",
-        # a minute: 1 + 1 preemptions, (3 + 2) x 2 requests; in 10m 20 for 100, each stretched alike by increase()
-        _preempted(growing((1, 31), (0, 25)), growing((3, 56)), growing((2, 56)))
-        | _preempted(growing((1, 31), (0, 25)), growing((3, 56)), growing((2, 56)), _RANK)
+        "twelve preemptions for a hundred finished requests, both data-parallel engines together, then none",
+        # a minute: 0.33 + 0.33 preemptions, (2 + 0.75) x 2 requests; in 10m 6.6 for 55, each stretched alike by increase()
+        _preempted(growing((0.33, 31), (0, 25)), growing((2, 56)), growing((0.75, 56)))
+        | _preempted(growing((0.33, 31), (0, 25)), growing((2, 56)), growing((0.75, 56)), _RANK)
         | _preempted(growing((0.1, 56)), growing((10, 56)), identity=_NEIGHBOUR),
         "28m",
-        (_preempting("0.20"),),
-        more=(("9m", ()), ("45m", ())),
+        (_preempting("0.12"),),
+        more=(("14m", ()), ("45m", ())),
     ),
     Case("PreemptionStorm", "nine for a hundred", _preempted(growing((0.9, 40)), growing((10, 40))), "30m"),
     Case(
@@ -207,8 +208,8 @@ _DROPPED = firing(
     "warning",
     "kv",
     {"model_name": "chat", "role": "unified"},
-    summary="chat (unified): prefix cache hits down to 20%",
-    description="20% of the looked-up tokens were found in 30m; usually it is 60%. Prefill computes again what it used to find.",
+    summary="chat (unified): prefix cache hits down to 10%",
+    description="10% of the looked-up tokens were found in 30m; usually it is 22%. Prefill computes again what it used to find.",
     action="ask what changed: prompt template, router's stickiness, cache size",
     variables=_BY_MODEL,
 )
@@ -223,8 +224,8 @@ _EMBED_HITS = {
 _HIT_RATE_DROPPED = (
     Case(
         "HitRateDropped",
-        "a third of what is usual, while another model is as ever",
-        _hits(flat((0.6, 10), (0.2, 50), (0.55, 30)), flat((0.6, 90))) | _EMBED_HITS,
+        "less than half of what is usual, while another model is as ever",
+        _hits(flat((0.22, 10), (0.1, 50), (0.2, 30)), flat((0.22, 90))) | _EMBED_HITS,
         "55m",
         (_DROPPED,),
         more=(("35m", ()), ("75m", ())),
@@ -251,38 +252,39 @@ def _queued(usage: str) -> Firing:
 
 
 def _room(
-    usage: float = 0.3, running: float = 10, limit: float | None = 64, identity: dict[str, str] = _ENGINE
+    usage: float = 0.45, running: float = 10, limit: float | None = 64, identity: dict[str, str] = _ENGINE
 ) -> Series:
     found = _usage(flat((usage, 60)), identity) | _shown("requests_running", flat((running, 60)), identity)
     return found if limit is None else found | _shown("batch_limit_requests", flat((limit, 60)), identity)
 
 
 _NO_ENGINE = {**_ENGINE, "engine": ""}
+_REJECTED = _shown("requests_rejected_total", growing((1, 60)), _NO_ENGINE, reason="queue_full")
 
 _QUEUED_WITH_FREE_KV = (
     Case(
         "QueuedWithFreeKV",
-        "requests wait with 70 % of the cache free, a neighbour without a queue",
+        "requests wait with 55 % of the cache free, a neighbour without a queue",
         _room()
         | _waiting(flat((0, 10), (4, 30), (0, 20)))
         | _room(identity=_NEIGHBOUR)
         | _waiting(flat((0, 60)), _NEIGHBOUR),
         "35m",
-        (_queued("30%"),),
+        (_queued("45%"),),
         more=(("20m", ()), ("50m", ())),
     ),
     Case(
         "QueuedWithFreeKV",
         "requests are rejected by a front end that names no engine",
-        _room()
-        | _waiting(flat((0, 60)))
-        | _shown("requests_rejected_total", growing((1, 60)), _NO_ENGINE, reason="queue_full"),
+        _room() | _waiting(flat((0, 60))) | _REJECTED,
         "30m",
-        (_queued("30%"),),
+        (_queued("45%"),),
     ),
-    Case("QueuedWithFreeKV", "half full", _room(usage=0.5) | _waiting(flat((4, 60))), "30m"),
-    Case("QueuedWithFreeKV", "the batch is full", _room(running=64) | _waiting(flat((4, 60))), "30m"),
-    Case("QueuedWithFreeKV", "a limit that nobody knows", _room(limit=None) | _waiting(flat((4, 60))), "30m"),
+    Case("QueuedWithFreeKV", "half full", _room(usage=0.5) | _waiting(flat((4, 60))) | _REJECTED, "30m"),
+    Case("QueuedWithFreeKV", "the batch is full", _room(running=64) | _waiting(flat((4, 60))) | _REJECTED, "30m"),
+    Case(
+        "QueuedWithFreeKV", "a limit that nobody knows", _room(limit=None) | _waiting(flat((4, 60))) | _REJECTED, "30m"
+    ),
     Case(
         "QueuedWithFreeKV",
         "what was once rejected",

@@ -209,7 +209,7 @@ def _rolling() -> Series:
 def _queue(**more: str) -> Series:
     """Four wanted, three there, a queue, too little without another node."""
     series = {"ready": flat((3, 120)), "present": flat((3, 120)), "desired": flat((4, 120))}
-    series |= {"waiting": flat((6, 120)), "load": flat((0.9, 120)), "n1_load": flat((1.35, 120))}
+    series |= {"waiting": flat((6, 120)), "load": flat((0.9, 120)), "n1_load": flat((1.1, 120))}
     return _recorded(**{**series, **more}) | {selector(LOAD, **_MODEL, resource="concurrency"): flat((0.9, 120))}
 
 
@@ -250,6 +250,28 @@ _N1_CRITICAL = (
     ),
     Case("N1Critical", "all wanted are there", _queue(ready=flat((4, 120)), present=flat((4, 120))), "60m"),
     Case("N1Critical", "a replica sleeps, none is lost", _queue(present=flat((4, 120))), "60m"),
+    Case(
+        "N1Critical",
+        "one is lost, another one sleeps",
+        _queue(ready=flat((2, 120))),
+        "20m",
+        (_critical(2, 4, "90%", "running requests"),),
+    ),
+    Case(
+        "N1Critical",
+        "one node is left, which is too little",
+        _recorded(
+            ready=flat((1, 60)),
+            present=flat((1, 60)),
+            desired=flat((2, 60)),
+            waiting=flat((6, 60)),
+            load=flat((1.1, 60)),
+        )
+        | {selector(LOAD, **_MODEL, resource="kv"): flat((1.1, 60))},
+        "20m",
+        (_critical(1, 2, "110%", "KV cache"),),
+    ),
+    Case("N1Critical", "it would just do", _queue(n1_load=flat((1, 120)), load=flat((1, 120))), "60m"),
     Case("N1Critical", "what is left would do", _queue(n1_load=flat((0.99, 120))), "60m"),
     Case(
         "N1Critical",

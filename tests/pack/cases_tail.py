@@ -32,8 +32,8 @@ _FEW = firing(
     "warning",
     "tail",
     _MODEL,
-    summary="chat (unified): only 2.5 requests of p99 length fit the KV cache",
-    description="At least 2.5 and at most 6.0 requests with a prompt of the 99th percentile and a mean answer fit one engine. A few of them at once, and "
+    summary="chat (unified): only 3.5 requests of p99 length fit the KV cache",
+    description="At least 3.5 and at most 6.0 requests with a prompt of the 99th percentile and a mean answer fit one engine. A few of them at once, and "
     "everyone else waits.",
     action="bound the context, or send long requests to replicas of their own",
     variables=_VARIABLES,
@@ -42,8 +42,8 @@ _FEW = firing(
 _FEW_FIT = (
     Case(
         "LongContextFewFit",
-        "2.5 fit the worse of two engines; another model has room",
-        _fit(flat((9, 5), (2.5, 45), (9, 20)), 6, 5000)
+        "3.5 fit the worse of two engines; another model has room",
+        _fit(flat((9, 5), (3.5, 45), (9, 20)), 6, 1100)
         | _fit(flat((8, 80)), 12, 5000, _NEIGHBOUR)
         | _fit(flat((30, 80)), 40, 5000, _OTHER_MODEL),
         "45m",
@@ -53,8 +53,8 @@ _FEW_FIT = (
     Case("LongContextFewFit", "four fit", _fit(flat((4, 80)), 6, 5000), "60m"),
     Case(
         "LongContextFewFit",
-        "an engine that has just started says two from its first 200 requests, the others know better",
-        _fit(flat((2, 80)), 3, 200) | _fit(flat((8, 80)), 12, 5000, _NEIGHBOUR),
+        "an engine that has just started says two from its first 900 requests, the others know better",
+        _fit(flat((2, 80)), 3, 900) | _fit(flat((8, 80)), 12, 5000, _NEIGHBOUR),
         "60m",
     ),
     Case(
@@ -80,8 +80,8 @@ _LARGE = firing(
     "warning",
     "tail",
     _MODEL,
-    summary="chat (unified): the longest 1% of requests hold 45% of the KV cache",
-    description="At least 45% of the KV held belongs to the longest hundredth of the requests, on an engine whose cache is more than 80% full.",
+    summary="chat (unified): the longest 1% of requests hold 35% of the KV cache",
+    description="At least 35% of the KV held belongs to the longest hundredth of the requests, on an engine whose cache is more than 80% full.",
     action="find the client that sends them; bound the context",
     variables=_VARIABLES,
 )
@@ -89,8 +89,8 @@ _LARGE = firing(
 _SHARES = (
     Case(
         "LongContextShare",
-        "45 % of a cache that is 90 % full",
-        _share(flat((0.1, 5), (0.45, 45), (0.1, 20)), 5000, 0.9) | _share(flat((0.1, 80)), 5000, 0.9, _OTHER_MODEL),
+        "35 % of a cache that is 85 % full",
+        _share(flat((0.1, 5), (0.35, 45), (0.1, 20)), 1100, 0.85) | _share(flat((0.1, 80)), 5000, 0.9, _OTHER_MODEL),
         "45m",
         (_LARGE,),
         more=(("30m", ()), ("60m", ())),
@@ -99,7 +99,7 @@ _SHARES = (
     Case(
         "LongContextShare",
         "the engine with long requests has room, the full one has none of them",
-        _share(flat((0.45, 80)), 5000, 0.4) | _share(flat((0.1, 80)), 5000, 0.95, _NEIGHBOUR),
+        _share(flat((0.45, 80)), 5000, 0.75) | _share(flat((0.1, 80)), 5000, 0.95, _NEIGHBOUR),
         "60m",
     ),
     Case("LongContextShare", "900 requests observed", _share(flat((0.45, 80)), 900, 0.9), "60m"),
