@@ -9,7 +9,7 @@ from typing import Any
 
 from llm_serving_exporter.drill.nouns import Course, Reading, Sighting
 from llm_serving_exporter.drill.paging import Paged, paged
-from llm_serving_exporter.drill.sums import compared, extremes, recovery
+from llm_serving_exporter.drill.sums import compared, extremes, lost_readings, recovery
 from llm_serving_exporter.drill.verdict import Judged, bad_share, judge, rejections
 from llm_serving_exporter.drill.words import on_one_line, ttft
 from llm_serving_exporter.expose.readable import NOTHING, count, number, share, span
@@ -187,7 +187,7 @@ def _queue(course: Course) -> str:
 
 
 def _least(course: Course, phase: str) -> str:
-    rates = [one.tokens_per_second[phase] for one in course.readings if phase in one.tokens_per_second]
+    rates = [one.tokens_per_second[phase] for one in lost_readings(course) if phase in one.tokens_per_second]
     return number(min(rates, default=None))
 
 

@@ -134,13 +134,16 @@ def test_secrets_are_read_without_their_line_end(tmp_path: Path) -> None:
     assert found["prometheus"].basic == ("ops", "t0ken")
 
 
-def test_the_command_line_leads_here_and_help_has_examples_that_parse(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_leads_here_and_every_example_can_be_run(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["drill", "--help"])
     assert ended.value.code == 0
     assert EPILOG in capsys.readouterr().out
-    examples = re.findall(r"^  llm-serving-exporter drill (.*)$", EPILOG.replace("\\\n", " "), re.MULTILINE)
-    assert len(examples) == 3
+    documented = (Path(__file__).parents[3] / "docs" / "drill.md").read_text()
+    examples = re.findall(
+        r"^[ $]*llm-serving-exporter drill (.*)$", f"{EPILOG}\n{documented}".replace("\\\n", " "), re.MULTILINE
+    )
+    assert len(examples) == 5
     for example in examples:
         args = parser(duration, share).parse_args(shlex.split(example))
         settings_of(args)

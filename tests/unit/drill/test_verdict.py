@@ -105,6 +105,9 @@ def test_an_alert_after_its_time_is_late() -> None:
         arrivals(course(*LOST, *BACK, sightings=(seen(names.REPLICA_LOST, fired=13.0),)))["ReplicaLost"]
         is Arrival.IN_TIME
     )
+    # one that came before the time was up was due then all the same; what neither came nor was due has no such time
+    early = paged(course(*LOST[:12], sightings=TOLD))
+    assert [one.due_unix_seconds for one in early] == [START + 13 * MINUTE, None, None]
 
 
 def test_the_page_is_due_where_the_survivors_queue_and_are_full() -> None:
