@@ -20,12 +20,15 @@ from llm_serving_exporter.drill.api import Alertmanager, Grafana, Prometheus
 from llm_serving_exporter.drill.arguments import parser
 from llm_serving_exporter.drill.commands import Running
 from llm_serving_exporter.drill.http import Access, ApiError, JsonApi
-from llm_serving_exporter.drill.nouns import Course, Verdict
+from llm_serving_exporter.drill.nouns import Course
 from llm_serving_exporter.drill.report import as_document, as_markdown
 from llm_serving_exporter.drill.runner import Drill, Rim, Started
 from llm_serving_exporter.drill.usage import UsageError, access_of, duration, scope_of, settings_of, share
 from llm_serving_exporter.drill.verdict import judge
+from llm_serving_exporter.drill_results import read, record
 from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.model.drill import DrillResult, Verdict
+from llm_serving_exporter.model.target import Role
 
 EXIT_PASSED, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 # model, role, Unix seconds, verdict
@@ -96,17 +99,10 @@ def _run(drill: Drill, args: argparse.Namespace, stopping: threading.Event, reco
 
 def _recorder(path: str) -> Recorder:
     """Puts a verdict into the results file. Raises LLMServingExporterError now where that file cannot be used, before anything is lost."""
-    from llm_serving_exporter.drill_results import (  # type: ignore[import-not-found, unused-ignore]
-        read,
-        record,
-    )
-    from llm_serving_exporter.model import drill as model  # type: ignore[attr-defined, unused-ignore]
-    from llm_serving_exporter.model.target import Role
-
     read(path)
 
     def put(model_name: str, role: str, unix_seconds: float, verdict: Verdict) -> None:
-        record(path, model.DrillResult(model_name, Role(role), unix_seconds, None, model.Verdict(verdict.value)))
+        record(path, DrillResult(model_name, Role(role), unix_seconds, None, verdict))
 
     return put
 

@@ -12,14 +12,6 @@ CLIPPED_ABOVE = 0.01
 TRIGGER, RESTORE = "trigger", "restore"
 
 
-class Verdict(StrEnum):
-    """`aborted`: broken off before it could tell."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    ABORTED = "aborted"
-
-
 class Phase(StrEnum):
     """Where a drill is."""
 

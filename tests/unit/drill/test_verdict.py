@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from llm_serving_exporter.drill import names
-from llm_serving_exporter.drill.nouns import Baseline, CommandRun, Counts, Course, Phase, Plan, Verdict
+from llm_serving_exporter.drill.nouns import Baseline, CommandRun, Counts, Course, Phase, Plan
 from llm_serving_exporter.drill.paging import Arrival, hold_is_over, paged
 from llm_serving_exporter.drill.sums import recovery
 from llm_serving_exporter.drill.verdict import judge, rejections
+from llm_serving_exporter.model.drill import Verdict
 from tests.drills import MINUTE, SETTINGS, START, course, reading, seen
 
 # one replica is away from minute 1 to minute 15, then all is as it was
