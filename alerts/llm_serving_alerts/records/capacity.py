@@ -12,6 +12,8 @@ HOUR = 3600.0
 BEST_TOKENS = "model_gpu:llm_serving_replica_tokens_per_second:best"
 BEST_WORK = "model_gpu:llm_serving_replica_work:best"
 BASIS = "model_gpu:llm_serving_replica_capacity:basis"
+# replicas that do one phase only: what they do under a queue is that phase's limit
+SPLIT = 'role!="unified"'
 _CEILINGS = "target:llm_serving_phase_ceiling_tokens_per_second:sum"
 _TOKENS = "model_gpu:llm_serving_phase_tokens:max_rate5m"
 _WORK = "model_gpu:llm_serving_reference_work:max_rate5m"
@@ -49,7 +51,12 @@ def rates(dialect: Dialect, settings: Settings) -> Group:
 
 
 def capacity(dialect: Dialect, settings: Settings) -> Group:
-    """Capacity of one replica of a kind: measured where one was seen under a queue within a week, else estimated, else nothing."""
+    """Capacity of one replica of a kind: measured where one was seen under a queue within a week, else estimated, else nothing.
+
+    A replica of mixed load that is at its limit is not at the limit of each phase: one that finds most prompts in its cache computes few
+    of them however long its queue. So what it was seen to do under a queue counts as work of both phases together; of one phase alone
+    its roofline says more.
+    """
     by_kind, by_phase = dialect.labels(*MODEL_GPU), dialect.labels(*MODEL_GPU, "phase")
     promised = f"{settings.node_loss.efficiency:g} * max by ({by_phase}) ({of_kind(dialect, _CEILINGS)})"
     seen, limit = (dialect.over("max_over_time", record, WEEK) for record in (_TOKENS, f"{_TOKENS}_waiting"))
@@ -59,12 +66,13 @@ def capacity(dialect: Dialect, settings: Settings) -> Group:
     # what was reached without a queue can be reached: the limit is at least that
     measured = f"({seen} and on ({by_phase}) {limit})"
     estimated = f"({seen} > on ({by_phase}) {promised} or on ({by_phase}) {promised})"
+    of_one_phase = dialect.over("max_over_time", f"{_TOKENS}{{{SPLIT}}}", WEEK)
     return Group(
         "llm-serving.capacity",
         (
             Record(
                 BEST_TOKENS,
-                f"{measured} or on ({by_phase}) {estimated}",
+                f"({of_one_phase} and on ({by_phase}) {limit}) or on ({by_phase}) {estimated} or on ({by_phase}) {measured}",
                 "tokens/s by phase that one replica of a kind can do",
             ),
             Record(
@@ -74,11 +82,18 @@ def capacity(dialect: Dialect, settings: Settings) -> Group:
             ),
             Record(
                 BASIS,
-                f"({BEST_TOKENS} > bool 0) and on ({by_phase}) {limit}",
+                f"({BEST_TOKENS}{{{SPLIT}}} > bool 0) and on ({by_phase}) {limit}"
+                f" or ({BEST_TOKENS} > bool 0) and on ({by_kind}) {BEST_WORK}"
+                f" or ({BEST_TOKENS} > bool 0) unless on ({by_phase}) {promised}",
                 "1 by phase, with how the capacity is known: measured under a queue, or estimated from the roofline",
                 {"basis": "measured"},
             ),
-            Record(BASIS, f"({BEST_TOKENS} > bool 0) unless on ({by_phase}) {limit}", "", {"basis": "estimated"}),
+            Record(
+                BASIS,
+                f'({BEST_TOKENS} > bool 0) unless on ({by_phase}) {BASIS}{{basis="measured"}}',
+                "",
+                {"basis": "estimated"},
+            ),
         ),
         INTERVAL_SECONDS / dialect.time_scale,
     )
