@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tests.pack.builders_kv import Replica, flat, fleet, growing, health_series, selector
+from tests.pack.builders_kv import Replica, flat, fleet, growing, selector
 from tests.pack.samples import Expected, Fleet, document, is_
 
 _MINUTES = 20
@@ -28,6 +28,7 @@ REQUIRED, NEEDS = "model:llm_serving_required_replicas:ceil", "model:llm_serving
 
 _A, _B, _C, _D = (Replica(nodes=(node,)) for node in "abcd")
 _THREE = (_A, _B, _C)
+_BASES = ("measured", "estimated")
 _H100, _A100 = "H100 SXM", "A100 SXM"
 
 
@@ -40,21 +41,24 @@ def _fleet(model: str, replicas: Sequence[Replica], *expected: Expected, role: s
 
 
 def _best(value: float | None, phase: str, basis: str = "", gpu_name: str = _H100) -> tuple[Expected, ...]:
-    found = is_(BEST, value, gpu_name=gpu_name, phase=phase)
-    return (found, is_(BASIS, 1, gpu_name=gpu_name, phase=phase, basis=basis)) if basis else (found,)
+    """Capacity of one replica, known in one way and not in the other, or in none."""
+    bases = (is_(BASIS, 1 if one == basis else None, gpu_name=gpu_name, phase=phase, basis=one) for one in _BASES)
+    return (is_(BEST, value, gpu_name=gpu_name, phase=phase), *bases)
 
 
 _BUSY = _each(_THREE, prefill=400.0, decode=100.0)
 
 _NODES = (
+    # what a token costs alone says nothing of a limit that nobody has seen
     _fleet(
         "three",
-        _THREE,
+        _each(_THREE, seconds=(0.001, 0.005)),
         *_best(600, "prefill", "estimated"),
         is_(DEMAND, 600, resource="prefill"),
         is_(LEFT, 1200, resource="prefill"),
         # two of three left: 600/1200 + 180/600; 120,000 of 200,000; 60 of 200
         is_(N1_LOAD, 0.8, resource="phases"),
+        is_(N1_LOAD, None, resource="work"),
         is_(N1_LOAD, 0.6, resource="kv"),
         is_(N1_LOAD, 0.3, resource="concurrency"),
         is_(N1_MOST, 0.8),
@@ -76,10 +80,16 @@ _NODES = (
         is_(N1_LOAD, 0.6, resource="kv"),
         is_(SUFFICIENT, 0),
     ),
-    # the first stands on a and b, the second on b: b takes both
+    # the first stands on a and b, the second on b: b takes both. The ceilings of the third, whose contexts are longer now, are lower:
+    # the best of the kind counts
     _fleet(
         "spanning",
-        _each((Replica(nodes=("a", "b")), _B, _C), prefill=150.0, decode=30.0, used=20_000.0),
+        _each(
+            (Replica(nodes=("a", "b")), _B, replace(_C, ceilings=(500.0, 250.0))),
+            prefill=150.0,
+            decode=30.0,
+            used=20_000.0,
+        ),
         is_("model_node:llm_serving_capacity:sum", 600, node="a", resource="prefill"),
         is_("model_node:llm_serving_capacity:sum", 1200, node="b", resource="prefill"),
         is_(LARGEST, 2),
@@ -242,24 +252,24 @@ _ROLES = (
 )
 
 
-def _with_a_fourth(model: str, state: str) -> dict[str, str]:
-    fourth = health_series(f"{model}-3", model, "unified", replace(_D, state=state), flat((1, _MINUTES)))
-    return fleet(model, _THREE, _MINUTES) | fourth
+def _with_a_fourth(state: str) -> tuple[Replica, ...]:
+    """Its page is there, or was a moment ago: what it could hold does not count."""
+    return (*_THREE, replace(_D, state=state, prefill=0.0, decode=0.0, running=0.0, used=0.0))
 
 
 _STATES = tuple(
-    Fleet(
-        model,
-        _with_a_fourth(model, model),
-        (
-            is_(READY, 3),
-            is_(PRESENT, present),
-            is_(LARGEST, 1),
-            is_(N1_LOAD, 0.8, resource="phases"),
-            is_(SUFFICIENT, 1),
-        ),
+    _fleet(
+        state,
+        _with_a_fourth(state),
+        is_(READY, 3),
+        is_(PRESENT, present),
+        is_(LARGEST, 1),
+        is_(LEFT, 1200, resource="prefill"),
+        is_(LEFT, 200_000, resource="kv"),
+        is_(LEFT, 200, resource="concurrency"),
+        is_(SUFFICIENT, 1),
     )
-    for model, present in (("loading", 3), ("sleeping", 4), ("down", 3))
+    for state, present in (("loading", 3), ("sleeping", 4), ("down", 3))
 )
 
 # --- two nodes may go -----------------------------------------------------------------------------------------------
