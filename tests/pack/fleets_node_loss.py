@@ -142,23 +142,33 @@ _CAPACITY = (
         is_(N1_LOAD, 1.4, resource="phases"),
         is_(SUFFICIENT, 0),
     ),
-    # seen under a queue 300 and 60 (fast), 150 and 30 (slow): 600/300 + 120/60. A second of work on one kind is not one on the other
+    # the same under a queue: a second of work on one kind is not one on the other, so that what is promised of each phase counts
     _fleet(
         "kinds-measured",
         _each(_KINDS, waiting=4.0, seconds=(0.001, 0.005)),
-        *_best(300, "prefill", "measured"),
-        *_best(30, "decode", "measured", _A100),
+        *_best(600, "prefill", "measured"),
+        *_best(150, "decode", "measured", _A100),
         is_(N1_LOAD, None, resource="work"),
-        is_(N1_LOAD, 4, resource="phases"),
+        is_(N1_LOAD, 1.4, resource="phases"),
     ),
-    # one of three under a queue: all of its kind can do what it does
+    # one of three under a queue at less than what its roofline promises of either phase: a mixture says nothing of one phase alone
+    _fleet(
+        "mixed-limit",
+        (replace(_A, prefill=500.0, decode=100.0, waiting=5.0), *_each((_B, _C), prefill=300.0)),
+        *_best(600, "prefill", "estimated"),
+        *_best(300, "decode", "estimated"),
+        is_(LEFT, 1200, resource="prefill"),
+        is_(N1_LOAD, 1.283, resource="phases"),  # 1100/1200 + 220/600
+        is_(SUFFICIENT, 0),
+    ),
+    # nothing is promised, and one was under a queue: what it did is all that is known
     _fleet(
         "measured",
-        (replace(_A, prefill=500.0, decode=100.0, waiting=5.0), *_each((_B, _C), prefill=300.0)),
+        _each((replace(_A, prefill=500.0, decode=100.0, waiting=5.0), *_each((_B, _C), prefill=300.0)), ceilings=None),
         *_best(500, "prefill", "measured"),
         *_best(100, "decode", "measured"),
         is_(LEFT, 1000, resource="prefill"),
-        is_(N1_LOAD, 2.2, resource="phases"),  # 1100/1000 + 220/200
+        is_(N1_LOAD, 1.1, resource="phases"),  # the larger of 1100/1000 and 220/200: the same mixture
         is_(SUFFICIENT, 0),
     ),
     # the same with a price of each token: 0.5 + 0.5 s of work a second at the limit, 0.3 + 0.3 elsewhere; 2.2/2.0

@@ -14,7 +14,7 @@ BEST_WORK = "model_gpu:llm_serving_replica_work:best"
 BASIS = "model_gpu:llm_serving_replica_capacity:basis"
 # replicas that do one phase only: what they do under a queue is that phase's limit
 SPLIT = 'role!="unified"'
-_CEILINGS = "target:llm_serving_phase_ceiling_tokens_per_second:sum"
+CEILINGS = "target:llm_serving_phase_ceiling_tokens_per_second:sum"
 _TOKENS = "model_gpu:llm_serving_phase_tokens:max_rate5m"
 _WORK = "model_gpu:llm_serving_reference_work:max_rate5m"
 
@@ -46,7 +46,7 @@ def rates(dialect: Dialect, settings: Settings) -> Group:
     ceiling = dialect.over("last_over_time", series("phase_ceiling_tokens_per_second"), HOUR)
     one = dialect.one(ceiling, *ENGINE, "phase")
     about = "what a replica could do of one phase alone, at best"
-    rules.append(Record(_CEILINGS, f"sum by ({dialect.labels(*TARGET, 'phase')}) ({one})", about))
+    rules.append(Record(CEILINGS, f"sum by ({dialect.labels(*TARGET, 'phase')}) ({one})", about))
     return Group("llm-serving.rates", tuple(rules))
 
 
@@ -58,7 +58,7 @@ def capacity(dialect: Dialect, settings: Settings) -> Group:
     its roofline says more.
     """
     by_kind, by_phase = dialect.labels(*MODEL_GPU), dialect.labels(*MODEL_GPU, "phase")
-    promised = f"{settings.node_loss.efficiency:g} * max by ({by_phase}) ({of_kind(dialect, _CEILINGS)})"
+    promised = f"{settings.node_loss.efficiency:g} * max by ({by_phase}) ({of_kind(dialect, CEILINGS)})"
     seen, limit = (dialect.over("max_over_time", record, WEEK) for record in (_TOKENS, f"{_TOKENS}_waiting"))
     seen_work, limit_work = (dialect.over("max_over_time", record, WEEK) for record in (_WORK, f"{_WORK}_waiting"))
     # a replica that stood still while requests waited has shown no limit

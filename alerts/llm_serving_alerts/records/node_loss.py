@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from llm_serving_alerts.promql import MODEL, MODEL_GPU, TARGET, Dialect, one_of, series
-from llm_serving_alerts.records.capacity import BEST_TOKENS, BEST_WORK, HOUR
+from llm_serving_alerts.records.capacity import BEST_TOKENS, BEST_WORK, CEILINGS, HOUR
 from llm_serving_alerts.records.targets import KIND
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings
@@ -175,12 +175,15 @@ def _loads(dialect: Dialect) -> Iterable[Record]:
 
 def _phases(dialect: Dialect, record: str) -> str:
     """Prefill and decode together. A replica of mixed load that was seen at its limit did so much work of both; where none was, the
-    fractions of both add up."""
+    fractions of both add up, each of what its roofline promises. Without facts all that is known is what was done of both at once: then
+    the larger fraction counts, which is right for as long as their mixture stays."""
     by_model = dialect.labels(*MODEL)
     fractions = f'{record}{{resource=~"prefill|decode",role="unified"}}'
+    both = f"count by ({by_model}) ({fractions}) == 2"
     answers = [
         f'sum by ({by_model}) ({record}{{resource="work",role="unified"}})',
-        f"(sum by ({by_model}) ({fractions}) and on ({by_model}) count by ({by_model}) ({fractions}) == 2)",
+        f"(sum by ({by_model}) ({fractions}) and on ({by_model}) {both} and on ({by_model}) {CEILINGS})",
+        f"(max by ({by_model}) ({fractions}) and on ({by_model}) {both})",
         *(f'sum by ({by_model}) ({record}{{resource="{role}",role="{role}"}})' for role in ("prefill", "decode")),
     ]
     return f" or on ({by_model}) ".join(answers)
