@@ -360,6 +360,10 @@ def _recorded(
         for name, value in levels_of_target.items():
             if value is not None:
                 series[selector(f"target:llm_serving_{name}", **of_target)] = flat((value, _HISTORY))
+        # promised: what lets the fractions of both phases add up
+        series[selector("target:llm_serving_phase_ceiling_tokens_per_second:sum", **of_target, phase="decode")] = flat(
+            (500, _HISTORY)
+        )
         if node is not None:
             series[selector("llm_serving_target_node_info", **of_target, node=node)] = flat((1, _HISTORY))
     return Fleet(model, series, expected)
