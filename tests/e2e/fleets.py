@@ -13,13 +13,12 @@ from llm_serving_exporter.sim.fleet.scenario import Slo
 from llm_serving_exporter.sim.fleet.spec import EngineSpec
 from llm_serving_exporter.sim.fleet.watch import Watch
 from llm_serving_exporter.sim.fleet.workload import Lengths, Mix, PoissonWorkload
+from tests.pack.simulated import Shown, keep
 
 # minutes: a queue at first, where the fleet is one that was seen at its limit; an hour and more of its own load; then the node goes
 QUEUED, LOST_AT, AFTERWARDS = 12, 84, 25
 SLO_SECONDS = 2.5
 MINUTE = 60.0
-
-Series = dict[tuple[str, tuple[tuple[str, str], ...]], list[float | None]]
 
 
 @dataclass
@@ -33,7 +32,7 @@ class Outcome:
     p99_seconds: float | None
     turned_away: int
     survived: bool
-    series: Series = field(repr=False)
+    shown: Shown = field(repr=False)
 
 
 def fleet_specs(rng: random.Random) -> tuple[list[ReplicaSpec], Mix, str]:
@@ -97,16 +96,14 @@ def lose_largest_node(seed: int, load: float | None, wanted: Collection[str]) ->
     flood = Profile(rate, steps=(Step(0.0, 1.4 * every / rate), Step(QUEUED * MINUTE, 1.0)) if measured else ())
     fleet = Fleet(replicas, PoissonWorkload(flood, [mix], seed), retry=True, epoch_unix_seconds=0.0)
     watch = Watch(fleet, interval_seconds=MINUTE, wanted=wanted, slo=Slo(ttft=SLO_SECONDS))
-    series: Series = {}
+    shown: Shown = {}
     for minute in range(LOST_AT + 1):
         fleet.advance(minute * MINUTE)
-        for name, labels, value in watch.samples():
-            values = series.setdefault((name, tuple(labels.items())), [])
-            values += [None] * (minute - len(values)) + [value]
+        keep(shown, minute, watch.samples())
     fleet.lose_node(node)
     fleet.advance((LOST_AT + AFTERWARDS) * MINUTE)
     told = fleet.truth((LOST_AT + 2) * MINUTE, (LOST_AT + AFTERWARDS) * MINUTE)
     p99 = told.ttft_quantile_seconds(0.99)
     away = told.counts.rejected + told.unrouted
     survived = p99 is not None and p99 <= SLO_SECONDS and away <= 0.01 * max(1, told.arrived)
-    return Outcome(f"fleet-{seed}", about, measured, rate / limit, p99, away, survived, series)
+    return Outcome(f"fleet-{seed}", about, measured, rate / limit, p99, away, survived, shown)

@@ -6,86 +6,50 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import pytest
-import yaml
 
-from llm_serving_alerts.promql import Dialect
-from llm_serving_alerts.records import record_groups
-from llm_serving_alerts.render import groups_text
-from llm_serving_alerts.rules import Record
-from llm_serving_alerts.settings_file import default_settings
 from tests.e2e.fleets import LOST_AT, Outcome, lose_largest_node
+from tests.pack.simulated import groups, input_series, judge, read_by
 
 pytestmark = pytest.mark.e2e
 
 FLEETS = 40
 IDLE = range(1000, 1008)
 LEAST_AGREEMENT = 0.9
-# what N-1 is made from, and nothing else: a promtool that evaluates every rule every minute would take many
-GROUPS = ("targets", "traffic", "kv", "work", "rates", "capacity", "node-loss")
-
-
-def rules() -> tuple[str, frozenset[str]]:
-    """The rule file, and the series that it reads."""
-    groups = [
-        group
-        for group in record_groups(Dialect(), default_settings())
-        if group.name.removeprefix("llm-serving.") in GROUPS
-    ]
-    text = groups_text(groups)
-    expressions = " ".join(rule.expr for group in groups for rule in group.rules if isinstance(rule, Record))
-    return text, frozenset(re.findall(r"\bllm_serving_\w+", expressions))
+# what N-1 is made from
+RULES = groups("targets", "traffic", "kv", "work", "rates", "capacity", "node-loss")
 
 
 def outcomes() -> tuple[list[Outcome], list[Outcome]]:
     """The fleets with their loads, and those that are four fifths idle."""
-    wanted = rules()[1]
+    wanted = read_by(RULES)
     with ProcessPoolExecutor(2) as pool:
         loaded = list(pool.map(partial(lose_largest_node, load=None, wanted=wanted), range(FLEETS)))
         idle = list(pool.map(partial(lose_largest_node, load=0.2, wanted=wanted), IDLE))
     return loaded, idle
 
 
-def input_series(outcome: Outcome) -> Iterable[dict[str, str]]:
-    """For promtool; each fleet under a model's name of its own."""
-    for (name, labels), values in outcome.series.items():
-        own = {
-            label: outcome.name if label == "model_name" else f"{outcome.name}/{value}" if label == "target" else value
-            for label, value in labels
-        }
-        matchers = ",".join(f'{label}="{value}"' for label, value in own.items())
-        text = " ".join("_" if value is None else f"{value:.10g}" for value in values)
-        yield {"series": f"{name}{{{matchers}}}", "values": text}
-
-
 def evaluate(folder: Path, found: list[Outcome], expressions: list[tuple[str, list[dict[str, object]]]]) -> str:
     """promtool's verdict on expressions with their expected samples, at the moment before the loss; "" where all hold."""
-    (folder / "rules.yml").write_text(rules()[0])
-    test = {
-        "rule_files": ["rules.yml"],
-        "evaluation_interval": "1m",
-        "tests": [
-            {
-                "interval": "1m",
-                "input_series": [series for outcome in found for series in input_series(outcome)],
-                "promql_expr_test": [
-                    {"expr": expression, "eval_time": f"{LOST_AT}m", "exp_samples": samples}
-                    for expression, samples in expressions
-                ],
-            }
-        ],
+    series = [one for outcome in found for one in input_series(outcome.shown, own_names(outcome))]
+    expected = [{"expr": text, "eval_time": f"{LOST_AT}m", "exp_samples": samples} for text, samples in expressions]
+    return judge(folder, RULES, series, expected, every="1m")
+
+
+def own_names(outcome: Outcome) -> dict[str, dict[str, str]]:
+    """Each fleet is a model of its own."""
+    labels = {
+        label: {value for _, of in outcome.shown for name, value in of if name == label}
+        for label in ("model_name", "target")
     }
-    (folder / "test.yml").write_text(yaml.dump(test, Dumper=yaml.CSafeDumper, width=1_000_000))
-    judged = subprocess.run(
-        ["promtool", "test", "rules", "test.yml"], cwd=folder, capture_output=True, text=True, timeout=600
-    )
-    return "" if judged.returncode == 0 else judged.stdout + judged.stderr
+    return {
+        "model_name": dict.fromkeys(labels["model_name"], outcome.name),
+        "target": {target: f"{outcome.name}/{target}" for target in labels["target"]},
+    }
 
 
 ANSWER = "model:llm_serving_n1_sufficient:bool"

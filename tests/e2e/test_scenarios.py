@@ -1,0 +1,45 @@
+"""Scenarios over the whole stack: simulated fleet, real exporter, Prometheus and Alertmanager, PagerDuty's Events API on loopback.
+
+Exactly the alerts that each scenario lists fire, in time, and exactly the critical ones page. Two are in the default suite: one that must
+page and one that must not. `make test-e2e` runs all.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from llm_serving_exporter.sim.fleet.scenario_file import names
+from tests.e2e.scenarios import assert_as_listed, assert_pages, play
+
+PAGES, QUIET = "engine-hang", "restart"
+
+
+@pytest.mark.parametrize("name", [PAGES, QUIET])
+def test_an_engine_that_hangs_pages_and_one_that_restarts_does_not(name: str, tmp_path: Path) -> None:
+    scenario, seen, running = play(name, tmp_path)
+    assert_as_listed(scenario, seen)
+    assert_pages(seen, running)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", sorted(set(names()) - {PAGES, QUIET}))
+def test_exactly_the_alerts_that_it_lists(name: str, tmp_path: Path) -> None:
+    scenario, seen, running = play(name, tmp_path)
+    assert_as_listed(scenario, seen)
+    assert_pages(seen, running)
+
+
+@pytest.mark.e2e
+def test_a_pair_of_servers_sends_one_page(tmp_path: Path) -> None:
+    scenario, seen, running = play(PAGES, tmp_path, servers=2)
+    assert_as_listed(scenario, seen)
+    events = running.inbox.events
+    (page,) = [event for event in events if event["event_action"] == "trigger"]
+    resolves = [event for event in events if event["event_action"] == "resolve"]
+    assert [event["dedup_key"] for event in resolves] == [page["dedup_key"]]
+    assert page["payload"]["severity"] == "critical"
+    assert "replica-1" in page["payload"]["summary"]
+    assert "First: " in page["payload"]["summary"]
+    assert {link["text"] for link in page["links"]} == {"Runbook", "Dashboard", "Silence it"}
