@@ -24,9 +24,9 @@ test: $(DEVELOPS) ## every test that needs neither a GPU nor minutes
 	@$(TOOLS) promtool prometheus amtool alertmanager cc chromium
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(ARGS)
 
-test-e2e: $(DEVELOPS) ## the real daemon with a real Prometheus, for minutes
-	@$(TOOLS) promtool prometheus amtool alertmanager cc
-	$(BIN)/python -m pytest -m e2e $(ARGS)
+test-e2e: $(DEVELOPS) ## scenarios over the whole stack, N-1 against a simulator, the daemon with a real Prometheus: minutes
+	@$(TOOLS) promtool prometheus alertmanager cc
+	$(BIN)/python -m pytest -m e2e --numprocesses 4 --dist load $(ARGS)
 
 test-hardware: $(DEVELOPS) ## against a real NVIDIA GPU
 	$(BIN)/python -m pytest -m hardware $(ARGS)
