@@ -26,7 +26,7 @@ test: $(DEVELOPS) ## every test that needs neither a GPU nor minutes
 
 test-e2e: $(DEVELOPS) ## scenarios over the whole stack, N-1 against a simulator, the daemon with a real Prometheus: minutes
 	@$(TOOLS) promtool prometheus alertmanager cc
-	$(BIN)/python -m pytest -m e2e --numprocesses 4 --dist load $(ARGS)
+	$(BIN)/python -m pytest -m e2e --numprocesses 4 --dist loadgroup $(ARGS)
 
 test-hardware: $(DEVELOPS) ## against a real NVIDIA GPU
 	$(BIN)/python -m pytest -m hardware $(ARGS)

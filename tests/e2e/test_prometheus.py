@@ -17,7 +17,8 @@ from tests.exporter_process import Exporter
 from tests.recordings import recording
 from tests.snapshots import engine_of
 
-pytestmark = pytest.mark.e2e
+# one process for what shares a fixture
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("prometheus")]
 
 # into and through the saturated phase; the engine's pages are a second apart
 FIRST, LAST = 41, 91
