@@ -43,7 +43,7 @@ check: $(DEVELOPS) ## style, types, import rules, generated files, golden pages
 	scripts/check_goldens.sh
 	amtool check-config alerts/alertmanager/alertmanager.yml
 
-generate: $(DEVELOPS) ## write what is made from catalogue, tables and rules (METRICS.md, docs/runtimes.md, alerts/rendered)
+generate: $(DEVELOPS) ## write what is made from catalogue, tables and rules (METRICS.md, docs/{runtimes,records,alerts}.md, alerts/rendered)
 	$(BIN)/python -m llm_serving_exporter.generate --write
 	$(BIN)/python -m llm_serving_alerts.generate --write
 

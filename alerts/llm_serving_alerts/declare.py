@@ -83,12 +83,6 @@ def lookup(dialect: Dialect, record: str, level: tuple[str, ...], how: str, extr
     return f"{{{{ with {query} | query }}}}{{{{ . | first | value | {how} }}}}{{{{ else }}}}unknown{{{{ end }}}}"
 
 
-def listed(dialect: Dialect, expression: str, level: tuple[str, ...], name: str) -> str:
-    """The values of one label of a query's series in a template, sorted and separated by spaces; `expression` has %q for each label."""
-    values = " ".join(f"$labels.{one}" for one in (*dialect.identity, *level))
-    return f'{{{{ range printf `{expression}` {values} | query | sortByLabel "{name}" }}}}{{{{ .Labels.{name} }}}} {{{{ end }}}}'
-
-
 def of_model(dialect: Dialect) -> str:
     """Model and role of the firing alert, for the beginning of a summary, with the user's identity labels."""
     return _scope(dialect, f"{label('model_name')} ({label('role')})")

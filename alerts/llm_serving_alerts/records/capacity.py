@@ -67,6 +67,7 @@ def capacity(dialect: Dialect, settings: Settings) -> Group:
     measured = f"({seen} and on ({by_phase}) {limit})"
     estimated = f"({seen} > on ({by_phase}) {promised} or on ({by_phase}) {promised})"
     of_one_phase = dialect.over("max_over_time", f"{_TOKENS}{{{SPLIT}}}", WEEK)
+    known = "1 by phase, with how the capacity is known: measured under a queue, or estimated from the roofline"
     return Group(
         "llm-serving.capacity",
         (
@@ -85,13 +86,13 @@ def capacity(dialect: Dialect, settings: Settings) -> Group:
                 f"({BEST_TOKENS}{{{SPLIT}}} > bool 0) and on ({by_phase}) {limit}"
                 f" or ({BEST_TOKENS} > bool 0) and on ({by_kind}) {BEST_WORK}"
                 f" or ({BEST_TOKENS} > bool 0) unless on ({by_phase}) {promised}",
-                "1 by phase, with how the capacity is known: measured under a queue, or estimated from the roofline",
+                known,
                 {"basis": "measured"},
             ),
             Record(
                 BASIS,
                 f'({BEST_TOKENS} > bool 0) unless on ({by_phase}) {BASIS}{{basis="measured"}}',
-                "",
+                known,
                 {"basis": "estimated"},
             ),
         ),

@@ -104,7 +104,7 @@ def _demand(dialect: Dialect) -> Iterable[Record]:
     )
     for name, level in (("requests_in_system", "sum"), ("requests_running", "sum"), ("kv_cache_used_tokens", "sum")):
         mean = dialect.over("avg_over_time", f"model:llm_serving_{name}:{level}", 300)
-        yield Record(f"model:llm_serving_{name}:avg5m", mean, "mean over 5m")
+        yield Record(f"model:llm_serving_{name}:avg5m", mean, f"mean of {name} over 5m")
     for resource, record in _rising(dialect).items():
         largest = dialect.over("max_over_time", record, HOUR)
         about = "what was asked for at most within an hour, by resource"
@@ -161,7 +161,7 @@ def _loads(dialect: Dialect) -> Iterable[Record]:
         yield Record(
             record, f"{DEMAND} / on ({by_resource}) ({capacity} > 0)", f"{about}, by resource; above 1 it does not fit"
         )
-        yield Record(record, _phases(dialect, record), about, {"resource": "phases"})
+        yield Record(record, _phases(dialect, record), f"phases: {about}, of both together", {"resource": "phases"})
         largest = f'max by ({by_model}) ({record}{{resource!="work"}})'
         yield Record(record.replace(":ratio", ":max"), largest, f"{about}, of the scarcest resource that is known")
     most = N1_LOAD.replace(":ratio", ":max")
@@ -208,13 +208,13 @@ def _required(dialect: Dialect, settings: Settings) -> Iterable[Record]:
         f"{wanted} / on ({by_resource}) ({ALL} > 0) * on ({by_model}) group_left () model:llm_serving_ready_replicas:sum",
         "replicas that the demand needs, by resource",
     )
-    yield Record(ratio, _phases(dialect, ratio), "replicas that both phases together need", {"resource": "phases"})
+    yield Record(ratio, _phases(dialect, ratio), "phases: of both together", {"resource": "phases"})
     known = f'count by ({by_model}) ({ratio}{{resource=~"{"|".join(NEEDED)}"}}) == {len(NEEDED)}'
     needed = f'clamp_min(ceil(max by ({by_model}) ({ratio}{{resource!="work"}}) - 1e-9), 1) and on ({by_model}) {known}'
     yield Record(REQUIRED, needed, "replicas that the demand needs", {"reserve": "none"})
     yield Record(
         REQUIRED,
         f'sum by ({by_model}) ({REQUIRED}{{reserve="none"}}) + on ({by_model}) {LARGEST}',
-        "the same with the replicas of the largest node in reserve",
+        "with reserve nodes: and those of the largest node besides",
         {"reserve": "nodes"},
     )

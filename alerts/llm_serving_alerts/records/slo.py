@@ -31,7 +31,9 @@ def slo(dialect: Dialect, settings: Settings) -> Group:
     for name, matchers, about in ((EVENTS, "", "events that count"), (BAD, 'outcome="bad"', "bad events")):
         base = name.format(window=seconds_text(BASE_SECONDS))
         increase = dialect.one(dialect.increase(series("slo_events_total", matchers), BASE_SECONDS), *identity)
-        rules.append(Record(base, f"sum by ({by}) ({increase})", f"{about} of an objective"))
+        rules.append(
+            Record(base, f"sum by ({by}) ({increase})", f"{about} of an objective over {seconds_text(BASE_SECONDS)}")
+        )
         for window in windows(settings):
             if window > BASE_SECONDS:
                 step = _step_seconds(window, windows(settings))

@@ -1,0 +1,73 @@
+"""The generated references say of records and alerts what promtool was shown and what the rules render."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+from llm_serving_alerts.alerting import ALERTS
+from llm_serving_alerts.reference import alerts_md, record_labels, records_md
+from llm_serving_alerts.render import RECORDS, every_rule, rule_groups
+from llm_serving_alerts.rules import Record
+from llm_serving_alerts.settings_file import default_settings
+
+ROOT = Path(__file__).parents[3]
+# megabytes of YAML
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+SETTINGS = default_settings()
+GROUPS = rule_groups(SETTINGS)
+# of one record, with nothing that changes its labels
+PLAIN = re.compile(
+    r"(?:(?:round|abs)\()?([a-z_]+:llm_serving_\w+:\w+)(?:\{[^}]*\})?(?: [*/] [\d.]+)?[^a-z]*(?:< bool [\d.]+)?\Z"
+)
+
+
+def cells(text: str) -> list[list[str]]:
+    """The rows of a page's tables, without heads and rules."""
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return [row for row in rows if row[0] not in ("record", "check")]
+
+
+def test_the_labels_of_a_record_are_those_that_promtool_was_shown() -> None:
+    documented = record_labels(GROUPS[RECORDS])
+    seen = set()
+    for path in (ROOT / "alerts/tests").glob("*.yml"):
+        # what a settings file adds is another page
+        tests = [] if "cluster" in path.name else yaml.load(path.read_text(), LOADER)["tests"]
+        for question in (one for test in tests for one in test.get("promql_expr_test") or ()):
+            name = PLAIN.match(question["expr"])
+            for sample in question["exp_samples"] if name else ():
+                labels = set(re.findall(r'(\w+)="', sample["labels"]))
+                # a kind of GPU that nobody knows is no label
+                assert labels | {"gpu_name"} == set(documented[name[1]]) | {"gpu_name"}, question
+                seen.add(name[1])
+    levels = {name.split(":")[0] for name in seen}
+    assert levels >= {"target", "model", "model_gpu", "model_node", "fleet"}
+    assert len(seen) > 40
+
+
+def test_every_record_is_there_once_with_its_meaning() -> None:
+    rows = cells(records_md(SETTINGS))
+    names = [rule.record for rule in every_rule({RECORDS: GROUPS[RECORDS]}) if isinstance(rule, Record)]
+    assert [row[0].strip("`") for row in rows] == list(dict.fromkeys(names))
+    assert all(rule.about for rule in every_rule({RECORDS: GROUPS[RECORDS]}) if isinstance(rule, Record))
+    assert all(len(row) == 3 for row in rows)
+
+
+def test_every_alert_is_there_with_its_default_settings_and_its_runbook() -> None:
+    rows = {re.match(r"\[(\w+)\]", row[1])[1]: row for row in cells(alerts_md(SETTINGS))}  # type: ignore[index]
+    assert list(rows) == [alert.name for alert in ALERTS]
+    for alert in ALERTS:
+        check, link, severity, _lasting, when, settings = rows[alert.name]
+        runbook = re.search(r"\((.*)\)", link)
+        assert runbook is not None
+        assert (ROOT / "docs" / runbook[1]).is_file()
+        assert check == alert.check.value
+        assert when
+        assert severity.removesuffix(" (not by default)") == ", ".join(one.value for one in alert.tiers)
+        assert [part.split(":")[0].strip("`") for part in settings.split(", ") if part != "–"] == list(alert.values)
+    # by settings.yml
+    assert rows["KVSaturated"][3:] == ["10m", "the KV cache is full and requests wait", "`above: 0.95`"]
+    assert rows["DrillOverdue"][2] == "info (not by default)"
