@@ -33,6 +33,7 @@ NUMBER = Kind("a number above 0", _number(0.0, 1e12, "a number above 0"))
 SPAN = kinds.DURATION  # a time that is not the range of a rule, or longer than any scrape interval
 RANGE = Kind("a duration of four scrapes or more", kinds.DURATION.parse)
 FOR = Kind("a duration such as 5m, or 0", parse_duration)
+DIGITS = "printf `%.4g`"  # for what may be below 1: humanize writes 0.8 as 800m
 
 
 @dataclass(frozen=True, slots=True)

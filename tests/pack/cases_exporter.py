@@ -196,6 +196,7 @@ def _signals(name: str, model: str, count: str, which: str) -> Firing:
 
 
 _GONE = ((12, ""), (49, "not_exported"))
+_UNREAD = ((12, ""), (49, "target_down"))
 _SIGNAL_LOST = together(
     "SignalLost",
     "a signal that was there",
@@ -242,10 +243,20 @@ _SIGNAL_LOST = together(
         (Kind.ROLES,),
         {**target("split", role="decode"), **_signal("split-0", "slo_ttft", (12, ""), (49, "other_role"))},
     ),
+    Story(
+        (Kind.FIRES,),
+        # it answers with a page that nobody can read, such as that of a login
+        {**target("login", "", (12, "ready"), (49, "unknown")), **_signal("login-0", "engine_steps_total", *_UNREAD)},
+        {moment: (_signals("login-0", "login", "1", "engine_steps_total (target_down)"),) for moment in ("30m", "58m")},
+    ),
     # what is down has its own alert, whatever is said of its signals
     Story(
         (Kind.BELOW,),
         {**target("down", "", (12, "ready"), (49, "down")), **_signal("down-0", "engine_steps_total", *_GONE)},
+    ),
+    Story(
+        (Kind.BELOW,),
+        {**target("gone", "", (12, "ready"), (49, "down")), **_signal("gone-0", "engine_steps_total", *_UNREAD)},
     ),
     Story((Kind.ABSENT,), {**target("quiet"), **_signal("quiet-0", "engine_steps_total", (12, ""), (49, None))}),
     records=False,

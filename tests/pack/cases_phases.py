@@ -117,13 +117,13 @@ _TRAFFIC = together(
     Story(
         (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY),
         _traffic("chat", held((30, 0.5), (31, 90))),
-        {"16m": (_vanished("chat", "0.5", "100", "120"),)},
+        {"16m": (_vanished("chat", "0.5", "100.0", "120.0"),)},
     ),
     Story(
         (Kind.FIRES, Kind.ONE_REPLICA, Kind.ROLES),
         # the tokens of a decode pool are its own traffic; the prefill pool of the same model has its usual
         {**_traffic("split", 0, "decode", ready=1), **_traffic("split", 110, "prefill", ready=1)},
-        {moment: (_vanished("split", "0.0", "100", "120", "decode"),) for moment in ("16m", "50m")},
+        {moment: (_vanished("split", "0.0", "100.0", "120.0", "decode"),) for moment in ("16m", "50m")},
     ),
     Story((Kind.BELOW,), _traffic("calm", 20)),  # a fifth, not less
     Story((Kind.BELOW,), _traffic("holiday", 5, week=6)),  # a week ago it was quiet as well

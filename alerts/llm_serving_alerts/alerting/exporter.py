@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.declare import NUMBER, RATIO, Alert, Text, label, lookup, of_model, of_target, value
+from llm_serving_alerts.declare import DIGITS, NUMBER, RATIO, Alert, Text, label, lookup, of_model, of_target, value
 from llm_serving_alerts.external import NOTIFICATIONS_FAILED, PROCESS_START
 from llm_serving_alerts.promql import MODEL, TARGET, Dialect, one_of, series
 from llm_serving_alerts.records.targets import DOWN, known
@@ -45,7 +45,7 @@ def _targets_down(dialect: Dialect, settings: Settings, own: AlertSettings, tier
 def _targets_down_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
         f"{of_model(dialect)}: {value('humanizePercentage')} of its replicas are down",
-        f"Replicas wanted: {lookup(dialect, _DESIRED, MODEL, 'humanize')}, known: {lookup(dialect, _KNOWN, MODEL, 'humanize')}. "
+        f"Replicas wanted: {lookup(dialect, _DESIRED, MODEL, DIGITS)}, known: {lookup(dialect, _KNOWN, MODEL, 'humanize')}. "
         f"{value('humanizePercentage')} of them do not answer, neither loading nor asleep.",
         "look for what they share: node pool, registry, weights, network",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.declare import Alert, Text, label, lookup, of_model, value
+from llm_serving_alerts.declare import DIGITS, Alert, Text, label, lookup, of_model, value
 from llm_serving_alerts.promql import MODEL, Dialect, seconds_text, series
 from llm_serving_alerts.records.capacity import HOUR
 from llm_serving_alerts.records.node_loss import ALL, LARGEST, LOAD, LOST, N1_LOAD, PRESENT
@@ -78,7 +78,7 @@ def _critical(dialect: Dialect, settings: Settings, own: AlertSettings, tier: st
 def _critical_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
         f"{of_model(dialect)}: replicas lost, {value()} left, and they queue",
-        f"{value()} of {lookup(dialect, _DESIRED, MODEL, 'humanize')} wanted replicas are ready. Requests wait, and demand is "
+        f"{value()} of {lookup(dialect, _DESIRED, MODEL, DIGITS)} wanted replicas are ready. Requests wait, and demand is "
         f"{lookup(dialect, _MOST, MODEL, 'humanizePercentage')} of what the ready ones can carry ({_resource(dialect, LOAD)} first).",
         "bring the lost replicas back or add others; shed load meanwhile",
     )
@@ -107,8 +107,8 @@ def _replica_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier
 
 def _replica_lost_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
-        f"{of_model(dialect)}: {value()} of {lookup(dialect, _DESIRED, MODEL, 'humanize')} replicas missing",
-        f"Wanted: {lookup(dialect, _DESIRED, MODEL, 'humanize')}. Neither ready nor asleep: {value()}.",
+        f"{of_model(dialect)}: {value(DIGITS)} of {lookup(dialect, _DESIRED, MODEL, DIGITS)} replicas missing",
+        f"Wanted: {lookup(dialect, _DESIRED, MODEL, DIGITS)}. Neither ready nor asleep: {value(DIGITS)}.",
         "find the pod or host that does not come up",
     )
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.declare import NUMBER, RATIO, SPAN, Alert, Text, label, lookup, of_model, value
+from llm_serving_alerts.declare import DIGITS, NUMBER, RATIO, SPAN, Alert, Text, label, lookup, of_model, value
 from llm_serving_alerts.promql import ENGINE, MODEL, MODEL_GPU, Dialect, series
 from llm_serving_alerts.records.baselines import BANDWIDTH, WORK
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
 from llm_serving_exporter.config.kinds import integer
 
-# humanize writes 0.9 as 900m
-_SHORT, _TENTHS = 'printf "%.3g"', 'printf "%.1f"'
+_TENTHS = 'printf "%.1f"'
 _P90 = "model:llm_serving_reference_work_per_replica:p90_7d"
 _MEDIAN = "model:llm_serving_tokens:same_hour_median7d"
 _WEEK_AGO = "model:llm_serving_tokens:same_hour_week_ago"
@@ -27,7 +26,7 @@ def _throughput_text(dialect: Dialect, settings: Settings, own: AlertSettings) -
     return Text(
         f"{of_model(dialect)}: each replica does {value('humanizePercentage')} of its usual work while requests wait",
         f"Prefill and decode together, weighed by their reference seconds, are at {value('humanizePercentage')} of what a replica usually does "
-        f"under a queue (90th percentile of 7 days: {lookup(dialect, _P90, MODEL, _SHORT)} reference seconds per second). "
+        f"under a queue (90th percentile of 7 days: {lookup(dialect, _P90, MODEL, DIGITS)} reference seconds per second). "
         f"{lookup(dialect, 'model:llm_serving_requests_waiting:sum', MODEL, 'humanize')} requests wait.",
         "compare the replicas: one slow, or all",
     )
@@ -48,7 +47,7 @@ def _vanished_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
     return Text(
         f"{of_model(dialect)}: traffic has gone, {value(_TENTHS)} tokens/s",
         f"The replicas are up and nothing waits, but they serve {value(_TENTHS)} tokens/s; at this hour it was "
-        f"{lookup(dialect, _MEDIAN, MODEL, 'humanize')} (median of the last days) and {lookup(dialect, _WEEK_AGO, MODEL, 'humanize')} a week ago.",
+        f"{lookup(dialect, _MEDIAN, MODEL, _TENTHS)} (median of the last days) and {lookup(dialect, _WEEK_AGO, MODEL, _TENTHS)} a week ago.",
         "check what stands in front: router, DNS, certificates, clients",
     )
 

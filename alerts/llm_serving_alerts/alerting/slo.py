@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.declare import NUMBER, RANGE, Alert, Text, label, lookup, of_model, of_target, value
+from llm_serving_alerts.declare import DIGITS, NUMBER, RANGE, Alert, Text, label, lookup, of_model, of_target, value
 from llm_serving_alerts.promql import ENGINE, MODEL, Dialect, seconds_text, series
 from llm_serving_alerts.records.slo import BAD, EVENTS, RATIO
 from llm_serving_alerts.rules import Check, Severity
@@ -60,7 +60,7 @@ def _spent(dialect: Dialect, settings: Settings, speed: str) -> str:
     bad = lookup(dialect, RATIO.format(window=window), (*MODEL, "slo"), "humanizePercentage")
     period = seconds_text(settings.period_seconds)
     return (
-        f"At this rate the error budget of {period} is spent {value()} times too fast; bad events over {window}: {bad}."
+        f"At this rate the error budget of {period} is spent {value(DIGITS)} times too fast; bad events over {window}: {bad}."
     )
 
 
@@ -68,7 +68,7 @@ def _ttft_text(dialect: Dialect, settings: Settings, speed: str) -> Text:
     ttft = settings.slo["ttft"]
     p99 = lookup(dialect, _QUANTILE, MODEL, "humanizeDuration", 'rank="p99"')
     return Text(
-        f"{of_model(dialect)}: time to first token burns its budget {value()} times too fast",
+        f"{of_model(dialect)}: time to first token burns its budget {value(DIGITS)} times too fast",
         f"{_spent(dialect, settings, speed)} Objective: {ttft.objective:.4g} within {ttft.threshold_seconds or 0:g}s. p99 now: {p99}.",
         "look at waiting requests and KV usage first",
     )
@@ -76,7 +76,7 @@ def _ttft_text(dialect: Dialect, settings: Settings, speed: str) -> Text:
 
 def _slo_text(dialect: Dialect, settings: Settings, speed: str) -> Text:
     return Text(
-        f"{of_model(dialect)}: {label('slo')} burns its budget {value()} times too fast",
+        f"{of_model(dialect)}: {label('slo')} burns its budget {value(DIGITS)} times too fast",
         _spent(dialect, settings, speed),
         "errors: read the server's log; latencies: look at batch and KV usage",
     )

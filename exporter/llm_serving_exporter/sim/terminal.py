@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import signal
 import sys
@@ -61,6 +62,10 @@ def seconds(text: str) -> float:
 
 
 def say(text: str) -> None:
-    """One line, at once."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    """One line, at once. A reader that went away (`| head`) ends nothing: what is served may still be wanted."""
+    try:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # else each further line, and the interpreter when it ends, would try once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -20,6 +21,15 @@ def test_the_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "--list"]) == 0
     said = capsys.readouterr().out
     assert all(re.search(rf"^{name} +\S+ +\d replicas$", said, re.MULTILINE) for name in names())
+
+
+def test_a_reader_that_went_away_is_no_traceback() -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "wb") as pipe:
+        command = [sys.executable, "-m", "llm_serving_exporter", "simulate", "--list"]
+        ended = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_what_is_no_scenario_ends_with_2_and_says_why(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
