@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import cache
 from importlib import resources
@@ -186,15 +188,24 @@ def test_the_index_has_every_alert_with_its_check_and_severities() -> None:
     assert sorted(rows) == sorted(expected)
 
 
+@cache
+def flags(command: str) -> frozenset[str]:
+    """What a command says of itself."""
+    said = io.StringIO()
+    with redirect_stdout(said), pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    return frozenset(re.findall(r"--[a-z.-]+", said.getvalue()))
+
+
 @pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
 def test_flags_and_commands_that_are_named_exist(path: Path) -> None:
     ours = {option.flag for option in OPTIONS}
     for span in re.findall(r"`([^`\n]+)`", path.read_text()):
         if span.startswith("llm-serving-exporter "):
             assert span.split()[1] in cli._COMMANDS, span
-            assert set(re.findall(r"--[a-z.-]+", span)) <= ours, span
+            assert set(re.findall(r"--[a-z.-]+", span)) <= ours | flags(span.split()[1]), span
         elif not span.startswith(TOOLS):
-            assert set(re.findall(r"(?<!\S)--[a-z-]+(?![\w.])", span)) <= ours | VLLM | SGLANG, span
+            assert set(re.findall(r"(?<!\S)--[a-z-]+(?![\w.])", span)) <= ours | flags("drill") | VLLM | SGLANG, span
 
 
 def test_the_engines_flags_are_each_named_somewhere() -> None:
