@@ -1,0 +1,97 @@
+"""docs/rules.md: its commands run, its settings are taken, its errors are those that are printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+
+from llm_serving_alerts.alerting import ALERTS
+from llm_serving_alerts.render import rule_groups
+from llm_serving_alerts.settings_file import default_settings, defaults_text, read_settings
+from llm_serving_exporter.cli import main
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs/rules.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+REFUSED = [(yaml, text) for (_, yaml), (kind, text) in pairwise(BLOCKS) if kind == "text"]
+# another program's, or the exporter's own
+OTHERS = ("# prometheus.yml", "# exporter.yml", "# Mimir")
+SETTINGS = [
+    text
+    for kind, text in BLOCKS
+    if kind == "yaml" and not text.startswith(OTHERS) and text not in [bad for bad, _ in REFUSED]
+]
+
+
+@pytest.mark.parametrize("text", SETTINGS, ids=lambda text: text.split(":")[0])
+def test_the_settings_of_the_page_are_taken(text: str, tmp_path: Path) -> None:
+    settings = tmp_path / "my-rules.yml"
+    settings.write_text(text)
+    assert rule_groups(read_settings(str(settings))[0])
+
+
+def test_every_key_of_the_settings_has_an_example() -> None:
+    shown = {key for text in SETTINGS for key in yaml.safe_load(text)}
+    assert shown == set(yaml.safe_load(defaults_text()))
+
+
+@pytest.mark.parametrize(("text", "printed"), REFUSED)
+def test_what_is_refused_is_refused_in_these_words(
+    text: str, printed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my-rules.yml").write_text(text)
+    assert main(["rules", "--config", "my-rules.yml"]) == 2
+    assert capsys.readouterr() == ("", printed)
+
+
+def test_the_commands_of_the_page_run_in_their_order(tmp_path: Path) -> None:
+    scripts = [
+        text for kind, text in BLOCKS if kind == "sh" and text.startswith(("llm-serving-exporter", "vmalert -dryRun"))
+    ]
+    assert len(scripts) == 3
+    if not shutil.which("vmalert"):
+        scripts.pop()  # a peer of Prometheus that not every machine has
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    script = "set -e\n" + "".join(scripts)
+    ran = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=60, check=False
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert {file.name for file in (tmp_path / "operator").iterdir()} == {
+        "alerts.prometheusrule.yml",
+        "records.prometheusrule.yml",
+    }
+
+
+def test_the_groups_that_mimir_finds_too_large_are_named() -> None:
+    groups = [group for found in rule_groups(default_settings()).values() for group in found]
+    assert set(re.findall(r"`(llm-serving\.[a-z-]+)`", PAGE)) == {
+        group.name for group in groups if len(group.rules) > 20
+    }
+    limit = re.search(r"ruler_max_rules_per_rule_group: (\d+)", PAGE)
+    assert limit is not None
+    assert max(len(group.rules) for group in groups) <= int(limit[1])
+    assert len({alert.check for alert in ALERTS}) == 8
+    assert len(groups) <= 70
+
+
+def test_links_lead_somewhere() -> None:
+    for page in ("rules", "n1", "alerts", "records"):
+        text = (ROOT / "docs" / f"{page}.md").read_text()
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            path, _, anchor = link.partition("#")
+            target = ROOT / "docs" / (path or f"{page}.md")
+            assert "://" in link or target.exists(), link
+            if anchor and target.suffix == ".md":
+                headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
+                anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+                assert anchor in anchors, link
