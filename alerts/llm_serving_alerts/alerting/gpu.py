@@ -72,7 +72,8 @@ def _slowdown_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
     matchers = ",".join(f"{name}=%q" for name in names)
     values = " ".join(f"$labels.{name}" for name in names)
     held = series("gpu_slowdown", f"{matchers},{one_of('reason', SLOWDOWNS)}")
-    query = f'printf `max by (reason) ({held}) == 1` {values} | query | sortByLabel "reason"'
+    by_reason = dialect.labels("reason")
+    query = f'printf `max by ({by_reason}) ({held}) == 1` {values} | query | sortByLabel "reason"'
     reasons = (
         f"{{{{ range $i, $one := {query} }}}}{{{{ if $i }}}}, {{{{ end }}}}{{{{ $one.Labels.reason }}}}{{{{ end }}}}"
     )

@@ -34,8 +34,9 @@ def _resource(dialect: Dialect, record: str) -> str:
 def _largest(dialect: Dialect, settings: Settings) -> str:
     """The node, or nodes, with the largest mean share of what is known of the capacity."""
     matchers, values = _this(dialect)
-    share = f"{LOST}{{{matchers}}} / on (resource) group_left () {ALL}{{{matchers}}}"
-    query = f"printf `topk({settings.node_loss.tolerate_nodes}, avg by (node) ({share}))` {values} {values}"
+    share = f"{LOST}{{{matchers}}} / on ({dialect.labels('resource')}) group_left () {ALL}{{{matchers}}}"
+    by_node = f"avg by ({dialect.labels('node')}) ({share})"
+    query = f"printf `topk({settings.node_loss.tolerate_nodes}, {by_node})` {values} {values}"
     separator = "{{ if $i }} and {{ end }}"
     return f'{{{{ range $i, $one := {query} | query | sortByLabel "node" }}}}{separator}{{{{ $one.Labels.node }}}}{{{{ end }}}}'
 

@@ -59,9 +59,7 @@ def _spent(dialect: Dialect, settings: Settings, speed: str) -> str:
     window = seconds_text(settings.burn[speed][0].long_seconds)
     bad = lookup(dialect, RATIO.format(window=window), (*MODEL, "slo"), "humanizePercentage")
     period = seconds_text(settings.period_seconds)
-    return (
-        f"At this rate the error budget of {period} is spent {value(DIGITS)} times too fast; bad events over {window}: {bad}."
-    )
+    return f"At this rate the error budget of {period} is spent {value(DIGITS)} times too fast; bad events over {window}: {bad}."
 
 
 def _ttft_text(dialect: Dialect, settings: Settings, speed: str) -> Text:
