@@ -64,10 +64,19 @@ class AlertRule:
     annotations: Mapping[str, str]
 
 
+# Mimir's default limit of a group (ruler_max_rules_per_rule_group)
+MOST_RULES = 20
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rules that are evaluated together and in order. `interval_seconds`: None for the server's own."""
+    """Rules that are evaluated together and in order. `interval_seconds`: None for the server's own. Raises ValueError for more rules
+    than every ruler takes."""
 
     name: str
     rules: tuple[Record | AlertRule, ...]
     interval_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.rules) > MOST_RULES:
+            raise ValueError(f"group {self.name} has {len(self.rules)} rules, more than {MOST_RULES}")

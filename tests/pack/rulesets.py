@@ -6,6 +6,7 @@ They are rendered to alerts/tests/rules/, beside the test files that name them.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,7 +64,12 @@ def _all(settings: str) -> dict[str, str]:
     return {kind: files[f"{kind}.yml"] for kind in (RECORDS, ALERTS)}
 
 
+def belongs(group: str, wanted: Iterable[str]) -> bool:
+    """Whether a group is one of these or a part of one; the alerts of a check are asked for by their own name."""
+    return group in wanted or (not group.endswith(".alerts") and any(group.startswith(f"{name}.") for name in wanted))
+
+
 def _part(text: str, groups: tuple[str, ...]) -> str:
     wanted = [f"llm-serving.{name}" for name in groups]
-    kept = [group for group in yaml.safe_load(text)["groups"] if group["name"] in wanted]
+    kept = [group for group in yaml.safe_load(text)["groups"] if belongs(group["name"], wanted)]
     return HEADER + yaml.safe_dump({"groups": kept}, sort_keys=False, allow_unicode=True, width=1_000_000)

@@ -16,6 +16,7 @@ from llm_serving_alerts.render import groups_text
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.sim.fleet.watch import Sample
+from tests.pack.rulesets import belongs
 
 Shown = dict[tuple[str, tuple[tuple[str, str], ...]], list[float | None]]
 
@@ -23,7 +24,7 @@ Shown = dict[tuple[str, tuple[tuple[str, str], ...]], list[float | None]]
 def groups(*names: str) -> tuple[Group, ...]:
     """Some groups of the recording rules: a promtool that evaluates all of them takes many times as long."""
     wanted = {f"llm-serving.{name}" for name in names}
-    return tuple(group for group in record_groups(Dialect(), default_settings()) if group.name in wanted)
+    return tuple(group for group in record_groups(Dialect(), default_settings()) if belongs(group.name, wanted))
 
 
 def read_by(found: Iterable[Group]) -> frozenset[str]:

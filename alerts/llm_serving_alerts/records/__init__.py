@@ -18,4 +18,5 @@ _GROUPS = (targets, traffic, latency, slo, kv, tail, work, bandwidth, tokens, ba
 
 def record_groups(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     """All recording rules as the settings want them."""
-    return tuple(group(dialect, settings) for group in _GROUPS)
+    made = (group(dialect, settings) for group in _GROUPS)
+    return tuple(group for found in made for group in (found if isinstance(found, tuple) else (found,)))

@@ -29,17 +29,13 @@ _READY = "target:llm_serving_ready:max == 1"
 _SLOPE_SECONDS = 1800.0
 
 
-def node_loss(dialect: Dialect, settings: Settings) -> Group:
+def node_loss(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     """Capacity of each ready replica by resource, what is left without the largest node, demand, and their ratio."""
-    rules = (
-        _present(dialect),
-        *_capacity(dialect),
-        *_demand(dialect),
-        *_without(dialect, settings),
-        *_loads(dialect),
-        *_required(dialect, settings),
+    return (
+        Group("llm-serving.node-loss.demand", (_present(dialect), *_demand(dialect))),
+        Group("llm-serving.node-loss.capacity", (*_capacity(dialect), *_without(dialect, settings))),
+        Group("llm-serving.node-loss.load", (*_loads(dialect), *_required(dialect, settings))),
     )
-    return Group("llm-serving.node-loss", rules)
 
 
 def _present(dialect: Dialect) -> Record:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from llm_serving_alerts.promql import ENGINE, MODEL, Dialect, seconds_text, series
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings
 
 BASE_SECONDS = 300.0
+# three rules each: see rules.MOST_RULES
+_WINDOWS_A_GROUP = 6
 # an hour is nothing of a fortnight: what no alert reads is added up by the hour, so that a month is 720 steps and not 8,640
 _HOUR_SECONDS, _FORTNIGHT_SECONDS = 3600.0, 14 * 86_400.0
 EVENTS = "model:llm_serving_slo_events:increase{window}"
@@ -23,33 +27,35 @@ def windows(settings: Settings) -> tuple[float, ...]:
     return tuple(sorted(found))
 
 
-def slo(dialect: Dialect, settings: Settings) -> Group:
+def slo(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     """Events of 5m from the counters; longer windows are sums of those, so that three days do not read every scrape of every engine."""
-    by = dialect.labels(*MODEL, "slo")
+    known = windows(settings)
+    parts = [known[start : start + _WINDOWS_A_GROUP] for start in range(0, len(known), _WINDOWS_A_GROUP)]
+    return tuple(
+        Group(
+            f"llm-serving.slo.{seconds_text(part[0])}-{seconds_text(part[-1])}",
+            tuple(rule for window in part for rule in _of_window(dialect, window, known)),
+        )
+        for part in parts
+    )
+
+
+def _of_window(dialect: Dialect, window: float, known: tuple[float, ...]) -> Iterator[Record]:
+    """Good and bad together, bad, and their ratio: evaluated at one moment."""
+    by, text = dialect.labels(*MODEL, "slo"), seconds_text(window)
     identity = (*ENGINE, "slo", "outcome", "source", "threshold")
-    rules = []
     for name, matchers, about in ((EVENTS, "", "events that count"), (BAD, 'outcome="bad"', "bad events")):
-        base = name.format(window=seconds_text(BASE_SECONDS))
-        increase = dialect.one(dialect.increase(series("slo_events_total", matchers), BASE_SECONDS), *identity)
-        rules.append(
-            Record(base, f"sum by ({by}) ({increase})", f"{about} of an objective over {seconds_text(BASE_SECONDS)}")
-        )
-        for window in windows(settings):
-            if window > BASE_SECONDS:
-                step = _step_seconds(window, windows(settings))
-                total = dialect.over("sum_over_time", name.format(window=seconds_text(step)), window, step)
-                text = seconds_text(window)
-                rules.append(Record(name.format(window=text), total, f"{about} over {text}"))
-    for window in windows(settings):
-        text = seconds_text(window)
-        rules.append(
-            Record(
-                RATIO.format(window=text),
-                f"{BAD.format(window=text)} / ({EVENTS.format(window=text)} > 0)",
-                f"share of bad events over {text}",
+        if window == BASE_SECONDS:
+            increase = dialect.one(dialect.increase(series("slo_events_total", matchers), BASE_SECONDS), *identity)
+            yield Record(
+                name.format(window=text), f"sum by ({by}) ({increase})", f"{about} of an objective over {text}"
             )
-        )
-    return Group("llm-serving.slo", tuple(rules))
+            continue
+        step = _step_seconds(window, known)
+        total = dialect.over("sum_over_time", name.format(window=seconds_text(step)), window, step)
+        yield Record(name.format(window=text), total, f"{about} over {text}")
+    share = f"{BAD.format(window=text)} / ({EVENTS.format(window=text)} > 0)"
+    yield Record(RATIO.format(window=text), share, f"share of bad events over {text}")
 
 
 def _step_seconds(window: float, known: tuple[float, ...]) -> float:

@@ -78,13 +78,16 @@ def _workers(dialect: Dialect, record: str) -> str:
     return f'{record}{{role!="frontend"}} or on ({same}) {record}{{role="frontend"}}'
 
 
-def latency(dialect: Dialect, settings: Settings) -> Group:
+def latency(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     """Quantiles from merged buckets, and how much lies above the top finite edge: a quantile there reads "at least"."""
-    rules = []
-    for histogram, spans in LATENCIES.items():
-        for span in spans:
-            rules += _merged(dialect, histogram, span)
-    return Group("llm-serving.latency", tuple(rules))
+    return tuple(
+        Group(
+            f"llm-serving.latency.{histogram.removesuffix('_seconds').replace('_', '-')}.{span}",
+            tuple(_merged(dialect, histogram, span)),
+        )
+        for histogram, spans in LATENCIES.items()
+        for span in spans
+    )
 
 
 def _merged(dialect: Dialect, histogram: str, span: str) -> list[Record]:

@@ -71,12 +71,12 @@ def test_the_defaults_are_those_of_the_design() -> None:
     assert (settings.baseline.history_seconds, settings.baseline.settle_seconds) == (259_200, 1800)
     assert settings.baseline.since_unix_seconds is None
     assert settings.drill_max_age_seconds is None
-    # the table of section 9: how long each condition has to hold, in minutes
+    # how long each condition has to hold, in minutes; NoRedundancy, not at once: when all replicas go, one is the last to be seen
     minutes = {
         "ThroughputBelowBaseline": 5, "TrafficVanished": 15, "PrefillStarvesDecode": 10, "BandwidthUnderused": 30,
         "TTFTBurnFast": 2, "TTFTBurnSlow": 15, "SLOBurnFast": 2, "SLOBurnSlow": 15, "TTFTHigh": 10, "Stalled": 1,
         "KVSaturated": 10, "KVFilling": 10, "PreemptionStorm": 10, "HitRateDropped": 30, "QueuedWithFreeKV": 15,
-        "LongContextFewFit": 30, "LongContextShare": 30, "N1Insufficient": 15, "N1Critical": 5, "NoRedundancy": 0,
+        "LongContextFewFit": 30, "LongContextShare": 30, "N1Insufficient": 15, "N1Critical": 5, "NoRedundancy": 1,
         "ReplicaLost": 10, "DrillOverdue": 60, "DrillFailed": 0, "GPUXid": 0, "GPUEcc": 0, "GPURemapPending": 15,
         "GPUSlowdown": 10, "GPULost": 2, "TargetDown": 15, "TargetsDown": 5, "SignalLost": 15, "ExporterAbsent": 10,
         "ConfigReloadFailed": 10, "NotificationsFailing": 10, "RestartLoop": 0, "Watchdog": 0,
