@@ -17,8 +17,9 @@ help: ## list the targets
 demo: $(RUNS) ## the exporter beside a replayed vLLM; needs no GPU and no model
 	@exec $(BIN)/llm-serving-exporter demo $(ARGS)
 
-drill: $(RUNS) ## a node-loss drill; ARGS say of which fleet, see docs/drill.md
-	@exec $(BIN)/llm-serving-exporter drill $(ARGS)
+drill: $(RUNS) ## a node-loss drill of a simulated fleet with the rules; needs no GPU and no model
+	@$(TOOLS) prometheus alertmanager
+	@exec $(BIN)/python -m llm_serving_alerts.drill_demo $(ARGS)
 
 test: $(DEVELOPS) ## every test that needs neither a GPU nor minutes
 	@$(TOOLS) promtool prometheus amtool alertmanager cc chromium

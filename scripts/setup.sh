@@ -110,9 +110,9 @@ works() {
 need_named_tool() {
     case $1 in
     promtool) need_tool promtool "checking metrics pages and rules" prometheus ;;
-    prometheus) need_tool prometheus "end-to-end tests against a real Prometheus" prometheus ;;
+    prometheus) need_tool prometheus "drills and tests against a real Prometheus" prometheus ;;
     amtool) need_tool amtool "checking Alertmanager's configuration" prometheus-alertmanager ;;
-    alertmanager) need_tool alertmanager "tests against a real Alertmanager" prometheus-alertmanager ;;
+    alertmanager) need_tool alertmanager "drills and tests against a real Alertmanager" prometheus-alertmanager ;;
     cc) need_tool cc "the test library that stands in for a GPU driver" gcc libc6-dev ;;
     chromium) need_tool chromium "looking at rendered pages" chromium ;;
     nginx) need_tool nginx "serving a page to the benchmarks" nginx ;;

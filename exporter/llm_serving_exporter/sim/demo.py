@@ -15,9 +15,10 @@ from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.service import Service
+from llm_serving_exporter.sim.child import ChildError
 from llm_serving_exporter.sim.gpus import UUIDS, ReplayGpuSource
 from llm_serving_exporter.sim.ports import on_next_free_port, require_free
-from llm_serving_exporter.sim.prometheus import Prometheus, PrometheusError
+from llm_serving_exporter.sim.prometheus import Prometheus
 from llm_serving_exporter.sim.recording import demo_model_config, demo_recording
 from llm_serving_exporter.sim.replay import ReplayServer
 from llm_serving_exporter.sim.terminal import address, ended_by_signal, port, say, seconds, speed
@@ -127,7 +128,7 @@ def _start_prometheus(exporter_url: str, port: int, stack: ExitStack, ended: thr
         return None
     try:
         prometheus = Prometheus(program, exporter_url.removeprefix("http://"), port, cancelled=ended)
-    except (OSError, PrometheusError) as error:
+    except (OSError, ChildError) as error:
         say(f"Prometheus did not start, the demo runs without: {error}")
         return None
     stack.callback(prometheus.close)

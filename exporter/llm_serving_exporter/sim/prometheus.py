@@ -1,112 +1,87 @@
-"""A Prometheus of one's own, for the demo: loopback, a temporary folder, gone when closed."""
+"""A Prometheus of one's own, for the demos: loopback, a temporary folder, gone when closed."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import tempfile
 import threading
-import time
-import urllib.error
-import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from llm_serving_exporter.sim.ports import on_next_free_port, require_free
+import yaml
 
-_CONFIG = """\
-global:
-  scrape_interval: {interval}s
-  evaluation_interval: {interval}s
-scrape_configs:
-  - job_name: llm-serving-exporter
-    static_configs:
-      - targets: ["{target}"]
-"""
-
-_READY_SECONDS = 15.0
-_STOP_SECONDS = 3.0
+from llm_serving_exporter.sim.child import Child
 
 
-class PrometheusError(Exception):
-    """Prometheus did not come up; the message carries its last words."""
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds of real time. `lookback_seconds`: for how long a series that is no longer scraped is still shown; `resend_seconds`: after
+    which an alert that still fires is sent again."""
+
+    scrape_seconds: float = 5.0
+    evaluate_seconds: float = 5.0
+    lookback_seconds: float = 300.0
+    resend_seconds: float = 60.0
 
 
-class Prometheus:
-    """The program `prometheus` as a child process that scrapes one target every `interval_seconds`.
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Rule files (name -> text) and the Alertmanager, "host:port", that their alerts go to; None: nowhere."""
 
-    It has a process group of its own, so that a Ctrl-C meant for the demo does not reach it first, and is ended by its
-    pid. Raises PrometheusError where it does not become ready or `cancelled` is
-    set meanwhile, OSError where no port is free.
-    """
+    files: Mapping[str, str] = field(default_factory=dict)
+    alertmanager: str | None = None
+
+
+class Prometheus(Child):
+    """The program `prometheus` as a child process that scrapes one target, "host:port", and evaluates rules. Raises as `Child`."""
 
     def __init__(
         self,
         program: str,
         target: str,
         port: int = 9090,
-        interval_seconds: int = 5,
+        pace: Pace = Pace(),
+        rules: Rules = Rules(),
         cancelled: threading.Event | None = None,
     ) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="llm-serving-demo-"))
-        self._log = self._folder / "prometheus.log"
-        self._process: subprocess.Popen[bytes] | None = None
-        try:
-            chosen = on_next_free_port(lambda candidate: require_free("127.0.0.1", candidate), port)
-            self.url = f"http://127.0.0.1:{chosen}"
-            config = self._folder / "prometheus.yml"
-            config.write_text(_CONFIG.format(interval=interval_seconds, target=target), encoding="utf-8")
-            with self._log.open("wb") as log:
-                self._process = subprocess.Popen(  # noqa: S603  # a program found on PATH, arguments of ours, no shell
-                    [
-                        program,
-                        f"--config.file={config}",
-                        f"--storage.tsdb.path={self._folder / 'data'}",
-                        "--storage.tsdb.retention.time=1d",
-                        f"--web.listen-address=127.0.0.1:{chosen}",
-                        "--log.level=warn",
-                    ],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    process_group=0,
-                )
-            self._wait_until_ready(self._process, cancelled or threading.Event())
-        except BaseException:
-            self.close()
-            raise
+        def prepare(folder: Path, address: str) -> list[str]:
+            for name, text in rules.files.items():
+                (folder / name).write_text(text, encoding="utf-8")
+            config = folder / "prometheus.yml"
+            config.write_text(prometheus_config(target, pace, rules), encoding="utf-8")
+            return [
+                program,
+                f"--config.file={config}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                "--storage.tsdb.retention.time=1d",
+                f"--query.lookback-delta={_milliseconds(pace.lookback_seconds)}",
+                f"--rules.alert.resend-delay={_milliseconds(pace.resend_seconds)}",
+                f"--web.listen-address={address}",
+                "--log.level=warn",
+            ]
 
-    @property
-    def pid(self) -> int | None:
-        """Its process id while it runs."""
-        return self._process.pid if self._process is not None else None
+        super().__init__("prometheus", prepare, port, cancelled)
 
     def graph_url(self, expression: str, span: str = "15m") -> str:
         """The address of its graph page with `expression` drawn over the last `span`."""
         return f"{self.url}/graph?g0.expr={quote(expression, safe='')}&g0.tab=0&g0.range_input={span}"
 
-    def close(self) -> None:
-        """End it, by force after three seconds, and remove its folder."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.terminate()
-            try:
-                process.wait(timeout=_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _wait_until_ready(self, process: subprocess.Popen[bytes], cancelled: threading.Event) -> None:
-        deadline = time.monotonic() + _READY_SECONDS
-        while time.monotonic() < deadline:
-            if process.poll() is not None:
-                break
-            try:
-                with urllib.request.urlopen(f"{self.url}/-/ready", timeout=1):  # noqa: S310  # http on loopback
-                    return
-            except (urllib.error.URLError, OSError):
-                if cancelled.wait(0.1):
-                    raise PrometheusError("cancelled") from None
-        words = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        raise PrometheusError(words[-1] if words else f"not ready after {_READY_SECONDS:.0f} s")
+def prometheus_config(target: str, pace: Pace, rules: Rules) -> str:
+    """prometheus.yml: one job with one target, the rule files beside it."""
+    document: dict[str, object] = {
+        "global": {
+            "scrape_interval": _milliseconds(pace.scrape_seconds),
+            "scrape_timeout": _milliseconds(pace.scrape_seconds),
+            "evaluation_interval": _milliseconds(pace.evaluate_seconds),
+        },
+        "rule_files": list(rules.files),
+        "scrape_configs": [{"job_name": "llm-serving-exporter", "static_configs": [{"targets": [target]}]}],
+    }
+    if rules.alertmanager is not None:
+        document["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [rules.alertmanager]}]}]}
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{max(1, round(seconds * 1000))}ms"

@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.errors import ListenError
+from llm_serving_exporter.sim.child import ChildError
 from llm_serving_exporter.sim.demo import run
 from llm_serving_exporter.sim.gpus import ReplayGpuSource
 from llm_serving_exporter.sim.ports import on_next_free_port, require_free
-from llm_serving_exporter.sim.prometheus import Prometheus, PrometheusError
+from llm_serving_exporter.sim.prometheus import Prometheus
 from llm_serving_exporter.sim.recording import demo_recording
 from llm_serving_exporter.sim.replay import ReplayServer, SteppedServer, split_address
 
@@ -145,7 +146,7 @@ def test_a_prometheus_that_dies_is_an_error_with_its_last_words(
     folder = tmp_path / "tmp"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    with pytest.raises(PrometheusError, match="no space left"):
+    with pytest.raises(ChildError, match="no space left"):
         Prometheus(str(program), "127.0.0.1:1", port=0)
     assert list(folder.iterdir()) == []
 

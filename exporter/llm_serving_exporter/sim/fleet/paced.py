@@ -1,0 +1,59 @@
+"""An exporter beside a served fleet that is faster than time: its jobs go by real time, everything else by the fleet's clock."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from llm_serving_exporter.config.load import load
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.sim.fleet.exporter_config import exporter_config
+from llm_serving_exporter.sim.fleet.gpus import FleetGpuSource
+from llm_serving_exporter.sim.fleet.scenario import Scenario
+from llm_serving_exporter.sim.fleet.server import FleetServer
+
+# simulated seconds
+READ_SECONDS = 10.0
+# of one reading: a busy machine answers within a second or two of real time
+TIMEOUT_SECONDS = 120.0
+
+
+def paced_config(scenario: Scenario, urls: Mapping[str, str], speed: float, folder: Path, listen: str) -> Config:
+    """The configuration of an exporter of these replicas (`urls` by name), which is written to `folder`; listens on `listen`."""
+    file = folder / "exporter.yml"
+    file.write_text(exporter_config(scenario, urls), encoding="utf-8")
+    read = load(argparse.Namespace(config_file=str(file)), {})
+
+    def paced(target: Target) -> Target:
+        http = replace(target.http, timeout_seconds=TIMEOUT_SECONDS)
+        return replace(target, interval_seconds=READ_SECONDS / speed, http=http)
+
+    return replace(
+        read,
+        targets=tuple(map(paced, read.targets)),
+        interval_seconds=READ_SECONDS / speed,
+        stale_after_seconds=3 * READ_SECONDS + TIMEOUT_SECONDS,
+        gpu=replace(read.gpu, enabled=True, interval_seconds=READ_SECONDS / speed),
+        web=replace(read.web, listen_address=listen),
+    )
+
+
+class ServedGpuSource:
+    """A `gpu.source.GpuSource`: the GPUs of a fleet that is served, read while nobody else uses it."""
+
+    def __init__(self, server: FleetServer) -> None:
+        self._server = server
+        self._source = FleetGpuSource(server.fleet, moved_on=server.advance, monotonic=server.clock.monotonic)
+
+    def read(self) -> GpuReadings:
+        """One pass."""
+        with self._server.lock:
+            return self._source.read()
+
+    def close(self) -> None:
+        """Reads nothing any more."""
+        self._source.close()
