@@ -53,11 +53,11 @@ _MOST_SPEED = 60.0
 _WARM_SECONDS = 600.0
 _SCRAPE_SECONDS, _EVALUATE_SECONDS, _LOOKBACK_SECONDS, _RESEND_SECONDS = 30.0, 60.0, 300.0, 60.0
 _BASELINE_SECONDS, _SETTLE_SECONDS, _INTERVAL_SECONDS = 600.0, 60.0, 15.0
-_RATE_WINDOW_SECONDS, _MOST_SECONDS = 300.0, 3600.0
+_RATE_WINDOW_SECONDS, _MOST_SECONDS, _PAGE_SLACK_SECONDS = 300.0, 3600.0, 120.0
 # what the first recorded 5m rates of the fleet need before the baseline can begin
 _SEEN_SECONDS = _BASELINE_SECONDS + _RATE_WINDOW_SECONDS
 # real seconds: an alert goes over two processes that share a busy machine with the fleet
-_PAGE_SLACK_SECONDS = 15.0
+_LEAST_PAGE_SLACK_SECONDS = 15.0
 _PATIENCE_SECONDS, _PUBLISHED_SECONDS, _END_SECONDS = 120.0, 60.0, 20.0
 _LOOK_SECONDS, _PROGRESS_SECONDS = 0.5, 5.0
 
@@ -152,7 +152,7 @@ def drill_command(stage: Stage, speed: float, output: Path, *, force: bool) -> l
         *("--interval", paced(_INTERVAL_SECONDS)),
         *("--rate-window", paced(_RATE_WINDOW_SECONDS)),
         *("--max-duration", paced(_MOST_SECONDS)),
-        *("--page-slack", format_duration(_PAGE_SLACK_SECONDS)),
+        *("--page-slack", format_duration(max(_PAGE_SLACK_SECONDS / speed, _LEAST_PAGE_SLACK_SECONDS))),
         *("--output", str(output)),
         *("--result-file", str(stage.result_file)),
     ]

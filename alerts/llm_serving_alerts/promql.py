@@ -66,7 +66,7 @@ def _in_whole_units(milliseconds: int) -> str:
 class Dialect:
     """How expressions are written: with which identity labels, and how much faster than time.
 
-    `identity`: labels that the scrape adds and that tell fleets apart (cluster, namespace), () for none. `time_scale`: for tests only:
+    `identity`: labels that the scrape adds and that tell fleets apart (cluster, namespace), () for none. `time_scale`: in tests, drills:
     ranges are divided by it, and rates too, so that a fleet simulated so many times faster than time yields its own numbers.
     """
 

@@ -18,7 +18,7 @@ RECORDS, ALERTS = "records", "alerts"
 
 
 def rule_files(settings: Settings, *, time_scale: float = 1.0) -> dict[str, str]:
-    """The rule files by name: records.yml and alerts.yml. `time_scale`: for tests only, see `Dialect`."""
+    """The rule files by name: records.yml and alerts.yml. `time_scale`: for fleets simulated faster than time, see `Dialect`."""
     groups = rule_groups(settings, time_scale=time_scale)
     return {f"{name}.yml": groups_text(found) for name, found in groups.items()}
 

@@ -17,13 +17,16 @@ from llm_serving_exporter.sim.replay import split_address
 
 @contextmanager
 def ended_by_signal() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set; the handlers before are put back. Main thread only, as signals are."""
+    """An event that SIGINT, SIGTERM and SIGHUP set; the handlers before are put back. Main thread only, as signals are."""
     ended = threading.Event()
 
     def end(number: int, frame: FrameType | None) -> None:
         ended.set()
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup: the terminal may go
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, end) for number in numbers}
     try:
         yield ended
     finally:

@@ -91,7 +91,7 @@ def test_bad_arguments(arguments: list[str], message: str, capsys: pytest.Captur
 
 
 @needs_prometheus
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_everything_in_time(number: signal.Signals, tmp_path: Path) -> None:
     script = (
         "import sys; from tests.unit.sim.test_demo import ANY_PORTS, stand_in\n"
