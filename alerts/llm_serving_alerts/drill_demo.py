@@ -126,8 +126,9 @@ def post_command(url: str) -> str:
     if shutil.which("curl") is not None:
         return shlex.join(["curl", "-sS", "--fail", "--noproxy", "127.0.0.1", "-X", "POST", url])
     where = urlsplit(url)
+    # no single quotes, so that the command line stays readable
     script = (
-        f"import http.client; c = http.client.HTTPConnection({where.netloc!r}); c.request('POST', {where.path!r}); "
+        f'import http.client; c = http.client.HTTPConnection("{where.netloc}"); c.request("POST", "{where.path}"); '
         "a = c.getresponse(); print(a.read().decode()); raise SystemExit(a.status != 200)"
     )
     return shlex.join([sys.executable, "-c", script])
@@ -167,7 +168,10 @@ def _start(args: argparse.Namespace, stack: ExitStack, ended: threading.Event) -
     program = shutil.which("prometheus")
     if program is None:
         raise DemoError("no `prometheus` on PATH, and a drill asks one (Debian, Ubuntu: apt-get install prometheus)")
-    args.output.mkdir(parents=True, exist_ok=True)
+    try:
+        args.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DemoError(f"--output: the folder {args.output} cannot be made: {error.strerror}; name another") from None
     scenario, speed = scenario_at(args.load), args.speed
     settings = settings_of(scenario)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="llm-serving-drill-")))

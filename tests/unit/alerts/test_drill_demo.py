@@ -106,6 +106,15 @@ def test_without_prometheus_it_says_what_to_install(
     assert not (tmp_path / "reports").exists()
 
 
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="`make test` installs prometheus")
+def test_a_file_is_no_folder_for_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    taken = tmp_path / "reports"
+    taken.touch()
+    assert run(["--output", str(taken)]) == 1
+    said = capsys.readouterr().err
+    assert said == f"drill demo: --output: the folder {taken} cannot be made: File exists; name another\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
