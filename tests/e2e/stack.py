@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -16,24 +15,17 @@ from llm_serving_alerts.render import rule_files
 from llm_serving_alerts.routes import alertmanager_files
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings
-from llm_serving_exporter.config.load import load
-from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.model.device import GpuReadings
-from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.service import Service
-from llm_serving_exporter.sim.fleet.exporter_config import exporter_config
 from llm_serving_exporter.sim.fleet.fleet import Fleet
-from llm_serving_exporter.sim.fleet.gpus import FleetGpuSource
+from llm_serving_exporter.sim.fleet.paced import ServedGpuSource, paced_config
 from llm_serving_exporter.sim.fleet.scenario import Scenario
 from llm_serving_exporter.sim.fleet.server import FleetServer
 from tests.alertmanager import Alertmanager, write_config
 from tests.pagerduty import PagerDuty
 from tests.prometheus_server import PrometheusServer
 
-# simulated seconds between readings, scrapes and evaluations
-READ_SECONDS, SCRAPE_SECONDS, EVALUATE_SECONDS = 10.0, 30.0, 60.0
-# how long a reading may take, in simulated seconds too: the exporter goes by the fleet's clock
-TIMEOUT_SECONDS = 120.0
+# simulated seconds between scrapes and evaluations
+SCRAPE_SECONDS, EVALUATE_SECONDS = 30.0, 60.0
 
 
 @dataclass
@@ -96,13 +88,16 @@ def stack(
     `history`: OpenMetrics text of recorded series from before, by real time. `servers`: Prometheus servers of an HA pair, which differ
     by the label `replica`.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as opened:
         begin = fleet.now_seconds
         server = opened.enter_context(FleetServer(fleet, speed, real_wall=True))
         urls = {name: server.url(name) for name in fleet.replicas}
-        config = exporter_settings(scenario, urls, speed, folder)
+        config = paced_config(scenario, urls, speed, folder, "127.0.0.1:0")
 
-        service = Service(config, lambda: config, lambda _config: _Gpus(server), monotonic=server.clock.monotonic)
+        service = Service(
+            config, lambda: config, lambda _config: ServedGpuSource(server), monotonic=server.clock.monotonic
+        )
         service.start()
         opened.callback(service.close)
         inbox = opened.enter_context(PagerDuty())
@@ -125,21 +120,6 @@ def stack(
         yield Stack(scenario, server, service, running, alertmanager, inbox, begin)
 
 
-class _Gpus:
-    """The fleet's GPUs, read while nobody else uses the fleet."""
-
-    def __init__(self, server: FleetServer) -> None:
-        self._server = server
-        self._source = FleetGpuSource(server.fleet, moved_on=server.advance, monotonic=server.clock.monotonic)
-
-    def read(self) -> GpuReadings:
-        with self._server.lock:
-            return self._source.read()
-
-    def close(self) -> None:
-        self._source.close()
-
-
 def settings_of(scenario: Scenario) -> Settings:
     """The defaults with the scenario's objectives, which its exporter counts by."""
     settings = default_settings()
@@ -149,37 +129,6 @@ def settings_of(scenario: Scenario) -> Settings:
         for name, objective in settings.slo.items()
     }
     return replace(settings, scrape_interval_seconds=SCRAPE_SECONDS, slo=objectives)
-
-
-def exporter_settings(scenario: Scenario, urls: Mapping[str, str], speed: float, folder: Path) -> Config:
-    """The exporter's configuration at the fleet's pace: jobs by real time, everything else by the fleet's clock."""
-    file = folder / "exporter.yml"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(exporter_config(scenario, urls))
-    read = load(_arguments(file), {})
-
-    def paced(target: Target) -> Target:
-        http = replace(target.http, timeout_seconds=TIMEOUT_SECONDS)
-        return replace(target, interval_seconds=READ_SECONDS / speed, http=http)
-
-    return replace(
-        read,
-        targets=tuple(map(paced, read.targets)),
-        interval_seconds=READ_SECONDS / speed,
-        stale_after_seconds=3 * READ_SECONDS + TIMEOUT_SECONDS,
-        gpu=replace(read.gpu, enabled=True, interval_seconds=READ_SECONDS / speed),
-        web=replace(read.web, listen_address="127.0.0.1:0"),
-    )
-
-
-def _arguments(file: Path) -> Any:
-    import argparse
-
-    from llm_serving_exporter.config.options import add_flags
-
-    parser = argparse.ArgumentParser()
-    add_flags(parser)
-    return parser.parse_args(["--config.file", str(file)])
 
 
 def prometheus(
