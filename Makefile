@@ -23,7 +23,7 @@ drill: $(RUNS) ## a node-loss drill of a simulated fleet with the rules; needs n
 
 test: $(DEVELOPS) ## every test that needs neither a GPU nor minutes
 	@$(TOOLS) promtool prometheus amtool alertmanager cc chromium
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-e2e: $(DEVELOPS) ## scenarios over the whole stack, N-1 against a simulator, the daemon with a real Prometheus: minutes
 	@$(TOOLS) promtool prometheus alertmanager cc
