@@ -1,0 +1,173 @@
+"""Days of a simulated fleet as an exporter would have shown them, and the rules over them: vmalert's replay on VictoriaMetrics."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+
+from llm_serving_alerts.render import groups_text, rule_groups
+from llm_serving_alerts.rules import AlertRule, Group, Record
+from llm_serving_alerts.settings import Settings
+from llm_serving_exporter.sim.fleet.fleet import Fleet
+from llm_serving_exporter.sim.fleet.history import Form, write_history
+from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Step
+from llm_serving_exporter.sim.fleet.scenario import Event, Scenario
+from llm_serving_exporter.sim.fleet.scenario_file import load
+from llm_serving_exporter.sim.fleet.watch import Sample, Watch
+from tests.e2e.stack import settings_of
+from tests.victoriametrics import VictoriaMetrics, replay
+
+MINUTE, HOUR = 60.0, 3600.0
+# a Wednesday at 0:00 UTC, as the scenario begins
+BEGIN_UNIX_SECONDS = 1_704_240_000.0
+# calm-day says nothing of weekends
+WEEKEND = 0.4
+WATCHDOG = "LLMServingWatchdog"
+INSTANCE = "exporter:10077"
+
+# what an exporter says of itself, and an Alertmanager of its notifications, beside what the fleet's pages yield
+ALWAYS: tuple[Sample, ...] = (
+    ("llm_serving_exporter_build_info", {"version": "1.0.0"}, 1.0),
+    ("llm_serving_exporter_config_reload_success", {}, 1.0),
+    ("process_start_time_seconds", {}, BEGIN_UNIX_SECONDS - DAY_SECONDS),
+    ("alertmanager_notifications_failed_total", {"integration": "pagerduty"}, 0.0),
+)
+_READ = re.compile(r"(?<![:\w])(llm_serving_\w+|process_\w+|alertmanager_\w+)\b")
+_RECORDED = re.compile(r"\b\w+:llm_serving_\w+:\w+\b")
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What the rules made of a history. `fired`: alerts with the second of the history at which one of the name first did;
+    `minutes`: how many of them the watchdog saw; `recorded`: names of recorded series.
+
+    `tokens`: by phase what was recorded and what the fleet counted itself, in the history's last `counted_seconds`.
+    """
+
+    fired: Mapping[str, float]
+    minutes: int
+    recorded: frozenset[str]
+    tokens: Mapping[str, tuple[float, int]]
+
+
+def calm(*, days: float, from_hour: float = 0.0, events: Iterable[Event] = (), rates: Iterable[Step] = ()) -> Scenario:
+    """The scenario calm-day for so many days from a Wednesday on, with quieter weekends; `events` and `rates` end the calm."""
+    day = load("calm-day")
+    begins = day.rate.daily.begins_seconds + from_hour * HOUR
+    daily = replace(day.rate.daily, weekend=WEEKEND, begins_seconds=begins)
+    return replace(
+        day,
+        rate=replace(day.rate, daily=daily, steps=tuple(rates)),
+        duration_seconds=days * DAY_SECONDS,
+        events=tuple(events),
+        history=None,
+    )
+
+
+def settings_for(scenario: Scenario) -> Settings:
+    """The scenario's objectives, at a sample a minute."""
+    return replace(settings_of(scenario), scrape_interval_seconds=MINUTE)
+
+
+def replayed(scenario: Scenario, folder: Path, counted_seconds: float) -> Replayed:
+    """Simulates a scenario, writes what its exporter would have shown each minute, and evaluates every rule over it, step by step."""
+    groups = rules_in_order(settings_for(scenario))
+    folder.mkdir(parents=True)
+    with VictoriaMetrics(folder) as database:
+        with database.importing() as out:
+            fleet = write(scenario, groups, out)
+        begin, end = BEGIN_UNIX_SECONDS, BEGIN_UNIX_SECONDS + scenario.duration_seconds
+        for number, together in enumerate(steps(groups)):
+            file = folder / f"rules-{number}.yml"
+            file.write_text(groups_text(together))
+            replay(folder, database, [file], begin, end)
+        told = fleet.truth(scenario.duration_seconds - counted_seconds, scenario.duration_seconds)
+        rate, range_ = "model:llm_serving_phase_tokens:rate5m", f"[{counted_seconds:.0f}s]"
+        tokens = {
+            phase: (
+                database.value(f'sum(sum_over_time({rate}{{phase="{phase}"}}{range_})) * {MINUTE}', end),
+                counted,
+            )
+            for phase, counted in (("prefill", told.prefill_tokens), ("decode", told.decode_tokens))
+        }
+        alerts = database.export('ALERTS{alertstate="firing"}')
+        names = frozenset(database.names(begin))
+    fired: dict[str, float] = {}
+    for labels, stamps, _values in alerts:
+        name = labels["alertname"]
+        fired[name] = min(stamps[0] - begin, fired.get(name, math.inf))
+    minutes = sum(len(stamps) for labels, stamps, _values in alerts if labels["alertname"] == WATCHDOG)
+    return Replayed(fired, minutes, names & recorded_by(groups), tokens)
+
+
+def write(scenario: Scenario, groups: Iterable[Group], out: TextIO) -> Fleet:
+    """What the rules read of the scenario, as lines for an import; the fleet at its end."""
+    fleet = scenario.fleet(epoch_unix_seconds=BEGIN_UNIX_SECONDS)
+    watch = Watch(
+        fleet,
+        interval_seconds=MINUTE,
+        wanted=read_by(groups),
+        slo=scenario.slo,
+        expected_replicas=scenario.expected_replicas,
+        gpus=True,
+    )
+    write_history(
+        fleet,
+        watch,
+        out,
+        until_seconds=scenario.duration_seconds,
+        interval_seconds=MINUTE,
+        form=Form.VICTORIAMETRICS,
+        labels={"job": "llm-serving", "instance": INSTANCE},
+        more=lambda _unix, _found: ALWAYS,
+    )
+    return fleet
+
+
+def read_by(groups: Iterable[Group]) -> frozenset[str]:
+    """The scraped series that rules read."""
+    return frozenset(name for group in groups for rule in group.rules for name in _READ.findall(rule.expr))
+
+
+def rules_in_order(settings: Settings) -> tuple[Group, ...]:
+    """Recording rules and alerts, as the rule files have them but for annotations: a replay knows no `query` in a template."""
+    return tuple(
+        replace(group, rules=tuple(map(_without_annotations, group.rules)))
+        for found in rule_groups(settings).values()
+        for group in found
+    )
+
+
+def _without_annotations(rule: Record | AlertRule) -> Record | AlertRule:
+    return replace(rule, annotations={}) if isinstance(rule, AlertRule) else rule
+
+
+def steps(groups: Iterable[Group]) -> list[tuple[Group, ...]]:
+    """The same rules, those together that read nothing which another of them records: the first step reads scraped series only.
+
+    Raises ValueError where a rule reads what is recorded after it, which by a live server would be a minute old.
+    """
+    done: dict[str, int] = {}
+    found: list[dict[str, Group]] = []
+    for group in groups:
+        for rule in group.rules:
+            reads = set(_RECORDED.findall(rule.expr))
+            if later := reads - done.keys():
+                raise ValueError(f"{group.name}: {sorted(later)} are recorded later, or nowhere")
+            number = max((done[name] + 1 for name in reads), default=0)
+            if number == len(found):
+                found.append({})
+            before = found[number].get(group.name, replace(group, rules=()))
+            found[number][group.name] = replace(before, rules=(*before.rules, rule))
+            if isinstance(rule, Record):
+                done[rule.record] = max(number, done.get(rule.record, 0))
+    return [tuple(step.values()) for step in found]
+
+
+def recorded_by(groups: Iterable[Group]) -> frozenset[str]:
+    """The series that rules record."""
+    return frozenset(rule.record for group in groups for rule in group.rules if isinstance(rule, Record))
