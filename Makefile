@@ -9,7 +9,7 @@ TOOLS      := scripts/setup.sh tools
 ARGS       ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo drill test test-e2e test-hardware check generate golden bench format clean
+.PHONY: help demo drill test test-e2e test-soak test-hardware check generate golden bench format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,9 +25,13 @@ test: $(DEVELOPS) ## every test that needs neither a GPU nor minutes
 	@$(TOOLS) promtool prometheus amtool alertmanager cc chromium
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-e2e: $(DEVELOPS) ## scenarios over the whole stack, N-1 against a simulator, the daemon with a real Prometheus: minutes
-	@$(TOOLS) promtool prometheus alertmanager cc
+test-e2e: $(DEVELOPS) ## scenarios over the whole stack, N-1 against a simulator, Prometheus, VictoriaMetrics: minutes
+	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc
 	$(BIN)/python -m pytest -m e2e --numprocesses 4 --dist loadgroup $(ARGS)
+
+test-soak: $(DEVELOPS) ## the rules over two simulated weeks, for a quarter of an hour
+	@$(TOOLS) victoria-metrics vmalert
+	$(BIN)/python -m pytest -m soak $(ARGS)
 
 test-hardware: $(DEVELOPS) ## against a real NVIDIA GPU
 	$(BIN)/python -m pytest -m hardware $(ARGS)

@@ -116,7 +116,8 @@ need_named_tool() {
     cc) need_tool cc "the test library that stands in for a GPU driver" gcc libc6-dev ;;
     chromium) need_tool chromium "looking at rendered pages" chromium ;;
     nginx) need_tool nginx "serving a page to the benchmarks" nginx ;;
-    victoria-metrics) need_tool victoria-metrics "a peer in the benchmarks" victoria-metrics ;;
+    victoria-metrics) need_tool victoria-metrics "a peer in the benchmarks, and tests of the rules on it" victoria-metrics ;;
+    vmalert) need_tool vmalert "tests of the rules on VictoriaMetrics" victoria-metrics ;;
     *) fail "unknown tool: $1" ;;
     esac
 }

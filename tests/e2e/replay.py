@@ -76,7 +76,6 @@ def settings_for(scenario: Scenario) -> Settings:
 def replayed(scenario: Scenario, folder: Path, counted_seconds: float) -> Replayed:
     """Simulates a scenario, writes what its exporter would have shown each minute, and evaluates every rule over it, step by step."""
     groups = rules_in_order(settings_for(scenario))
-    folder.mkdir(parents=True)
     with VictoriaMetrics(folder) as database:
         with database.importing() as out:
             fleet = write(scenario, groups, out)

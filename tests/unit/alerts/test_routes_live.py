@@ -228,9 +228,14 @@ def test_a_page_silences_its_ticket_and_not_that_of_another_model_and_the_ticket
     running.post(*map(alert, alerts))
     inbox.wait_for(lambda event: mine in str(event), "the page")
     inbox.until(lambda: tickets_of(inbox, other), "the other model's ticket")
-    status = {frozen(found["labels"]): found["status"] for found in running.alerts()}
-    for labels in tickets:
-        assert len(status[frozen(labels)]["inhibitedBy"]) == 1
+
+    def statuses() -> dict[frozenset[tuple[str, str]], dict[str, Any]]:
+        return {frozen(found["labels"]): found["status"] for found in running.alerts()}
+
+    running.until(
+        lambda: all(len(statuses()[frozen(labels)]["inhibitedBy"]) == 1 for labels in tickets), "the tickets' silence"
+    )
+    status = statuses()
     assert status[frozen(others)]["state"] == status[frozen(page)]["state"] == "active"
     assert not tickets_of(inbox, mine)
 
@@ -246,9 +251,12 @@ def test_an_alert_that_a_user_made_critical_is_silenced_by_nothing(running: Aler
     louder = of_model("TargetDown", "critical", "exporter", "louder", target="a")
     quieter = {**louder, "severity": "warning"}
     running.post(alert(page), alert(louder), alert(quieter))
-    inhibited = {frozen(found["labels"]): found["status"]["inhibitedBy"] for found in running.alerts()}
-    assert not inhibited[frozen(louder)]
-    assert len(inhibited[frozen(quieter)]) == 1
+
+    def inhibited() -> dict[frozenset[tuple[str, str]], list[str]]:
+        return {frozen(found["labels"]): found["status"]["inhibitedBy"] for found in running.alerts()}
+
+    running.until(lambda: len(inhibited().get(frozen(quieter), ())) == 1, "the quieter one's silence")
+    assert not inhibited()[frozen(louder)]
 
 
 ONE_INCIDENT = {
