@@ -219,9 +219,11 @@ def replay(
         "-datasource.queryStep=0s",
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=REPLAY_SECONDS)
-    (folder / "replay.log").write_text(done.stdout + done.stderr)
+    with (folder / "replay.log").open("a") as log:
+        log.write(done.stdout + done.stderr)
     assert done.returncode == 0, done.stderr[-4000:]
-    assert "error" not in done.stderr.replace("errors", ""), done.stderr[-4000:]
+    # what could not be written is logged and left out
+    assert "\terror\t" not in done.stderr, done.stderr[-4000:]
     database.flush()
 
 

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.e2e
 # half of the pace on Prometheus: what VictoriaMetrics has taken in can be asked for after a second only
 SPEED = 30.0
 WARM_SECONDS = 1800.0
-# what Prometheus looks back, and vmalert's default too
-LOOKBACK_SECONDS = 300.0
+# what Prometheus looks back, and vmalert's default too; how old VictoriaMetrics lets samples become before it shows them
+LOOKBACK_SECONDS, LATENCY_SECONDS = 300.0, 30.0
 
 
 @pytest.mark.parametrize("name", ["engine-hang", "error-burst"])
@@ -39,7 +39,11 @@ def test_a_scenario_fires_what_it_fires_on_prometheus(name: str, tmp_path: Path)
         files[-1].write_text(text)
     with (
         stack(warmed, fleet, settings, tmp_path, speed=SPEED, servers=0) as running,
-        VictoriaMetrics(tmp_path / "victoria-metrics", scrape=scraped(running)) as database,
+        VictoriaMetrics(
+            tmp_path / "victoria-metrics",
+            f"-search.latencyOffset={milliseconds(LATENCY_SECONDS / SPEED)}",
+            scrape=scraped(running),
+        ) as database,
         VmAlert(
             tmp_path / "vmalert",
             database.url,
