@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from llm_serving_alerts.render import groups_text, rule_groups
 from llm_serving_alerts.rules import AlertRule, Group, Record
@@ -54,14 +54,25 @@ class Replayed:
     tokens: Mapping[str, tuple[float, int]]
 
 
-def calm(*, days: float, from_hour: float = 0.0, events: Iterable[Event] = (), rates: Iterable[Step] = ()) -> Scenario:
-    """The scenario calm-day for so many days from a Wednesday on, with quieter weekends; `events` and `rates` end the calm."""
+def calm(
+    *,
+    days: float,
+    from_hour: float = 0.0,
+    events: Iterable[Event] = (),
+    rates: Iterable[Step] = (),
+    engine: Mapping[str, Any] | None = None,
+) -> Scenario:
+    """The scenario calm-day for so many days from a Wednesday on, with quieter weekends; `events` and `rates` end the calm.
+
+    `engine`: fields of its engines that differ.
+    """
     day = load("calm-day")
     begins = day.rate.daily.begins_seconds + from_hour * HOUR
     daily = replace(day.rate.daily, weekend=WEEKEND, begins_seconds=begins)
     return replace(
         day,
         rate=replace(day.rate, daily=daily, steps=tuple(rates)),
+        replicas=tuple(replace(one, engine=replace(one.engine, **(engine or {}))) for one in day.replicas),
         duration_seconds=days * DAY_SECONDS,
         events=tuple(events),
         history=None,
