@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-import socket
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import requests
 import yaml
 
 from tests.pagerduty import ROUTING_KEY, PagerDuty
+from tests.server_process import ServerProcess, program
 
 # Debian's package calls the server prometheus-alertmanager
 PROGRAMS = ("prometheus-alertmanager", "alertmanager")
@@ -79,68 +76,22 @@ def alert(
     return {**posted, "endsAt": now.isoformat()} if ended else posted
 
 
-class Alertmanager:
-    """`with Alertmanager(config) as running:`; ended by its process id, its log kept beside the configuration."""
+class Alertmanager(ServerProcess):
+    """`with Alertmanager(config) as running:`; its log is kept beside the configuration."""
 
     def __init__(self, config: Path, *, log_level: str = "info") -> None:
-        program = next(filter(None, map(shutil.which, PROGRAMS)), None)
-        assert program, f"none of {' or '.join(PROGRAMS)} is on PATH; `make test` installs it"
-        self._program, self._config, self._log_level = program, config, log_level
-        self._log = config.with_suffix(".log")
-        self._process: subprocess.Popen[bytes] | None = None
+        def command(port: int) -> tuple[str, ...]:
+            return (
+                program(*PROGRAMS),
+                f"--config.file={config}",
+                f"--storage.path={config.parent / f'data-{port}'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+                f"--web.external-url=http://127.0.0.1:{port}",
+                "--cluster.listen-address=",
+                f"--log.level={log_level}",
+            )
 
-    def __enter__(self) -> Alertmanager:
-        self.http = requests.Session()
-        self.http.trust_env = False
-        try:
-            for _attempt in range(3):  # a port that was free may be taken by another test
-                if self._starts():
-                    return self
-                self._end()
-            raise AssertionError(f"Alertmanager did not start:\n{self.log}")
-        except BaseException:
-            self.__exit__()
-            raise
-
-    def _starts(self) -> bool:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
-        command = [
-            self._program,
-            f"--config.file={self._config}",
-            f"--storage.path={self._config.parent / f'data-{port}'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-            f"--web.external-url={self.url}",
-            "--cluster.listen-address=",
-            f"--log.level={self._log_level}",
-        ]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < deadline and self._process.poll() is None:
-            try:
-                if self.http.get(f"{self.url}/-/ready", timeout=2).ok:
-                    return True
-            except requests.ConnectionError:
-                pass
-            time.sleep(0.05)
-        return False
-
-    def __exit__(self, *exc: object) -> None:
-        self._end()
-        self.http.close()
-
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        super().__init__(command, config.with_suffix(".log"))
 
     def post(self, *alerts: Mapping[str, Any]) -> None:
         """Sends alerts, as Prometheus does."""
@@ -156,14 +107,7 @@ class Alertmanager:
         return self._list("alerts/groups")
 
     def _list(self, what: str) -> list[dict[str, Any]]:
-        answer = self.http.get(f"{self.url}/api/v2/{what}", timeout=10)
-        assert answer.status_code == 200, answer.text
-        return list(answer.json())
-
-    @property
-    def log(self) -> str:
-        """What it has said since it started."""
-        return self._log.read_text(errors="replace")
+        return list(self.get(f"/api/v2/{what}").json())
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
         """Waits until `holds`, with a deadline."""

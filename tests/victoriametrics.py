@@ -7,90 +7,36 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
-import socket
 import subprocess
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, TextIO
 
-import requests
+from tests.server_process import ServerProcess, program
 
-PATIENCE_SECONDS = 30.0
 # a replay asks for a rule's whole range at once, which for two weeks of minutes takes seconds
 QUERY_SECONDS, REPLAY_SECONDS = 120, 900
 _POST_BYTES = 1 << 23
 
 
-class _Program:
-    """A server with a page that says when it is ready; a context manager. Ended by its process id, its log stays in `folder`."""
+class _Program(ServerProcess):
+    """A program of the family: flags with one dash, /health. Its log stays in `folder`."""
 
-    name, ready = "", "/health"
+    name = ""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
-        self._program = _found(self.name)
-        self.folder, self._arguments = folder, arguments
         folder.mkdir(parents=True, exist_ok=True)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        self.http = requests.Session()
-        self.http.trust_env = False
-        try:
-            for _attempt in range(3):  # a port that was free may be taken by another test
-                if self._starts():
-                    return self
-                self._end()
-            raise AssertionError(f"{self.name} did not start:\n{self.log}")
-        except BaseException:
-            self.__exit__()
-            raise
-
-    def _starts(self) -> bool:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
-        command = [self._program, f"-httpListenAddr=127.0.0.1:{port}", *self._arguments]
-        with (self.folder / f"{self.name}.log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < deadline and self._process.poll() is None:
-            try:
-                if self.http.get(self.url + self.ready, timeout=2).ok:
-                    return True
-            except requests.RequestException:
-                pass
-            time.sleep(0.05)
-        return False
-
-    def __exit__(self, *exc: object) -> None:
-        self._end()
-        self.http.close()
-
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    @property
-    def log(self) -> str:
-        """What it has said since it started."""
-        path = self.folder / f"{self.name}.log"
-        return path.read_text(errors="replace") if path.exists() else ""
+        found = program(self.name)
+        super().__init__(
+            lambda port: (found, f"-httpListenAddr=127.0.0.1:{port}", *arguments),
+            folder / f"{self.name}.log",
+            ready="/health",
+        )
 
     def _get(self, path: str, **parameters: str) -> Any:
-        answer = self.http.get(self.url + path, params=parameters, timeout=QUERY_SECONDS)
-        assert answer.status_code == 200, answer.text
-        return answer
+        return self.get(path, QUERY_SECONDS, **parameters)
 
 
 class VictoriaMetrics(_Program):
@@ -204,7 +150,7 @@ def replay(
     vmalert evaluates a rule over all of the time before it takes up the next: what a rule reads has to be there, from an earlier replay.
     """
     command = [
-        _found("vmalert"),
+        program("vmalert"),
         *_common(database.url, rules),
         f"-replay.timeFrom={_rfc3339(begin_unix_seconds)}",
         f"-replay.timeTo={_rfc3339(end_unix_seconds)}",
@@ -237,12 +183,6 @@ def _common(database: str, rules: Iterable[Path]) -> list[str]:
         # what is recorded should be there when the next rule reads it
         "-remoteWrite.flushInterval=50ms",
     ]
-
-
-def _found(program: str) -> str:
-    found = shutil.which(program)
-    assert found, f"{program} is missing; `make test-e2e` installs it"
-    return found
 
 
 def _rfc3339(unix_seconds: float) -> str:

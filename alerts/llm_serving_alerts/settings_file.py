@@ -299,9 +299,11 @@ _SEVERITY = kinds.choice("severity", [severity.value for severity in Severity if
 def _alert(
     alert: Alert, default: Node, own: Node, place: Place, scrape_seconds: float, identity: Collection[str]
 ) -> AlertSettings:
-    if isinstance(own, Scalar) and own.text.lower() in ("off", "false", "no"):
-        return AlertSettings(False, 0.0, None, {}, {})
     assert isinstance(default, dict)
+    # its numbers stay, because recording rules go by some of them
+    enabled = not (isinstance(own, Scalar) and own.text.lower() in ("off", "false", "no"))
+    if not enabled:
+        own = {}
     keys = ("for", "severity", "labels", *alert.values)
     reader = _Reader(default, mapping(own, place, keys, {"enabled": f"Write {alert.name}: off."}), place)
     severity = reader._one("severity", _SEVERITY)
@@ -319,7 +321,7 @@ def _alert(
     if values.get("critical_below", 0.0) >= values.get("warning_below", 1.0):
         place.key("critical_below").refuse("it is not below warning_below", "A page asks for more than a ticket does.")
     return AlertSettings(
-        True,
+        enabled,
         reader._one("for", FOR) or 0.0,
         None if severity is None else Severity(severity),
         reader._labels(*reader._at("labels"), identity),

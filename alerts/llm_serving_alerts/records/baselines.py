@@ -102,7 +102,7 @@ def tokens(dialect: Dialect, settings: Settings) -> Group:
     days = " or ".join(
         f'label_replace({dialect.offset(hourly, day * DAY - HALF_HOUR)}, "day", "{day}", "", "")' for day in range(1, 8)
     )
-    least = settings.alerts["TrafficVanished"].values.get("days", 3)
+    least = settings.alerts["TrafficVanished"]["days"]
     return Group(
         "llm-serving.tokens",
         (

@@ -70,7 +70,7 @@ def kv(dialect: Dialect, settings: Settings) -> Group:
                 f"{about} in 30m, of settled replicas",
             )
         )
-    least = settings.alerts["HitRateDropped"].values.get("tokens", 10_000)
+    least = settings.alerts["HitRateDropped"]["tokens"]
     rules += [
         Record(
             "model:llm_serving_prefix_cache_hit:ratio_rate5m",

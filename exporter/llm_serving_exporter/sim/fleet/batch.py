@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from llm_serving_exporter.sim.fleet.cost import Work
 from llm_serving_exporter.sim.fleet.kv import Cached, Holding
 from llm_serving_exporter.sim.fleet.request import Record, Request
 
@@ -31,6 +33,24 @@ class Sequence:
     def request(self) -> Request:
         """What was asked for."""
         return self.record.request
+
+
+@dataclass(frozen=True, slots=True)
+class PromptStep:
+    """A step with prompts in it, under way."""
+
+    start_seconds: float
+    end_seconds: float
+    work: Work
+    chunks: tuple[tuple[Sequence, int], ...]
+
+
+class Shown(NamedTuple):
+    """Gauges of a page, written by the scheduler as it steps."""
+
+    running: int
+    waiting: int
+    kv_usage_ratio: float
 
 
 class DecodeBatch:

@@ -16,34 +16,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
 
-from llm_serving_exporter.sim.fleet.batch import DecodeBatch, Sequence
+from llm_serving_exporter.sim.fleet.batch import DecodeBatch, PromptStep, Sequence, Shown
 from llm_serving_exporter.sim.fleet.books import Books
-from llm_serving_exporter.sim.fleet.cost import Chunk, Work
+from llm_serving_exporter.sim.fleet.cost import Chunk
 from llm_serving_exporter.sim.fleet.kv import KvCache
 from llm_serving_exporter.sim.fleet.request import Outcome, Record, Request
 from llm_serving_exporter.sim.fleet.run import DecodeRun
 from llm_serving_exporter.sim.fleet.spec import EngineSpec
-
-
-class Shown(NamedTuple):
-    """Gauges of a page, written by the scheduler as it steps."""
-
-    running: int
-    waiting: int
-    kv_usage_ratio: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A step with prompts in it, under way."""
-
-    start_seconds: float
-    end_seconds: float
-    work: Work
-    chunks: tuple[tuple[Sequence, int], ...]
 
 
 class Engine:
@@ -73,7 +53,7 @@ class Engine:
         self._longest_run = longest_run
         self._free_at = started_seconds  # when the next step may begin
         self._last_end = started_seconds
-        self._work: DecodeRun | _Step | None = None
+        self._work: DecodeRun | PromptStep | None = None
         self._prefilling: list[Sequence] = []
         self._batch = DecodeBatch(spec.block_tokens)
         self._admissions = 0
@@ -191,7 +171,7 @@ class Engine:
 
     # --- scheduling -----------------------------------------------------------------------------------------------
 
-    def _schedule(self, at: float) -> DecodeRun | _Step:
+    def _schedule(self, at: float) -> DecodeRun | PromptStep:
         preempted = self._make_room()
         chunks = self._chunks(at, may_admit=not preempted)
         batch = self._batch.size
@@ -202,7 +182,7 @@ class Engine:
                 for sequence, tokens in chunks
             ]
             work = self.spec.cost.mixed(batch, contexts, parts)
-            return _Step(at, at + work.seconds * self._slowdown, work, tuple(chunks))
+            return PromptStep(at, at + work.seconds * self._slowdown, work, tuple(chunks))
         # with nothing running everything is free, and what is larger than that was rejected
         assert batch
         limit = 1
@@ -341,7 +321,7 @@ class Engine:
         counts.busy_seconds = self._before[3] + elapsed
         self.books.passes(run.batch, run.micro_batches, steps - run.done)
 
-    def _complete(self, step: _Step) -> None:
+    def _complete(self, step: PromptStep) -> None:
         """Books a step with prompts in it."""
         counts, at = self.books.counts, step.end_seconds
         self._work, self._free_at = None, at
