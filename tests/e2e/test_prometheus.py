@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import requests
 
 from llm_serving_exporter.sim.replay import SteppedServer
 from tests.exporter_process import Exporter
+from tests.prometheus_server import PrometheusServer
 from tests.recordings import recording
 from tests.snapshots import engine_of
 
@@ -31,62 +28,37 @@ COUNTERS = (
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[dict[str, Any]]]]:
     """Raw samples by query, after a minute."""
-    program = shutil.which("prometheus")
-    assert program, "prometheus is missing; `make test-e2e` installs it"
-    folder: Path = tmp_path_factory.mktemp("prometheus")
-    http = requests.Session()
-    http.trust_env = False
+    folder = tmp_path_factory.mktemp("prometheus")
     with SteppedServer(recording("vllm-0.32")) as engine:
         engine.show(FIRST)
         with Exporter("--target", engine.url, "--scrape.interval", "1s") as exporter:
             exporter.until(lambda page: bool(page.series("target_up")) and page.total("target_up") == 1, "target_up 1")
-            config = folder / "prometheus.yml"
             address = exporter.url.removeprefix("http://")
-            config.write_text(
+            config = (
                 "global: {scrape_interval: 2s}\n"
                 f"scrape_configs: [{{job_name: llm-serving, static_configs: [{{targets: ['{address}']}}]}}]\n"
             )
-            port = 29090
-            command = [
-                program,
-                f"--config.file={config}",
-                f"--storage.tsdb.path={folder}/data",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ]
-            with (folder / "log").open("wb") as log:
-                process = subprocess.Popen(command, stdout=log, stderr=log)
-                try:
-
-                    def ask(query: str) -> list[dict[str, Any]]:
-                        answer = http.get(f"http://127.0.0.1:{port}/api/v1/query", params={"query": query}, timeout=5)
-                        return list(answer.json()["data"]["result"])
-
-                    wait_for(lambda: bool(ask("llm_serving_decode_tokens_total")), 30, "the first sample in Prometheus")
-                    for number in range(FIRST, LAST + 1):
-                        engine.show(number)
-                        time.sleep(1.0)
-                    time.sleep(6.0)
-                    queries = {name: ask(f"llm_serving_{name}[5m]") for name in COUNTERS}
-                    queries["ttft_count"] = ask("llm_serving_time_to_first_token_seconds_count[5m]")
-                    queries["up"] = ask("up[5m]")
-                    queries["quantile"] = ask(
-                        "histogram_quantile(0.99, sum by (le) (increase(llm_serving_time_to_first_token_seconds_bucket[50s])))"
-                    )
-                    yield queries
-                finally:
-                    process.terminate()
-                    process.wait(15)
-                    http.close()
+            with PrometheusServer(folder, config) as prometheus:
+                wait_for(
+                    lambda: bool(prometheus.query("llm_serving_decode_tokens_total")),
+                    30,
+                    "the first sample in Prometheus",
+                )
+                for number in range(FIRST, LAST + 1):
+                    engine.show(number)
+                    time.sleep(1.0)
+                time.sleep(6.0)
+                queries = {name: prometheus.query(f"llm_serving_{name}[5m]") for name in COUNTERS}
+                queries["up"] = prometheus.query("up[5m]")
+                queries["quantile"] = prometheus.query(
+                    "histogram_quantile(0.99, sum by (le) (increase(llm_serving_time_to_first_token_seconds_bucket[50s])))"
+                )
+                yield queries
 
 
-def wait_for(holds: Any, seconds: float, what: str) -> None:
+def wait_for(holds: Callable[[], bool], seconds: float, what: str) -> None:
     deadline = time.monotonic() + seconds
-    while True:
-        try:
-            if holds():
-                return
-        except requests.ConnectionError:
-            pass
+    while not holds():
         assert time.monotonic() < deadline, f"{what} did not come about in {seconds} s"
         time.sleep(0.2)
 
