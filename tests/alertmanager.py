@@ -98,6 +98,19 @@ class Alertmanager(ServerProcess):
         answer = self.http.post(f"{self.url}/api/v2/alerts", json=list(alerts), timeout=10)
         assert answer.status_code == 200, answer.text
 
+    def silence(self, *equal: tuple[str, str]) -> None:
+        """Silences for an hour what has these labels."""
+        now = datetime.now(UTC)
+        silence = {
+            "matchers": [{"name": name, "value": text, "isRegex": False} for name, text in equal],
+            "startsAt": now.isoformat(),
+            "endsAt": (now + timedelta(hours=1)).isoformat(),
+            "createdBy": "test",
+            "comment": "test",
+        }
+        answer = self.http.post(f"{self.url}/api/v2/silences", json=silence, timeout=10)
+        assert answer.status_code == 200, answer.text
+
     def alerts(self) -> list[dict[str, Any]]:
         """What it knows, with receivers and status (silencedBy, inhibitedBy)."""
         return self._list("alerts")

@@ -6,21 +6,19 @@ lost while its file exists, so that `touch` and `rm` are the commands of a drill
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import requests
 import yaml
 
 from llm_serving_exporter.drill import names
-from llm_serving_exporter.sim.ports import require_free
+from tests.prometheus_server import PrometheusServer
 
 INTERVAL = "500ms"  # a machine that is busy with other tests answers a scrape within that
 FOR = "400ms"
@@ -131,7 +129,7 @@ LOST: dict[Any, float | None] = {names.READY: 2, names.NODES: 1, names.WAITING: 
 class Bed:
     """`with Bed(folder, Fleet("m")) as bed: fleet = bed["m"]`; `bed.url` is Prometheus' address.
 
-    `alertmanager`: host:port of one to send alerts to.
+    `alertmanager`: the address of one to send alerts to.
     """
 
     def __init__(self, folder: Path, *fleets: Fleet, alertmanager: str | None = None) -> None:
@@ -140,11 +138,56 @@ class Bed:
         self._fleets = {fleet.model: fleet for fleet in fleets}
         for fleet in fleets:
             fleet.file = folder / fleet.file
-        bed = self
+        self._running = ExitStack()
 
+    def __enter__(self) -> Bed:
+        with ExitStack() as opened:
+            page = opened.enter_context(_Page(self._fleets.values()))
+            rules = self._folder / "rules.yml"
+            rules.write_text(yaml.safe_dump(_rules()))
+            self.url = self.serve(opened, self._folder, page.address, rules, self._alertmanager)
+            self._http = opened.enter_context(requests.Session())
+            self._http.trust_env = False
+            # known to every rule, with counters that have a rate already
+            seen = f"count(count_over_time({gauge(names.KV_USAGE)}[1m]) >= 6 and on (model_name) {names.KV_USAGE})"
+            self.until(lambda: _count(self.ask(seen)) == len(self._fleets), "the fleets")
+            self._running = opened.pop_all()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._running.close()
+
+    def __getitem__(self, model: str) -> Fleet:
+        return self._fleets[model]
+
+    def serve(self, opened: ExitStack, folder: Path, page: str, rules: Path, alertmanager: str | None) -> str:
+        """Starts what scrapes `page` (host:port) and evaluates the rules; the address of the API that a drill asks."""
+        every = {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL, "evaluation_interval": INTERVAL}
+        config: dict[str, Any] = {"global": every, "rule_files": [str(rules)], "scrape_configs": scrapes(page)}
+        if alertmanager is not None:
+            receivers = [{"targets": [alertmanager.removeprefix("http://")]}]
+            config["alerting"] = {"alertmanagers": [{"static_configs": receivers}]}
+        return opened.enter_context(PrometheusServer(folder, yaml.safe_dump(config), "--log.level=warn")).url
+
+    def ask(self, query: str) -> list[Any]:
+        answer = self._http.get(f"{self.url}/api/v1/query", params={"query": query}, timeout=5).json()
+        assert answer["status"] == "success", answer
+        return list(answer["data"]["result"])
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not holds():
+            assert time.monotonic() < deadline, f"{what} did not come about"
+            time.sleep(0.05)
+
+
+class _Page:
+    """The fleets' page at `address`."""
+
+    def __init__(self, fleets: Iterable[Fleet]) -> None:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                body = "".join(fleet.page() for fleet in bed._fleets.values()).encode()
+                body = "".join(fleet.page() for fleet in fleets).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "text/plain; version=0.0.4")
                 self.send_header("Content-Length", str(len(body)))
@@ -156,83 +199,21 @@ class Bed:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._http = requests.Session()
-        self._http.trust_env = False
-        self.process: subprocess.Popen[bytes] | None = None
+        self.address = f"127.0.0.1:{self._server.server_address[1]}"
 
-    def __enter__(self) -> Bed:
-        program = shutil.which("prometheus")
-        assert program, "prometheus is missing; `make test` installs it"
+    def __enter__(self) -> _Page:
         self._thread.start()
-        port = require_free("127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{port}"
-        config = self._folder / "prometheus.yml"
-        (self._folder / "rules.yml").write_text(yaml.safe_dump(_rules()))
-        page = {"targets": [f"127.0.0.1:{self._server.server_address[1]}"]}
-        every = {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL, "evaluation_interval": INTERVAL}
-        scrape = {"job_name": "page", "static_configs": [page]}
-        document: dict[str, Any] = {"global": every, "rule_files": ["rules.yml"], "scrape_configs": [scrape]}
-        if self._alertmanager is not None:
-            receivers = [{"targets": [self._alertmanager]}]
-            document["alerting"] = {"alertmanagers": [{"static_configs": receivers}]}
-        config.write_text(yaml.safe_dump(document))
-        with (self._folder / "log").open("wb") as log:
-            self.process = subprocess.Popen(
-                [
-                    program,
-                    f"--config.file={config}",
-                    f"--storage.tsdb.path={self._folder}/data",
-                    f"--web.listen-address=127.0.0.1:{port}",
-                    "--log.level=warn",
-                ],
-                stdout=log,
-                stderr=log,
-            )
-        try:
-            self.until(lambda: self._http.get(f"{self.url}/-/ready", timeout=2).status_code == 200, "Prometheus")
-            # known to every rule, with counters that have a rate already
-            seen = f"count(count_over_time({gauge(names.KV_USAGE)}[1m]) >= 6 and on (model_name) {names.KV_USAGE})"
-            self.until(lambda: _count(self.ask(seen)) == len(self._fleets), "the fleets")
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.process is not None:
-            self.process.terminate()
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+    def __exit__(self, *exc: object) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-        self._http.close()
 
-    def __getitem__(self, model: str) -> Fleet:
-        return self._fleets[model]
 
-    def ask(self, query: str) -> list[Any]:
-        answer = self._http.get(f"{self.url}/api/v1/query", params={"query": query}, timeout=5).json()
-        assert answer["status"] == "success", answer
-        return list(answer["data"]["result"])
-
-    def until(self, holds: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            try:
-                if holds():
-                    return
-            except requests.ConnectionError:
-                pass
-            assert time.monotonic() < deadline, (
-                f"{what} did not come about; {(self._folder / 'log').read_text()[-2000:]}"
-            )
-            time.sleep(0.05)
+def scrapes(page: str) -> list[dict[str, Any]]:
+    """Scrape configurations for the page."""
+    return [{"job_name": "page", "static_configs": [{"targets": [page]}]}]
 
 
 def _count(result: list[Any]) -> int:

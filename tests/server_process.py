@@ -22,14 +22,28 @@ def program(*names: str) -> str:
     return found
 
 
+def free_port() -> int:
+    """A port of loopback that nobody has now."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
 class ServerProcess:
     """`with … as running:`; ended by its process id, also where it does not come up. Its log is kept in `log_file`.
 
-    `command`: the words of the command line for a port. `ready`: the path that answers 200 once it serves.
+    `command`: the words of the command line for a port. `ready`: the path that answers 200 once it serves. `port`: where others have
+    been told already that it will be.
     """
 
-    def __init__(self, command: Callable[[int], Sequence[str]], log_file: Path, *, ready: str = "/-/ready") -> None:
-        self._command, self._log_file, self._ready = command, log_file, ready
+    def __init__(
+        self,
+        command: Callable[[int], Sequence[str]],
+        log_file: Path,
+        *,
+        ready: str = "/-/ready",
+        port: int | None = None,
+    ) -> None:
+        self._command, self._log_file, self._ready, self._port = command, log_file, ready, port
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -46,8 +60,7 @@ class ServerProcess:
             raise
 
     def _starts(self) -> bool:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
+        port = free_port() if self._port is None else self._port
         self.url = f"http://127.0.0.1:{port}"
         with self._log_file.open("ab") as log:
             self._process = subprocess.Popen(self._command(port), stdout=log, stderr=log, stdin=subprocess.DEVNULL)

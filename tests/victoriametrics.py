@@ -26,13 +26,14 @@ class _Program(ServerProcess):
 
     name = ""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, port: int | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         found = program(self.name)
         super().__init__(
             lambda port: (found, f"-httpListenAddr=127.0.0.1:{port}", *arguments),
             folder / f"{self.name}.log",
             ready="/health",
+            port=port,
         )
 
     def _get(self, path: str, **parameters: str) -> Any:
@@ -123,13 +124,22 @@ class VmAlert(_Program):
 
     name = "vmalert"
 
-    def __init__(self, folder: Path, database: str, notifier: str, rules: Iterable[Path], *arguments: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        database: str,
+        notifier: str,
+        rules: Iterable[Path],
+        *arguments: str,
+        port: int | None = None,
+    ) -> None:
         super().__init__(
             folder,
             *_common(database, rules),
             f"-notifier.url={notifier}",
             f"-remoteRead.url={database}",
             *arguments,
+            port=port,
         )
 
     def alerts(self) -> list[dict[str, Any]]:

@@ -15,12 +15,16 @@ from llm_serving_alerts.settings import Settings
 
 WATCHDOG = f"{ALERT_PREFIX}Watchdog"
 
-# What a responder treats as one incident: PagerDuty gets one deduplication key a group, so that what is in one group hides behind its
-# first page. Labels that an alert lacks (a GPU has no model) count as empty.
-INCIDENT = ("check", "model_name", "role", "slo", "node", "gpu")
-# whatever these say of one model, or of one GPU, has one cause; alerts of the others, and of other packs, have a cause each
-ONE_CAUSE = (Check.PHASES, Check.TTFT, Check.KV, Check.TAIL, Check.NODE_LOSS, Check.GPU)
-OWN_CAUSE = ("alertname", "instance")
+# Labels of a group, which is one incident to whoever responds. Those that an alert lacks (a GPU has no model) count as empty. The severity
+# is one of them so that a silence made of them, as the link in a ticket fills it in, never takes the page along.
+INCIDENT = ("check", "severity", "model_name", "role", "slo", "node", "gpu")
+# whatever these say of one model, or of one GPU, belongs into one ticket; alerts of the others, and of other packs, have one each
+ONE_TICKET = (Check.PHASES, Check.TTFT, Check.KV, Check.TAIL, Check.NODE_LOSS, Check.GPU)
+# PagerDuty gets one deduplication key a group: what joins one that pages already rings nobody. Only a card's troubles have one cause.
+ONE_PAGE = (Check.GPU,)
+OWN_TICKET = ("alertname", "instance", "integration")
+# a second engine that stands still is one more; of the tickets about many targets one is enough
+OWN_PAGE = (*OWN_TICKET, "target")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,10 @@ def alertmanager_config(settings: Settings) -> str:
         watchdog=WATCHDOG,
         prometheus=_list(settings.identity_labels or ("alertname",)),
         incident=_list(incident),
-        own_cause=_list((*incident, *OWN_CAUSE)),
-        one_cause="|".join(ONE_CAUSE),
+        own_ticket=_list((*incident, *OWN_TICKET)),
+        own_page=_list((*incident, *OWN_PAGE)),
+        one_ticket="|".join(ONE_TICKET),
+        one_page="|".join(ONE_PAGE),
         group=group or "llm-serving",
         inhibitions="\n".join(_inhibition(one, settings.identity_labels) for one in INHIBITIONS),
     )

@@ -1,4 +1,4 @@
-"""Webhooks and APIs that commands post to: the only module that knows requests, which the daemon never pays for."""
+"""Webhooks and APIs that commands post to, which answer in a line of text. Imports requests, which the daemon never pays for."""
 
 from __future__ import annotations
 

@@ -20,9 +20,14 @@ SLICES = {"calm-day": (12 * HOUR, 3 * HOUR), "weekend-idle": (DAY_SECONDS + 8 * 
 ALWAYS = "LLMServingWatchdog"
 
 
-def play(name: str, folder: Path, *, servers: int = 1) -> tuple[Scenario, Watched, Stack]:
-    """Runs a scenario to its end and returns what was seen; the stack is down by then, its inbox can still be read."""
+def play(name: str, folder: Path, *, servers: int = 1, runtime: str | None = None) -> tuple[Scenario, Watched, Stack]:
+    """Runs a scenario to its end and returns what was seen; the stack is down by then, its inbox can still be read.
+
+    `runtime`: whose pages its engines serve, if not those that the scenario says.
+    """
     scenario = load(name)
+    if runtime is not None:
+        scenario = replace(scenario, engine=replace(scenario.engine, runtime=runtime))
     skipped, duration = SLICES.get(name, (0.0, scenario.duration_seconds))
     factor = scenario.history.factor if scenario.history else 1.0
     warmed = replace(scenario, history=History(WARM_SECONDS / DAY_SECONDS, factor))

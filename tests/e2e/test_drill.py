@@ -1,22 +1,22 @@
-"""A drill whose alert goes from a real Prometheus to a real Alertmanager: for whom it is there, and that a silence keeps it from them."""
+"""A drill whose alert goes from a real Prometheus, or vmalert, to a real Alertmanager: for whom it is there, and what a silence keeps from
+them."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-import requests
+import yaml
 
 from llm_serving_exporter.drill.command import run
-from llm_serving_exporter.sim.ports import require_free
-from tests.drillbed import Bed, Fleet
+from tests.alertmanager import Alertmanager
+from tests.drillbed import INTERVAL, Bed, Fleet, scrapes
+from tests.server_process import free_port
 from tests.unit.drill.test_drill import words
+from tests.victoriametrics import VictoriaMetrics, VmAlert
 
 pytestmark = pytest.mark.e2e
 
@@ -30,50 +30,39 @@ receivers: [{name: nobody}, {name: tickets}]
 
 
 @pytest.fixture(scope="module")
-def alertmanager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    program = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
-    if program is None:
-        pytest.skip("no alertmanager on PATH (Debian: apt-get install prometheus-alertmanager)")
-    folder: Path = tmp_path_factory.mktemp("alertmanager")
-    (folder / "alertmanager.yml").write_text(ROUTES)
-    address = f"127.0.0.1:{require_free('127.0.0.1', 0)}"
-    command = [
-        program,
-        f"--config.file={folder}/alertmanager.yml",
-        f"--storage.path={folder}/data",
-        f"--web.listen-address={address}",
-        "--cluster.listen-address=",
-    ]
-    with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        try:
-            deadline = time.monotonic() + 20
-            while True:
-                try:
-                    if requests.get(f"http://{address}/-/ready", timeout=2).status_code == 200:
-                        break
-                except requests.ConnectionError:
-                    pass
-                assert time.monotonic() < deadline, (folder / "log").read_text()
-                time.sleep(0.1)
-            yield address
-        finally:
-            process.terminate()
+def alertmanager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alertmanager]:
+    config = tmp_path_factory.mktemp("alertmanager") / "alertmanager.yml"
+    config.write_text(ROUTES)
+    with Alertmanager(config) as running:
+        yield running
 
 
+class VictoriaBed(Bed):
+    """VictoriaMetrics keeps the series, vmalert evaluates the rules; the API that is asked is one that passes what it does not know on to
+    vmalert."""
+
+    def serve(self, opened: ExitStack, folder: Path, page: str, rules: Path, alertmanager: str | None) -> str:
+        every = {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL}
+        scrape = yaml.safe_dump({"global": every, "scrape_configs": scrapes(page)})
+        proxy = free_port()
+        asked = opened.enter_context(
+            VictoriaMetrics(folder / "database", f"-vmalert.proxyURL=http://127.0.0.1:{proxy}", scrape=scrape)
+        )
+        assert alertmanager is not None
+        ruler = VmAlert(
+            folder / "ruler", asked.url, alertmanager, [rules], f"-evaluationInterval={INTERVAL}", port=proxy
+        )
+        opened.enter_context(ruler)
+        return asked.url
+
+
+@pytest.mark.parametrize("kind", [Bed, VictoriaBed])
 def test_it_is_known_for_whom_the_alert_was_and_that_a_silence_kept_it_from_them(
-    alertmanager: str, tmp_path: Path
+    kind: type[Bed], alertmanager: Alertmanager, tmp_path: Path
 ) -> None:
-    silence = {
-        "matchers": [{"name": "model_name", "value": "silenced", "isRegex": False}],
-        "startsAt": datetime.now(UTC).isoformat(),
-        "endsAt": (datetime.now(UTC) + timedelta(hours=1)).isoformat(),
-        "createdBy": "test",
-        "comment": "test",
-    }
-    answer = requests.post(f"http://{alertmanager}/api/v2/silences", json=silence, timeout=5)
-    assert answer.status_code == 200, answer.text
-    asked = ["--alertmanager-url", f"http://{alertmanager}", "--hold", "4s", "--page-slack", "3s"]
-    with Bed(tmp_path, Fleet("told"), Fleet("silenced"), alertmanager=alertmanager) as bed:
+    alertmanager.silence(("model_name", "silenced"))
+    asked = ["--alertmanager-url", alertmanager.url, "--hold", "4s", "--page-slack", "3s"]
+    with kind(tmp_path, Fleet("told"), Fleet("silenced"), alertmanager=alertmanager.url) as bed:
         status = {model: run(words(bed, bed[model], tmp_path / model, *asked)) for model in ("told", "silenced")}
     assert status == {"told": 0, "silenced": 1}
     reports = {}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.sim.fleet.scenario_file import names
+from llm_serving_exporter.sim.fleet.spec import SGLANG
 from tests.e2e.scenarios import assert_as_listed, assert_pages, play
 
 PAGES, QUIET = "engine-hang", "restart"
@@ -27,6 +28,14 @@ def test_an_engine_that_hangs_pages_and_one_that_restarts_does_not(name: str, tm
 @pytest.mark.parametrize("name", sorted(set(names()) - {PAGES, QUIET}))
 def test_exactly_the_alerts_that_it_lists(name: str, tmp_path: Path) -> None:
     scenario, seen, running = play(name, tmp_path)
+    assert_as_listed(scenario, seen)
+    assert_pages(seen, running)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", [PAGES, "kv-pressure", "error-burst"])
+def test_the_same_alerts_over_the_pages_of_sglang(name: str, tmp_path: Path) -> None:
+    scenario, seen, running = play(name, tmp_path, runtime=SGLANG)
     assert_as_listed(scenario, seen)
     assert_pages(seen, running)
 

@@ -10,9 +10,9 @@ from llm_serving_exporter.catalogue.spec import GPU_LABELS
 
 # hardware faults (facts nvml-gpus; NVIDIA's XID catalogue). 13, 31 and 43 are the application's; 63 and 92 inform
 FATAL_XIDS = ("48", "62", "64", "74", "79", "95", "119", "120")
-# not sw_power_cap: a busy card at its power limit is what was paid for
 # as the exporter names a MIG instance (its parent is named too), and a card that gave no UUID
 _NO_CARD = "MIG-.*|unidentified-.*"
+# not sw_power_cap: a busy card at its power limit is what was paid for
 SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown")
 
 

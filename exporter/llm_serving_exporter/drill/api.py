@@ -38,8 +38,11 @@ class Prometheus:
 
     def now(self) -> float:
         """Its clock, Unix seconds: all times of a drill are by this one."""
-        with _understood(*_PROMETHEUS):
-            return float(self._data("/api/v1/query", [("query", "time()")])["result"][1])
+        # a vector: VictoriaMetrics knows no scalar
+        now = self.value("vector(time())")
+        if now is None:
+            raise ApiError("what answers in Prometheus' place does not know the time: check --prometheus-url")
+        return now
 
     def instant(self, query: str, at_unix_seconds: float | None = None) -> list[tuple[Labels, float]]:
         """The samples of an instant query, now or at a time."""
@@ -73,8 +76,9 @@ class Prometheus:
         """The alerting rules that it evaluates, by name; of several tiers of one name the quickest."""
         found: dict[str, AlertRule] = {}
         with _understood(*_PROMETHEUS):
-            groups = self._data("/api/v1/rules", [("type", "alert")])["groups"]
-            for rule in (rule for group in groups for rule in group["rules"]):
+            # vmalert writes null for an empty list
+            groups = self._data("/api/v1/rules", [("type", "alert")])["groups"] or ()
+            for rule in (rule for group in groups for rule in group["rules"] or ()):
                 name, seconds = str(rule["name"]), float(rule.get("duration") or 0.0)
                 if name not in found or seconds < found[name].for_seconds:
                     found[name] = AlertRule(name, seconds)
@@ -84,7 +88,7 @@ class Prometheus:
         """Alerts of these replicas that are pending or firing."""
         found = []
         with _understood(*_PROMETHEUS):
-            for one in self._data("/api/v1/alerts", ())["alerts"]:
+            for one in self._data("/api/v1/alerts", ())["alerts"] or ():
                 labels = _labels(one["labels"])
                 if _of(scope, labels):
                     name, firing = labels.get("alertname", ""), one["state"] == "firing"

@@ -1,4 +1,4 @@
-"""One HTTP API with bounded answers: the only place that imports requests."""
+"""One HTTP API of JSON documents with bounded answers. Imports requests, which the daemon never pays for."""
 
 from __future__ import annotations
 

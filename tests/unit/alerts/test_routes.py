@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from llm_serving_alerts.alerting import ALERTS
-from llm_serving_alerts.routes import INHIBITIONS, ONE_CAUSE, alertmanager_config, alertmanager_files
+from llm_serving_alerts.routes import INHIBITIONS, ONE_PAGE, ONE_TICKET, alertmanager_config, alertmanager_files
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings_file import default_settings
 from tests.alertexamples import EVERYTHING, IDENTITY, example_alerts, settings_of
@@ -119,9 +119,20 @@ def test_inhibitions_name_alerts_that_exist_carry_what_is_compared_and_are_never
             assert set(alerts[name].tiers) - {Severity.CRITICAL}, name
 
 
-def test_every_check_is_either_one_cause_or_has_a_group_an_alert() -> None:
+def test_every_check_has_either_one_ticket_or_one_an_alert_and_only_a_gpu_has_one_page() -> None:
     # a check added later lands in the finer groups until somebody says that its alerts have one cause
-    assert set(Check) - set(ONE_CAUSE) == {Check.SLO, Check.COST, Check.EXPORTER}
+    assert set(Check) - set(ONE_TICKET) == {Check.SLO, Check.COST, Check.EXPORTER}
+    assert set(ONE_PAGE) == {Check.GPU}
+
+
+def test_every_group_of_people_has_the_severity_so_that_a_silence_made_of_it_leaves_others_alone() -> None:
+    route = yaml.safe_load((COMMITTED / "alertmanager.yml").read_text())["route"]
+    grouped = [route["group_by"]]
+    for child in route["routes"]:
+        if child["receiver"] in ("pagerduty", "tickets"):
+            grouped += [found["group_by"] for found in (child, *child["routes"]) if "group_by" in found]
+    assert len(grouped) == 4
+    assert all("severity" in names for names in grouped)
 
 
 def test_the_identity_labels_stand_in_every_group_and_every_inhibition(tmp_path: Path) -> None:
@@ -129,7 +140,7 @@ def test_the_identity_labels_stand_in_every_group_and_every_inhibition(tmp_path:
     routes = [document["route"], *document["route"]["routes"]]
     routes += [grandchild for child in document["route"]["routes"] for grandchild in child.get("routes", ())]
     grouped = [route["group_by"] for route in routes if "group_by" in route]
-    assert len(grouped) == 4
+    assert len(grouped) == 5
     for names in [*grouped, *(rule["equal"] for rule in document["inhibit_rules"])]:
         assert names[:2] == ["cluster", "namespace"]
     for rule in document["inhibit_rules"]:

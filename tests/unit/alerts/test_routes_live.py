@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import combinations, product
@@ -20,7 +21,7 @@ Labels = Mapping[str, str]
 FROZEN = frozenset[tuple[str, str]]
 
 # what makes alerts of different incidents different, whatever else they say
-APART = ("cluster", "namespace", "check", "model_name", "role", "gpu", "node", "slo")
+APART = ("cluster", "namespace", "check", "severity", "model_name", "role", "gpu", "node", "slo")
 
 
 def frozen(labels: Labels) -> FROZEN:
@@ -181,7 +182,10 @@ def test_a_page_says_what_is_wrong_where_and_what_to_do_and_its_end_ends_the_sam
             "class": "node_loss",
             "group": "llm-serving",
             "custom_details": {
-                "incident": 'check=node_loss, model_name=org/page "model" +1, role=unified',
+                "incident": (
+                    "alertname=LLMServingN1Critical, check=node_loss, "
+                    'model_name=org/page "model" +1, role=unified, severity=critical'
+                ),
                 "firing": (
                     "org/page model (unified): replicas lost, 1 left, and they queue\n"
                     "1 of 2 wanted replicas are ready.\n"
@@ -207,7 +211,7 @@ def test_a_page_says_what_is_wrong_where_and_what_to_do_and_its_end_ends_the_sam
     assert "+" not in silence
     assert unquote(silence) == (
         f"{running.url}/#/silences/new?filter="
-        r'{check="node_loss",model_name="org/page \"model\" +1",role="unified"}'
+        r'{alertname="LLMServingN1Critical",check="node_loss",model_name="org/page \"model\" +1",role="unified",severity="critical"}'
     )
 
     running.post(alert(PAGED, SAID, since=SINCE, ended=True))
@@ -264,17 +268,28 @@ ONE_INCIDENT = {
         named("GPUXid", "critical", "gpu", node="n", gpu="GPU-share", gpu_name="H100", xid="79"),
         named("GPULost", "critical", "gpu", node="n", gpu="GPU-share", gpu_name="H100"),
     ),
-    "a model's objectives by both pairs of windows": (
-        of_model("TTFTBurnFast", "critical", "ttft", "share", slo="ttft"),
-        # a user's own alert of the same check
-        {**of_model("TTFTOwn", "critical", "ttft", "share", slo="ttft"), "team": "x"},
-    ),
-    "two stalled engines of a model": (
+    "two stalled engines of a target": (
         of_model("Stalled", "critical", "slo", "stalled", target="a", engine="0"),
-        of_model("Stalled", "critical", "slo", "stalled", target="b", engine="0"),
+        of_model("Stalled", "critical", "slo", "stalled", target="a", engine="1"),
     ),
 }
 TWO_INCIDENTS = {
+    "two stalled replicas of a model": (
+        of_model("Stalled", "critical", "slo", "two-stalled", target="a", engine="0"),
+        of_model("Stalled", "critical", "slo", "two-stalled", target="b", engine="0"),
+    ),
+    "a warning that a user made critical, and the real thing": (
+        of_model("N1Insufficient", "critical", "node_loss", "louder-n1"),
+        of_model("N1Critical", "critical", "node_loss", "louder-n1"),
+    ),
+    "a model's objective, and a user's own alert of the same check": (
+        of_model("TTFTBurnFast", "critical", "ttft", "own", slo="ttft"),
+        {**of_model("TTFTOwn", "critical", "ttft", "own", slo="ttft"), "team": "x"},
+    ),
+    "two ways that do not deliver": (
+        named("NotificationsFailing", "critical", "exporter", instance="am-2:9093", integration="slack"),
+        named("NotificationsFailing", "critical", "exporter", instance="am-2:9093", integration="pagerduty"),
+    ),
     "two models": (
         of_model("N1Critical", "critical", "node_loss", "one"),
         of_model("N1Critical", "critical", "node_loss", "two"),
@@ -331,16 +346,34 @@ def test_a_page_of_several_alerts_says_how_many_and_shows_the_first_twenty(
     running: Alertmanager, inbox: PagerDuty
 ) -> None:
     many = [
-        of_model("Stalled", "critical", "slo", "many", target=f"replica-{number:02}", engine="0")
+        of_model("Stalled", "critical", "slo", "many", target="replica-1", engine=f"{number:02}")
         for number in range(25)
     ]
     running.post(*(alert(labels, {"summary": "stands still"}) for labels in many))
     page = inbox.wait_for(lambda event: event["payload"]["custom_details"]["num_firing"] == "25", "the page")
     assert page["payload"]["summary"] == "stands still (1 of 25 alerts)"
-    assert page["payload"]["source"] == "many"
+    assert page["payload"]["source"] == "replica-1"
     firing = page["payload"]["custom_details"]["firing"]
     assert firing.count("Labels: ") == 20
     assert firing.endswith("The first 20 of 25.")
+
+
+def test_a_silence_made_of_a_ticket_leaves_the_page_alone(running: Alertmanager, inbox: PagerDuty) -> None:
+    ticket = of_model("TTFTBurnSlow", "warning", "ttft", "silenced", slo="ttft")
+    page = of_model("TTFTBurnFast", "critical", "ttft", "silenced", slo="ttft")
+    running.post(alert(ticket))
+    inbox.until(lambda: tickets_of(inbox, "silenced"), "the ticket")
+    (said,) = re.findall(r"Silence it: (\S+)", tickets_of(inbox, "silenced")[0]["attachments"][0]["text"])
+    running.silence(*re.findall(r'(\w+)="([^"]*)"', unquote(said).partition("?filter=")[2]))
+    running.post(alert(ticket), alert(page))
+    inbox.wait_for(lambda event: "silenced" in str(event), "the page")
+
+    def silenced() -> dict[str, bool]:
+        mine = (found for found in running.alerts() if found["labels"].get("model_name") == "silenced")
+        return {found["labels"]["severity"]: bool(found["status"]["silencedBy"]) for found in mine}
+
+    running.until(lambda: silenced()["warning"], "the ticket's silence")
+    assert not silenced()["critical"]
 
 
 def test_the_watchdog_reaches_the_dead_man_and_info_reaches_nobody(running: Alertmanager, inbox: PagerDuty) -> None:
