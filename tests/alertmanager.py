@@ -24,8 +24,8 @@ Labels = Mapping[str, str]
 def write_config(files: Mapping[str, str], folder: Path, inbox: PagerDuty | None = None, **changes: Any) -> Path:
     """Writes the configuration's files; returns the path of alertmanager.yml.
 
-    With an inbox every receiver posts to it (PagerDuty's events, TICKETS, DEAD_MAN), and groups wait 300 ms at first and 1 s between
-    notifications. `changes` replace keys of the configuration.
+    With an inbox every receiver posts to it (PagerDuty's events, TICKETS, DEAD_MAN), and groups wait a fiftieth of their time at first
+    (300 ms for pages, 600 ms for tickets) and 1 s between notifications. `changes` replace keys of the configuration.
     """
     for name, text in files.items():
         path = folder / name
@@ -42,9 +42,11 @@ def write_config(files: Mapping[str, str], folder: Path, inbox: PagerDuty | None
 
 
 def _at_pace(route: dict[str, Any]) -> None:
-    for key, pace in (("group_wait", "300ms"), ("group_interval", "1s")):
-        if key in route and route[key] != "0s":
-            route[key] = pace
+    wait = route.get("group_wait", "0s")
+    if wait != "0s":
+        route["group_wait"] = f"{int(wait.removesuffix('s')) * 20}ms"
+    if "group_interval" in route:
+        route["group_interval"] = "1s"
     for child in route.get("routes", ()):
         _at_pace(child)
 

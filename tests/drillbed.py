@@ -113,7 +113,7 @@ class Fleet:
 
 
 HEALTHY: dict[Any, float | None] = {
-    names.READY: 4, names.DESIRED: 4, names.NODES: 2, names.SUFFICIENT: 1, names.N1_LOAD_MAX: 0.8, names.LOAD_MAX: 0.4,
+    names.READY: 4, names.PRESENT: 4, names.DESIRED: 4, names.NODES: 2, names.SUFFICIENT: 1, names.N1_LOAD_MAX: 0.8, names.LOAD_MAX: 0.4,
     names.WAITING: 1, names.KV_USAGE: 0.3, names.ABOVE_TOP: 0, (names.TTFT, "rank", "p99"): 0.5,
     (names.SLO_BAD, "slo", "errors"): 0, (names.TOKENS, "phase", "prefill"): 8000, (names.TOKENS, "phase", "decode"): 1000,
     names.KV_TOKENS: 3e5, names.IN_SYSTEM: 40, names.WORK: None,
@@ -123,7 +123,13 @@ HEALTHY: dict[Any, float | None] = {
     **{(names.LOAD, "resource", resource): 0.4 for resource in RESOURCES},
     **{(names.DEMAND, "resource", resource): 8000 for resource in RESOURCES},
 }  # fmt: skip
-LOST: dict[Any, float | None] = {names.READY: 2, names.NODES: 1, names.WAITING: 5, (names.TTFT, "rank", "p99"): 1.5}
+LOST: dict[Any, float | None] = {
+    names.READY: 2,
+    names.PRESENT: 2,
+    names.NODES: 1,
+    names.WAITING: 5,
+    (names.TTFT, "rank", "p99"): 1.5,
+}
 
 
 class Bed:

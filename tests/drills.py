@@ -35,7 +35,7 @@ RULES = {
 
 def reading(minute: float, ready: float | None = 4.0, waiting: float | None = 0.0, **more: Any) -> Reading:
     """Four replicas are wanted; `minute` counts from the start."""
-    made = {"desired": 4.0, "alive": ready, "nodes": 2.0, "n1_sufficient": True, **more}
+    made = {"present": ready, "desired": 4.0, "alive": ready, "nodes": 2.0, "n1_sufficient": True, **more}
     return Reading(START + minute * MINUTE, ready=ready, waiting=waiting, **made)
 
 

@@ -51,15 +51,15 @@ def _select(name: str, matchers: str) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """A duration as PromQL takes it: "5m", "1h30m", "500ms". Below a millisecond there is none: it is rounded up to one."""
-    return _in_whole_units(max(1, round(seconds * 1000)))
-
-
-def _in_whole_units(milliseconds: int) -> str:
+    """A duration as PromQL takes it and settings write it: "5m", "1h30m", "28d", "500ms". Below a millisecond there is none: it is rounded
+    up to one."""
+    milliseconds = max(1, round(seconds * 1000))
     # PromQL knows no fraction ("1.5s"), which format_duration writes
     if milliseconds % 1000 and milliseconds > 1000:
         return f"{milliseconds}ms"
-    return format_duration(milliseconds / 1000)
+    # records are named by it: a period of 28d shall not be called 4w
+    days, rest = divmod(milliseconds, 86_400_000)
+    return (f"{days}d" if days else "") + (format_duration(rest / 1000) if rest or not days else "")
 
 
 @dataclass(frozen=True, slots=True)

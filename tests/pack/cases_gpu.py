@@ -24,7 +24,7 @@ def _xid(xid: str) -> Firing:
         {**_CARD, "xid": xid},
         summary=f"node-a NVIDIA H100 GPU-1: XID {xid}",
         description=f"The driver reported XID {xid} within the last 15m: a fault of the card, its memory, its link or its firmware.",
-        action="drain the node; the runbook says what each XID asks for",
+        action="cordon the node, take this card's replicas out of the router; the runbook says what each XID asks for",
         variables=_VARIABLES,
     )
 
@@ -36,7 +36,7 @@ _ECC = firing(
     _CARD,
     summary="node-a NVIDIA H100 GPU-1: uncorrectable memory errors",
     description="2 memory errors that could not be corrected in the last hour. What was computed from that memory is wrong or was killed.",
-    action="restart what runs on the card; reset it when a remap is pending",
+    action="see whether its replica serves; plan a reset where a remap is pending",
     variables=_VARIABLES,
 )
 
@@ -74,7 +74,7 @@ _LOST = firing(
     _CARD,
     summary="node-a NVIDIA H100 GPU-1: the GPU answers no more",
     description="It did before. It fell off the bus, or the driver gave it up; its replicas are gone or about to be.",
-    action="read the kernel log for NVRM lines, drain the node",
+    action="cordon the node, take the dead replicas out of the router, read the kernel log for NVRM lines",
     variables=_VARIABLES,
 )
 

@@ -80,8 +80,8 @@ _LARGE = firing(
     "warning",
     "tail",
     _MODEL,
-    summary="chat (unified): the longest 1% of requests hold 35% of the KV cache",
-    description="At least 35% of the KV held belongs to the longest hundredth of the requests, on an engine whose cache is more than 80% full.",
+    summary="chat (unified): the longest 1% of requests have 35% of all context tokens",
+    description="At least 35% of the tokens of context of all requests belong to the longest hundredth of them, on an engine whose KV cache is more than 80% full.",
     action="find the client that sends them; bound the context",
     variables=_VARIABLES,
 )

@@ -31,7 +31,7 @@ def _xid_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
         f"{_where(dialect)}: XID {label('xid')}",
         f"The driver reported XID {label('xid')} within the last 15m: a fault of the card, its memory, its link or its firmware.",
-        "drain the node; the runbook says what each XID asks for",
+        "cordon the node, take this card's replicas out of the router; the runbook says what each XID asks for",
     )
 
 
@@ -43,7 +43,7 @@ def _ecc_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
         f"{_where(dialect)}: uncorrectable memory errors",
         "{{ printf `%.0f` $value }} memory errors that could not be corrected in the last hour. What was computed from that memory is wrong or was killed.",
-        "restart what runs on the card; reset it when a remap is pending",
+        "see whether its replica serves; plan a reset where a remap is pending",
     )
 
 
@@ -99,7 +99,7 @@ def _lost_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text
     return Text(
         f"{_where(dialect)}: the GPU answers no more",
         "It did before. It fell off the bus, or the driver gave it up; its replicas are gone or about to be.",
-        "read the kernel log for NVRM lines, drain the node",
+        "cordon the node, take the dead replicas out of the router, read the kernel log for NVRM lines",
     )
 
 

@@ -129,8 +129,8 @@ def _share(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) 
 
 def _share_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
-        f"{of_model(dialect)}: the longest 1% of requests hold {value('humanizePercentage')} of the KV cache",
-        f"At least {value('humanizePercentage')} of the KV held belongs to the longest hundredth of the requests, on an engine whose cache is more than {own['kv_above']:.0%} full.",
+        f"{of_model(dialect)}: the longest 1% of requests have {value('humanizePercentage')} of all context tokens",
+        f"At least {value('humanizePercentage')} of the tokens of context of all requests belong to the longest hundredth of them, on an engine whose KV cache is more than {own['kv_above']:.0%} full.",
         "find the client that sends them; bound the context",
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 READY = "model:llm_serving_ready_replicas:sum"
+PRESENT = "model:llm_serving_present_replicas:sum"
 DESIRED = "model:llm_serving_desired_replicas:max"
 NODES = "model:llm_serving_nodes:count"
 SUFFICIENT = "model:llm_serving_n1_sufficient:bool"
@@ -31,7 +32,7 @@ TARGET_READY = "target:llm_serving_ready:max"
 
 # by model and role: one instant query reads them all at the same moment
 BY_MODEL = (
-    READY, DESIRED, NODES, SUFFICIENT, N1_LOAD, N1_LOAD_MAX, N1_CAPACITY, LOAD, LOAD_MAX, DEMAND, WAITING, KV_USAGE, TOKENS, WORK,
+    READY, PRESENT, DESIRED, NODES, SUFFICIENT, N1_LOAD, N1_LOAD_MAX, N1_CAPACITY, LOAD, LOAD_MAX, DEMAND, WAITING, KV_USAGE, TOKENS, WORK,
     KV_TOKENS, IN_SYSTEM, TTFT, ABOVE_TOP, SLO_BAD,
 )  # fmt: skip
 # of the time before the loss

@@ -98,11 +98,12 @@ class Reading:
     """All recorded series of the model at one moment; None and missing keys where there are none.
 
     `n1_sufficient` True or False. Loads, demand and capacity by resource; `now` is what is used at the moment, in the units of capacity.
-    `alive`: known replicas that are not down.
+    `present`: ready replicas and those that sleep; `alive`: known ones that are not down.
     """
 
     unix_seconds: float
     ready: float | None = None
+    present: float | None = None
     desired: float | None = None
     nodes: float | None = None
     alive: float | None = None

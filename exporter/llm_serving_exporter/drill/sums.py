@@ -38,6 +38,7 @@ def reading(unix_seconds: float, samples: Iterable[tuple[Mapping[str, str], floa
     return Reading(
         unix_seconds,
         ready=one(names.READY),
+        present=one(names.PRESENT),
         desired=one(names.DESIRED),
         nodes=one(names.NODES),
         alive=alive,

@@ -136,6 +136,24 @@ def test_a_runbook_queries_series_that_exist_by_labels_that_they_have(path: Path
                 assert labels <= {*metric.labels, "le"}, (labels, query)
 
 
+# what is asked of everything on purpose: whether it is this model, driver or target alone
+OF_EVERYTHING = (
+    "model:llm_serving_tokens:rate5m / model:llm_serving_tokens:same_hour_median7d",
+    "rate(llm_serving_nvml_failures_total[5m]) > 0",
+    "changes(llm_serving_target_start_time_seconds[1h]) > 0",
+    "changes(process_start_time_seconds[1h]) and on (instance, job) llm_serving_exporter_build_info",
+)
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_a_query_asks_for_what_the_alert_is_about_and_not_for_the_whole_fleet(alert: Alert) -> None:
+    if {"model_name", "target", "gpu"} & set(alert.identity):
+        fleet = [
+            query.strip() for query in queries(runbook(alert)) if not re.search(r"MODEL|TARGET|NODE|GPU-UUID", query)
+        ]
+        assert [query for query in fleet if query not in OF_EVERYTHING] == []
+
+
 @pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
 def test_no_query_joins_two_series_by_or(path: Path) -> None:
     """Of two series with the same labels `or` shows the first alone, whatever their names."""

@@ -333,7 +333,7 @@ def test_a_baseline_since_a_moment_looks_at_nothing_older(tmp_path: Path) -> Non
     # 2026-01-31T07:00:00Z
     assert settings.baseline.since_unix_seconds == 1_769_842_800
     assert (
-        "vector(time()) >= 1769842800)[1w:5m]" in records(settings)["model_gpu:llm_serving_bandwidth_ceiling:median7d"]
+        "vector(time()) >= 1769842800)[7d:5m]" in records(settings)["model_gpu:llm_serving_bandwidth_ceiling:median7d"]
     )
 
 

@@ -112,13 +112,13 @@ def test_an_alert_after_its_time_is_late() -> None:
 
 
 def test_the_page_is_due_where_the_survivors_queue_and_are_full() -> None:
-    # queue and load above 1 from minute 2 on: 5 minutes of queue, 5 of the rule, 2 of slack: due at 14
+    # queue and load above 1 from minute 2 on: 5 minutes of the rule, 2 of slack: due at 9
     queue = [reading(minute, ready=3, waiting=9, load_max=1.2) for minute in range(2, 15)]
     one = course(LOST[0], *queue, *BACK, sightings=TOLD)
     assert reasons(one) == "LLMServingN1Critical did not fire"
     due = next(found.due_unix_seconds for found in paged(one) if found.name == names.N1_CRITICAL)
-    assert due == START + 14 * MINUTE
-    # a queue that was gone for a moment begins anew
+    assert due == START + 9 * MINUTE
+    # it begins anew with a queue that was gone for a moment: neither 6 minutes before that nor 6 after it are 7
     gap = [*queue[:6], reading(8, ready=3, waiting=0, load_max=1.2), *queue[7:]]
     assert arrivals(course(LOST[0], *gap, *BACK, sightings=TOLD))["N1Critical"] is Arrival.NOT_DUE
     # a queue while there is room is no matter of lost nodes
@@ -126,12 +126,17 @@ def test_the_page_is_due_where_the_survivors_queue_and_are_full() -> None:
     assert arrivals(course(LOST[0], *roomy, *BACK, sightings=TOLD))["N1Critical"] is Arrival.NOT_DUE
 
 
+def test_a_replica_that_was_sent_to_sleep_is_not_missing() -> None:
+    asleep = [replace(one, present=4.0) for one in LOST]
+    assert set(arrivals(course(*asleep, *BACK)).values()) == {Arrival.NOT_DUE}
+
+
 def test_targets_down_is_due_where_more_than_half_are_gone_and_not_where_they_load() -> None:
     gone = [reading(minute, ready=1, alive=1) for minute in range(1, 15)]
     assert arrivals(course(*gone, *BACK, sightings=TOLD))["TargetsDown"] is Arrival.MISSING
     loading = [replace(one, alive=4.0) for one in gone]
     assert arrivals(course(*loading, *BACK, sightings=TOLD))["TargetsDown"] is Arrival.NOT_DUE
-    half = [replace(one, ready=2.0, alive=2.0) for one in gone]
+    half = [replace(one, ready=2.0, present=2.0, alive=2.0) for one in gone]
     assert arrivals(course(*half, *BACK, sightings=TOLD))["TargetsDown"] is Arrival.NOT_DUE
     # exporters that went with their nodes leave nothing behind that is alive
     vanished = [replace(one, alive=None) for one in gone]
