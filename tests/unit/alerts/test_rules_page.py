@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from llm_serving_alerts.alerting import ALERTS
-from llm_serving_alerts.render import rule_groups
+from llm_serving_alerts.render import every_rule, rule_groups
+from llm_serving_alerts.rules import Record
 from llm_serving_alerts.settings_file import default_settings, defaults_text, read_settings
 from llm_serving_exporter.cli import main
 
@@ -92,3 +93,26 @@ def test_links_lead_somewhere() -> None:
                 headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
                 anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
                 assert anchor in anchors, link
+
+
+@pytest.mark.parametrize("page", ["rules.md", "n1.md", "alertmanager.md", "drill.md"])
+def test_the_records_and_settings_of_alerts_that_a_page_names_exist(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    recorded = {rule.record for rule in every_rule(rule_groups(default_settings())) if isinstance(rule, Record)}
+    named = set(re.findall(r"\b(?:engine|target|model|model_gpu|model_node|fleet):llm_serving_\w+:\w+", text))
+    assert named <= recorded
+    known = {alert.name: alert for alert in ALERTS}
+    for alert, setting in re.findall(r"`alerts\.(\w+)\.(\w+)`", text):
+        assert setting in {"for", "severity", "labels", *known[alert].values}, (alert, setting)
+
+
+def test_every_alert_that_needs_what_must_be_set_is_one_of_the_rules() -> None:
+    table = PAGE.partition("## What the alerts need")[2].partition("\n## ")[0]
+    named = set(
+        re.findall(
+            r"\b[A-Z]\w+(?:[a-z][A-Z])\w*|\bN1\w+",
+            " ".join(row.split("|")[3] for row in table.splitlines() if row.startswith("| `")),
+        )
+    )
+    assert len(named) >= 8
+    assert named <= {alert.name for alert in ALERTS}
