@@ -86,7 +86,10 @@ def lookup(dialect: Dialect, record: str, level: tuple[str, ...], how: str, extr
 
 def of_model(dialect: Dialect) -> str:
     """Model and role of the firing alert, for the beginning of a summary, with the user's identity labels."""
-    return _scope(dialect, f"{label('model_name')} ({label('role')})")
+    return _scope(
+        dialect,
+        f"{{{{ with $labels.model_name }}}}{{{{ . }}}}{{{{ else }}}}a model without a name{{{{ end }}}} ({label('role')})",
+    )
 
 
 def of_target(dialect: Dialect) -> str:

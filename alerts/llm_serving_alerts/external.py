@@ -21,9 +21,12 @@ STATEFULSET_REPLICAS = External("kube_statefulset_replicas", "kube-state-metrics
 NOTIFICATIONS_FAILED = External(
     "alertmanager_notifications_failed_total", "Alertmanager", "whether pages can be delivered"
 )
+NOTIFICATIONS = External(
+    "alertmanager_notifications_total", "Alertmanager", "which share of them could not be delivered"
+)
 PROCESS_START = External("process_start_time_seconds", "the exporter's own process", "its restarts")
 
-EXTERNALS = (DEPLOYMENT_REPLICAS, STATEFULSET_REPLICAS, NOTIFICATIONS_FAILED, PROCESS_START)
+EXTERNALS = (DEPLOYMENT_REPLICAS, STATEFULSET_REPLICAS, NOTIFICATIONS_FAILED, NOTIFICATIONS, PROCESS_START)
 
 
 def wanted_replicas(workload: Workload) -> str:

@@ -70,7 +70,8 @@ class Replica:
     """What a replica shows all the time. Rates are tokens/s of the whole replica; `engines` share everything evenly.
 
     `nodes`: () where none is known. `ceilings`: prefill and decode, tokens/s; `seconds`: reference seconds per token of both.
-    `limit`, `capacity`, `used`: None where the engine does not say. `waits`: minutes after which `waiting` requests wait.
+    `limit`, `capacity`, `used`: None where the engine does not say. `waits`: minutes after which `waiting` requests wait. `started`:
+    minutes before the history begins.
     """
 
     nodes: Sequence[str] = ("a",)
@@ -79,6 +80,7 @@ class Replica:
     running: float = 20.0
     waiting: float = 0.0
     waits: int = 0
+    started: float = 120.0
     used: float | None = 40_000.0
     capacity: float | None = 100_000.0
     limit: float | None = 100.0
@@ -111,6 +113,8 @@ def health_series(target: str, model: str, role: str, replica: Replica, holds: s
         selector("llm_serving_target_info", **identity, runtime="vllm", version="0.32.0", group=""): holds,
         selector("llm_serving_target_gpus", target=target, gpu_name=replica.gpu_name): holds,
     }
+    start = holds.replace("1.0", f"{-60.0 * replica.started}")
+    series[selector("llm_serving_target_start_time_seconds", target=target)] = start
     for node in replica.nodes:
         series[selector("llm_serving_target_node_info", **identity, node=node)] = holds
     for state in _STATES:

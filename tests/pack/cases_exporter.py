@@ -103,6 +103,18 @@ def _wanted(model: str, *spans: tuple[int, float]) -> dict[str, str]:
     return {f'llm_serving_expected_replicas{{model_name="{model}",role="unified"}}': held(*spans)}
 
 
+def _nameless(model: str, up: int, down: int, after: int) -> dict[str, str]:
+    """A fourth replica that goes down; then its exporter starts anew."""
+    name = f"{model}-3"
+    series = target(model, name, (up, "ready"), (down + after, "down"))
+    (info,) = (key for key in series if "target_info" in key)
+    return {
+        **series,
+        info: f"{held((up + down, 1))} stale",
+        info.replace(f'model_name="{model}"', 'model_name=""'): f"_x{up + down} {held((after, 1))}",
+    }
+
+
 _UP, _LOST = ((50, "ready"),), ((12, "ready"), (38, "down"))
 _BACK = ((12, "ready"), (13, "down"), (25, "ready"))
 _NEVER = ((50, "down"),)
@@ -121,18 +133,6 @@ _TARGETS_DOWN = together(
         (Kind.FIRES, Kind.ONE_REPLICA),
         _replicas("single", _LOST),
         {moment: (_targets("single", "100%", "unknown", "1"),) for moment in _AFTER},
-    ),
-    Story(
-        (Kind.FIRES,),
-        # 3 are wanted, one is known, and it serves; the others went with their nodes and with the exporters that stood there
-        {**_replicas("swept", _UP), **_wanted("swept", (50, 3))},
-        {moment: (_targets("swept", "66.67%", "3", "1"),) for moment in ("16m", *_AFTER)},
-    ),
-    Story(
-        (Kind.FIRES,),
-        # nobody knows any of the two that are wanted: no exporter lists them
-        _wanted("nowhere", (50, 2)),
-        {moment: (_targets("nowhere", "100%", "2", "unknown"),) for moment in ("16m", *_AFTER)},
     ),
     Story(
         (Kind.FIRES, Kind.ROLES),
@@ -156,6 +156,43 @@ _TARGETS_DOWN = together(
             key: f"{text} stale"
             for key, text in {**_replicas("dropped", ((12, "ready"),)), **_wanted("dropped", (12, 2))}.items()
         },
+    ),
+)
+
+
+_LONG, _WENT = ((70, "ready"),), ((40, "ready"),)
+
+
+def _ended(series: dict[str, str]) -> dict[str, str]:
+    """As their exporters went with them."""
+    return {key: f"{text} stale" for key, text in series.items()}
+
+
+_WANTED_DOWN = together(
+    "TargetsDown",
+    "replicas that are wanted",
+    ("16m", "38m", "52m"),
+    Story(
+        (Kind.FIRES,),
+        # 3 are wanted, one is known, and it serves; the others went with their nodes and with the exporters that stood there
+        {**target("swept", "swept-0", *_LONG), **_wanted("swept", (70, 3))}
+        | _ended({**target("swept", "swept-1", *_WENT), **target("swept", "swept-2", *_WENT)}),
+        {"52m": (_targets("swept", "66.67%", "3", "1"),)},
+    ),
+    Story(
+        (Kind.FIRES,),
+        # both went, with all exporters that knew of them
+        {**_ended(_replicas("nowhere", _WENT, _WENT)), **_wanted("nowhere", (70, 2))},
+        {"52m": (_targets("nowhere", "100%", "2", "unknown"),)},
+    ),
+    # wanted, and never there: a first deployment, or one that waits for capacity
+    Story((Kind.FIRST_WEEK,), {**_replicas("first", ((70, "down"),), ((70, "down"),)), **_wanted("first", (70, 2))}),
+    Story((Kind.FIRST_WEEK,), _wanted("listed", (70, 2))),
+    Story((Kind.BELOW,), {**_replicas("pending", _LONG, _LONG), **_wanted("pending", (70, 6))}),
+    # one of four is down when a central exporter starts anew: it cannot learn the model of that one
+    Story(
+        (Kind.BELOW,),
+        {**_replicas("kept", _LONG, _LONG, _LONG), **_nameless("kept", 12, 8, 50)},
     ),
 )
 
@@ -347,14 +384,19 @@ def _failed(host: str, values: str, integration: str = "pagerduty") -> dict[str,
     }
 
 
+def _sent(host: str, a_minute: float, integration: str = "pagerduty") -> dict[str, str]:
+    labels = f'instance="{host}:9093",job="alertmanager",integration="{integration}"'
+    return {f"alertmanager_notifications_total{{{labels}}}": counter(Grows(45, a_minute))}
+
+
 _NOTIFICATIONS = together(
     "NotificationsFailing",
     "pages that cannot be delivered",
     ("10m", "13m", "40m"),
     Story(
         (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY),
-        # two a minute until minute 20: ten in five minutes; the first two samples are there at minute 1
-        _failed("am-0", counter(Grows(20, 2), Grows(25, 0))),
+        # two of eight a minute until minute 20; the first two samples are there at minute 1
+        {**_failed("am-0", counter(Grows(20, 2), Grows(25, 0))), **_sent("am-0", 8)},
         {
             "13m": (
                 firing(
@@ -363,16 +405,24 @@ _NOTIFICATIONS = together(
                     "exporter",
                     {"instance": "am-0:9093", "integration": "pagerduty"},
                     "Alertmanager am-0:9093 cannot deliver by pagerduty",
-                    "10 notifications failed within 5m, and more before. Pages may not arrive; this one came by another way.",
+                    "25% of its notifications failed within 5m, and of those before. Pages may not arrive; this one came by another way.",
                     "read Alertmanager's log; send a test page: llm-serving-exporter page-test",
                 ),
             )
         },
     ),
     # one that failed is retried, and five minutes later forgotten
-    Story((Kind.BELOW, Kind.LOW_TRAFFIC), _failed("am-1", counter(Grows(5, 0), Grows(1, 1), Grows(39, 0)))),
+    Story(
+        (Kind.BELOW, Kind.LOW_TRAFFIC),
+        {**_failed("am-1", counter(Grows(5, 0), Grows(1, 1), Grows(39, 0))), **_sent("am-1", 1)},
+    ),
+    # one of 500 every five minutes: a hiccup of the provider
+    Story(
+        (Kind.BELOW,),
+        {**_failed("am-4", " ".join(["0 0 0 0 0", *(f"{n} {n} {n} {n} {n}" for n in range(1, 10))])), **_sent("am-4", 100)},
+    ),
     # Alertmanager is restarted, its counter of old failures with it
-    Story((Kind.RESTART,), _failed("am-2", counter(Grows(5, 0), Grows(40, 0, True), start=900))),
+    Story((Kind.RESTART,), {**_failed("am-2", counter(Grows(5, 0), Grows(40, 0, True), start=900)), **_sent("am-2", 1)}),
     Story((Kind.ABSENT,), {'alertmanager_notifications_total{instance="am-3:9093",integration="pagerduty"}': counter(Grows(45, 2))}),
     doubled=False,
     records=False,
@@ -479,6 +529,7 @@ _WATCHDOG = Case(
 CASES = (
     _TARGET_DOWN,
     _TARGETS_DOWN,
+    _WANTED_DOWN,
     _SIGNAL_LOST,
     _EXPORTER_ABSENT,
     _ONE_LEFT,

@@ -292,6 +292,13 @@ _LOSSES = (
         | {selector("llm_serving_gpu_up", instance="other:10077", **_CARD): flat((1, 60))},
         "40m",
     ),
+    Case(
+        "GPULost",
+        "one of two exporters, which call the node by different names, cannot read it",
+        _gpu("up", flat((1, 20), (0, 40)))
+        | {selector("llm_serving_gpu_up", instance="other:10077", **{**_CARD, "node": "pod-1"}): flat((1, 60))},
+        "40m",
+    ),
 )
 
 CASES = (*_XIDS, *_MEMORY, *_SLOWDOWN, *_LOSSES)

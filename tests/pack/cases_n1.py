@@ -122,8 +122,13 @@ _TWO_LEFT = _critical(2, 3, "112.5%", "prefill rate")
 
 
 def _queue(**more: str) -> Series:
-    """Four wanted, three there, a queue, too little without another node."""
-    series = {"ready": flat((3, 120)), "present": flat((3, 120)), "desired": flat((4, 120))}
+    """Four wanted from the beginning, three there, a queue, too little without another node."""
+    series = {
+        "ready": flat((3, 120)),
+        "present": flat((3, 120)),
+        "unreadable": flat((0, 120)),
+        "desired": flat((4, 120)),
+    }
     series |= {"waiting": flat((6, 120)), "load": flat((0.9, 120)), "n1_load": flat((1.1, 120))}
     return recorded(**{**series, **more}) | {selector(LOAD, **MODEL, resource="concurrency"): flat((0.9, 120))}
 
@@ -135,59 +140,67 @@ _N1_CRITICAL = (
         "N1Critical",
         "a node goes with the exporter on it, the others queue",
         node_lost(with_its_exporter=True),
-        "26m",
+        "88m",
         (_TWO_LEFT,),
-        more=(("7m", ()), ("12m", ())),
+        more=(("69m", ()), ("74m", ())),
     ),
     Case(
         "N1Critical",
         "a node goes, a central exporter finds its replica down, the others queue",
         node_lost(with_its_exporter=False),
-        "26m",
+        "88m",
         (_TWO_LEFT,),
-        more=(("12m", ()),),
+        more=(("74m", ()),),
     ),
-    Case("N1Critical", "a node goes and nothing waits", node_lost(with_its_exporter=True, waiting=0.0), "26m"),
+    Case("N1Critical", "a node goes and nothing waits", node_lost(with_its_exporter=True, waiting=0.0), "88m"),
     Case(
         "N1Critical",
         "a replica less and a queue, but nobody said how many there should be",
         node_lost(with_its_exporter=True, expected=None),
-        "26m",
+        "88m",
     ),
     Case("N1Critical", "a rolling update while nothing waits", rolling_update(), "15m"),
     Case(
         "N1Critical",
         "it is over when the queue is",
-        _queue(waiting=flat((6, 30), (0, 90))),
-        "20m",
+        _queue(waiting=flat((6, 90), (0, 30))),
+        "80m",
         (_THREE_LEFT,),
-        more=(("3m", ()), ("40m", ())),
+        # what was wanted for less than an hour is deployed for the first time
+        more=(("50m", ()), ("63m", ()), ("100m", ())),
     ),
-    Case("N1Critical", "all wanted are there", _queue(ready=flat((4, 120)), present=flat((4, 120))), "60m"),
-    Case("N1Critical", "a replica sleeps, none is lost", _queue(present=flat((4, 120))), "60m"),
+    Case(
+        "N1Critical",
+        "the page of one cannot be read, none is known to be lost",
+        _queue(unreadable=flat((1, 120))),
+        "80m",
+    ),
+    Case("N1Critical", "all wanted are there", _queue(ready=flat((4, 120)), present=flat((4, 120))), "80m"),
+    Case("N1Critical", "a replica sleeps, none is lost", _queue(present=flat((4, 120))), "80m"),
     Case(
         "N1Critical",
         "one is lost, another one sleeps",
         _queue(ready=flat((2, 120))),
-        "20m",
+        "80m",
         (_critical(2, 4, "90%", "running requests"),),
     ),
     Case(
         "N1Critical",
         "one node is left, which is too little",
         recorded(
-            ready=flat((1, 60)),
-            present=flat((1, 60)),
-            desired=flat((2, 60)),
-            waiting=flat((6, 60)),
-            load=flat((1.1, 60)),
+            ready=flat((1, 120)),
+            present=flat((1, 120)),
+            unreadable=flat((0, 120)),
+            desired=flat((2, 120)),
+            waiting=flat((6, 120)),
+            load=flat((1.1, 120)),
         )
-        | {selector(LOAD, **MODEL, resource="kv"): flat((1.1, 60))},
-        "20m",
+        | {selector(LOAD, **MODEL, resource="kv"): flat((1.1, 120))},
+        "80m",
         (_critical(1, 2, "110%", "KV cache"),),
     ),
-    Case("N1Critical", "it would just do", _queue(n1_load=flat((1, 120)), load=flat((1, 120))), "60m"),
-    Case("N1Critical", "what is left would do", _queue(n1_load=flat((0.99, 120))), "60m"),
+    Case("N1Critical", "it would just do", _queue(n1_load=flat((1, 120)), load=flat((1, 120))), "80m"),
+    Case("N1Critical", "what is left would do", _queue(n1_load=flat((0.99, 120))), "80m"),
     Case(
         "N1Critical",
         "an autoscaler asks for more: nothing is lost, until they have not come for an hour",
@@ -199,8 +212,14 @@ _N1_CRITICAL = (
     Case(
         "N1Critical",
         "what is left is unknown",
-        recorded(ready=flat((3, 60)), present=flat((3, 60)), desired=flat((4, 60)), waiting=flat((6, 60))),
-        "50m",
+        recorded(
+            ready=flat((3, 120)),
+            present=flat((3, 120)),
+            unreadable=flat((0, 120)),
+            desired=flat((4, 120)),
+            waiting=flat((6, 120)),
+        ),
+        "80m",
     ),
 )
 

@@ -19,6 +19,7 @@ def _recorded(model: str, values: Mapping[str, str | float], role: str = "unifie
 # --- ThroughputBelowBaseline: work per replica below 0.7 (0.5) of its p90 while requests wait, for 5m; warning (critical) ------------------
 
 _WORK, _P90 = "reference_work_per_replica:rate5m", "reference_work_per_replica:p90_7d"
+_QUEUED = "reference_work_per_queued_replica:rate5m"
 _WAITING = "requests_waiting:sum"
 
 
@@ -49,7 +50,7 @@ _THROUGHPUT = together(
     Story(
         (Kind.FIRES,),
         # 40 %: worth a page and a ticket, of which the page silences the ticket
-        _recorded("half", {_WORK: 0.36, _P90: 0.9, _WAITING: 120}),
+        _recorded("half", {_WORK: 0.36, _QUEUED: 0.36, _P90: 0.9, _WAITING: 120}),
         {
             moment: (
                 _slow("warning", "half", "40%", "0.9", "120"),
@@ -58,15 +59,10 @@ _THROUGHPUT = together(
             for moment in ("12m", "40m")
         },
     ),
-    Story(
-        (Kind.FIRES, Kind.ROLES),
-        # each pool has its own baseline: decode is slow, prefill is not
-        {
-            **_recorded("split", {_WORK: 0.6, _P90: 1, _WAITING: 5}, "decode"),
-            **_recorded("split", {_WORK: 0.6, _P90: 0.7, _WAITING: 5}, "prefill"),
-        },
-        {moment: (_slow("warning", "split", "60%", "1", "5", "decode"),) for moment in ("12m", "40m")},
-    ),
+    # what waits in split pools may be KV on its way
+    Story((Kind.ROLES,), _recorded("split", {_WORK: 0.1, _P90: 1, _WAITING: 5}, "decode")),
+    # one client floods one of four replicas, which does its work; the others idle
+    Story((Kind.BELOW,), _recorded("flooded", {_WORK: 0.3, _QUEUED: 0.85, _P90: 0.9, _WAITING: 20})),
     Story((Kind.BELOW,), _recorded("calm", {_WORK: 0.64, _P90: 0.9, _WAITING: 5})),  # 71 %
     Story((Kind.LOW_TRAFFIC,), _recorded("quiet", {_WORK: 0.1, _P90: 0.9, _WAITING: 0})),
     # a queue that is empty every fourth minute is none that lasts
@@ -106,7 +102,14 @@ def _traffic(
     """100 tokens/s at this hour, 120 a week ago, two replicas, nothing waits, unless said otherwise."""
     values = {"median": 100, "week": 120, "waiting": 0, "ready": 2, "now": now, **other}
     values.pop(without, None)
-    names = {"now": _TOKENS, "median": _MEDIAN, "week": _WEEK, "waiting": _WAITING, "ready": _READY}
+    names = {
+        "lowest": "tokens:same_hour_lowest_median7d",
+        "now": _TOKENS,
+        "median": _MEDIAN,
+        "week": _WEEK,
+        "waiting": _WAITING,
+        "ready": _READY,
+    }
     return _recorded(model, {names[key]: content for key, content in values.items()}, role)
 
 
@@ -125,6 +128,14 @@ _TRAFFIC = together(
         {**_traffic("split", 0, "decode", ready=1), **_traffic("split", 110, "prefill", ready=1)},
         {moment: (_vanished("split", "0.0", "100.0", "120.0", "decode"),) for moment in ("16m", "50m")},
     ),
+    # an engine that has nothing to do may stop saying how many wait
+    Story(
+        (Kind.FIRES,),
+        _traffic("mum", 0, waiting="0 0 0 stale", lowest=80),
+        {moment: (_vanished("mum", "0.0", "100.0", "120.0"),) for moment in ("16m", "50m")},
+    ),
+    # a job of twenty minutes in every hour
+    Story((Kind.BELOW,), _traffic("bursts", 0, lowest=0)),
     Story((Kind.BELOW,), _traffic("calm", 20)),  # a fifth, not less
     Story((Kind.BELOW,), _traffic("holiday", 5, week=6)),  # a week ago it was quiet as well
     Story((Kind.BELOW,), _traffic("jam", 0, waiting=3)),  # what waits has not gone

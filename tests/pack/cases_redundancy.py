@@ -107,9 +107,19 @@ _REPLICA_LOST = (
         "ReplicaLost",
         "a node goes with the exporter on it",
         node_lost(with_its_exporter=True, waiting=0.0),
-        "26m",
+        "88m",
         (_lost(1, 3),),
-        more=(("15m", ()),),
+        more=(("77m", ()),),
+    ),
+    Case(
+        "ReplicaLost",
+        "an autoscaler asks for one more every five minutes, and each takes six to come",
+        recorded(
+            desired=" ".join(flat((2 + number, 5)) for number in range(12)),
+            present=" ".join([flat((2, 6)), *(flat((2 + number, 5)) for number in range(1, 12))]),
+        ),
+        "40m",
+        more=(("20m", ()), ("59m", ())),
     ),
     Case("ReplicaLost", "a rolling update", rolling_update(), "15m", more=(("24m", ()),)),
     Case("ReplicaLost", "nobody said how many there should be", recorded(present=flat((1, 60))), "40m"),
@@ -189,7 +199,33 @@ def _installed(value: float, instance: str) -> Series:
 
 
 _SERVED = recorded(targets=flat((2, 120)))
+
+
+def _result(verdict: str, at: float = 0.0, exporter: str = "exporter-a") -> Series:
+    """A file of results as its exporter shows it."""
+    found = {"last_run_timestamp_seconds": ({}, at)} | {
+        f"last_verdict {one}": ({"verdict": one}, float(one == verdict)) for one in ("passed", "failed", "aborted")
+    }
+    return {
+        selector(f"llm_serving_drill_{name.split()[0]}", instance=f"{exporter}:10077", **MODEL, **labels): flat(
+            (value, 120)
+        )
+        for name, (labels, value) in found.items()
+    }
+
+
 _LAST = "last_success_timestamp_seconds"
+
+_FAILED = firing(
+    "DrillFailed",
+    "warning",
+    "node_loss",
+    MODEL,
+    summary="chat (unified): the last node-loss drill failed",
+    description="The last drill of chat did not keep the objective, or no page arrived. Its report says what happened.",
+    action="read the report and repeat the drill once it is mended",
+    variables=VARIABLES,
+)
 
 # a test's history begins at 0, so that what was before is below it
 _DRILLS = (
@@ -239,32 +275,26 @@ _DRILLS = (
     Case(
         "DrillFailed",
         "the last one failed",
-        _drill("last_verdict", 1, verdict="failed") | _drill("last_verdict", 0, verdict="passed"),
+        _SERVED | _result("failed"),
         "5m",
-        (
-            firing(
-                "DrillFailed",
-                "warning",
-                "node_loss",
-                MODEL,
-                summary="chat (unified): the last node-loss drill failed",
-                description="The last drill of chat did not keep the objective, or no page arrived. Its report says what happened.",
-                action="read the report and repeat the drill once it is mended",
-                variables=VARIABLES,
-            ),
-        ),
+        (_FAILED,),
     ),
+    Case("DrillFailed", "the last one passed", _SERVED | _result("passed"), "5m"),
+    Case("DrillFailed", "the last one was given up", _SERVED | _result("aborted"), "5m"),
+    Case("DrillFailed", "a model that is served no more", _result("failed"), "5m"),
     Case(
         "DrillFailed",
-        "the last one passed",
-        _drill("last_verdict", 0, verdict="failed") | _drill("last_verdict", 1, verdict="passed"),
+        "another exporter knows of a later one, which passed",
+        _SERVED | _result("failed", -2 * _DAY) | _result("passed", -_DAY, "exporter-b"),
         "5m",
     ),
     Case(
         "DrillFailed",
-        "the last one was given up",
-        _drill("last_verdict", 0, verdict="failed") | _drill("last_verdict", 1, verdict="aborted"),
+        "another exporter knows of a later one, which failed",
+        _SERVED | _result("passed", -2 * _DAY) | _result("failed", -_DAY, "exporter-b"),
         "5m",
+        (_FAILED,),
+        doubled=False,  # the pair of exporters is in it
     ),
 )
 

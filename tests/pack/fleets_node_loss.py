@@ -224,6 +224,12 @@ _CAPACITY = (
         *_best(None, "prefill"),
         is_(N1_LOAD, None, resource="phases"),
     ),
+    # one with cold caches has shown no limit, however long its queue
+    _fleet(
+        "young",
+        (replace(_A, prefill=300.0, waiting=5.0, started=5.0), _B, _C),
+        *_best(600, "prefill", "estimated"),
+    ),
     # three minutes under a queue right after the start are no five
     Fleet(
         "just-come",
@@ -256,6 +262,24 @@ _ROLES = (
         _each((_A, _B), prefill=0.0, decode=250.0, used=20_000.0),
         is_(N1_LOAD, 1.667, resource="phases"),
         is_(N1_LOAD, None, resource="prefill"),
+        is_(SUFFICIENT, 0),
+        role="decode",
+    ),
+    # what waits there may be KV on its way: 60 of 300 is not the limit
+    _fleet(
+        "transfers",
+        _each((_A, _B), prefill=0.0, waiting=2.0),
+        *_best(300, "decode", "estimated"),
+        is_(N1_LOAD, 0.4, resource="phases"),
+        is_(SUFFICIENT, 1),
+        role="decode",
+    ),
+    # a full batch is one, whatever the roofline promises: 120/60
+    _fleet(
+        "full",
+        _each((_A, _B), prefill=0.0, waiting=2.0, running=95.0),
+        *_best(60, "decode", "measured"),
+        is_(N1_LOAD, 2, resource="phases"),
         is_(SUFFICIENT, 0),
         role="decode",
     ),

@@ -30,6 +30,7 @@ def recorded(**values: str) -> Series:
     names = {
         "ready": READY,
         "present": PRESENT,
+        "unreadable": "model:llm_serving_unreadable_replicas:sum",
         "desired": DESIRED,
         "waiting": "model:llm_serving_requests_waiting:sum",
         "load": "model:llm_serving_load:max",
@@ -47,7 +48,9 @@ def expected_replicas(replicas: int, minutes: int) -> Series:
 
 
 _BUSY = Replica(prefill=450.0, decode=110.0, used=20_000.0, seconds=(0.001, 0.004))
-_GOES, _END = 8, 30  # minutes
+# minutes; only what was wanted for an hour can be lost
+_GOES, _END = 70, 92
+_UPDATES, _UPDATED = 8, 30
 
 
 def _survivor(number: int, waiting: float) -> Series:
@@ -74,7 +77,7 @@ def _gone(*, with_its_exporter: bool) -> Series:
 
 
 def node_lost(*, with_its_exporter: bool, waiting: float = 8.0, expected: int | None = 3) -> Series:
-    """One of three replicas goes after eight minutes, alone or with the exporter beside it; the others take over what they can, and
+    """One of three replicas goes after seventy minutes, alone or with the exporter beside it; the others take over what they can, and
     so many requests wait at each. `expected`: None where nobody said how many there should be."""
     series = _survivor(0, waiting) | _survivor(1, waiting) | _gone(with_its_exporter=with_its_exporter)
     return series if expected is None else series | expected_replicas(expected, _END)
@@ -83,12 +86,12 @@ def node_lost(*, with_its_exporter: bool, waiting: float = 8.0, expected: int | 
 def rolling_update() -> Series:
     """Four replicas, one of which loads its weights for eight minutes while nothing waits."""
     replicas = [Replica(nodes=(node,), prefill=100.0, decode=30.0) for node in "abcd"]
-    series = fleet("chat", replicas[:3], _END) | serving_series(
-        "chat-3", "chat", "unified", replicas[3], _GOES, "stale"
+    series = fleet("chat", replicas[:3], _UPDATED) | serving_series(
+        "chat-3", "chat", "unified", replicas[3], _UPDATES, "stale"
     )
-    series |= health_series("chat-3", "chat", "unified", replicas[3], flat((1, _END)))
-    ready = flat((1, _GOES), (0, 8), (1, _END - _GOES - 8))
-    loading = flat((0, _GOES), (1, 8), (0, _END - _GOES - 8))
+    series |= health_series("chat-3", "chat", "unified", replicas[3], flat((1, _UPDATED)))
+    ready = flat((1, _UPDATES), (0, 8), (1, _UPDATED - _UPDATES - 8))
+    loading = flat((0, _UPDATES), (1, 8), (0, _UPDATED - _UPDATES - 8))
     series[selector("llm_serving_target_state", target="chat-3", state="ready")] = ready
     series[selector("llm_serving_target_state", target="chat-3", state="loading")] = loading
-    return series | expected_replicas(4, _END)
+    return series | expected_replicas(4, _UPDATED)

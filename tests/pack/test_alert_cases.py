@@ -41,7 +41,7 @@ MAY_LACK: dict[str, dict[str, tuple[Kind, ...]]] = {
     "SLOBurnSlow": {_NO_HISTORY: (Kind.FIRST_WEEK,), _SAME_RECORDS: (Kind.RESTART, Kind.ROLES)},
     "Stalled": {_NO_HISTORY: (Kind.FIRST_WEEK,)},
     "TargetDown": {_NO_HISTORY: (Kind.FIRST_WEEK,), _ANY_NUMBER: (Kind.LOW_TRAFFIC,)},
-    "TargetsDown": {_NO_HISTORY: (Kind.FIRST_WEEK,), _ANY_NUMBER: (Kind.LOW_TRAFFIC,)},
+    "TargetsDown": {_ANY_NUMBER: (Kind.LOW_TRAFFIC,)},
     "SignalLost": {"what was never there is a case of its own": (Kind.FIRST_WEEK,)},
     "ExporterAbsent": {
         _NO_HISTORY: (Kind.FIRST_WEEK,),

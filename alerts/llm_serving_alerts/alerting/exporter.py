@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_alerts.declare import DIGITS, NUMBER, RATIO, Alert, Text, label, lookup, of_model, of_target, value
-from llm_serving_alerts.external import NOTIFICATIONS_FAILED, PROCESS_START
+from llm_serving_alerts.external import NOTIFICATIONS, NOTIFICATIONS_FAILED, PROCESS_START
 from llm_serving_alerts.promql import MODEL, TARGET, Dialect, one_of, series
 from llm_serving_alerts.records.targets import DOWN, known
 from llm_serving_alerts.rules import Check, Severity
@@ -14,8 +14,8 @@ _DAY, _HOUR, _HALF_HOUR = 86_400.0, 3600.0, 1800.0
 _STEP_SECONDS = 600.0
 _DESIRED = "model:llm_serving_desired_replicas:max"
 _KNOWN = "model:llm_serving_targets:count"
-# not lost: there is no work, too little time has passed, it was switched off, or the question has no answer at this batch or on this role
-_NOT_LOST = ("idle", "warming_up", "not_configured", "other_role", "no_ridge", "no_decode", "target_down")
+# not lost: there is no work (an engine may say nothing then, which looks stale), too little time has passed, it was switched off, or the question has no answer at this batch or on this role
+_NOT_LOST = ("idle", "stale", "warming_up", "not_configured", "other_role", "no_ridge", "no_decode", "target_down")
 
 
 def _target_down(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
@@ -33,11 +33,16 @@ def _target_down_text(dialect: Dialect, settings: Settings, own: AlertSettings) 
 def _targets_down(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_model, of_target = dialect.labels(*MODEL), dialect.labels("target")
     # a server that loads its weights refuses connections: what never answered is not there yet, but is not lost
-    answered = dialect.over("max_over_time", dialect.one(series("target_up"), "target"), _DAY, _STEP_SECONDS)
+    up = dialect.over("max_over_time", dialect.one(series("target_up"), "target"), _DAY, _STEP_SECONDS)
+    # what has been down for longer was read once, as long as its exporter remembers
+    read = f"{dialect.one(series('target_start_time_seconds'), 'target')} * 0 + 1"
     alive = f"sum by ({by_model}) (1 - {DOWN})"
-    lost = f"sum by ({by_model}) ({DOWN} * on ({of_target}) group_left () {answered})"
+    lost = f"sum by ({by_model}) ({DOWN} * on ({of_target}) group_left () ({up} > 0 or on ({of_target}) {read} or on ({of_target}) {up}))"
     # likewise the replicas that scaling up asks for need a while to come; a model that was taken out is wanted no more
-    wanted = f"({dialect.over('min_over_time', _DESIRED, _HALF_HOUR)} and on ({by_model}) {_DESIRED})"
+    asked = f"({dialect.over('min_over_time', _DESIRED, _HALF_HOUR)} and on ({by_model}) {_DESIRED})"
+    # those that never were there at once wait for capacity, or are a first deployment: nothing was lost (ReplicaLost tells of them)
+    most = dialect.over("max_over_time", f"({alive})", _DAY, _STEP_SECONDS)
+    wanted = f"({asked} <= on ({by_model}) {most} or on ({by_model}) ({most} and on ({by_model}) {asked}))"
     all_ = f"({wanted} or on ({by_model}) {alive} + on ({by_model}) {lost})"
     return f"1 - ({alive} or on ({by_model}) {wanted} * 0) / on ({by_model}) {all_} > {own['above']:g}"
 
@@ -111,14 +116,18 @@ def _reload_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Te
 
 
 def _notifications(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    failed = dialect.increase(NOTIFICATIONS_FAILED.name, 300)
-    return f"{dialect.one(failed, 'instance', 'integration')} > 0"
+    # by reason, from 0.26 on
+    by = dialect.labels("instance", "integration")
+    failed, sent = (
+        f"sum by ({by}) ({dialect.increase(one.name, 300)})" for one in (NOTIFICATIONS_FAILED, NOTIFICATIONS)
+    )
+    return f"{failed} / on ({by}) ({sent} > 0) > {own['above']:g}"
 
 
 def _notifications_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
         f"Alertmanager {label('instance')} cannot deliver by {label('integration')}",
-        f"{value()} notifications failed within 5m, and more before. Pages may not arrive; this one came by another way.",
+        f"{value('humanizePercentage')} of its notifications failed within 5m, and of those before. Pages may not arrive; this one came by another way.",
         "read Alertmanager's log; send a test page: llm-serving-exporter page-test",
     )
 
@@ -160,7 +169,7 @@ EXPORTER = (
     Alert("SignalLost", Check.EXPORTER, TARGET, {Severity.WARNING: ""}, _signal_lost, _signal_lost_text),
     Alert("ExporterAbsent", Check.EXPORTER, (), {Severity.CRITICAL: ""}, _absent, _absent_text),
     Alert("ConfigReloadFailed", Check.EXPORTER, ("instance",), {Severity.WARNING: ""}, _reload, _reload_text),
-    Alert("NotificationsFailing", Check.EXPORTER, ("instance", "integration"), {Severity.WARNING: ""}, _notifications, _notifications_text),
+    Alert("NotificationsFailing", Check.EXPORTER, ("instance", "integration"), {Severity.WARNING: ""}, _notifications, _notifications_text, {"above": RATIO}),
     Alert("RestartLoop", Check.EXPORTER, ("target", "instance"), {Severity.WARNING: ""}, _restarts, _restarts_text, {"starts": NUMBER}),
     Alert("Watchdog", Check.EXPORTER, (), {Severity.NONE: ""}, _watchdog, _watchdog_text),
 )  # fmt: skip

@@ -91,7 +91,9 @@ def _lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -
     # an exporter that reads its driver and shows a card no more has come up without it; where an exporter is gone or its driver does
     # not speak, nobody knows: a pod that went took its exporter and its view of the cards along
     vanished = f"{before} == 1 and on ({seen_by}) {series('nvml_up')} == 1 unless on ({dialect.labels('gpu')}) {shown}"
-    lost, by_gpu = f"{dialect.one(shown, *GPU_LABELS)} == 0", dialect.labels(*GPU_LABELS)
+    # one card that two exporters call by different nodes is there as long as one of them reads it
+    lost = f"({dialect.one(shown, *GPU_LABELS)} == 0 unless on ({dialect.labels('gpu')}) {shown} == 1)"
+    by_gpu = dialect.labels(*GPU_LABELS)
     return f"{lost} or on ({by_gpu}) {dialect.one(vanished, *GPU_LABELS)} * 0"
 
 

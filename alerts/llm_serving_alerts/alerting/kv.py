@@ -79,7 +79,8 @@ def _queued(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str)
     # by target: vLLM's front end refuses for all of its engines
     rejected = dialect.one(dialect.rate(series("requests_rejected_total"), 300), "target")
     room = (
-        f"{_USAGE} < {own['below']:g}"
+        # in split pools requests also wait for KV that is on its way
+        f'{_USAGE}{{role="unified"}} < {own["below"]:g}'
         f" and on ({by_engine}) engine:llm_serving_requests_running:max < on ({by_engine}) {limit}"
     )
     return (

@@ -5,12 +5,13 @@ from __future__ import annotations
 from llm_serving_alerts.declare import DIGITS, Alert, Text, label, lookup, of_model, value
 from llm_serving_alerts.promql import MODEL, Dialect, seconds_text, series
 from llm_serving_alerts.records.capacity import HOUR
-from llm_serving_alerts.records.node_loss import ALL, LARGEST, LOAD, LOST, N1_LOAD, PRESENT
+from llm_serving_alerts.records.node_loss import ALL, LARGEST, LOAD, LOST, N1_LOAD, PRESENT, UNREADABLE
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
 
 _MOST, _N1_MOST = (record.replace(":ratio", ":max") for record in (LOAD, N1_LOAD))
 _READY = "model:llm_serving_ready_replicas:sum"
+_FIVE_MINUTES, _TEN_MINUTES = 300.0, 600.0
 _DESIRED = "model:llm_serving_desired_replicas:max"
 
 
@@ -67,10 +68,13 @@ def _n1_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
 
 def _critical(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_model = dialect.labels(*MODEL)
-    # wanted for an hour: replicas that an autoscaler has just asked for are not lost
-    wanted = dialect.over("min_over_time", _DESIRED, HOUR)
+    # wanted for an hour: replicas that an autoscaler has just asked for are not lost, nor those of a model that is deployed just now
+    since = f"last_over_time({dialect.offset(f'{_DESIRED}[{dialect.duration(_TEN_MINUTES)}]', HOUR)})"
+    wanted = f"({dialect.over('min_over_time', _DESIRED, HOUR)} and on ({by_model}) {since})"
+    # one whose metrics nobody can read is not known to be lost
+    there = f"({PRESENT} + on ({by_model}) {UNREADABLE})"
     return (
-        f"{_READY} and on ({by_model}) {PRESENT} < on ({by_model}) {wanted}"
+        f"{_READY} and on ({by_model}) {there} < on ({by_model}) {wanted}"
         f" and on ({by_model}) model:llm_serving_requests_waiting:sum > 0"
         f" and on ({by_model}) ({_N1_MOST} > 1 or on ({by_model}) {_MOST} > 1)"
     )
@@ -103,7 +107,9 @@ def _replica_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier
     by_model = dialect.labels(*MODEL)
     # of a model that is wanted and that no exporter shows, none is there; unless there is no exporter at all
     nobody = f"{_DESIRED} * 0 and on ({dialect.labels()}) {series('exporter_build_info')}"
-    return f"{_DESIRED} - on ({by_model}) ({PRESENT} or on ({by_model}) {nobody}) > 0"
+    # each that an autoscaler asks for has the alert's own time to come
+    wanted = dialect.over("min_over_time", _DESIRED, max(own.for_seconds, _FIVE_MINUTES))
+    return f"{wanted} - on ({by_model}) ({PRESENT} or on ({by_model}) {nobody}) > 0"
 
 
 def _replica_lost_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
@@ -140,7 +146,13 @@ def _overdue_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
 
 
 def _failed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    return f"{dialect.one(series('drill_last_verdict', verdict='failed'), *MODEL)} == 1"
+    by_model, by_exporter = dialect.labels(*MODEL), dialect.labels(*MODEL, "instance")
+    run = series("drill_last_run_timestamp_seconds")
+    # of two exporters with a file of results each, the one that knows of the later drill
+    last = f"{run} == on ({by_model}) group_left () max by ({by_model}) ({run})"
+    failed = f"{series('drill_last_verdict', verdict='failed')} == 1 and on ({by_exporter}) ({last})"
+    # the file of results remembers models that are served no more
+    return f"{dialect.one(failed, *MODEL)} and on ({by_model}) model:llm_serving_targets:count"
 
 
 def _failed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_alerts.declare import DIGITS, NUMBER, RATIO, SPAN, Alert, Text, label, lookup, of_model, value
 from llm_serving_alerts.promql import ENGINE, MODEL, MODEL_GPU, Dialect, series
-from llm_serving_alerts.records.baselines import BANDWIDTH, WORK
+from llm_serving_alerts.records.baselines import BANDWIDTH, DAY, WORK, WORK_QUEUED
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
 from llm_serving_exporter.config.kinds import integer
@@ -12,6 +12,7 @@ from llm_serving_exporter.config.kinds import integer
 _TENTHS = 'printf "%.1f"'
 _P90 = "model:llm_serving_reference_work_per_replica:p90_7d"
 _MEDIAN = "model:llm_serving_tokens:same_hour_median7d"
+_LOWEST = "model:llm_serving_tokens:same_hour_lowest_median7d"
 _WEEK_AGO = "model:llm_serving_tokens:same_hour_week_ago"
 _BANDWIDTH_MEDIAN = "model_gpu:llm_serving_bandwidth_ceiling:median7d"
 
@@ -19,7 +20,11 @@ _BANDWIDTH_MEDIAN = "model_gpu:llm_serving_bandwidth_ceiling:median7d"
 def _throughput(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_model = dialect.labels(*MODEL)
     waiting = dialect.over("min_over_time", "model:llm_serving_requests_waiting:sum", 300)
-    return f"{WORK} / on ({by_model}) {_P90} < {own[tier]:g} and on ({by_model}) {waiting} > 0"
+    # in split pools requests also wait for KV that is on its way, which is no queue
+    mean = f'{WORK}{{role="unified"}} / on ({by_model}) {_P90} < {own[tier]:g}'
+    # where one client floods one replica, that one does its work and the others idle
+    queued = f"{WORK_QUEUED} / on ({by_model}) {_P90} >= {own[tier]:g}"
+    return f"{mean} and on ({by_model}) {waiting} > 0 unless on ({by_model}) {queued}"
 
 
 def _throughput_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
@@ -36,10 +41,14 @@ def _vanished(dialect: Dialect, settings: Settings, own: AlertSettings, tier: st
     by_model = dialect.labels(*MODEL)
     now = "model:llm_serving_tokens:rate5m"
     floor = f"{own['least_tokens_per_second']:g}"
+    waited = dialect.over("last_over_time", "model:llm_serving_requests_waiting:sum", DAY)
     return (
         f"{now} < {own['below']:g} * ({_MEDIAN} > {floor}) and on ({by_model}) {now} < {own['below']:g} * ({_WEEK_AGO} > {floor})"
-        f" and on ({by_model}) model:llm_serving_requests_waiting:sum == 0"
+        # what was known last: an engine that has nothing to do may stop saying it
+        f" and on ({by_model}) {waited} == 0"
         f" and on ({by_model}) model:llm_serving_ready_replicas:sum > 0"
+        # traffic that comes in bursts has gone for a while in every hour
+        f" unless on ({by_model}) {_LOWEST} <= on ({by_model}) {now}"
     )
 
 

@@ -12,9 +12,10 @@ WEEK = 7 * DAY
 # a week of a recorded series is some 20,000 samples: read every second minute, and looked at every fifth where a step is needed
 INTERVAL_SECONDS, STEP_SECONDS = 120.0, 300.0
 # an hour's mean, taken half an hour late, is centred on the moment
-HALF_HOUR = 1800.0
+HALF_HOUR, QUARTER = 1800.0, 900.0
 
 WORK = "model:llm_serving_reference_work_per_replica:rate5m"
+WORK_QUEUED = "model:llm_serving_reference_work_per_queued_replica:rate5m"
 WORK_WAITING = "model:llm_serving_reference_work_per_replica:rate5m_waiting"
 # a p90 of fewer moments is one moment
 LEAST_MOMENTS = 20
@@ -44,6 +45,12 @@ def work(dialect: Dialect, settings: Settings) -> Group:
                 f"sum by ({by_model}) (target:llm_serving_reference_work:rate5m and on ({by_target}) target:llm_serving_settled:max)"
                 f" / count by ({by_model}) (target:llm_serving_settled:max and on ({by_target}) target:llm_serving_reference_work:rate5m)",
                 "the same per settled replica",
+            ),
+            Record(
+                WORK_QUEUED,
+                f"avg by ({by_model}) (target:llm_serving_reference_work:rate5m and on ({by_target}) target:llm_serving_settled:max"
+                f" and on ({by_target}) {dialect.over('min_over_time', 'target:llm_serving_requests_waiting:sum', 300)} > 0)",
+                "the same per settled replica that has had a queue of its own for 5m",
             ),
             Record(
                 WORK_WAITING,
@@ -102,6 +109,8 @@ def tokens(dialect: Dialect, settings: Settings) -> Group:
     days = " or ".join(
         f'label_replace({dialect.offset(hourly, day * DAY - HALF_HOUR)}, "day", "{day}", "", "")' for day in range(1, 8)
     )
+    quarter, lowest = "model:llm_serving_tokens:avg15m", "model:llm_serving_tokens:min1h_avg15m"
+    lows = days.replace(hourly, lowest)
     least = settings.alerts["TrafficVanished"]["days"]
     return Group(
         "llm-serving.tokens",
@@ -118,6 +127,19 @@ def tokens(dialect: Dialect, settings: Settings) -> Group:
                 "model:llm_serving_tokens:same_hour_median7d",
                 f"quantile by ({by_model}) (0.5, {days}) and on ({by_model}) count by ({by_model}) ({days}) >= {least:g}",
                 "median of the same hour on the last seven days",
+            ),
+            Record(
+                quarter,
+                dialect.over("avg_over_time", "model:llm_serving_tokens:rate5m", QUARTER),
+                "its mean over a quarter of an hour",
+            ),
+            Record(
+                lowest, dialect.over("min_over_time", quarter, HOUR), "the lowest quarter of an hour within an hour"
+            ),
+            Record(
+                "model:llm_serving_tokens:same_hour_lowest_median7d",
+                f"quantile by ({by_model}) (0.5, {lows})",
+                "the lowest quarter of the same hour, median of the last seven days: 0 where traffic comes in bursts",
             ),
             Record(
                 "model:llm_serving_tokens:same_hour_week_ago",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from llm_serving_alerts.promql import ENGINE, MODEL_GPU, TARGET, Dialect, series
 from llm_serving_alerts.records.baselines import INTERVAL_SECONDS, WEEK
-from llm_serving_alerts.records.targets import of_kind
+from llm_serving_alerts.records.targets import SETTLED, of_kind
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings
 
 HOUR = 3600.0
+FULL = 0.9
 BEST_TOKENS = "model_gpu:llm_serving_replica_tokens_per_second:best"
 BEST_WORK = "model_gpu:llm_serving_replica_work:best"
 BASIS = "model_gpu:llm_serving_replica_capacity:basis"
@@ -27,13 +28,19 @@ def rates(dialect: Dialect, settings: Settings) -> Group:
     waited = (
         f"{dialect.over('min_over_time', waiting, 300)} > 0 and on ({by_target}) {dialect.offset(waiting, 300)} > 0"
     )
+    # in split pools requests also wait for KV that is on its way: there a queue is a limit only where memory or the batch is full
+    fullest = f"max by ({by_target}) (engine:llm_serving_kv_cache_usage_ratio:avg5m)"
+    of_limit = "target:llm_serving_requests_running:sum / target:llm_serving_batch_limit_requests:sum"
+    full = f"({fullest} > {FULL:g} or on ({by_target}) {of_limit} > {FULL:g})"
+    # a replica with cold caches, or one that still compiles, shows no limit either
+    limited = f'({SETTLED}{{role="unified"}} or on ({by_target}) {SETTLED} and on ({by_target}) {full})'
     rules = []
     for record, rate, extra, about in (
         (_TOKENS, "target:llm_serving_phase_tokens:rate5m", ("phase",), "tokens/s by phase"),
         (_WORK, "target:llm_serving_reference_work:rate5m", (), "reference seconds of work per second"),
     ):
         best = f"max by ({dialect.labels(*MODEL_GPU, *extra)})"
-        under_queue = f"({rate} and on ({by_target}) {waited})"
+        under_queue = f"({rate} and on ({by_target}) {waited} and on ({by_target}) {limited})"
         rules += [
             Record(record, f"{best} ({of_kind(dialect, rate)})", f"{about} of the best replica of a kind"),
             Record(

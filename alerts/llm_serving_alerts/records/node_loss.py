@@ -20,6 +20,7 @@ LOAD = "model:llm_serving_load:ratio"
 N1_LOAD = "model:llm_serving_n1_load:ratio"
 SUFFICIENT = "model:llm_serving_n1_sufficient:bool"
 REQUIRED = "model:llm_serving_required_replicas:ceil"
+UNREADABLE = "model:llm_serving_unreadable_replicas:sum"
 PRESENT = "model:llm_serving_present_replicas:sum"
 # `work` is how prefill and decode of one engine are added up; `phases` is the answer for both
 RESOURCES = ("prefill", "decode", "work", "kv", "concurrency")
@@ -32,20 +33,21 @@ _SLOPE_SECONDS = 1800.0
 def node_loss(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     """Capacity of each ready replica by resource, what is left without the largest node, demand, and their ratio."""
     return (
-        Group("llm-serving.node-loss.demand", (_present(dialect), *_demand(dialect))),
+        Group("llm-serving.node-loss.demand", (*_present(dialect), *_demand(dialect))),
         Group("llm-serving.node-loss.capacity", (*_capacity(dialect), *_without(dialect, settings))),
         Group("llm-serving.node-loss.load", (*_loads(dialect), *_required(dialect, settings))),
     )
 
 
-def _present(dialect: Dialect) -> Record:
+def _present(dialect: Dialect) -> Iterable[Record]:
     replicas = dialect.one(series("target_info", 'role!="frontend"'), *TARGET)
-    there = dialect.one(series("target_state", one_of("state", ("ready", "sleeping"))), "target")
-    return Record(
-        PRESENT,
-        f"sum by ({dialect.labels(*MODEL)}) ({replicas} * on ({dialect.labels('target')}) group_left () {there})",
-        "replicas that serve, or sleep and could be woken",
-    )
+    for record, states, about in (
+        (PRESENT, ("ready", "sleeping"), "replicas that serve, or sleep and could be woken"),
+        (UNREADABLE, ("unknown",), "replicas that answer with a page that cannot be read, and may serve"),
+    ):
+        there = dialect.one(series("target_state", one_of("state", states)), "target")
+        expr = f"sum by ({dialect.labels(*MODEL)}) ({replicas} * on ({dialect.labels('target')}) group_left () {there})"
+        yield Record(record, expr, about)
 
 
 def _capacity(dialect: Dialect) -> Iterable[Record]:

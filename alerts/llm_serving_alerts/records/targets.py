@@ -9,8 +9,12 @@ from llm_serving_alerts.promql import MODEL, TARGET, Dialect, series
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings, Workload
 
+SETTLED = "target:llm_serving_settled:max"
 KIND = "target:llm_serving_kind:max"
 DOWN = "target:llm_serving_down:min"
+_NAMED = f'{DOWN}{{model_name!=""}}'
+# a day of every target is looked at six times an hour
+_DAY, _STEP_SECONDS = 86_400.0, 600.0
 
 
 def targets(dialect: Dialect, settings: Settings) -> Group:
@@ -40,7 +44,7 @@ def targets(dialect: Dialect, settings: Settings) -> Group:
                 "1 for a target that every exporter of it says is down, 0 for another; front ends included",
             ),
             Record(
-                "target:llm_serving_settled:max",
+                SETTLED,
                 f"target:llm_serving_ready:max == 1 and on ({of_target})"
                 f" {dialect.age(started)} > {dialect.length(settings.baseline.settle_seconds)}",
                 "1 for a ready replica that started long enough ago to be measured",
@@ -86,9 +90,12 @@ def targets(dialect: Dialect, settings: Settings) -> Group:
 
 
 def known(dialect: Dialect) -> str:
-    """Every target with its model, front ends included; by its name where only one of two exporters has learnt that yet."""
+    """Every target with its model, front ends included: as some exporter names it, else as it was named within a day, because an exporter
+    that has just started cannot learn it from a server that is down; without a model only where it never had one."""
     named, all_ = (dialect.one(series("target_info", matchers), *TARGET) for matchers in ('model_name!=""', ""))
-    return f"({named} or on ({dialect.labels('target')}) {all_})"
+    before = f"{dialect.over('last_over_time', _NAMED, _DAY, _STEP_SECONDS)} and on ({dialect.labels('target')}) {all_}"
+    or_else = f" or on ({dialect.labels('target')}) "
+    return f"({or_else.join((named, before, all_))})"
 
 
 def of_kind(dialect: Dialect, by_replica: str) -> str:

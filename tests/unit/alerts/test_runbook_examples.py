@@ -42,6 +42,7 @@ def fleet() -> list[dict[str, str]]:
         }
         found += [series(name, engine, f"{value}x{BUSY + AFTER}") for name, value in steady.items()]
         found += [
+            series("target_start_time_seconds", {"target": target}, f"-7200x{BUSY + AFTER}"),
             series("target_info", {"target": target, **MODEL}, f"1x{BUSY + AFTER}"),
             series("target_state", {"target": target, "state": "ready"}, f"1x{BUSY + AFTER}"),
             series("target_node_info", {"target": target, **MODEL, "node": node}, f"1x{BUSY + AFTER}"),

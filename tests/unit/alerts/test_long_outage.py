@@ -1,0 +1,51 @@
+"""An outage that outlasts what the rules look back at: the page does not end while it goes on."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import yaml
+
+from llm_serving_alerts.render import rule_files
+from llm_serving_alerts.settings_file import default_settings
+from tests.pack.builders import held, target
+from tests.pack.rulesets import belongs
+
+MINUTES = 5
+HOUR = 60 // MINUTES
+GROUPS = {"llm-serving.targets", "llm-serving.exporter.alerts"}
+
+
+def test_most_targets_down_for_more_than_a_day_still_page(tmp_path: Path) -> None:
+    for name, text in rule_files(default_settings()).items():
+        document = yaml.safe_load(text)
+        document["groups"] = [group for group in document["groups"] if belongs(group["name"], GROUPS)]
+        assert document["groups"], name
+        (tmp_path / name).write_text(yaml.safe_dump(document))
+    lost, long_after = HOUR, 30 * HOUR
+    series = target("chat", "chat-0", (lost + long_after, "ready"))
+    for number in (1, 2, 3):
+        series |= target("chat", f"chat-{number}", (lost, "ready"), (long_after, "down"))
+        series[f'llm_serving_target_start_time_seconds{{target="chat-{number}"}}'] = held((lost + long_after, -3600))
+    fires = 'count(ALERTS{alertname="LLMServingTargetsDown",alertstate="firing",model_name="chat"})'
+    moments = {"30m": None, "2h": 1, "20h": 1, "27h": 1, "30h": 1}
+    tests = [
+        {"expr": fires, "eval_time": at, "exp_samples": [] if count is None else [{"labels": "{}", "value": count}]}
+        for at, count in moments.items()
+    ]
+    document = {
+        "rule_files": ["records.yml", "alerts.yml"],
+        "evaluation_interval": f"{MINUTES}m",
+        "tests": [
+            {
+                "interval": f"{MINUTES}m",
+                "input_series": [{"series": name, "values": values} for name, values in series.items()],
+                "promql_expr_test": tests,
+            }
+        ],
+    }
+    (tmp_path / "test.yml").write_text(yaml.safe_dump(document))
+    command = ["promtool", "test", "rules", "test.yml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
