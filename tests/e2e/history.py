@@ -32,6 +32,7 @@ class Usual:
     work_waiting: float
     best: dict[str, float]
     replicas: int
+    wanted: int | None
 
 
 def usual(scenario: Scenario) -> Usual:
@@ -67,6 +68,7 @@ def usual(scenario: Scenario) -> Usual:
         work_waiting=sum(each[phase] * weight[phase] for phase in each),
         best=each,
         replicas=len(scenario.replicas),
+        wanted=scenario.expected_replicas,
     )
 
 
@@ -99,6 +101,8 @@ def _samples(known: Usual, rate: Profile, at: float) -> Iterator[tuple[str, floa
     model = f'model_name="{known.model_name}",role="unified"'
     kind = f'{model},gpu_name="{known.gpu_name}"'
     yield f"model:llm_serving_targets:count{{{model}}}", known.replicas
+    if known.wanted is not None:
+        yield f"model:llm_serving_desired_replicas:max{{{model}}}", known.wanted
     hour = sum(rate.at(at - 3600.0 * step / 6) for step in range(7)) / 7
     yield f"model:llm_serving_tokens:rate1h{{{model}}}", hour * known.tokens_per_request
     yield f"model:llm_serving_reference_work_per_replica:rate5m_waiting{{{model}}}", known.work_waiting

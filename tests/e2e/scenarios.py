@@ -27,7 +27,8 @@ def play(name: str, folder: Path, *, servers: int = 1, runtime: str | None = Non
     """
     scenario = load(name)
     if runtime is not None:
-        scenario = replace(scenario, engine=replace(scenario.engine, runtime=runtime))
+        served = tuple(replace(one, engine=replace(one.engine, runtime=runtime)) for one in scenario.replicas)
+        scenario = replace(scenario, replicas=served)
     skipped, duration = SLICES.get(name, (0.0, scenario.duration_seconds))
     factor = scenario.history.factor if scenario.history else 1.0
     warmed = replace(scenario, history=History(WARM_SECONDS / DAY_SECONDS, factor))

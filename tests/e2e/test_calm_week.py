@@ -17,6 +17,7 @@ from tests.e2e.replay import HOUR, MINUTE, WATCHDOG, Replayed, calm, recorded_by
 # recorded only where requests wait, which on a calm day none does for five minutes
 OF_QUEUES = frozenset(
     {
+        "model:llm_serving_reference_work_per_queued_replica:rate5m",
         "model:llm_serving_reference_work_per_replica:rate5m_waiting",
         "model:llm_serving_reference_work_per_replica:p90_7d",
         "model_gpu:llm_serving_phase_tokens:max_rate5m_waiting",
@@ -30,6 +31,7 @@ OF_DAYS = frozenset(
         "model:llm_serving_prefix_cache_hit:median7d",
         "model_gpu:llm_serving_bandwidth_ceiling:median7d",
         "model:llm_serving_tokens:same_hour_median7d",
+        "model:llm_serving_tokens:same_hour_lowest_median7d",
         "model:llm_serving_tokens:same_hour_week_ago",
     }
 )
