@@ -288,7 +288,7 @@ class TargetPipeline:
         """Looks up what has not been looked up under what the server says of it now."""
         known: dict[str, tuple[ServedModel, ModelFacts | FactsError]] = {}
         for engine in snapshot.engines:
-            if not engine.is_engine or engine.model_name in known or len(known) >= MOST_MODELS:
+            if not (engine.is_engine or snapshot.rests) or engine.model_name in known or len(known) >= MOST_MODELS:
                 continue
             served = served_model(engine.model_name, self._side.facts, engine.kv_cache_dtype)
             before = self._models.get(engine.model_name)

@@ -27,6 +27,7 @@ from llm_serving_exporter.sim.recording import demo_model_config
 from llm_serving_exporter.store import TargetReading
 from tests import faultbehaviours as fault
 from tests.faultserver import FaultServer
+from tests.golden_cases import MADE
 from tests.modelfolders import FP8, LLAMA, folder
 from tests.recordings import page
 
@@ -99,6 +100,29 @@ def test_a_configured_model_is_known_at_the_tick_after_the_first() -> None:
     assert not {"model_unknown", "architecture_unknown"} & reasons(reading)
     assert reading.derived is not None
     assert reading.derived.engines[0].roofline.decode_ceiling is not None
+
+
+def test_a_model_is_known_before_its_first_request_and_after_a_restart() -> None:
+    """TensorRT-LLM's first page names the model, and nothing on it shows an engine yet."""
+    path = "/prometheus/metrics"
+    with rig(ModelSettings(config=demo_model_config()), gpu_model="L40S", gpu_count=1) as it:
+        for number in (0, 46, 0):
+            it.server.behave(path, fault.page(page("trtllm-050f80de", number)))
+            reading = it.look()
+            assert reading.runtime == "trtllm"
+            assert known(reading).name == NAME
+            assert "model_unknown" not in reasons(reading)
+            assert reading.derived is not None
+            assert reading.derived.signals["phase_reference_seconds_per_token"] == ""
+    assert reading.restarts_total == 1
+
+
+def test_a_page_that_will_not_show_an_engine_looks_up_no_model() -> None:
+    """TensorRT-LLM 1.1 at work: five families, none of them an engine's."""
+    with rig(ModelSettings(config=demo_model_config())) as it:
+        it.server.behave("/prometheus/metrics", fault.page((MADE / "trtllm-1.1.prom").read_bytes()))
+        reading = it.look()
+        assert (reading.runtime, reading.models) == ("trtllm", {})
 
 
 def test_a_model_that_nothing_knows_is_the_reason_of_its_signals(caplog: pytest.LogCaptureFixture) -> None:

@@ -52,6 +52,7 @@ ROW_COLUMNS: Mapping[str, tuple[str, Column]] = {
     "multiprocess_quality": ("multiprocess_quality", lambda node, place: _quality(value(node, place, _QUALITY))),
     "refresh": ("refresh_seconds", one(kinds.DURATION)),
     "freezes": ("freezes", one(kinds.BOOLEAN)),
+    "born_at_first_event": ("born_at_first_event", one(kinds.BOOLEAN)),
     "may_fall": ("may_fall", one(kinds.BOOLEAN)),
     "caveat": ("caveat", one(PROSE)),
     "source": ("source", one(PROSE)),

@@ -111,8 +111,8 @@ def _verdict(
     evidence = limiter.evidence([one for one, _ in judged], [roof for _, roof in judged])
     verdict = limiter.judge(evidence, previous.verdict if previous else None, now)
     if verdict.state is Limiter.UNKNOWN:
-        # told by what most often is missing; what is suspect has not been used, so that it does not make the verdict suspect
-        notes.take("limiter", Absence.INPUT_MISSING, "bandwidth_ceiling_ratio_model")
+        # what is suspect has not been used, so that it does not make the verdict suspect
+        notes.take("limiter", Absence.INPUT_MISSING, *limiter.lacking(evidence))
     else:
         notes.take("limiter", verdict)
     return verdict

@@ -41,6 +41,12 @@ MARGIN = 0.1
 HOLD_SECONDS, LONGEST_DOUBT_SECONDS = 15.0, 60.0
 
 Evidence = Mapping[str, float]
+# without these there may be no verdict; of the sources of bandwidth each target may have the model
+_GIVEN_BY = {
+    "busy": "requests_running",
+    "bandwidth": "bandwidth_ceiling_ratio_model",
+    "compute": "compute_ceiling_ratio",
+}
 
 
 def evidence(windows: Sequence[EngineWindow], rooflines: Sequence[Roofline]) -> dict[str, float]:
@@ -161,6 +167,11 @@ def decide(found: Evidence, current: Limiter | None = None) -> Limiter:
     if at_least("bandwidth", BANDWIDTH_FROM, Limiter.BANDWIDTH):
         return Limiter.BANDWIDTH
     return Limiter.OVERHEAD if bandwidth is not None and compute is not None else Limiter.UNKNOWN
+
+
+def lacking(found: Evidence) -> tuple[str, ...]:
+    """The signals that would have given what evidence without a verdict lacks, in the order in which the table asks for it."""
+    return tuple(signal for name, signal in _GIVEN_BY.items() if name not in found)
 
 
 def judge(found: Evidence, previous: Verdict | None, now_monotonic_seconds: float) -> Verdict:

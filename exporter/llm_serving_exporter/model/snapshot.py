@@ -172,9 +172,9 @@ class Snapshot:
     `may_fall` names counters that are a difference of two and may dip without a restart. `freezes`: fields that the engine brings up to
     date only while requests end; `refresh_seconds`: how often it does so with the slowest of its slow ones, 0 = at once.
     `significant_digits`: that the page's numbers are printed with, None = all of them. `sources`: field -> the row of the runtime's
-    table that it was read by. `errors_counted`: whether the page tells requests that ended in an error from others. `unborn`: fields
-    that the page lacks because nothing of theirs has happened yet: 0 until then. `awaited`: those of them, and of families without a
-    sample, that this version of the engine certainly has.
+    table that it was read by. `errors_counted`: whether the page tells requests that ended in an error from others, or may once there
+    are some. `unborn`: fields that the page lacks because nothing of theirs has happened yet: 0 until then. `awaited`: those of them, and
+    of families without a sample, that this version of the engine certainly has.
     """
 
     engines: tuple[EngineSnapshot, ...]
@@ -193,6 +193,11 @@ class Snapshot:
     errors_counted: bool = True
     unborn: frozenset[str] = frozenset()
     awaited: frozenset[str] = frozenset()
+
+    @property
+    def rests(self) -> bool:
+        """Whether a page of one engine has yet to show it: what would comes with the first request."""
+        return len(self.engines) == 1 and any(self.absent.get(name) is Absence.IDLE for name in SHOWS_AN_ENGINE)
 
     @property
     def sleeping(self) -> bool:

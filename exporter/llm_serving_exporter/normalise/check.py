@@ -32,6 +32,12 @@ def faults(runtime: Runtime) -> list[Fault]:
     found = [*_identity(runtime), *_page(runtime), *_labels(runtime), *_recognition(runtime), *_rest(runtime)]
     for number, row in enumerate(runtime.rows):
         found += [Fault(("rows", number, *fault.path), fault.what, fault.fix) for fault in row_faults(row)]
+        if row.born_at_first_event and not runtime.born_at_first_event:
+            what, fix = (
+                "it has no effect where counters are there from the start",
+                "Say it of the runtime too, or remove it.",
+            )
+            found.append(Fault(("rows", number, "born_at_first_event"), what, fix))
         if any(other.field == row.field and _same_reading(other, row) for other in runtime.rows[:number]):
             found.append(Fault(("rows", number), "an earlier row reads the same", "Remove it."))
     return found

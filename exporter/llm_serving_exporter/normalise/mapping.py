@@ -57,7 +57,8 @@ class Row:
     `versions` is when the row is right, documented; with `guarded` it is also a condition, and an unknown version then
     leaves the field absent rather than guessed, unless `proof` (series, label, value) shows the version on the page itself.
     `quality`: how far the value is true at an instant; `refresh_seconds` of a slow one: how often the engine brings it up to date;
-    `freezes`: it is brought up to date only while requests end, and keeps its last value otherwise.
+    `freezes`: it is brought up to date only while requests end, and keeps its last value otherwise. `born_at_first_event`: a gauge that
+    the page has only once something was worked on, in a runtime whose counters are born so too.
     `multiprocess_quality` replaces `quality` where several processes answer for one server (then nobody's start time is on the page).
     `may_fall`: a difference of counters that are booked at different moments; it is counted on by the exporter, from 0.
     `zero_is_unset`: 0 says that nothing is set, which leaves the field absent as not configured.
@@ -89,6 +90,7 @@ class Row:
     quality: Quality = Quality.LIVE
     refresh_seconds: float = 0.0
     freezes: bool = False
+    born_at_first_event: bool = False
     multiprocess_quality: Quality | None = None
     may_fall: bool = False
     zero_is_unset: bool = False

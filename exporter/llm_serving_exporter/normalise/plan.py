@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -133,8 +133,9 @@ def make_plan(runtime: Runtime, layout: Layout, facts: ServerFacts) -> Plan:
             absent = {field: _idle(field, why) for field, why in absent.items()}
     unborn = _unborn(runtime, absent, index)
     awaited = _awaited(runtime, absent, unborn, version)
-    if not _BORN & set(used):  # nothing has happened yet: what is not there is waited for
-        absent = {field: Absence.IDLE if field in unborn else why for field, why in absent.items()}
+    waited = _waited_for(runtime, index, version) if _at_rest(runtime, absent) else ()
+    fields = {row.field for row in waited}
+    absent = {field: Absence.IDLE if field in fields and why in _NOT_THERE else why for field, why in absent.items()}
     if runtime.kind is PageKind.JSON and not layout.keys:
         # its JSON, with nothing to say yet: an engine at rest
         own, engines = {Identity("", "0")}, {Identity("", "0"): {}}
@@ -160,7 +161,7 @@ def make_plan(runtime: Runtime, layout: Layout, facts: ServerFacts) -> Plan:
         unset=frozenset(field for field, row in used.items() if row.zero_is_unset),
         names_models=index.names_models,
         sources={field: rows.index(row) for field, row in used.items()},
-        errors_counted=_counts_errors(runtime, {**awaited, **used}, layout, index),
+        errors_counted=_counts_errors(runtime, {**awaited, **used}, waited, layout, index),
         unborn=unborn,
         awaited=frozenset(awaited),
     )
@@ -180,6 +181,21 @@ _BORN = frozenset(
         "prefix_cache_hits",
     }
 )
+# some of them come with any request that is served. The others do not tell: an engine may have its prefix cache's counters from the start,
+# and refusals and HTTP answers are counted of requests that came to nothing
+_WORK = frozenset(
+    {
+        "prompt_tokens_total",
+        "prefill_tokens_total",
+        "decode_tokens_total",
+        "decode_pass_tokens",
+        "engine_steps_total",
+        "requests_finished_total",
+        *HISTOGRAM_FIELDS,
+    }
+)
+# other reasons say that the page has something of the field
+_NOT_THERE = (Absence.NOT_EXPORTED, Absence.NOT_CONFIGURED, Absence.IDLE)
 
 
 def _unborn(runtime: Runtime, absent: Mapping[str, Absence], index: Index) -> frozenset[str]:
@@ -193,6 +209,26 @@ def _unborn(runtime: Runtime, absent: Mapping[str, Absence], index: Index) -> fr
         if index.select(text, suffix="_count" if row.reads is Reads.HISTOGRAM else "")
     }
     return frozenset(field for field in absent if field in _BORN and field not in there)
+
+
+def _at_rest(runtime: Runtime, absent: Mapping[str, Absence]) -> bool:
+    """Whether a server whose samples come with their first event has worked on nothing since its start: of all that it counts of its work
+    the page has nothing."""
+    filled = {row.field for row in runtime.rows}
+    counted = filled & _WORK or filled & _BORN
+    missing = all(absent.get(field) in _NOT_THERE for field in counted)
+    return runtime.born_at_first_event and bool(counted) and missing
+
+
+def _waited_for(runtime: Runtime, index: Index, version: Version | None) -> tuple[Row, ...]:
+    """The rows that a server at rest may fill once it works: not those that its version is known to lack, or that are switched off."""
+    return tuple(
+        row
+        for row in runtime.rows
+        if (row.field in _BORN or row.born_at_first_event)
+        and (version is None or within(version, row.versions))
+        and not (row.unless is not None and index.shown(row.unless))
+    )
 
 
 def _awaited(
@@ -212,14 +248,18 @@ def _awaited(
     return found
 
 
-def _counts_errors(runtime: Runtime, used: Mapping[str, Row], layout: Layout, index: Index) -> bool:
+def _counts_errors(
+    runtime: Runtime, used: Mapping[str, Row], waited: Sequence[Row], layout: Layout, index: Index
+) -> bool:
     """Whether requests that ended in an error can be told from others: by their reason, or by the server's HTTP answers, which an idle one
-    has yet to give."""
-    finished = used.get("requests_finished_total")
-    by_reason = finished is not None and (
-        "error" in finished.named.values()
-        or ("error" in finished.rename.values() and _says_why(finished, index))
-        or _names_errors(finished, index)
+    has yet to give. Of a server at rest: whether they may be, by any of the rows that are `waited` for."""
+    name = "requests_finished_total"
+    rows = (used[name],) if name in used else tuple(row for row in waited if row.field == name)
+    by_reason = any(
+        "error" in row.named.values()
+        or ("error" in row.rename.values() and _says_why(row, index))
+        or _names_errors(row, index)
+        for row in rows
     )
     answers = [row for row in runtime.rows if row.field == "http_responses_total"]
     by_status = "http_responses_total" in used or any(_declared(row, layout, runtime) for row in answers)

@@ -64,6 +64,7 @@ runtimes:
   never: {phase: warmup}
   unnamed: [default, ""]
   any_case: true
+  born_at_first_event: true
   living: acme_up
   respelt: {"acme:": [acmeserve_, a_]}
   start_sample: process_start_time_seconds
@@ -92,7 +93,14 @@ runtimes:
     may_fall: true
     caveat: Booked at the end.
     source: https://example.com/metrics.go
-  - {field: requests_running, samples: [acme_running], aggregate: max, quality: slow, refresh: 1m30s, freezes: true, zero_is_unset: true}
+  - field: requests_running
+    samples: [acme_running]
+    aggregate: max
+    quality: slow
+    refresh: 1m30s
+    freezes: true
+    born_at_first_event: true
+    zero_is_unset: true
   - {field: requests_finished_total, samples: [acme_done, acme_ok], by: why, named: {acme_ok: stop}, rename: {cancelled: abort, x: ""}}
   - {field: time_to_first_token_seconds, samples: acme_ttft, reads: histogram, sum_is_sound: false}
   - {field: inter_token_latency_seconds, samples: [acme_itl_sum, acme_itl_count], reads: mean}
@@ -118,6 +126,7 @@ runtimes:
         never={"phase": frozenset({"warmup"})},
         unnamed=frozenset({"default", ""}),
         any_case=True,
+        born_at_first_event=True,
         living="acme_up",
         respelt=(("acme:", "acmeserve_"), ("acme:", "a_")),
         start_sample="process_start_time_seconds",
@@ -155,6 +164,7 @@ runtimes:
                 quality=Quality.SLOW,
                 refresh_seconds=90.0,
                 freezes=True,
+                born_at_first_event=True,
                 zero_is_unset=True,
             ),
             Row(

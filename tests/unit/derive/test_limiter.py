@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.derive import limiter
-from llm_serving_exporter.derive.limiter import HOLD_SECONDS, LONGEST_DOUBT_SECONDS, MARGIN, decide, evidence, judge
+from llm_serving_exporter.derive.limiter import (
+    HOLD_SECONDS,
+    LONGEST_DOUBT_SECONDS,
+    MARGIN,
+    decide,
+    evidence,
+    judge,
+    lacking,
+)
 from llm_serving_exporter.derive.roofline import Hardware, roofline
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.roofline import Limiter, Roofline, Verdict
@@ -171,6 +179,15 @@ def test_the_margin() -> None:
     assert decide(just_below, Limiter.BANDWIDTH) is Limiter.BANDWIDTH
     assert decide({**just_below, "bandwidth": 0.4 * (1 - MARGIN) - 1e-6}, Limiter.BANDWIDTH) is Limiter.OVERHEAD
     assert decide({**WELL, "busy": 0.105}, Limiter.STARVED) is Limiter.STARVED
+
+
+def test_what_evidence_without_a_verdict_lacks() -> None:
+    ratios = ("bandwidth_ceiling_ratio_model", "compute_ceiling_ratio")
+    assert lacking({}) == ("requests_running", *ratios)
+    # what only tells the states apart is not asked for
+    assert lacking({"busy": 0.5}) == ratios
+    assert lacking({**WELL, "bandwidth": 0.2}) == ratios[1:]
+    assert lacking({**WELL, "compute": 0.3}) == ratios[:1]
 
 
 # --- evidence -------------------------------------------------------------------------------------------------------------------

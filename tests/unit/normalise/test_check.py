@@ -89,6 +89,13 @@ def test_a_generic_mark_beside_one_of_its_own_is_no_fault() -> None:
     assert len(said(fingerprints=(replace(both, all_of=both.all_of[:1]),))) == 1
 
 
+def test_a_gauge_is_born_later_only_where_counters_are() -> None:
+    rows = (SOUND.rows[0], replace(SOUND.rows[1], born_at_first_event=True))
+    assert said(rows=rows, born_at_first_event=True) == []
+    (fault,) = said(rows=rows)
+    assert fault.startswith("rows[1].born_at_first_event: it has no effect where counters are there from the start")
+
+
 def test_rows_that_differ_in_texts_only_are_the_same() -> None:
     again = replace(SOUND.rows[0], caveat="another", source="https://example.com")
     assert said(rows=(*SOUND.rows, again)) == ["rows[2]: an earlier row reads the same. Remove it."]
@@ -105,6 +112,8 @@ def test_rows_that_differ_in_texts_only_are_the_same() -> None:
         # a gauge that freezes says with that how slow it is: as slow as requests end
         (Row("requests_running", ("acme",), quality=Quality.SLOW, freezes=True), []),
         (Row("requests_running", ("acme",), quality=Quality.LAGGING, refresh_seconds=10.0), []),
+        (Row("requests_running", ("acme",), born_at_first_event=True), []),
+        (Row("preemptions_total", ("acme",), born_at_first_event=True), ["born_at_first_event"]),
         (Row("requests_running", ("acme",), refresh_seconds=float("inf"), quality=Quality.SLOW), ["refresh"]),
         (Row("requests_running", ("acme",), scale=float("nan")), ["scale"]),
         (Row("decode_tokens_live", ("acme",), may_fall=True), []),

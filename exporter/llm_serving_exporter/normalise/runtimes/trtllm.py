@@ -47,6 +47,7 @@ def _gauge(field: str, sample: str, caveat: str, **more: object) -> Row:
         aggregate=Aggregate.MAX,
         quality=Quality.SLOW,
         freezes=True,
+        born_at_first_event=True,
         caveat=f"{caveat} {_FROZEN} {_ONE_RANK}".strip(),
         **more,
     )
@@ -181,6 +182,7 @@ _GAUGES = (
         "batch_limit_requests",
         "trtllm_max_num_active_requests",
         aggregate=Aggregate.MAX,
+        born_at_first_event=True,
         versions=">=1.3",
         caveat=f"The limit of admitted requests: max_batch_size times the pipeline's micro-batches. {_ITERATIONS}",
     ),
@@ -194,6 +196,7 @@ _GAUGES = (
         "kv_cache_capacity_tokens",
         "trtllm_kv_cache_max_blocks",
         times=("trtllm_kv_cache_tokens_per_block",),
+        born_at_first_event=True,
         versions=">=1.3",
         caveat=f"Blocks times their size; with attention data parallelism one rank's. {_ITERATIONS}",
     ),
