@@ -18,6 +18,8 @@ from llm_serving_alerts.render import every_rule, rule_groups
 from llm_serving_alerts.rules import Record
 from llm_serving_alerts.settings_file import default_settings, defaults_text, read_settings
 from llm_serving_exporter.cli import main
+from llm_serving_exporter.model.snapshot import Quality
+from llm_serving_exporter.normalise.registry import RUNTIMES
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/rules.md").read_text()
@@ -116,3 +118,17 @@ def test_every_alert_that_needs_what_must_be_set_is_one_of_the_rules() -> None:
     )
     assert len(named) >= 8
     assert named <= {alert.name for alert in ALERTS}
+
+
+def test_the_runtimes_that_can_be_seen_to_stall_are_those_that_the_page_names() -> None:
+    """Both of a running gauge and a decode counter of quality live, which `Stalled` asks for."""
+    live = {
+        runtime.name
+        for runtime in RUNTIMES.values()
+        if all(
+            any(row.field == field and row.quality is Quality.LIVE for row in runtime.rows)
+            for field in ("requests_running", "decode_tokens_total")
+        )
+    }
+    assert live == {"vllm", "dynamo-worker"}
+    assert "it can for vLLM, behind Dynamo too, and for no other runtime yet" in PAGE
