@@ -13,8 +13,10 @@ from tests.pack import (
     cases_redundancy,
     cases_slo,
     cases_tail,
+    cases_targets,
     cases_ttft,
     fleets_node_loss,
+    fleets_required,
     records,
     rulesets,
 )
@@ -28,7 +30,7 @@ CHECKS: dict[str, tuple[Case, ...]] = {
     "tail": cases_tail.CASES,
     "node_loss": (*cases_n1.CASES, *cases_redundancy.CASES),
     "gpu": cases_gpu.CASES,
-    "exporter": cases_exporter.CASES,
+    "exporter": (*cases_targets.CASES, *cases_exporter.CASES),
 }
 # with how often the rules are evaluated: a baseline of a week is looked at four times a day
 RECORDS: dict[str, tuple[tuple[Sampled, ...], str]] = {
@@ -42,7 +44,8 @@ def texts() -> dict[str, str]:
     found = {name: text for check, cases in CHECKS.items() for name, text in files(check, cases).items()}
     for name, (sampled, evaluated) in RECORDS.items():
         found[f"{name}.yml"] = text_of(document((), sampled, evaluated), RENDERED[:1])
-    return {**found, **cases_kv.SAMPLES, **cases_tail.SAMPLES, **fleets_node_loss.SAMPLES}
+    sampled_fleets = (cases_kv.SAMPLES, cases_tail.SAMPLES, fleets_node_loss.SAMPLES, fleets_required.SAMPLES)
+    return {name: text for part in (found, *sampled_fleets) for name, text in part.items()}
 
 
 if __name__ == "__main__":
