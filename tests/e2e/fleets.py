@@ -17,6 +17,8 @@ from tests.pack.simulated import Shown, keep
 
 # minutes: a queue at first, where the fleet is one that was seen at its limit; an hour and more of its own load; then the node goes
 QUEUED, LOST_AT, AFTERWARDS = 12, 84, 25
+# promtool's clock begins at 0; only what a replica did half an hour after its start, or later, is a measurement
+STARTED_UNIX_SECONDS = -3600.0
 SLO_SECONDS = 2.5
 MINUTE = 60.0
 
@@ -94,7 +96,7 @@ def lose_largest_node(seed: int, load: float | None, wanted: Collection[str]) ->
     rate = limit * (drawn if load is None else load)
     every = requests_per_second(replicas, mix, seed)
     flood = Profile(rate, steps=(Step(0.0, 1.4 * every / rate), Step(QUEUED * MINUTE, 1.0)) if measured else ())
-    fleet = Fleet(replicas, PoissonWorkload(flood, [mix], seed), retry=True, epoch_unix_seconds=0.0)
+    fleet = Fleet(replicas, PoissonWorkload(flood, [mix], seed), retry=True, epoch_unix_seconds=STARTED_UNIX_SECONDS)
     watch = Watch(fleet, interval_seconds=MINUTE, wanted=wanted, slo=Slo(ttft=SLO_SECONDS))
     shown: Shown = {}
     for minute in range(LOST_AT + 1):

@@ -74,6 +74,19 @@ def test_the_forecast_is_right_for_nine_of_ten_fleets(
     assert 0.25 < sum(outcome.survived for outcome in loaded) / len(loaded) < 0.75
 
 
+def test_what_was_seen_under_a_queue_is_known_as_measured_and_nothing_else(
+    happened: tuple[list[Outcome], list[Outcome]], tmp_path: Path
+) -> None:
+    loaded, _ = happened
+    measured = 'max by (model_name) (model_gpu:llm_serving_replica_capacity:basis{basis="measured"})'
+    known = set(re.findall(r'model_name="(fleet-\d+)"', evaluate(tmp_path, loaded, [(measured, [])])))
+    assert {outcome.name for outcome in loaded if outcome.measured} <= known
+    # the others' own load made a queue before the loss, or none
+    queued = {outcome.name: outcome.load for outcome in loaded if outcome.name in known and not outcome.measured}
+    assert all(load > 1 for load in queued.values()), queued
+    assert len(known) < len(loaded)
+
+
 def test_a_fleet_that_idles_never_alerts(happened: tuple[list[Outcome], list[Outcome]], tmp_path: Path) -> None:
     _, idle = happened
     assert all(outcome.survived for outcome in idle)
