@@ -22,6 +22,8 @@ EXAMPLES = {
     "gpu_name": "NVIDIA H100 80GB HBM3",
     "instance": "10.0.0.1:10077",
 }
+Labels = Mapping[str, str]
+Frozen = frozenset[tuple[str, str]]
 # all that are off by default are on, and every threshold is set
 EVERYTHING = """
 slo: {itl: {threshold: 0.2s}, e2e: {threshold: 30s}}
@@ -46,3 +48,18 @@ def example_alerts(settings: Settings, others: Mapping[str, str] | None = None) 
             names = (*settings.identity_labels, *identity[rule.alert])
             own = {name: examples.get(name, f"some-{name}") for name in names}
             yield {"alertname": rule.alert, **own, **rule.labels}
+
+
+def frozen(labels: Labels) -> Frozen:
+    """Labels as a key."""
+    return frozenset(labels.items())
+
+
+def named(name: str, severity: str, check: str, **labels: str) -> dict[str, str]:
+    """The labels of an alert of ours."""
+    return {"alertname": f"LLMServing{name}", "severity": severity, "check": check, **labels}
+
+
+def of_model(name: str, severity: str, check: str, model: str = "model-a", **labels: str) -> dict[str, str]:
+    """The labels of one that is about a model."""
+    return named(name, severity, check, model_name=model, role="unified", **labels)

@@ -16,6 +16,12 @@ MODEL = ("model_name", "role")
 MODEL_GPU = ("model_name", "role", "gpu_name")
 FLEET: tuple[str, ...] = ()
 
+# seconds of what ranges are made of
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
+WEEK = 7 * DAY
+# a day of every target, of thousands of samples each, is looked at six times an hour
+DAY_STEP_SECONDS = 10 * MINUTE
+
 
 def series(name: str, matchers: str = "", **equal: str) -> str:
     """A selector of one of our series: `series("requests_running", role="decode")`.
@@ -58,7 +64,7 @@ def seconds_text(seconds: float) -> str:
     if milliseconds % 1000 and milliseconds > 1000:
         return f"{milliseconds}ms"
     # records are named by it: a period of 28d shall not be called 4w
-    days, rest = divmod(milliseconds, 86_400_000)
+    days, rest = divmod(milliseconds, round(DAY * 1000))
     return (f"{days}d" if days else "") + (format_duration(rest / 1000) if rest or not days else "")
 
 

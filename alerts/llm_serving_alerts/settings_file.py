@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from llm_serving_alerts.alerting import ALERTS
 from llm_serving_alerts.declare import FOR, NUMBER, RANGE, RATIO, Alert
+from llm_serving_alerts.promql import DAY
 from llm_serving_alerts.rules import ALERT_PREFIX, Severity
 from llm_serving_alerts.settings import (
     LATENCY_SLOS,
@@ -47,7 +48,7 @@ _OWN_LABELS = frozenset(
     {"severity", "check", "alertname", "instance", "job", "integration", "le", "day", "of", "basis", "resource"}
 )
 # of a week at least one day has to be left to look at
-LONGEST_HISTORY_SECONDS = 6 * 86_400.0
+LONGEST_HISTORY_SECONDS = 6 * DAY
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 
 

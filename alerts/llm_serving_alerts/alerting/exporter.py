@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from llm_serving_alerts.declare import DIGITS, NUMBER, RATIO, Alert, Text, label, lookup, of_model, of_target, value
 from llm_serving_alerts.external import NOTIFICATIONS, NOTIFICATIONS_FAILED, PROCESS_START
-from llm_serving_alerts.promql import MODEL, TARGET, Dialect, one_of, series
+from llm_serving_alerts.promql import DAY, DAY_STEP_SECONDS, HOUR, MODEL, TARGET, Dialect, one_of, series
 from llm_serving_alerts.records.targets import DOWN, known
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
 
-_DAY, _HOUR, _HALF_HOUR = 86_400.0, 3600.0, 1800.0
-# a day of scrapes is thousands of samples of every signal: looked at six times an hour
-_STEP_SECONDS = 600.0
 _DESIRED = "model:llm_serving_desired_replicas:max"
 _KNOWN = "model:llm_serving_targets:count"
-# not lost: there is no work (an engine may say nothing then, which looks stale), too little time has passed, it was switched off, or the question has no answer at this batch or on this role
+# not lost: there is no work (an engine may say nothing then, which looks stale), too little time has passed, it was switched off, or the
+# question has no answer at this batch or on this role
 _NOT_LOST = ("idle", "stale", "warming_up", "not_configured", "other_role", "no_ridge", "no_decode", "target_down")
 
 
@@ -33,15 +31,15 @@ def _target_down_text(dialect: Dialect, settings: Settings, own: AlertSettings) 
 def _targets_down(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_model, of_target = dialect.labels(*MODEL), dialect.labels("target")
     # a server that loads its weights refuses connections: what never answered is not there yet, but is not lost
-    up = dialect.over("max_over_time", dialect.one(series("target_up"), "target"), _DAY, _STEP_SECONDS)
+    up = dialect.over("max_over_time", dialect.one(series("target_up"), "target"), DAY, DAY_STEP_SECONDS)
     # what has been down for longer was read once, as long as its exporter remembers
     read = f"{dialect.one(series('target_start_time_seconds'), 'target')} * 0 + 1"
     alive = f"sum by ({by_model}) (1 - {DOWN})"
     lost = f"sum by ({by_model}) ({DOWN} * on ({of_target}) group_left () ({up} > 0 or on ({of_target}) {read} or on ({of_target}) {up}))"
     # likewise the replicas that scaling up asks for need a while to come; a model that was taken out is wanted no more
-    asked = f"({dialect.over('min_over_time', _DESIRED, _HALF_HOUR)} and on ({by_model}) {_DESIRED})"
+    asked = f"({dialect.over('min_over_time', _DESIRED, HOUR / 2)} and on ({by_model}) {_DESIRED})"
     # those that never were there at once wait for capacity, or are a first deployment: nothing was lost (ReplicaLost tells of them)
-    most = dialect.over("max_over_time", f"({alive})", _DAY, _STEP_SECONDS)
+    most = dialect.over("max_over_time", f"({alive})", DAY, DAY_STEP_SECONDS)
     wanted = f"({asked} <= on ({by_model}) {most} or on ({by_model}) ({most} and on ({by_model}) {asked}))"
     all_ = f"({wanted} or on ({by_model}) {alive} + on ({by_model}) {lost})"
     return f"1 - ({alive} or on ({by_model}) {wanted} * 0) / on ({by_model}) {all_} > {own['above']:g}"
@@ -66,7 +64,7 @@ def _lost(dialect: Dialect, by: tuple[str, ...], matchers: str = "") -> str:
     missing = f"{series('signal_available', f'{matchers}{reasons}')} == 0 or {unread} == 0 and on ({of_target}) {unclear} == 1"
     gone = dialect.one(missing, *by)
     there = series("signal_available", f'{matchers}reason=""')
-    within_a_day = dialect.over("max_over_time", dialect.one(there, "target", "signal"), _DAY, _STEP_SECONDS)
+    within_a_day = dialect.over("max_over_time", dialect.one(there, "target", "signal"), DAY, DAY_STEP_SECONDS)
     return f"{gone} unless on ({by_signal}) {there} == 1 and on ({by_signal}) {within_a_day} == 1"
 
 
@@ -135,10 +133,10 @@ def _notifications_text(dialect: Dialect, settings: Settings, own: AlertSettings
 def _restarts(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     of_process = dialect.labels("instance", "job")
     # a target's start as two exporters see it may differ by rounding: each is counted for itself
-    target = dialect.one(dialect.over("changes", series("target_start_time_seconds"), _HOUR), "target")
+    target = dialect.one(dialect.over("changes", series("target_start_time_seconds"), HOUR), "target")
     # between two starts there is no exporter to say what it is
-    ours = dialect.over("last_over_time", series("exporter_build_info"), _HOUR)
-    own_starts = f"{dialect.over('changes', PROCESS_START.name, _HOUR)} and on ({of_process}) {ours}"
+    ours = dialect.over("last_over_time", series("exporter_build_info"), HOUR)
+    own_starts = f"{dialect.over('changes', PROCESS_START.name, HOUR)} and on ({of_process}) {ours}"
     return f"{target} >= {own['starts']:g} or {dialect.one(own_starts, 'instance')} >= {own['starts']:g}"
 
 

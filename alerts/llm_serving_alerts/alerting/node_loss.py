@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from llm_serving_alerts.declare import DIGITS, Alert, Text, label, lookup, of_model, value
-from llm_serving_alerts.promql import MODEL, Dialect, seconds_text, series
-from llm_serving_alerts.records.capacity import HOUR
+from llm_serving_alerts.promql import HOUR, MINUTE, MODEL, Dialect, seconds_text, series
 from llm_serving_alerts.records.node_loss import ALL, LARGEST, LOAD, LOST, N1_LOAD, PRESENT, UNREADABLE
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
 
 _MOST, _N1_MOST = (record.replace(":ratio", ":max") for record in (LOAD, N1_LOAD))
 _READY = "model:llm_serving_ready_replicas:sum"
-_FIVE_MINUTES, _TEN_MINUTES = 300.0, 600.0
 _DESIRED = "model:llm_serving_desired_replicas:max"
 
 
@@ -69,7 +67,7 @@ def _n1_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
 def _critical(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_model = dialect.labels(*MODEL)
     # wanted for an hour: replicas that an autoscaler has just asked for are not lost, nor those of a model that is deployed just now
-    since = f"last_over_time({dialect.offset(f'{_DESIRED}[{dialect.duration(_TEN_MINUTES)}]', HOUR)})"
+    since = f"last_over_time({dialect.offset(f'{_DESIRED}[{dialect.duration(10 * MINUTE)}]', HOUR)})"
     wanted = f"({dialect.over('min_over_time', _DESIRED, HOUR)} and on ({by_model}) {since})"
     # one whose metrics nobody can read is not known to be lost
     there = f"({PRESENT} + on ({by_model}) {UNREADABLE})"
@@ -108,7 +106,7 @@ def _replica_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier
     # of a model that is wanted and that no exporter shows, none is there; unless there is no exporter at all
     nobody = f"{_DESIRED} * 0 and on ({dialect.labels()}) {series('exporter_build_info')}"
     # each that an autoscaler asks for has the alert's own time to come
-    wanted = dialect.over("min_over_time", _DESIRED, max(own.for_seconds, _FIVE_MINUTES))
+    wanted = dialect.over("min_over_time", _DESIRED, max(own.for_seconds, 5 * MINUTE))
     return f"{wanted} - on ({by_model}) ({PRESENT} or on ({by_model}) {nobody}) > 0"
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.promql import ENGINE, MODEL, MODEL_GPU, TARGET, Dialect, series
+from llm_serving_alerts.promql import DAY, ENGINE, HOUR, MODEL, MODEL_GPU, TARGET, WEEK, Dialect, series
 from llm_serving_alerts.records.targets import of_kind
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings
 
-HOUR, DAY = 3600.0, 86_400.0
-WEEK = 7 * DAY
 # a week of a recorded series is some 20,000 samples: read every second minute, and looked at every fifth where a step is needed
 INTERVAL_SECONDS, STEP_SECONDS = 120.0, 300.0
 # an hour's mean, taken half an hour late, is centred on the moment
-HALF_HOUR, QUARTER = 1800.0, 900.0
+HALF_HOUR, QUARTER = HOUR / 2, HOUR / 4
 
 WORK = "model:llm_serving_reference_work_per_replica:rate5m"
 WORK_QUEUED = "model:llm_serving_reference_work_per_queued_replica:rate5m"

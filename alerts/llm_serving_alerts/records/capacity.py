@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.promql import ENGINE, MODEL_GPU, TARGET, Dialect, series
-from llm_serving_alerts.records.baselines import INTERVAL_SECONDS, WEEK
+from llm_serving_alerts.promql import ENGINE, HOUR, MODEL_GPU, TARGET, WEEK, Dialect, series
+from llm_serving_alerts.records.baselines import INTERVAL_SECONDS
 from llm_serving_alerts.records.targets import SETTLED, of_kind
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings
 
-HOUR = 3600.0
 FULL = 0.9
 BEST_TOKENS = "model_gpu:llm_serving_replica_tokens_per_second:best"
 BEST_WORK = "model_gpu:llm_serving_replica_work:best"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from llm_serving_alerts.promql import MODEL, MODEL_GPU, TARGET, Dialect, one_of, series
-from llm_serving_alerts.records.capacity import BEST_TOKENS, BEST_WORK, CEILINGS, HOUR
+from llm_serving_alerts.promql import HOUR, MODEL, MODEL_GPU, TARGET, Dialect, one_of, series
+from llm_serving_alerts.records.capacity import BEST_TOKENS, BEST_WORK, CEILINGS
 from llm_serving_alerts.records.targets import KIND
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings
@@ -27,7 +27,7 @@ RESOURCES = ("prefill", "decode", "work", "kv", "concurrency")
 # all of these must be known before anything is called sufficient
 NEEDED = ("phases", "kv", "concurrency")
 _READY = "target:llm_serving_ready:max == 1"
-_SLOPE_SECONDS = 1800.0
+_SLOPE_SECONDS = HOUR / 2
 
 
 def node_loss(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llm_serving_alerts.promql import ENGINE, MODEL, Dialect, seconds_text, series
+from llm_serving_alerts.promql import ENGINE, HOUR, MODEL, WEEK, Dialect, seconds_text, series
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings
 
@@ -12,7 +12,7 @@ BASE_SECONDS = 300.0
 # three rules each: see rules.MOST_RULES
 _WINDOWS_A_GROUP = 6
 # an hour is nothing of a fortnight: what no alert reads is added up by the hour, so that a month is 720 steps and not 8,640
-_HOUR_SECONDS, _FORTNIGHT_SECONDS = 3600.0, 14 * 86_400.0
+_FORTNIGHT_SECONDS = 2 * WEEK
 EVENTS = "model:llm_serving_slo_events:increase{window}"
 BAD = "model:llm_serving_slo_bad:increase{window}"
 RATIO = "model:llm_serving_slo_bad:ratio_increase{window}"
@@ -59,5 +59,5 @@ def _of_window(dialect: Dialect, window: float, known: tuple[float, ...]) -> Ite
 
 
 def _step_seconds(window: float, known: tuple[float, ...]) -> float:
-    hourly = window >= _FORTNIGHT_SECONDS and _HOUR_SECONDS in known and window % _HOUR_SECONDS == 0
-    return _HOUR_SECONDS if hourly else BASE_SECONDS
+    hourly = window >= _FORTNIGHT_SECONDS and HOUR in known and window % HOUR == 0
+    return HOUR if hourly else BASE_SECONDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from llm_serving_alerts.external import wanted_replicas
-from llm_serving_alerts.promql import MODEL, TARGET, Dialect, series
+from llm_serving_alerts.promql import DAY, DAY_STEP_SECONDS, MODEL, TARGET, Dialect, series
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings, Workload
 
@@ -13,8 +13,6 @@ SETTLED = "target:llm_serving_settled:max"
 KIND = "target:llm_serving_kind:max"
 DOWN = "target:llm_serving_down:min"
 _NAMED = f'{DOWN}{{model_name!=""}}'
-# a day of every target is looked at six times an hour
-_DAY, _STEP_SECONDS = 86_400.0, 600.0
 
 
 def targets(dialect: Dialect, settings: Settings) -> Group:
@@ -93,7 +91,9 @@ def known(dialect: Dialect) -> str:
     """Every target with its model, front ends included: as some exporter names it, else as it was named within a day, because an exporter
     that has just started cannot learn it from a server that is down; without a model only where it never had one."""
     named, all_ = (dialect.one(series("target_info", matchers), *TARGET) for matchers in ('model_name!=""', ""))
-    before = f"{dialect.over('last_over_time', _NAMED, _DAY, _STEP_SECONDS)} and on ({dialect.labels('target')}) {all_}"
+    before = (
+        f"{dialect.over('last_over_time', _NAMED, DAY, DAY_STEP_SECONDS)} and on ({dialect.labels('target')}) {all_}"
+    )
     or_else = f" or on ({dialect.labels('target')}) "
     return f"({or_else.join((named, before, all_))})"
 
