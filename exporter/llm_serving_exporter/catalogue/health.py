@@ -187,6 +187,28 @@ DRILL_LAST_VERDICT = _exporter(
     "verdict",
     absent=_NO_DRILL,
 )
+_NO_REPORT = "report.directory is not set"
+REPORT_DUE = _exporter(
+    "report_due_timestamp_seconds",
+    Kind.GAUGE,
+    Unit.TIMESTAMP,
+    "When the cost review was last due by its schedule.",
+    absent=f"{_NO_REPORT}, or none was due yet",
+)
+REPORT_LAST_RUN = _exporter(
+    "report_last_run_timestamp_seconds",
+    Kind.GAUGE,
+    Unit.TIMESTAMP,
+    "When the scheduled cost review last ran, whatever came of it.",
+    absent=f"{_NO_REPORT}, or none has run yet",
+)
+REPORT_LAST_SUCCESS = _exporter(
+    "report_last_success_timestamp_seconds",
+    Kind.GAUGE,
+    Unit.TIMESTAMP,
+    "When the scheduled cost review was last written, and sent where that is configured.",
+    absent=f"{_NO_REPORT}, or none has succeeded yet",
+)
 INSTALLED_TIME = _exporter(
     "installed_timestamp_seconds",
     Kind.GAUGE,
@@ -199,5 +221,5 @@ HEALTH = (
     TARGET_INFO, TARGET_NODE_INFO, TARGET_GPUS, TARGET_START_TIME, TARGET_UP, TARGET_STATE, TARGET_SAMPLE_AGE, TARGET_RESTARTS, SCRAPE_ATTEMPTS,
     SCRAPE_FAILURES, SCRAPE_DURATION, SCRAPE_PAGE, SIGNAL_AVAILABLE, SIGNAL_QUALITY, SIGNAL_RESOLUTION, TARGET_WINDOW, UNMAPPED_FAMILIES, EXPECTED_REPLICAS, NVML_UP, DCGM_UP,
     NVML_FAILURES, NVML_DURATION, BUILD_INFO, CONFIG_INFO, RELOAD_SUCCESS, RELOAD_TIME, DISCOVERY_FAILURES, INSTALLED_TIME,
-    DRILL_LAST_RUN, DRILL_LAST_SUCCESS, DRILL_LAST_VERDICT,
+    DRILL_LAST_RUN, DRILL_LAST_SUCCESS, DRILL_LAST_VERDICT, REPORT_DUE, REPORT_LAST_RUN, REPORT_LAST_SUCCESS,
 )  # fmt: skip

@@ -26,6 +26,8 @@ class Unit(StrEnum):
     TOKENS = "tokens"
     RATIO = "ratio"
     JOULES = "joules"
+    USD = "usd"
+    GRAMS = "grams"
     WATTS = "watts"
     CELSIUS = "celsius"
     HERTZ = "hertz"
@@ -49,6 +51,7 @@ class Group(StrEnum):
     ROOFLINE = "Roofline: ceilings, how near, what limits"
     FACTS = "Facts about the model"
     SLO = "Service level objectives"
+    COST = "Cost"
     GPU = "GPU"
     HEALTH = "Targets and health"
     EXPORTER = "The exporter itself"
@@ -66,13 +69,14 @@ LABELS = frozenset(
         "signal", "quality", "state", "stage", "sensor", "domain", "direction", "xid", "uuid", "index", "pci_bus_id",
         "driver_version", "compute_capability", "mig_profile", "parent", "source", "revision", "python_version", "sha256", "origin",
         "bound", "part", "evidence", "cause", "family", "weight_format", "kv_format", "precision", "verdict",
+        "rate", "method", "basis", "inputs", "ceiling", "includes_power",
     }
 )  # fmt: skip
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*\Z")
 # a unit and what the name has to contain for it
 _IN_NAME = {
-    Unit.SECONDS: "seconds", Unit.BYTES: "bytes", Unit.TOKENS: "tokens", Unit.RATIO: "_ratio", Unit.JOULES: "joules",
+    Unit.SECONDS: "seconds", Unit.BYTES: "bytes", Unit.TOKENS: "tokens", Unit.RATIO: "_ratio", Unit.JOULES: "joules", Unit.USD: "usd", Unit.GRAMS: "grams",
     Unit.WATTS: "watts", Unit.CELSIUS: "celsius", Unit.HERTZ: "hertz", Unit.TOKENS_PER_SECOND: "tokens_per_second",
     Unit.BYTES_PER_SECOND: "bytes_per_second", Unit.PER_SECOND: "per_second",
     Unit.FLOPS_PER_SECOND: "flops_per_second", Unit.FLOPS_PER_BYTE: "flops_per_byte", Unit.TIMESTAMP: "_timestamp_seconds",

@@ -1,0 +1,109 @@
+"""What serving costs: GPU seconds by state, USD by phase, prices in force, and what tokens and requests come to (docs/cost.md)."""
+
+from __future__ import annotations
+
+from llm_serving_exporter.catalogue.spec import SERVING_LABELS, Group, Kind, Metric, Unit
+
+_WHY = "signal_available has the reason"
+_NO_BOOK = "no price file is configured, or it does not state it"
+_OURS = "derived"
+
+
+def _counter(name: str, unit: Unit, help: str, formula: str, *labels: str, absent: str = _WHY) -> Metric:
+    return Metric(name, Kind.COUNTER, unit, Group.COST, help, (*SERVING_LABELS, *labels), absent, formula, _OURS)
+
+
+def _window(name: str, unit: Unit, help: str, formula: str, *labels: str) -> Metric:
+    return Metric(name, Kind.GAUGE, unit, Group.COST, help, (*SERVING_LABELS, *labels), _WHY, formula, _OURS)
+
+
+def _book(
+    name: str, kind: Kind, unit: Unit, help: str, *labels: str, absent: str = _NO_BOOK, formula: str = ""
+) -> Metric:
+    return Metric(name, kind, unit, Group.COST, help, labels, absent, formula, "the price file")
+
+
+GPU_SECONDS = _counter(
+    "gpu_seconds_total", Unit.SECONDS,
+    "GPU time of the engine by state (busy, idle, down, unknown) since the exporter's start; loading and sleeping are idle, a page that cannot be read or says nothing of work is unknown.",
+    "each tick's seconds x GPUs of the engine x gpu_share; busy: a request ran or a token counter moved in the tick; rate: the rate in force, \"\" without a price",
+    "state", "rate",
+)  # fmt: skip
+COST = _counter(
+    "cost_usd_total", Unit.USD,
+    "Cost of the engine's GPU time by what it went to (prefill, decode, idle, down, unattributed) since the exporter's start; the phases add up to all GPU time.",
+    "each tick's GPU seconds x price / 3600, in one place each; busy time is split by the method, and waits up to five minutes for the tokens it was spent on; unattributed: it waited in vain, no facts to split it by, state unknown",
+    "phase", "rate", "method",
+)  # fmt: skip
+ENERGY = _counter(
+    "energy_joules_total", Unit.JOULES,
+    "Energy of the engine's GPUs since the exporter's start, whatever they did.",
+    "increase of gpu_energy_joules_total of the target's GPUs x gpu_share, spread evenly over its engines",
+)  # fmt: skip
+ENERGY_COST = _counter(
+    "energy_cost_usd_total", Unit.USD,
+    "Cost of that energy where the rate in force says includes_power: false; beside cost_usd_total, not in it.",
+    "joules / 3.6e6 x usd_per_kwh x pue",
+)  # fmt: skip
+CARBON = _counter(
+    "carbon_grams_total", Unit.GRAMS,
+    "Carbon dioxide equivalent of that energy.",
+    "joules / 3.6e6 x pue x carbon_grams_per_kwh",
+)  # fmt: skip
+SAVINGS = _counter(
+    "prefix_cache_savings_usd_total", Unit.USD,
+    "What the prompt tokens that the prefix cache had would at least have cost to compute: capacity that was free for other work, not cash.",
+    "cached prompt tokens x seconds that a token's matrices need at the compute ceiling, attention left out, x GPUs x price / 3600",
+)  # fmt: skip
+
+COST_PER_MILLION = _window(
+    "cost_usd_per_million_tokens", Unit.USD,
+    "Cost of a million tokens over the window by phase (prefill: computed; decode: generated; blended: prompt as sent + generated).",
+    "basis busy: cost of the phase / its tokens; basis allocated: that x all cost / (prefill + decode cost), so that idle and down time is borne by the tokens; blended: prefill + decode cost (busy) or all cost (allocated) / tokens",
+    "phase", "basis", "method",
+)  # fmt: skip
+TOKENS_PER_USD = _window(
+    "tokens_per_usd", Unit.TOKENS,
+    "Prompt tokens as sent and generated tokens per USD over the window.",
+    "tokens / all cost",
+)  # fmt: skip
+COST_PER_REQUEST = _window(
+    "cost_usd_per_request_mean", Unit.USD,
+    "Mean cost of a request over the window.",
+    "all cost / requests finished, whatever their reason",
+)  # fmt: skip
+ENERGY_PER_TOKEN = _window(
+    "energy_joules_per_token", Unit.JOULES,
+    "Energy per token (prompt as sent + generated) over the window, idle draw included.",
+    "increase of energy_joules_total / tokens",
+)  # fmt: skip
+ATTRIBUTION = Metric(
+    "cost_attribution_info", Kind.INFO, Unit.BOOLEAN, Group.COST,
+    "How busy time is split into prefill and decode, and from what; constant 1.",
+    (*SERVING_LABELS, "method", "inputs"), _WHY, "", _OURS,
+)  # fmt: skip
+EFFICIENCY = _book(
+    "cost_efficiency_ratio", Kind.GAUGE, Unit.RATIO,
+    "Share of a peak that work is taken to reach when busy time is split by the method roofline.",
+    "ceiling", absent="cost is not configured",
+)  # fmt: skip
+PRICE = _book(
+    "gpu_price_usd_per_hour", Kind.GAUGE, Unit.USD,
+    "Price in force of one GPU of the target for an hour.",
+    "target", "gpu_name", "rate", absent="no price, or an ambiguous one: signal_available{signal=\"cost_usd_total\"} has the reason",
+    formula="the statement for the target, else for its node, else for its GPU model; of each the one with the latest valid-from that has passed (UTC)",
+)  # fmt: skip
+RATE_INFO = _book(
+    "rate_info", Kind.INFO, Unit.BOOLEAN, "Rates of the price file; constant 1.", "rate", "kind", "includes_power",
+)  # fmt: skip
+COMMITTED_GPUS = _book(
+    "rate_committed_gpus", Kind.GAUGE, Unit.COUNT, "GPUs that are committed to at a rate now, used or not.", "rate",
+)  # fmt: skip
+BUDGET = _book(
+    "cost_budget_usd_per_month", Kind.GAUGE, Unit.USD, "Budget of a month of 730 hours.",
+)  # fmt: skip
+
+COSTS = (
+    GPU_SECONDS, COST, ENERGY, ENERGY_COST, CARBON, SAVINGS, COST_PER_MILLION, TOKENS_PER_USD, COST_PER_REQUEST, ENERGY_PER_TOKEN,
+    ATTRIBUTION, EFFICIENCY, PRICE, RATE_INFO, COMMITTED_GPUS, BUDGET,
+)  # fmt: skip
