@@ -14,8 +14,8 @@ from typing import Any
 import requests
 
 from llm_serving_exporter import __version__
-from llm_serving_exporter.drill.words import on_one_line
 from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.prometheus_api.text import on_one_line
 
 # a day of a model's records at one second is 5 MB
 LARGEST_ANSWER_BYTES = 32 * 2**20
@@ -28,7 +28,7 @@ Query = Sequence[tuple[str, str]]
 
 
 class ApiError(LLMServingExporterError):
-    """An API that a drill asks cannot be reached or does not answer as it should. Never leaves this package."""
+    """An API that a command asks cannot be reached or does not answer as it should. The message is for users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,11 @@ class JsonApi:
             headers["Authorization"] = f"Basic {pair}"
             self._secrets += [access.basic[1], pair]
         self._session.headers.update(headers)
+
+    @property
+    def flag(self) -> str:
+        """What to check where it is the wrong server."""
+        return self._access.flag
 
     def close(self) -> None:
         """Closes its connections."""
