@@ -70,6 +70,15 @@ class Prometheus:
                 for one in self._result(form, "/api/v1/query_range")
             ]
 
+    def raw(self, selector: str, at_unix_seconds: float) -> list[Series]:
+        """The samples themselves that a selector with a range, as in x[5m], finds before a time."""
+        form = [("query", selector), ("time", f"{at_unix_seconds:.3f}")]
+        with self._understood():
+            return [
+                (labels_of(one["metric"]), [(float(at), float(value)) for at, value in one["values"]])
+                for one in self._result(form, "/api/v1/query")
+            ]
+
     def runtime_info(self) -> dict[str, Any]:
         """What a Prometheus says of itself (`storageRetention` and more); others that answer its queries may not have it."""
         with self._understood():
