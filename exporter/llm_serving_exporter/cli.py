@@ -32,6 +32,7 @@ _COMMANDS = {
     "ceiling": "what a model on given GPUs could do at best: fit, tokens/s by batch, price, replicas",
     "rules": "recording rules and alerts from your settings, for Prometheus, its operator or vmalert",
     "drill": "lose a node on purpose, or wait for a loss, and measure whether users noticed and somebody was told",
+    "report": "a week's cost from Prometheus: a page, CSV and a summary, with what changed and what to do",
     "demo": "replay a recorded vLLM run beside an exporter; needs no GPU and no LLM",
     "simulate": "serve a fleet of simulated engines that obey the roofline; needs no GPU and no LLM",
     "page-test": "send one marked test page to PagerDuty, directly or through Alertmanager",
@@ -233,6 +234,12 @@ def _drill(words: list[str]) -> int:
     return run(words)
 
 
+def _report(words: list[str]) -> int:
+    from llm_serving_exporter.report.command import run
+
+    return run(words)
+
+
 def _page_test(words: list[str]) -> int:
     from llm_serving_exporter.page_test import run
 
@@ -272,6 +279,7 @@ _OWN_ARGUMENTS: dict[str, Callable[[list[str]], int]] = {
     "demo": _demo,
     "drill": _drill,
     "page-test": _page_test,
+    "report": _report,
     "rules": _rules,
     "simulate": _simulate,
 }

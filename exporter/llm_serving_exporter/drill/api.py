@@ -2,80 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from datetime import datetime
-from math import isfinite
 from typing import Any, NamedTuple
 
-from llm_serving_exporter.drill.http import ApiError, JsonApi, Query
 from llm_serving_exporter.drill.nouns import ActiveAlert, AlertRule, Scope
-from llm_serving_exporter.drill.sums import Series
-
-Labels = Mapping[str, str]
-
-
-@contextmanager
-def _understood(who: str, flag: str) -> Iterator[None]:
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise ApiError(f"{who} answered with something else than its API promises ({error!r}); check {flag}") from None
+from llm_serving_exporter.prometheus_api.client import Prometheus as QueryApi
+from llm_serving_exporter.prometheus_api.client import labels_of, understood
+from llm_serving_exporter.prometheus_api.http import ApiError, JsonApi
+from llm_serving_exporter.prometheus_api.nouns import Labels
 
 
-_PROMETHEUS = "Prometheus", "--prometheus-url"
-
-
-class Prometheus:
-    """The HTTP API, version 1. Values that are no number (NaN, infinity) count as absent. Raises ApiError."""
-
-    def __init__(self, api: JsonApi) -> None:
-        self._api = api
-
-    def close(self) -> None:
-        """Closes its connections."""
-        self._api.close()
-
-    def now(self) -> float:
-        """Its clock, Unix seconds: all times of a drill are by this one."""
-        # a vector: VictoriaMetrics knows no scalar
-        now = self.value("vector(time())")
-        if now is None:
-            raise ApiError("what answers in Prometheus' place does not know the time: check --prometheus-url")
-        return now
-
-    def instant(self, query: str, at_unix_seconds: float | None = None) -> list[tuple[Labels, float]]:
-        """The samples of an instant query, now or at a time."""
-        form = [("query", query)]
-        if at_unix_seconds is not None:
-            form.append(("time", f"{at_unix_seconds:.3f}"))
-        with _understood(*_PROMETHEUS):
-            found = [(_labels(one["metric"]), float(one["value"][1])) for one in self._result(form, "/api/v1/query")]
-        return [(labels, value) for labels, value in found if isfinite(value)]
-
-    def value(self, query: str, at_unix_seconds: float | None = None) -> float | None:
-        """The only sample of an instant query, None where it has none."""
-        found = self.instant(query, at_unix_seconds)
-        if len(found) > 1:
-            raise ApiError(f"Prometheus has {len(found)} series where one was asked for: {query}")
-        return found[0][1] if found else None
-
-    def range(self, query: str, begin: float, end: float, step_seconds: float) -> list[Series]:
-        """The points of a range query."""
-        form = [("query", query), ("start", f"{begin:.3f}"), ("end", f"{end:.3f}"), ("step", f"{step_seconds:.3f}")]
-        with _understood(*_PROMETHEUS):
-            return [
-                (
-                    _labels(one["metric"]),
-                    [(float(at), float(value)) for at, value in one["values"] if isfinite(float(value))],
-                )
-                for one in self._result(form, "/api/v1/query_range")
-            ]
+class Prometheus(QueryApi):
+    """Its queries, and what it evaluates. Raises ApiError."""
 
     def rules(self) -> dict[str, AlertRule]:
         """The alerting rules that it evaluates, by name; of several tiers of one name the quickest."""
         found: dict[str, AlertRule] = {}
-        with _understood(*_PROMETHEUS):
+        with self._understood():
             # vmalert writes null for an empty list
             groups = self._data("/api/v1/rules", [("type", "alert")])["groups"] or ()
             for rule in (rule for group in groups for rule in group["rules"] or ()):
@@ -87,25 +30,13 @@ class Prometheus:
     def active(self, scope: Scope) -> tuple[ActiveAlert, ...]:
         """Alerts of these replicas that are pending or firing."""
         found = []
-        with _understood(*_PROMETHEUS):
+        with self._understood():
             for one in self._data("/api/v1/alerts", ())["alerts"] or ():
-                labels = _labels(one["labels"])
+                labels = labels_of(one["labels"])
                 if _of(scope, labels):
                     name, firing = labels.get("alertname", ""), one["state"] == "firing"
                     found.append(ActiveAlert(name, labels.get("severity", ""), firing, _unix(one["activeAt"])))
         return tuple(found)
-
-    def _result(self, form: Query, path: str) -> list[Any]:
-        data = self._data(path, form, post=True)
-        if data["resultType"] not in ("vector", "matrix"):
-            raise ApiError(f"Prometheus answered with a {data['resultType']} where series were asked for")
-        return list(data["result"])
-
-    def _data(self, path: str, query: Query, *, post: bool = False) -> Any:
-        document = self._api.post_form(path, query) if post else self._api.get(path, query)
-        if not isinstance(document, dict) or document.get("status") != "success":
-            raise ApiError("what answers in Prometheus' place is none: check --prometheus-url")
-        return document["data"]
 
 
 class Received(NamedTuple):
@@ -133,7 +64,7 @@ class Alertmanager:
         found = self._api.get("/api/v2/alerts", filters)
         if not isinstance(found, list):
             raise ApiError("what answers in Alertmanager's place is none: check --alertmanager-url")
-        with _understood("Alertmanager", "--alertmanager-url"):
+        with understood("Alertmanager", "--alertmanager-url"):
             known = [_received(one) for one in found]
         return tuple(one for one in known if all(one.labels.get(key, value) == value for key, value in scope.labels))
 
@@ -151,7 +82,7 @@ class Grafana:
     def begin(self, unix_seconds: float, text: str) -> int:
         """Marks a moment; the answer ends it."""
         document = {"time": round(1000 * unix_seconds), "tags": ["llm-serving", "drill"], "text": text}
-        with _understood("Grafana", "--grafana-url"):
+        with understood("Grafana", "--grafana-url"):
             return int(self._api.send("POST", "/api/annotations", document)["id"])
 
     def end(self, annotation: int, unix_seconds: float, text: str) -> None:
@@ -163,11 +94,7 @@ class Grafana:
 def _received(one: Any) -> Received:
     receivers = tuple(str(receiver["name"]) for receiver in one["receivers"])
     status = one["status"]
-    return Received(_labels(one["labels"]), receivers, bool(status["silencedBy"]), bool(status["inhibitedBy"]))
-
-
-def _labels(found: Any) -> dict[str, str]:
-    return {str(name): str(value) for name, value in found.items()}
+    return Received(labels_of(one["labels"]), receivers, bool(status["silencedBy"]), bool(status["inhibitedBy"]))
 
 
 def _of(scope: Scope, labels: Labels) -> bool:

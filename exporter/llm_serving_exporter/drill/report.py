@@ -11,8 +11,9 @@ from llm_serving_exporter.drill.nouns import Course, Reading, Sighting
 from llm_serving_exporter.drill.paging import Paged, paged
 from llm_serving_exporter.drill.sums import compared, extremes, lost_readings, recovery
 from llm_serving_exporter.drill.verdict import Judged, bad_share, judge, rejections
-from llm_serving_exporter.drill.words import on_one_line, ttft
+from llm_serving_exporter.drill.words import ttft
 from llm_serving_exporter.expose.readable import NOTHING, count, number, share, span
+from llm_serving_exporter.prometheus_api.text import on_one_line
 
 VERSION = 1
 # of the course; a longer one is thinned out

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from llm_serving_exporter.drill.api import Alertmanager, Grafana, Prometheus
-from llm_serving_exporter.drill.http import ApiError
 from llm_serving_exporter.drill.nouns import (
     RESTORE,
     TRIGGER,
@@ -26,6 +25,7 @@ from llm_serving_exporter.drill.sums import recovery
 from llm_serving_exporter.drill.verdict import judge
 from llm_serving_exporter.drill.words import bound_reached, progress, too_many_lost
 from llm_serving_exporter.expose.readable import span
+from llm_serving_exporter.prometheus_api.http import ApiError
 
 _PROGRESS_SECONDS = 5.0
 _MOST_NOTES = 50

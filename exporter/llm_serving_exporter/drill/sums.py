@@ -8,10 +8,7 @@ from statistics import fmean, median
 
 from llm_serving_exporter.drill import names
 from llm_serving_exporter.drill.nouns import CLIPPED_ABOVE, Baseline, Course, Reading
-
-# a series' labels and its points (Unix seconds, value)
-Points = Sequence[tuple[float, float]]
-Series = tuple[Mapping[str, str], Points]
+from llm_serving_exporter.prometheus_api.nouns import Series
 
 
 def reading(unix_seconds: float, samples: Iterable[tuple[Mapping[str, str], float]], alive: float | None) -> Reading:

@@ -8,10 +8,10 @@ import re
 
 from llm_serving_exporter.config.duration import parse_duration
 from llm_serving_exporter.drill.arguments import APIS
-from llm_serving_exporter.drill.http import Access
 from llm_serving_exporter.drill.names import PREFIX
 from llm_serving_exporter.drill.nouns import Bounds, Scope, Settings
 from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.prometheus_api.http import Access
 
 # what the report and the memory of a drill can hold
 _MOST_LOOKS = 20_000

@@ -6,11 +6,6 @@ from llm_serving_exporter.drill.nouns import Bounds, Phase, Reading
 from llm_serving_exporter.expose.readable import NOTHING, count, seconds, share, span
 
 
-def on_one_line(text: str) -> str:
-    """Text from outside: one line, nothing in it that moves a cursor."""
-    return "".join(character if character.isprintable() else " " for character in " ".join(text.split()))
-
-
 def ttft(value: float | None, at_least: bool) -> str:
     """A p99; "at least" where it lies above the histogram's top finite edge."""
     return seconds(value) if value is None or not at_least else f"at least {seconds(value)}"

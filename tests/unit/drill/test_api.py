@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.drill.api import Alertmanager, Grafana, Prometheus
-from llm_serving_exporter.drill.http import Access, ApiError, JsonApi
 from llm_serving_exporter.drill.nouns import ActiveAlert, AlertRule, Scope
+from llm_serving_exporter.prometheus_api.http import Access, ApiError, JsonApi
 from tests.faultbehaviours import drip, endless, garbage, gzip_bomb, hang_up, page, redirect, silent, status
 from tests.faultserver import Behaviour, FaultServer
 from tests.replica import Replica

@@ -14,8 +14,8 @@ from typing import Any
 import requests
 
 from llm_serving_exporter import __version__
-from llm_serving_exporter.drill.words import on_one_line
 from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.prometheus_api.text import on_one_line
 
 # a day of a model's records at one second is 5 MB
 LARGEST_ANSWER_BYTES = 32 * 2**20
@@ -23,12 +23,21 @@ _CHUNK_BYTES = 64 * 2**10
 _LONGEST_WORDS = 300
 # of an error page: a secret is masked before the text is cut, and it may be as long as its file
 _SEARCHED_BYTES = 64 * 2**10
+# Prometheus' --query.max-samples and --query.timeout, and its limit of 11,000 points a series
+_TOO_LARGE = ("too many samples", "exceeded maximum resolution", "query timed out")
 
 Query = Sequence[tuple[str, str]]
 
 
 class ApiError(LLMServingExporterError):
-    """An API that a drill asks cannot be reached or does not answer as it should. Never leaves this package."""
+    """An API that a command asks cannot be reached or does not answer as it should. The message is for users.
+
+    `reason`: "unreachable", "late", "large" (it or its answer, so that asking for less may do), else "".
+    """
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,11 @@ class JsonApi:
             self._secrets += [access.basic[1], pair]
         self._session.headers.update(headers)
 
+    @property
+    def flag(self) -> str:
+        """What to check where it is the wrong server."""
+        return self._access.flag
+
     def close(self) -> None:
         """Closes its connections."""
         self._session.close()
@@ -86,12 +100,15 @@ class JsonApi:
         try:
             status, content = self._in_time(lambda: self._ask(method, path, query, body))
         except requests.RequestException as error:
-            raise self._error(self._late if isinstance(error, requests.Timeout) else _cause(error)) from None
+            if isinstance(error, requests.Timeout):
+                raise self._error(self._late, "late") from None
+            raise self._error(_cause(error), "unreachable") from None
         document = _document(content)
         if status != 200:
             words = self._words(document, content)
             raise self._error(
-                f"answered {status} {responses.get(status, '')}".rstrip() + (f": {words}" if words else "")
+                f"answered {status} {responses.get(status, '')}".rstrip() + (f": {words}" if words else ""),
+                "large" if any(said in words for said in _TOO_LARGE) else "",
             )
         if document is None:
             raise self._error("did not answer with JSON")
@@ -111,7 +128,7 @@ class JsonApi:
         try:
             answer = answers.get(timeout=self._timeout_seconds)
         except Empty:
-            raise self._error(self._late) from None
+            raise self._error(self._late, "late") from None
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -131,7 +148,7 @@ class JsonApi:
             for chunk in answer.iter_content(_CHUNK_BYTES):
                 content += chunk
                 if len(content) > LARGEST_ANSWER_BYTES:
-                    raise self._error(f"answered with more than {LARGEST_ANSWER_BYTES // 2**20} MiB")
+                    raise self._error(f"answered with more than {LARGEST_ANSWER_BYTES // 2**20} MiB", "large")
             return answer.status_code, bytes(content)
 
     def _words(self, document: Any, content: bytes) -> str:
@@ -144,8 +161,8 @@ class JsonApi:
             said = said.replace(secret, "***")
         return on_one_line(said)[:_LONGEST_WORDS]
 
-    def _error(self, what: str) -> ApiError:
-        return ApiError(f"{self._access.what} at {self._access.url} {what}; check {self._access.flag}")
+    def _error(self, what: str, reason: str = "") -> ApiError:
+        return ApiError(f"{self._access.what} at {self._access.url} {what}; check {self._access.flag}", reason)
 
 
 def _cause(error: requests.RequestException) -> str:

@@ -1,0 +1,1 @@
+"""Prometheus' HTTP API, as every command that reads recorded series asks it."""

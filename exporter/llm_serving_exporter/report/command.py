@@ -1,0 +1,204 @@
+"""Command `report`: settings -> a week's evidence -> files, and what they come to on standard output."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.model.target import Secret
+from llm_serving_exporter.prometheus_api.client import Prometheus
+from llm_serving_exporter.prometheus_api.http import Access, ApiError, JsonApi
+from llm_serving_exporter.report.arguments import parser, settings_of
+from llm_serving_exporter.report.evidence import NoDataError, gather
+from llm_serving_exporter.report.fetch import Reader
+from llm_serving_exporter.report.names import Asking
+from llm_serving_exporter.report.review import Review, review
+from llm_serving_exporter.report.settings import Server, Settings
+from llm_serving_exporter.report.summary import markdown
+from llm_serving_exporter.report.table import figures_csv, hours_csv
+from llm_serving_exporter.report.week import Week, last_complete, parse_week
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+_LARGEST_SECRET_BYTES = 16 * 2**10
+_OURS = re.compile(r"cost-([0-9]{4}-W[0-9]{2})(-hours)?\.(html|csv|md)")
+
+
+def run(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Makes and writes a report; returns the exit status: 0 written, 1 none could be made or written, 2 bad usage or settings."""
+    arguments = parser().parse_args(argv)
+    try:
+        settings, timeout_seconds, warnings = settings_of(arguments, environ)
+        week = _asked(arguments.week, settings)
+        access = _access(settings.server, environ)
+    except ConfigError as error:
+        for problem in error.problems:
+            _say(f"error: {problem}")
+        return EXIT_USAGE
+    for warning in warnings:
+        _say(f"warning: {warning}")
+    progress = _progress(always=arguments.progress)
+    prometheus = Prometheus(JsonApi(access, timeout_seconds))
+    try:
+        made = make(prometheus, settings, week, progress)
+    except (ApiError, NoDataError, ConfigError) as error:
+        _clear(progress)
+        _say(f"error: {error}")
+        return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
+    finally:
+        prometheus.close()
+    _clear(progress)
+    return _written(made, settings)
+
+
+def make(prometheus: Prometheus, settings: Settings, week: Week | None, progress: Callable[[str], None]) -> Review:
+    """The review of a week, None = the last that is over by Prometheus' clock.
+
+    Raises ApiError and NoDataError where none can be made, ConfigError for a week that is not over.
+    """
+    zone = ZoneInfo(settings.timezone)
+    now = prometheus.now()
+    latest = last_complete(now, zone)
+    if week is not None and week.begin > latest.begin:
+        raise ConfigError(
+            Problem("flag --week", "", f"{week.name} is not over", f"The last that is over is {latest.name}.")
+        )
+    reader = Reader(prometheus, Asking(settings.identity_labels, settings.by_labels), progress)
+    return review(gather(reader, week or latest, now), settings)
+
+
+def write(made: Review, folder: Path, keep: int | None) -> list[Path]:
+    """The files, whole or not at all; older weeks beyond `keep` are removed. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"cost-{made.week.name}"
+    written = []
+    for suffix, text in (
+        (".csv", figures_csv(made)),
+        ("-hours.csv", hours_csv(made)),
+        (".md", markdown(made)),
+    ):
+        path = folder / f"{name}{suffix}"
+        descriptor, unfinished = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)
+        try:
+            # a line feed stays one: CSV has its own
+            with open(descriptor, "w", encoding="utf-8", errors="replace", newline="") as file:
+                os.fchmod(file.fileno(), 0o644)
+                file.write(text)
+            os.replace(unfinished, path)
+        except BaseException:
+            Path(unfinished).unlink(missing_ok=True)
+            raise
+        written.append(path)
+    if keep is not None:
+        _remove_older(folder, keep)
+    return written
+
+
+def _remove_older(folder: Path, keep: int) -> None:
+    ours = [(match[1], path) for path in folder.iterdir() if (match := _OURS.fullmatch(path.name)) and path.is_file()]
+    kept = set(sorted({week for week, _ in ours}, reverse=True)[:keep])
+    for week, path in ours:
+        if week not in kept:
+            path.unlink(missing_ok=True)
+
+
+def _written(made: Review, settings: Settings) -> int:
+    summary = markdown(made)
+    status = EXIT_OK
+    try:
+        for path in write(made, Path(settings.out), settings.keep):
+            _say(f"written: {path}")
+    except OSError as error:
+        _say(
+            f"error: the report cannot be written to {settings.out}: {error.strerror}; its summary follows on standard output"
+        )
+        status = EXIT_FAILED
+    for missing in made.missing_parts:
+        _say(f"warning: {missing}")
+    try:
+        sys.stdout.write(summary)
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        # else the interpreter tries once more when it ends
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status
+
+
+def _asked(text: str | None, settings: Settings) -> Week | None:
+    if text is None:
+        return None
+    try:
+        return parse_week(text, ZoneInfo(settings.timezone))
+    except ValueError as error:
+        raise ConfigError(Problem("flag --week", "", str(error), "")) from None
+
+
+def _access(server: Server, environ: Mapping[str, str]) -> Access:
+    basic = None
+    if server.basic_username is not None and server.basic_password is not None:
+        basic = server.basic_username, secret(server.basic_password, "the password", environ)
+    token = None if server.bearer_token is None else secret(server.bearer_token, "the bearer token", environ)
+    if server.ca_file is not None and not os.path.isfile(server.ca_file):
+        raise ConfigError(Problem("flag --ca-file", "", f"there is no file {server.ca_file}", "Check the path."))
+    return Access("Prometheus", server.url, "--prometheus", token, basic, server.ca_file)
+
+
+def secret(named: Secret, what: str, environ: Mapping[str, str]) -> str:
+    """What a file or an environment variable holds. Raises ConfigError, which never shows it."""
+    where = f"file {named.file}" if named.file is not None else f"environment variable {named.env}"
+
+    def refused(why: str) -> ConfigError:
+        return ConfigError(Problem(where, "", f"{what} {why}", "It is one line of text."))
+
+    if named.file is None:
+        value = environ.get(named.env or "", "").rstrip("\r\n")
+    else:
+        try:
+            with open(named.file, "rb") as file:
+                value = file.read(_LARGEST_SECRET_BYTES + 1).decode("ascii").rstrip("\r\n")
+        except OSError as error:
+            raise refused(f"cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise refused("has characters that no HTTP header may carry") from None
+    if not value or len(value) > _LARGEST_SECRET_BYTES or not value.isprintable() or not value.isascii():
+        raise refused("is empty or no single line of plain text")
+    return value
+
+
+def _progress(*, always: bool) -> Callable[[str], None]:
+    """Says what is being read: one line that is written over on a terminal, lines elsewhere where that is asked for."""
+    terminal = sys.stderr.isatty()
+    if not terminal and not always:
+        return _quiet
+
+    def show(text: str) -> None:
+        _put(f"\r\x1b[2K{text} …" if terminal else f"{text}\n")
+
+    return show
+
+
+def _quiet(text: str) -> None:
+    pass
+
+
+def _clear(progress: Callable[[str], None]) -> None:
+    if progress is not _quiet and sys.stderr.isatty():
+        _put("\r\x1b[2K")
+
+
+def _say(text: str) -> None:
+    _put(f"{text}\n")
+
+
+def _put(text: str) -> None:
+    # a terminal that went away is no reason to leave a report unwritten
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(text)
+        sys.stderr.flush()

@@ -1,0 +1,156 @@
+"""All that the review rests on, read from Prometheus: both weeks, prices, the fleet, alerts, gaps, and what is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from llm_serving_exporter.config.duration import format_duration
+from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.prometheus_api.text import on_one_line
+from llm_serving_exporter.report import context, names
+from llm_serving_exporter.report.fetch import Reader
+from llm_serving_exporter.report.gaps import Growth, Silence, described, growth, recovered, silences, within
+from llm_serving_exporter.report.nouns import Evidence, Gap, Usage
+from llm_serving_exporter.report.week import HOUR_SECONDS, Week, before
+
+# of data after the week: what comes back by then was away, not gone
+_AFTER_SECONDS = 6 * HOUR_SECONDS
+# each is asked about at both its edges; beyond them gaps are named without what counters show across them
+MOST_GAPS = 300
+
+
+class NoDataError(LLMServingExporterError):
+    """There is nothing of which a review could be made. The message says what was asked and what to do."""
+
+
+def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
+    """Reads it all. Raises ApiError where money or GPU time cannot be read, NoDataError where the week has neither."""
+    zone = ZoneInfo(week.zone)
+    previous = before(week, zone)
+    retention = context.retention_seconds(reader)
+    usage, usage_before = reader.usage(week), reader.usage(previous)
+    if usage.empty:
+        raise NoDataError(_nothing(reader, week, retention, now_unix_seconds))
+    found = _silences(reader, previous, week, now_unix_seconds)
+    usage, gaps = _filled(reader, usage, found, week)
+    usage_before, gaps_before = _filled(reader, usage_before, found, previous)
+    notes = [
+        *_remembered(week, previous, usage, usage_before, retention, now_unix_seconds, zone),
+        *(f"Prometheus warned: {on_one_line(warning)[:300]}" for warning in reader.prometheus.warnings),
+    ]
+    if gaps_before:
+        notes.append(f"The week before has {len(gaps_before)} gaps itself; what it is compared with may be too low.")
+    if len(found) > MOST_GAPS:
+        notes.append(
+            f"There are {len(found)} gaps; what counters show across them was looked up for the {MOST_GAPS} longest."
+        )
+    return Evidence(
+        week,
+        previous,
+        usage,
+        usage_before,
+        context.book(reader, week),
+        context.fleet(reader, week),
+        context.episodes(reader, week),
+        tuple(gaps),
+        context.methods(reader, week),
+        tuple(notes),
+        tuple(reader.missing),
+    )
+
+
+def _silences(reader: Reader, previous: Week, week: Week, now: float) -> list[Silence]:
+    reader.progress("gaps")
+    until = min(now, week.end + _AFTER_SECONDS)
+    query = reader.asking.presence()
+    presence: dict[tuple[tuple[tuple[str, str], ...], str], list[tuple[float, float]]] = {}
+    read = reader.attempt("gaps", lambda: list(reader.by_minute(query, previous.begin, until)))
+    for labels, points in read or ():
+        who = tuple((name, labels.get(name, "")) for name in reader.asking.identity), labels.get("target", "")
+        presence.setdefault(who, []).extend(points)
+    return silences(presence, min(now, week.end))
+
+
+def _filled(reader: Reader, usage: Usage, found: Sequence[Silence], week: Week) -> tuple[Usage, list[Gap]]:
+    """The usage with what counters show across gaps, and the gaps."""
+    gaps = []
+    longest = sorted(found, key=lambda one: one.begin - (one.end if one.end is not None else float("inf")))[:MOST_GAPS]
+    for silence in found:
+        if within(silence, week) is None:
+            continue
+        seen = None
+        if silence in longest:
+            seen = reader.attempt(f"the counters of {silence.who[1]} across a gap", _across, reader, silence)
+        exact, grown = seen or (silence, None)
+        gap = within(exact, week)
+        if gap is not None:
+            gap = described(gap, exact, grown, week)
+            gaps.append(gap)
+            if grown is not None:
+                usage = recovered(usage, gap, exact, grown, week)
+    return usage, gaps
+
+
+def _across(reader: Reader, silence: Silence) -> tuple[Silence, Growth]:
+    """A silence with its exact end, and what the counters show across it."""
+    ask, asking = reader.prometheus, reader.asking
+    own = [*silence.who[0], ("target", silence.who[1])]
+    query = asking.everything_of(own)
+    before = ask.instant(query, silence.begin)
+    if silence.end is None:
+        return silence, growth(before, (), asking.identity, asking.extra)
+    matchers = ",".join(f"{name}={names.quoted(value)}" for name, value in own)
+    # the first sample after it: a look at each minute sees a later one
+    raw = ask.raw(f"{names.exported(names.GPU_SECONDS.counter)}{{{matchers}}}[61s]", silence.end)
+    first = min((at for _, points in raw for at, _ in points if at > silence.begin), default=silence.end)
+    silence = replace(silence, end=first)
+    return silence, growth(before, ask.instant(query, first), asking.identity, asking.extra)
+
+
+def _remembered(
+    week: Week, previous: Week, usage: Usage, usage_before: Usage, retention: float | None, now: float, zone: ZoneInfo
+) -> list[str]:
+    """What is not there because Prometheus does not remember it, or had nothing yet."""
+    said = []
+    needed = now - previous.begin
+    if retention is not None and retention < needed:
+        said.append(
+            f"Prometheus keeps samples for {format_duration(retention)}; the review of {week.name} and the week before wants "
+            f"{format_duration(float(round(needed / HOUR_SECONDS)) * HOUR_SECONDS)}. Raise --storage.tsdb.retention.time, or run it sooner."
+        )
+    for one, hours in ((week, usage), (previous, usage_before)):
+        first = _first_hour(hours)
+        if first is None:
+            said.append(f"There are no data of {one.name}: nothing is compared with it.")
+        elif first > 0:
+            moment = datetime.fromtimestamp(one.hours[first].begin, zone)
+            said.append(
+                f"Data of {one.name} begin on {moment:%a %d %b at %H:%M}; its first {first} hours are not in it."
+            )
+    return said
+
+
+def _first_hour(usage: Usage) -> int | None:
+    known = [
+        next((index for index, value in enumerate(line.hours) if value is not None), None)
+        for line in (*usage.cost, *usage.gpu_seconds)
+    ]
+    return min((index for index in known if index is not None), default=None)
+
+
+def _nothing(reader: Reader, week: Week, retention: float | None, now: float) -> str:
+    counter = names.exported(names.COST.counter)
+    if retention is not None and now - week.end > retention:
+        return (
+            f"Prometheus keeps samples for {format_duration(retention)} and has none of {week.name} any more; "
+            "choose a later week, or raise --storage.tsdb.retention.time"
+        )
+    if reader.prometheus.instant(f"count({counter})"):
+        return f"Prometheus has {counter} now, but nothing of {week.name}; choose a later week (--week)"
+    return (
+        f"Prometheus has no {counter} of {week.name}; check that it scrapes the exporters, that they have a price file, "
+        "and the identity labels"
+    )

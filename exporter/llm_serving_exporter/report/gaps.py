@@ -1,0 +1,149 @@
+"""When a target's series were there -> gaps; counters at a gap's edges -> what they counted across it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from llm_serving_exporter.prometheus_api.nouns import Labels, Sample
+from llm_serving_exporter.report import names
+from llm_serving_exporter.report.fetch import MINUTE_SECONDS, added, owner_of
+from llm_serving_exporter.report.names import Quantity
+from llm_serving_exporter.report.nouns import Extra, Gap, Hours, Line, Owner, Usage
+from llm_serving_exporter.report.week import HOUR_SECONDS, Week
+
+# an instant query looks back so far, so that whatever fell silent is seen that much longer
+LOOKBACK_SECONDS = 300.0
+# counters that show more GPU time than the GPUs had are another process' counters
+_POSSIBLE = 1.05
+Who = tuple[Extra, str]
+# (when it was asked, when the sample that was found had been taken), ascending
+Presence = Mapping[Who, Sequence[tuple[float, float]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A time without data. `end` None: it lasts to the end of all data."""
+
+    who: Who
+    begin: float
+    end: float | None
+
+
+def silences(presence: Presence, end: float) -> list[Silence]:
+    """Minutes without data between two with data. Where all targets' data end before `end`, so do those of each that was there last."""
+    found = []
+    last = max((points[-1][0] for points in presence.values() if points), default=0.0)
+    for who, points in presence.items():
+        for (asked, taken), (asked_next, taken_next) in pairwise(points):
+            if asked_next - asked > 1.5 * MINUTE_SECONDS:
+                found.append(Silence(who, taken, taken_next))
+        if points and last < end - LOOKBACK_SECONDS and points[-1][0] > last - LOOKBACK_SECONDS:
+            found.append(Silence(who, points[-1][1], None))
+    return sorted(found, key=lambda silence: (silence.begin, silence.who))
+
+
+def within(silence: Silence, week: Week) -> Gap | None:
+    """The part of a silence in a week; None for none of it."""
+    begin = max(silence.begin, week.begin)
+    end = week.end if silence.end is None else min(silence.end, week.end)
+    if end <= begin:
+        return None
+    return Gap(*silence.who, begin, end, silence.end is not None and silence.end <= week.end)
+
+
+def crosses_hour(silence: Silence, week: Week) -> bool:
+    """Whether no hour has samples of both sides, so that no hourly increase saw what was counted in between."""
+    if silence.end is None:
+        return True
+    offset = week.begin % HOUR_SECONDS
+    return (silence.begin - offset) // HOUR_SECONDS != (silence.end - offset) // HOUR_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What counters show across a silence, by quantity. `gpus`, `usd_per_gpu_hour`: before it, None where not known."""
+
+    lines: Mapping[str, Mapping[tuple[Owner, tuple[str, ...]], float]]
+    gpus: float | None
+    usd_per_gpu_hour: float | None
+
+    @property
+    def gpu_seconds(self) -> float:
+        """Of all states."""
+        return sum(self.lines.get(names.GPU_SECONDS.name, {}).values())
+
+
+def growth(before: Iterable[Sample], after: Iterable[Sample], identity: Sequence[str], extra: Sequence[str]) -> Growth:
+    """From all of a target's series at both edges. As `increase` has it: a counter that fell began again at 0."""
+    first = {_key(labels): value for labels, value in before}
+    by_name = {names.exported(quantity.counter): quantity for quantity in names.QUANTITIES}
+    best: dict[tuple[Quantity, tuple[str, ...]], tuple[float, Labels]] = {}
+    for labels, value in after:
+        quantity = by_name.get(labels.get("__name__", ""))
+        if quantity is None:
+            continue
+        old = first.get(_key(labels), 0.0)
+        grown = value - old if value >= old else value
+        alike = tuple(labels.get(name, "") for name in (*extra, *names.TARGET, *quantity.alike, *quantity.of))
+        if (quantity, alike) not in best or best[quantity, alike][0] < grown:
+            best[quantity, alike] = grown, labels
+    lines: dict[str, dict[tuple[Owner, tuple[str, ...]], float]] = {}
+    for (quantity, _), (grown, labels) in best.items():
+        key = owner_of(labels, extra), tuple(labels.get(label, "") for label in quantity.of)
+        into = lines.setdefault(quantity.name, {})
+        into[key] = into.get(key, 0.0) + grown
+    kinds: dict[str, float] = {}
+    prices = []
+    for labels_key, value in first.items():
+        own = dict(labels_key)
+        if own.get("__name__") == names.exported(names.TARGET_GPUS):
+            kinds[own.get("gpu_name", "")] = max(value, kinds.get(own.get("gpu_name", ""), 0.0))
+        elif own.get("__name__") == names.exported(names.PRICE):
+            prices.append(value)
+    return Growth(lines, sum(kinds.values()) if kinds else None, sum(prices) / len(prices) if prices else None)
+
+
+def described(gap: Gap, silence: Silence, grown: Growth | None, week: Week) -> Gap:
+    """The gap with what is known of it. Growth that the GPUs cannot have had is not believed."""
+    if grown is None:
+        return gap
+    gap = replace(gap, gpus=grown.gpus, usd_per_gpu_hour=grown.usd_per_gpu_hour)
+    if silence.end is None or not _believed(silence, grown):
+        return gap
+    share = (gap.end - gap.begin) / (silence.end - silence.begin)
+    gap = replace(gap, seen_gpu_seconds=share * grown.gpu_seconds)
+    if not crosses_hour(silence, week):
+        return gap
+    return replace(gap, recovered={name: share * sum(lines.values()) for name, lines in grown.lines.items()})
+
+
+def recovered(usage: Usage, gap: Gap, silence: Silence, grown: Growth, week: Week) -> Usage:
+    """The usage with what a gap's counters show, spread evenly over the gap."""
+    if not gap.recovered or silence.end is None:
+        return usage
+    length = silence.end - silence.begin
+    shares = [max(0.0, min(hour.end, gap.end) - max(hour.begin, gap.begin)) / length for hour in week.hours]
+    changed = {}
+    for name, lines in grown.lines.items():
+        known = {(line.owner, line.of): line for line in getattr(usage, name)}
+        for (owner, of), value in lines.items():
+            if value:
+                more: Hours = tuple(value * share if share else None for share in shares)
+                line = known.get((owner, of))
+                known[owner, of] = Line(owner, of, added(line.hours, more) if line else more)
+        changed[name] = tuple(known.values())
+    return replace(usage, **changed)
+
+
+def _believed(silence: Silence, grown: Growth) -> bool:
+    assert silence.end is not None
+    return (
+        grown.gpus is None
+        or grown.gpu_seconds <= _POSSIBLE * grown.gpus * (silence.end - silence.begin) + MINUTE_SECONDS
+    )
+
+
+def _key(labels: Labels) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(labels.items()))

@@ -1,0 +1,165 @@
+"""What the review asks Prometheus for, by name: the exporter's counters, and the rule pack's hourly records where those are gone.
+
+The rules are a package of their own that the exporter does not import; a test checks each name against what they render. Every expression
+takes one value per identity first, so that pairs of exporters and duplicate scrapes change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llm_serving_exporter.catalogue import BY_NAME, cost
+
+TARGET = ("target", "model_name", "role")
+MODEL = ("model_name", "role")
+
+REQUIRED = "model:llm_serving_required_replicas:ceil"
+PRESENT = "model:llm_serving_present_replicas:sum"
+RESERVES = ("none", "nodes")
+MODEL_RECORDS = (REQUIRED, PRESENT)
+
+ALERT_PREFIX = "LLMServing"
+WATCHDOG = f"{ALERT_PREFIX}Watchdog"
+PAGE, TICKET = "critical", "warning"
+
+# what an upkeep of the scrape or of a pair of rule evaluators adds, and does not make another alert of it
+_SCRAPE_LABELS = (
+    "instance",
+    "job",
+    "pod",
+    "replica",
+    "prometheus",
+    "prometheus_replica",
+    "endpoint",
+    "container",
+    "service",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A counter whose growth the review adds up by hour.
+
+    `counter`: of the exporter, without prefix; `of`: labels beside the target's that are kept; `alike`: labels by which one target's
+    series are told apart and then added up; `record`: what the rule pack records of it each hour.
+    """
+
+    name: str
+    counter: str
+    of: tuple[str, ...]
+    record: str
+    alike: tuple[str, ...] = ("engine",)
+    where: str = ""
+
+
+COST = Quantity("cost", cost.COST.name, ("phase", "rate", "method"), "target:llm_serving_cost_usd:increase1h")
+GPU_SECONDS = Quantity(
+    "gpu_seconds", cost.GPU_SECONDS.name, ("state", "rate"), "target:llm_serving_gpu_seconds:increase1h"
+)
+PREFILL = Quantity(
+    "prefill_tokens", "prefill_tokens_total", (), "target:llm_serving_phase_tokens:increase1h", where='phase="prefill"'
+)
+DECODE = Quantity(
+    "decode_tokens", "decode_tokens_total", (), "target:llm_serving_phase_tokens:increase1h", where='phase="decode"'
+)
+PROMPT = Quantity("prompt_tokens", "prompt_tokens_total", (), "target:llm_serving_prompt_tokens:increase1h")
+CACHED = Quantity(
+    "cached_tokens", "cached_prompt_tokens_total", (), "target:llm_serving_cached_prompt_tokens:increase1h"
+)
+REQUESTS = Quantity(
+    "requests", "requests_finished_total", (), "target:llm_serving_requests_finished:increase1h", ("engine", "reason")
+)
+ENERGY = Quantity("energy_joules", cost.ENERGY.name, (), "target:llm_serving_energy_joules:increase1h")
+ENERGY_COST = Quantity("energy_cost", cost.ENERGY_COST.name, (), "target:llm_serving_energy_cost_usd:increase1h")
+CARBON = Quantity("carbon_grams", cost.CARBON.name, (), "target:llm_serving_carbon_grams:increase1h")
+SAVINGS = Quantity("savings", cost.SAVINGS.name, (), "target:llm_serving_prefix_cache_savings_usd:increase1h")
+SLO = Quantity(
+    "slo",
+    "slo_events_total",
+    ("slo", "outcome"),
+    "target:llm_serving_slo_events:increase1h",
+    ("engine", "source", "threshold"),
+)
+QUANTITIES = (COST, GPU_SECONDS, PREFILL, DECODE, PROMPT, CACHED, REQUESTS, ENERGY, ENERGY_COST, CARBON, SAVINGS, SLO)
+RECORDS = tuple(dict.fromkeys(quantity.record for quantity in QUANTITIES))
+COUNTERS = tuple(quantity.counter for quantity in QUANTITIES)
+
+# gauges and info series, without prefix, as the catalogue has them
+PRICE, RATE_INFO, COMMITTED, BUDGET = cost.PRICE.name, cost.RATE_INFO.name, cost.COMMITTED_GPUS.name, cost.BUDGET.name
+ATTRIBUTION = cost.ATTRIBUTION.name
+TARGET_GPUS, NODE_INFO = "target_gpus", "target_node_info"
+BANDWIDTH, BATCH = "bandwidth_ceiling_ratio", "batch_utilization_ratio"
+GAUGES = (PRICE, RATE_INFO, COMMITTED, BUDGET, ATTRIBUTION, TARGET_GPUS, NODE_INFO, BANDWIDTH, BATCH)
+
+
+def exported(name: str) -> str:
+    """The full name of a series of the exporter. Raises KeyError where the catalogue has none of that name."""
+    return BY_NAME[name].full_name
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """`identity`: labels that tell fleets apart; `by`: labels beside them that the bill is split by."""
+
+    identity: tuple[str, ...] = ()
+    by: tuple[str, ...] = ()
+
+    @property
+    def extra(self) -> tuple[str, ...]:
+        """Labels that the scrape adds and the review keeps."""
+        return (*self.identity, *(label for label in self.by if label not in self.identity))
+
+    def increase(self, quantity: Quantity, seconds: float) -> str:
+        """Growth of a counter in the last `seconds` by target, else what was recorded where the counter is gone."""
+        labels = _list(*self.extra, *TARGET, *quantity.of)
+        each = _list(*self.extra, *TARGET, *quantity.alike, *quantity.of)
+        raw = f"sum by ({labels}) (max by ({each}) (increase({exported(quantity.counter)}[{_range(seconds)}])))"
+        if seconds != 3600:
+            return raw
+        # records know the identity labels alone, so that a match by all labels would count an hour twice
+        known = _list(*self.identity, *TARGET, *quantity.of)
+        where = f"{{{quantity.where}}}" if quantity.where else ""
+        return f"{raw} or on ({known}) max by ({known}) ({quantity.record}{where})"
+
+    def presence(self) -> str:
+        """When the latest sample of a target was taken, Unix seconds."""
+        return f"max by ({_list(*self.identity, 'target')}) (timestamp({exported(GPU_SECONDS.counter)}))"
+
+    def over_hour(self, name: str, labels: Sequence[str], seconds: float, function: str = "max_over_time") -> str:
+        """A gauge of the exporter over the last `seconds`, one value per identity and these labels."""
+        return f"max by ({_list(*self.identity, *labels)}) ({function}({exported(name)}[{_range(seconds)}]))"
+
+    def mean_by_model(self, name: str, labels: Sequence[str], seconds: float) -> str:
+        """A gauge's mean over the last `seconds` and a model's engines."""
+        engine = self.over_hour(name, (*TARGET, "engine", *labels), seconds, "avg_over_time")
+        return f"avg by ({_list(*self.identity, *MODEL, *labels)}) ({engine})"
+
+    def replicas(self, record: str, matchers: str, function: str, seconds: float) -> str:
+        """A record by model over the last `seconds`."""
+        selector = f"{record}{{{matchers}}}" if matchers else record
+        return f"max by ({_list(*self.identity, *MODEL)}) ({function}({selector}[{_range(seconds)}]))"
+
+    def alerts(self) -> str:
+        """Alerts of the rule pack that fire."""
+        which = f'ALERTS{{alertname=~"{ALERT_PREFIX}.*",alertname!="{WATCHDOG}",alertstate="firing",severity!="none"}}'
+        return f"max without ({_list(*(label for label in _SCRAPE_LABELS if label not in self.identity))}) ({which})"
+
+    def everything_of(self, labels: Sequence[tuple[str, str]]) -> str:
+        """All counters, prices and GPUs of one target as they stand, whoever says it."""
+        names = "|".join(exported(name) for name in (*COUNTERS, TARGET_GPUS, PRICE))
+        matchers = ",".join(f"{name}={quoted(value)}" for name, value in labels)
+        return f'{{__name__=~"{names}",{matchers}}}'
+
+
+def quoted(value: str) -> str:
+    """A label's value as PromQL writes it."""
+    return '"' + value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") + '"'
+
+
+def _list(*labels: str) -> str:
+    return ", ".join(dict.fromkeys(labels))
+
+
+def _range(seconds: float) -> str:
+    return "1h" if seconds == 3600 else f"{max(1, round(seconds))}s"

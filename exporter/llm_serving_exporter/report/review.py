@@ -1,0 +1,133 @@
+"""Evidence -> the review: every number that is shown, worked out once. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llm_serving_exporter.report import names
+from llm_serving_exporter.report.actions import Action, actions
+from llm_serving_exporter.report.findings import Facts, Finding, findings
+from llm_serving_exporter.report.nouns import Evidence, Gap, Hours, by_hour
+from llm_serving_exporter.report.outlook import Outlook, outlook
+from llm_serving_exporter.report.rows import (
+    AlertSums,
+    Attainment,
+    InvoiceRow,
+    LabelRow,
+    ModelRow,
+    NodeRow,
+    alert_sums,
+    attainments,
+    invoice_rows,
+    invoice_sum,
+    label_rows,
+    model_rows,
+    node_rows,
+)
+from llm_serving_exporter.report.settings import Settings
+from llm_serving_exporter.report.spare import Commitment, Spare, Steady, commitments, spare, steady
+from llm_serving_exporter.report.split import Split, split
+from llm_serving_exporter.report.totals import PHASES, Totals, cells, totals
+from llm_serving_exporter.report.week import Week
+
+
+@dataclass(frozen=True, slots=True)
+class Hourly:
+    """By hour of the week. USD by phase, idle GPU-hours, replicas beyond the demand and in reserve; None where nothing is known."""
+
+    usd: dict[str, Hours]
+    idle_gpu_hours: Hours
+    excess_replicas: Hours | None
+    reserve_replicas: Hours | None
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """All that the page, the CSV and the summary show. `notes` and `missing_parts` come first."""
+
+    title: str
+    week: Week
+    previous: Week
+    methods: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+    missing_parts: tuple[str, ...]
+    now: Totals
+    earlier: Totals
+    split: Split | None
+    findings: tuple[Finding, ...]
+    actions: tuple[Action, ...]
+    models: tuple[ModelRow, ...]
+    labels: tuple[LabelRow, ...]
+    nodes: tuple[NodeRow, ...]
+    outlook: Outlook | None
+    spare: Spare | None
+    commitments: tuple[Commitment, ...]
+    steady: tuple[Steady, ...]
+    attainments: tuple[Attainment, ...]
+    alerts: AlertSums | None
+    gaps: tuple[Gap, ...]
+    invoice: tuple[InvoiceRow, ...]
+    invoice_usd: float
+    hourly: Hourly
+    recovered_usd: float
+
+    @property
+    def missing_usd(self) -> float | None:
+        """Estimated cost of what is in no figure; None where no gap can be estimated."""
+        known = [gap.estimated_usd for gap in self.gaps if gap.estimated_usd is not None]
+        return sum(known) if known else None
+
+
+def review(evidence: Evidence, settings: Settings) -> Review:
+    """The review of a week."""
+    usage, earlier_usage, book = evidence.usage, evidence.usage_before, evidence.book
+    count = len(evidence.week.hours)
+    now, earlier = totals(usage), totals(earlier_usage)
+    cause = None
+    if now.usd is not None and earlier.usd is not None:
+        (old, old_nobody), (new, new_nobody) = cells(earlier_usage), cells(usage)
+        cause = split(old, new, old_nobody, new_nobody)
+    models = model_rows(usage, earlier_usage, evidence.fleet)
+    unneeded = spare(usage, evidence.fleet, count)
+    bought = commitments(usage, book, count)
+    offers = steady(usage, book, count)
+    ahead = outlook(now, evidence.week.length_hours, book.budget_usd_per_month, settings)
+    reached = attainments(usage, settings.objectives)
+    fired = None if evidence.episodes is None else alert_sums(evidence.episodes, evidence.week)
+    invoice = invoice_rows(usage, book)
+    facts = Facts(now, earlier, cause, models, unneeded, bought, ahead, evidence.gaps, fired, reached)
+    return Review(
+        settings.title,
+        evidence.week,
+        evidence.previous,
+        evidence.methods,
+        evidence.notes,
+        evidence.missing_parts,
+        now,
+        earlier,
+        cause,
+        findings(facts),
+        actions(now, unneeded, bought, offers),
+        models,
+        label_rows(usage, earlier_usage, settings.by_labels),
+        node_rows(usage, book, count),
+        ahead,
+        unneeded,
+        bought,
+        offers,
+        reached,
+        fired,
+        evidence.gaps,
+        invoice,
+        invoice_sum(invoice, bought, now.energy_usd),
+        Hourly(
+            {phase: by_hour((line for line in usage.cost if line.of[0] == phase), count) for phase in PHASES},
+            tuple(
+                None if seconds is None else seconds / 3600
+                for seconds in by_hour((line for line in usage.gpu_seconds if line.of[0] == "idle"), count)
+            ),
+            None if unneeded is None else unneeded.excess_by_hour,
+            None if unneeded is None else unneeded.reserve_by_hour,
+        ),
+        sum(gap.recovered.get(names.COST.name, 0.0) for gap in evidence.gaps),
+    )

@@ -1,0 +1,49 @@
+"""One real Prometheus with a fortnight in it, for all tests of this folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from llm_serving_exporter.prometheus_api.client import Prometheus
+from llm_serving_exporter.prometheus_api.http import Access, JsonApi
+from llm_serving_exporter.report.command import make
+from llm_serving_exporter.report.review import Review
+from llm_serving_exporter.report.settings import ApiPrice, MonthlyCosts, Settings
+from llm_serving_exporter.report.week import last_complete
+from tests.costfortnight import Fortnight, blocks
+from tests.prometheus_server import PrometheusServer
+
+SETTINGS = Settings(
+    by_labels=("team",),
+    api_price=ApiPrice("Example API", 0.6, 0.15, 2.4),
+    purchase_usd=200_000.0,
+    monthly_costs=MonthlyCosts(storage=100, network=50, monitoring=25, engineering=325),
+    objectives={"ttft": 0.99},
+)
+
+
+@pytest.fixture(scope="session")
+def fortnight() -> Fortnight:
+    return Fortnight(last_complete(time.time(), ZoneInfo("UTC")).begin)
+
+
+@pytest.fixture(scope="session")
+def prometheus(fortnight: Fortnight, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusServer]:
+    folder = tmp_path_factory.mktemp("prometheus")
+    blocks(fortnight.text, folder / "data")
+    with PrometheusServer(folder, "global: {}\n") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def made(prometheus: PrometheusServer) -> Review:
+    """The review of the fortnight's second week."""
+    asked = Prometheus(JsonApi(Access("Prometheus", prometheus.url, "--prometheus"), 60.0))
+    try:
+        return make(asked, SETTINGS, None, lambda text: None)
+    finally:
+        asked.close()
