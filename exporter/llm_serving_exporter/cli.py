@@ -74,7 +74,12 @@ def _parser(command: str) -> argparse.ArgumentParser:
 
 
 def _load(arguments: argparse.Namespace) -> Config:
-    return load(arguments, os.environ, runtimes=RUNTIMES)
+    config = load(arguments, os.environ, runtimes=RUNTIMES)
+    if config.report_settings_file is None:
+        return config
+    from llm_serving_exporter.report.schedule import with_review
+
+    return with_review(config, os.environ)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

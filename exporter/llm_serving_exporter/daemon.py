@@ -22,8 +22,8 @@ from llm_serving_exporter.dcgm_source import DcgmSource
 from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.derive.gpus import Assignment, assign
 from llm_serving_exporter.discovery import Discovery
-from llm_serving_exporter.drill_source import DrillSource
 from llm_serving_exporter.errors import ConfigError, FactsError
+from llm_serving_exporter.file_jobs import FileJobs
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.gpu_facts import GpuFacts
 from llm_serving_exporter.hardware import Gpus, gpu_interval, known_gpus, settings_of
@@ -47,9 +47,6 @@ MAX_THREADS = 256
 # process lists are read from /proc for every local target: cheap, but not every tick
 PIDS_EVERY_SECONDS = 30.0
 DISCOVERY_EVERY_SECONDS = 5.0
-# drills are run by people or once a week
-DRILLS_EVERY_SECONDS = 30.0
-PRICES_EVERY_SECONDS = 5.0
 # the wall clock jumped when it moved this much against the monotonic one between two looks
 CLOCK_STEP_SECONDS = 2.0
 
@@ -86,8 +83,7 @@ class Daemon:
         self._gpu_facts = GpuFacts()
         self._models = ModelBook(config.hf_cache)
         self._discovery = Discovery(config.discovery)
-        self._drills: DrillSource | None = None
-        self._prices: PriceSource | None = None
+        self._files = FileJobs(self.store, self._lock, self._every, self._cancel, self._set_prices, wall)
         self._config_good = True
         self._costs = Costs()
         self._scheduler = BackgroundScheduler(
@@ -111,6 +107,7 @@ class Daemon:
             sources = (self._source, self._dcgm)
             self._source, self._dcgm = None, None
             pipelines, self._pipelines = self._pipelines, {}
+        self._files.close()
         for pipeline in pipelines.values():
             pipeline.close()
         for source in sources:
@@ -182,10 +179,9 @@ class Daemon:
         self._set_targets()
         if config.discovery:
             self._every("discovery", DISCOVERY_EVERY_SECONDS, self._discover)
-        elif self._scheduler.get_job("discovery"):
-            self._scheduler.remove_job("discovery")
-        self._restart_drills(config.drill_result_file)
-        self._restart_prices(config)
+        else:
+            self._cancel("discovery")
+        self._files.apply(config)
         self._config_good = True
         self.store.put_config(config.config_hash, True, self._wall())
 
@@ -234,8 +230,7 @@ class Daemon:
         self._every(f"target {target.name}", target.interval_seconds, partial(self._tick, pipeline), delay)
 
     def _remove(self, name: str) -> None:
-        if self._scheduler.get_job(f"target {name}"):
-            self._scheduler.remove_job(f"target {name}")
+        self._cancel(f"target {name}")
         pipeline = self._pipelines.pop(name, None)
         if pipeline is not None:
             pipeline.close()
@@ -252,6 +247,10 @@ class Daemon:
         self._scheduler.add_job(
             partial(_guarded, name, job), trigger, id=name, next_run_time=first, replace_existing=True
         )
+
+    def _cancel(self, name: str) -> None:
+        if self._scheduler.get_job(name):
+            self._scheduler.remove_job(name)
 
     def _plan_anew(self) -> None:
         with self._lock:
@@ -296,8 +295,7 @@ class Daemon:
             self.store.clear_gpus()
             self._gpus = Gpus(dcgm=self._gpus.dcgm)
             self._assignments = {}
-            if self._scheduler.get_job("gpus"):
-                self._scheduler.remove_job("gpus")
+            self._cancel("gpus")
         else:
             self._every("gpus", gpu_interval(config), self._read_gpus)
 
@@ -328,8 +326,8 @@ class Daemon:
                 self.store.put_dcgm(False)
         if config.dcgm is not None and self._dcgm is not None:
             self._every("dcgm", config.dcgm.interval_seconds, self._read_dcgm)
-        elif self._scheduler.get_job("dcgm"):
-            self._scheduler.remove_job("dcgm")
+        else:
+            self._cancel("dcgm")
 
     def _read_dcgm(self) -> None:
         source = self._dcgm
@@ -341,42 +339,13 @@ class Daemon:
                 self._gpus = replace(self._gpus, dcgm=readings)
                 self.store.put_dcgm(readings.attempt.ok)
 
-    def _restart_drills(self, path: str | None) -> None:
-        if self._drills is None or self._drills.path != path:
-            self._drills = DrillSource(path) if path is not None else None
-            self.store.put_drills(())
-        if self._drills is not None:
-            self._every("drills", DRILLS_EVERY_SECONDS, self._read_drills)
-        elif self._scheduler.get_job("drills"):
-            self._scheduler.remove_job("drills")
-
-    def _read_drills(self) -> None:
-        source = self._drills
-        if source is None:
-            return
-        results = source.read()
-        with self._lock:
-            if source is self._drills:  # else another file is configured since
-                self.store.put_drills(results)
-
-    def _restart_prices(self, config: Config) -> None:
-        self._prices = PriceSource(config.price_file, config.prices) if config.price_file is not None else None
-        if self._prices is not None:
-            self._every("prices", PRICES_EVERY_SECONDS, self._read_prices)
-        elif self._scheduler.get_job("prices"):
-            self._scheduler.remove_job("prices")
-
-    def _read_prices(self) -> None:
-        with self._lock:
-            source = self._prices
-            if source is None or not source.read():
-                return
-            if source.good and self._config_good:
-                config = replace(self.config, prices=source.book)
-                self.config = replace(config, config_hash=hash_of(config))
-                self.store.put_config(self.config.config_hash, True, self._wall())
-            else:
-                self.store.put_config("", False, self._wall())
+    def _set_prices(self, source: PriceSource) -> None:
+        if source.good and self._config_good:
+            config = replace(self.config, prices=source.book)
+            self.config = replace(config, config_hash=hash_of(config))
+            self.store.put_config(self.config.config_hash, True, self._wall())
+        else:
+            self.store.put_config("", False, self._wall())
 
     def _assign(self, readings: GpuReadings) -> None:
         if not readings.attempt.ok:

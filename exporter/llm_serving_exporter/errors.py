@@ -6,6 +6,8 @@ LLMServingExporterError
 ├── ExpositionError      a metrics page that is not what it claims to be (stage parse)
 ├── GpuError             NVML cannot be read at all (stage gpu)
 ├── DrillResultsError    the file of drill results cannot be read or written
+├── ReviewRunsError      the file that says when cost reviews were made cannot be read or written
+├── DeliveryError        a finished cost review did not arrive where it was sent
 ├── FactsError           a model or a GPU of which the facts are missing or contradict themselves
 └── PageError            PagerDuty or Alertmanager did not take a page (command page-test)
 
@@ -77,6 +79,14 @@ class GpuError(LLMServingExporterError):
 
 class DrillResultsError(LLMServingExporterError):
     """The file in which drills leave their results cannot be used. The message names the file, what is wrong and what to do."""
+
+
+class ReviewRunsError(LLMServingExporterError):
+    """The file beside the cost reviews cannot be used. The message names the file, what is wrong and what to do."""
+
+
+class DeliveryError(LLMServingExporterError):
+    """A webhook or mail server did not take a review. The message names each that did not, and its answer or the cause."""
 
 
 class FactsError(LLMServingExporterError):

@@ -229,6 +229,8 @@ def _config(settings: Settings, targets: Sequence[Target], discovery: tuple[File
             Efficiency(values["cost.compute-efficiency"], values["cost.bandwidth-efficiency"]),
         ),
         price_file=values["cost.price-file"],
+        report_settings_file=values["report.settings-file"],
+        report_run=values["report.run"],
         hf_cache=values["hf-cache"],
     )
 

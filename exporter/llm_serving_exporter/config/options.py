@@ -135,6 +135,11 @@ OPTIONS: tuple[Option, ...] = (
         "cost.bandwidth-efficiency", kinds.SHARE, "1",
         "Share of the bandwidth peak that decode is taken to reach, for the method roofline.",
     ),
+    Option(
+        "report.settings-file", kinds.PATH, "",
+        "Settings file of the weekly cost review (docs/report.md), for one exporter to make it when it is due and to say when it was.",
+    ),
+    Option("report.run", kinds.BOOLEAN, "true", "Make the review; false where something else, such as a CronJob, does."),
     Option("state-file", kinds.PATH, "", "File in which the exporter keeps what must outlive a restart."),
     Option("drill.result-file", kinds.PATH, "", "File in which drills leave their results, for one exporter to publish."),
 )  # fmt: skip

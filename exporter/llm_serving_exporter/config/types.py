@@ -82,6 +82,20 @@ class FileDiscovery:
 
 
 @dataclass(frozen=True, slots=True)
+class ReviewSchedule:
+    """The weekly cost review that this exporter tells of. `folder`: where reviews and the file about them stand.
+
+    `cron`: when it is due, in `timezone`, None = never. `run`: whether this exporter makes it too.
+    """
+
+    settings_file: str
+    folder: str
+    cron: str | None
+    timezone: str
+    run: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """Everything. `stale_after_seconds`: how long the last good values stay after the last success.
 
@@ -91,7 +105,7 @@ class Config:
     `config_hash`: SHA-256 (hex) of the effective configuration. `hf_cache`: a Hugging Face cache to look models up in.
     `drill_result_file`: what drills leave, None where this exporter does not publish it. `file`: the configuration file, None where
     there is none. `attribution`: how busy time is split by phase. `prices`: what `price_file` says, None without one.
-    `warnings`: what is legal but odd.
+    `review`: of `report_settings_file`, which the caller of the loader reads. `warnings`: what is legal but odd.
     """
 
     targets: tuple[Target, ...]
@@ -110,6 +124,9 @@ class Config:
     drill_result_file: str | None = None
     attribution: Attribution = field(default_factory=Attribution)
     price_file: str | None = None
+    report_settings_file: str | None = None
+    report_run: bool = True
+    review: ReviewSchedule | None = None
     prices: PriceBook | None = None
     hf_cache: str | None = None
     file: str | None = None

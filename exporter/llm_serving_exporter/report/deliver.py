@@ -1,0 +1,142 @@
+"""A finished review to where people are: a webhook that takes {"text": …} (Slack and what is compatible with it), and mail."""
+
+from __future__ import annotations
+
+import re
+import smtplib
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from email.message import EmailMessage
+from email.utils import formatdate, make_msgid
+from pathlib import Path
+
+from llm_serving_exporter.errors import DeliveryError, PageError
+from llm_serving_exporter.model.target import Secret
+from llm_serving_exporter.report.settings import Settings, Smtp
+from llm_serving_exporter.webhook import ask, line, new_session
+
+SECONDS = 30.0
+# Slack cuts a text at 40,000 characters (api.slack.com/reference/messaging: text) and shows 4,000 well
+LONGEST_TEXT = 3900
+# what mail servers take (Gmail and Exchange Online: 25 MB with encoding); a review is a tenth of a megabyte
+MOST_ATTACHED_BYTES = 10 * 2**20
+_TYPES = {".html": ("text", "html"), ".csv": ("text", "csv"), ".md": ("text", "markdown")}
+_BOLD = re.compile(r"\*\*(.+?)\*\*")
+_HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
+_ESCAPED = re.compile(r"\\([\\`*_{}\[\]<>#|~!&@])")
+_TABLE = re.compile(r"(?:^\|.*\n?)+", re.MULTILINE)
+
+OpenSecret = Callable[[Secret, str], str]
+
+
+def deliver(summary: str, files: Sequence[Path], title: str, settings: Settings, secret: OpenSecret) -> tuple[str, ...]:
+    """Sends to each place that the settings name; where to, in words. `summary` is Markdown; `secret` opens a secret.
+
+    Every place is tried. Raises DeliveryError with all that refused, ConfigError where a secret cannot be read.
+    """
+    sent, refused = [], []
+    for where, send in _places(summary, files, title, settings, secret):
+        try:
+            send()
+        except (PageError, OSError, smtplib.SMTPException) as error:
+            refused.append(f"{where} did not take the review: {_why(error)}")
+        else:
+            sent.append(where)
+    if refused:
+        raise DeliveryError("; ".join(refused))
+    return tuple(sent)
+
+
+def _places(
+    summary: str, files: Sequence[Path], title: str, settings: Settings, secret: OpenSecret
+) -> Iterator[tuple[str, Callable[[], None]]]:
+    if settings.webhook_url is not None:
+        url = secret(settings.webhook_url, "the webhook's URL")
+        yield "the webhook", lambda: post(url, summary)
+    smtp = settings.smtp
+    if smtp is not None:
+        password = secret(smtp.password, "the mail server's password") if smtp.password is not None else None
+        yield f"{smtp.host}:{smtp.port}", lambda: mail(smtp, password, message(smtp, title, summary, files))
+
+
+def post(url: str, summary: str) -> None:
+    """Raises PageError, which does not show the URL: whoever has it may post."""
+    session = new_session()
+    try:
+        answer = ask(session, "POST", url, url, json={"text": slack_text(summary)})
+        if not 200 <= answer.status < 300:
+            raise PageError(f"it answered {answer.status}: {line(answer.text)}. Check webhook_url.")
+    except PageError as error:
+        raise PageError(str(error).replace(url, "…").replace(url.partition("?")[0], "…")) from None
+    finally:
+        session.close()
+
+
+def slack_text(summary: str) -> str:
+    """Markdown as Slack's mrkdwn has it: one star for bold, no headings, tables and what would be a link or a mention as plain text."""
+    bold = _BOLD.sub(r"*\1*", _HEADING.sub(r"*\1*", summary))
+    tables = _TABLE.sub(_preformatted, bold)
+    text = _ESCAPED.sub(_entity, tables)
+    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 2] + "…"
+
+
+def _preformatted(found: re.Match[str]) -> str:
+    rows = [
+        [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
+        for row in found[0].splitlines()
+        if not re.fullmatch(r"[|:\- ]+", row)
+    ]
+    return "".join(" · ".join(cell for cell in row if cell) + "\n" for row in rows)
+
+
+def _entity(found: re.Match[str]) -> str:
+    """Slack's own three entities; what it would take for formatting is broken up by a character of no width."""
+    character = found[1]
+    return {
+        "&": "&amp;",
+        "<": "&lt;",
+        ">": "&gt;",
+        "*": "∗",
+        "_": "_\u200b",
+        "~": "~\u200b",
+        "`": "'",
+        "@": "@\u200b",
+    }.get(character, character)
+
+
+def message(smtp: Smtp, title: str, summary: str, files: Sequence[Path]) -> EmailMessage:
+    """The summary as text, the files attached as far as they are not too large."""
+    made = EmailMessage()
+    made["Subject"] = " ".join(title.split())
+    made["From"], made["To"] = smtp.sender, ", ".join(smtp.to)
+    made["Date"], made["Message-ID"] = formatdate(), make_msgid(domain=smtp.sender.rpartition("@")[2])
+    made.set_content(summary)
+    for path in files:
+        content = path.read_bytes()
+        if path.suffix in _TYPES and path.suffix != ".md" and len(content) <= MOST_ATTACHED_BYTES:
+            main, sub = _TYPES[path.suffix]
+            made.add_attachment(content, maintype=main, subtype=sub, filename=path.name)
+    return made
+
+
+def mail(smtp: Smtp, password: str | None, made: EmailMessage) -> None:
+    """Raises OSError, SMTPException."""
+    with smtplib.SMTP(smtp.host, smtp.port, timeout=SECONDS) as server:
+        if smtp.starttls:
+            server.starttls(context=ssl.create_default_context())
+        if smtp.username is not None and password is not None:
+            server.login(smtp.username, password)
+        refused = server.send_message(made)
+    if refused:
+        raise smtplib.SMTPRecipientsRefused(refused)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return f"it refuses {', '.join(sorted(error.recipients))}"
+    if isinstance(error, smtplib.SMTPResponseException):
+        said = error.smtp_error
+        return f"{error.smtp_code} {line(said.decode('utf-8', 'replace') if isinstance(said, bytes) else str(said))}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    return line(str(error)) or type(error).__name__

@@ -1,0 +1,104 @@
+"""The file beside the cost reviews that says when they were made: written by the command, read by the exporter that publishes it.
+
+Format, version 1: {"version": 1, "since_unix_seconds": 1.7e9, "last_run_unix_seconds": 1.7e9 or null,
+"last_success_unix_seconds": 1.7e9 or null}. Other keys are left alone on reading. `since`: when the schedule was first known.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, replace
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from llm_serving_exporter.errors import ReviewRunsError
+
+NAME = "cost-review.json"
+VERSION = 1
+LARGEST_FILE_BYTES = 64 * 2**10
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Unix seconds; None where it has not happened."""
+
+    since: float
+    last_run: float | None = None
+    last_success: float | None = None
+
+
+def read(folder: str) -> Runs | None:
+    """What stands in the folder's file; None where there is none yet. Raises ReviewRunsError."""
+    path = Path(folder) / NAME
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise _unusable(path, f"cannot be read: {_cause(error)}") from None
+    try:
+        if len(content) > LARGEST_FILE_BYTES:
+            raise ValueError("it is too large")
+        document = json.loads(content.decode("utf-8"))
+        if not isinstance(document, dict) or document.get("version") != VERSION:
+            raise ValueError(f"it is no object of version {VERSION}")
+        since = _seconds(document, "since")
+        if since is None:
+            raise ValueError("since_unix_seconds is missing")
+        return Runs(since, _seconds(document, "last_run"), _seconds(document, "last_success"))
+    except (ValueError, RecursionError) as error:
+        raise _unusable(path, f"is not what a review leaves: {error}") from None
+
+
+def begin(folder: str, now: float) -> Runs:
+    """What stands there; where nothing does, that the schedule is known from now on. Raises ReviewRunsError."""
+    known = read(folder)
+    if known is None:
+        known = Runs(now)
+        _write(folder, known)
+    return known
+
+
+def record(folder: str, at: float, *, succeeded: bool) -> None:
+    """Notes a run that ended `at`. The last success stays where this was none. Raises ReviewRunsError."""
+    known = read(folder) or Runs(at)
+    success = at if succeeded else known.last_success
+    _write(folder, replace(known, last_run=at, last_success=success))
+
+
+def _write(folder: str, runs: Runs) -> None:
+    path = Path(folder) / NAME
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    document = {
+        "version": VERSION,
+        "since_unix_seconds": runs.since,
+        "last_run_unix_seconds": runs.last_run,
+        "last_success_unix_seconds": runs.last_success,
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        os.replace(fresh, path)
+    except (OSError, ValueError) as error:
+        fresh.unlink(missing_ok=True)
+        raise _unusable(path, f"cannot be written: {_cause(error)}") from None
+
+
+def _seconds(document: dict[str, Any], what: str) -> float | None:
+    value = document.get(f"{what}_unix_seconds")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < 1e15 and isfinite(value)):
+        raise ValueError(f"{what}_unix_seconds is not a time in unix seconds")
+    return float(value)
+
+
+def _unusable(path: Path, what: str) -> ReviewRunsError:
+    return ReviewRunsError(f"the file of review runs {path} {what}. Check its folder and permissions, or remove it.")
+
+
+def _cause(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)

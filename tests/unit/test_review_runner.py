@@ -1,0 +1,243 @@
+"""The cost review on its schedule: when it is due, what is caught up, what is tried again, and a process that fails or hangs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from llm_serving_exporter import review_runs
+from llm_serving_exporter.config.types import ReviewSchedule
+from llm_serving_exporter.errors import ReviewRunsError
+from llm_serving_exporter.model.review import ReviewRuns
+from llm_serving_exporter.review_runner import LONGEST_RUN_SECONDS, ReviewRunner, last_due, wants_run
+from llm_serving_exporter.review_runs import NAME, Runs, begin, read, record
+
+HOUR, DAY = 3600.0, 86_400.0
+
+
+def unix(text: str, zone: str = "UTC") -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp()
+
+
+def schedule(cron: str = "0 7 * * mon", zone: str = "UTC", folder: str = "", *, run: bool = True) -> ReviewSchedule:
+    return ReviewSchedule("report.yml", folder, cron, zone, run)
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "now", "due"),
+    [
+        # 2026-11-16 and 23 are Mondays
+        ("0 7 * * mon", "UTC", "2026-11-16T07:00:00", "2026-11-16T07:00:00"),
+        ("0 7 * * mon", "UTC", "2026-11-16T06:59:59", "2026-11-09T07:00:00"),
+        ("0 7 * * mon", "UTC", "2026-11-22T23:00:00", "2026-11-16T07:00:00"),
+        ("0 7 * * mon", "Europe/Berlin", "2026-11-16T07:00:00", "2026-11-16T07:00:00"),
+        # the week of a clock change: still at 7 by the clock on the wall
+        ("0 7 * * mon", "Europe/Berlin", "2026-10-26T07:30:00", "2026-10-26T07:00:00"),
+        ("0 7 * * mon", "Europe/Berlin", "2026-03-30T06:59:00", "2026-03-23T07:00:00"),
+        ("*/5 * * * *", "UTC", "2026-11-16T07:04:59", "2026-11-16T07:00:00"),
+        ("0 7 1 * *", "UTC", "2026-11-16T00:00:00", "2026-11-01T07:00:00"),
+        ("0 7 1 1 *", "UTC", "2026-11-16T00:00:00", "2026-01-01T07:00:00"),
+    ],
+)
+def test_when_it_was_last_due(cron: str, zone: str, now: str, due: str) -> None:
+    assert last_due(schedule(cron, zone), unix(now, zone)) == unix(due, zone)
+
+
+def test_a_day_that_no_year_has_is_never_due() -> None:
+    assert last_due(schedule("0 7 30 2 *"), unix("2026-11-16T00:00:00")) is None
+
+
+DUE = 1_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("runs", "now", "wanted"),
+    [
+        (Runs(0.0), DUE, True),
+        (Runs(0.0, DUE - 5, DUE - 5), DUE + 60, True),
+        (Runs(0.0, DUE + 60, DUE + 60), DUE + 120, False),
+        # missed for days: caught up
+        (Runs(0.0, DUE - 7 * DAY, DUE - 7 * DAY), DUE + 3 * DAY, True),
+        # failed: again after an hour, for a day
+        (Runs(0.0, DUE + 60, None), DUE + 120, False),
+        (Runs(0.0, DUE + 60, DUE - DAY), DUE + 60 + HOUR, True),
+        (Runs(0.0, DUE + 23 * HOUR, None), DUE + 24 * HOUR, False),
+        # caught up late and failed: once
+        (Runs(0.0, DUE + 3 * DAY, None), DUE + 3 * DAY + 2 * HOUR, False),
+    ],
+)
+def test_when_one_is_made(runs: Runs, now: float, wanted: bool) -> None:
+    assert wants_run(runs, DUE, now) is wanted
+
+
+def test_nothing_due_is_nothing_to_make() -> None:
+    assert not wants_run(Runs(0.0), None, DUE)
+
+
+# --- the file ------------------------------------------------------------------------------------------------------
+
+
+def test_the_file_keeps_the_last_success_and_since_when_it_is_known(tmp_path: Path) -> None:
+    folder = str(tmp_path / "reviews")
+    assert read(folder) is None
+    assert begin(folder, 100.0) == Runs(100.0)
+    assert begin(folder, 200.0) == Runs(100.0)
+    record(folder, 300.0, succeeded=True)
+    record(folder, 400.0, succeeded=False)
+    assert read(folder) == Runs(100.0, 400.0, 300.0)
+    # without a daemon the first run is when it is known from
+    record(str(tmp_path / "other"), 500.0, succeeded=True)
+    assert read(str(tmp_path / "other")) == Runs(500.0, 500.0, 500.0)
+    assert [path.name for path in (tmp_path / "reviews").iterdir()] == [NAME]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b'{"version": 2}', b'{"version": 1}', b"\xff", b"[" * 9000, b'{"version": 1, "since_unix_seconds": true}',
+     b'{"version": 1, "since_unix_seconds": 1, "last_run_unix_seconds": "x"}', b" " * 100_000],
+)  # fmt: skip
+def test_a_file_that_is_none_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / NAME).write_bytes(content)
+    with pytest.raises(ReviewRunsError, match="is not what a review leaves"):
+        read(str(tmp_path))
+    with pytest.raises(ReviewRunsError):
+        record(str(tmp_path), 1.0, succeeded=True)
+    assert (tmp_path / NAME).read_bytes() == content
+
+
+def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ReviewRunsError, match="cannot be"):
+        begin(str(tmp_path / "file" / "below"), 1.0)
+
+
+# --- the process ---------------------------------------------------------------------------------------------------
+
+# a review that notes its success as the command does; its settings come behind
+GOOD = """
+import os, sys
+from llm_serving_exporter import review_runs
+review_runs.record(os.path.dirname(sys.argv[2]), float(open(sys.argv[2]).read()), succeeded=True)
+"""
+BAD = "import sys; sys.stderr.write('Prometheus at http://p cannot be reached\\n'); sys.exit(1)"
+HANGS = "import time; time.sleep(60)"
+
+
+class Clock:
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def runner(tmp_path: Path, clock: Clock, code: str, *, run: bool = True) -> ReviewRunner:
+    settings = tmp_path / "report.yml"
+    settings.write_text(str(clock.now))
+    plan = ReviewSchedule(str(settings), str(tmp_path), "0 7 * * mon", "UTC", run)
+    return ReviewRunner(plan, command=(sys.executable, "-c", code), wall=clock)
+
+
+def ended(found: ReviewRunner, look: Callable[[], ReviewRuns | None], seconds: float = 20.0) -> ReviewRuns | None:
+    deadline = time.monotonic() + seconds
+    while found._process is not None:
+        assert time.monotonic() < deadline, "the review did not end"
+        time.sleep(0.05)
+        look()
+    return look()
+
+
+MONDAY = unix("2026-11-16T07:00:00")
+
+
+def test_a_review_is_made_when_it_is_due_and_once(tmp_path: Path) -> None:
+    clock = Clock(MONDAY - 60)
+    found = runner(tmp_path, clock, GOOD)
+    # the Monday before, nobody had asked for one yet
+    assert found.look() == ReviewRuns(None, None, None)
+    assert found._process is None
+    clock.now = MONDAY + 1
+    (tmp_path / "report.yml").write_text(str(clock.now))
+    assert found.look() == ReviewRuns(MONDAY, None, None)
+    assert found._process is not None
+    assert ended(found, found.look) == ReviewRuns(MONDAY, MONDAY + 1, MONDAY + 1)
+    assert found._process is None
+
+
+def test_a_missed_one_is_caught_up_at_the_start(tmp_path: Path) -> None:
+    begin(str(tmp_path), MONDAY - 30 * DAY)
+    clock = Clock(MONDAY + 3 * DAY)
+    found = runner(tmp_path, clock, GOOD)
+    found.look()
+    assert ended(found, found.look) == ReviewRuns(MONDAY, clock.now, clock.now)
+    clock.now += HOUR
+    found.look()
+    assert found._process is None
+
+
+def test_one_that_fails_is_told_and_tried_again_after_an_hour(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    begin(str(tmp_path), MONDAY - DAY)
+    clock = Clock(MONDAY)
+    found = runner(tmp_path, clock, BAD)
+    found.look()
+    assert ended(found, found.look) == ReviewRuns(MONDAY, MONDAY, None)
+    assert "ended with status 1: Prometheus at http://p cannot be reached" in caplog.text
+    clock.now += HOUR - 1
+    found.look()
+    assert found._process is None
+    clock.now += 1
+    found.look()
+    assert found._process is not None
+    ended(found, found.look)
+
+
+def test_one_that_hangs_is_ended_and_counts_as_failed(tmp_path: Path) -> None:
+    begin(str(tmp_path), MONDAY - DAY)
+    clock = Clock(MONDAY)
+    found = runner(tmp_path, clock, HANGS)
+    found.look()
+    clock.now += LONGEST_RUN_SECONDS + 1
+    assert ended(found, found.look) == ReviewRuns(MONDAY, clock.now, None)
+
+
+def test_an_exporter_that_only_tells_makes_none(tmp_path: Path) -> None:
+    begin(str(tmp_path), MONDAY - DAY)
+    found = runner(tmp_path, Clock(MONDAY + HOUR), GOOD, run=False)
+    assert found.look() == ReviewRuns(MONDAY, None, None)
+    assert found._process is None
+
+
+def test_a_program_that_is_not_there_is_a_failed_run(tmp_path: Path) -> None:
+    begin(str(tmp_path), MONDAY - DAY)
+    clock = Clock(MONDAY)
+    plan = ReviewSchedule(str(tmp_path / "report.yml"), str(tmp_path), "0 7 * * mon", "UTC", True)
+    found = ReviewRunner(plan, command=(str(tmp_path / "nothing"),), wall=clock)
+    found.look()
+    assert found.look() == ReviewRuns(MONDAY, MONDAY, None)
+
+
+def test_a_folder_that_cannot_be_used_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / NAME).write_text("{")
+    found = runner(tmp_path, Clock(MONDAY), GOOD)
+    assert found.look() is None
+    assert found.look() is None
+    assert caplog.text.count("is not what a review leaves") == 1
+
+
+def test_the_end_of_the_exporter_ends_its_review(tmp_path: Path) -> None:
+    begin(str(tmp_path), MONDAY - DAY)
+    found = runner(tmp_path, Clock(MONDAY), HANGS)
+    found.look()
+    process = found._process
+    assert process is not None
+    found.close()
+    assert process.wait(10) != 0
+    assert review_runs.read(str(tmp_path)) == Runs(MONDAY - DAY)
+    assert found._reader is not None
+    found._reader.join(5)
