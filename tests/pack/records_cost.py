@@ -60,6 +60,14 @@ def _replicas(model: str, present: float, bare: float | None, reserved: float | 
     return found
 
 
+def _known(model: str, *targets: str) -> dict[str, str]:
+    """Targets as some exporter knows them now."""
+    return {
+        f'llm_serving_target_info{{target="{name}",runtime="vllm",{of_model(model)}}}': held((81, 1))
+        for name in targets
+    }
+
+
 _LOST = engine("lost")
 _SPEND = Sampled(
     "two replicas with a price and one without, a small model, and one whose time nobody can attribute",
@@ -72,6 +80,11 @@ _SPEND = Sampled(
         **_tokens(engine("chat", "chat-0"), 80_000, 50_000, 10_000),
         **_tokens(engine("chat", "chat-1"), 40_000, 25_000, 5_000),
         **_tokens(engine("chat", "chat-2"), 80_000, 50_000, 10_000),
+        # what a server cost that serves another model by now
+        **_spent(engine("chat", "before-0"), idle=0),
+        **_known("chat", "chat-0", "chat-1", "chat-2"),
+        **_known("small", "small-0"),
+        **_known("other", "before-0"),
         # 72 x 12,500 = 900,000 tokens for 72 x 0.01 = 0.72 USD
         **_spent(engine("small"), prefill=0.005, decode=0.005),
         **_tokens(engine("small"), 10_000, 10_000, 2_500),
@@ -101,6 +114,7 @@ _SPEND = Sampled(
         _rounded(f'{_COST}{{model_name="chat"}}'): {
             **_by_phase("chat-0", prefill=0.24, decode=0.48, idle=0.72, down=0),
             **_by_phase("chat-1", prefill=0.12, decode=0.24, idle=0.12, down=0.48),
+            **_by_phase("before-0", idle=0),
         },
         _rounded('target:llm_serving_gpu_seconds:increase1h{target="chat-0"}'): {
             _of("chat-0", state="busy", rate="h100"): 4800,
@@ -165,7 +179,7 @@ _SPEND = Sampled(
         _rounded("model:llm_serving_idle_cost:ratio1d"): {_model("chat"): 0.35, _model("lost"): 0},
         # 5.04 of 14.4 + 0.72 + 7.2
         _rounded("fleet:llm_serving_idle_cost:ratio1d"): {"{}": 0.2258},
-        # 1.44 + 0.96 of two
+        # 1.44 + 0.96 of two; the third has no price, and the one before serves another model
         _rounded('model:llm_serving_replica_cost_usd:mean1h{model_name="chat"}'): {_model("chat"): 1.2},
         _rounded('model:llm_serving_present_replicas:avg1h{model_name="chat"}'): {_model("chat"): 4},
         _rounded('model:llm_serving_required_replicas:max1h{model_name="chat"}'): {
