@@ -11,14 +11,14 @@ from tests.server_process import ServerProcess, program
 class PrometheusServer(ServerProcess):
     """`with PrometheusServer(folder, config) as prometheus:`; its data and log stay in `folder`."""
 
-    def __init__(self, folder: Path, config: str, *arguments: str) -> None:
+    def __init__(self, folder: Path, config: str, *arguments: str, retention: str = "30d") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "prometheus.yml").write_text(config)
         fixed = (
             program("prometheus"),
             f"--config.file={folder / 'prometheus.yml'}",
             f"--storage.tsdb.path={folder / 'data'}",
-            "--storage.tsdb.retention.time=30d",
+            f"--storage.tsdb.retention.time={retention}",
         )
         super().__init__(lambda port: (*fixed, f"--web.listen-address=127.0.0.1:{port}", *arguments), folder / "log")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -39,7 +39,8 @@ class Watch:
     """Reads every replica of a fleet whenever `samples` is asked, as an exporter with `interval_seconds` does.
 
     `wanted`: names as exposed, of whole histograms or of their `_bucket`, `_count` or `_sum`; None = everything. `slo` gives the
-    thresholds, `expected_replicas` is exported as configured. `gpus`: read the simulated GPUs too. `prices`: what they cost.
+    thresholds, `expected_replicas` is exported as configured. `gpus`: read the simulated GPUs too.
+    `prices`: what they cost. `replicas`: those that are its targets, None = all.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Watch:
         window_seconds: float = 60.0,
         gpus: bool = False,
         prices: PriceBook | None = None,
+        replicas: Iterable[str] | None = None,
     ) -> None:
         thresholds = slo or Slo()
         self._fleet = fleet
@@ -73,7 +75,8 @@ class Watch:
         self._store = Store()
         book = ModelBook(None)
         self._pipelines = []
-        for name, replica in fleet.replicas.items():
+        for name in fleet.replicas if replicas is None else replicas:
+            replica = fleet.replica(name)
             spec = replica.spec.engine
             target = Target(
                 name,

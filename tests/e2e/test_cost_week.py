@@ -1,0 +1,50 @@
+"""Whole weeks of a simulated fleet, those of both clock changes: the review and the recorded hours against the simulator's own counts."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from llm_serving_exporter.prometheus_api.client import Prometheus
+from llm_serving_exporter.prometheus_api.http import Access, JsonApi
+from llm_serving_exporter.report.command import make
+from llm_serving_exporter.report.settings import Settings
+from llm_serving_exporter.report.week import parse_week
+from tests.costweek import DAY, HOUR, CostWeek, Plan
+from tests.costweek_checks import agree, agree_with_rules
+from tests.prometheus_server import PrometheusServer
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("week", "monday", "hours"),
+    [("2026-W13", datetime(2026, 3, 23, tzinfo=BERLIN), 167), ("2026-W43", datetime(2026, 10, 19, tzinfo=BERLIN), 169)],
+)
+def test_a_week_of_a_clock_change(tmp_path: Path, week: str, monday: datetime, hours: int) -> None:
+    plan = Plan(
+        monday.timestamp(),
+        hours * HOUR,
+        60.0,
+        rate=0.25,
+        outage=(DAY + 10 * HOUR + 5, DAY + 15 * HOUR + 5),
+        restart=(2 * DAY + 11.5 * HOUR, 2 * DAY + 11.5 * HOUR + 300),
+        price_change=3 * DAY + 13 * HOUR,
+        guest=(2 * DAY + 9 * HOUR, 4 * DAY + 15 * HOUR),
+    )
+    fleet = CostWeek(plan)
+    fleet.write(tmp_path)
+    truth = fleet.truth()
+    with PrometheusServer(tmp_path, "global: {}\n", retention="10y") as prometheus:
+        asked = Prometheus(JsonApi(Access("Prometheus", prometheus.url, "--prometheus"), 120.0))
+        try:
+            made = make(asked, Settings(timezone="Europe/Berlin"), parse_week(week, BERLIN), lambda text: None)
+        finally:
+            asked.close()
+        assert len(made.week.hours) == hours
+        agree(made, plan, truth)
+        agree_with_rules(prometheus, plan, truth)

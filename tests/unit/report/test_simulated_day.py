@@ -1,0 +1,90 @@
+"""A day of a simulated fleet whose spend, tokens and idle hours the simulator knows: what the review, the rules and the counters say of it.
+
+The day is the 25 hours of a clock change. `make test-soak` does whole weeks of 167 and 169 hours.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from llm_serving_exporter.prometheus_api.client import Prometheus
+from llm_serving_exporter.prometheus_api.http import Access, JsonApi
+from llm_serving_exporter.report.command import make
+from llm_serving_exporter.report.review import Review
+from llm_serving_exporter.report.settings import Settings
+from llm_serving_exporter.report.table import figures_csv
+from llm_serving_exporter.report.week import parse_week
+from tests.costweek import HOUR, CostWeek, Plan, Truth
+from tests.costweek_checks import agree, agree_with_rules
+from tests.prometheus_server import PrometheusServer
+
+BERLIN = ZoneInfo("Europe/Berlin")
+PLAN = Plan(datetime(2026, 10, 25, tzinfo=BERLIN).timestamp(), 25 * HOUR, 60.0)
+
+
+@pytest.fixture(scope="module")
+def day() -> CostWeek:
+    return CostWeek(PLAN)
+
+
+@pytest.fixture(scope="module")
+def prometheus(day: CostWeek, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusServer]:
+    folder = tmp_path_factory.mktemp("prometheus")
+    day.write(folder)
+    with PrometheusServer(folder, "global: {}\n", retention="10y") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def truth(day: CostWeek, prometheus: PrometheusServer) -> Truth:
+    return day.truth()
+
+
+@pytest.fixture(scope="module")
+def made(prometheus: PrometheusServer) -> Review:
+    asked = Prometheus(JsonApi(Access("Prometheus", prometheus.url, "--prometheus"), 60.0))
+    try:
+        return make(asked, Settings(timezone="Europe/Berlin"), parse_week("2026-W43", BERLIN), lambda text: None)
+    finally:
+        asked.close()
+
+
+def test_the_review_says_what_happened(made: Review, truth: Truth) -> None:
+    assert len(made.week.hours) == 169
+    agree(made, PLAN, truth)
+
+
+def test_nothing_is_taken_for_a_gap(made: Review) -> None:
+    # the fleet's first day, a target that came and went, and a minute without an exporter
+    assert made.gaps == ()
+
+
+def test_the_phases_are_all_gpu_time_to_the_cent(day: CostWeek, prometheus: PrometheusServer) -> None:
+    """Of the exporter that was there to the end; its ticks, and with them its prices, are known to the second."""
+    spent = sum(value for (name, _), value in day.last.items() if name == "llm_serving_cost_usd_total")
+    seconds = sum(value for (name, _), value in day.last.items() if name == "llm_serving_gpu_seconds_total")
+    begin = PLAN.restart[1]
+    gpus = 5
+    assert seconds == pytest.approx(gpus * (PLAN.seconds - begin), abs=1e-6)
+    # a tick is priced by its end, and one ends when the price changes
+    old = PLAN.price_change - PLAN.interval - begin
+    worth = gpus * (old * 2.40 + (PLAN.seconds - begin - old) * 1.80) / HOUR
+    assert spent == pytest.approx(worth, abs=0.005)
+
+
+def test_the_table_adds_up_to_the_cent(made: Review) -> None:
+    rows = list(csv.DictReader(io.StringIO(figures_csv(made))))
+    phases = [float(row["value"]) for row in rows if (row["section"], row["week"]) == ("spend_by_phase", "2026-W43")]
+    assert len(phases) == 5
+    assert made.now.usd is not None
+    assert sum(phases) == pytest.approx(made.now.usd, abs=0.005)
+
+
+def test_the_recorded_hours_say_the_same(prometheus: PrometheusServer, truth: Truth) -> None:
+    agree_with_rules(prometheus, PLAN, truth)
