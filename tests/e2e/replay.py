@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from llm_serving_alerts.render import groups_text, rule_groups
 from llm_serving_alerts.rules import AlertRule, Group, Record
 from llm_serving_alerts.settings import Settings
+from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.history import Form, write_history
 from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Step
@@ -128,6 +129,7 @@ def write(scenario: Scenario, groups: Iterable[Group], out: TextIO) -> Fleet:
         slo=scenario.slo,
         expected_replicas=scenario.expected_replicas,
         gpus=True,
+        prices=prices_of(scenario),
     )
     write_history(
         fleet,
@@ -140,6 +142,14 @@ def write(scenario: Scenario, groups: Iterable[Group], out: TextIO) -> Fleet:
         more=lambda _unix, _found: ALWAYS,
     )
     return fleet
+
+
+def prices_of(scenario: Scenario) -> PriceBook:
+    """What its GPUs cost, electricity apart, and a budget that they stay within."""
+    owned = Rate("owned", RateKind.OWNED, includes_power=False)
+    kinds = {replica.engine.gpu_spec.name for replica in scenario.replicas}
+    statements = tuple(PriceStatement(Scope.GPU_MODEL, kind, 2.0, owned.name) for kind in sorted(kinds))
+    return PriceBook(statements, (owned,), Power(0.12, 1.3, 350.0), budget_usd_per_month=1e6)
 
 
 def read_by(groups: Iterable[Group]) -> frozenset[str]:

@@ -30,7 +30,6 @@ def test_a_week_of_a_clock_change(tmp_path: Path, week: str, monday: datetime, h
         monday.timestamp(),
         hours * HOUR,
         60.0,
-        rate=0.25,
         outage=(DAY + 10 * HOUR + 5, DAY + 15 * HOUR + 5),
         restart=(2 * DAY + 11.5 * HOUR, 2 * DAY + 11.5 * HOUR + 300),
         price_change=3 * DAY + 13 * HOUR,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from urllib.parse import quote
 
+from llm_serving_exporter.expose.landing_cost import cost
 from llm_serving_exporter.expose.landing_engines import figures
 from llm_serving_exporter.expose.landing_gpus import gpus
 from llm_serving_exporter.expose.landing_html import badge, facts, header, note, row, table, text
@@ -225,10 +226,10 @@ def _card(reading: TargetReading, clock: _Clock) -> str:
         parts += [
             figures(reading),
             section(reading),
-            _absent(reading.derived, reading.missing),
+            _absent(reading),
             _careful(reading.derived),
         ]
-    parts.append(_failures(reading, clock))
+    parts += [cost(reading, fresh=fresh), _failures(reading, clock)]
     return f'<section class="card">{"".join(parts)}</section>'
 
 
@@ -274,9 +275,12 @@ def _problem(reading: TargetReading, clock: _Clock, *, fresh: bool) -> str:
     return note("warn", withdrawn)
 
 
-def _absent(derived: Derived, missing: Mapping[str, str]) -> str:
+def _absent(reading: TargetReading) -> str:
     """Every absent signal with its reason in a sentence, what somebody can act on first; signals with one reason share a line."""
-    absent = [(signal, absence) for signal, absence in derived.signals.items() if absence]
+    signals = dict(reading.derived.signals) if reading.derived is not None else {}
+    signals |= reading.cost.signals if reading.cost is not None else {}
+    missing = reading.missing
+    absent = [(signal, absence) for signal, absence in signals.items() if absence]
     absent.sort(key=lambda entry: entry[1] in _PASSING)
     return _by_sentence("Not available", [(signal, why_absent(signal, absence, missing)) for signal, absence in absent])
 

@@ -24,6 +24,12 @@ _BATCH_LIMIT = (
     "(vLLM does with VLLM_SERVER_DEV_MODE=1, in /server_info)."
 )
 
+OF_PRICES = (
+    "cost_usd_total",
+    "cost_usd_per_million_tokens",
+    "cost_usd_per_request_mean",
+    "prefix_cache_savings_usd_total",
+)
 _FEW_LENGTHS = "Fewer than 100 requests have finished in its window so far: the longest 1 % of them is less than one."
 _NO_LENGTHS = (
     "The histogram of request lengths has no buckets or no sum, or its sum contradicts its buckets: "
@@ -88,7 +94,18 @@ ABSENCES: Mapping[Absence, str] = {
     Absence.TARGET_DOWN: "The last good page is too old to be shown; the target's problem says why.",
 }
 
+_COST = "Set cost.price_file to a file of what GPUs cost (docs/cost.md); a server without a GPU has no cost."
+
 _BY_SIGNAL: Mapping[tuple[str, Absence], str] = {
+    **dict.fromkeys(((signal, Absence.NOT_CONFIGURED) for signal in OF_PRICES), _COST),
+    ("gpu_seconds_total", Absence.NOT_CONFIGURED): "It is configured as a server without a GPU.",
+    ("energy_joules_total", Absence.GPUS_UNKNOWN): (
+        "Its GPUs, or some of them, are not seen here: run an exporter on their node, and set targets[].gpus there if they are not found."
+    ),
+    ("energy_joules_total", Absence.NOT_EXPORTED): "NVML's energy counter needs Volta or newer.",
+    ("prefix_cache_savings_usd_total", Absence.INPUT_MISSING): (
+        "It needs the engine's count of cached prompt tokens, the model's facts and the GPUs' compute peak."
+    ),
     ("batch_limit_requests", Absence.NOT_CONFIGURED): _BATCH_LIMIT,
     ("batch_utilization_ratio", Absence.NOT_CONFIGURED): _BATCH_LIMIT,
     ("context_limit_tokens", Absence.NOT_CONFIGURED): (
@@ -305,7 +322,7 @@ _TITLES = {
     "prefill": "prefill time",
     "decode": "decode time",
 }
-_ACRONYMS = {"kv": "KV", "gpu": "GPU", "http": "HTTP", "e2e": "end-to-end"}
+_ACRONYMS = {"usd": "USD", "kv": "KV", "gpu": "GPU", "http": "HTTP", "e2e": "end-to-end"}
 
 
 def title(name: str) -> str:
