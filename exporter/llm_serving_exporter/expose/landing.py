@@ -226,10 +226,13 @@ def _card(reading: TargetReading, clock: _Clock) -> str:
         parts += [
             figures(reading),
             section(reading),
+            cost(reading, fresh=True),
             _absent(reading),
             _careful(reading.derived),
         ]
-    parts += [cost(reading, fresh=fresh), _failures(reading, clock)]
+    else:
+        parts.append(cost(reading, fresh=False))
+    parts.append(_failures(reading, clock))
     return f'<section class="card">{"".join(parts)}</section>'
 
 

@@ -9,8 +9,7 @@ from llm_serving_exporter.store import TargetReading
 
 MOST_ROWS = 64
 _COLUMNS = (
-    "prefill, USD/M tokens", "decode", "blended", "per request, USD", "since the start, USD", "prefill", "decode", "idle", "down",
-    "unattributed",
+    "prefill, $/M", "decode, $/M", "blended, $/M", "$/request", "spent", "prefill", "decode", "idle", "down", "other",
 )  # fmt: skip
 
 
@@ -58,6 +57,6 @@ def _basis(reading: TargetReading, found: TargetCost) -> str:
         now = f"{gpus.count} GPUs{part} at {usd(price.usd_per_gpu_hour)} an hour (rate {price.rate.name})"
     window = span(reading.derived.window_seconds) if reading.derived is not None else "a window"
     return (
-        f"{now}; per million tokens and per request over {window}, idle time borne by the tokens; "
+        f"{now}; per million tokens and per request over {window}, idle time borne by the tokens; spent since the exporter's start; "
         f"busy time split by {found.method.value}: {found.inputs}"
     )

@@ -46,7 +46,7 @@ def costing(reading: TargetReading, **changes: object) -> TargetReading:
 def test_a_target_with_a_price() -> None:
     chat = views.fleet().targets[0]
     page = page_of(views.view(costing(chat)))
-    assert page.row("cost")[:5] == ["cost", "prefill, USD/M tokens", "decode", "blended", "per request, USD"]
+    assert page.row("cost")[:5] == ["cost", "prefill, $/M", "decode, $/M", "blended, $/M", "$/request"]
     assert page.row("meta-llama/Llama-3.3-70B-Instruct") == [
         "meta-llama/Llama-3.3-70B-Instruct", "$0.0714", "$0.62", "$0.16", "$0.000119", "$100.00", "10 %", "60 %", "25 %", "4 %", "1 %",
     ]  # fmt: skip
@@ -65,7 +65,7 @@ def test_without_a_price_there_is_no_table_but_the_reason() -> None:
     bare = EngineCost("m", "0", "unified", EngineTotals({("busy", ""): 5.0}))
     unpriced = costing(chat, engines=(bare,), price=None, signals={"cost_usd_total": Absence.NO_PRICE})
     page = page_of(views.view(unpriced))
-    assert "USD/M tokens" not in page.text
+    assert "blended, $/M" not in page.text
     assert "cost USD" in page.text
     assert "The price file states no price for its GPUs that has begun" in page.text
     unset = costing(chat, engines=(bare,), price=None, signals={"cost_usd_total": Absence.NOT_CONFIGURED})
