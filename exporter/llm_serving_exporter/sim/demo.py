@@ -13,6 +13,7 @@ from typing import Protocol
 from llm_serving_exporter.config.types import Config, WebConfig
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.model_settings import ModelSettings
+from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.service import Service
 from llm_serving_exporter.sim.child import ChildError
@@ -32,10 +33,18 @@ _WHAT_THIS_IS = """\
 
 This is a replay, not a live model: a recorded run of vLLM 0.32 (a 38M-parameter model on a CPU), {minutes:.1f} minutes
 through light load, saturation, KV pressure, long prompts, long answers and client errors, played again and again with
-the counters going on. The GPUs are simulated, and named so.
+the counters going on. The GPUs are simulated, and named so; their price of {price:.2f} USD an hour is made up.
 """
+_USD_PER_GPU_HOUR = 2.50
+_PRICES = PriceBook(
+    (PriceStatement(Scope.TARGET, "replay", _USD_PER_GPU_HOUR, "example"),), (Rate("example", RateKind.ON_DEMAND),)
+)
 
 _QUERIES = (
+    (
+        "USD per million tokens",
+        'llm_serving_cost_usd_per_million_tokens{basis="allocated"}',
+    ),
     ("tokens/s by phase", "llm_serving_phase_tokens_per_second"),
     (
         "p99 time to first token",
@@ -72,7 +81,7 @@ def start_exporter(target_url: str, gpu_source: ReplayGpuSource, listen: str) ->
         model=ModelSettings(config=demo_model_config()),
         gpu_model="H100 SXM",
     )
-    config = Config(targets=(target,), web=WebConfig(listen_address=listen))
+    config = Config(targets=(target,), web=WebConfig(listen_address=listen), prices=_PRICES)
     service = Service(config, lambda: config, lambda _config: gpu_source)
     service.start()
     return service
@@ -110,7 +119,7 @@ def _start(args: argparse.Namespace, stack: ExitStack, start_exporter: StartExpo
 
     prometheus = None if args.no_prometheus else _start_prometheus(exporter.url, args.prometheus_port, stack, ended)
 
-    say(_WHAT_THIS_IS.format(minutes=timeline.round_seconds / args.speed / 60))
+    say(_WHAT_THIS_IS.format(minutes=timeline.round_seconds / args.speed / 60, price=_USD_PER_GPU_HOUR))
     say(f"engine page        {engine.url}/metrics")
     say(f"exporter           {exporter.url}/")
     say(f"exporter's page    {exporter.url}/metrics")
