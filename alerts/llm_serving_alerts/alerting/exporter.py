@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llm_serving_alerts.alerting.cost import UNPRICED
 from llm_serving_alerts.declare import DIGITS, NUMBER, RATIO, Alert, Text, label, lookup, of_model, of_target, value
 from llm_serving_alerts.external import NOTIFICATIONS, NOTIFICATIONS_FAILED, PROCESS_START
 from llm_serving_alerts.promql import DAY, DAY_STEP_SECONDS, HOUR, MODEL, TARGET, Dialect, one_of, series
@@ -12,8 +13,18 @@ from llm_serving_alerts.settings import AlertSettings, Settings
 _DESIRED = "model:llm_serving_desired_replicas:max"
 _KNOWN = "model:llm_serving_targets:count"
 # not lost: there is no work (an engine may say nothing then, which looks stale), too little time has passed, it was switched off, or the
-# question has no answer at this batch or on this role
-_NOT_LOST = ("idle", "stale", "warming_up", "not_configured", "other_role", "no_ridge", "no_decode", "target_down")
+# question has no answer at this batch or on this role; prices have an alert of their own
+_NOT_LOST = (
+    "idle",
+    "stale",
+    "warming_up",
+    "not_configured",
+    "other_role",
+    "no_ridge",
+    "no_decode",
+    "target_down",
+    *UNPRICED,
+)
 
 
 def _target_down(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
