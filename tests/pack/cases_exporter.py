@@ -70,6 +70,8 @@ _SIGNAL_LOST = together(
             **_signal("pair-0", "bandwidth_ceiling_ratio_gpm", (61, ""), instance="b"),
         },
     ),
+    # a price that is no more has an alert of its own
+    Story((Kind.BELOW,), {**target("unpriced"), **_signal("unpriced-0", "cost_usd_total", (12, ""), (49, "no_price"))}),
     Story((Kind.BELOW,), {**target("never"), **_signal("never-0", "engine_steps_total", (61, "not_exported"))}),
     Story(
         (Kind.LOW_TRAFFIC,),
