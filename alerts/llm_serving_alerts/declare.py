@@ -52,7 +52,7 @@ class Alert:
     `name` without the prefix. `identity`: the labels that a firing alert carries beside severity, check and the user's.
     `tiers`: the severity of each rule with the setting that it compares with, one unnamed where there is only one. `values`: its
     settings beside for, severity and labels. `expr`: PromQL by dialect, settings and the tier's setting.
-    `needs`: whether the settings ask for it at all.
+    `needs`: whether the settings ask for it at all. `bare`: it has no label of the scrape, not even the user's identity labels.
     """
 
     name: str
@@ -63,6 +63,7 @@ class Alert:
     text: Callable[[Dialect, Settings, AlertSettings], Text]
     values: Mapping[str, Kind[Any]] = field(default_factory=dict)
     needs: Callable[[Settings], bool] = lambda settings: True
+    bare: bool = False
 
 
 def label(name: str) -> str:
@@ -82,6 +83,15 @@ def lookup(dialect: Dialect, record: str, level: tuple[str, ...], how: str, extr
     values = " ".join(f"$labels.{name}" for name in names)
     query = f"printf `{record}{{{matchers}}}` {values}" if names else f"`{record}`"
     return f"{{{{ with {query} | query }}}}{{{{ . | first | value | {how} }}}}{{{{ else }}}}unknown{{{{ end }}}}"
+
+
+def asked(dialect: Dialect, query: str, level: tuple[str, ...], how: str) -> str:
+    """The first answer to a query in a template, likewise. `query`: with %s where the matchers of the alert's identity belong."""
+    names = (*dialect.identity, *level)
+    values = " ".join(f"$labels.{name}" for name in names)
+    text = query.replace("%s", ",".join(f"{name}=%q" for name in names))
+    found = f"printf `{text}` {values}" if names else f"`{text}`"
+    return f"{{{{ with {found} | query }}}}{{{{ . | first | value | {how} }}}}{{{{ else }}}}unknown{{{{ end }}}}"
 
 
 def of_model(dialect: Dialect) -> str:

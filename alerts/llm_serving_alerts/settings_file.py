@@ -45,7 +45,20 @@ LEAST_SCRAPES = 4
 SHORTEST_RANGE_SECONDS = 300.0  # of the recording rules, which are named after it
 # what the rules put on series and alerts, or tell two scrapes of the same by
 _OWN_LABELS = frozenset(
-    {"severity", "check", "alertname", "instance", "job", "integration", "le", "day", "of", "basis", "resource"}
+    {
+        "severity",
+        "check",
+        "alertname",
+        "instance",
+        "job",
+        "integration",
+        "le",
+        "day",
+        "of",
+        "basis",
+        "resource",
+        "reserve",
+    }
 )
 # of a week at least one day has to be left to look at
 LONGEST_HISTORY_SECONDS = 6 * DAY

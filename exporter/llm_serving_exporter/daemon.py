@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import random
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,7 +15,9 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
+from llm_serving_exporter.config.effective import hash_of
 from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.costs import Costs
 from llm_serving_exporter.dcgm_source import DcgmSource
 from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.derive.gpus import Assignment, assign
@@ -25,7 +26,7 @@ from llm_serving_exporter.drill_source import DrillSource
 from llm_serving_exporter.errors import ConfigError, FactsError
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.gpu_facts import GpuFacts
-from llm_serving_exporter.hardware import Gpus, known_gpus, settings_of
+from llm_serving_exporter.hardware import Gpus, gpu_interval, known_gpus, settings_of
 from llm_serving_exporter.local import pids_of
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.facts import ServerFacts
@@ -33,9 +34,9 @@ from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model_facts import ModelBook
-from llm_serving_exporter.normalise.mapping import Runtime
-from llm_serving_exporter.normalise.registry import together
+from llm_serving_exporter.normalise.registry import reads_otherwise, together
 from llm_serving_exporter.pipeline import TargetPipeline
+from llm_serving_exporter.price_source import PriceSource
 from llm_serving_exporter.store import Store, TargetReading
 
 log = logging.getLogger("llm_serving_exporter.daemon")
@@ -48,6 +49,7 @@ PIDS_EVERY_SECONDS = 30.0
 DISCOVERY_EVERY_SECONDS = 5.0
 # drills are run by people or once a week
 DRILLS_EVERY_SECONDS = 30.0
+PRICES_EVERY_SECONDS = 5.0
 # the wall clock jumped when it moved this much against the monotonic one between two looks
 CLOCK_STEP_SECONDS = 2.0
 
@@ -85,6 +87,9 @@ class Daemon:
         self._models = ModelBook(config.hf_cache)
         self._discovery = Discovery(config.discovery)
         self._drills: DrillSource | None = None
+        self._prices: PriceSource | None = None
+        self._config_good = True
+        self._costs = Costs()
         self._scheduler = BackgroundScheduler(
             executors={"default": ThreadPoolExecutor(MAX_THREADS)},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
@@ -136,6 +141,7 @@ class Daemon:
             try:
                 config = self._load()
             except ConfigError as error:
+                self._config_good = False
                 self.store.put_config("", False, self._wall())
                 log.error("the configuration was not reloaded, the running one stays: %s", error)
                 return error
@@ -179,6 +185,8 @@ class Daemon:
         elif self._scheduler.get_job("discovery"):
             self._scheduler.remove_job("discovery")
         self._restart_drills(config.drill_result_file)
+        self._restart_prices(config)
+        self._config_good = True
         self.store.put_config(config.config_hash, True, self._wall())
 
     def _discover(self) -> None:
@@ -199,6 +207,8 @@ class Daemon:
         for name, target in wanted.items():
             if name not in self._pipelines:
                 self._add(target, alone=len(wanted) == 1)
+        self._costs.keep(wanted)
+        self._claim()
         self._pids_due = 0.0
 
     def _add(self, target: Target, *, alone: bool) -> None:
@@ -258,8 +268,16 @@ class Daemon:
         return self._models.of(settings, served)
 
     def _tick(self, pipeline: TargetPipeline) -> None:
-        self.store.put_target(self._with_gpus(pipeline.tick()))
+        self.store.put_target(self._with_cost(self._with_gpus(pipeline.tick())))
         pipeline.refresh_facts()
+
+    def _with_cost(self, reading: TargetReading) -> TargetReading:
+        now = {"monotonic": self._monotonic(), "unix": self._wall()}
+        return self._costs.after(reading, self._gpus.readings, self.config, **now)
+
+    def _claim(self) -> None:
+        uuids = {name: found.uuids for name, found in self._assignments.items()}
+        self._costs.claim((pipeline.target for pipeline in self._pipelines.values()), uuids)
 
     def _with_gpus(self, reading: TargetReading) -> TargetReading:
         assignment = self._assignments.get(reading.target.name)
@@ -341,6 +359,25 @@ class Daemon:
             if source is self._drills:  # else another file is configured since
                 self.store.put_drills(results)
 
+    def _restart_prices(self, config: Config) -> None:
+        self._prices = PriceSource(config.price_file, config.prices) if config.price_file is not None else None
+        if self._prices is not None:
+            self._every("prices", PRICES_EVERY_SECONDS, self._read_prices)
+        elif self._scheduler.get_job("prices"):
+            self._scheduler.remove_job("prices")
+
+    def _read_prices(self) -> None:
+        with self._lock:
+            source = self._prices
+            if source is None or not source.read():
+                return
+            if source.good and self._config_good:
+                config = replace(self.config, prices=source.book)
+                self.config = replace(config, config_hash=hash_of(config))
+                self.store.put_config(self.config.config_hash, True, self._wall())
+            else:
+                self.store.put_config("", False, self._wall())
+
     def _assign(self, readings: GpuReadings) -> None:
         if not readings.attempt.ok:
             return  # what is known of the assignment stays while the driver is away
@@ -350,6 +387,8 @@ class Daemon:
             self._pids = pids_of(targets)
             self._pids_due = now + PIDS_EVERY_SECONDS
         before, self._assignments = self._assignments, assign(targets, readings.gpus, self._pids, self._assignments)
+        if before != self._assignments:
+            self._claim()
         for name, found in self._assignments.items():
             if found.origin == "configured" and found.why and (name not in before or before[name].why != found.why):
                 log.warning("target=%s: %s; see nvidia-smi -L for those that are", name, found.why)
@@ -361,30 +400,3 @@ def _guarded(name: str, job: Callable[[], None]) -> None:
         job()
     except Exception:
         log.exception("job %s failed; this is a bug, please report it", name)
-
-
-def reads_otherwise(
-    target: Target, current: Runtime | None, before: Iterable[Runtime], after: Iterable[Runtime]
-) -> bool:
-    """Whether a target's page may be read by another table than before, its runtime being set or recognised as `current`."""
-    if target.runtime is not None:
-        return together(before).get(target.runtime) != together(after).get(target.runtime)
-    known = list(before)
-    changed = [table for table in after if table.fingerprints and table not in known]
-    if current is None:
-        return bool(changed)
-    if together(after).get(current.name) != current:
-        return True
-    # a fork that kept its engine's names may have been meant for this page
-    others = (table for table in changed if table.name != current.name)
-    return any(prefix in current.prefixes for table in others for prefix in table.prefixes)
-
-
-def gpu_interval(config: Config) -> float:
-    """Seconds between two passes over the GPUs."""
-    return config.gpu.interval_seconds or config.interval_seconds
-
-
-def host_node(environ: Mapping[str, str]) -> str:
-    """The node's name: NODE_NAME (Kubernetes' downward API), else the host name."""
-    return environ.get("NODE_NAME") or socket.gethostname()

@@ -51,6 +51,7 @@ def settings_of(
         parallel=work.parallel,
         gpus=work.gpus_per_engine,
         assumed_gpus=work.assumed,
+        efficiency=config.attribution.efficiency,
         version=(version[0], version[1] if len(version) > 1 else 0) if version is not None else None,
     )
     return Settings(thresholds, config.slo.errors, hardware, device=_sample(config, uuids, gpus))
@@ -90,6 +91,11 @@ def known_gpus(
     if before.target_gpus is None or found is None or now.restarts_total != before.restarts_total:
         return before.target_gpus or found
     return found if found.name else replace(found, name=before.target_gpus.name)
+
+
+def gpu_interval(config: Config) -> float:
+    """Seconds between two passes over the GPUs."""
+    return config.gpu.interval_seconds or config.interval_seconds
 
 
 def _sample(config: Config, uuids: Sequence[str], gpus: Gpus) -> DeviceSample | None:

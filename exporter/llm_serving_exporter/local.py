@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import socket
+from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -30,3 +31,8 @@ def pids_of(targets: Iterable[Target]) -> dict[str, frozenset[int]]:
 def _port(target: Target) -> int:
     parts = urlsplit(target.url)
     return parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def host_node(environ: Mapping[str, str]) -> str:
+    """The node's name: NODE_NAME (Kubernetes' downward API), else the host name."""
+    return environ.get("NODE_NAME") or socket.gethostname()

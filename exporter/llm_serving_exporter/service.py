@@ -14,13 +14,15 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from llm_serving_exporter import __version__
 from llm_serving_exporter.config.effective import effective
 from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.daemon import Daemon, gpu_interval, host_node
+from llm_serving_exporter.daemon import Daemon
 from llm_serving_exporter.expose.collector import Setup, StoreCollector
 from llm_serving_exporter.expose.debug import debug_targets, ready
 from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.expose.landing import landing
 from llm_serving_exporter.expose.server import Handler, Request, Response, WebServer
 from llm_serving_exporter.gpu.source import GpuSource
+from llm_serving_exporter.hardware import gpu_interval
+from llm_serving_exporter.local import host_node
 from llm_serving_exporter.state_file import installed_unix_seconds
 
 log = logging.getLogger("llm_serving_exporter.service")
@@ -81,7 +83,15 @@ class Service:
         config = self.daemon.config
         # a pass may come late by an interval; three without one are a hanging driver, as for targets
         gpu_stale = max(config.stale_after_seconds, 3 * gpu_interval(config))
-        return Setup(config.stale_after_seconds, gpu_stale, self._node, config.expected_replicas, self._installed)
+        return Setup(
+            config.stale_after_seconds,
+            gpu_stale,
+            self._node,
+            config.expected_replicas,
+            self._installed,
+            prices=config.prices,
+            attribution=config.attribution,
+        )
 
     def _routes(self, config: Config) -> dict[str, dict[str, Handler]]:
         reload = self._reload if config.web.enable_lifecycle else _no_lifecycle

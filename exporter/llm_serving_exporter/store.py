@@ -12,11 +12,13 @@ from enum import StrEnum
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
+from llm_serving_exporter.model.cost import TargetCost
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.drill import DrillResult
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.hardware import GpuPeaks, TargetGpus
+from llm_serving_exporter.model.review import ReviewRuns
 from llm_serving_exporter.model.snapshot import Snapshot
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.model.weights import ModelFacts
@@ -44,6 +46,7 @@ class TargetReading:
     wrong now, "" where nothing is. `models`: by served name, what is known about the model, or why nothing is. `gpu_origin` says how
     `gpu_uuids` were found, or why they are not known. `page_role`: the role that the page last said, None where it does not.
     `target_gpus`: how many GPUs its engines use, seen here or not; the last known. `missing`: fields that the runtime never says, and why.
+    `cost`: since the exporter's start, whatever the target's state; None before its first tick.
     """
 
     target: Target
@@ -68,6 +71,7 @@ class TargetReading:
     problem: str = ""
     page_role: Role | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
+    cost: TargetCost | None = None
 
     @property
     def role(self) -> Role:
@@ -84,7 +88,8 @@ class TargetReading:
 @dataclass(frozen=True, slots=True)
 class View:
     """One instant of everything. `targets` in order of their names. `gpu_peaks` by UUID. `nvml_failures_total` by reason.
-    `drills`: the last result of each model and role."""
+    `drills`: the last result of each model and role. `review`: of the scheduled cost review, None where this
+    exporter does not tell of it."""
 
     targets: tuple[TargetReading, ...]
     gpus: GpuReadings | None
@@ -97,6 +102,7 @@ class View:
     discovery_failures_total: int
     discovery_problems: tuple[str, ...]
     drills: tuple[DrillResult, ...] = ()
+    review: ReviewRuns | None = None
 
 
 class Store:
@@ -115,6 +121,7 @@ class Store:
         self._discovery_failures = 0
         self._discovery_problems: tuple[str, ...] = ()
         self._drills: tuple[DrillResult, ...] = ()
+        self._review: ReviewRuns | None = None
 
     def put_target(self, reading: TargetReading) -> None:
         """Replaces a target's reading. A target that was removed or configured anew meanwhile is left alone."""
@@ -180,6 +187,11 @@ class Store:
         with self._lock:
             self._drills = results
 
+    def put_review(self, runs: ReviewRuns | None) -> None:
+        """Replaces what is known of the scheduled cost review; None where there is none here."""
+        with self._lock:
+            self._review = runs
+
     def view(self) -> View:
         """Everything at one instant."""
         with self._lock:
@@ -195,4 +207,5 @@ class Store:
                 discovery_failures_total=self._discovery_failures,
                 discovery_problems=self._discovery_problems,
                 drills=self._drills,
+                review=self._review,
             )

@@ -33,6 +33,9 @@ INSTANCE = "exporter:10077"
 ALWAYS: tuple[Sample, ...] = (
     ("llm_serving_exporter_build_info", {"version": "1.0.0"}, 1.0),
     ("llm_serving_exporter_config_reload_success", {}, 1.0),
+    # last week's cost review came an hour after it was due
+    ("llm_serving_report_due_timestamp_seconds", {}, BEGIN_UNIX_SECONDS - 2 * DAY_SECONDS),
+    ("llm_serving_report_last_success_timestamp_seconds", {}, BEGIN_UNIX_SECONDS - 2 * DAY_SECONDS + HOUR),
     ("process_start_time_seconds", {}, BEGIN_UNIX_SECONDS - DAY_SECONDS),
     ("alertmanager_notifications_failed_total", {"integration": "pagerduty"}, 0.0),
     ("alertmanager_notifications_total", {"integration": "pagerduty"}, 1.0),

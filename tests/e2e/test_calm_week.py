@@ -33,8 +33,42 @@ OF_DAYS = frozenset(
         "model:llm_serving_tokens:same_hour_median7d",
         "model:llm_serving_tokens:same_hour_lowest_median7d",
         "model:llm_serving_tokens:same_hour_week_ago",
+        "model:llm_serving_tokens:past_hour_median7d",
     }
 )
+# recorded where the exporter counts GPU time, and its energy
+OF_GPU_TIME = frozenset(
+    {
+        "target:llm_serving_gpu_seconds:increase1h",
+        "target:llm_serving_energy_joules:increase1h",
+    }
+)
+# recorded where it knows what GPU time costs: the scenario has no price file
+OF_PRICES = frozenset(
+    {
+        "target:llm_serving_cost_usd:increase1h",
+        "target:llm_serving_energy_cost_usd:increase1h",
+        "target:llm_serving_carbon_grams:increase1h",
+        "target:llm_serving_prefix_cache_savings_usd:increase1h",
+        "model:llm_serving_cost_usd:increase1h",
+        "fleet:llm_serving_cost_usd:increase1h",
+        "target:llm_serving_cost_usd:increase6h",
+        "target:llm_serving_allocated_cost_usd:increase6h",
+        "model:llm_serving_priced_tokens:increase6h",
+        "model:llm_serving_cost_usd_per_million_tokens:ratio6h",
+        "model:llm_serving_cost_usd_per_million_tokens:ratio6h_compared",
+        "model:llm_serving_cost_usd_per_million_tokens:median7d",
+        "model:llm_serving_cost_usd:increase1d",
+        "model:llm_serving_idle_cost:ratio1d",
+        "fleet:llm_serving_idle_cost:ratio1d",
+        "fleet:llm_serving_cost_usd_per_hour:avg7d",
+        "model:llm_serving_priced_replicas:avg1h",
+        "model:llm_serving_replica_cost_usd:mean1h",
+        "model:llm_serving_overprovisioned_cost_usd:sum1h",
+        "model:llm_serving_reserve_cost_usd:sum1h",
+    }
+)
+NO_COSTS = OF_GPU_TIME | OF_PRICES
 
 
 # calm-day's own engines idle; at the peak these do nearly half of what three of the four can
@@ -77,7 +111,7 @@ def test_nothing_fires_in_twelve_calm_hours_and_then_the_faults_do(tmp_path: Pat
     errors_at, days = 12 * HOUR, 14 / 24
     scenario = calm(days=days, from_hour=6.0, events=errors(errors_at), engine=SMALL)
     seen = replayed(scenario, tmp_path, days * DAY_SECONDS)
-    assert_recorded(seen, days=days, unrecorded=OF_QUEUES | OF_DAYS)
+    assert_recorded(seen, days=days, unrecorded=OF_QUEUES | OF_DAYS | NO_COSTS)
     assert_only(
         seen,
         {
@@ -96,7 +130,7 @@ def test_nothing_fires_in_a_calm_week_and_then_the_faults_do(tmp_path: Path) -> 
     events = (*errors(errors_at), *no_hits(no_hits_at))
     # the fleet's own counts reach back eleven days
     seen = replayed(calm(days=days, events=events, rates=no_traffic(vanished_at)), tmp_path, 8 * DAY_SECONDS)
-    assert_recorded(seen, days=days, unrecorded=OF_QUEUES)
+    assert_recorded(seen, days=days, unrecorded=OF_QUEUES | NO_COSTS)
     assert_only(
         seen,
         {

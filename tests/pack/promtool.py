@@ -80,7 +80,14 @@ class Story:
 
 
 def together(
-    alert: str, name: str, moments: tuple[str, ...], *stories: Story, doubled: bool = True, records: bool = True
+    alert: str,
+    name: str,
+    moments: tuple[str, ...],
+    *stories: Story,
+    doubled: bool = True,
+    records: bool = True,
+    interval: str = "1m",
+    rules: str = "",
 ) -> Case:
     """Stories of one alert in one history, looked at at each of the moments."""
     merged: dict[str, str] = {}
@@ -97,8 +104,9 @@ def together(
     if len(stories) > 1 and any(story.fires for story in stories):
         kinds.add(Kind.TWO_MODELS)
     return Case(
-        alert, name, merged, *first, doubled=doubled, records=records, kinds=frozenset(kinds), more=tuple(others)
-    )
+        alert, name, merged, *first,
+        interval=interval, doubled=doubled, records=records, kinds=frozenset(kinds), more=tuple(others), rules=rules,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,14 @@ RULESETS = {
         "node_loss: {workloads: [{model_name: chat, namespace: llm, kind: statefulset, name: chat, pods_per_replica: 2}]}",
     ),
     "clusters": RuleSet(_NODE_LOSS, "identity_labels: [cluster]"),
+    # over what the other groups would have recorded
+    "cost": RuleSet(("cost", "cost.alerts")),
+    # a day of counters takes promtool twenty seconds
+    "cost_hours": RuleSet(
+        ("cost.spend", "cost.shares", "cost.alerts"), "alerts: {BudgetExceeded: {hours: 6, for: 2h}}"
+    ),
+    # clusters stand beside one another in one history, where there is no model to tell stories apart by
+    "cost_clusters": RuleSet(("cost.alerts",), "identity_labels: [cluster]"),
     "gpu_clusters": RuleSet(("gpu.alerts",), "identity_labels: [cluster]"),
     "drill": RuleSet(_NODE_LOSS, "drill: {max_age: 90d}"),
 }

@@ -43,6 +43,13 @@ MAY_LACK: dict[str, dict[str, tuple[Kind, ...]]] = {
     "TargetDown": {_NO_HISTORY: (Kind.FIRST_WEEK,), _ANY_NUMBER: (Kind.LOW_TRAFFIC,)},
     "TargetsDown": {_ANY_NUMBER: (Kind.LOW_TRAFFIC,)},
     "SignalLost": {"what was never there is a case of its own": (Kind.FIRST_WEEK,)},
+    "IdleSpend": {"goes by money, which time makes": (Kind.LOW_TRAFFIC,)},
+    "BudgetExceeded": {
+        "goes by money, which time makes": (Kind.LOW_TRAFFIC,),
+        _NO_REPLICA: (Kind.ONE_REPLICA, Kind.ROLES),
+    },
+    "UnpricedGPU": {_NO_HISTORY: (Kind.FIRST_WEEK,), _ANY_NUMBER: (Kind.LOW_TRAFFIC,)},
+    "ReportMissed": {_ANY_NUMBER: (Kind.LOW_TRAFFIC,), _NO_REPLICA: (Kind.ONE_REPLICA, Kind.ROLES)},
     "ExporterAbsent": {
         _NO_HISTORY: (Kind.FIRST_WEEK,),
         _ANY_NUMBER: (Kind.LOW_TRAFFIC,),
@@ -59,7 +66,7 @@ MAY_LACK: dict[str, dict[str, tuple[Kind, ...]]] = {
     "RestartLoop": {_NO_HISTORY: (Kind.FIRST_WEEK,), _ANY_NUMBER: (Kind.LOW_TRAFFIC,)},
     "Watchdog": {"always fires": tuple(kind for kind in Kind if kind not in (Kind.FIRES, Kind.ABSENT))},
 }
-COMPLETE = (Check.PHASES, Check.TTFT, Check.SLO, Check.EXPORTER)
+COMPLETE = (Check.PHASES, Check.TTFT, Check.SLO, Check.COST, Check.EXPORTER)
 
 
 @pytest.mark.parametrize("alert", [alert.name for alert in ALERTS if alert.check in COMPLETE])

@@ -222,6 +222,59 @@ def test_a_baseline_since_a_moment_knows_nothing_older_and_asks_for_no_history(t
     judge(tmp_path, "baseline: {since: 1970-01-03T00:00:00Z}", records=(sampled,), evaluated="6h")
 
 
+def test_what_tokens_usually_cost_since_a_moment_knows_no_older_price(tmp_path: Path) -> None:
+    compared = 'model:llm_serving_cost_usd_per_million_tokens:ratio6h_compared{model_name="chat",role="unified"}'
+    # two days at 2 USD, then dearer GPUs: twelve hours at 3 are history enough
+    expected = {
+        "model:llm_serving_cost_usd_per_million_tokens:median7d * 1": {'{model_name="chat", role="unified"}': 3}
+    }
+    sampled = Sampled(
+        "since the third day", {compared: held((576, 2), (150, 3))}, "60h2m", expected, interval="5m", doubled=False
+    )
+    judge(tmp_path, "baseline: {since: 1970-01-03T00:00:00Z}", records=(sampled,), evaluated="6h")
+
+
+# --- cost by cluster ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_each_cluster_has_its_own_spend_and_its_own_budget(tmp_path: Path) -> None:
+    """The same target's name in both: a pair of exporters within a cluster, none across."""
+
+    def spent(cluster: str, usd: float, budget: float) -> dict[str, str]:
+        counted = f'llm_serving_cost_usd_total{{{engine("chat")},phase="idle",rate="a",method="roofline"}}'
+        series = {counted: counter(Grows(60, usd / 12)), "llm_serving_cost_budget_usd_per_month{}": held((61, budget))}
+        return {key.replace("{,", "{").replace(",}", "}"): text for key, text in of_cluster(cluster, series).items()}
+
+    fires = firing(
+        "BudgetExceeded",
+        "warning",
+        "cost",
+        {},
+        "a month at this pace costs 2190 USD, more than the budget",
+        "The last 7 days make 2190 USD in a month of 730 hours, GPU time and energy. The budget is 2000 USD. Hours of the week that were "
+        "seen: 4.",
+        "see which model grew, and what of it is idle",
+        "",
+    )
+    eu = in_eu(fires)
+    link = {"dashboard_url": f"{fires.annotations['dashboard_url']}?var-cluster=eu&var-namespace=llm"}
+    judge(
+        tmp_path,
+        IDENTITY + "alerts: {BudgetExceeded: {hours: 3, for: 30m}}\n",
+        (
+            Case(
+                "BudgetExceeded",
+                "3 USD an hour of 2000 a month, and 2 of 1900; together 3650 would be above both",
+                {**spent("eu", 3, 2000), **spent("us", 2, 1900)},
+                "4h32m",
+                (Firing(eu.labels, {**eu.annotations, **link}),),
+                interval="5m",
+            ),
+        ),
+        evaluated="2m",
+    )
+
+
 # --- the whole pack under other settings --------------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.pack import (
+    cases_cost,
     cases_exporter,
     cases_gpu,
     cases_kv,
@@ -18,6 +19,7 @@ from tests.pack import (
     fleets_node_loss,
     fleets_required,
     records,
+    records_cost,
     rulesets,
 )
 from tests.pack.promtool import FOLDER, RENDERED, Case, Sampled, document, files, text_of
@@ -29,13 +31,14 @@ CHECKS: dict[str, tuple[Case, ...]] = {
     "kv": cases_kv.CASES,
     "tail": cases_tail.CASES,
     "node_loss": (*cases_n1.CASES, *cases_redundancy.CASES),
+    "cost": cases_cost.CASES,
     "gpu": cases_gpu.CASES,
     "exporter": (*cases_targets.CASES, *cases_exporter.CASES),
 }
 # with how often the rules are evaluated: a baseline of a week is looked at four times a day
 RECORDS: dict[str, tuple[tuple[Sampled, ...], str]] = {
     "records": (records.OF_MINUTES, "1m"),
-    "baselines": (records.OF_DAYS, "6h"),
+    "baselines": ((*records.OF_DAYS, *records_cost.OF_DAYS), "6h"),
 }
 
 
@@ -44,7 +47,13 @@ def texts() -> dict[str, str]:
     found = {name: text for check, cases in CHECKS.items() for name, text in files(check, cases).items()}
     for name, (sampled, evaluated) in RECORDS.items():
         found[f"{name}.yml"] = text_of(document((), sampled, evaluated), RENDERED[:1])
-    sampled_fleets = (cases_kv.SAMPLES, cases_tail.SAMPLES, fleets_node_loss.SAMPLES, fleets_required.SAMPLES)
+    sampled_fleets = (
+        cases_kv.SAMPLES,
+        cases_tail.SAMPLES,
+        fleets_node_loss.SAMPLES,
+        fleets_required.SAMPLES,
+        records_cost.SAMPLES,
+    )
     return {name: text for part in (found, *sampled_fleets) for name, text in part.items()}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 
+from llm_serving_exporter.catalogue.cost import COSTS
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.glance import Glance
 from llm_serving_exporter.model.target import Target
@@ -137,7 +138,7 @@ def test_an_exporter_that_restarts_loses_nothing_and_makes_no_reset() -> None:
         name
         for name in counters
         if name.startswith(("llm_serving_scrape_", "llm_serving_exporter_", "llm_serving_target_"))
-    }
+    } | {metric.full_name for metric in COSTS}
     checked = 0
     for key, value in before.samples.items():
         if key[0] in counters - ours:

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.config.types import Config, DcgmConfig, FileDiscovery, GpuConfig, SloConfig
-from llm_serving_exporter.daemon import Daemon, reads_otherwise
+from llm_serving_exporter.daemon import Daemon
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Row, Runtime
-from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.normalise.registry import RUNTIMES, reads_otherwise
 from llm_serving_exporter.sim.replay import SteppedServer
 from llm_serving_exporter.store import State, TargetReading
 from tests.configuration import load_text

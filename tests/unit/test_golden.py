@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from llm_serving_exporter.catalogue import METRICS
 from llm_serving_exporter.catalogue.spec import PREFIX
 from llm_serving_exporter.config.types import Config, ExpectedReplicas
+from llm_serving_exporter.costs import Costs
 from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.expose.collector import Setup, StoreCollector
@@ -35,6 +36,8 @@ from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
+from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
+from llm_serving_exporter.model.review import ReviewRuns
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.pipeline import TargetPipeline
@@ -60,6 +63,14 @@ GPU = GpuReading(
     remap_failed=False, xid_events_total={48: 0, 79: 1}, pcie_bytes_total={"tx": 10_000_000, "rx": 20_000_000},
     nvlink_bytes_total={"tx": 30_000_000, "rx": 40_000_000},
 )  # fmt: skip
+# as many as the golden target has, so that its energy is known whole
+OWN_GPUS = (GPU.identity.uuid, "GPU-00000000-0000-0000-0000-000000000003")
+PRICES = PriceBook(
+    (PriceStatement(Scope.TARGET, "replica-0", 2.5, "owned"),),
+    (Rate("owned", RateKind.OWNED, includes_power=False), Rate("reserved", RateKind.RESERVED, committed_gpus=64)),
+    Power(0.12, 1.3, 350.0),
+    250_000.0,
+)
 LOST_GPU = GpuReading(replace(GPU.identity, uuid="GPU-00000000-0000-0000-0000-000000000002", index=1), lost=True)
 
 
@@ -85,7 +96,8 @@ def model(name: str, settings: ModelSettings, served: ServedModel) -> ModelFacts
 def rendered(name: str) -> CollectorRegistry:
     case = CASES[name]
     now = [0.0]
-    store, config = Store(), Config(targets=())
+    store, config, costs = Store(), Config(targets=()), Costs()
+    priced = replace(config, prices=PRICES)
     steps = case.steps()
     with Replica(steps[0]) as server:
         settled = {
@@ -101,22 +113,39 @@ def rendered(name: str) -> CollectorRegistry:
         pipeline = TargetPipeline(
             target, partial(settings, name, config, target, now), 60.0, models=partial(model, name), **clocks
         )
-        for routes in steps:
+        passed = Attempt(Stage.GPU, None, "", START, 0.004)
+        gpus = (GPU, LOST_GPU)
+        for number, routes in enumerate(steps):
             server.show(routes)
             now[0] += 10.0
-            store.put_target(pipeline.tick())
+            reading = pipeline.tick()
+            found = known_gpus(reading, reading, (), Gpus(), GpuFacts())
+            reading = replace(reading, gpu_uuids=OWN_GPUS, gpu_origin="configured", target_gpus=found)
+            # 630 W for ten seconds a tick
+            drawn = tuple(
+                replace(GPU, identity=replace(GPU.identity, uuid=uuid), energy_joules_total=6300.0 * number)
+                for uuid in OWN_GPUS
+            )
+            driver = GpuReadings(passed, "nvml", now[0], drawn, "580.105.08")
+            store.put_target(costs.after(reading, driver, priced, monotonic=now[0], unix=START + now[0]))
             pipeline.refresh_facts()
         pipeline.close()
-    reading = store.view().targets[0]
-    found = known_gpus(reading, reading, (), Gpus(), GpuFacts())
-    store.put_target(replace(reading, gpu_uuids=(GPU.identity.uuid,), gpu_origin="configured", target_gpus=found))
-    passed = Attempt(Stage.GPU, None, "", START, 0.004)
-    gpus = (GPU, LOST_GPU)
     store.put_gpus(GpuReadings(passed, "nvml", now[0], gpus, "580.105.08"), GpuFacts().of_gpus(gpus))
     store.put_dcgm(True)
+    store.put_review(ReviewRuns(START - 7200, START - 3600, START - 3500))
     store.put_drills((DrillResult("tiny-llama", Role.UNIFIED, START - 3600, START - 90_000, Verdict.FAILED),))
     registry = CollectorRegistry()
-    setup = Setup(15.0, 15.0, "node-a", (ExpectedReplicas("tiny-llama", "unified", 2),), START, "0.0.0", "3.0.0")
+    setup = Setup(
+        15.0,
+        15.0,
+        "node-a",
+        (ExpectedReplicas("tiny-llama", "unified", 2),),
+        START,
+        "0.0.0",
+        "3.0.0",
+        PRICES,
+        config.attribution,
+    )
     registry.register(StoreCollector(store, lambda: setup, lambda: now[0] + 1.0))
     return registry
 

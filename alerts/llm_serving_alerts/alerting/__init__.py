@@ -1,7 +1,8 @@
-"""Every alert, declared once, in the order of the five checks."""
+"""Every alert, declared once, in the order of the checks."""
 
 from __future__ import annotations
 
+from llm_serving_alerts.alerting.cost import COST
 from llm_serving_alerts.alerting.exporter import EXPORTER
 from llm_serving_alerts.alerting.gpu import GPU
 from llm_serving_alerts.alerting.kv import KV, TAIL
@@ -10,4 +11,4 @@ from llm_serving_alerts.alerting.phases import PHASES
 from llm_serving_alerts.alerting.slo import SLO
 from llm_serving_alerts.declare import Alert
 
-ALERTS: tuple[Alert, ...] = (*PHASES, *SLO, *KV, *TAIL, *NODE_LOSS, *GPU, *EXPORTER)
+ALERTS: tuple[Alert, ...] = (*PHASES, *SLO, *KV, *TAIL, *NODE_LOSS, *COST, *GPU, *EXPORTER)

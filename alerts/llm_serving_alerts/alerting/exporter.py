@@ -165,9 +165,9 @@ EXPORTER = (
     Alert("TargetDown", Check.EXPORTER, TARGET, {Severity.WARNING: ""}, _target_down, _target_down_text),
     Alert("TargetsDown", Check.EXPORTER, MODEL, {Severity.CRITICAL: ""}, _targets_down, _targets_down_text, {"above": RATIO}),
     Alert("SignalLost", Check.EXPORTER, TARGET, {Severity.WARNING: ""}, _signal_lost, _signal_lost_text),
-    Alert("ExporterAbsent", Check.EXPORTER, (), {Severity.CRITICAL: ""}, _absent, _absent_text),
+    Alert("ExporterAbsent", Check.EXPORTER, (), {Severity.CRITICAL: ""}, _absent, _absent_text, bare=True),
     Alert("ConfigReloadFailed", Check.EXPORTER, ("instance",), {Severity.WARNING: ""}, _reload, _reload_text),
     Alert("NotificationsFailing", Check.EXPORTER, ("instance", "integration"), {Severity.WARNING: ""}, _notifications, _notifications_text, {"above": RATIO}),
     Alert("RestartLoop", Check.EXPORTER, ("target", "instance"), {Severity.WARNING: ""}, _restarts, _restarts_text, {"starts": NUMBER}),
-    Alert("Watchdog", Check.EXPORTER, (), {Severity.NONE: ""}, _watchdog, _watchdog_text),
+    Alert("Watchdog", Check.EXPORTER, (), {Severity.NONE: ""}, _watchdog, _watchdog_text, bare=True),
 )  # fmt: skip

@@ -47,8 +47,8 @@ def alert_rules(alert: Alert, dialect: Dialect, settings: Settings) -> tuple[Ale
 def _annotations(alert: Alert, dialect: Dialect, settings: Settings) -> dict[str, str]:
     text = alert.text(dialect, settings, settings.alerts[alert.name])
     uid = f"llm-serving-{alert.check.value.replace('_', '-')}"
-    # an alert about nothing in particular has no labels of the scrape either
-    asked = (*dialect.identity, *(name for name in alert.identity if name in _VARIABLES)) if alert.identity else ()
+    identity = () if alert.bare else dialect.identity
+    asked = (*identity, *(name for name in alert.identity if name in _VARIABLES))
     variables = "&".join(f"var-{name}={{{{ $labels.{name} | urlquery }}}}" for name in asked)
     dashboard = settings.dashboard_url.replace("{uid}", quote(uid))
     return {

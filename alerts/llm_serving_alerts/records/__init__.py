@@ -5,6 +5,8 @@ from __future__ import annotations
 from llm_serving_alerts.promql import Dialect
 from llm_serving_alerts.records.baselines import bandwidth, baselines, tokens, work
 from llm_serving_alerts.records.capacity import capacity, rates
+from llm_serving_alerts.records.cost import bought, spend
+from llm_serving_alerts.records.cost_ratios import per_token, replicas, shares
 from llm_serving_alerts.records.kv import kv, tail
 from llm_serving_alerts.records.node_loss import node_loss
 from llm_serving_alerts.records.slo import slo
@@ -13,7 +15,10 @@ from llm_serving_alerts.records.traffic import latency, traffic
 from llm_serving_alerts.rules import Group
 from llm_serving_alerts.settings import Settings
 
-_GROUPS = (targets, traffic, latency, slo, kv, tail, work, bandwidth, tokens, baselines, rates, capacity, node_loss)
+_GROUPS = (
+    targets, traffic, latency, slo, kv, tail, work, bandwidth, tokens, baselines, rates, capacity, node_loss,
+    spend, bought, per_token, shares, replicas,
+)  # fmt: skip
 
 
 def record_groups(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:

@@ -104,11 +104,8 @@ def tokens(dialect: Dialect, settings: Settings) -> Group:
     """Traffic by the hour, for a comparison with the same hour of other days."""
     by_model = dialect.labels(*MODEL)
     hourly = "model:llm_serving_tokens:rate1h"
-    days = " or ".join(
-        f'label_replace({dialect.offset(hourly, day * DAY - HALF_HOUR)}, "day", "{day}", "", "")' for day in range(1, 8)
-    )
     quarter, lowest = "model:llm_serving_tokens:avg15m", "model:llm_serving_tokens:min1h_avg15m"
-    lows = days.replace(hourly, lowest)
+    lows = _days(dialect, lowest, HALF_HOUR)
     least = settings.alerts["TrafficVanished"]["days"]
     return Group(
         "llm-serving.tokens",
@@ -123,7 +120,7 @@ def tokens(dialect: Dialect, settings: Settings) -> Group:
             ),
             Record(
                 "model:llm_serving_tokens:same_hour_median7d",
-                f"quantile by ({by_model}) (0.5, {days}) and on ({by_model}) count by ({by_model}) ({days}) >= {least:g}",
+                same_hour(dialect, hourly, HALF_HOUR, least),
                 "median of the same hour on the last seven days",
             ),
             Record(
@@ -145,6 +142,21 @@ def tokens(dialect: Dialect, settings: Settings) -> Group:
                 "the same hour a week ago",
             ),
         ),
+    )
+
+
+def same_hour(dialect: Dialect, hourly: str, later_seconds: float, least_days: float) -> str:
+    """The median of a model's record at this time of the last seven days, or so much later, where it was there on so many of them."""
+    by_model, days = dialect.labels(*MODEL), _days(dialect, hourly, later_seconds)
+    return (
+        f"quantile by ({by_model}) (0.5, {days}) and on ({by_model}) count by ({by_model}) ({days}) >= {least_days:g}"
+    )
+
+
+def _days(dialect: Dialect, record: str, later_seconds: float) -> str:
+    return " or ".join(
+        f'label_replace({dialect.offset(record, day * DAY - later_seconds)}, "day", "{day}", "", "")'
+        for day in range(1, 8)
     )
 
 
@@ -176,16 +188,21 @@ def baselines(dialect: Dialect, settings: Settings) -> Group:
     )
 
 
-def baseline(dialect: Dialect, settings: Settings, function: str, record: str, quantile: float | None = None) -> str:
-    """A function over the last week of a recorded series, for models that were seen long enough ago; over what came since the moment
-    that the settings name, where they do."""
+def baseline(
+    dialect: Dialect,
+    settings: Settings,
+    function: str,
+    record: str,
+    quantile: float | None = None,
+    seen: str = "model:llm_serving_targets:count",
+) -> str:
+    """A function over the last week of a recorded series, for models of which `seen` was there long enough ago; over what came since the
+    moment that the settings name, where they do."""
     first = "" if quantile is None else f"{quantile:g}, "
     since = settings.baseline.since_unix_seconds
     if since is not None:
         kept = f"({record} and on () vector(time()) >= {since:.0f})"
         return f"{function}({first}{kept}[{dialect.duration(WEEK)}:{dialect.duration(STEP_SECONDS)}])"
-    seen = dialect.over(
-        "present_over_time", "model:llm_serving_targets:count", WEEK - settings.baseline.history_seconds
-    )
-    long_ago = dialect.offset(seen[:-1], settings.baseline.history_seconds) + ")"
+    there = dialect.over("present_over_time", seen, WEEK - settings.baseline.history_seconds)
+    long_ago = dialect.offset(there[:-1], settings.baseline.history_seconds) + ")"
     return f"{function}({first}{record}[{dialect.duration(WEEK)}]) and on ({dialect.labels(*MODEL)}) {long_ago}"

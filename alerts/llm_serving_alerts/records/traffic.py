@@ -41,7 +41,7 @@ def traffic(dialect: Dialect, settings: Settings) -> Group:
     rules.append(
         Record(
             "fleet:llm_serving_phase_tokens:rate5m",
-            f"sum by ({dialect.labels('phase')}) ({_workers(dialect, 'model:llm_serving_phase_tokens:rate5m')})",
+            f"sum by ({dialect.labels('phase')}) ({workers(dialect, 'model:llm_serving_phase_tokens:rate5m')})",
             "tokens/s of all models by phase; a front end counts only where its workers are not read",
         )
     )
@@ -73,7 +73,8 @@ def traffic(dialect: Dialect, settings: Settings) -> Group:
     return Group("llm-serving.traffic", tuple(rules))
 
 
-def _workers(dialect: Dialect, record: str) -> str:
+def workers(dialect: Dialect, record: str) -> str:
+    """A model's record by role: of a front end only where its workers are not read."""
     same = dialect.labels("model_name")
     return f'{record}{{role!="frontend"}} or on ({same}) {record}{{role="frontend"}}'
 

@@ -30,7 +30,7 @@ def refuse_duplicates(targets: Sequence[Placed]) -> None:
     """Reports names, URLs and GPUs that two targets have in common, at the later one."""
     names: dict[str, Place] = {}
     servers: dict[tuple[str, str | None], Placed] = {}
-    gpus: dict[str | int, Target] = {}
+    gpus: dict[str | int, list[Target]] = {}
     for item in targets:
         target, place = item.target, item.place
         first = servers.setdefault(identity_of(target), item)
@@ -39,11 +39,22 @@ def refuse_duplicates(targets: Sequence[Placed]) -> None:
         elif names.setdefault(target.name, place) is not place:
             what = f"the name {shown(target.name)} is already taken by {_short(names[target.name])}"
             place.refuse(what, "Give each target a name of its own.")
-        for gpu in target.gpus or ():
-            owner = gpus.setdefault(gpu, target)
-            if owner is not target:
-                what = f"GPU {gpu} is already claimed by the target {shown(owner.name)}"
-                place.key("gpus").refuse(what, "Give each GPU to one target: its cost would count twice.")
+        for gpu in dict.fromkeys(target.gpus or ()):
+            owners = gpus.setdefault(gpu, [])
+            owners.append(target)
+            if len(owners) > 1 and not shared(owners):
+                what = f"GPU {gpu} is already claimed by the target {shown(owners[0].name)}"
+                fix = (
+                    "Give it to one target, or each of them gpu_share, at most 1 together: its cost would count twice."
+                )
+                place.key("gpus").refuse(what, fix)
+
+
+def shared(owners: Sequence[Target]) -> bool:
+    """Whether the targets state shares of a GPU that they have together."""
+    stated = [owner.gpu_share for owner in owners]
+    # thirds add up to a little more
+    return None not in stated and sum(share or 0.0 for share in stated) <= 1 + 1e-9
 
 
 def _short(place: Place) -> str:

@@ -31,7 +31,7 @@ from llm_serving_exporter.model.target import Role, Target
 T = TypeVar("T")
 LABELS = frozenset({
     "__scheme__", "__metrics_path__", "name", "runtime", "model_name", "role", "group", "node",
-    "gpu_count", "gpu_model", "tensor_parallel_size", "pipeline_parallel_size", "batch_limit_requests", "context_limit_tokens",
+    "gpu_count", "gpu_share", "gpu_model", "tensor_parallel_size", "pipeline_parallel_size", "batch_limit_requests", "context_limit_tokens",
 })  # fmt: skip
 # any: one that the catalogue does not have is no reason to lose the target
 _GPU_MODEL = kinds.text("GPU name")
@@ -108,6 +108,7 @@ def _shared(labels: dict[str, Node], place: Place, defaults: Target, runtimes: C
         role=defaults.role if role is None else Role(role),
         group=_label(labels, "group", place, GROUP) or defaults.group,
         gpu_count=gpu_count or defaults.gpu_count,
+        gpu_share=_label(labels, "gpu_share", place, kinds.SHARE) or defaults.gpu_share,
         gpu_model=_label(labels, "gpu_model", place, _GPU_MODEL) or defaults.gpu_model,
         tensor_parallel_size=_label(labels, "tensor_parallel_size", place, PARALLEL_SIZE)
         or defaults.tensor_parallel_size,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from math import nan
 from typing import Generic, TypeVar
 
 from llm_serving_exporter.config.duration import format_duration, parse_duration
@@ -101,6 +102,21 @@ def integer(lowest: int, highest: int) -> Kind[int]:
     return Kind(f"a whole number from {lowest} to {highest}", parse)
 
 
+def decimal(what: str, above: float, most: float) -> Kind[float]:
+    """A number above one bound, up to another. `what` names it with both: "a share above 0, up to 1"."""
+
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = nan
+        if not above < number <= most:
+            raise InvalidValueError(f"{shown(text)} is not {what}", f"Write {what}.")
+        return number
+
+    return Kind(what, parse)
+
+
 def choice(what: str, options: Collection[str]) -> Kind[str]:
     """One of a few words. `what` names the kind: "role"."""
 
@@ -185,3 +201,4 @@ URL_PATH = Kind("a path such as /metrics", _url_path, is_text=True)
 METRICS_PATH = Kind("a path such as /metrics, with or without a query", _metrics_path, is_text=True)
 TELEMETRY_PATH = Kind("a path such as /metrics", _telemetry_path, is_text=True)
 MAX_SERIES = integer(100, 10_000_000)
+SHARE = decimal("a share above 0, up to 1", 0.0, 1.0)

@@ -24,6 +24,7 @@ from llm_serving_exporter.config.file import ConfigFile, read_config_file
 from llm_serving_exporter.config.http import check_file
 from llm_serving_exporter.config.lists import discovery_of, expected_replicas_of, targets_of
 from llm_serving_exporter.config.options import Setting, Settings
+from llm_serving_exporter.config.prices import prices_of
 from llm_serving_exporter.config.problems import Place
 from llm_serving_exporter.config.reading import is_empty, parsed
 from llm_serving_exporter.config.runtimes import runtimes_of
@@ -34,6 +35,7 @@ from llm_serving_exporter.config.tree import Node
 from llm_serving_exporter.config.types import Config, FileDiscovery, GpuConfig, LogConfig, SloConfig, WebConfig
 from llm_serving_exporter.config.warnings import slo_warnings, target_warnings, unused_runtimes
 from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.model.cost import Attribution, Efficiency, Method
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.normalise.registry import RUNTIMES
@@ -54,8 +56,8 @@ def load(
 ) -> Config:
     """The effective configuration: a flag wins over its variable, that over the file, that over the default.
 
-    `arguments` come from a parser with `options.add_flags`, or None. `read` yields the text of the configuration file and of
-    slo.file.
+    `arguments` come from a parser with `options.add_flags`, or None. `read` yields the text of the configuration file, of
+    slo.file and of the price file.
     `host_name`: the exporter's own (default: the system's). `runtimes`: the built-in tables, by name.
     Raises `ConfigError` with every problem found.
     """
@@ -73,6 +75,7 @@ def load(
     discovery, discovered = discovery_of(settings, file, defaults, context)
     expected = expected_replicas_of(file)
     dcgm = dcgm_of(settings, file, context)
+    prices = prices_of(settings["cost.price-file"], read) if "cost.price-file" in settings else None
     everywhere = [*targets, *discovered]
     stale_after = _stale_after(settings, everywhere)
 
@@ -94,6 +97,7 @@ def load(
         expected_replicas=expected,
         runtimes=configured.tables,
         dcgm=dcgm,
+        prices=prices,
         stale_after_seconds=stale_after,
         file=file.path,
     )
@@ -219,6 +223,12 @@ def _config(settings: Settings, targets: Sequence[Target], discovery: tuple[File
         window_seconds=values["window"],
         state_file=values["state-file"],
         drill_result_file=values["drill.result-file"],
+        attribution=Attribution(
+            Method(values["cost.method"]),
+            values["cost.decode-to-prefill-ratio"],
+            Efficiency(values["cost.compute-efficiency"], values["cost.bandwidth-efficiency"]),
+        ),
+        price_file=values["cost.price-file"],
         hf_cache=values["hf-cache"],
     )
 

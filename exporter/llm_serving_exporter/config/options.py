@@ -15,6 +15,7 @@ from llm_serving_exporter.config.reading import mapping, parsed, value
 from llm_serving_exporter.config.tree import Node
 from llm_serving_exporter.config.url import URL
 from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.model.cost import Method
 
 ENVIRONMENT_PREFIX = "LLM_SERVING_EXPORTER_"
 # Kubernetes gives every pod such variables for each Service of its namespace, so a Service called
@@ -113,6 +114,26 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "hf-cache", kinds.PATH, "",
         "Hugging Face cache (the folder with models--*) in which the config.json of served models is looked up.",
+    ),
+    Option(
+        "cost.price-file", kinds.PATH, "",
+        "YAML file of what GPUs cost (docs/cost.md); read anew when it changes. Default: no cost series.",
+    ),
+    Option(
+        "cost.method", kinds.choice("method", tuple(Method)), "roofline",
+        "How busy GPU time is split into prefill and decode: roofline (seconds at the ceilings), flat, output_only, price_ratio, pools.",
+    ),
+    Option(
+        "cost.decode-to-prefill-ratio", kinds.decimal("a number above 0, up to 1000", 0.0, 1000.0), "4",
+        "How many computed prompt tokens a generated token weighs, for the method price_ratio.",
+    ),
+    Option(
+        "cost.compute-efficiency", kinds.SHARE, "1",
+        "Share of the compute peak that work is taken to reach, for the method roofline.",
+    ),
+    Option(
+        "cost.bandwidth-efficiency", kinds.SHARE, "1",
+        "Share of the bandwidth peak that decode is taken to reach, for the method roofline.",
     ),
     Option("state-file", kinds.PATH, "", "File in which the exporter keeps what must outlive a restart."),
     Option("drill.result-file", kinds.PATH, "", "File in which drills leave their results, for one exporter to publish."),

@@ -31,6 +31,7 @@ class TargetSettings:
     nodes: tuple[str, ...] | None = None
     gpus: tuple[str | int, ...] | None = None
     gpu_count: int | None = None
+    gpu_share: float | None = None
     batch_limit_requests: int | None = None
     context_limit_tokens: int | None = None
     gpu_model: str | None = None
@@ -83,6 +84,7 @@ def build_target(settings: TargetSettings, place: Place, host: Host) -> Target:
         nodes=nodes_of(settings.nodes, address, host),
         gpus=settings.gpus,
         gpu_count=settings.gpu_count,
+        gpu_share=settings.gpu_share,
         batch_limit_requests=settings.batch_limit_requests,
         context_limit_tokens=settings.context_limit_tokens,
         gpu_model=settings.gpu_model,

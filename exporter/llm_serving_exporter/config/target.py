@@ -31,7 +31,7 @@ PARALLEL_SIZE = kinds.integer(1, 65_536)
 _GPU_UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]{8,100}")
 
 SETTING_KEYS = (
-    "metrics_path", "runtime", "model_name", "role", "group", "node", "nodes", "gpus", "gpu_count",
+    "metrics_path", "runtime", "model_name", "role", "group", "node", "nodes", "gpus", "gpu_count", "gpu_share",
     "batch_limit_requests", "context_limit_tokens", "gpu_model", "tensor_parallel_size", "pipeline_parallel_size",
     "data_parallel_size", "experts_shared", "model", "interval", "timeout", "max_series", "max_body_bytes",
     "auth", "headers", "tls",
@@ -111,6 +111,7 @@ def _read_settings(section: dict[str, Node], place: Place, context: Context) -> 
         nodes=_nodes(section, place),
         gpus=_gpus(section.get("gpus"), place.key("gpus")),
         gpu_count=value(section.get("gpu_count"), place.key("gpu_count"), GPU_COUNT),
+        gpu_share=value(section.get("gpu_share"), place.key("gpu_share"), kinds.SHARE),
         batch_limit_requests=value(section.get("batch_limit_requests"), place.key("batch_limit_requests"), BATCH_LIMIT),
         context_limit_tokens=value(
             section.get("context_limit_tokens"), place.key("context_limit_tokens"), CONTEXT_LIMIT

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from llm_serving_exporter.model.cost import Attribution
+from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.target import HttpSettings, Target
 from llm_serving_exporter.normalise.mapping import Runtime
 
@@ -88,7 +90,8 @@ class Config:
     quantiles are taken.
     `config_hash`: SHA-256 (hex) of the effective configuration. `hf_cache`: a Hugging Face cache to look models up in.
     `drill_result_file`: what drills leave, None where this exporter does not publish it. `file`: the configuration file, None where
-    there is none. `warnings`: what is legal but odd.
+    there is none. `attribution`: how busy time is split by phase. `prices`: what `price_file` says, None without one.
+    `warnings`: what is legal but odd.
     """
 
     targets: tuple[Target, ...]
@@ -105,6 +108,9 @@ class Config:
     stale_after_seconds: float = 15.0
     state_file: str | None = None
     drill_result_file: str | None = None
+    attribution: Attribution = field(default_factory=Attribution)
+    price_file: str | None = None
+    prices: PriceBook | None = None
     hf_cache: str | None = None
     file: str | None = None
     config_hash: str = ""

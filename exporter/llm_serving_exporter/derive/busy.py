@@ -8,14 +8,17 @@ from llm_serving_exporter.derive import capacity
 from llm_serving_exporter.derive import roof as roofs
 from llm_serving_exporter.derive.roof import Ceiling, Roof
 from llm_serving_exporter.derive.traffic import Work, prefill_flops
+from llm_serving_exporter.model.cost import Efficiency
 from llm_serving_exporter.model.roofline import BusySeconds
 from llm_serving_exporter.model.window import EngineWindow
 
 # engines book a prompt when its first token comes out: busy time waits this long for the tokens that it was spent on
 LONGEST_PENDING_SECONDS = 300.0
+FULL = Efficiency()
 # the batch and context at which phase_reference_seconds_per_token is taken, so that it is a constant of model and GPU
 REFERENCE_BATCH, REFERENCE_CONTEXT_TOKENS, REFERENCE_PROMPT_TOKENS = 32, 1024, 1024
-_COUNTERS = ("prefill_tokens_total", "decode_tokens_total", "engine_steps_total")
+# what moves while an engine works
+COUNTERS = ("prefill_tokens_total", "decode_tokens_total", "engine_steps_total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +29,30 @@ class Weights:
     decode: float
 
 
-def weights(roof: Roof, done: Work, context_tokens: float) -> Weights | None:
-    """Prefill: its FLOPs at the dense peak. Decode: its sequence-steps at the ceiling of the work's own batch. None without a peak."""
+def weights(roof: Roof, done: Work, context_tokens: float, efficiency: Efficiency = FULL) -> Weights | None:
+    """Prefill: its FLOPs at the dense peak. Decode: its sequence-steps at the ceiling of the work's own batch. Both at `efficiency`, the
+    shares of the peaks that are taken to be reached. None without a peak."""
     prefill = roofs.compute_seconds(roof, prefill_flops(roof, done))
-    return weighed(done, prefill, capacity.decode_ceiling(roof, done, context_tokens) if done.sequence_steps else None)
+    ceiling = capacity.decode_ceiling(roof, done, context_tokens) if done.sequence_steps else None
+    return weighed(done, prefill, ceiling, efficiency)
 
 
-def weighed(done: Work, prefill_seconds: float | None, ceiling: Ceiling | None) -> Weights | None:
-    """The same from the time that the prefill needs and the decode ceiling, where these are known already."""
+def weighed(
+    done: Work, prefill_seconds: float | None, ceiling: Ceiling | None, efficiency: Efficiency = FULL
+) -> Weights | None:
+    """The same from the time that the prefill needs at the peak and the decode ceiling, where these are known already."""
     if prefill_seconds is None:
         return None
+    prefill = prefill_seconds / efficiency.compute
     if not done.sequence_steps:
-        return Weights(prefill_seconds, 0.0)
+        return Weights(prefill, 0.0)
     if ceiling is None or ceiling.compute_tokens_per_second is None:
         return None
-    return Weights(prefill_seconds, done.sequence_steps / ceiling.tokens_per_second)
+    reached = min(
+        ceiling.bandwidth_tokens_per_second * efficiency.bandwidth,
+        ceiling.compute_tokens_per_second * efficiency.compute,
+    )
+    return Weights(prefill, done.sequence_steps / reached)
 
 
 def phase_ratio(shares: Weights | None) -> dict[str, float]:
@@ -54,7 +66,7 @@ def phase_ratio(shares: Weights | None) -> dict[str, float]:
 def was_busy(tick: EngineWindow) -> bool:
     """Whether a request ran or a token counter moved between the two readings."""
     running = (tick.first.requests_running or 0.0) > 0 or (tick.last.requests_running or 0.0) > 0
-    return running or any((tick.increase(name) or 0.0) > 0 for name in _COUNTERS)
+    return running or any((tick.increase(name) or 0.0) > 0 for name in COUNTERS)
 
 
 def advance(before: BusySeconds | None, tick: EngineWindow, shares: Weights | None) -> BusySeconds:

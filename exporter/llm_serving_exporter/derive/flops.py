@@ -34,6 +34,11 @@ def prefill_flops(
     return _added(work, looked)
 
 
+def matrix_flops(roof: Roof, tokens: float) -> dict[Precision, float]:
+    """What the matrices alone take for prompt tokens that nothing is sampled from: at least what computing them takes."""
+    return _matrices(roof, tokens, sampled_tokens=0.0)
+
+
 def compute_seconds(roof: Roof, flops: Mapping[Precision, float], *, gpus: int | None = None) -> float | None:
     """Time that the work needs at the dense peak of all GPUs of the engine, or of `gpus` of them; None where a rate is not known."""
     seconds = 0.0

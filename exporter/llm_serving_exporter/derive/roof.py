@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from llm_serving_exporter.derive.experts import Band, touched
-from llm_serving_exporter.derive.flops import compute_seconds, prefill_flops, runs_at, token_flops
+from llm_serving_exporter.derive.flops import compute_seconds, matrix_flops, prefill_flops, runs_at, token_flops
 from llm_serving_exporter.derive.reads import (
     Roof,
     experts_touched,
@@ -39,6 +39,7 @@ __all__ = [
     "kv_stored_bytes",
     "kv_token_bytes",
     "lacks",
+    "matrix_flops",
     "prefill_floor_seconds",
     "prefill_flops",
     "ridge_batch",

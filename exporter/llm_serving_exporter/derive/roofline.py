@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from llm_serving_exporter.derive import achieved, busy, capacity
@@ -13,6 +13,7 @@ from llm_serving_exporter.derive.context import context
 from llm_serving_exporter.derive.roof import Ceiling, Roof
 from llm_serving_exporter.derive.steps import speculates, tokens_per_sequence_step
 from llm_serving_exporter.derive.traffic import Work, added, decode_flops, per_step, prefill_flops, traffic, work
+from llm_serving_exporter.model.cost import Efficiency
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.roofline import Cause, Range, Roofline, Source
@@ -25,7 +26,7 @@ from llm_serving_exporter.model.window import EngineWindow
 class Hardware:
     """What the roofline needs beside the window. `gpus`: allotted to one engine; None: those of `parallel`, where that is known.
 
-    `assumed_gpus`: nothing said how the engine uses its GPUs, it was inferred.
+    `assumed_gpus`: nothing said how the engine uses its GPUs, it was inferred. `efficiency`: for the split of busy time by phase.
     """
 
     peaks: GpuPeaks | Absence = Absence.GPUS_UNKNOWN
@@ -33,6 +34,7 @@ class Hardware:
     gpus: float | None = None
     assumed_gpus: bool = False
     version: tuple[int, int] | None = None
+    efficiency: Efficiency = field(default_factory=Efficiency)
 
     @property
     def working_gpus(self) -> float | None:
@@ -172,7 +174,7 @@ class _Parts:
             self.values["context"], self.values["context_source"] = tokens, _ = length
         self._bytes_and_flops(roof, done, tokens, prefill)
         ceiling = self._decode(roof, done, tokens)
-        shares = busy.phase_ratio(busy.weighed(done, prefill_seconds, ceiling))
+        shares = busy.phase_ratio(busy.weighed(done, prefill_seconds, ceiling, self._hardware.efficiency))
         self.values["phase_busy_ratio"] = shares
         self._note("phase_busy_ratio", shares or None, Absence.PEAK_UNKNOWN)
 

@@ -14,9 +14,11 @@ from prometheus_client.registry import Collector
 from llm_serving_exporter import __version__
 from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.config.types import ExpectedReplicas
-from llm_serving_exporter.expose import gpu, serving
+from llm_serving_exporter.expose import cost, gpu, serving
 from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.model.cost import Attribution
 from llm_serving_exporter.model.drill import Verdict
+from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.store import Store, TargetReading, View
 
 log = logging.getLogger("llm_serving_exporter.expose")
@@ -37,6 +39,8 @@ class Setup:
     installed_unix_seconds: float | None = None
     version: str = __version__
     python_version: str = field(default_factory=platform.python_version)
+    prices: PriceBook | None = None
+    attribution: Attribution = field(default_factory=Attribution)
 
 
 class StoreCollector(Collector):
@@ -80,6 +84,7 @@ def _target(families: Families, reading: TargetReading, setup: Setup, now_monoto
     serving.target_health(families, reading, fresh=fresh, now_monotonic_seconds=now_monotonic_seconds)
     if fresh:
         serving.serving(families, reading)
+    cost.cost(families, reading, fresh=fresh)
 
 
 def _exporter(families: Families, view: View, setup: Setup) -> None:
@@ -89,10 +94,15 @@ def _exporter(families: Families, view: View, setup: Setup) -> None:
     families.value(health.RELOAD_SUCCESS, {}, view.reload_ok)
     families.value(health.RELOAD_TIME, {}, view.reload_unix_seconds)
     families.value(health.DISCOVERY_FAILURES, {}, view.discovery_failures_total)
+    cost.book(families, setup.prices, setup.attribution)
     families.value(health.INSTALLED_TIME, {}, setup.installed_unix_seconds)
     for expected in setup.expected_replicas:
         labels = {"model_name": expected.model_name, "role": expected.role}
         families.value(health.EXPECTED_REPLICAS, labels, expected.replicas)
+    if view.review is not None:
+        families.value(health.REPORT_DUE, {}, view.review.due)
+        families.value(health.REPORT_LAST_RUN, {}, view.review.last_run)
+        families.value(health.REPORT_LAST_SUCCESS, {}, view.review.last_success)
     for drill in view.drills:
         labels = {"model_name": drill.model_name, "role": drill.role.value}
         families.value(health.DRILL_LAST_RUN, labels, drill.last_run_unix_seconds)

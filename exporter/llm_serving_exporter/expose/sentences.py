@@ -80,6 +80,11 @@ ABSENCES: Mapping[Absence, str] = {
     Absence.NO_DECODE: "An embedding model does not decode.",
     Absence.NO_RIDGE: "At this context decode stays bound by bandwidth at every batch: reading KV takes longer than computing with it.",
     Absence.NO_PERMISSION: "The driver does not let the exporter's user read it.",
+    Absence.NO_PRICE: "The price file states no price for its GPUs that has begun: state one by target, node or gpu_model.",
+    Absence.PRICE_AMBIGUOUS: "Its nodes, or its several kinds of GPU, have different prices: state one by target.",
+    Absence.GPU_CLAIMED_TWICE: (
+        "Another target has the same GPUs, or they are slices of a card (MIG): set targets[].gpu_share of each, at most 1 together."
+    ),
     Absence.TARGET_DOWN: "The last good page is too old to be shown; the target's problem says why.",
 }
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from llm_serving_exporter.catalogue import cost, health
 from llm_serving_exporter.catalogue import derived as names
-from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.catalogue.serving import COUNTERS, GAUGES, HISTOGRAMS
 from llm_serving_exporter.expose import roofline
 from llm_serving_exporter.expose.families import Families
@@ -44,6 +44,8 @@ TARGET_FAILURES = tuple(
     (_STAGE_OF.get(reason, Stage.SCRAPE), reason) for reason in FailureReason if reason not in _GPU_REASONS
 )
 
+# figures of the window among those of cost
+OF_WINDOW = (cost.COST_PER_MILLION.name, cost.COST_PER_REQUEST.name, cost.ENERGY_PER_TOKEN.name)
 _DERIVED_GAUGES = (
     names.BATCH_SIZE_MEAN,
     names.BATCH_UTILIZATION_RATIO,
@@ -186,8 +188,11 @@ def _resolution(families: Families, snapshot: Snapshot, name: dict[str, str]) ->
 
 def _signals(families: Families, reading: TargetReading, name: dict[str, str], *, fresh: bool) -> None:
     assert reading.derived is not None
-    for signal, why in reading.derived.signals.items():
-        reason = why if fresh else Absence.TARGET_DOWN
+    of_cost = reading.cost.signals if reading.cost is not None else {}
+    for signal, why in (*reading.derived.signals.items(), *of_cost.items()):
+        # what is counted goes on while the target does not answer
+        goes_on = signal in of_cost and signal not in OF_WINDOW
+        reason = why if fresh or goes_on else Absence.TARGET_DOWN
         labels = {**name, "signal": signal, "reason": reason.value}
         families.value(health.SIGNAL_AVAILABLE, labels, not reason)
         if not reason:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from llm_serving_exporter.model.cost import TickWork
 from llm_serving_exporter.model.histogram import Quantile
 from llm_serving_exporter.model.roofline import BusySeconds, Cause, Range, Roofline, Verdict
 from llm_serving_exporter.model.snapshot import Absence, Quality
@@ -67,7 +68,8 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class EngineDerived:
-    """Derived figures of one engine over the window. Phases are keyed "prefill" and "decode"."""
+    """Derived figures of one engine over the window. Phases are keyed "prefill" and "decode". `tick`: since the page before the last, None
+    where there is no engine to do anything."""
 
     model_name: str
     engine: str
@@ -85,6 +87,7 @@ class EngineDerived:
     server_errors: ServerErrors | None = None
     roofline: Roofline = field(default_factory=Roofline)
     busy: BusySeconds | None = None
+    tick: TickWork | None = None
     phase_reference_seconds_per_token: Mapping[str, float] = field(default_factory=dict)
     gpu_memory_bytes: Mapping[str, float] = field(default_factory=dict)
     tail: Tail | None = None

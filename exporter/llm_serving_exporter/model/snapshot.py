@@ -35,6 +35,9 @@ class Absence(StrEnum):
     NO_RIDGE = "no_ridge"
     NO_PERMISSION = "no_permission"
     TARGET_DOWN = "target_down"
+    NO_PRICE = "no_price"
+    PRICE_AMBIGUOUS = "price_ambiguous"
+    GPU_CLAIMED_TWICE = "gpu_claimed_twice"
 
 
 class Quality(StrEnum):

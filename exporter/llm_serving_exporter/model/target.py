@@ -53,6 +53,7 @@ class Target:
     `url`: scheme://host:port, no path. `metrics_path`: None = find it. `runtime`: None = recognise it from the page.
     `role`: None = as the page says, else unified.
     `gpus`: UUIDs or indices of its GPUs, None = find out. `gpu_count`: for a remote target whose GPUs cannot be seen.
+    `gpu_share`: of each of its GPUs, where others use it too; None = all of it.
     `nodes`: the nodes it spans, () = this node for a local target, unknown for a remote one.
     `model`: what is configured about its model. `gpu_model`: name of its GPUs for the catalogue, where NVML does not show them.
     The parallel sizes win over what the server says; `experts_shared`: whether its data-parallel ranks share one set of routed experts.
@@ -69,6 +70,7 @@ class Target:
     nodes: tuple[str, ...] = ()
     gpus: tuple[str | int, ...] | None = None
     gpu_count: int | None = None
+    gpu_share: float | None = None
     batch_limit_requests: int | None = None
     context_limit_tokens: int | None = None
     model: ModelSettings = field(default_factory=ModelSettings)

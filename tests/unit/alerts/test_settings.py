@@ -77,7 +77,8 @@ def test_the_defaults_are_those_of_the_design() -> None:
         "TTFTBurnFast": 2, "TTFTBurnSlow": 15, "SLOBurnFast": 2, "SLOBurnSlow": 15, "TTFTHigh": 10, "Stalled": 1,
         "KVSaturated": 10, "KVFilling": 10, "PreemptionStorm": 10, "HitRateDropped": 30, "QueuedWithFreeKV": 15,
         "LongContextFewFit": 30, "LongContextShare": 30, "N1Insufficient": 15, "N1Critical": 5, "NoRedundancy": 1,
-        "ReplicaLost": 10, "DrillOverdue": 60, "DrillFailed": 0, "GPUXid": 0, "GPUEcc": 0, "GPURemapPending": 15,
+        "ReplicaLost": 10, "DrillOverdue": 60, "DrillFailed": 0, "CostPerTokenUp": 360, "IdleSpend": 60,
+        "BudgetExceeded": 360, "TokenExplosion": 30, "UnpricedGPU": 60, "ReportMissed": 60, "GPUXid": 0, "GPUEcc": 0, "GPURemapPending": 15,
         "GPUSlowdown": 10, "GPULost": 2, "TargetDown": 15, "TargetsDown": 5, "SignalLost": 15, "ExporterAbsent": 10,
         "ConfigReloadFailed": 10, "NotificationsFailing": 10, "RestartLoop": 0, "Watchdog": 0,
     }  # fmt: skip

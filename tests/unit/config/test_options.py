@@ -9,6 +9,7 @@ import pytest
 
 from llm_serving_exporter.config.options import OPTIONS, add_flags
 from llm_serving_exporter.config.types import Config, GpuConfig, LogConfig, SloConfig, WebConfig
+from llm_serving_exporter.model.cost import Method
 from tests.configuration import load_flags, load_text, problems_of, problems_of_flags
 
 TARGET = ("--target", "http://localhost:8000")
@@ -39,7 +40,13 @@ def test_flag_wins_over_environment_over_file_over_default(tmp_path: Path) -> No
 RULES = Path(__file__).parent / "rules.yml"
 
 # a value other than the default for each option: as text, and where it ends up in the Config
+PRICES = str(Path(__file__).parents[3] / "deploy/prices.example.yml")
 SAMPLES = {
+    "cost.price-file": (PRICES, lambda config: config.price_file, PRICES),
+    "cost.method": ("flat", lambda config: config.attribution.method, Method.FLAT),
+    "cost.decode-to-prefill-ratio": ("2.5", lambda config: config.attribution.decode_to_prefill_ratio, 2.5),
+    "cost.compute-efficiency": ("0.5", lambda config: config.attribution.efficiency.compute, 0.5),
+    "cost.bandwidth-efficiency": ("0.7", lambda config: config.attribution.efficiency.bandwidth, 0.7),
     "web.listen-address": ("127.0.0.1:9000", lambda config: config.web.listen_address, "127.0.0.1:9000"),
     "web.telemetry-path": ("/m", lambda config: config.web.telemetry_path, "/m"),
     "web.enable-lifecycle": ("true", lambda config: config.web.enable_lifecycle, True),

@@ -9,14 +9,16 @@ from functools import lru_cache, partial
 from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.catalogue.spec import Kind, Metric
 from llm_serving_exporter.config.types import Config, SloConfig
+from llm_serving_exporter.costs import Costs
 from llm_serving_exporter.derive.derive import Settings
-from llm_serving_exporter.expose import gpu, serving
+from llm_serving_exporter.expose import cost, gpu, serving
 from llm_serving_exporter.expose.families import Families, Labels
 from llm_serving_exporter.gpu_facts import GpuFacts
 from llm_serving_exporter.hardware import Gpus, known_gpus, settings_of
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.model_facts import ModelBook
 from llm_serving_exporter.pipeline import TargetPipeline
@@ -37,7 +39,7 @@ class Watch:
     """Reads every replica of a fleet whenever `samples` is asked, as an exporter with `interval_seconds` does.
 
     `wanted`: names as exposed, of whole histograms or of their `_bucket`, `_count` or `_sum`; None = everything. `slo` gives the
-    thresholds, `expected_replicas` is exported as configured. `gpus`: read the simulated GPUs too.
+    thresholds, `expected_replicas` is exported as configured. `gpus`: read the simulated GPUs too. `prices`: what they cost.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Watch:
         expected_replicas: int | None = None,
         window_seconds: float = 60.0,
         gpus: bool = False,
+        prices: PriceBook | None = None,
     ) -> None:
         thresholds = slo or Slo()
         self._fleet = fleet
@@ -61,7 +64,9 @@ class Watch:
             slo=SloConfig(
                 SloConfig().ttft_seconds if thresholds.ttft is None else thresholds.ttft, thresholds.itl, thresholds.e2e
             ),
+            prices=prices,
         )
+        self._costs = Costs()
         self._facts, self._gpus = GpuFacts(), Gpus()
         self._sources = {node: FleetGpuSource(fleet, node, wall=self._wall) for node in fleet.nodes if gpus}
         self._readings: dict[str, GpuReadings] = {}
@@ -103,6 +108,8 @@ class Watch:
             serving.target_health(families, reading, fresh=fresh, now_monotonic_seconds=now)
             if fresh:
                 serving.serving(families, reading)
+            cost.cost(families, reading, fresh=fresh)
+        cost.book(families, self._config.prices, self._config.attribution)
         self._expected_replicas(families)
         yield from self._chosen(families)
         # an exporter a node, each with its own view of its GPUs; what all of them say alike is said once
@@ -140,7 +147,8 @@ class Watch:
             reading = replace(reading, target_gpus=known)
             if target.gpus is not None:
                 reading = replace(reading, gpu_uuids=tuple(_uuids(target)), gpu_origin="configured")
-            self._store.put_target(reading)
+            now = {"monotonic": self._now(), "unix": self._wall()}
+            self._store.put_target(self._costs.after(reading, self._gpus.readings, self._config, **now))
             pipeline.refresh_facts()
         return self._store
 

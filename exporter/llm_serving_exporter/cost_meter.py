@@ -1,0 +1,291 @@
+"""Counts what a target costs, a tick after its page was read or was not: the state between ticks stands here, the arithmetic in derive.
+
+Down and loading engines go on costing, under the names that they were last known by.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from llm_serving_exporter.derive import cost
+from llm_serving_exporter.derive.price import price_of
+from llm_serving_exporter.model.cost import (
+    Attribution,
+    EngineCost,
+    EngineTotals,
+    GpuState,
+    TargetCost,
+    TickWork,
+    WindowCost,
+)
+from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.prices import Price, PriceBook
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
+from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.store import State, TargetReading
+
+# names that an engine had within one exporter's life; a server that changes its model for each request is not followed further
+MOST_NAMES = 32
+# a tick that took this many intervals says nothing about what went on within it
+LATE_INTERVALS = 10
+_STATES = {
+    State.READY: GpuState.IDLE,  # or busy, by its pages
+    State.LOADING: GpuState.IDLE,
+    State.SLEEPING: GpuState.IDLE,
+    State.DOWN: GpuState.DOWN,
+    State.UNKNOWN: GpuState.UNKNOWN,
+}
+# signals, and what they are worked out from beside the price
+COST, SECONDS = "cost_usd_total", "gpu_seconds_total"
+PER_MILLION, PER_REQUEST = "cost_usd_per_million_tokens", "cost_usd_per_request_mean"
+ENERGY, PER_TOKEN, SAVINGS = "energy_joules_total", "energy_joules_per_token", "prefix_cache_savings_usd_total"
+SIGNALS = (SECONDS, COST, PER_MILLION, PER_REQUEST, SAVINGS, ENERGY, PER_TOKEN)
+
+Key = tuple[str, str, str]
+_TOKENS = ("prefill_tokens_total", "decode_tokens_total", "prompt_tokens_total")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a tick is counted by. `book` None: no price file. `claimed_twice`: another target has the same GPUs, and no shares that add up
+    are stated."""
+
+    book: PriceBook | None
+    how: Attribution
+    window_seconds: float
+    claimed_twice: bool = False
+
+
+@dataclass(slots=True)
+class _Point:
+    """One engine at one tick, for figures of the window."""
+
+    at: float
+    usd: Mapping[str, float]
+    joules: float | None
+    counters: Mapping[str, float | None]
+
+
+@dataclass(slots=True)
+class _Engine:
+    totals: EngineTotals = field(default_factory=EngineTotals)
+    points: deque[_Point] = field(default_factory=deque)
+
+
+class CostMeter:
+    """One target's. `advance` is called once a tick, by one thread."""
+
+    def __init__(self) -> None:
+        self._engines: dict[Key, _Engine] = {}
+        self._at: float | None = None
+        self._restarts = 0
+        self._joules: dict[str, float] = {}
+
+    def advance(
+        self, reading: TargetReading, gpus: GpuReadings | None, terms: Terms, *, monotonic: float, unix: float
+    ) -> TargetCost:
+        """The target's cost after the tick that `reading` is of. `gpus`: the last pass over the GPUs of this node."""
+        elapsed = 0.0 if self._at is None else max(0.0, monotonic - self._at)
+        self._at = monotonic
+        new_life = reading.restarts_total != self._restarts
+        self._restarts = reading.restarts_total
+        late = elapsed > LATE_INTERVALS * reading.target.interval_seconds
+        joules = self._used(reading.gpu_uuids, gpus)
+        lack = _lack(reading, terms)
+        price = lack or _price(reading, terms, unix)
+        signals: dict[str, Absence] = {SECONDS: lack or Absence.AVAILABLE}
+        signals[COST] = price if isinstance(price, Absence) else Absence.AVAILABLE
+        if lack is not None or reading.target_gpus is None:
+            signals.update(dict.fromkeys((PER_MILLION, PER_REQUEST, SAVINGS, ENERGY, PER_TOKEN), signals[SECONDS]))
+            return self._shown(None, terms, signals)
+        found = None if isinstance(price, Absence) else price
+        engines = self._present(reading)
+        ticks = _ticks(reading)
+        share = reading.target.gpu_share or 1.0
+        each = reading.target_gpus.count * share / len(engines)
+        whole = len(reading.gpu_uuids) == reading.target_gpus.count
+        for key in engines:
+            one = self._engines[key]
+            tick = ticks.get(key[:2])
+            state = GpuState.UNKNOWN if late else _state(reading, tick)
+            if tick is None or late:
+                tick = TickWork(busy=False)
+            totals = cost.advance(
+                one.totals,
+                seconds=elapsed,
+                gpus=each,
+                state=state,
+                price=found,
+                method=terms.how.method,
+                shares=cost.split(terms.how, tick, reading.role),
+                new_life=new_life,
+            )
+            totals = cost.saved(totals, cached_seconds=tick.cached_seconds, gpus=each, price=found)
+            part = joules * share / len(engines) if joules is not None and whole else None
+            power = terms.book.power if terms.book is not None else None
+            one.totals = cost.powered(totals, joules=part, price=found, power=power)
+        windows = self._windows(reading, engines, terms, monotonic, new_life=new_life)
+        _note(signals, windows, [self._engines[key].totals for key in engines], ticks, whole=whole)
+        return self._shown(found, terms, signals, windows)
+
+    def _shown(
+        self,
+        price: Price | None,
+        terms: Terms,
+        signals: Mapping[str, Absence],
+        windows: Mapping[Key, WindowCost] | None = None,
+    ) -> TargetCost:
+        engines = tuple(
+            EngineCost(*key, one.totals, (windows or {}).get(key, WindowCost())) for key, one in self._engines.items()
+        )
+        return TargetCost(engines, price, terms.how.method, cost.inputs(terms.how), signals)
+
+    def _used(self, uuids: Sequence[str], gpus: GpuReadings | None) -> float | None:
+        """Joules that the GPUs used since they were last asked; None where one of them does not say."""
+        if gpus is None or not uuids:
+            return None
+        by_uuid = {gpu.identity.uuid: gpu.energy_joules_total for gpu in gpus.gpus}
+        used = 0.0
+        for uuid in uuids:
+            now = by_uuid.get(uuid)
+            if now is None:
+                return None
+            # a driver that was loaded anew counts from 0
+            used += max(0.0, now - self._joules.get(uuid, now))
+            self._joules[uuid] = now
+        return used
+
+    def _present(self, reading: TargetReading) -> list[Key]:
+        """The engines that the target's GPUs belong to now, those of the last good page while it does not answer."""
+        role = reading.role.value
+        shown = _engines(reading) if reading.snapshot is not None else []
+        names = [(one.model_name, one.engine) for one in shown]
+        keys = [(*name, role) for name in names or [(reading.model_name or reading.target.model_name or "", "0")]]
+        for key in keys:
+            engine = self._engines.pop(key, None) or _Engine()
+            self._engines[key] = engine  # last: the oldest names are forgotten first
+        while len(self._engines) > max(MOST_NAMES, len(keys)):
+            del self._engines[next(iter(self._engines))]
+        return keys
+
+    def _windows(
+        self, reading: TargetReading, engines: Collection[Key], terms: Terms, now: float, *, new_life: bool
+    ) -> dict[Key, WindowCost]:
+        """Figures over the window of the engines that were on this tick's page."""
+        if not reading.up or reading.snapshot is None or reading.derived is None:
+            return {}
+        span = max(terms.window_seconds, reading.derived.window_seconds)
+        found = {}
+        shown = {(one.model_name, one.engine): one for one in _engines(reading)}
+        for key in engines:
+            one, snapshot = self._engines[key], shown.get(key[:2])
+            if new_life:
+                one.points.clear()
+            if snapshot is None:
+                continue
+            counters = {name: getattr(snapshot, name) for name in _TOKENS}
+            finished = snapshot.requests_finished_total
+            counters["finished"] = sum(finished.values()) if finished is not None else None
+            totals = one.totals
+            one.points.append(_Point(now, cost.usd_by_phase(totals.usd), totals.energy_joules, counters))
+            while now - one.points[0].at > span:
+                one.points.popleft()
+            found[key] = _between(one.points[0], one.points[-1])
+        return found
+
+
+def _between(first: _Point, last: _Point) -> WindowCost:
+    usd = {phase: amount - first.usd.get(phase, 0.0) for phase, amount in last.usd.items()}
+
+    def grown(name: str) -> float | None:
+        before, after = first.counters.get(name), last.counters.get(name)
+        return after - before if before is not None and after is not None and after >= before else None
+
+    joules = None if first.joules is None or last.joules is None else last.joules - first.joules
+    if last.at <= first.at:
+        return WindowCost()
+    return cost.window_cost(
+        usd,
+        prefill_tokens=grown("prefill_tokens_total"),
+        decode_tokens=grown("decode_tokens_total"),
+        prompt_tokens=grown("prompt_tokens_total"),
+        requests=grown("finished"),
+        joules=joules,
+    )
+
+
+def _lack(reading: TargetReading, terms: Terms) -> Absence | None:
+    """Why GPU time cannot be counted; None where it can."""
+    if reading.role is Role.FRONTEND:
+        return Absence.OTHER_ROLE
+    if reading.target.gpus == ():
+        return Absence.NOT_CONFIGURED
+    if reading.target_gpus is None:
+        return Absence.GPUS_UNKNOWN
+    # a slice of a card is not what prices are stated for
+    sliced = any(uuid.startswith("MIG-") for uuid in reading.gpu_uuids)
+    if terms.claimed_twice or (sliced and reading.target.gpu_share is None):
+        return Absence.GPU_CLAIMED_TWICE
+    return None
+
+
+def _price(reading: TargetReading, terms: Terms, unix: float) -> Price | Absence:
+    if terms.book is None:
+        return Absence.NOT_CONFIGURED
+    assert reading.target_gpus is not None
+    target = reading.target
+    return price_of(terms.book, target.name, target.nodes, reading.target_gpus.name, unix)
+
+
+def _engines(reading: TargetReading) -> list[EngineSnapshot]:
+    """Those of the last good page that run on GPUs of their own; of a page that does not tell, all that it shows."""
+    assert reading.snapshot is not None
+    every = list(reading.snapshot.engines)
+    return [one for one in every if one.is_engine] or every[:1]
+
+
+def _ticks(reading: TargetReading) -> dict[tuple[str, str], TickWork]:
+    """What each engine of this tick's page did; {} where there is no such page."""
+    if not reading.up or reading.derived is None:
+        return {}
+    return {(one.model_name, one.engine): one.tick for one in reading.derived.engines if one.tick is not None}
+
+
+def _state(reading: TargetReading, tick: TickWork | None) -> GpuState:
+    if reading.state is not State.READY:
+        return _STATES[reading.state]
+    if reading.derived is not None and reading.derived.signals.get("decode_tokens_total") is Absence.NO_METRICS:
+        return GpuState.UNKNOWN  # the page says nothing of work
+    if tick is None:
+        return GpuState.UNKNOWN
+    return GpuState.BUSY if tick.busy else GpuState.IDLE
+
+
+def _note(
+    signals: dict[str, Absence],
+    windows: Mapping[Key, WindowCost],
+    totals: Sequence[EngineTotals],
+    ticks: Mapping[tuple[str, str], TickWork],
+    *,
+    whole: bool,
+) -> None:
+    """Why each figure is absent, by what it lacks first."""
+    priced, found = signals[COST], list(windows.values())
+    for signal, there in (
+        (PER_MILLION, any(one.usd_per_million_tokens for one in found)),
+        (PER_REQUEST, any(one.usd_per_request is not None for one in found)),
+    ):
+        signals[signal] = Absence.AVAILABLE if there else priced or (Absence.IDLE if found else Absence.TARGET_DOWN)
+    saved = any(one.savings_usd is not None for one in totals)
+    counted = any(tick.cached_seconds is not None for tick in ticks.values())
+    signals[SAVINGS] = (
+        Absence.AVAILABLE if saved else priced or (Absence.WARMING_UP if counted else Absence.INPUT_MISSING)
+    )
+    energy = any(one.energy_joules is not None for one in totals)
+    signals[ENERGY] = Absence.AVAILABLE if energy else Absence.NOT_EXPORTED if whole else Absence.GPUS_UNKNOWN
+    each = any(one.joules_per_token is not None for one in found)
+    signals[PER_TOKEN] = (
+        Absence.AVAILABLE if each else signals[ENERGY] or (Absence.IDLE if found else Absence.TARGET_DOWN)
+    )

@@ -1,0 +1,69 @@
+"""The cost meters of all targets, and which of these claim the same GPUs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from llm_serving_exporter.config.checks import shared
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.cost_meter import CostMeter, Terms
+from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.store import TargetReading
+
+log = logging.getLogger("llm_serving_exporter.cost")
+
+
+class Costs:
+    """Each target's meter is advanced by the target's own job; targets and claims change under the caller's lock."""
+
+    def __init__(self) -> None:
+        self._meters: dict[str, CostMeter] = {}
+        self._claimed_twice: frozenset[str] = frozenset()
+
+    def keep(self, names: Collection[str]) -> None:
+        """Forgets targets that are gone; one that is configured anew goes on counting."""
+        self._meters = {name: meter for name, meter in self._meters.items() if name in names}
+
+    def claim(self, targets: Iterable[Target], uuids: Mapping[str, Collection[str]]) -> None:
+        """Finds out anew which targets have the same GPUs. `uuids`: of the GPUs of each target, where they are known."""
+        every = {target.name: target for target in targets}
+        claims = {name: claims_of(target, uuids.get(name, ())) for name, target in every.items()}
+        before = self._claimed_twice
+        self._claimed_twice = claimed_twice(claims, every)
+        for name in sorted(self._claimed_twice - before):
+            log.warning(
+                "target=%s: another target has the same GPUs, so that it has no cost: set gpu_share of each, at most 1 together",
+                name,
+            )
+
+    def after(
+        self, reading: TargetReading, gpus: GpuReadings | None, config: Config, *, monotonic: float, unix: float
+    ) -> TargetReading:
+        """The reading of a tick with what the target has cost so far. `gpus`: the last pass over the GPUs of this node."""
+        name = reading.target.name
+        meter = self._meters.setdefault(name, CostMeter())
+        terms = Terms(config.prices, config.attribution, config.window_seconds, name in self._claimed_twice)
+        return replace(reading, cost=meter.advance(reading, gpus, terms, monotonic=monotonic, unix=unix))
+
+
+def claims_of(target: Target, uuids: Collection[str]) -> frozenset[str]:
+    """The GPUs that a target has: those that are known by UUID, else those that it is configured with, an index on its nodes."""
+    if uuids or target.gpus is None:
+        return frozenset(uuids)
+    return frozenset(gpu if isinstance(gpu, str) else f"{'+'.join(target.nodes)} {gpu}" for gpu in target.gpus)
+
+
+def claimed_twice(claims: Mapping[str, Collection[str]], targets: Mapping[str, Target]) -> frozenset[str]:
+    """Targets that have a GPU together with others, without shares that add up to at most 1. `claims`: GPUs by target."""
+    by_gpu: dict[str, list[str]] = {}
+    for name, gpus in claims.items():
+        for gpu in gpus:
+            by_gpu.setdefault(gpu, []).append(name)
+    doubtful: set[str] = set()
+    for names in by_gpu.values():
+        if len(names) > 1 and not shared([targets[name] for name in names]):
+            doubtful.update(names)
+    return frozenset(doubtful)

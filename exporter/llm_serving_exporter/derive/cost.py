@@ -1,0 +1,198 @@
+"""GPU time of one engine, tick by tick: to a state, and its price to exactly one phase (design section 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from llm_serving_exporter.derive.busy import LONGEST_PENDING_SECONDS
+from llm_serving_exporter.model.cost import (
+    Attribution,
+    CostPhase,
+    EngineTotals,
+    GpuState,
+    Method,
+    TickWork,
+    WindowCost,
+)
+from llm_serving_exporter.model.prices import Power, Price
+from llm_serving_exporter.model.target import Role
+
+JOULES_PER_KWH = 3.6e6
+_PHASE_OF = {
+    GpuState.IDLE: CostPhase.IDLE,
+    GpuState.DOWN: CostPhase.DOWN,
+    GpuState.UNKNOWN: CostPhase.UNATTRIBUTED,
+}
+Usd = Mapping[tuple[str, str, str], float]
+
+
+def split(how: Attribution, tick: TickWork, role: Role) -> Mapping[str, float] | None:
+    """Weights of prefill and decode in a tick's busy time; empty where no token was booked that could carry it, None where the method
+    cannot tell them apart at all."""
+    prefill, decode = tick.prefill_tokens, tick.decode_tokens
+    match how.method:
+        case Method.ROOFLINE:
+            return tick.seconds
+        case Method.POOLS:
+            return {role.value: 1.0} if role in (Role.PREFILL, Role.DECODE) else None
+        case Method.OUTPUT_ONLY:
+            return None if decode is None else {"decode": 1.0} if decode > 0 else {}
+        case _:
+            if prefill is None and decode is None:
+                return None
+            each = how.decode_to_prefill_ratio if how.method is Method.PRICE_RATIO else 1.0
+            return {"prefill": prefill or 0.0, "decode": each * (decode or 0.0)}
+
+
+def inputs(how: Attribution) -> str:
+    """What the method splits by, in words."""
+    match how.method:
+        case Method.ROOFLINE:
+            eta = how.efficiency
+            return f"model facts, GPU peaks, efficiency compute {eta.compute:g} bandwidth {eta.bandwidth:g}"
+        case Method.POOLS:
+            return "role of the replica"
+        case Method.OUTPUT_ONLY:
+            return "generated tokens"
+        case Method.PRICE_RATIO:
+            return f"a generated token weighs {how.decode_to_prefill_ratio:g} computed prompt tokens"
+        case _:
+            return "computed prompt tokens and generated tokens alike"
+
+
+def advance(
+    before: EngineTotals,
+    *,
+    seconds: float,
+    gpus: float,
+    state: GpuState,
+    price: Price | None,
+    method: Method,
+    shares: Mapping[str, float] | None,
+    new_life: bool = False,
+) -> EngineTotals:
+    """The counters after a tick of `seconds` of `gpus` GPUs. `shares`: of `split`, for a busy tick.
+
+    Busy time waits for tokens, because engines book a prompt when its first token comes out: at most five minutes, and not beyond the
+    engine's own life (`new_life`: it ended in this tick).
+    """
+    rate = price.rate.name if price is not None else ""
+    key = (state.value, rate)
+    gpu_seconds = dict(before.gpu_seconds)
+    for other in GpuState:  # an increase() over a counter that is born above 0 misses its first value
+        gpu_seconds.setdefault((other.value, rate), 0.0)
+    gpu_seconds[key] += seconds * gpus
+    usd = dict(before.usd)
+    worth = seconds * gpus * price.usd_per_gpu_hour / 3600.0 if price is not None else None
+    if price is not None:
+        for phase in CostPhase:
+            usd.setdefault((phase.value, rate, method.value), 0.0)
+    pending = dict(before.pending_usd)
+    waited = before.pending_seconds
+
+    def settle(weights: Mapping[str, float]) -> None:
+        nonlocal waited
+        total = sum(weights.values())
+        for of_rate, amount in pending.items():
+            for phase, weight in weights.items():
+                usd[phase, of_rate, method.value] = (
+                    usd.get((phase, of_rate, method.value), 0.0) + amount * weight / total
+                )
+        pending.clear()
+        waited = 0.0
+
+    if new_life or state in (GpuState.DOWN, GpuState.UNKNOWN):
+        settle({CostPhase.UNATTRIBUTED.value: 1.0})  # tokens that would have told are gone
+    if state is not GpuState.BUSY and worth is not None:
+        usd[_PHASE_OF[state].value, rate, method.value] += worth
+    if state is GpuState.BUSY and worth is not None:
+        pending[rate] = pending.get(rate, 0.0) + worth
+    if pending:
+        waited += seconds
+        if state is GpuState.BUSY and shares is None:
+            settle({CostPhase.UNATTRIBUTED.value: 1.0})
+        elif state is GpuState.BUSY and shares and sum(shares.values()) > 0:
+            settle(shares)
+        elif waited > LONGEST_PENDING_SECONDS:
+            settle({CostPhase.UNATTRIBUTED.value: 1.0})
+    return replace(before, gpu_seconds=gpu_seconds, usd=usd, pending_usd=pending, pending_seconds=waited)
+
+
+def saved(before: EngineTotals, *, cached_seconds: float | None, gpus: float, price: Price | None) -> EngineTotals:
+    """With what the prefix cache saved in a tick; unchanged where it is not known."""
+    if cached_seconds is None or price is None:
+        return before
+    worth = cached_seconds * gpus * price.usd_per_gpu_hour / 3600.0
+    return replace(before, savings_usd=(before.savings_usd or 0.0) + worth)
+
+
+def powered(before: EngineTotals, *, joules: float | None, price: Price | None, power: Power | None) -> EngineTotals:
+    """With the energy of a tick, its carbon where stated, and its cost where the rate leaves electricity out."""
+    if joules is None:
+        return before
+    after = replace(before, energy_joules=(before.energy_joules or 0.0) + joules)
+    if power is None:
+        return after
+    kwh = joules / JOULES_PER_KWH * power.pue
+    if power.carbon_grams_per_kwh is not None:
+        after = replace(after, carbon_grams=(before.carbon_grams or 0.0) + kwh * power.carbon_grams_per_kwh)
+    if price is not None and not price.rate.includes_power and power.usd_per_kwh is not None:
+        after = replace(after, energy_usd=(before.energy_usd or 0.0) + kwh * power.usd_per_kwh)
+    return after
+
+
+def usd_by_phase(usd: Usd) -> dict[str, float]:
+    """Summed over rates and methods; empty before the first price."""
+    found: dict[str, float] = {}
+    for (phase, _rate, _method), amount in usd.items():
+        found[phase] = found.get(phase, 0.0) + amount
+    return found
+
+
+def usd_per_million_tokens(
+    usd: Mapping[str, float], *, prefill_tokens: float | None, decode_tokens: float | None, prompt_tokens: float | None
+) -> dict[tuple[str, str], float]:
+    """By phase (prefill, decode, blended) and basis (busy, allocated), from the cost by phase and the tokens of one span.
+
+    `prefill_tokens` computed, `prompt_tokens` as sent; None where not counted. A phase without tokens has no price; without prefill and
+    decode cost there is no allocated basis.
+    """
+    found: dict[tuple[str, str], float] = {}
+    everything = sum(usd.values())
+    working = usd.get("prefill", 0.0) + usd.get("decode", 0.0)
+    for phase, tokens in (("prefill", prefill_tokens), ("decode", decode_tokens)):
+        if tokens and phase in usd:
+            found[phase, "busy"] = 1e6 * usd[phase] / tokens
+            if working > 0:
+                found[phase, "allocated"] = 1e6 * usd[phase] * everything / working / tokens
+    if prompt_tokens is not None and decode_tokens is not None and prompt_tokens + decode_tokens > 0 and usd:
+        tokens = prompt_tokens + decode_tokens
+        found["blended", "busy"] = 1e6 * working / tokens
+        if working > 0:
+            found["blended", "allocated"] = 1e6 * everything / tokens
+    return found
+
+
+def window_cost(
+    usd: Mapping[str, float],
+    *,
+    prefill_tokens: float | None,
+    decode_tokens: float | None,
+    prompt_tokens: float | None,
+    requests: float | None,
+    joules: float | None,
+) -> WindowCost:
+    """The window's figures from its cost by phase (empty without a price), tokens, finished requests and energy."""
+    tokens = None
+    if prompt_tokens is not None and decode_tokens is not None:
+        tokens = prompt_tokens + decode_tokens
+    everything = sum(usd.values())
+    return WindowCost(
+        usd_per_million_tokens(
+            usd, prefill_tokens=prefill_tokens, decode_tokens=decode_tokens, prompt_tokens=prompt_tokens
+        ),
+        tokens_per_usd=tokens / everything if tokens and everything > 0 else None,
+        usd_per_request=everything / requests if requests and usd else None,
+        joules_per_token=joules / tokens if tokens and joules is not None else None,
+    )

@@ -1,0 +1,118 @@
+"""What the real exporter says a server costs: by its own page, while prices change, the server dies and files break."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from llm_serving_exporter.sim.recording import demo_model_config
+from llm_serving_exporter.sim.replay import SteppedServer
+from tests.exporter_process import Exporter, Scraped
+from tests.recordings import recording
+
+INTERVAL = 0.2
+
+
+def state_prices(path: Path, usd: float | None) -> None:
+    """None: a file that cannot be used."""
+    price = {"target": "chat", "rate": "reserved", "usd_per_gpu_hour": usd} if usd else {"target": "chat"}
+    fresh = path.with_suffix(".new")
+    fresh.write_text(yaml.safe_dump({"prices": [price], "budget_usd_per_month": 1000}))
+    fresh.replace(path)
+
+
+def configured(tmp_path: Path, *targets: dict[str, object]) -> tuple[str, ...]:
+    path = tmp_path / "exporter.yml"
+    settings = {
+        "targets": list(targets),
+        "scrape": {"interval": "200ms"},
+        "target_defaults": {"interval": "200ms", "model": {"config": str(demo_model_config())}},
+        "cost": {"price_file": "prices.yml"},
+    }
+    path.write_text(yaml.safe_dump(settings))
+    return "--config.file", str(path), "--window", "2s"
+
+
+def spent(page: Scraped) -> float:
+    return page.total("cost_usd_total", target="chat")
+
+
+def price(page: Scraped) -> float | None:
+    found = page.series("gpu_price_usd_per_hour", target="chat")
+    return next(iter(found.values())) if found else None
+
+
+def gpu_seconds(page: Scraped, state: str) -> float:
+    return page.total("gpu_seconds_total", target="chat", state=state)
+
+
+def test_the_cost_of_a_server_that_works_dies_and_is_priced_anew(tmp_path: Path) -> None:
+    # 3600 USD an hour: a USD a GPU second
+    prices = tmp_path / "prices.yml"
+    state_prices(prices, 3600.0)
+    run = recording("vllm-0.32")
+    server = SteppedServer(run)
+    server.__enter__()
+    try:
+        chat = {"name": "chat", "url": server.url, "gpu_count": 2, "gpu_model": "H100 SXM", "node": "a"}
+        with Exporter(*configured(tmp_path, chat)) as exporter:
+            exporter.until(lambda page: bool(page.series("cost_usd_total")), "a cost")
+            for number in range(40, 60):  # pages of a saturated server
+                server.show(number)
+                exporter.after_ticks(1)
+            page = exporter.until(
+                lambda page: page.total("cost_usd_total", phase="decode") > 0, "busy time that is split"
+            )
+            assert gpu_seconds(page, "busy") > 0
+            everything = page.total("gpu_seconds_total", target="chat")
+            # what waits for its tokens is the only part that is not booked yet
+            assert everything - 5.0 < spent(page) <= everything + 1e-6
+            assert page.value("gpu_price_usd_per_hour", target="chat", rate="reserved") == 3600.0
+            assert page.value("cost_budget_usd_per_month") == 1000.0
+            per_million = page.value("cost_usd_per_million_tokens", phase="decode", basis="busy")
+            window = page.value("phase_tokens_per_second", phase="decode")
+            # two GPUs at a USD a second each, all of it decode at the most
+            assert 0 < per_million <= 1e6 * 2.0 / window * 1.5
+
+            server.__exit__(None, None, None)
+            page = exporter.until(lambda page: gpu_seconds(page, "down") > 1.0, "time down", 10.0)
+            assert page.total("cost_usd_total", phase="down") == pytest.approx(gpu_seconds(page, "down"), rel=1e-6)
+            assert page.total("cost_usd_total") == pytest.approx(page.total("gpu_seconds_total"), rel=1e-6)
+            assert not page.series("cost_usd_per_million_tokens")
+            assert page.value("signal_available", signal="cost_usd_total") == 1.0
+            assert page.value("signal_available", signal="cost_usd_per_million_tokens", reason="target_down") == 0.0
+
+            state_prices(prices, None)
+            page = exporter.until(
+                lambda page: page.value("exporter_config_reload_success") == 0.0, "a refused price file"
+            )
+            assert price(page) == 3600.0
+            assert any("prices[0]: no amount is given" in line for line in exporter.log)
+
+            state_prices(prices, 36.0)
+            page = exporter.until(lambda page: price(page) == 36.0, "the new price")
+            exporter.until(lambda page: page.value("exporter_config_reload_success") == 1.0, "a price file in use")
+            begun, before = time.monotonic(), spent(exporter.scrape())
+            page = exporter.until(lambda _: time.monotonic() > begun + 2.0, "two seconds")
+            assert spent(page) - before == pytest.approx(0.04, rel=0.5)
+    finally:
+        server.close()
+
+
+def test_two_targets_on_the_same_gpus_cost_their_shares(tmp_path: Path) -> None:
+    state_prices(tmp_path / "prices.yml", 3600.0)
+    uuid = "GPU-00000000-0000-0000-0000-000000000001"
+    both = [
+        {"name": name, "url": f"http://127.0.0.1:{port}", "gpus": [uuid], "gpu_model": "H100 SXM", "gpu_share": share}
+        for name, port, share in (("chat", 9, 0.25), ("code", 10, 0.75))
+    ]
+    with Exporter(*configured(tmp_path, *both)) as exporter:
+        page = exporter.until(lambda page: seconds_of(page, "chat") > 0.2, "GPU seconds of a share")
+        assert seconds_of(page, "code") / seconds_of(page, "chat") == pytest.approx(3.0, rel=0.5)
+
+
+def seconds_of(page: Scraped, target: str) -> float:
+    return sum(page.series("gpu_seconds_total", target=target).values())

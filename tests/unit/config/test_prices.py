@@ -1,0 +1,117 @@
+"""The price file: every way to state a price, and every mistake at its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from llm_serving_exporter.config.prices import read_prices
+from llm_serving_exporter.config.problems import Place
+from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.model.cost import Efficiency, Method
+from llm_serving_exporter.model.prices import Power, PriceBook, Rate, RateKind, Scope
+from tests.configuration import load_flags
+
+EXAMPLE = Path(__file__).parents[3] / "deploy/prices.example.yml"
+FOLDER = Path(__file__).parent / "bad_prices"
+# 2026-11-12T06:00:00Z and 2026-11-01T00:00:00Z by `date -u +%s`
+NOVEMBER_12, NOVEMBER_1 = 1_794_463_200.0, 1_793_491_200.0
+
+
+def read(tmp_path: Path, text: str) -> tuple[PriceBook | None, list[str]]:
+    path = tmp_path / "prices.yml"
+    path.write_text(text)
+    problems: list[Problem] = []
+    book = read_prices(str(path), Place("prices.yml", "", problems))
+    return book, [str(problem) for problem in problems]
+
+
+def test_the_example() -> None:
+    config = load_flags("--target", "a:1", "--cost.price-file", str(EXAMPLE))
+    book = config.prices
+    assert book is not None
+    found = [(one.scope, one.value, one.rate, one.from_unix_seconds) for one in book.statements]
+    assert found == [
+        (Scope.GPU_MODEL, "H100 SXM 80GB", "reserved", None),
+        (Scope.GPU_MODEL, "H100 SXM 80GB", "reserved", NOVEMBER_12),
+        (Scope.NODE, "gpu-17", "spot", NOVEMBER_1),
+        (Scope.NODE, "gpu-18", "spot", NOVEMBER_1),
+        (Scope.GPU_MODEL, book.statements[4].value, "on_demand", None),
+        (Scope.TARGET, "chat-decode-0", "owned", None),
+    ]
+    assert book.statements[4].value.startswith("A100")
+    # 27.45 / 8; 320,000 x 1.15 / (4 x 8760) / 8
+    amounts = [2.49, 2.19, 1.30, 1.30, 3.43125, 1.312785]
+    assert [one.usd_per_gpu_hour for one in book.statements] == pytest.approx(amounts, rel=1e-6)
+    assert set(book.rates) == {
+        Rate("reserved", RateKind.RESERVED, True, 64),
+        Rate("owned", RateKind.OWNED, False),
+        Rate("spot", RateKind.SPOT),
+        Rate("on_demand", RateKind.ON_DEMAND),
+    }
+    assert book.power == Power(0.12, 1.3, 350.0)
+    assert book.budget_usd_per_month == 250_000.0
+    assert config.attribution.method is Method.ROOFLINE
+    assert config.attribution.efficiency == Efficiency()
+
+
+def test_a_path_of_the_configuration_file_starts_at_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "prices.yml").write_text("prices: [{target: a, usd_per_gpu_hour: 1}]")
+    (tmp_path / "exporter.yml").write_text("targets: [http://a:1]\ncost: {price_file: prices.yml, method: flat}")
+    config = load_flags("--config.file", str(tmp_path / "exporter.yml"))
+    assert config.prices is not None
+    assert config.attribution.method is Method.FLAT
+
+
+def test_another_price_is_another_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "prices.yml"
+    hashes = set()
+    for usd in (1, 2):
+        path.write_text(f"prices: [{{target: a, usd_per_gpu_hour: {usd}}}]")
+        hashes.add(load_flags("--target", "a:1", "--cost.price-file", str(path)).config_hash)
+    assert len(hashes) == 2
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yml")), ids=lambda path: path.stem)
+def test_a_mistake_is_told_at_its_place_with_what_to_do(path: Path) -> None:
+    expected = [
+        line.removeprefix("# expect ") for line in path.read_text().splitlines() if line.startswith("# expect ")
+    ]
+    problems: list[Problem] = []
+    assert read_prices(str(path), Place("FILE", "", problems)) is None
+    assert [str(problem) for problem in problems] == expected
+    assert expected
+
+
+def test_a_card_that_nobody_knows_can_be_named_as_on_the_series(tmp_path: Path) -> None:
+    book, problems = read(tmp_path, "prices: [{gpu_model: Hyper 9000, usd_per_gpu_hour: 1}]")
+    assert book is None
+    assert "Hyper 9000" in problems[0]
+    book, problems = read(tmp_path, "prices: [{gpu_name: Hyper 9000, usd_per_gpu_hour: 1}]")
+    assert book is not None
+    assert (book.statements[0].scope, book.statements[0].value) == (Scope.GPU_MODEL, "Hyper 9000")
+
+
+def test_all_mistakes_are_told_at_once_and_the_configuration_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "prices.yml"
+    path.write_text("prices: [{node: a}, {usd_per_gpu_hour: 1}]\nbudget_usd_per_month: much")
+    with pytest.raises(ConfigError) as caught:
+        load_flags("--target", "a:1", "--cost.price-file", str(path))
+    assert len(caught.value.problems) == 3
+    with pytest.raises(ConfigError, match="does not exist"):
+        load_flags("--target", "a:1", "--cost.price-file", str(tmp_path / "none.yml"))
+
+
+@pytest.mark.parametrize(
+    ("flag", "text"),
+    [
+        ("--cost.method", "guess"),
+        ("--cost.decode-to-prefill-ratio", "0"),
+        ("--cost.compute-efficiency", "1.5"),
+        ("--cost.bandwidth-efficiency", "0"),
+    ],
+)
+def test_bad_options_are_refused(flag: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=flag):
+        load_flags("--target", "a:1", flag, text)

@@ -1,0 +1,73 @@
+"""Which price is in force: the more specific statement, the latest that has begun, and none where that is not one."""
+
+from __future__ import annotations
+
+import pytest
+
+from llm_serving_exporter.derive.price import price_of, purchase_usd_per_gpu_hour
+from llm_serving_exporter.model.prices import Price, PriceBook, PriceStatement, Rate, RateKind, Scope
+from llm_serving_exporter.model.snapshot import Absence
+
+RESERVED, SPOT = Rate("reserved", RateKind.RESERVED), Rate("spot", RateKind.SPOT)
+H100 = "H100 SXM 80GB"
+
+
+def book(*statements: tuple[Scope, str, float, Rate, float | None]) -> PriceBook:
+    made = [PriceStatement(scope, value, usd, rate.name, since) for scope, value, usd, rate, since in statements]
+    return PriceBook(tuple(made), (RESERVED, SPOT))
+
+
+BOOK = book(
+    (Scope.GPU_MODEL, H100, 2.5, RESERVED, None),
+    (Scope.GPU_MODEL, H100, 2.0, RESERVED, 1000.0),
+    (Scope.GPU_MODEL, H100, 1.5, RESERVED, 2000.0),
+    (Scope.GPU_MODEL, "L4", 2.0, RESERVED, None),
+    (Scope.NODE, "gpu-1", 1.2, SPOT, 500.0),
+    (Scope.NODE, "gpu-2", 1.2, SPOT, None),
+    (Scope.TARGET, "chat", 3.0, SPOT, 100.0),
+)
+
+
+@pytest.mark.parametrize(
+    ("at", "usd"), [(0.0, 2.5), (999.9, 2.5), (1000.0, 2.0), (1999.0, 2.0), (2000.0, 1.5), (9e9, 1.5)]
+)
+def test_the_latest_statement_that_has_begun_wins(at: float, usd: float) -> None:
+    assert price_of(BOOK, "other", ("gpu-9",), H100, at) == Price(usd, RESERVED)
+
+
+def test_a_target_wins_over_its_node_and_a_node_over_the_gpu_model() -> None:
+    assert price_of(BOOK, "chat", ("gpu-1",), H100, 600.0) == Price(3.0, SPOT)
+    assert price_of(BOOK, "other", ("gpu-1",), H100, 600.0) == Price(1.2, SPOT)
+
+
+def test_a_statement_that_has_yet_to_begin_leaves_the_less_specific_one() -> None:
+    assert price_of(BOOK, "chat", ("gpu-1",), H100, 50.0) == Price(2.5, RESERVED)
+
+
+def test_nothing_stated_is_no_price() -> None:
+    assert price_of(BOOK, "other", (), "A100", 0.0) is Absence.NO_PRICE
+    assert price_of(book((Scope.GPU_MODEL, H100, 1.0, SPOT, 10.0)), "other", (), H100, 9.9) is Absence.NO_PRICE
+
+
+def test_several_nodes_have_one_price_or_none() -> None:
+    assert price_of(BOOK, "other", ("gpu-1", "gpu-2"), H100, 600.0) == Price(1.2, SPOT)
+    # one of them is stated, the other falls back to the GPU model
+    assert price_of(BOOK, "other", ("gpu-1", "gpu-9"), H100, 600.0) is Absence.PRICE_AMBIGUOUS
+    assert price_of(BOOK, "other", ("gpu-2", "gpu-9"), "A100", 0.0) is Absence.PRICE_AMBIGUOUS
+
+
+def test_several_kinds_of_gpu_have_one_price_or_none() -> None:
+    assert price_of(BOOK, "other", (), f"{H100} + L4", 1500.0) == Price(2.0, RESERVED)
+    assert price_of(BOOK, "other", (), f"{H100} + L4", 0.0) is Absence.PRICE_AMBIGUOUS
+    assert price_of(BOOK, "other", (), f"{H100} + A100", 0.0) is Absence.PRICE_AMBIGUOUS
+
+
+def test_the_same_amount_at_two_rates_is_ambiguous() -> None:
+    two = book((Scope.NODE, "a", 2.0, SPOT, None), (Scope.NODE, "b", 2.0, RESERVED, None))
+    assert price_of(two, "t", ("a", "b"), H100, 0.0) is Absence.PRICE_AMBIGUOUS
+
+
+def test_a_purchase_as_a_rate() -> None:
+    # design section 8: 320,000 USD x 1.15 / (4 x 8760 h) / 8 GPUs
+    assert purchase_usd_per_gpu_hour(320_000, 8, 4, 0.15) == pytest.approx(1.312785, rel=1e-6)
+    assert purchase_usd_per_gpu_hour(8760, 1, 1, 0) == 1.0

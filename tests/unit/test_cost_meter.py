@@ -1,0 +1,331 @@
+"""What a target has cost, tick by tick, through outages, restarts, other prices and energy counters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.cost_meter import (
+    COST,
+    ENERGY,
+    LATE_INTERVALS,
+    MOST_NAMES,
+    PER_MILLION,
+    PER_TOKEN,
+    SAVINGS,
+    SECONDS,
+    CostMeter,
+    Terms,
+)
+from llm_serving_exporter.costs import Costs, claimed_twice, claims_of
+from llm_serving_exporter.model.attempt import Attempt, Stage
+from llm_serving_exporter.model.cost import Attribution, TargetCost, TickWork
+from llm_serving_exporter.model.derived import Derived, EngineDerived
+from llm_serving_exporter.model.device import GpuReading, GpuReadings
+from llm_serving_exporter.model.hardware import TargetGpus
+from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Snapshot
+from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.store import State, TargetReading
+from tests.unit.test_golden import GPU
+
+# 3600 USD an hour: a USD a GPU second; twice that from second 1000 on
+BOOK = PriceBook(
+    (
+        PriceStatement(Scope.GPU_MODEL, "H100", 3600.0, "owned"),
+        PriceStatement(Scope.GPU_MODEL, "H100", 7200.0, "owned", 1000.0),
+    ),
+    (Rate("owned", RateKind.OWNED, includes_power=False),),
+    Power(0.36, 1.0, 1000.0),
+)
+TERMS = Terms(BOOK, Attribution(), 60.0)
+TARGET = Target("t", "http://h:8000", nodes=("a",), interval_seconds=5.0)
+WORKED = TickWork(True, {"prefill": 1.0, "decode": 3.0}, 100.0, 10.0, cached_seconds=0.5)
+
+
+def page(at: float, tick: TickWork | None, *names: str, **counters: float) -> dict[str, Any]:
+    """A good page with one engine of each name, all of which did the same."""
+    every = names or ("m",)
+    engines = tuple(EngineSnapshot(name, "0", requests_running=1.0, **counters) for name in every)
+    derived = Derived(tuple(EngineDerived(name, "0", tick=tick) for name in every), 60.0, {}, {})
+    return {"up": True, "state": State.READY, "snapshot": Snapshot(engines, "vllm", at, at), "derived": derived}
+
+
+class Bench:
+    """A meter whose ticks are five seconds apart."""
+
+    def __init__(self, terms: Terms = TERMS, **reading: Any) -> None:
+        self.meter, self.terms, self.now = CostMeter(), terms, 0.0
+        self.reading = TargetReading(TARGET, target_gpus=TargetGpus(2, "H100"), **reading)
+
+    def tick(self, *, seconds: float = 5.0, gpus: GpuReadings | None = None, **changes: Any) -> TargetCost:
+        self.now += seconds
+        self.reading = replace(self.reading, **changes)
+        return self.meter.advance(self.reading, gpus, self.terms, monotonic=self.now, unix=self.now)
+
+    def work(self, tick: TickWork | None = WORKED, *names: str, **counters: float) -> TargetCost:
+        return self.tick(**page(self.now + 5, tick, *names, **counters))
+
+
+def usd(found: TargetCost, name: str = "m") -> dict[str, float]:
+    totals = next(one.totals for one in found.engines if one.model_name == name)
+    return {phase: amount for (phase, _, _), amount in totals.usd.items() if amount}
+
+
+def seconds(found: TargetCost, name: str = "m") -> dict[str, float]:
+    totals = next(one.totals for one in found.engines if one.model_name == name)
+    return {state: amount for (state, _), amount in totals.gpu_seconds.items() if amount}
+
+
+def test_time_before_the_first_tick_is_nobodys() -> None:
+    assert seconds(Bench().work()) == {}
+
+
+def test_a_busy_tick_costs_what_its_gpus_do() -> None:
+    bench = Bench()
+    bench.work()
+    found = bench.work()
+    assert seconds(found) == {"busy": 10.0}
+    assert usd(found) == {"prefill": 2.5, "decode": 7.5}
+    assert found.signals[COST] == found.signals[SECONDS] == ""
+
+
+@pytest.mark.parametrize(
+    ("state", "place", "phase"),
+    [
+        (State.LOADING, "idle", "idle"),
+        (State.SLEEPING, "idle", "idle"),
+        (State.DOWN, "down", "down"),
+        (State.UNKNOWN, "unknown", "unattributed"),
+    ],
+)
+def test_a_target_that_does_not_answer_goes_on_costing_under_its_last_name(
+    state: State, place: str, phase: str
+) -> None:
+    bench = Bench()
+    bench.work()
+    found = bench.tick(up=False, state=state)
+    assert seconds(found) == {place: 10.0}
+    assert usd(found) == {phase: 10.0}
+
+
+def test_a_target_that_never_answered_costs_under_its_configured_name() -> None:
+    bench = Bench(state=State.DOWN, up=False)
+    bench.reading = replace(bench.reading, target=replace(TARGET, model_name="meant"))
+    bench.tick()
+    assert usd(bench.tick(), "meant") == {"down": 10.0}
+
+
+def test_a_page_that_says_nothing_of_work_is_unknown() -> None:
+    bench = Bench()
+    bench.work()
+    silent = page(10, WORKED)
+    silent["derived"] = replace(silent["derived"], signals={"decode_tokens_total": Absence.NO_METRICS})
+    assert seconds(bench.tick(**silent)) == {"unknown": 10.0}
+
+
+def test_a_tick_that_comes_far_too_late_is_unknown() -> None:
+    bench = Bench()
+    bench.work()
+    late = LATE_INTERVALS * TARGET.interval_seconds + 1
+    found = bench.tick(seconds=late, **page(bench.now + late, WORKED))
+    assert seconds(found) == {"unknown": 2 * late}
+    assert usd(found) == {"unattributed": 2 * late}
+
+
+def test_another_price_counts_from_its_moment_on() -> None:
+    bench = Bench()
+    bench.now = 985.0
+    for _ in range(5):
+        found = bench.work()
+    # ticks end at 990 (the first), 995, 1000, 1005, 1010: 10 USD, then three at twice the price
+    assert sum(usd(found).values()) == pytest.approx(10 + 20 + 20 + 20)
+    assert found.price is not None
+    assert found.price.usd_per_gpu_hour == 7200.0
+
+
+def test_engines_of_one_target_share_its_gpus() -> None:
+    bench = Bench()
+    bench.work(WORKED, "m", "n")
+    found = bench.work(WORKED, "m", "n")
+    assert seconds(found, "m") == seconds(found, "n") == {"busy": 5.0}
+    assert found.signals[PER_MILLION] is Absence.IDLE
+
+
+def test_a_share_of_the_gpus_costs_its_share() -> None:
+    bench = Bench()
+    bench.reading = replace(bench.reading, target=replace(TARGET, gpu_share=0.25))
+    bench.work()
+    assert sum(usd(bench.work()).values()) == pytest.approx(2.5)
+
+
+def test_an_engine_that_is_renamed_keeps_what_the_old_name_cost() -> None:
+    bench = Bench()
+    bench.work(WORKED, "m")
+    bench.work(WORKED, "m")
+    found = bench.work(WORKED, "n")
+    assert (sum(usd(found, "m").values()), sum(usd(found, "n").values())) == (10.0, 10.0)
+    for number in range(3 * MOST_NAMES):
+        found = bench.work(WORKED, f"n{number}")
+    assert len(found.engines) == MOST_NAMES
+
+
+def test_restarts_of_the_engine_lose_nothing() -> None:
+    bench = Bench()
+    for tick in (WORKED, TickWork(True, {})):
+        bench.work(tick)
+    # what the old life had not booked yet is unattributed; the first page of the new one tells that something runs
+    found = bench.tick(restarts_total=1, **page(15, TickWork(True, {})))
+    assert usd(found) == {"unattributed": 10.0}
+    found = bench.work()
+    assert usd(found) == {"unattributed": 10.0, "prefill": 5.0, "decode": 15.0}
+
+
+def test_figures_of_the_window() -> None:
+    bench = Bench()
+    counted = {"prefill_tokens_total": 0.0, "decode_tokens_total": 0.0, "prompt_tokens_total": 0.0}
+    bench.work(WORKED, "m", **counted)
+    found = bench.work(WORKED, "m", prefill_tokens_total=5e6, decode_tokens_total=1e6, prompt_tokens_total=9e6).engines[
+        0
+    ]
+    # 2.5 USD of prefill over 5 million computed tokens, 7.5 of decode over 1 million; 10 over 10 million in all
+    assert found.window.usd_per_million_tokens == {
+        ("prefill", "busy"): 0.5,
+        ("prefill", "allocated"): 0.5,
+        ("decode", "busy"): 7.5,
+        ("decode", "allocated"): 7.5,
+        ("blended", "busy"): 1.0,
+        ("blended", "allocated"): 1.0,
+    }
+    assert found.window.tokens_per_usd == 1e6
+
+
+def test_the_window_moves_on_and_starts_anew_with_the_engine() -> None:
+    bench = Bench()
+    for number in range(40):
+        found = bench.work(
+            WORKED, "m", prefill_tokens_total=number, decode_tokens_total=number, prompt_tokens_total=number
+        )
+    # 12 ticks of 10 USD over 12 + 12 tokens
+    assert found.engines[0].window.tokens_per_usd == pytest.approx(24 / 120)
+    reborn = page(bench.now + 5, WORKED, prefill_tokens_total=1, decode_tokens_total=1, prompt_tokens_total=1)
+    assert bench.tick(restarts_total=1, **reborn).engines[0].window.tokens_per_usd is None
+    down = bench.tick(up=False, state=State.DOWN)
+    assert down.signals[PER_MILLION] is Absence.TARGET_DOWN
+
+
+def energy(**joules: float | None) -> GpuReadings:
+    gpus = tuple(
+        GpuReading(replace(GPU.identity, uuid=uuid), energy_joules_total=value) for uuid, value in joules.items()
+    )
+    return GpuReadings(Attempt(Stage.GPU, None, "", 0.0, 0.0), "nvml", 0.0, gpus)
+
+
+def test_energy_of_all_gpus_of_the_target() -> None:
+    bench = Bench(gpu_uuids=("a", "b"))
+    bench.tick(gpus=energy(a=1e6, b=5e6), **page(5, WORKED))
+    found = bench.tick(gpus=energy(a=2.8e6, b=6.8e6), **page(10, WORKED)).engines[0].totals
+    # 1 kWh: 36 cents, a kilogram
+    assert (found.energy_joules, found.energy_usd, found.carbon_grams) == (3.6e6, pytest.approx(0.36), 1000.0)
+    # a driver that was loaded anew counts from 0: what it counted before the last look is not known
+    found = bench.tick(gpus=energy(a=100.0, b=6.8e6), **page(15, WORKED)).engines[0].totals
+    assert found.energy_joules == 3.6e6
+
+
+def test_energy_of_some_of_the_gpus_is_not_the_targets() -> None:
+    bench = Bench(gpu_uuids=("a",))
+    bench.tick(gpus=energy(a=1.0), **page(5, WORKED))
+    found = bench.tick(gpus=energy(a=2.0), **page(10, WORKED))
+    assert found.engines[0].totals.energy_joules is None
+    assert (found.signals[ENERGY], found.signals[PER_TOKEN]) == (Absence.GPUS_UNKNOWN, Absence.GPUS_UNKNOWN)
+    bench = Bench(gpu_uuids=("a", "b"))
+    bench.work()
+    assert bench.tick(gpus=energy(a=1.0, b=None), **page(10, WORKED)).signals[ENERGY] is Absence.NOT_EXPORTED
+
+
+def test_savings_of_the_prefix_cache() -> None:
+    bench = Bench()
+    bench.work()
+    # half a second of two GPUs at a USD a second, in each of two ticks
+    assert bench.work().engines[0].totals.savings_usd == 2.0
+    bench = Bench()
+    assert bench.work(TickWork(True, {})).signals[SAVINGS] is Absence.INPUT_MISSING
+
+
+@pytest.mark.parametrize(
+    ("terms", "changes", "why"),
+    [
+        (replace(TERMS, book=None), {}, Absence.NOT_CONFIGURED),
+        (TERMS, {"target_gpus": TargetGpus(2, "L4")}, Absence.NO_PRICE),
+        (TERMS, {"target_gpus": TargetGpus(2, "H100 + L4")}, Absence.PRICE_AMBIGUOUS),
+    ],
+)
+def test_without_a_price_gpu_seconds_go_on_and_the_cost_says_why(
+    terms: Terms, changes: dict[str, Any], why: Absence
+) -> None:
+    bench = Bench(terms)
+    bench.reading = replace(bench.reading, **changes)
+    bench.work()
+    found = bench.work()
+    assert seconds(found) == {"busy": 10.0}
+    assert usd(found) == {}
+    assert found.price is None
+    assert [found.signals[name] for name in (SECONDS, COST, PER_MILLION, SAVINGS)] == ["", why, why, why]
+
+
+@pytest.mark.parametrize(
+    ("terms", "changes", "why"),
+    [
+        (TERMS, {"target_gpus": None}, Absence.GPUS_UNKNOWN),
+        (TERMS, {"target": replace(TARGET, gpus=())}, Absence.NOT_CONFIGURED),
+        (TERMS, {"target": replace(TARGET, role=Role.FRONTEND)}, Absence.OTHER_ROLE),
+        (replace(TERMS, claimed_twice=True), {}, Absence.GPU_CLAIMED_TWICE),
+        (TERMS, {"gpu_uuids": ("MIG-1",)}, Absence.GPU_CLAIMED_TWICE),
+    ],
+)
+def test_without_gpus_of_its_own_there_is_nothing(terms: Terms, changes: dict[str, Any], why: Absence) -> None:
+    bench = Bench(terms)
+    bench.tick(**changes)
+    found = bench.work()
+    assert found.engines == ()
+    assert set(found.signals.values()) == {why}
+
+
+def test_a_slice_of_a_card_costs_the_share_that_is_stated() -> None:
+    bench = Bench(gpu_uuids=("MIG-1",))
+    bench.reading = replace(bench.reading, target=replace(TARGET, gpu_share=0.5), target_gpus=TargetGpus(1, "H100"))
+    bench.work()
+    assert sum(usd(bench.work()).values()) == 2.5
+
+
+def test_who_claims_a_gpu_twice() -> None:
+    claims = {"a": ["1", "2"], "b": ["2"], "c": ["3"], "d": ["4"], "e": ["4"], "f": ["5"], "g": ["5"]}
+    shares = {"d": 0.5, "e": 0.5, "f": 0.8, "g": 0.4}
+    targets = {name: replace(TARGET, name=name, gpu_share=shares.get(name)) for name in claims}
+    assert claimed_twice(claims, targets) == {"a", "b", "f", "g"}
+
+
+def test_targets_that_their_processes_show_on_the_same_gpu_have_no_cost_until_shares_are_stated() -> None:
+    costs, config = Costs(), Config(targets=(), prices=BOOK)
+    ready = TargetReading(TARGET, target_gpus=TargetGpus(2, "H100"), **page(0, WORKED))
+
+    def found(target: Target) -> dict[str, Absence]:
+        return dict(costs.after(replace(ready, target=target), None, config, monotonic=5.0, unix=5.0).cost.signals)
+
+    other = replace(TARGET, name="other")
+    uuids = {"t": ("GPU-1", "GPU-2"), "other": ("GPU-2",)}
+    costs.claim([TARGET, other], uuids)
+    assert found(TARGET)[COST] == found(other)[COST] == Absence.GPU_CLAIMED_TWICE
+    shared = [replace(TARGET, gpu_share=0.5), replace(other, gpu_share=0.5)]
+    costs.claim(shared, uuids)
+    assert found(shared[0])[COST] == found(shared[1])[COST] == ""
+
+
+def test_what_a_target_claims() -> None:
+    configured = replace(TARGET, gpus=(0, "GPU-12345678"))
+    assert claims_of(configured, ()) == {"a 0", "GPU-12345678"}
+    assert claims_of(configured, ("GPU-1",)) == {"GPU-1"}
+    assert claims_of(TARGET, ()) == set()
