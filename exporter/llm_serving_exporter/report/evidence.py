@@ -51,7 +51,7 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
         week,
         previous,
         usage,
-        usage_before,
+        _comparable(usage, usage_before),
         context.book(reader, week),
         context.fleet(reader, week),
         context.episodes(reader, week),
@@ -128,9 +128,15 @@ def _remembered(
         elif first > 0:
             moment = datetime.fromtimestamp(one.hours[first].begin, zone)
             said.append(
-                f"Data of {one.name} begin on {moment:%a %d %b at %H:%M}; its first {first} hours are not in it."
+                f"Data of {one.name} begin on {moment:%a %d %b at %H:%M}: its first {first} hours are not in it, "
+                "and the weeks are not compared."
             )
     return said
+
+
+def _comparable(usage: Usage, usage_before: Usage) -> Usage:
+    """The week before, nothing of it where either week's beginning is missing: what is half there would look like a change."""
+    return usage_before if _first_hour(usage) == _first_hour(usage_before) == 0 else Usage()
 
 
 def _first_hour(usage: Usage) -> int | None:
