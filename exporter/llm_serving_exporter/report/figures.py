@@ -72,5 +72,5 @@ def _money(value: float) -> str:
 
 
 def _three(value: float) -> str:
-    places = max(0, 2 - floor(log10(abs(value))))
-    return f"{value:.{places}f}"
+    rounded = float(f"{value:.3g}")  # 0.9996 has the digits of 1
+    return f"{rounded:.{max(0, 2 - floor(log10(abs(rounded))))}f}"
