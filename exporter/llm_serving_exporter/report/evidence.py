@@ -20,6 +20,8 @@ from llm_serving_exporter.report.week import HOUR_SECONDS, Week, before
 _AFTER_SECONDS = 6 * HOUR_SECONDS
 # each is asked about at both its edges; beyond them gaps are named without what counters show across them
 MOST_GAPS = 300
+# that much of a week may be missing at its beginning before it is compared with nothing
+_LATE_HOURS = 2
 
 
 class NoDataError(LLMServingExporterError):
@@ -37,6 +39,9 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
     found = _silences(reader, previous, week, now_unix_seconds)
     usage, gaps = _filled(reader, usage, found, week)
     usage_before, gaps_before = _filled(reader, usage_before, found, previous)
+    book, fleet = context.book(reader, week), context.fleet(reader, week)
+    episodes, methods = context.episodes(reader, week), context.methods(reader, week)
+    # once everything has been asked, or a warning would be missed
     notes = [
         *_remembered(week, previous, usage, usage_before, retention, now_unix_seconds, zone),
         *(f"Prometheus warned: {on_one_line(warning)[:300]}" for warning in reader.prometheus.warnings),
@@ -51,12 +56,12 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
         week,
         previous,
         usage,
-        _comparable(usage, usage_before),
-        context.book(reader, week),
-        context.fleet(reader, week),
-        context.episodes(reader, week),
+        _comparable(usage_before),
+        book,
+        fleet,
+        episodes,
         tuple(gaps),
-        context.methods(reader, week),
+        methods,
         tuple(notes),
         tuple(reader.missing),
     )
@@ -121,22 +126,29 @@ def _remembered(
             f"Prometheus keeps samples for {format_duration(retention)}; the review of {week.name} and the week before wants "
             f"{format_duration(float(round(needed / HOUR_SECONDS)) * HOUR_SECONDS)}. Raise --storage.tsdb.retention.time, or run it sooner."
         )
-    for one, hours in ((week, usage), (previous, usage_before)):
-        first = _first_hour(hours)
-        if first is None:
-            said.append(f"There are no data of {one.name}: nothing is compared with it.")
-        elif first > 0:
-            moment = datetime.fromtimestamp(one.hours[first].begin, zone)
-            said.append(
-                f"Data of {one.name} begin on {moment:%a %d %b at %H:%M}: its first {first} hours are not in it, "
-                "and the weeks are not compared."
-            )
+    first = _first_hour(usage_before)
+    if first is None:
+        said.append(f"There are no data of {previous.name}: nothing is compared with it.")
+        # else a beginning that is missing is a gap, and named as such
+        said += _begins(week, _first_hour(usage), zone)
+    else:
+        said += _begins(previous, first, zone)
+        if first > _LATE_HOURS:
+            said.append(f"{week.name} is not compared with it.")
     return said
 
 
-def _comparable(usage: Usage, usage_before: Usage) -> Usage:
-    """The week before, nothing of it where either week's beginning is missing: what is half there would look like a change."""
-    return usage_before if _first_hour(usage) == _first_hour(usage_before) == 0 else Usage()
+def _begins(week: Week, first: int | None, zone: ZoneInfo) -> list[str]:
+    if not first:
+        return []
+    moment = datetime.fromtimestamp(week.hours[first].begin, zone)
+    return [f"Data of {week.name} begin on {moment:%a %d %b at %H:%M}: its first {first} hours are not in it."]
+
+
+def _comparable(usage_before: Usage) -> Usage:
+    """The week before; nothing of it where its beginning is missing: what is half there would look like a change."""
+    first = _first_hour(usage_before)
+    return usage_before if first is not None and first <= _LATE_HOURS else Usage()
 
 
 def _first_hour(usage: Usage) -> int | None:

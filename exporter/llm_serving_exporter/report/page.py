@@ -7,7 +7,7 @@ import hashlib
 from datetime import timedelta
 
 from llm_serving_exporter import __version__
-from llm_serving_exporter.report import page_rest, page_top
+from llm_serving_exporter.report import page_models, page_rest, page_top
 from llm_serving_exporter.report.figures import hours
 from llm_serving_exporter.report.html import text
 from llm_serving_exporter.report.review import Review
@@ -29,7 +29,7 @@ def page(review: Review) -> str:
             page_top.to_do(review),
             page_top.where(review),
             page_top.why(review),
-            page_top.models(review),
+            page_models.models(review),
             page_rest.maps(review),
             page_rest.labels(review),
             page_top.month(review),
@@ -61,7 +61,7 @@ def _about(review: Review) -> str:
 
 
 def _notes(review: Review) -> str:
-    said = (*review.missing_parts, *review.notes)
+    said = (*review.notes, *review.missing_parts)
     if not said:
         return ""
     shown = "".join(f"<p>{text(sentence)}</p>" for sentence in said[:_SHOWN_NOTES])
