@@ -14,7 +14,9 @@ _DIRECTIONS = dict.fromkeys((0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x20
 def text(raw: object, longest: int = LONGEST_TEXT) -> str:
     """Any text as HTML: escaped, without control characters, and cut where it is absurdly long."""
     plain = "".join(character if character.isprintable() else " " for character in str(raw).translate(_DIRECTIONS))
-    return escape(plain if len(plain) <= longest else plain[:longest] + "…")
+    cut = plain if len(plain) <= longest else plain[:longest] + "…"
+    # a number and its sign stay on one line
+    return escape(cut).replace(" %", "\u00a0%")
 
 
 @dataclass(frozen=True, slots=True)

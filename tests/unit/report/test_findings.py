@@ -37,7 +37,7 @@ CASES: dict[str, tuple[Facts, str, Facts]] = {
     ),
     "cause of the change": (
         Facts(NOW, EARLIER, Split(-2.0, 12.0, 0.0, -2.0)),
-        "The spend changed by +$8.00; most of it came from the volume of tokens (+$12.00).",
+        "The spend rose by $8.00; what drove it up most was the volume of tokens (+$12.00).",
         Facts(NOW, NOW, Split(-2.0, 4.0, 0.0, -2.0)),
     ),
     "dearer model": (
