@@ -11,8 +11,17 @@ from llm_serving_exporter.config.duration import format_duration
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.prometheus_api.text import on_one_line
 from llm_serving_exporter.report import context, names
-from llm_serving_exporter.report.fetch import Reader
-from llm_serving_exporter.report.gaps import Growth, Silence, described, growth, recovered, silences, within
+from llm_serving_exporter.report.fetch import MINUTE_SECONDS, Reader
+from llm_serving_exporter.report.gaps import (
+    LOOKBACK_SECONDS,
+    Growth,
+    Silence,
+    described,
+    growth,
+    recovered,
+    silences,
+    within,
+)
 from llm_serving_exporter.report.nouns import Evidence, Gap, Usage
 from llm_serving_exporter.report.week import HOUR_SECONDS, Week, before
 
@@ -71,11 +80,11 @@ def _silences(reader: Reader, previous: Week, week: Week, now: float) -> list[Si
     reader.progress("gaps")
     until = min(now, week.end + _AFTER_SECONDS)
     query = reader.asking.presence()
-    presence: dict[tuple[tuple[tuple[str, str], ...], str], list[tuple[float, float]]] = {}
+    presence: dict[tuple[tuple[tuple[str, str], ...], str], list[float]] = {}
     read = reader.attempt("gaps", lambda: list(reader.by_minute(query, previous.begin, until)))
     for labels, points in read or ():
         who = tuple((name, labels.get(name, "")) for name in reader.asking.identity), labels.get("target", "")
-        presence.setdefault(who, []).extend(points)
+        presence.setdefault(who, []).extend(at for at, _ in points)
     return silences(presence, min(now, week.end))
 
 
@@ -100,19 +109,21 @@ def _filled(reader: Reader, usage: Usage, found: Sequence[Silence], week: Week) 
 
 
 def _across(reader: Reader, silence: Silence) -> tuple[Silence, Growth]:
-    """A silence with its exact end, and what the counters show across it."""
+    """A silence with its exact edges, and what the counters show across it."""
     ask, asking = reader.prometheus, reader.asking
     own = [*silence.who[0], ("target", silence.who[1])]
     query = asking.everything_of(own)
-    before = ask.instant(query, silence.begin)
+
+    def taken(at: float, seconds: float) -> list[float]:
+        return [when for _, points in ask.raw(asking.samples(own, seconds), at) for when, _ in points]
+
+    begin = max(taken(silence.begin, LOOKBACK_SECONDS + 1), default=silence.begin)
+    silence = replace(silence, begin=begin)
+    before = ask.instant(query, begin)
     if silence.end is None:
         return silence, growth(before, (), asking.identity, asking.extra)
-    matchers = ",".join(f"{name}={names.quoted(value)}" for name, value in own)
-    # the first sample after it: a look at each minute sees a later one
-    raw = ask.raw(f"{names.exported(names.GPU_SECONDS.counter)}{{{matchers}}}[61s]", silence.end)
-    first = min((at for _, points in raw for at, _ in points if at > silence.begin), default=silence.end)
-    silence = replace(silence, end=first)
-    return silence, growth(before, ask.instant(query, first), asking.identity, asking.extra)
+    end = min((at for at in taken(silence.end, MINUTE_SECONDS + 1) if at > begin), default=silence.end)
+    return replace(silence, end=end), growth(before, ask.instant(query, end), asking.identity, asking.extra)
 
 
 def _remembered(

@@ -137,8 +137,13 @@ class Asking:
         return f"{raw} or on ({known}) max by ({known}) ({quantity.record}{where})"
 
     def presence(self) -> str:
-        """When the latest sample of a target was taken, Unix seconds."""
-        return f"max by ({_list(*self.identity, 'target')}) (timestamp({exported(GPU_SECONDS.counter)}))"
+        """Whether a target has been counted within the last minutes. Without timestamp(), which takes Prometheus 17 times as long."""
+        return f"max by ({_list(*self.identity, 'target')}) ({exported(GPU_SECONDS.counter)})"
+
+    def samples(self, labels: Sequence[tuple[str, str]], seconds: float) -> str:
+        """The samples themselves of one target's GPU time in the last `seconds`."""
+        matchers = ",".join(f"{name}={quoted(value)}" for name, value in labels)
+        return f"{exported(GPU_SECONDS.counter)}{{{matchers}}}[{_range(seconds)}]"
 
     def over_hour(self, name: str, labels: Sequence[str], seconds: float, function: str = "max_over_time") -> str:
         """A gauge of the exporter over the last `seconds`, one value per identity and these labels."""

@@ -14,14 +14,13 @@ WHO = ((), "a:8000")
 OTHER = ((), "b:8000")
 
 
-def there(*spans: tuple[float, float]) -> list[tuple[float, float]]:
-    """Asked each minute, five seconds after a sample."""
-    return [(at, at - 5) for begin, end in spans for at in range(int(BEGIN + begin), int(BEGIN + end) + 1, 60)]
+def there(*spans: tuple[float, float]) -> list[float]:
+    return [at for begin, end in spans for at in range(int(BEGIN + begin), int(BEGIN + end) + 1, 60)]
 
 
 def test_minutes_between_data_are_a_gap() -> None:
     found = silences({WHO: there((0, HOUR), (2 * HOUR, 168 * HOUR))}, WEEK.end)
-    assert found == [Silence(WHO, BEGIN + HOUR - 5, BEGIN + 2 * HOUR - 5)]
+    assert found == [Silence(WHO, BEGIN + HOUR, BEGIN + 2 * HOUR)]
 
 
 def test_what_comes_or_goes_is_no_gap() -> None:
@@ -31,7 +30,7 @@ def test_what_comes_or_goes_is_no_gap() -> None:
 
 def test_where_all_data_end_those_that_were_there_last_have_a_gap() -> None:
     presence = {WHO: there((0, 100 * HOUR)), OTHER: there((0, 90 * HOUR))}
-    assert silences(presence, WEEK.end) == [Silence(WHO, BEGIN + 100 * HOUR - 5, None)]
+    assert silences(presence, WEEK.end) == [Silence(WHO, BEGIN + 100 * HOUR, None)]
     gap = within(Silence(WHO, BEGIN + 100 * HOUR, None), WEEK)
     assert gap is not None
     assert (gap.end, gap.ends) == (WEEK.end, False)

@@ -47,6 +47,7 @@ def queries(asking: Asking) -> list[str]:
     return [
         *(asking.increase(quantity, seconds) for quantity in names.QUANTITIES for seconds in (3600.0, 1800.0)),
         asking.presence(),
+        f"sum_over_time({asking.samples([('target', 'x')], 61.0)})",
         *(asking.over_hour(name, BY_NAME[name].labels, 3600.0) for name in names.GAUGES),
         asking.mean_by_model(names.BANDWIDTH, ("source",), 3600.0),
         asking.replicas(names.REQUIRED, 'reserve="none"', "max_over_time", 3600.0),
