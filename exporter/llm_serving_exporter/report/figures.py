@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import floor, isfinite, log10
 
 NOTHING = "–"
+_NOTHING_BELOW_USD = 5e-8
 _STEPS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
@@ -65,7 +66,8 @@ def _money(value: float) -> str:
         return f"${value:.2f}"
     if value >= 0.0095:
         return f"${value:.3f}"
-    if value < 5e-13:
+    # what rounding leaves of sums of thousands
+    if value < _NOTHING_BELOW_USD:
         return "$0.00"
     places = min(12, 2 - floor(log10(value)))
     return f"${value:.{places}f}"

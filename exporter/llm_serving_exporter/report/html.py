@@ -52,13 +52,16 @@ def table(
 ) -> str:
     """A table that scrolls within itself where the window is narrow. `printed`: rows on paper, 0 = all."""
     head = "".join(map(_heading, columns))
-    body = "".join(_row(columns, row, extra=bool(printed) and index >= printed) for index, row in enumerate(rows))
+    lines = [_row(columns, row, extra=bool(printed) and index >= printed) for index, row in enumerate(rows)]
+    left = len(lines) - printed if printed else 0
+    rest = f'<p class="paper soft">{left} more are on the screen and in the CSV.</p>' if left > 0 else ""
+    body = "".join(lines)
     end = f"<tfoot>{_row(columns, foot)}</tfoot>" if foot else ""
     # reachable by keyboard, or it could not be scrolled without a pointer
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{text(caption)}">'
         f'<table class="sort"><caption>{text(caption)}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>{end}</table></div>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>{end}</table></div>{rest}"
     )
 
 

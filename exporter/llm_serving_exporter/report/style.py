@@ -78,6 +78,7 @@ th[aria-sort=ascending]::after { content: " ▲"; font-size: 9px; } th[aria-sort
   .tiles > div { padding: 9px 11px; } .tiles dd { font-size: 18px; } .card { padding: 12px; } th, td { padding: 4px 7px; }
   tbody th { position: sticky; left: 0; min-width: 84px; max-width: 132px; white-space: normal; overflow-wrap: anywhere; }
 }
+.paper { display: none; }
 @media print {
   @page { size: A4; margin: 9mm 10mm; }
   :root { color-scheme: light; --page: #fff; --card: #fff; --line: #d9dde3; --text: #111722; --soft: #4b5565; --good: #14582f;
@@ -96,7 +97,8 @@ th[aria-sort=ascending]::after { content: " ▲"; font-size: 9px; } th[aria-sort
   .say li { padding: 0; } .say .soft { font-size: 7pt; } .chart.bar { margin-bottom: 3px; } .chart.wide { max-width: 300px; }
   table { font-size: 7pt; } thead th { font-size: 6.6pt; } thead small { font-size: 6pt; } th, td { padding: 1.2px 4px; }
     .scroll { overflow: visible; }
-  tbody th { max-width: 120px; position: static; } .more, .screen { display: none; } .scroll + .scroll { margin-top: 5px; }
+  tbody th { max-width: 150px; position: static; } .more { display: none; } .paper { display: block; margin: 1px 0 4px; }
+  .scroll + .scroll { margin-top: 5px; }
   h3 { font-size: 7.2pt; } .card dl > div { padding: .6px 0; }
 }
 """

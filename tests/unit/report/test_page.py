@@ -74,6 +74,15 @@ def test_every_number_says_what_it_is(ordinary: Review) -> None:
     assert text.index("Prometheus warned") < text.index('class="tiles"')
 
 
+def test_what_paper_leaves_out_is_said() -> None:
+    text = page(review(fleet_of(40, 12, 30), SETTINGS))
+    said = re.findall(r'<p class="paper soft">(\d+) more are on the screen and in the CSV', text)
+    # of 40 models in both tables eight are printed, of 12 teams six, of 30 gaps four
+    assert said == ["32", "32", "6", "26"]
+    # nor does rounding show as a cause
+    assert not re.search(r">[^<]*0\.0000000", text)
+
+
 def test_nothing_from_outside_is_taken_for_html() -> None:
     text = page(review(fleet_of(3, 2, 2, HOSTILE), Settings(title=HOSTILE, by_labels=("team",))))
     assert text.count("<script") == 1
