@@ -14,7 +14,7 @@ from llm_serving_exporter.config.kinds import Kind
 from llm_serving_exporter.config.problems import InvalidValueError, Place
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.target import Secret
-from llm_serving_exporter.report import settings_file
+from llm_serving_exporter.report import settings_file, settings_kinds
 from llm_serving_exporter.report.settings import Settings
 
 T = TypeVar("T")
@@ -126,9 +126,9 @@ def settings_of(arguments: argparse.Namespace, environ: Mapping[str, str]) -> tu
 
 def _over(settings: Settings, flags: Flags) -> Settings:
     server = settings.server
-    url = flags.value("prometheus", settings_file.URL)
+    url = flags.value("prometheus", settings_kinds.URL)
     token, password = flags.value("bearer-token-file", kinds.PATH), flags.value("password-file", kinds.PATH)
-    username = flags.value("username", settings_file.TEXT)
+    username = flags.value("username", settings_kinds.TEXT)
     if (username is None) != (password is None) or (username is not None and token is not None):
         flags.refuse(
             "username",
@@ -141,13 +141,13 @@ def _over(settings: Settings, flags: Flags) -> Settings:
         server = replace(server, bearer_token=None, basic_username=username, basic_password=Secret(file=password))
     ca_file = flags.value("ca-file", kinds.PATH)
     server = replace(server, url=url or server.url, ca_file=ca_file or server.ca_file)
-    keep = flags.value("keep", settings_file.KEEP)
+    keep = flags.value("keep", settings_kinds.KEEP)
     return replace(
         settings,
         server=server,
-        timezone=flags.value("timezone", settings_file.ZONE) or settings.timezone,
-        identity_labels=flags.values("identity-label", settings_file.LABEL) or settings.identity_labels,
-        by_labels=flags.values("by-label", settings_file.LABEL) or settings.by_labels,
+        timezone=flags.value("timezone", settings_kinds.ZONE) or settings.timezone,
+        identity_labels=flags.values("identity-label", settings_kinds.LABEL) or settings.identity_labels,
+        by_labels=flags.values("by-label", settings_kinds.LABEL) or settings.by_labels,
         out=flags.value("out", kinds.PATH) or settings.out,
         keep=keep if keep is not None else settings.keep,
     )

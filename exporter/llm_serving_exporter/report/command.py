@@ -19,6 +19,7 @@ from llm_serving_exporter.report.arguments import parser, settings_of
 from llm_serving_exporter.report.evidence import NoDataError, gather
 from llm_serving_exporter.report.fetch import Reader
 from llm_serving_exporter.report.names import Asking
+from llm_serving_exporter.report.page import page
 from llm_serving_exporter.report.review import Review, review
 from llm_serving_exporter.report.settings import Server, Settings
 from llm_serving_exporter.report.summary import markdown
@@ -79,6 +80,7 @@ def write(made: Review, folder: Path, keep: int | None) -> list[Path]:
     name = f"cost-{made.week.name}"
     written = []
     for suffix, text in (
+        (".html", page(made)),
         (".csv", figures_csv(made)),
         ("-hours.csv", hours_csv(made)),
         (".md", markdown(made)),

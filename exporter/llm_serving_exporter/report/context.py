@@ -145,10 +145,10 @@ def _gauges(reader: Reader, what: str, week: Week, query: object) -> tuple[Gauge
 
 
 def _budget(found: Iterable[Gauge]) -> float | None:
-    """The last one in force. Exporters of several fleets with the same budget have one price file, different ones add up."""
-    last = set()
+    """The last ones in force; fleets that the identity labels tell apart have each their own."""
+    last = []
     for gauge in found:
         values = [value for value in gauge.hours if value is not None]
         if values:
-            last.add(values[-1])
+            last.append(values[-1])
     return sum(last) if last else None

@@ -11,8 +11,17 @@ from llm_serving_exporter.config.duration import format_duration
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.prometheus_api.text import on_one_line
 from llm_serving_exporter.report import context, names
-from llm_serving_exporter.report.fetch import Reader
-from llm_serving_exporter.report.gaps import Growth, Silence, described, growth, recovered, silences, within
+from llm_serving_exporter.report.fetch import MINUTE_SECONDS, Reader
+from llm_serving_exporter.report.gaps import (
+    LOOKBACK_SECONDS,
+    Growth,
+    Silence,
+    described,
+    growth,
+    recovered,
+    silences,
+    within,
+)
 from llm_serving_exporter.report.nouns import Evidence, Gap, Usage
 from llm_serving_exporter.report.week import HOUR_SECONDS, Week, before
 
@@ -20,6 +29,8 @@ from llm_serving_exporter.report.week import HOUR_SECONDS, Week, before
 _AFTER_SECONDS = 6 * HOUR_SECONDS
 # each is asked about at both its edges; beyond them gaps are named without what counters show across them
 MOST_GAPS = 300
+# that much of a week may be missing at its beginning before it is compared with nothing
+_LATE_HOURS = 2
 
 
 class NoDataError(LLMServingExporterError):
@@ -37,6 +48,9 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
     found = _silences(reader, previous, week, now_unix_seconds)
     usage, gaps = _filled(reader, usage, found, week)
     usage_before, gaps_before = _filled(reader, usage_before, found, previous)
+    book, fleet = context.book(reader, week), context.fleet(reader, week)
+    episodes, methods = context.episodes(reader, week), context.methods(reader, week)
+    # once everything has been asked, or a warning would be missed
     notes = [
         *_remembered(week, previous, usage, usage_before, retention, now_unix_seconds, zone),
         *(f"Prometheus warned: {on_one_line(warning)[:300]}" for warning in reader.prometheus.warnings),
@@ -51,12 +65,12 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
         week,
         previous,
         usage,
-        usage_before,
-        context.book(reader, week),
-        context.fleet(reader, week),
-        context.episodes(reader, week),
+        _comparable(usage_before),
+        book,
+        fleet,
+        episodes,
         tuple(gaps),
-        context.methods(reader, week),
+        methods,
         tuple(notes),
         tuple(reader.missing),
     )
@@ -66,11 +80,11 @@ def _silences(reader: Reader, previous: Week, week: Week, now: float) -> list[Si
     reader.progress("gaps")
     until = min(now, week.end + _AFTER_SECONDS)
     query = reader.asking.presence()
-    presence: dict[tuple[tuple[tuple[str, str], ...], str], list[tuple[float, float]]] = {}
+    presence: dict[tuple[tuple[tuple[str, str], ...], str], list[float]] = {}
     read = reader.attempt("gaps", lambda: list(reader.by_minute(query, previous.begin, until)))
     for labels, points in read or ():
         who = tuple((name, labels.get(name, "")) for name in reader.asking.identity), labels.get("target", "")
-        presence.setdefault(who, []).extend(points)
+        presence.setdefault(who, []).extend(at for at, _ in points)
     return silences(presence, min(now, week.end))
 
 
@@ -95,19 +109,21 @@ def _filled(reader: Reader, usage: Usage, found: Sequence[Silence], week: Week) 
 
 
 def _across(reader: Reader, silence: Silence) -> tuple[Silence, Growth]:
-    """A silence with its exact end, and what the counters show across it."""
+    """A silence with its exact edges, and what the counters show across it."""
     ask, asking = reader.prometheus, reader.asking
     own = [*silence.who[0], ("target", silence.who[1])]
     query = asking.everything_of(own)
-    before = ask.instant(query, silence.begin)
+
+    def taken(at: float, seconds: float) -> list[float]:
+        return [when for _, points in ask.raw(asking.samples(own, seconds), at) for when, _ in points]
+
+    begin = max(taken(silence.begin, LOOKBACK_SECONDS + 1), default=silence.begin)
+    silence = replace(silence, begin=begin)
+    before = ask.instant(query, begin)
     if silence.end is None:
         return silence, growth(before, (), asking.identity, asking.extra)
-    matchers = ",".join(f"{name}={names.quoted(value)}" for name, value in own)
-    # the first sample after it: a look at each minute sees a later one
-    raw = ask.raw(f"{names.exported(names.GPU_SECONDS.counter)}{{{matchers}}}[61s]", silence.end)
-    first = min((at for _, points in raw for at, _ in points if at > silence.begin), default=silence.end)
-    silence = replace(silence, end=first)
-    return silence, growth(before, ask.instant(query, first), asking.identity, asking.extra)
+    end = min((at for at in taken(silence.end, MINUTE_SECONDS + 1) if at > begin), default=silence.end)
+    return replace(silence, end=end), growth(before, ask.instant(query, end), asking.identity, asking.extra)
 
 
 def _remembered(
@@ -121,16 +137,29 @@ def _remembered(
             f"Prometheus keeps samples for {format_duration(retention)}; the review of {week.name} and the week before wants "
             f"{format_duration(float(round(needed / HOUR_SECONDS)) * HOUR_SECONDS)}. Raise --storage.tsdb.retention.time, or run it sooner."
         )
-    for one, hours in ((week, usage), (previous, usage_before)):
-        first = _first_hour(hours)
-        if first is None:
-            said.append(f"There are no data of {one.name}: nothing is compared with it.")
-        elif first > 0:
-            moment = datetime.fromtimestamp(one.hours[first].begin, zone)
-            said.append(
-                f"Data of {one.name} begin on {moment:%a %d %b at %H:%M}; its first {first} hours are not in it."
-            )
+    first = _first_hour(usage_before)
+    if first is None:
+        said.append(f"There are no data of {previous.name}: nothing is compared with it.")
+        # else a beginning that is missing is a gap, and named as such
+        said += _begins(week, _first_hour(usage), zone)
+    else:
+        said += _begins(previous, first, zone)
+        if first > _LATE_HOURS:
+            said.append(f"{week.name} is not compared with it.")
     return said
+
+
+def _begins(week: Week, first: int | None, zone: ZoneInfo) -> list[str]:
+    if not first:
+        return []
+    moment = datetime.fromtimestamp(week.hours[first].begin, zone)
+    return [f"Data of {week.name} begin on {moment:%a %d %b at %H:%M}: its first {first} hours are not in it."]
+
+
+def _comparable(usage_before: Usage) -> Usage:
+    """The week before; nothing of it where its beginning is missing: what is half there would look like a change."""
+    first = _first_hour(usage_before)
+    return usage_before if first is not None and first <= _LATE_HOURS else Usage()
 
 
 def _first_hour(usage: Usage) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import floor, isfinite, log10
 
 NOTHING = "–"
+_NOTHING_BELOW_USD = 5e-8
 _STEPS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
@@ -65,12 +66,13 @@ def _money(value: float) -> str:
         return f"${value:.2f}"
     if value >= 0.0095:
         return f"${value:.3f}"
-    if value < 5e-13:
+    # what rounding leaves of sums of thousands
+    if value < _NOTHING_BELOW_USD:
         return "$0.00"
     places = min(12, 2 - floor(log10(value)))
     return f"${value:.{places}f}"
 
 
 def _three(value: float) -> str:
-    places = max(0, 2 - floor(log10(abs(value))))
-    return f"{value:.{places}f}"
+    rounded = float(f"{value:.3g}")  # 0.9996 has the digits of 1
+    return f"{rounded:.{max(0, 2 - floor(log10(abs(rounded))))}f}"

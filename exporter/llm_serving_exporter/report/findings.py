@@ -81,7 +81,8 @@ def _cause(facts: Facts) -> str | None:
         "how well the GPUs were used": facts.split.utilisation,
     }
     name, part = max(causes.items(), key=lambda one: one[1] if total > 0 else -one[1])
-    return f"The spend changed by {signed_usd(total)}; most of it came from {name} ({signed_usd(part)})."
+    moved, pushed = ("rose", "drove it up") if total > 0 else ("fell", "brought it down")
+    return f"The spend {moved} by {usd(abs(total))}; what {pushed} most was {name} ({signed_usd(part)})."
 
 
 def _dearer(facts: Facts) -> str | None:

@@ -18,13 +18,16 @@ LOOKBACK_SECONDS = 300.0
 # counters that show more GPU time than the GPUs had are another process' counters
 _POSSIBLE = 1.05
 Who = tuple[Extra, str]
-# (when it was asked, when the sample that was found had been taken), ascending
-Presence = Mapping[Who, Sequence[tuple[float, float]]]
+# minutes at which there was a sample, ascending
+Presence = Mapping[Who, Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A time without data. `end` None: it lasts to the end of all data."""
+    """A time without data. `end` None: it lasts to the end of all data.
+
+    As it is found by looking each minute, it begins up to five minutes late, and ends up to one minute late.
+    """
 
     who: Who
     begin: float
@@ -34,13 +37,13 @@ class Silence:
 def silences(presence: Presence, end: float) -> list[Silence]:
     """Minutes without data between two with data. Where all targets' data end before `end`, so do those of each that was there last."""
     found = []
-    last = max((points[-1][0] for points in presence.values() if points), default=0.0)
-    for who, points in presence.items():
-        for (asked, taken), (asked_next, taken_next) in pairwise(points):
-            if asked_next - asked > 1.5 * MINUTE_SECONDS:
-                found.append(Silence(who, taken, taken_next))
-        if points and last < end - LOOKBACK_SECONDS and points[-1][0] > last - LOOKBACK_SECONDS:
-            found.append(Silence(who, points[-1][1], None))
+    last = max((minutes[-1] for minutes in presence.values() if minutes), default=0.0)
+    for who, minutes in presence.items():
+        for seen, seen_again in pairwise(minutes):
+            if seen_again - seen > 1.5 * MINUTE_SECONDS:
+                found.append(Silence(who, seen, seen_again))
+        if minutes and last < end - LOOKBACK_SECONDS and minutes[-1] > last - LOOKBACK_SECONDS:
+            found.append(Silence(who, minutes[-1], None))
     return sorted(found, key=lambda silence: (silence.begin, silence.who))
 
 

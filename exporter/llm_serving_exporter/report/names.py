@@ -42,7 +42,8 @@ class Quantity:
     """A counter whose growth the review adds up by hour.
 
     `counter`: of the exporter, without prefix; `of`: labels beside the target's that are kept; `alike`: labels by which one target's
-    series are told apart and then added up; `record`: what the rule pack records of it each hour.
+    series are told apart and then added up; `record`: what the rule pack records of it each hour, `where` which of it. `one_place`: each
+    second is counted in one of several places, which two exporters of a server may not agree on.
     """
 
     name: str
@@ -51,11 +52,14 @@ class Quantity:
     record: str
     alike: tuple[str, ...] = ("engine",)
     where: str = ""
+    one_place: bool = False
 
 
-COST = Quantity("cost", cost.COST.name, ("phase", "rate", "method"), "target:llm_serving_cost_usd:increase1h")
+COST = Quantity(
+    "cost", cost.COST.name, ("phase", "rate", "method"), "target:llm_serving_cost_usd:increase1h", one_place=True
+)
 GPU_SECONDS = Quantity(
-    "gpu_seconds", cost.GPU_SECONDS.name, ("state", "rate"), "target:llm_serving_gpu_seconds:increase1h"
+    "gpu_seconds", cost.GPU_SECONDS.name, ("state", "rate"), "target:llm_serving_gpu_seconds:increase1h", one_place=True
 )
 PREFILL = Quantity(
     "prefill_tokens", "prefill_tokens_total", (), "target:llm_serving_phase_tokens:increase1h", where='phase="prefill"'
@@ -114,7 +118,17 @@ class Asking:
         """Growth of a counter in the last `seconds` by target, else what was recorded where the counter is gone."""
         labels = _list(*self.extra, *TARGET, *quantity.of)
         each = _list(*self.extra, *TARGET, *quantity.alike, *quantity.of)
-        raw = f"sum by ({labels}) (max by ({each}) (increase({exported(quantity.counter)}[{_range(seconds)}])))"
+        grown = f"increase({exported(quantity.counter)}[{_range(seconds)}])"
+        engine = f"max by ({each}) ({grown})"
+        if quantity.one_place:
+            # one of a pair may not reach the server and count it as down, or not have the new price yet: the places together get what the
+            # exporter that saw most of the target counted, never more
+            target = _list(*self.extra, "target")
+            places = _list("model_name", "role", *quantity.alike, *quantity.of)
+            most = f"max by ({target}) (sum without ({places}) ({grown}))"
+            counted = f"clamp_min(sum by ({target}) ({engine}), 1e-9)"
+            engine = f"{engine} * on ({target}) group_left () ({most} / on ({target}) {counted})"
+        raw = f"sum by ({labels}) ({engine})"
         if seconds != 3600:
             return raw
         # records know the identity labels alone, so that a match by all labels would count an hour twice
@@ -123,8 +137,13 @@ class Asking:
         return f"{raw} or on ({known}) max by ({known}) ({quantity.record}{where})"
 
     def presence(self) -> str:
-        """When the latest sample of a target was taken, Unix seconds."""
-        return f"max by ({_list(*self.identity, 'target')}) (timestamp({exported(GPU_SECONDS.counter)}))"
+        """Whether a target has been counted within the last minutes. Without timestamp(), which takes Prometheus 17 times as long."""
+        return f"max by ({_list(*self.identity, 'target')}) ({exported(GPU_SECONDS.counter)})"
+
+    def samples(self, labels: Sequence[tuple[str, str]], seconds: float) -> str:
+        """The samples themselves of one target's GPU time in the last `seconds`."""
+        matchers = ",".join(f"{name}={quoted(value)}" for name, value in labels)
+        return f"{exported(GPU_SECONDS.counter)}{{{matchers}}}[{_range(seconds)}]"
 
     def over_hour(self, name: str, labels: Sequence[str], seconds: float, function: str = "max_over_time") -> str:
         """A gauge of the exporter over the last `seconds`, one value per identity and these labels."""

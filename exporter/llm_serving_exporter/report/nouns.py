@@ -35,16 +35,16 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What one owner had of one thing. `of`: the thing's own labels, as its `names.Quantity.of`."""
+    """What one owner had of one thing. `of`: the thing's own labels, as its `names.Quantity.of`; `total`: of the hours that are known."""
 
     owner: Owner
     of: tuple[str, ...]
     hours: Hours
+    # worked out once: it is asked for by every row of every table
+    total: float = field(init=False, compare=False)
 
-    @property
-    def total(self) -> float:
-        """Of the hours that are known."""
-        return sum(value for value in self.hours if value is not None)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "total", sum(value for value in self.hours if value is not None))
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,12 +33,16 @@ from llm_serving_exporter.report.week import Week
 
 @dataclass(frozen=True, slots=True)
 class Hourly:
-    """By hour of the week. USD by phase, idle GPU-hours, replicas beyond the demand and in reserve; None where nothing is known."""
+    """By hour of the week. USD by phase, idle GPU-hours, replicas beyond the demand and in reserve; None where nothing is known.
+
+    `usd_by_day_before`: of the week before, Monday first.
+    """
 
     usd: dict[str, Hours]
     idle_gpu_hours: Hours
     excess_replicas: Hours | None
     reserve_replicas: Hours | None
+    usd_by_day_before: tuple[float | None, ...] = (None,) * 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,16 @@ def review(evidence: Evidence, settings: Settings) -> Review:
             ),
             None if unneeded is None else unneeded.excess_by_hour,
             None if unneeded is None else unneeded.reserve_by_hour,
+            by_day(by_hour(earlier_usage.cost, len(evidence.previous.hours)), evidence.previous),
         ),
         sum(gap.recovered.get(names.COST.name, 0.0) for gap in evidence.gaps),
     )
+
+
+def by_day(hours: Hours, week: Week) -> tuple[float | None, ...]:
+    """Sums of the seven days, Monday first; None for a day of which nothing is known."""
+    days: list[float | None] = [None] * 7
+    for hour, value in zip(week.hours, hours, strict=True):
+        if value is not None:
+            days[hour.day] = (days[hour.day] or 0.0) + value
+    return tuple(days)

@@ -24,7 +24,7 @@ def _lines(review: Review) -> Iterator[str]:
     now, before = review.now, review.earlier
     yield f"# {plain(review.title)}: {review.week.name}"
     yield ""
-    notes = (*review.missing_parts, *review.notes)
+    notes = (*review.notes, *review.missing_parts)
     for note in notes[:_NOTES]:
         yield f"- **Note:** {plain(note, 400)}"
     if len(notes) > _NOTES:

@@ -1,0 +1,154 @@
+"""Every rule speaks where it should and is silent where it should not; every action's figure is one of the review's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from llm_serving_exporter.report.actions import actions
+from llm_serving_exporter.report.findings import RULES, Facts, findings
+from llm_serving_exporter.report.nouns import Gap
+from llm_serving_exporter.report.outlook import ApiComparison, Outlook
+from llm_serving_exporter.report.rows import AlertRow, AlertSums, Attainment, ModelRow
+from llm_serving_exporter.report.spare import Commitment, Spare, Steady
+from llm_serving_exporter.report.split import Split
+from llm_serving_exporter.report.totals import Totals
+
+NOW = Totals(usd=108.0, prompt_tokens=1e9, decode_tokens=2.27e8, usd_by_phase={"prefill": 40.0, "decode": 68.0})
+EARLIER = Totals(usd=100.0, prompt_tokens=8e8, decode_tokens=2e8, usd_by_phase={"prefill": 40.0, "decode": 60.0})
+CALM = Facts(NOW, replace(NOW))
+API = ApiComparison("An API", 80.0, 100.0, 0.8, 1.0, 5e9, 4e9, None)
+MONTH = Outlook(500.0, 500.0, 0.0, 400.0, 1.25, 500.0, None)
+SPARE = Spare(10.0, 20.0, 5.0, 10.0, (), ())
+ROW = ModelRow("m", NOW, EARLIER, None, 0.3, "gpm", 0.1)
+
+
+def now(**usd: float) -> Totals:
+    return replace(NOW, usd_by_phase=usd)
+
+
+CASES: dict[str, tuple[Facts, str, Facts]] = {
+    "unit cost and total apart": (
+        Facts(NOW, EARLIER),
+        "Cost per token fell 12 % while the total rose 8 %: 23 % more tokens were served.",
+        Facts(NOW, replace(EARLIER, usd=80.0)),
+    ),
+    "cause of the change": (
+        Facts(NOW, EARLIER, Split(-2.0, 12.0, 0.0, -2.0)),
+        "The spend rose by $8.00; what drove it up most was the volume of tokens (+$12.00).",
+        Facts(NOW, NOW, Split(-2.0, 4.0, 0.0, -2.0)),
+    ),
+    "dearer model": (
+        Facts(NOW, EARLIER, models=(replace(ROW, before=replace(EARLIER, usd=50.0)),)),
+        "Tokens of m cost 76 % more than the week before: $0.088 a million instead of $0.050.",
+        Facts(NOW, EARLIER, models=(ROW,)),
+    ),
+    "over budget": (
+        Facts(NOW, EARLIER, outlook=MONTH),
+        "At this week's rate a month comes to $500, $100 above the budget of $400.",
+        Facts(NOW, EARLIER, outlook=replace(MONTH, budget_usd=600.0, budget_used_ratio=0.83)),
+    ),
+    "idle": (
+        Facts(now(idle=54.0), EARLIER),
+        "50 % of the spend, $54.00, went to GPUs that had nothing to do.",
+        Facts(now(idle=5.0), EARLIER),
+    ),
+    "empty batches": (
+        Facts(NOW, EARLIER, models=(ROW,)),
+        "m ran batches 10 % full, memory bandwidth at 30 % of its ceiling: its GPUs were busy, but every token bore the cost",
+        Facts(NOW, EARLIER, models=(replace(ROW, batch_ratio=0.5),)),
+    ),
+    "spare replicas": (
+        Facts(NOW, EARLIER, spare=SPARE),
+        "10.0 replica-hours, $20.00, ran beyond what the demand and its reserve for a lost node required.",
+        Facts(NOW, EARLIER, spare=replace(SPARE, excess_usd=1.0)),
+    ),
+    "unused commitment": (
+        Facts(NOW, EARLIER, commitments=(Commitment("r", 100.0, 60.0, 40.0, 2.0),)),
+        "The commitment “r” was used to 60 %: 40.0 GPU-hours, $80.00, were paid for nothing.",
+        Facts(NOW, EARLIER, commitments=(Commitment("r", 100.0, 98.0, 2.0, 2.0),)),
+    ),
+    "down": (
+        Facts(now(down=10.8), EARLIER),
+        "$10.80 (10.0 %) was paid for GPUs whose target was down.",
+        Facts(now(down=0.1), EARLIER),
+    ),
+    "objectives missed": (
+        Facts(NOW, EARLIER, attainments=(Attainment("ttft", 980.0, 1000.0, 0.99),)),
+        "Objectives that were missed: ttft 98.00 % (objective 99.00 %).",
+        Facts(NOW, EARLIER, attainments=(Attainment("ttft", 995.0, 1000.0, 0.99), Attainment("itl", 1.0, 100.0, None))),
+    ),
+    "pages": (
+        Facts(NOW, EARLIER, alerts=AlertSums(2, 90.0, 0, 0.0, (AlertRow("A", "critical", 2, 90.0),))),
+        "2 pages in 1.5 hours of firing; the noisiest alert was A.",
+        Facts(NOW, EARLIER, alerts=AlertSums(0, 0.0, 3, 5.0, (AlertRow("B", "warning", 3, 5.0),))),
+    ),
+    "API price": (
+        Facts(NOW, EARLIER, outlook=replace(MONTH, api=API)),
+        "At the price of An API the week's tokens would have cost $80.00, 20 % less than here. Own serving breaks even at 5.00 B tokens",
+        Facts(NOW, EARLIER, outlook=MONTH),
+    ),
+    "unattributed": (
+        Facts(now(unattributed=54.0), EARLIER),
+        "50 % of the spend could be given to neither phase;",
+        Facts(now(unattributed=1.0), EARLIER),
+    ),
+    "no price": (
+        Facts(replace(NOW, unpriced_gpu_hours=12.0), EARLIER),
+        "12.0 GPU-hours have no price and are in no figure of cost",
+        Facts(replace(NOW, unpriced_gpu_hours=0.1), EARLIER),
+    ),
+    "gaps": (
+        Facts(NOW, EARLIER, gaps=(Gap((), "a", 0.0, 36_000.0, True, 1.0, 2.0),)),
+        "About $20.00 of GPU time falls into gaps of the data; it is not in the spend.",
+        Facts(NOW, EARLIER, gaps=(Gap((), "a", 0.0, 60.0, True, 1.0, 2.0), Gap((), "b", 0.0, 36_000.0, True))),
+    ),
+}  # fmt: skip
+
+
+def test_every_rule_has_both_cases() -> None:
+    assert set(CASES) == set(RULES)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_speaks_and_is_silent(rule: str) -> None:
+    loud, sentence, quiet = CASES[rule]
+    said = {finding.rule: finding.sentence for finding in findings(loud)}
+    assert said[rule].startswith(sentence)
+    assert rule not in {finding.rule for finding in findings(quiet)}
+
+
+def test_a_calm_week_says_nothing_and_nothing_known_breaks_no_rule() -> None:
+    assert findings(CALM) == ()
+    assert findings(Facts(Totals(), Totals())) == ()
+
+
+def test_the_dearest_three_come_first() -> None:
+    week = replace(NOW, usd_by_phase={"idle": 60.0, "down": 5.0}, gpu_hours_by_state={"down": 2.5})
+    found = actions(
+        week, SPARE, (Commitment("r", 100.0, 60.0, 40.0, 2.0),), (Steady("H100", 2.0, 4.0, "r", 2.0, 15.0),)
+    )
+    # idle outside of spare and reserve replicas: 60 - 20 - 10
+    assert [(one.what.split(" ")[0], one.usd_per_week) for one in found] == [
+        ("Move", 80.0),
+        ("Fill", 30.0),
+        ("Run", 20.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("make", "least"),
+    [
+        (lambda: actions(NOW, None, (), ()), 0),
+        (lambda: actions(replace(NOW, usd_by_phase={"down": 5.0}), None, (), ()), 1),
+        # a price that nobody knows is no saving
+        (lambda: actions(NOW, None, (Commitment("r", 100.0, 0.0, 100.0, None),), ()), 0),
+        # nor is what nobody would act on
+        (lambda: actions(replace(NOW, usd_by_phase={"down": 0.1}), None, (), ()), 0),
+        (lambda: actions(Totals(), None, (), ()), 0),
+    ],
+)
+def test_there_may_be_fewer(make: Callable[[], tuple[object, ...]], least: int) -> None:
+    assert len(make()) == least

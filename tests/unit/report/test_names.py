@@ -1,0 +1,95 @@
+"""The names that the review asks for are those that the rules and the exporter have."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from llm_serving_alerts.promql import MODEL, TARGET
+from llm_serving_alerts.render import every_rule, rule_groups
+from llm_serving_alerts.rules import ALERT_PREFIX, AlertRule, Record, Severity
+from llm_serving_alerts.settings_file import default_settings
+from llm_serving_exporter.catalogue import BY_NAME
+from llm_serving_exporter.report import names
+from llm_serving_exporter.report.names import Asking
+
+RENDERED = tuple(every_rule(rule_groups(default_settings())))
+NEEDS_PROMTOOL = pytest.mark.skipif(shutil.which("promtool") is None, reason="`make test` installs promtool")
+
+
+@pytest.mark.parametrize("name", [*names.RECORDS, *names.MODEL_RECORDS])
+def test_every_record_is_recorded(name: str) -> None:
+    assert name in {rule.record for rule in RENDERED if isinstance(rule, Record)}
+
+
+@pytest.mark.parametrize("quantity", names.QUANTITIES, ids=lambda one: one.name)
+def test_every_counter_has_the_labels_that_are_kept(quantity: names.Quantity) -> None:
+    labels = BY_NAME[quantity.counter].labels
+    assert set(labels) == {*names.TARGET, *quantity.alike, *quantity.of}
+
+
+@pytest.mark.parametrize("name", names.GAUGES)
+def test_every_gauge_is_in_the_catalogue(name: str) -> None:
+    assert name in BY_NAME
+
+
+def test_levels_and_words_are_the_rules_own() -> None:
+    assert (names.TARGET, names.MODEL, names.ALERT_PREFIX) == (TARGET, MODEL, ALERT_PREFIX)
+    assert {names.PAGE, names.TICKET} <= {severity.value for severity in Severity}
+    assert names.WATCHDOG in {rule.alert for rule in RENDERED if isinstance(rule, AlertRule)}
+
+
+def queries(asking: Asking) -> list[str]:
+    return [
+        *(asking.increase(quantity, seconds) for quantity in names.QUANTITIES for seconds in (3600.0, 1800.0)),
+        asking.presence(),
+        f"sum_over_time({asking.samples([('target', 'x')], 61.0)})",
+        *(asking.over_hour(name, BY_NAME[name].labels, 3600.0) for name in names.GAUGES),
+        asking.mean_by_model(names.BANDWIDTH, ("source",), 3600.0),
+        asking.replicas(names.REQUIRED, 'reserve="none"', "max_over_time", 3600.0),
+        asking.replicas(names.PRESENT, "", "avg_over_time", 3600.0),
+        asking.alerts(),
+        asking.everything_of([("cluster", 'a "b" \\ c'), ("target", "x")]),
+    ]
+
+
+@NEEDS_PROMTOOL
+@pytest.mark.parametrize("asking", [Asking(), Asking(("cluster",), ("team", "cluster"))], ids=["plain", "labels"])
+def test_every_query_is_promql(asking: Asking, tmp_path: Path) -> None:
+    rules = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(queries(asking))]
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}))
+    done = subprocess.run(["promtool", "check", "rules", file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(rules)} rules found" in done.stdout
+
+
+@NEEDS_PROMTOOL
+def test_a_pair_that_does_not_agree_counts_no_second_twice_and_records_step_in(tmp_path: Path) -> None:
+    own = 'target="a",model_name="m",role="unified",engine="0",rate="r",team="red"'
+    lost = 'target="a",model_name="",role="unified",engine="0",rate="r",team="red"'
+    record = (
+        'target:llm_serving_gpu_seconds:increase1h{target="%s",model_name="m",role="unified",state="busy",rate="r"}'
+    )
+    series = [
+        # one reads the server, the other cannot reach it
+        {"series": f'llm_serving_gpu_seconds_total{{{own},state="busy",instance="1"}}', "values": "0+60x120"},
+        {"series": f'llm_serving_gpu_seconds_total{{{lost},state="down",instance="2"}}', "values": "0+60x120"},
+        # of b the counters are gone; of a the record would count an hour again
+        *({"series": record % target, "values": f"{value}+0x120"} for target, value in (("a", 3600), ("b", 1800))),
+    ]
+    query = Asking((), ("team",)).increase(names.GPU_SECONDS, 3600.0)
+    expected = [{"labels": '{target="a"}', "value": 3600}, {"labels": '{target="b"}', "value": 1800}]
+    case = {"expr": f"sum by (target) ({query})", "eval_time": "2h", "exp_samples": expected}
+    file = tmp_path / "tests.yml"
+    file.write_text(
+        yaml.safe_dump(
+            {"rule_files": [], "tests": [{"interval": "1m", "input_series": series, "promql_expr_test": [case]}]}
+        )
+    )
+    done = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,141 @@
+"""What is worked out from evidence made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from llm_serving_exporter.report.context import runs
+from llm_serving_exporter.report.nouns import Book, Episode, Fleet, Line, RateFacts, Usage
+from llm_serving_exporter.report.review import review
+from llm_serving_exporter.report.rows import alert_sums, invoice_sum
+from llm_serving_exporter.report.settings import Settings
+from llm_serving_exporter.report.spare import commitments, spare, steady
+from llm_serving_exporter.report.totals import cells, totals
+from tests.costevidence import WEEK, evidence, flat, fleet_of, gauge, joined, owner, usage
+
+A, B = owner("a:8000"), owner("b:8000", "other")
+
+
+def test_idle_time_is_borne_by_the_tokens_target_by_target() -> None:
+    week = joined(
+        usage(A, {"prefill": 10.0, "decode": 30.0, "idle": 40.0}, 1e6, 1e6),
+        usage(B, {"prefill": 5.0, "decode": 5.0}, 1e6, 1e6),
+    )
+    found = totals(week)
+    # a: twice its own, b: its own
+    assert found.allocated_usd == {"prefill": pytest.approx(25.0), "decode": pytest.approx(65.0)}
+    assert found.busy_usd_per_million("prefill") == pytest.approx(7.5)
+    assert found.allocated_usd_per_million("decode") == pytest.approx(32.5)
+    assert sum(found.allocated_usd.values()) + found.tokenless_usd == pytest.approx(found.usd)
+
+
+def test_targets_without_tokens_are_borne_by_nobody() -> None:
+    week = joined(usage(A, {"decode": 30.0}, 0.0, 1e6), usage(B, {"idle": 40.0}))
+    found, nobody = cells(week)
+    assert nobody == pytest.approx(40.0)
+    assert set(found) == {("m", "unified", "decode")}
+    assert totals(week).tokenless_usd == pytest.approx(40.0)
+
+
+def test_what_nothing_says_is_none_and_not_0() -> None:
+    found = totals(Usage(cost=(flat(A, ("idle", "r", "x"), 5.0),)))
+    assert found.usd == pytest.approx(5.0)
+    for value in (
+        found.tokens,
+        found.requests,
+        found.energy_usd,
+        found.energy_kwh,
+        found.gpu_hours,
+        found.blended_usd_per_million,
+    ):
+        assert value is None
+    assert totals(Usage()).usd is None
+
+
+def test_spare_replicas_and_the_reserve_apart() -> None:
+    model = {"model_name": "m", "role": "unified"}
+    week = usage(A, {"decode": 4 * 168.0})
+    fleet = Fleet((gauge(4.0, **model),), (gauge(1.0, **model, reserve="none"), gauge(2.5, **model, reserve="nodes")))
+    found = spare(week, fleet, 168)
+    assert found is not None
+    # $1 a replica and hour
+    assert (found.excess_hours, found.reserve_hours) == (1.5 * 168, 1.5 * 168)
+    assert (found.excess_usd, found.reserve_usd) == (pytest.approx(252.0), pytest.approx(252.0))
+    assert spare(week, Fleet(), 168) is None
+    fewer = Fleet((gauge(1.0, **model),), fleet.required)
+    short = spare(week, fewer, 168)
+    assert short is not None
+    assert (short.excess_hours, short.reserve_hours) == (0.0, 0.0)
+
+
+def test_a_commitment_is_used_hour_by_hour() -> None:
+    half = tuple(2 * 3600.0 if hour < 84 else 0.0 for hour in range(168))
+    week = Usage(gpu_seconds=(flat(A, ("busy", "r"), 0.0), Line(A, ("idle", "r"), half)))
+    committed = gauge(1.0, rate="r"), gauge(1.0, rate="r", cluster="x")
+    book = Book(prices=(gauge(3.0, target="a:8000", gpu_name="H100", rate="r"),), committed=committed)
+    (found,) = commitments(week, book, 168)
+    # two GPUs by day do not make up for none by night
+    assert (found.committed_gpu_hours, found.used_gpu_hours, found.unused_gpu_hours) == (168.0, 168.0, 84.0)
+    assert found.unused_usd == 252.0
+    (nobody,) = commitments(week, Book(committed=book.committed), 168)
+    assert nobody.unused_usd is None
+
+
+def test_steady_gpus_are_those_of_the_quietest_hour() -> None:
+    seconds = tuple(3.0 * 3600 if hour % 24 < 12 else 2.0 * 3600 for hour in range(168))
+    line = Line(A, ("busy", "od"), seconds)
+    prices = (
+        gauge(4.0, target="a:8000", gpu_name="H100", rate="od"),
+        gauge(2.5, target="b:8000", gpu_name="H100", rate="res"),
+        gauge(1.0, target="c:8000", gpu_name="A100", rate="res"),
+    )
+    rates = {"od": RateFacts("od", "on_demand"), "res": RateFacts("res", "reserved")}
+    (found,) = steady(Usage(gpu_seconds=(line,)), Book(prices=prices, rates=rates), 168)
+    assert (found.gpus, found.rate, found.usd) == (2.0, "res", 2 * 1.5 * 168)
+    # a commitment that stands unused is filled first
+    book = Book(prices=prices, rates=rates, committed=(gauge(2.0, rate="res"),))
+    assert steady(Usage(gpu_seconds=(line,)), book, 168) == ()
+    dearer = (prices[0], gauge(5.0, target="b:8000", gpu_name="H100", rate="res"))
+    assert steady(Usage(gpu_seconds=(line,)), Book(prices=dearer, rates=rates), 168) == ()
+
+
+def test_a_target_on_several_nodes_is_split_evenly() -> None:
+    book = Book(nodes=(gauge(1.0, target="a:8000", node="n1"), gauge(1.0, target="a:8000", node="n2")))
+    found = review(
+        evidence(joined(usage(A, {"decode": 10.0}), usage(B, {"decode": 4.0})), Usage(), book=book), Settings()
+    )
+    assert {row.node: row.usd for row in found.nodes} == {
+        "n1": pytest.approx(5.0),
+        "n2": pytest.approx(5.0),
+        "": pytest.approx(4.0),
+    }
+
+
+def test_the_invoice_adds_up() -> None:
+    found = review(fleet_of(4, 2, 0), Settings())
+    assert sum(row.usd for row in found.invoice) == pytest.approx(found.now.usd)
+    unused = sum(one.unused_usd or 0.0 for one in found.commitments)
+    assert found.invoice_usd == pytest.approx((found.now.usd or 0) + unused)
+    assert invoice_sum((), (), 5.0) == 5.0
+
+
+def test_alerts_are_episodes_whoever_evaluates_them() -> None:
+    labels = {"alertname": "LLMServingA", "severity": "critical", "model_name": "m"}
+    minute = 60.0
+    pieces = [
+        (labels, [(minute * at, 1.0) for at in range(0, 10)]),
+        # a day's next piece
+        (labels, [(minute * at, 1.0) for at in (*range(10, 15), *range(30, 35))]),
+    ]
+    found = runs(pieces, ())
+    assert [(one.begin, one.end) for one in found] == [(0.0, 15 * minute), (30 * minute, 35 * minute)]
+    assert found[0].what == "m"
+
+
+def test_only_minutes_within_the_week_count() -> None:
+    early = Episode("A", "critical", "", WEEK.begin - 600, WEEK.begin + 600)
+    late = Episode("B", "warning", "", WEEK.end - 60, WEEK.end + 600)
+    info = Episode("C", "info", "", WEEK.begin, WEEK.end)
+    found = alert_sums((early, late, info), WEEK)
+    assert (found.pages, found.page_minutes, found.tickets, found.ticket_minutes) == (1, 10.0, 1, 1.0)
+    assert {row.alert for row in found.noisiest} == {"A", "B"}

@@ -1,0 +1,89 @@
+"""The CSV: typed, harmless, and the same figures as everywhere else."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import defaultdict
+
+import pytest
+
+from llm_serving_exporter.report.review import Review, review
+from llm_serving_exporter.report.settings import ApiPrice, Settings
+from llm_serving_exporter.report.table import COLUMNS, HOUR_COLUMNS, figures_csv, hours_csv
+from tests.costevidence import fleet_of
+
+SETTINGS = Settings(by_labels=("team",), api_price=ApiPrice("An API", 1.0, 0.1, 4.0), objectives={"ttft": 0.995})
+
+
+@pytest.fixture(scope="module")
+def made() -> Review:
+    return review(fleet_of(6, 3, 2), SETTINGS)
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text), strict=True))
+
+
+def test_each_row_is_a_typed_figure(made: Review) -> None:
+    rows = rows_of(figures_csv(made))
+    assert tuple(rows[0]) == COLUMNS
+    for row in rows:
+        assert None not in row
+        assert row["week"] in ("2026-W46", "2026-W45")
+        assert row["section"]
+        assert row["value"] == "" or float(row["value"]) == float(row["value"])
+        assert row["unit"] or row["section"] == "notes"
+    keys = [tuple(value for name, value in row.items() if name != "value") for row in rows]
+    assert len(keys) == len(set(keys))
+
+
+def test_parts_add_up_to_the_spend_wherever_they_stand(made: Review) -> None:
+    sums: dict[str, float] = defaultdict(float)
+    for row in rows_of(figures_csv(made)):
+        if row["week"] == "2026-W46" and row["unit"] == "USD" and row["item"] == "gpu_time":
+            sums[row["section"]] += float(row["value"] or 0)
+    spend = made.now.usd
+    assert spend
+    for section in (
+        "spend",
+        "spend_by_phase",
+        "model_spend",
+        "model_spend_by_phase",
+        "label_spend",
+        "nodes",
+        "invoice",
+    ):
+        assert sums[section] == pytest.approx(spend), section
+
+
+def test_the_hours_add_up_to_the_spend(made: Review) -> None:
+    rows = rows_of(hours_csv(made))
+    assert tuple(rows[0]) == HOUR_COLUMNS
+    assert len(rows) == 168
+    assert sum(
+        float(row[name] or 0) for row in rows for name in HOUR_COLUMNS if name.endswith("_usd")
+    ) == pytest.approx(made.now.usd)
+    assert rows[0]["hour_begin"] == "2026-11-09T00:00:00+00:00"
+    assert int(rows[1]["hour_begin_unix_seconds"]) - int(rows[0]["hour_begin_unix_seconds"]) == 3600
+
+
+@pytest.mark.parametrize("name", ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "\t=1", 'a","b', "a\nb"])
+def test_no_spreadsheet_takes_a_name_for_a_formula(name: str) -> None:
+    text = figures_csv(review(fleet_of(2, 2, 1, name), SETTINGS))
+    named = 0
+    for row in rows_of(text):
+        for column in ("model_name", "label_value", "node", "rate", "gpu_name", "target", "alert", "item"):
+            assert not row[column].startswith(("=", "+", "-", "@", "\t", "\r"))
+            named += name in row[column]
+    assert named
+
+
+def test_what_is_not_known_is_an_empty_cell() -> None:
+    bare = review(fleet_of(1, 1, 0), Settings())
+    (budget,) = (
+        row
+        for row in rows_of(figures_csv(bare))
+        if row["section"] == "energy" and row["item"] == "energy" and row["week"] == "2026-W46"
+    )
+    assert budget["value"] == ""
