@@ -77,7 +77,7 @@ def _load(arguments: argparse.Namespace) -> Config:
     config = load(arguments, os.environ, runtimes=RUNTIMES)
     if config.report_settings_file is None:
         return config
-    from llm_serving_exporter.report.schedule import with_review
+    from llm_serving_exporter.review_schedule import with_review
 
     return with_review(config, os.environ)
 

@@ -87,7 +87,14 @@ class ReviewRunsError(LLMServingExporterError):
 
 
 class DeliveryError(LLMServingExporterError):
-    """A webhook or mail server did not take a review. The message names each that did not, and its answer or the cause."""
+    """A webhook or mail server did not take a review. The message names each that did not, and its answer or the cause.
+
+    `sent`: those that did, so that another try spares them.
+    """
+
+    def __init__(self, message: str, sent: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.sent = sent
 
 
 class FactsError(LLMServingExporterError):

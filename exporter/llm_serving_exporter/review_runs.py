@@ -1,7 +1,8 @@
 """The file beside the cost reviews that says when they were made: written by the command, read by the exporter that publishes it.
 
 Format, version 1: {"version": 1, "since_unix_seconds": 1.7e9, "last_run_unix_seconds": 1.7e9 or null,
-"last_success_unix_seconds": 1.7e9 or null}. Other keys are left alone on reading. `since`: when the schedule was first known.
+"last_success_unix_seconds": 1.7e9 or null, "sent": {"week": "2026-W46", "to": ["the webhook"]} or null}. Other keys are left alone on
+reading. `since`: when the schedule was first known. `sent`: who has the week's review although the run failed.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ LARGEST_FILE_BYTES = 64 * 2**10
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Unix seconds; None where it has not happened."""
+    """Unix seconds; None where it has not happened. `sent_to` have the review of `sent_week`, which others have yet to get."""
 
     since: float
     last_run: float | None = None
     last_success: float | None = None
+    sent_week: str = ""
+    sent_to: tuple[str, ...] = ()
 
 
 def read(folder: str) -> Runs | None:
@@ -48,7 +51,9 @@ def read(folder: str) -> Runs | None:
         since = _seconds(document, "since")
         if since is None:
             raise ValueError("since_unix_seconds is missing")
-        return Runs(since, _seconds(document, "last_run"), _seconds(document, "last_success"))
+        return Runs(
+            since, _seconds(document, "last_run"), _seconds(document, "last_success"), *_sent(document.get("sent"))
+        )
     except (ValueError, RecursionError) as error:
         raise _unusable(path, f"is not what a review leaves: {error}") from None
 
@@ -62,11 +67,17 @@ def begin(folder: str, now: float) -> Runs:
     return known
 
 
-def record(folder: str, at: float, *, succeeded: bool) -> None:
-    """Notes a run that ended `at`. The last success stays where this was none. Raises ReviewRunsError."""
+def record(folder: str, at: float, *, succeeded: bool, week: str = "", sent_to: tuple[str, ...] = ()) -> None:
+    """Notes a run that ended `at`. Of one that failed the last success stays, and who got the week's review all the same.
+
+    Raises ReviewRunsError.
+    """
     known = read(folder) or Runs(at)
-    success = at if succeeded else known.last_success
-    _write(folder, replace(known, last_run=at, last_success=success))
+    if succeeded:
+        _write(folder, Runs(known.since, at, at))
+        return
+    before = known.sent_to if known.sent_week == week else ()
+    _write(folder, replace(known, last_run=at, sent_week=week, sent_to=tuple(dict.fromkeys((*before, *sent_to)))))
 
 
 def _write(folder: str, runs: Runs) -> None:
@@ -77,6 +88,7 @@ def _write(folder: str, runs: Runs) -> None:
         "since_unix_seconds": runs.since,
         "last_run_unix_seconds": runs.last_run,
         "last_success_unix_seconds": runs.last_success,
+        "sent": {"week": runs.sent_week, "to": list(runs.sent_to)} if runs.sent_to else None,
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,6 +106,14 @@ def _seconds(document: dict[str, Any], what: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < 1e15 and isfinite(value)):
         raise ValueError(f"{what}_unix_seconds is not a time in unix seconds")
     return float(value)
+
+
+def _sent(found: Any) -> tuple[str, tuple[str, ...]]:
+    if found is None:
+        return "", ()
+    if not isinstance(found, dict) or not isinstance(found.get("week"), str) or not isinstance(found.get("to"), list):
+        raise ValueError("sent is no object with week and to")
+    return found["week"], tuple(str(where) for where in found["to"])
 
 
 def _unusable(path: Path, what: str) -> ReviewRunsError:

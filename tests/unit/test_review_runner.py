@@ -91,6 +91,14 @@ def test_the_file_keeps_the_last_success_and_since_when_it_is_known(tmp_path: Pa
     record(folder, 300.0, succeeded=True)
     record(folder, 400.0, succeeded=False)
     assert read(folder) == Runs(100.0, 400.0, 300.0)
+    # of a run that failed, those who have it are kept until everybody has
+    record(folder, 500.0, succeeded=False, week="2026-W46", sent_to=("the webhook",))
+    record(folder, 600.0, succeeded=False, week="2026-W46", sent_to=("mail:25",))
+    assert read(folder) == Runs(100.0, 600.0, 300.0, "2026-W46", ("the webhook", "mail:25"))
+    record(folder, 700.0, succeeded=False, week="2026-W47")
+    assert read(folder) == Runs(100.0, 700.0, 300.0)
+    record(folder, 800.0, succeeded=True, week="2026-W47", sent_to=("the webhook",))
+    assert read(folder) == Runs(100.0, 800.0, 800.0)
     # without a daemon the first run is when it is known from
     record(str(tmp_path / "other"), 500.0, succeeded=True)
     assert read(str(tmp_path / "other")) == Runs(500.0, 500.0, 500.0)
@@ -100,6 +108,7 @@ def test_the_file_keeps_the_last_success_and_since_when_it_is_known(tmp_path: Pa
 @pytest.mark.parametrize(
     "content",
     [b"", b"[]", b'{"version": 2}', b'{"version": 1}', b"\xff", b"[" * 9000, b'{"version": 1, "since_unix_seconds": true}',
+     b'{"version": 1, "since_unix_seconds": 1, "sent": [1]}',
      b'{"version": 1, "since_unix_seconds": 1, "last_run_unix_seconds": "x"}', b" " * 100_000],
 )  # fmt: skip
 def test_a_file_that_is_none_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:

@@ -60,6 +60,11 @@ def parser() -> argparse.ArgumentParser:
     say(
         "--by-label", action="append", metavar="LABEL", help="label of the scrape that the bill is split by, as in team"
     )
+    say(
+        "--deliver",
+        action="store_true",
+        help="send it where the settings say (webhook, mail), and note beside it that it was made; for schedules",
+    )
     say("--bearer-token-file", metavar="FILE", help="token for Prometheus")
     say("--username", metavar="NAME", help="basic auth at Prometheus")
     say("--password-file", metavar="FILE", help="its password")

@@ -7,11 +7,13 @@ import os
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter import review_runs
+from llm_serving_exporter.errors import ConfigError, DeliveryError, Problem, ReviewRunsError
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.prometheus_api.client import Prometheus
 from llm_serving_exporter.prometheus_api.http import Access, ApiError, JsonApi
@@ -44,7 +46,22 @@ def run(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
         return EXIT_USAGE
     for warning in warnings:
         _say(f"warning: {warning}")
-    progress = _progress(always=arguments.progress)
+    made = _made(access, settings, week, timeout_seconds, _progress(always=arguments.progress))
+    if isinstance(made, int):
+        return _noted(settings.out, made) if arguments.deliver else made
+    status, files = _written(made, settings)
+    if not arguments.deliver:
+        return status
+    sent: tuple[str, ...] = ()
+    if status == EXIT_OK:
+        status, sent = _delivered(made, files, settings, environ)
+    return _noted(settings.out, status, made.week.name, sent)
+
+
+def _made(
+    access: Access, settings: Settings, week: Week | None, timeout_seconds: float, progress: Callable[[str], None]
+) -> Review | int:
+    """The review, or the exit status where there is none, which is said."""
     prometheus = Prometheus(JsonApi(access, timeout_seconds))
     try:
         made = make(prometheus, settings, week, progress)
@@ -55,7 +72,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     finally:
         prometheus.close()
     _clear(progress)
-    return _written(made, settings)
+    return made
 
 
 def make(prometheus: Prometheus, settings: Settings, week: Week | None, progress: Callable[[str], None]) -> Review:
@@ -110,11 +127,13 @@ def _remove_older(folder: Path, keep: int) -> None:
             path.unlink(missing_ok=True)
 
 
-def _written(made: Review, settings: Settings) -> int:
+def _written(made: Review, settings: Settings) -> tuple[int, list[Path]]:
+    """The exit status, and the files; the summary goes to standard output."""
     summary = markdown(made)
-    status = EXIT_OK
+    status, files = EXIT_OK, list[Path]()
     try:
-        for path in write(made, Path(settings.out), settings.keep):
+        files = write(made, Path(settings.out), settings.keep)
+        for path in files:
             _say(f"written: {path}")
     except OSError as error:
         _say(
@@ -130,6 +149,38 @@ def _written(made: Review, settings: Settings) -> int:
         # else the interpreter tries once more when it ends
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status, files
+
+
+def _delivered(
+    made: Review, files: Sequence[Path], settings: Settings, environ: Mapping[str, str]
+) -> tuple[int, tuple[str, ...]]:
+    """The exit status, and who has it now."""
+    # what most people never send is not loaded for them
+    from llm_serving_exporter.report.deliver import deliver
+
+    def opened(named: Secret, what: str) -> str:
+        return secret(named, what, environ)
+
+    try:
+        known = review_runs.read(settings.out)
+        spared = known.sent_to if known is not None and known.sent_week == made.week.name else ()
+        sent = deliver(markdown(made), files, f"{made.title}: {made.week.name}", settings, opened, spared)
+    except (DeliveryError, ConfigError, ReviewRunsError) as error:
+        _say(f"error: {error}")
+        return EXIT_FAILED, error.sent if isinstance(error, DeliveryError) else ()
+    for where in sent:
+        _say(f"sent to {where}")
+    return EXIT_OK, sent
+
+
+def _noted(folder: str, status: int, week: str = "", sent: tuple[str, ...] = ()) -> int:
+    """The status, once the run has been noted for the exporter that publishes it."""
+    try:
+        review_runs.record(folder, time.time(), succeeded=status == EXIT_OK, week=week, sent_to=sent)
+    except ReviewRunsError as error:
+        _say(f"error: {error}")
+        return status or EXIT_FAILED
     return status
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import smtplib
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 from pathlib import Path
@@ -29,13 +29,23 @@ _TABLE = re.compile(r"(?:^\|.*\n?)+", re.MULTILINE)
 OpenSecret = Callable[[Secret, str], str]
 
 
-def deliver(summary: str, files: Sequence[Path], title: str, settings: Settings, secret: OpenSecret) -> tuple[str, ...]:
-    """Sends to each place that the settings name; where to, in words. `summary` is Markdown; `secret` opens a secret.
+def deliver(
+    summary: str,
+    files: Sequence[Path],
+    title: str,
+    settings: Settings,
+    secret: OpenSecret,
+    spared: Collection[str] = (),
+) -> tuple[str, ...]:
+    """Sends to each place that the settings name; where to, in words. `summary` is Markdown; `secret` opens a secret. `spared`: places
+    that have it already.
 
     Every place is tried. Raises DeliveryError with all that refused, ConfigError where a secret cannot be read.
     """
     sent, refused = [], []
     for where, send in _places(summary, files, title, settings, secret):
+        if where in spared:
+            continue
         try:
             send()
         except (PageError, OSError, smtplib.SMTPException) as error:
@@ -43,7 +53,7 @@ def deliver(summary: str, files: Sequence[Path], title: str, settings: Settings,
         else:
             sent.append(where)
     if refused:
-        raise DeliveryError("; ".join(refused))
+        raise DeliveryError("; ".join(refused), tuple(sent))
     return tuple(sent)
 
 

@@ -179,3 +179,11 @@ def test_every_place_is_tried_and_every_refusal_told() -> None:
         sent(replace(HOOKED, smtp=replace(MAILED, port=free_port())), hook=url)
     assert len(hook.given) == 1
     assert "webhook" not in str(caught.value)
+    assert caught.value.sent == ("the webhook",)
+
+
+def test_who_has_it_already_is_spared() -> None:
+    hook = Hook()
+    with listening(hook) as url:
+        assert deliver(SUMMARY, (), "Costs", HOOKED, opened({"hook": url}), ("the webhook",)) == ()
+    assert hook.given == []
