@@ -31,7 +31,8 @@ examples:
 
 docs/report.md says what each figure means and which settings there are.
 
-exit status: 0 written (what could not be read is named in it), 1 none could be made or written, 2 bad usage or settings"""
+exit status: 0 written (what could not be read is named in it), 1 none could be made or written, 2 bad usage or settings,
+130 interrupted"""
 
 
 def parser() -> argparse.ArgumentParser:

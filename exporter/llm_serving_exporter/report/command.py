@@ -28,13 +28,14 @@ from llm_serving_exporter.report.summary import markdown
 from llm_serving_exporter.report.table import figures_csv, hours_csv
 from llm_serving_exporter.report.week import Week, last_complete, parse_week
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 _LARGEST_SECRET_BYTES = 16 * 2**10
 _OURS = re.compile(r"cost-([0-9]{4}-W[0-9]{2})(-hours)?\.(html|csv|md)")
 
 
 def run(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Makes and writes a report; returns the exit status: 0 written, 1 none could be made or written, 2 bad usage or settings."""
+    """Makes and writes a report; returns the exit status: 0 written, 1 none could be made or written, 2 bad usage or settings,
+    130 interrupted."""
     arguments = parser().parse_args(argv)
     try:
         settings, timeout_seconds, warnings = settings_of(arguments, environ)
@@ -69,6 +70,9 @@ def _made(
         _clear(progress)
         _say(f"error: {error}")
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
+    except KeyboardInterrupt:
+        _clear(progress)
+        return EXIT_INTERRUPTED
     finally:
         prometheus.close()
     _clear(progress)

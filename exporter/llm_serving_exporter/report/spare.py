@@ -77,7 +77,8 @@ class Commitment:
 
 
 def commitments(usage: Usage, book: Book, hours: int) -> tuple[Commitment, ...]:
-    """By rate, hour by hour: what is left over at night does not make up for noon. Hours without data are not counted as unused."""
+    """By rate, hour by hour: what is left over at night does not make up for noon. Hours in which nobody says what
+    is committed are left out."""
     committed: dict[str, list[float | None]] = {}
     for gauge in book.committed:
         # fleets with one price file say the same thing

@@ -263,6 +263,19 @@ def test_what_cannot_be_written_is_still_printed(tmp_path: Path, capsys: pytest.
     assert "**$672** for GPU time" in said.out
 
 
+def test_an_interrupt_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("llm_serving_exporter.report.command.gather", interrupted)
+    with FakePrometheus(NOW) as server:
+        assert report(server, tmp_path) == 130
+    assert capsys.readouterr().err == ""
+    assert not list(tmp_path.iterdir())
+
+
 def test_weeks_of_other_zones_are_asked_for_by_their_own_hours(tmp_path: Path) -> None:
     with FakePrometheus(NOW) as server:
         assert report(server, tmp_path, "--timezone", "Asia/Kolkata") == 0
