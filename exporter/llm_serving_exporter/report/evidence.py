@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.config.duration import format_duration
 from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.prometheus_api.nouns import Sample
 from llm_serving_exporter.prometheus_api.text import on_one_line
 from llm_serving_exporter.report import context, names
 from llm_serving_exporter.report.fetch import MINUTE_SECONDS, Reader
@@ -29,6 +30,8 @@ from llm_serving_exporter.report.week import HOUR_SECONDS, Week, before
 _AFTER_SECONDS = 6 * HOUR_SECONDS
 # each is asked about at both its edges; beyond them gaps are named without what counters show across them
 MOST_GAPS = 300
+# a shorter silence is a gap whoever was scraped in it
+_SHORTEST_ABSENCE_SECONDS = 1800.0
 # that much of a week may be missing at its beginning before it is compared with nothing
 _LATE_HOURS = 2
 
@@ -46,8 +49,8 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
     if usage.empty:
         raise NoDataError(_nothing(reader, week, retention, now_unix_seconds))
     found = _silences(reader, previous, week, now_unix_seconds)
-    usage, gaps = _filled(reader, usage, found, week)
-    usage_before, gaps_before = _filled(reader, usage_before, found, previous)
+    usage, gaps, away = _filled(reader, usage, found, week)
+    usage_before, gaps_before, _ = _filled(reader, usage_before, found, previous)
     book, fleet = context.book(reader, week), context.fleet(reader, week)
     episodes, methods = context.episodes(reader, week), context.methods(reader, week)
     # once everything has been asked, or a warning would be missed
@@ -55,6 +58,8 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
         *_remembered(week, previous, usage, usage_before, retention, now_unix_seconds, zone),
         *(f"Prometheus warned: {on_one_line(warning)[:300]}" for warning in reader.prometheus.warnings),
     ]
+    if away:
+        notes.append(_of_absences(away))
     if gaps_before:
         notes.append(f"The week before has {len(gaps_before)} gaps itself; what it is compared with may be too low.")
     if len(found) > MOST_GAPS:
@@ -88,9 +93,11 @@ def _silences(reader: Reader, previous: Week, week: Week, now: float) -> list[Si
     return silences(presence, min(now, week.end))
 
 
-def _filled(reader: Reader, usage: Usage, found: Sequence[Silence], week: Week) -> tuple[Usage, list[Gap]]:
-    """The usage with what counters show across gaps, and the gaps."""
-    gaps = []
+def _filled(
+    reader: Reader, usage: Usage, found: Sequence[Silence], week: Week
+) -> tuple[Usage, list[Gap], list[Silence]]:
+    """The usage with what counters show across gaps, the gaps, and silences of targets that were not there to be read."""
+    gaps, away = [], []
     longest = sorted(found, key=lambda one: one.begin - (one.end if one.end is not None else float("inf")))[:MOST_GAPS]
     for silence in found:
         if within(silence, week) is None:
@@ -98,18 +105,29 @@ def _filled(reader: Reader, usage: Usage, found: Sequence[Silence], week: Week) 
         seen = None
         if silence in longest:
             seen = reader.attempt(f"the counters of {silence.who[1]} across a gap", _across, reader, silence)
-        exact, grown = seen or (silence, None)
+        if seen is not None and seen.left:
+            away.append(seen.silence)
+            continue
+        exact, grown = (seen.silence, seen.growth) if seen is not None else (silence, None)
         gap = within(exact, week)
         if gap is not None:
             gap = described(gap, exact, grown, week)
             gaps.append(gap)
             if grown is not None:
                 usage = recovered(usage, gap, exact, grown, week)
-    return usage, gaps
+    return usage, gaps, away
 
 
-def _across(reader: Reader, silence: Silence) -> tuple[Silence, Growth]:
-    """A silence with its exact edges, and what the counters show across it."""
+@dataclass(frozen=True, slots=True)
+class _Across:
+    """A silence with its exact edges, and what the counters show across it. `left`: its target was not there to be read."""
+
+    silence: Silence
+    growth: Growth
+    left: bool = False
+
+
+def _across(reader: Reader, silence: Silence) -> _Across:
     ask, asking = reader.prometheus, reader.asking
     own = [*silence.who[0], ("target", silence.who[1])]
     query = asking.everything_of(own)
@@ -121,9 +139,38 @@ def _across(reader: Reader, silence: Silence) -> tuple[Silence, Growth]:
     silence = replace(silence, begin=begin)
     before = ask.instant(query, begin)
     if silence.end is None:
-        return silence, growth(before, (), asking.identity, asking.extra)
+        return _Across(silence, growth(before, (), asking.identity, asking.extra))
     end = min((at for at in taken(silence.end, MINUTE_SECONDS + 1) if at > begin), default=silence.end)
-    return replace(silence, end=end), growth(before, ask.instant(query, end), asking.identity, asking.extra)
+    grown = growth(before, ask.instant(query, end), asking.identity, asking.extra)
+    return _Across(replace(silence, end=end), grown, _left(reader, before, begin, end))
+
+
+def _left(reader: Reader, before: Sequence[Sample], begin: float, end: float) -> bool:
+    """Whether the target was not to be read: Prometheus went on scraping others and did not even try this one.
+
+    A dead exporter is tried and fails, a dead Prometheus tries nobody: these are gaps, and so is what nothing is known of.
+    """
+    scrapes = sorted({(of["job"], of["instance"]) for of, _ in before if "job" in of and "instance" in of})
+    if end - begin < _SHORTEST_ABSENCE_SECONDS or not scrapes:
+        return False
+
+    def tried(whom: Sequence[tuple[str, str]], at: float, seconds: float) -> float:
+        return reader.prometheus.value(reader.asking.scraped(whom, seconds), at) or 0.0
+
+    usual = tried(scrapes, begin, 2 * LOOKBACK_SECONDS) / (2 * LOOKBACK_SECONDS)
+    inside = end - begin - 2 * MINUTE_SECONDS
+    own, any_ = (tried(whom, end - MINUTE_SECONDS, inside) for whom in (scrapes, ()))
+    return usual > 0 and any_ > usual * inside / 2 and own < any_ / 2
+
+
+def _of_absences(away: Sequence[Silence]) -> str:
+    names_ = list(dict.fromkeys(silence.who[1] for silence in away))
+    hours = sum((silence.end or silence.begin) - silence.begin for silence in away) / HOUR_SECONDS
+    some = ", ".join(names_[:3]) + (f" and {len(names_) - 3} more" if len(names_) > 3 else "")
+    return (
+        f"{len(away)} times a target went and came back ({some}; {hours:.0f} hours in all): Prometheus had it as a target no more while it "
+        "scraped others, as when replicas are scaled down. That time is in no figure and taken for free."
+    )
 
 
 def _remembered(

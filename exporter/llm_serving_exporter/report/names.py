@@ -164,6 +164,13 @@ class Asking:
         which = f'ALERTS{{alertname=~"{ALERT_PREFIX}.*",alertname!="{WATCHDOG}",alertstate="firing",severity!="none"}}'
         return f"max without ({_list(*(label for label in _SCRAPE_LABELS if label not in self.identity))}) ({which})"
 
+    @staticmethod
+    def scraped(scrapes: Sequence[tuple[str, str]], seconds: float) -> str:
+        """How often the busiest of some scrapes, (job, instance) each, was tried in the last `seconds`, whatever came of it; of all scrapes
+        for ()."""
+        each = [f"up{{job={quoted(job)},instance={quoted(instance)}}}" for job, instance in scrapes] or ["up"]
+        return f"max({' or '.join(f'count_over_time({one}[{_range(seconds)}])' for one in each)})"
+
     def everything_of(self, labels: Sequence[tuple[str, str]]) -> str:
         """All counters, prices and GPUs of one target as they stand, whoever says it."""
         names = "|".join(exported(name) for name in (*COUNTERS, TARGET_GPUS, PRICE))

@@ -1,0 +1,73 @@
+"""A replica that is scaled down at night against an exporter that is dead, in a real Prometheus: one is no cost, the other a gap."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from llm_serving_exporter.prometheus_api.client import Prometheus
+from llm_serving_exporter.prometheus_api.http import Access, JsonApi
+from llm_serving_exporter.report.command import make
+from llm_serving_exporter.report.settings import Settings
+from llm_serving_exporter.report.week import last_complete
+from tests.costfortnight import blocks
+from tests.prometheus_server import PrometheusServer
+
+HOUR, STEP = 3600.0, 60.0
+# hours of the week in which a target's series are not there
+NIGHTS = [(22.0, 30.0), (46.0, 54.0)]
+DARK = [(60.0, 64.0)]
+
+
+def within(hour: float, spans: list[tuple[float, float]]) -> bool:
+    return any(begin < hour < end for begin, end in spans)
+
+
+def history(monday: float) -> str:
+    """`steady` always; `night` away for two nights and no target then; `dark` tried in vain. A GPU each at $2 an hour."""
+    lines: dict[str, list[str]] = defaultdict(list)
+    for name in ("steady", "night", "dark"):
+        counted = 0.0
+        at = 0.0
+        while at <= 96 * HOUR:
+            hour, stamp = at / HOUR, f"{monday + at + 7:.3f}"
+            away, dead = name == "night" and within(hour, NIGHTS), name == "dark" and within(hour, DARK)
+            of = f'job="llm",instance="{name}:10077"'
+            if away or dead:
+                counted = 0.0
+            else:
+                own = f'{of},target="{name}:8000",model_name="m",role="unified",engine="0",rate="spot"'
+                lines["seconds"].append(f'llm_serving_gpu_seconds_total{{{own},state="idle"}} {counted} {stamp}')
+                usd = f'llm_serving_cost_usd_total{{{own},phase="idle",method="roofline"}} {counted * 2 / HOUR} {stamp}'
+                lines["usd"].append(usd)
+                gpus = f'llm_serving_target_gpus{{{of},target="{name}:8000",gpu_name="H100"}} 1 {stamp}'
+                price = f'llm_serving_gpu_price_usd_per_hour{{{of},target="{name}:8000",gpu_name="H100",rate="spot"}} 2 {stamp}'
+                lines["gpus"].append(gpus)
+                lines["price"].append(price)
+                counted += STEP
+            if not away:
+                lines["up"].append(f"up{{{of}}} {0 if dead else 1} {stamp}")
+            at += STEP
+    return "\n".join([line for name in sorted(lines) for line in lines[name]] + ["# EOF", ""])
+
+
+def test_a_night_without_the_target_is_free_and_a_dead_exporter_is_a_gap(tmp_path: Path) -> None:
+    monday = last_complete(time.time(), ZoneInfo("UTC")).begin
+    blocks(history(monday), tmp_path / "data")
+    with PrometheusServer(tmp_path, "global: {}\n") as server:
+        asked = Prometheus(JsonApi(Access("Prometheus", server.url, "--prometheus"), 60.0))
+        try:
+            made = make(asked, Settings(), None, lambda text: None)
+        finally:
+            asked.close()
+    (gap,) = (gap for gap in made.gaps if gap.ends)
+    assert gap.target == "dark:8000"
+    assert gap.estimated_usd == pytest.approx(8.0, rel=0.01)
+    # 96 h each, less two nights of eight hours and four hours in the dark
+    assert made.now.usd == pytest.approx(2 * (96 + 80 + 92), rel=0.005)
+    (note,) = (note for note in made.notes if "came back" in note)
+    assert note.startswith("2 times a target went and came back (night:8000; 16 hours in all)")
