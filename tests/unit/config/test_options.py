@@ -42,6 +42,8 @@ RULES = Path(__file__).parent / "rules.yml"
 # a value other than the default for each option: as text, and where it ends up in the Config
 PRICES = str(Path(__file__).parents[3] / "deploy/prices.example.yml")
 SAMPLES = {
+    "report.settings-file": ("/r.yml", lambda config: config.report_settings_file, "/r.yml"),
+    "report.run": ("false", lambda config: config.report_run, False),
     "cost.price-file": (PRICES, lambda config: config.price_file, PRICES),
     "cost.method": ("flat", lambda config: config.attribution.method, Method.FLAT),
     "cost.decode-to-prefill-ratio": ("2.5", lambda config: config.attribution.decode_to_prefill_ratio, 2.5),
