@@ -80,14 +80,13 @@ def advance(
     rate = price.rate.name if price is not None else ""
     key = (state.value, rate)
     gpu_seconds = dict(before.gpu_seconds)
-    for other in GpuState:  # an increase() over a counter that is born above 0 misses its first value
-        gpu_seconds.setdefault((other.value, rate), 0.0)
+    if key not in gpu_seconds:  # all of them: an increase() over a counter that is born above 0 misses its first value
+        gpu_seconds |= {(other.value, rate): 0.0 for other in GpuState}
     gpu_seconds[key] += seconds * gpus
     usd = dict(before.usd)
     worth = seconds * gpus * price.usd_per_gpu_hour / 3600.0 if price is not None else None
-    if price is not None:
-        for phase in CostPhase:
-            usd.setdefault((phase.value, rate, method.value), 0.0)
+    if price is not None and (CostPhase.IDLE.value, rate, method.value) not in usd:
+        usd |= {(phase.value, rate, method.value): 0.0 for phase in CostPhase}
     pending = dict(before.pending_usd)
     waited = before.pending_seconds
 
@@ -131,15 +130,15 @@ def powered(before: EngineTotals, *, joules: float | None, price: Price | None, 
     """With the energy of a tick, its carbon where stated, and its cost where the rate leaves electricity out."""
     if joules is None:
         return before
-    after = replace(before, energy_joules=(before.energy_joules or 0.0) + joules)
-    if power is None:
-        return after
-    kwh = joules / JOULES_PER_KWH * power.pue
-    if power.carbon_grams_per_kwh is not None:
-        after = replace(after, carbon_grams=(before.carbon_grams or 0.0) + kwh * power.carbon_grams_per_kwh)
-    if price is not None and not price.rate.includes_power and power.usd_per_kwh is not None:
-        after = replace(after, energy_usd=(before.energy_usd or 0.0) + kwh * power.usd_per_kwh)
-    return after
+    usd, grams = before.energy_usd, before.carbon_grams
+    if power is not None:
+        kwh = joules / JOULES_PER_KWH * power.pue
+        if power.carbon_grams_per_kwh is not None:
+            grams = (grams or 0.0) + kwh * power.carbon_grams_per_kwh
+        if price is not None and not price.rate.includes_power and power.usd_per_kwh is not None:
+            usd = (usd or 0.0) + kwh * power.usd_per_kwh
+    used = (before.energy_joules or 0.0) + joules
+    return replace(before, energy_joules=used, energy_usd=usd, carbon_grams=grams)
 
 
 def usd_by_phase(usd: Usd) -> dict[str, float]:
