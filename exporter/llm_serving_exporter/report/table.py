@@ -195,10 +195,10 @@ def _ahead(review: Review) -> Iterator[_Figure]:
         yield "api", "own", {}, api.own_usd, "USD"
         yield "api", "api_unit", {}, api.api_usd_per_million, "USD per million tokens"
         yield "api", "own_unit", {}, api.own_usd_per_million, "USD per million tokens"
-        yield "api", "break_even", {}, api.break_even_tokens_per_month, "tokens per month"
+        yield "api", "break_even_tokens_per_month", {}, api.break_even_tokens_per_month, "tokens per month"
         yield "api", "tokens", {}, api.tokens_per_month, "tokens per month"
         if api.payback is not None:
-            yield "api", "payback", {}, api.payback.months, "months"
+            yield "api", "payback_months", {}, api.payback.months, "months"
 
 
 def _bill(review: Review) -> Iterator[_Figure]:
