@@ -48,8 +48,13 @@ class Outlook:
     api: ApiComparison | None
 
 
-def outlook(week: Totals, hours: float, budget_usd: float | None, settings: Settings) -> Outlook | None:
-    """None where the week has no cost. Hours without data are in the run rate as if nothing had been spent; the gaps say what they are."""
+def outlook(
+    week: Totals, hours: float, budget_usd: float | None, settings: Settings, owned_usd: float = 0.0
+) -> Outlook | None:
+    """None where the week has no cost. `owned_usd`: what of it is a purchase stated as a rate, which is not paid back by itself.
+
+    Hours without data are in the run rate as if nothing had been spent; the gaps say what they are.
+    """
     if week.usd is None:
         return None
     spent = week.usd + (week.energy_usd or 0.0)
@@ -66,11 +71,13 @@ def outlook(week: Totals, hours: float, budget_usd: float | None, settings: Sett
         None
         if price is None or week.gpu_hours is None
         else total_cost_of_ownership(week.gpu_hours / hours, price, other),
-        _compared(week, spent + other * months, months, settings),
+        _compared(week, spent + other * months, owned_usd, months, settings),
     )
 
 
-def _compared(week: Totals, own_usd: float, months: float, settings: Settings) -> ApiComparison | None:
+def _compared(
+    week: Totals, own_usd: float, owned_usd: float, months: float, settings: Settings
+) -> ApiComparison | None:
     price = settings.api_price
     if price is None or week.prompt_tokens is None or week.decode_tokens is None or not week.tokens:
         return None
@@ -84,5 +91,5 @@ def _compared(week: Totals, own_usd: float, months: float, settings: Settings) -
         usd_per_million(own_usd, week.tokens),
         break_even_tokens(own_usd / months, usd_per_million(api, week.tokens)),
         week.tokens / months,
-        None if purchase is None else payback(purchase, api / months, own_usd / months),
+        None if purchase is None else payback(purchase, api / months, (own_usd - owned_usd) / months),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.report import names
 from llm_serving_exporter.report.actions import Action, actions
 from llm_serving_exporter.report.findings import Facts, Finding, findings
@@ -29,6 +30,8 @@ from llm_serving_exporter.report.spare import Commitment, Spare, Steady, commitm
 from llm_serving_exporter.report.split import Split, split
 from llm_serving_exporter.report.totals import PHASES, Totals, cells, totals
 from llm_serving_exporter.report.week import Week
+
+OWNED = RateKind.OWNED.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,9 @@ def review(evidence: Evidence, settings: Settings) -> Review:
     unneeded = spare(usage, evidence.fleet, count)
     bought = commitments(usage, book, count)
     offers = steady(usage, book, count)
-    ahead = outlook(now, evidence.week.length_hours, book.budget_usd_per_month, settings)
+    owned = {rate.name for rate in book.rates.values() if rate.kind == OWNED}
+    owned_usd = sum(line.total for line in usage.cost if line.of[1] in owned)
+    ahead = outlook(now, evidence.week.length_hours, book.budget_usd_per_month, settings, owned_usd)
     reached = attainments(usage, settings.objectives)
     fired = None if evidence.episodes is None else alert_sums(evidence.episodes, evidence.week)
     invoice = invoice_rows(usage, book)

@@ -18,18 +18,6 @@ def usd_per_million(usd: float | None, tokens: float | None) -> float | None:
     return usd / tokens * MILLION if usd is not None and tokens else None
 
 
-def usd_per_million_at(usd_per_hour: float, tokens_per_second: float) -> float | None:
-    """What a million tokens cost at a price and a steady rate."""
-    return usd_per_million(usd_per_hour, tokens_per_second * 3600)
-
-
-def request_usd(
-    usd_per_million_input: float, usd_per_million_output: float, input_tokens: float, output_tokens: float
-) -> float:
-    """What a request of so many tokens costs."""
-    return (usd_per_million_input * input_tokens + usd_per_million_output * output_tokens) / MILLION
-
-
 def ratio(above: float | None, below: float | None) -> float | None:
     """above / below; None where one is not known or `below` is 0."""
     return above / below if above is not None and below else None
@@ -50,11 +38,6 @@ def allocated(phase_usd: float, prefill_usd: float, decode_usd: float, all_usd: 
     """A phase's share of all cost of a target, idle and down time included; None where neither phase cost anything."""
     productive = prefill_usd + decode_usd
     return phase_usd * all_usd / productive if productive > 0 else None
-
-
-def month_of(usd: float, hours: float) -> float:
-    """A week's run rate over a month."""
-    return usd / hours * MONTH_HOURS
 
 
 def total_cost_of_ownership(

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.report.settings import ApiPrice, MonthlyCosts
+from llm_serving_exporter.report.outlook import outlook
+from llm_serving_exporter.report.settings import ApiPrice, MonthlyCosts, Settings
 from llm_serving_exporter.report.sums import (
+    Payback,
     allocated,
     api_usd,
     break_even_tokens,
     change,
-    month_of,
     payback,
     ratio,
-    request_usd,
     total_cost_of_ownership,
     usd_per_million,
-    usd_per_million_at,
 )
+from llm_serving_exporter.report.totals import Totals
 
 
 @pytest.mark.parametrize(
@@ -26,15 +26,13 @@ from llm_serving_exporter.report.sums import (
     [(3.0, 5000.0, 0.1667), (16.0, 286.0, 15.54), (16.0, 7200.0, 0.6173)],
 )
 def test_a_million_tokens(usd_per_hour: float, tokens_per_second: float, usd: float) -> None:
-    assert usd_per_million_at(usd_per_hour, tokens_per_second) == pytest.approx(usd, rel=2e-4)
-    # as a week has it: GPU cost over tokens
     hours = 168
     assert usd_per_million(usd_per_hour * hours, tokens_per_second * 3600 * hours) == pytest.approx(usd, rel=2e-4)
 
 
 def test_a_request() -> None:
     # O35: 500 and 200 tokens at $0.17 a million
-    assert request_usd(0.17, 0.17, 500, 200) == pytest.approx(0.000119, rel=1e-9)
+    assert api_usd(ApiPrice("flat", 0.17, 0.17, 0.17), 500, 0, 200) == pytest.approx(0.000119, rel=1e-9)
 
 
 def test_total_cost_of_ownership() -> None:
@@ -56,7 +54,6 @@ def test_nothing_is_divided_by_nothing() -> None:
     assert usd_per_million(1.0, 0.0) is None
     assert usd_per_million(1.0, None) is None
     assert usd_per_million(None, 5.0) is None
-    assert usd_per_million_at(3.0, 0.0) is None
     assert ratio(1.0, 0.0) is None
     assert change(1.0, 0.0) is None
     assert break_even_tokens(100.0, 0.0) is None
@@ -82,5 +79,14 @@ def test_break_even_is_where_the_api_asks_as_much() -> None:
     assert 5e8 / 1e6 * 2.0 == 1000.0
 
 
-def test_a_month_has_730_hours() -> None:
-    assert month_of(168.0, 168.0) == 730.0
+def test_a_purchase_is_paid_back_by_what_running_it_saves() -> None:
+    # a month of 730 hours: $3,000 of it the purchase as a rate, $1,000 rented, 10 million tokens for which the API asks $16,000
+    week = Totals(usd=4000.0, gpu_hours=730.0, prompt_tokens=8e6, decode_tokens=2e6)
+    settings = Settings(api_price=ApiPrice("api", 1000.0, 1000.0, 4000.0), purchase_usd=150_000.0)
+    found = outlook(week, 730.0, None, settings, owned_usd=3000.0)
+    assert found is not None
+    assert found.api is not None
+    assert found.api.api_usd == 16_000.0
+    assert found.api.payback == Payback(10.0)
+    assert found.projected_usd == 4000.0
+    assert found.api.break_even_tokens_per_month == 4000.0 / 1600.0 * 1e6
