@@ -44,7 +44,7 @@ def write_config(files: Mapping[str, str], folder: Path, inbox: PagerDuty | None
 def _at_pace(route: dict[str, Any]) -> None:
     wait = route.get("group_wait", "0s")
     if wait != "0s":
-        route["group_wait"] = f"{int(wait.removesuffix('s')) * 20}ms"
+        route["group_wait"] = f"{int(wait.removesuffix('s')) * 40}ms"
     if "group_interval" in route:
         route["group_interval"] = "1s"
     for child in route.get("routes", ()):

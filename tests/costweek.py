@@ -24,8 +24,8 @@ HOUR, DAY = 3600.0, 86_400.0
 GUEST = "guest"
 RESERVED, SPOT = Rate("reserved", RateKind.RESERVED, committed_gpus=8), Rate("spot", RateKind.SPOT)
 OLD_USD, NEW_USD, GUEST_USD = 2.40, 1.80, 1.20
-# answers of a minute: a replica that works always has some
-MIX = Mix(Lengths(800, 0.5, most=4000), Lengths(6000, 0.2, most=9000))
+# answers of minutes: a replica that works always has some
+MIX = Mix(Lengths(800, 0.5, most=4000), Lengths(20_000, 0.2, most=26_000))
 SERIES = (
     "llm_serving_gpu_seconds_total", "llm_serving_cost_usd_total", "llm_serving_gpu_price_usd_per_hour", "llm_serving_rate_info",
     "llm_serving_rate_committed_gpus", "llm_serving_target_info", "llm_serving_target_node_info", "llm_serving_target_gpus",
@@ -45,7 +45,7 @@ class Plan:
     begin_unix: float
     seconds: float
     interval: float
-    rate: float = 0.7
+    rate: float = 0.3
     works_from: float = 8 * HOUR
     works_until: float = 18 * HOUR
     outage: tuple[float, float] = (10 * HOUR + 5, 11.5 * HOUR + 5)

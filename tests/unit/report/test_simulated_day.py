@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterator
 from datetime import datetime
 from zoneinfo import ZoneInfo
@@ -25,7 +26,7 @@ from tests.costweek_checks import agree, agree_with_rules
 from tests.prometheus_server import PrometheusServer
 
 BERLIN = ZoneInfo("Europe/Berlin")
-PLAN = Plan(datetime(2026, 10, 25, tzinfo=BERLIN).timestamp(), 25 * HOUR, 60.0)
+PLAN = Plan(datetime(2026, 10, 25, tzinfo=BERLIN).timestamp(), 25 * HOUR, 120.0)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,7 @@ def test_the_phases_are_all_gpu_time_to_the_cent(day: CostWeek, prometheus: Prom
     """Of the exporter that was there to the end; its ticks, and with them its prices, are known to the second."""
     spent = sum(value for (name, _), value in day.last.items() if name == "llm_serving_cost_usd_total")
     seconds = sum(value for (name, _), value in day.last.items() if name == "llm_serving_gpu_seconds_total")
-    begin = PLAN.restart[1]
+    begin = math.ceil(PLAN.restart[1] / PLAN.interval) * PLAN.interval
     gpus = 5
     assert seconds == pytest.approx(gpus * (PLAN.seconds - begin), abs=1e-6)
     # a tick is priced by its end, and one ends when the price changes
