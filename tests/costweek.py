@@ -1,7 +1,7 @@
 """A simulated fleet over days of which the true spend, tokens and idle hours are known, and what exporters beside it counted.
 
 Five replicas that work by day and rest by night. What happens to them and to their exporter is the same each day that it happens on:
-a node is lost and comes back, the exporter restarts, a price changes, a replica comes and goes.
+a node is lost and comes back, the exporter is replaced by one with another address, a price changes, a replica comes and goes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Plan:
     works_from: float = 8 * HOUR
     works_until: float = 18 * HOUR
     outage: tuple[float, float] = (10 * HOUR + 5, 11.5 * HOUR + 5)
-    restart: tuple[float, float] = (12 * HOUR, 12 * HOUR + 60)
+    restart: tuple[float, float] = (12.5 * HOUR, 12.5 * HOUR + 60)
     price_change: float = 13 * HOUR
     guest: tuple[float, float] = (9 * HOUR, 15 * HOUR)
 
@@ -120,13 +120,15 @@ class CostWeek:
         if not plan.restart[0] <= now < plan.restart[1]:
             if now >= plan.restart[1] and not self._restarted:
                 self._own, self._restarted = self._watch(self._regular), True
-            for sample in self._own.samples():
-                self.last[sample[0], tuple(sample[1].items())] = sample[2]
-                yield sample
+            for name, labels, value in self._own.samples():
+                self.last[name, tuple(labels.items())] = value
+                yield name, {**labels, "instance": f"exporter-{int(self._restarted)}"}, value
         if plan.guest[0] <= now <= plan.guest[1]:
             if self._guest is None:
                 self._guest = self._watch([GUEST])
-            yield from self._guest.samples()
+            yield from (
+                (name, {**labels, "instance": "guests"}, value) for name, labels, value in self._guest.samples()
+            )
 
     def write(self, folder: Path) -> None:
         """Blocks of a Prometheus data directory."""
@@ -138,7 +140,7 @@ class CostWeek:
                 out,
                 until_seconds=self.plan.seconds,
                 interval_seconds=self.plan.interval,
-                labels={"job": "llm-serving", "instance": "exporter-0"},
+                labels={"job": "llm-serving"},
             )  # type: ignore[arg-type]  # samples() is all that is asked of a watch
         command = [
             "promtool",

@@ -219,6 +219,9 @@ _EXPORTERS = Sampled(
         # one of a pair starts after four hours and a half
         **_as("a", _spent(engine("late"), idle=0.1)),
         **_as("b", {name: f"{NOTHING}x54 {counter(Grows(25, 0.1))}" for name in _spent(engine("late"), idle=0.1)}),
+        # an exporter that is replaced by another, with an address of its own, in the middle of the last hour
+        **_as("a", {name: f"{values} stale" for name, values in _spent(engine("moved"), 73, idle=0.1).items()}),
+        **_as("b", {name: f"{NOTHING}x73 {counter(Grows(7, 0.1))}" for name in _spent(engine("moved"), idle=0.1)}),
         # it falls to 0 within the last hour, and goes on: eleven of twelve steps
         _AGAIN: counter(Grows(71, 0.1), Grows(9, 0.1, True)),
         # half an hour, six hours ago
@@ -235,8 +238,10 @@ _EXPORTERS = Sampled(
             for phase, usd in (("down", 0.6), ("decode", 0.36), ("idle", 0.24))
         },
         _rounded(f'sum({_COST}{{target="blind-0"}})'): {"{}": 1.2},
-        # 1.44 is the more of both
-        _rounded(f'sum({_COST}{{model_name="rates"}})'): {"{}": 1.44},
+        # 1.2 and 1.44: everybody is believed by half
+        _rounded(f'sum({_COST}{{model_name="rates"}})'): {"{}": 1.32},
+        # one after the other: all of the hour but the five minutes in between
+        f'abs(sum({_COST}{{model_name="moved"}}) / 1.15 - 1) < bool 0.05': {"{}": 1},
         _rounded(f'sum({_COST}{{model_name="late"}})'): {"{}": 1.2},
         _near(f'sum({_COST}{{model_name="again"}})', 1.1): {"{}": 1},
         _rounded(f'sum({_COST}{{model_name="wide"}})'): {"{}": 1.2},

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llm_serving_alerts.promql import ENGINE, FLEET, HOUR, MODEL, TARGET, Dialect, series
+from llm_serving_alerts.promql import ENGINE, FLEET, HOUR, MINUTE, MODEL, TARGET, Dialect, series
 from llm_serving_alerts.records.baselines import INTERVAL_SECONDS
 from llm_serving_alerts.records.traffic import PHASES
 from llm_serving_alerts.rules import Group, Record
@@ -27,12 +27,12 @@ def spend(dialect: Dialect, settings: Settings) -> Group:
     rules = [
         Record(
             "target:llm_serving_gpu_seconds:increase1h",
-            f"sum by ({by_target}, state, rate) ({_shared_out(dialect, 'gpu_seconds_total', 'state', 'rate')})",
+            f"sum by ({by_target}, state, rate) ({_once(dialect, 'gpu_seconds_total', 'state', 'rate')})",
             "GPU seconds of a target in the last hour by state and rate",
         ),
         Record(
             COST,
-            f"sum by ({by_target}, phase, rate, method) ({_shared_out(dialect, 'cost_usd_total', 'phase', 'rate', 'method')})",
+            f"sum by ({by_target}, phase, rate, method) ({_once(dialect, 'cost_usd_total', 'phase', 'rate', 'method')})",
             "USD of a target's GPU time in the last hour by what it went to; the phases add up to all of it",
         ),
     ]
@@ -77,7 +77,7 @@ def _bought(dialect: Dialect) -> Iterator[Record]:
     yield Record(
         _hourly(finished), _increase(dialect, finished, "reason"), "finished requests in the last hour, every reason"
     )
-    each = dialect.one(_raw(dialect, "slo_events_total"), *ENGINE, "slo", "outcome", "source", "threshold")
+    each = _once(dialect, "slo_events_total", "slo", "outcome", "source", "threshold")
     yield Record(
         _hourly("slo_events_total"),
         f"sum by ({dialect.labels(*TARGET)}, slo, outcome) ({each})",
@@ -94,21 +94,23 @@ def _raw(dialect: Dialect, counter: str) -> str:
 
 
 def _increase(dialect: Dialect, counter: str, *own: str) -> str:
-    """Of a target in the last hour: of each engine once, whoever reads it. `own`: labels of the counter that are summed."""
-    return f"sum by ({dialect.labels(*TARGET)}) ({dialect.one(_raw(dialect, counter), *ENGINE, *own)})"
+    """Of a target in the last hour, whoever reads it. `own`: labels of the counter that are summed."""
+    return f"sum by ({dialect.labels(*TARGET)}) ({_once(dialect, counter, *own)})"
 
 
-def _shared_out(dialect: Dialect, counter: str, *own: str) -> str:
-    """The increase of a counter that gives each second one of several places, `own` its labels for them.
+def _once(dialect: Dialect, counter: str, *own: str) -> str:
+    """The increase of a counter in the last hour by engine and its `own` labels, with each moment of it once.
 
-    Two exporters of a server may give the same second different ones: one of them cannot reach it and counts it as down, of a model that
-    it never learnt, or has not got the new price yet. The places together get what the exporter that saw most of the target's hour
-    counted, never more.
+    An hour may be counted by several: a pair of exporters or servers side by side, of which one may not reach the server, or an exporter
+    that is replaced by another in its middle. Their increases are added up, and divided by how many of them there were at a time
+    in the mean: a pair's by two, of which each may have put the same second into another place; those of one after the other by one.
     """
-    of_target = dialect.labels("target")
-    each = dialect.one(_raw(dialect, counter), *ENGINE, *own)
-    places = [label for label in ENGINE if label != "target"] + list(own)
-    most = dialect.one(f"sum without ({', '.join(places)}) ({_raw(dialect, counter)})", "target")
-    # of nothing there is nothing to share out, and 0 stays 0
-    counted = f"clamp_min(sum by ({of_target}) ({each}), 1e-9)"
-    return f"{each} * on ({of_target}) group_left () ({most} / on ({of_target}) {counted})"
+    by_place, of_target = dialect.labels(*ENGINE, *own), dialect.labels("target")
+    places = ", ".join([*(label for label in ENGINE if label != "target"), *own])
+    # a second less than the hour: the moment that it begins with belongs to the one before
+    seen = dialect.over("count_over_time", f"(max by ({of_target}) ({series(counter)}))", HOUR - 1, MINUTE)
+    by_each = dialect.over("count_over_time", f"(max without ({places}) ({series(counter)}))", HOUR - 1, MINUTE)
+    return (
+        f"sum by ({by_place}) ({_raw(dialect, counter)})"
+        f" * on ({of_target}) group_left () ({seen} / on ({of_target}) sum by ({of_target}) ({by_each}))"
+    )

@@ -1,7 +1,7 @@
 """What the review asks Prometheus for, by name: the exporter's counters, and the rule pack's hourly records where those are gone.
 
-The rules are a package of their own that the exporter does not import; a test checks each name against what they render. Every expression
-takes one value per identity first, so that pairs of exporters and duplicate scrapes change nothing.
+The rules are a package of their own that the exporter does not import; a test checks each name against what they render. In every
+expression pairs of exporters and duplicate scrapes count once.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ class Quantity:
     """A counter whose growth the review adds up by hour.
 
     `counter`: of the exporter, without prefix; `of`: labels beside the target's that are kept; `alike`: labels by which one target's
-    series are told apart and then added up; `record`: what the rule pack records of it each hour, `where` which of it. `one_place`: each
-    second is counted in one of several places, which two exporters of a server may not agree on.
+    series are told apart and then added up; `record`: what the rule pack records of it each hour, `where` which of it.
     """
 
     name: str
@@ -52,14 +51,11 @@ class Quantity:
     record: str
     alike: tuple[str, ...] = ("engine",)
     where: str = ""
-    one_place: bool = False
 
 
-COST = Quantity(
-    "cost", cost.COST.name, ("phase", "rate", "method"), "target:llm_serving_cost_usd:increase1h", one_place=True
-)
+COST = Quantity("cost", cost.COST.name, ("phase", "rate", "method"), "target:llm_serving_cost_usd:increase1h")
 GPU_SECONDS = Quantity(
-    "gpu_seconds", cost.GPU_SECONDS.name, ("state", "rate"), "target:llm_serving_gpu_seconds:increase1h", one_place=True
+    "gpu_seconds", cost.GPU_SECONDS.name, ("state", "rate"), "target:llm_serving_gpu_seconds:increase1h"
 )
 PREFILL = Quantity(
     "prefill_tokens", "prefill_tokens_total", (), "target:llm_serving_phase_tokens:increase1h", where='phase="prefill"'
@@ -116,19 +112,16 @@ class Asking:
 
     def increase(self, quantity: Quantity, seconds: float) -> str:
         """Growth of a counter in the last `seconds` by target, else what was recorded where the counter is gone."""
-        labels = _list(*self.extra, *TARGET, *quantity.of)
-        each = _list(*self.extra, *TARGET, *quantity.alike, *quantity.of)
-        grown = f"increase({exported(quantity.counter)}[{_range(seconds)}])"
-        engine = f"max by ({each}) ({grown})"
-        if quantity.one_place:
-            # one of a pair may not reach the server and count it as down, or not have the new price yet: the places together get what the
-            # exporter that saw most of the target counted, never more
-            target = _list(*self.extra, "target")
-            places = _list("model_name", "role", *quantity.alike, *quantity.of)
-            most = f"max by ({target}) (sum without ({places}) ({grown}))"
-            counted = f"clamp_min(sum by ({target}) ({engine}), 1e-9)"
-            engine = f"{engine} * on ({target}) group_left () ({most} / on ({target}) {counted})"
-        raw = f"sum by ({labels}) ({engine})"
+        labels, target = _list(*self.extra, *TARGET, *quantity.of), _list(*self.extra, "target")
+        counter = exported(quantity.counter)
+        grown = f"sum by ({labels}) (increase({counter}[{_range(seconds)}]))"
+        # pairs count the same second side by side, a replaced exporter and its successor one after the other: all of it is added up, and
+        # divided by how many there were at a time in the mean. A second less than the hour: its first moment belongs to the one before
+        places = _list("model_name", "role", *quantity.alike, *quantity.of)
+        span = f"[{round(seconds) - 1}s:1m]"
+        seen = f"count_over_time((max by ({target}) ({counter})){span})"
+        by_each = f"count_over_time((max without ({places}) ({counter})){span})"
+        raw = f"{grown} * on ({target}) group_left () ({seen} / on ({target}) sum by ({target}) ({by_each}))"
         if seconds != 3600:
             return raw
         # records know the identity labels alone, so that a match by all labels would count an hour twice
