@@ -1,7 +1,7 @@
 """A simulated fleet over days of which the true spend, tokens and idle hours are known, and what exporters beside it counted.
 
 Five replicas that work by day and rest by night. What happens to them and to their exporter is the same each day that it happens on:
-a node is lost and comes back, the exporter is replaced by one with another address, a price changes, a replica comes and goes.
+a node is lost and comes back, the exporter restarts or is replaced, a price changes, a replica comes and goes.
 """
 
 from __future__ import annotations
@@ -35,11 +35,16 @@ SERIES = (
 )  # fmt: skip
 
 
+Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
 @dataclass(frozen=True)
 class Plan:
     """Times in seconds since `begin_unix`. Work goes on from `works_from` to `works_until` of each day of 24 h; `rate` in requests/s.
 
     `outage`: when replica-1's node is away; `restart`: when there is no exporter; `price_change`; `guest`: when the guest is a target.
+    `replaced`: the exporter that comes has another address. What an engine counts in between belongs to no series then, and a file of
+    samples has no marks that a series ended: an hour in which that is so is known to some minutes.
     """
 
     begin_unix: float
@@ -49,7 +54,8 @@ class Plan:
     works_from: float = 8 * HOUR
     works_until: float = 18 * HOUR
     outage: tuple[float, float] = (10 * HOUR + 5, 11.5 * HOUR + 5)
-    restart: tuple[float, float] = (12.5 * HOUR, 12.5 * HOUR + 60)
+    restart: tuple[float, float] = (12 * HOUR + 1, 12 * HOUR + 61)
+    replaced: bool = False
     price_change: float = 13 * HOUR
     guest: tuple[float, float] = (9 * HOUR, 15 * HOUR)
 
@@ -80,7 +86,8 @@ class Truth:
 
 
 class CostWeek:
-    """The fleet and the exporters; `write` advances it to its end, once."""
+    """The fleet and the exporters; `write` advances it to its end, once. `last`: what the exporter of the regular replicas said in the end,
+    the first one and the one after it."""
 
     def __init__(self, plan: Plan, seed: int = 11) -> None:
         self.plan = plan
@@ -103,7 +110,7 @@ class CostWeek:
         self._guest: Watch | None = None
         self._own = self._watch(self._regular)
         self._restarted = False
-        self.last: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+        self.last: tuple[dict[Key, float], dict[Key, float]] = {}, {}
 
     def _watch(self, names: Iterable[str]) -> Watch:
         return Watch(
@@ -121,8 +128,8 @@ class CostWeek:
             if now >= plan.restart[1] and not self._restarted:
                 self._own, self._restarted = self._watch(self._regular), True
             for name, labels, value in self._own.samples():
-                self.last[name, tuple(labels.items())] = value
-                yield name, {**labels, "instance": f"exporter-{int(self._restarted)}"}, value
+                self.last[self._restarted][name, tuple(labels.items())] = value
+                yield name, {**labels, "instance": f"exporter-{int(self._restarted and plan.replaced)}"}, value
         if plan.guest[0] <= now <= plan.guest[1]:
             if self._guest is None:
                 self._guest = self._watch([GUEST])

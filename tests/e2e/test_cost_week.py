@@ -32,6 +32,7 @@ def test_a_week_of_a_clock_change(tmp_path: Path, week: str, monday: datetime, h
         60.0,
         outage=(DAY + 10 * HOUR + 5, DAY + 15 * HOUR + 5),
         restart=(2 * DAY + 11.5 * HOUR, 2 * DAY + 11.5 * HOUR + 300),
+        replaced=True,
         price_change=3 * DAY + 13 * HOUR,
         guest=(2 * DAY + 9 * HOUR, 4 * DAY + 15 * HOUR),
     )

@@ -66,17 +66,18 @@ def test_nothing_is_taken_for_a_gap(made: Review) -> None:
     assert made.gaps == ()
 
 
-def test_the_phases_are_all_gpu_time_to_the_cent(day: CostWeek, prometheus: PrometheusServer) -> None:
-    """Of the exporter that was there to the end; its ticks, and with them its prices, are known to the second."""
-    spent = sum(value for (name, _), value in day.last.items() if name == "llm_serving_cost_usd_total")
-    seconds = sum(value for (name, _), value in day.last.items() if name == "llm_serving_gpu_seconds_total")
-    begin = math.ceil(PLAN.restart[1] / PLAN.interval) * PLAN.interval
+@pytest.mark.parametrize("after", [False, True])
+def test_the_phases_are_all_gpu_time_to_the_cent(day: CostWeek, prometheus: PrometheusServer, after: bool) -> None:
+    """Of both exporters of the regular replicas, by their own counters; their ticks, and with them the prices, are known to the second."""
+    spent = sum(value for (name, _), value in day.last[after].items() if name == "llm_serving_cost_usd_total")
+    seconds = sum(value for (name, _), value in day.last[after].items() if name == "llm_serving_gpu_seconds_total")
+    begin = math.ceil(PLAN.restart[1] / PLAN.interval) * PLAN.interval if after else 0.0
+    end = PLAN.seconds if after else math.floor(PLAN.restart[0] / PLAN.interval) * PLAN.interval
     gpus = 5
-    assert seconds == pytest.approx(gpus * (PLAN.seconds - begin), abs=1e-6)
+    assert seconds == pytest.approx(gpus * (end - begin), abs=1e-6)
     # a tick is priced by its end, and one ends when the price changes
-    old = PLAN.price_change - PLAN.interval - begin
-    worth = gpus * (old * 2.40 + (PLAN.seconds - begin - old) * 1.80) / HOUR
-    assert spent == pytest.approx(worth, abs=0.005)
+    old = max(0.0, PLAN.price_change - PLAN.interval - begin)
+    assert spent == pytest.approx(gpus * (old * 2.40 + (end - begin - old) * 1.80) / HOUR, abs=0.005)
 
 
 def test_the_table_adds_up_to_the_cent(made: Review) -> None:
