@@ -76,7 +76,7 @@ def test_the_phases_are_all_gpu_time_to_the_cent(day: CostWeek, prometheus: Prom
     gpus = 5
     assert seconds == pytest.approx(gpus * (end - begin), abs=1e-6)
     # a tick is priced by its end, and one ends when the price changes
-    old = max(0.0, PLAN.price_change - PLAN.interval - begin)
+    old = max(0.0, min(PLAN.price_change - PLAN.interval, end) - begin)
     assert spent == pytest.approx(gpus * (old * 2.40 + (end - begin - old) * 1.80) / HOUR, abs=0.005)
 
 
