@@ -429,7 +429,11 @@ _MISSED = together(
     Story(
         (Kind.RESTART,),
         _report("again", _with_gap(_DUE, 90, 10, 150), _DUE - _WEEK),
-        {"4h": (_late("again", "1d 3h 0m 0s", "8d 3h 0m 0s"),)},
+        # an exporter that is away does not make it come
+        {
+            "2h10m": (_late("again", "1d 1h 10m 0s", "8d 1h 10m 0s"),),
+            "4h": (_late("again", "1d 3h 0m 0s", "8d 3h 0m 0s"),),
+        },
     ),
     # no schedule, or none that was due yet
     Story((Kind.ABSENT,), _report("none", None, _DUE - _WEEK)),

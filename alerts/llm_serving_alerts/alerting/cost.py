@@ -138,7 +138,11 @@ def _unpriced_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
 
 
 def _missed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    due, success = (dialect.one(series(f"report_{name}_timestamp_seconds"), *FLEET) for name in ("due", "last_success"))
+    # an exporter that went down with its missed review does not make it come
+    due, success = (
+        dialect.one(dialect.over("last_over_time", series(f"report_{name}_timestamp_seconds"), DAY + WEEK), *FLEET)
+        for name in ("due", "last_success")
+    )
     late = f"{dialect.age(due)} > {dialect.length(own['late'])}"
     by_all = dialect.labels(*FLEET)
     return f"{late} unless on ({by_all}) {success} >= on ({by_all}) {due}"

@@ -187,7 +187,7 @@ DRILL_LAST_VERDICT = _exporter(
     "verdict",
     absent=_NO_DRILL,
 )
-_NO_REPORT = "report.directory is not set"
+_NO_REPORT = "report.settings_file is not set"
 REPORT_DUE = _exporter(
     "report_due_timestamp_seconds",
     Kind.GAUGE,
