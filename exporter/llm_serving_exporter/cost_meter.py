@@ -5,10 +5,10 @@ Down and loading engines go on costing, under the names that they were last know
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from llm_serving_exporter.cost_window import CostWindow, WindowFigures
 from llm_serving_exporter.derive import cost
 from llm_serving_exporter.derive.price import price_of
 from llm_serving_exporter.model.cost import (
@@ -18,7 +18,6 @@ from llm_serving_exporter.model.cost import (
     GpuState,
     TargetCost,
     TickWork,
-    WindowCost,
 )
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.prices import Price, PriceBook
@@ -44,7 +43,6 @@ ENERGY, PER_TOKEN, SAVINGS = "energy_joules_total", "energy_joules_per_token", "
 SIGNALS = (SECONDS, COST, PER_MILLION, PER_REQUEST, SAVINGS, ENERGY, PER_TOKEN)
 
 Key = tuple[str, str, str]
-_TOKENS = ("prefill_tokens_total", "decode_tokens_total", "prompt_tokens_total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +57,9 @@ class Terms:
 
 
 @dataclass(slots=True)
-class _Point:
-    """One engine at one tick, for figures of the window."""
-
-    at: float
-    usd: Mapping[str, float]
-    joules: float | None
-    counters: Mapping[str, float | None]
-
-
-@dataclass(slots=True)
 class _Engine:
     totals: EngineTotals = field(default_factory=EngineTotals)
-    points: deque[_Point] = field(default_factory=deque)
+    window: CostWindow = field(default_factory=CostWindow)
 
 
 class CostMeter:
@@ -99,9 +87,14 @@ class CostMeter:
         signals[COST] = price if isinstance(price, Absence) else Absence.AVAILABLE
         if lack is not None or reading.target_gpus is None:
             signals.update(dict.fromkeys((PER_MILLION, PER_REQUEST, SAVINGS, ENERGY, PER_TOKEN), signals[SECONDS]))
+            for one in self._engines.values():
+                one.window.clear()
             return self._shown(None, terms, signals)
         found = None if isinstance(price, Absence) else price
         engines = self._present(reading)
+        if found is None:
+            for one in self._engines.values():
+                one.window.unpriced(monotonic)
         ticks = _ticks(reading)
         share = reading.target.gpu_share or 1.0
         each = reading.target_gpus.count * share / len(engines)
@@ -135,10 +128,11 @@ class CostMeter:
         price: Price | None,
         terms: Terms,
         signals: Mapping[str, Absence],
-        windows: Mapping[Key, WindowCost] | None = None,
+        windows: Mapping[Key, WindowFigures] | None = None,
     ) -> TargetCost:
         engines = tuple(
-            EngineCost(*key, one.totals, (windows or {}).get(key, WindowCost())) for key, one in self._engines.items()
+            EngineCost(*key, one.totals, (windows or {}).get(key, WindowFigures()).cost)
+            for key, one in self._engines.items()
         )
         return TargetCost(engines, price, terms.how.method, cost.inputs(terms.how), signals)
 
@@ -172,7 +166,7 @@ class CostMeter:
 
     def _windows(
         self, reading: TargetReading, engines: Collection[Key], terms: Terms, now: float, *, new_life: bool
-    ) -> dict[Key, WindowCost]:
+    ) -> dict[Key, WindowFigures]:
         """Figures over the window of the engines that were on this tick's page."""
         if not reading.up or reading.snapshot is None or reading.derived is None:
             return {}
@@ -182,38 +176,10 @@ class CostMeter:
         for key in engines:
             one, snapshot = self._engines[key], shown.get(key[:2])
             if new_life:
-                one.points.clear()
-            if snapshot is None:
-                continue
-            counters = {name: getattr(snapshot, name) for name in _TOKENS}
-            finished = snapshot.requests_finished_total
-            counters["finished"] = sum(finished.values()) if finished is not None else None
-            totals = one.totals
-            one.points.append(_Point(now, cost.usd_by_phase(totals.usd), totals.energy_joules, counters))
-            while now - one.points[0].at > span:
-                one.points.popleft()
-            found[key] = _between(one.points[0], one.points[-1])
+                one.window.clear()
+            if snapshot is not None:
+                found[key] = one.window.after(now, one.totals, snapshot, reading.derived.signals, span)
         return found
-
-
-def _between(first: _Point, last: _Point) -> WindowCost:
-    usd = {phase: amount - first.usd.get(phase, 0.0) for phase, amount in last.usd.items()}
-
-    def grown(name: str) -> float | None:
-        before, after = first.counters.get(name), last.counters.get(name)
-        return after - before if before is not None and after is not None and after >= before else None
-
-    joules = None if first.joules is None or last.joules is None else last.joules - first.joules
-    if last.at <= first.at:
-        return WindowCost()
-    return cost.window_cost(
-        usd,
-        prefill_tokens=grown("prefill_tokens_total"),
-        decode_tokens=grown("decode_tokens_total"),
-        prompt_tokens=grown("prompt_tokens_total"),
-        requests=grown("finished"),
-        joules=joules,
-    )
 
 
 def _lack(reading: TargetReading, terms: Terms) -> Absence | None:
@@ -265,27 +231,27 @@ def _state(reading: TargetReading, tick: TickWork | None) -> GpuState:
 
 def _note(
     signals: dict[str, Absence],
-    windows: Mapping[Key, WindowCost],
+    windows: Mapping[Key, WindowFigures],
     totals: Sequence[EngineTotals],
     ticks: Mapping[tuple[str, str], TickWork],
     *,
     whole: bool,
 ) -> None:
-    """Why each figure is absent, by what it lacks first."""
+    """Why each figure is absent, by what it lacks first: without a price none that has one in it is of now."""
     priced, found = signals[COST], list(windows.values())
-    for signal, there in (
-        (PER_MILLION, any(one.usd_per_million_tokens for one in found)),
-        (PER_REQUEST, any(one.usd_per_request is not None for one in found)),
-    ):
-        signals[signal] = Absence.AVAILABLE if there else priced or (Absence.IDLE if found else Absence.TARGET_DOWN)
+    signals[PER_MILLION] = priced or _first(one.tokens for one in found)
+    signals[PER_REQUEST] = priced or _first(one.requests for one in found)
     saved = any(one.savings_usd is not None for one in totals)
     counted = any(tick.cached_seconds is not None for tick in ticks.values())
-    signals[SAVINGS] = (
-        Absence.AVAILABLE if saved else priced or (Absence.WARMING_UP if counted else Absence.INPUT_MISSING)
+    signals[SAVINGS] = priced or (
+        Absence.AVAILABLE if saved else Absence.WARMING_UP if counted else Absence.INPUT_MISSING
     )
     energy = any(one.energy_joules is not None for one in totals)
     signals[ENERGY] = Absence.AVAILABLE if energy else Absence.NOT_EXPORTED if whole else Absence.GPUS_UNKNOWN
-    each = any(one.joules_per_token is not None for one in found)
-    signals[PER_TOKEN] = (
-        Absence.AVAILABLE if each else signals[ENERGY] or (Absence.IDLE if found else Absence.TARGET_DOWN)
-    )
+    signals[PER_TOKEN] = signals[ENERGY] or _first(one.joules for one in found)
+
+
+def _first(reasons: Iterable[Absence]) -> Absence:
+    """There where one of the engines has it; else why the first has not."""
+    every = list(reasons)
+    return Absence.AVAILABLE if Absence.AVAILABLE in every else next(iter(every), Absence.TARGET_DOWN)

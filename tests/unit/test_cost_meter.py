@@ -14,6 +14,7 @@ from llm_serving_exporter.cost_meter import (
     LATE_INTERVALS,
     MOST_NAMES,
     PER_MILLION,
+    PER_REQUEST,
     PER_TOKEN,
     SAVINGS,
     SECONDS,
@@ -152,7 +153,8 @@ def test_engines_of_one_target_share_its_gpus() -> None:
     bench.work(WORKED, "m", "n")
     found = bench.work(WORKED, "m", "n")
     assert seconds(found, "m") == seconds(found, "n") == {"busy": 5.0}
-    assert found.signals[PER_MILLION] is Absence.IDLE
+    # its pages do not count tokens: that is not rest
+    assert found.signals[PER_MILLION] is Absence.INPUT_MISSING
 
 
 def test_a_share_of_the_gpus_costs_its_share() -> None:
@@ -215,6 +217,75 @@ def test_the_window_moves_on_and_starts_anew_with_the_engine() -> None:
     assert bench.tick(restarts_total=1, **reborn).engines[0].window.tokens_per_usd is None
     down = bench.tick(up=False, state=State.DOWN)
     assert down.signals[PER_MILLION] is Absence.TARGET_DOWN
+
+
+COUNTED = ("prefill_tokens_total", "decode_tokens_total", "prompt_tokens_total")
+
+
+def served(bench: Bench, done: float, tick: TickWork = WORKED, **changes: Any) -> TargetCost:
+    """A tick after which `done` of each token, and requests, were counted in all."""
+    shown = page(bench.now + 5, tick, **dict.fromkeys(COUNTED, done))
+    (engine,) = shown["snapshot"].engines
+    with_requests = replace(engine, requests_finished_total={"stop": done})
+    return bench.tick(**{**shown, "snapshot": replace(shown["snapshot"], engines=(with_requests,)), **changes})
+
+
+def test_time_that_could_not_be_split_gives_tokens_no_price_and_requests_one() -> None:
+    bench = Bench()
+    blind = TickWork(True, None, 100.0, 10.0)
+    served(bench, 0.0, blind)
+    found = served(bench, 1e6, blind)
+    assert usd(found) == {"unattributed": 10.0}
+    assert found.engines[0].window.usd_per_million_tokens == {}
+    assert found.signals[PER_MILLION] is Absence.INPUT_MISSING
+    assert found.engines[0].window.usd_per_request == pytest.approx(1e-5)
+    assert found.signals[PER_REQUEST] == ""
+
+
+def test_a_price_that_is_withdrawn_takes_the_windows_figures_with_it() -> None:
+    bench = Bench()
+    served(bench, 0.0)
+    assert served(bench, 1e6).signals[PER_MILLION] == ""
+    bench.terms = replace(TERMS, book=None)
+    found = served(bench, 2e6)
+    assert found.engines[0].window.usd_per_million_tokens == {}
+    assert found.engines[0].window.usd_per_request is None
+    assert [found.signals[name] for name in (PER_MILLION, PER_REQUEST, SAVINGS)] == [Absence.NOT_CONFIGURED] * 3
+
+
+def test_a_price_that_begins_within_the_window_is_over_the_tokens_since_only() -> None:
+    bench = Bench(replace(TERMS, book=None))
+    for number in range(6):
+        served(bench, number * 1e6)
+    bench.terms = TERMS
+    found = served(bench, 6e6).engines[0].window
+    # a tick of 10 USD, of a million of each
+    assert found.usd_per_million_tokens["blended", "allocated"] == pytest.approx(5.0)
+    assert found.usd_per_request == pytest.approx(1e-5)
+
+
+def test_time_in_which_nothing_was_counted_is_not_in_the_window() -> None:
+    bench = Bench()
+    served(bench, 0.0)
+    served(bench, 1e6)
+    bench.terms = replace(TERMS, claimed_twice=True)
+    served(bench, 9e6)
+    bench.terms = TERMS
+    assert served(bench, 10e6).signals[PER_MILLION] is Absence.WARMING_UP
+    found = served(bench, 11e6).engines[0].window
+    assert found.usd_per_million_tokens["blended", "allocated"] == pytest.approx(5.0)
+
+
+def test_rest_is_what_counters_show_that_are_there() -> None:
+    bench = Bench()
+    served(bench, 5.0, TickWork(False, {}))
+    found = served(bench, 5.0, TickWork(False, {}))
+    assert found.signals[PER_MILLION] is found.signals[PER_REQUEST] is Absence.IDLE
+    silent = page(bench.now + 5, WORKED)
+    for why in (Absence.NO_METRICS, Absence.IDLE):
+        signals = dict.fromkeys((*COUNTED, "requests_finished_total"), why)
+        found = bench.tick(**{**silent, "derived": replace(silent["derived"], signals=signals)})
+        assert found.signals[PER_MILLION] is found.signals[PER_REQUEST] is why
 
 
 def energy(**joules: float | None) -> GpuReadings:
