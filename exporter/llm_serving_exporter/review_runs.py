@@ -124,7 +124,8 @@ def attempt(folder: str, at: float, due: float) -> None:
 
 
 def record(folder: str, at: float, *, succeeded: bool, week: str = "", sent_to: tuple[str, ...] = ()) -> None:
-    """Notes a run that ended `at`. Of one that failed the last success stays, and who got the week's review all the same.
+    """Notes a run that ended `at`. Of one that failed the last success stays, and who got the week's review all the same; `week` "": it
+    came to none, and who has one stays as it is.
 
     Raises ReviewRunsError.
     """
@@ -132,8 +133,11 @@ def record(folder: str, at: float, *, succeeded: bool, week: str = "", sent_to: 
     if succeeded:
         _write(folder, Runs(known.since, at, at))
         return
-    before = known.sent_to if known.sent_week == week else ()
-    _write(folder, replace(known, last_run=at, sent_week=week, sent_to=tuple(dict.fromkeys((*before, *sent_to)))))
+    known = replace(known, last_run=at)
+    if week:
+        before = known.sent_to if known.sent_week == week else ()
+        known = replace(known, sent_week=week, sent_to=tuple(dict.fromkeys((*before, *sent_to))))
+    _write(folder, known)
 
 
 def _write(folder: str, runs: Runs) -> None:

@@ -101,6 +101,9 @@ def test_the_file_keeps_the_last_success_and_since_when_it_is_known(tmp_path: Pa
     record(folder, 500.0, succeeded=False, week="2026-W46", sent_to=("the webhook",))
     record(folder, 600.0, succeeded=False, week="2026-W46", sent_to=("mail:25",))
     assert read(folder) == Runs(100.0, 600.0, 300.0, "2026-W46", ("the webhook", "mail:25"))
+    # one that came to no week, because Prometheus did not answer, forgets nobody
+    record(folder, 650.0, succeeded=False)
+    assert read(folder) == Runs(100.0, 650.0, 300.0, "2026-W46", ("the webhook", "mail:25"))
     record(folder, 700.0, succeeded=False, week="2026-W47")
     assert read(folder) == Runs(100.0, 700.0, 300.0)
     record(folder, 800.0, succeeded=True, week="2026-W47", sent_to=("the webhook",))
