@@ -340,12 +340,10 @@ class Daemon:
                 self.store.put_dcgm(readings.attempt.ok)
 
     def _set_prices(self, source: PriceSource) -> None:
-        if source.good and self._config_good:
+        if source.good:  # whatever is wrong with the other files
             config = replace(self.config, prices=source.book)
             self.config = replace(config, config_hash=hash_of(config))
-            self.store.put_config(self.config.config_hash, True, self._wall())
-        else:
-            self.store.put_config("", False, self._wall())
+        self.store.put_config(self.config.config_hash, source.good and self._config_good, self._wall())
 
     def _assign(self, readings: GpuReadings) -> None:
         if not readings.attempt.ok:
