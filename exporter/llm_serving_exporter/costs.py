@@ -27,12 +27,15 @@ class Costs:
         """Forgets targets that are gone; one that is configured anew goes on counting."""
         self._meters = {name: meter for name, meter in self._meters.items() if name in names}
 
-    def claim(self, targets: Iterable[Target], uuids: Mapping[str, Collection[str]]) -> None:
-        """Finds out anew which targets have the same GPUs. `uuids`: of the GPUs of each target, where they are known."""
+    def claim(
+        self, targets: Iterable[Target], uuids: Mapping[str, Collection[str]], yielded: Collection[str] = ()
+    ) -> None:
+        """Finds out anew which targets have the same GPUs. `uuids`: of the GPUs of each target, where they are known; `yielded`: targets
+        whose GPUs others use now, so that these alone are charged for them."""
         every = {target.name: target for target in targets}
         claims = {name: claims_of(target, uuids.get(name, ())) for name, target in every.items()}
         before = self._claimed_twice
-        self._claimed_twice = claimed_twice(claims, every)
+        self._claimed_twice = claimed_twice(claims, every) | every.keys() & frozenset(yielded)
         for name in sorted(self._claimed_twice - before):
             log.warning(
                 "target=%s: another target has the same GPUs, so that it has no cost: set gpu_share of each, at most 1 together",

@@ -20,7 +20,7 @@ from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.costs import Costs
 from llm_serving_exporter.dcgm_source import DcgmSource
 from llm_serving_exporter.derive.derive import Settings
-from llm_serving_exporter.derive.gpus import Assignment, assign
+from llm_serving_exporter.derive.gpus import YIELDED, Assignment, assign
 from llm_serving_exporter.discovery import Discovery
 from llm_serving_exporter.errors import ConfigError, FactsError
 from llm_serving_exporter.file_jobs import FileJobs
@@ -276,7 +276,8 @@ class Daemon:
 
     def _claim(self) -> None:
         uuids = {name: found.uuids for name, found in self._assignments.items()}
-        self._costs.claim((pipeline.target for pipeline in self._pipelines.values()), uuids)
+        yielded = [name for name, found in self._assignments.items() if found.why == YIELDED]
+        self._costs.claim((pipeline.target for pipeline in self._pipelines.values()), uuids, yielded)
 
     def _with_gpus(self, reading: TargetReading) -> TargetReading:
         assignment = self._assignments.get(reading.target.name)

@@ -390,6 +390,9 @@ def test_targets_that_their_processes_show_on_the_same_gpu_have_no_cost_until_sh
     uuids = {"t": ("GPU-1", "GPU-2"), "other": ("GPU-2",)}
     costs.claim([TARGET, other], uuids)
     assert found(TARGET)[COST] == found(other)[COST] == Absence.GPU_CLAIMED_TWICE
+    # one of the two has stopped, and the other's processes use the GPUs now
+    costs.claim([TARGET, other], {"t": (), "other": ("GPU-2",)}, ["t", "gone"])
+    assert (found(TARGET)[COST], found(other)[COST]) == (Absence.GPU_CLAIMED_TWICE, "")
     shared = [replace(TARGET, gpu_share=0.5), replace(other, gpu_share=0.5)]
     costs.claim(shared, uuids)
     assert found(shared[0])[COST] == found(shared[1])[COST] == ""
