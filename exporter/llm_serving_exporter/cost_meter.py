@@ -63,7 +63,7 @@ class _Engine:
 
 
 class CostMeter:
-    """One target's. `advance` is called once a tick, by one thread."""
+    """One target's. `advance` is called once a tick, by one thread at a time."""
 
     def __init__(self) -> None:
         self._engines: dict[Key, _Engine] = {}
@@ -76,7 +76,7 @@ class CostMeter:
     ) -> TargetCost:
         """The target's cost after the tick that `reading` is of. `gpus`: the last pass over the GPUs of this node."""
         elapsed = 0.0 if self._at is None else max(0.0, monotonic - self._at)
-        self._at = monotonic
+        self._at = monotonic if self._at is None else max(self._at, monotonic)
         new_life = reading.restarts_total != self._restarts
         self._restarts = reading.restarts_total
         late = elapsed > LATE_INTERVALS * reading.target.interval_seconds

@@ -200,10 +200,10 @@ class Daemon:
         known |= {reading.target.name: reading.target for reading in self.store.view().targets}
         for name in [name for name, target in known.items() if target != wanted.get(name)]:
             self._remove(name)
+        self._costs.keep(wanted)
         for name, target in wanted.items():
             if name not in self._pipelines:
                 self._add(target, alone=len(wanted) == 1)
-        self._costs.keep(wanted)
         self._claim()
         self._pids_due = 0.0
 

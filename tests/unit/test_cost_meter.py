@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -387,6 +388,7 @@ def test_targets_that_their_processes_show_on_the_same_gpu_have_no_cost_until_sh
         return dict(costs.after(replace(ready, target=target), None, config, monotonic=5.0, unix=5.0).cost.signals)
 
     other = replace(TARGET, name="other")
+    costs.keep(["t", "other"])
     uuids = {"t": ("GPU-1", "GPU-2"), "other": ("GPU-2",)}
     costs.claim([TARGET, other], uuids)
     assert found(TARGET)[COST] == found(other)[COST] == Absence.GPU_CLAIMED_TWICE
@@ -396,6 +398,54 @@ def test_targets_that_their_processes_show_on_the_same_gpu_have_no_cost_until_sh
     shared = [replace(TARGET, gpu_share=0.5), replace(other, gpu_share=0.5)]
     costs.claim(shared, uuids)
     assert found(shared[0])[COST] == found(shared[1])[COST] == ""
+
+
+def test_a_tick_under_way_does_not_bring_a_removed_target_back() -> None:
+    costs, config = Costs(), Config(targets=(), prices=BOOK)
+    ready = TargetReading(TARGET, target_gpus=TargetGpus(2, "H100"), **page(0, WORKED))
+
+    def after(monotonic: float) -> TargetReading:
+        return costs.after(ready, None, config, monotonic=monotonic, unix=monotonic)
+
+    assert after(0.0) is ready
+    costs.keep(["t"])
+    after(5.0)
+    assert usd(after(10.0).cost) == {"prefill": 2.5, "decode": 7.5}
+    costs.keep(["other"])
+    assert after(15.0) is ready
+    # an hour later it is there again, under another configuration: the hour was nobody's
+    costs.keep(["t", "other"])
+    assert seconds(after(3600.0).cost) == {}
+    # and two ticks that overtook one another count no second twice
+    assert seconds(after(3598.0).cost) == {}
+    assert seconds(after(3605.0).cost) == {"busy": 10.0}
+
+
+def test_targets_come_and_go_while_ticks_are_under_way() -> None:
+    costs, config, names = Costs(), Config(targets=(), prices=BOOK), [f"t{number}" for number in range(200)]
+    ready = TargetReading(TARGET, target_gpus=TargetGpus(2, "H100"), **page(0, WORKED))
+    faults: list[BaseException] = []
+    done = threading.Event()
+
+    def tick() -> None:
+        try:
+            while not done.is_set():
+                for name in names:
+                    costs.after(
+                        replace(ready, target=replace(TARGET, name=name)), None, config, monotonic=1.0, unix=1.0
+                    )
+        except BaseException as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=tick) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for number in range(300):
+        costs.keep(names[number % 100 :])
+    done.set()
+    for thread in threads:
+        thread.join(10)
+    assert faults == []
 
 
 def test_what_a_target_claims() -> None:
