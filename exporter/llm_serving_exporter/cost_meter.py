@@ -89,9 +89,11 @@ class CostMeter:
             signals.update(dict.fromkeys((PER_MILLION, PER_REQUEST, SAVINGS, ENERGY, PER_TOKEN), signals[SECONDS]))
             for one in self._engines.values():
                 one.window.clear()
+            self._settle((), terms)
             return self._shown(None, terms, signals)
         found = None if isinstance(price, Absence) else price
         engines = self._present(reading)
+        self._settle(engines, terms)
         if found is None:
             for one in self._engines.values():
                 one.window.unpriced(monotonic)
@@ -161,8 +163,17 @@ class CostMeter:
             engine = self._engines.pop(key, None) or _Engine()
             self._engines[key] = engine  # last: the oldest names are forgotten first
         while len(self._engines) > max(MOST_NAMES, len(keys)):
-            del self._engines[next(iter(self._engines))]
+            oldest = next(iter(self._engines))
+            if self._engines[oldest].totals.pending_usd:
+                break  # it goes a tick later, once it has shown what that was booked to
+            del self._engines[oldest]
         return keys
+
+    def _settle(self, engines: Collection[Key], terms: Terms) -> None:
+        """Books what waits for tokens of engines that are not there any more."""
+        for key, one in self._engines.items():
+            if key not in engines:
+                one.totals = cost.settled(one.totals, terms.how.method)
 
     def _windows(
         self, reading: TargetReading, engines: Collection[Key], terms: Terms, now: float, *, new_life: bool

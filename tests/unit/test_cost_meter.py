@@ -176,6 +176,32 @@ def test_an_engine_that_is_renamed_keeps_what_the_old_name_cost() -> None:
     assert len(found.engines) == MOST_NAMES
 
 
+WAITS = TickWork(True, {})
+
+
+def test_what_waits_under_a_name_that_is_gone_is_unattributed() -> None:
+    bench = Bench()
+    bench.work(WAITS, "m")
+    assert usd(bench.work(WAITS, "m")) == {}
+    found = bench.work(WORKED, "n")
+    assert (usd(found, "m"), usd(found, "n")) == ({"unattributed": 10.0}, {"prefill": 2.5, "decode": 7.5})
+    bench.work(WAITS, "n")
+    # and where nothing is counted any more
+    found = bench.tick(target=replace(TARGET, gpus=()))
+    assert usd(found, "n")["unattributed"] == 10.0
+
+
+def test_a_name_is_not_forgotten_with_what_waits_under_it() -> None:
+    bench = Bench()
+    first = [f"a{number}" for number in range(MOST_NAMES)]
+    other = [f"b{number}" for number in range(MOST_NAMES)]
+    bench.work(WAITS, *first)
+    bench.work(WAITS, *first)
+    found = bench.work(WAITS, *other)
+    assert sum(usd(found, name)["unattributed"] for name in first) == pytest.approx(10.0)
+    assert len(bench.work(WAITS, *other).engines) == MOST_NAMES
+
+
 def test_restarts_of_the_engine_lose_nothing() -> None:
     bench = Bench()
     for tick in (WORKED, TickWork(True, {})):
