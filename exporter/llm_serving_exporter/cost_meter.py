@@ -139,19 +139,20 @@ class CostMeter:
         return TargetCost(engines, price, terms.how.method, cost.inputs(terms.how), signals)
 
     def _used(self, uuids: Sequence[str], gpus: GpuReadings | None) -> float | None:
-        """Joules that the GPUs used since they were last asked; None where one of them does not say."""
+        """Joules that the GPUs used since they were last asked; None where one of them does not say.
+
+        Only GPUs that the target has are remembered: what others use of one that it gets back is theirs.
+        """
+        self._joules = {uuid: known for uuid, known in self._joules.items() if uuid in uuids}
         if gpus is None or not uuids:
             return None
         by_uuid = {gpu.identity.uuid: gpu.energy_joules_total for gpu in gpus.gpus}
-        used = 0.0
-        for uuid in uuids:
-            now = by_uuid.get(uuid)
-            if now is None:
-                return None
-            # a driver that was loaded anew counts from 0
-            used += max(0.0, now - self._joules.get(uuid, now))
-            self._joules[uuid] = now
-        return used
+        now = {uuid: joules for uuid in uuids if (joules := by_uuid.get(uuid)) is not None}
+        if len(now) < len(uuids):
+            return None
+        before, self._joules = self._joules, now
+        # a driver that was loaded anew counts from 0
+        return sum(max(0.0, joules - before.get(uuid, joules)) for uuid, joules in now.items())
 
     def _present(self, reading: TargetReading) -> list[Key]:
         """The engines that the target's GPUs belong to now, those of the last good page while it does not answer."""

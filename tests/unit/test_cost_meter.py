@@ -333,6 +333,26 @@ def test_energy_of_all_gpus_of_the_target() -> None:
     assert found.energy_joules == 3.6e6
 
 
+def test_energy_while_a_gpu_does_not_answer_is_made_up_for_whole() -> None:
+    bench = Bench(gpu_uuids=("a", "b"))
+    bench.tick(gpus=energy(a=100.0, b=100.0), **page(5, WORKED))
+    bench.tick(gpus=energy(a=150.0, b=None), **page(10, WORKED))
+    found = bench.tick(gpus=energy(a=200.0, b=200.0), **page(15, WORKED)).engines[0].totals
+    assert found.energy_joules == 200.0
+
+
+def test_energy_that_others_used_of_a_gpu_is_theirs() -> None:
+    bench = Bench(gpu_uuids=("a", "b"))
+    bench.tick(gpus=energy(a=0.0, b=0.0, c=0.0), **page(5, WORKED))
+    bench.tick(gpus=energy(a=10.0, b=10.0, c=10.0), **page(10, WORKED), gpu_uuids=("a", "c"))
+    found = bench.tick(gpus=energy(a=20.0, b=900.0, c=20.0), **page(15, WORKED), gpu_uuids=("a", "b"))
+    # ten joules of a in each of two ticks; b was somebody else's meanwhile
+    assert found.engines[0].totals.energy_joules == 20.0
+    bench.tick(gpus=energy(a=30.0, b=None, c=20.0), **page(20, WORKED), gpu_uuids=("b", "c"))
+    found = bench.tick(gpus=energy(a=9000.0, b=901.0, c=900.0), **page(25, WORKED), gpu_uuids=("a", "b"))
+    assert found.engines[0].totals.energy_joules == 21.0
+
+
 def test_energy_of_some_of_the_gpus_is_not_the_targets() -> None:
     bench = Bench(gpu_uuids=("a",))
     bench.tick(gpus=energy(a=1.0), **page(5, WORKED))
