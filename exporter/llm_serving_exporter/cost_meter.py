@@ -6,7 +6,7 @@ Down and loading engines go on costing, under the names that they were last know
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from llm_serving_exporter.cost_window import CostWindow, WindowFigures
 from llm_serving_exporter.derive import cost
@@ -20,6 +20,7 @@ from llm_serving_exporter.model.cost import (
     TickWork,
 )
 from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.prices import Price, PriceBook
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.target import Role
@@ -70,6 +71,10 @@ class CostMeter:
         self._at: float | None = None
         self._restarts = 0
         self._joules: dict[str, float] = {}
+        # of the last ticks that knew them: a target that is configured anew while it is down has no page that tells
+        self._names: list[Key] = []
+        self._gpus: TargetGpus | None = None
+        self._of: tuple[object, ...] = ()
 
     def advance(
         self, reading: TargetReading, gpus: GpuReadings | None, terms: Terms, *, monotonic: float, unix: float
@@ -81,6 +86,7 @@ class CostMeter:
         self._restarts = reading.restarts_total
         late = elapsed > LATE_INTERVALS * reading.target.interval_seconds
         joules = self._used(reading.gpu_uuids, gpus)
+        reading = replace(reading, target_gpus=self._target_gpus(reading))
         lack = _lack(reading, terms)
         price = lack or _price(reading, terms, unix)
         signals: dict[str, Absence] = {SECONDS: lack or Absence.AVAILABLE}
@@ -154,12 +160,35 @@ class CostMeter:
         # a driver that was loaded anew counts from 0
         return sum(max(0.0, joules - before.get(uuid, joules)) for uuid, joules in now.items())
 
+    def _target_gpus(self, reading: TargetReading) -> TargetGpus | None:
+        """The target's GPUs as the reading has them, else as they were known last, if it is still the same server on the same GPUs."""
+        target = reading.target
+        sizes = (target.tensor_parallel_size, target.pipeline_parallel_size, target.data_parallel_size)
+        of = (target.url, target.metrics_path, target.gpus, target.gpu_count, target.gpu_model, *sizes)
+        if of != self._of:
+            self._gpus = None
+            if of[:2] != self._of[:2]:
+                self._names = []
+        self._of = of
+        found, known = reading.target_gpus, self._gpus
+        if found is None:
+            return None if target.gpus == () else known
+        if not found.name and known is not None:
+            found = replace(found, name=known.name)
+        self._gpus = found
+        return found
+
     def _present(self, reading: TargetReading) -> list[Key]:
         """The engines that the target's GPUs belong to now, those of the last good page while it does not answer."""
         role = reading.role.value
         shown = _engines(reading) if reading.snapshot is not None else []
         names = [(one.model_name, one.engine) for one in shown]
         keys = [(*name, role) for name in names or [(reading.model_name or reading.target.model_name or "", "0")]]
+        if names:
+            self._names = keys
+        elif self._names and reading.snapshot is None:
+            stated = reading.target.role
+            keys = [(model, engine, stated or known) for model, engine, known in self._names]
         for key in keys:
             engine = self._engines.pop(key, None) or _Engine()
             self._engines[key] = engine  # last: the oldest names are forgotten first

@@ -121,6 +121,28 @@ def test_a_target_that_never_answered_costs_under_its_configured_name() -> None:
     assert usd(bench.tick(), "meant") == {"down": 10.0}
 
 
+def test_a_target_that_is_configured_anew_while_it_is_down_goes_on_costing_under_its_names() -> None:
+    bench = Bench(page_role=Role.DECODE)
+    bench.work(WORKED, "m", "n")
+    bench.tick(up=False, state=State.DOWN)
+    # a reload begins with an empty reading
+    slower = replace(TARGET, interval_seconds=6.0)
+    bench.reading = TargetReading(slower, State.DOWN, up=False)
+    found = bench.tick()
+    assert [(one.model_name, one.role) for one in found.engines] == [("m", "decode"), ("n", "decode")]
+    assert usd(found, "m") == usd(found, "n") == {"down": 10.0}
+    assert found.price is not None
+    # a number of GPUs without their kind: the kind is known
+    bench.reading = replace(bench.reading, target_gpus=TargetGpus(2))
+    assert usd(bench.tick(), "m") == {"down": 15.0}
+    # another number of GPUs, and another server, are not what was known
+    bench.reading = TargetReading(replace(slower, tensor_parallel_size=4), State.DOWN, up=False)
+    assert bench.tick().signals[COST] is Absence.GPUS_UNKNOWN
+    bench.reading = TargetReading(replace(TARGET, url="http://other:8000"), State.DOWN, up=False)
+    bench.reading = replace(bench.reading, target_gpus=TargetGpus(1, "H100"))
+    assert usd(bench.tick(), "") == {"down": 5.0}
+
+
 def test_a_page_that_says_nothing_of_work_is_unknown() -> None:
     bench = Bench()
     bench.work()
