@@ -62,6 +62,13 @@ class Costs:
             return replace(reading, cost=meter.advance(reading, gpus, terms, monotonic=monotonic, unix=unix))
 
 
+def cards_of(uuids: Collection[str], gpus: GpuReadings | None) -> frozenset[str]:
+    """The cards that GPUs are or, where that is known, are slices of (MIG)."""
+    seen = [gpu.identity for gpu in gpus.gpus] if gpus is not None else []
+    parents = {identity.uuid: identity.mig.parent_uuid for identity in seen if identity.mig is not None}
+    return frozenset(parents.get(uuid, uuid) for uuid in uuids)
+
+
 def claims_of(target: Target, uuids: Collection[str]) -> frozenset[str]:
     """The GPUs that a target has: those that are known by UUID, else those that it is configured with, an index on its nodes."""
     if uuids or target.gpus is None:

@@ -17,7 +17,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from llm_serving_exporter.config.effective import hash_of
 from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.costs import Costs
+from llm_serving_exporter.costs import Costs, cards_of
 from llm_serving_exporter.dcgm_source import DcgmSource
 from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.derive.gpus import YIELDED, Assignment, assign
@@ -275,7 +275,7 @@ class Daemon:
         return self._costs.after(reading, self._gpus.readings, self.config, **now)
 
     def _claim(self) -> None:
-        uuids = {name: found.uuids for name, found in self._assignments.items()}
+        uuids = {name: cards_of(found.uuids, self._gpus.readings) for name, found in self._assignments.items()}
         yielded = [name for name, found in self._assignments.items() if found.why == YIELDED]
         self._costs.claim((pipeline.target for pipeline in self._pipelines.values()), uuids, yielded)
 

@@ -22,11 +22,11 @@ from llm_serving_exporter.cost_meter import (
     CostMeter,
     Terms,
 )
-from llm_serving_exporter.costs import Costs, claimed_twice, claims_of
+from llm_serving_exporter.costs import Costs, cards_of, claimed_twice, claims_of
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.cost import Attribution, TargetCost, TickWork
 from llm_serving_exporter.model.derived import Derived, EngineDerived
-from llm_serving_exporter.model.device import GpuReading, GpuReadings
+from llm_serving_exporter.model.device import GpuReading, GpuReadings, MigInstance
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Snapshot
@@ -434,11 +434,25 @@ def test_without_gpus_of_its_own_there_is_nothing(terms: Terms, changes: dict[st
     assert set(found.signals.values()) == {why}
 
 
+# as gpu_facts names it, of a card that the price file names
+SLICE = "H100 MIG 1g.10gb"
+
+
 def test_a_slice_of_a_card_costs_the_share_that_is_stated() -> None:
     bench = Bench(gpu_uuids=("MIG-1",))
-    bench.reading = replace(bench.reading, target=replace(TARGET, gpu_share=0.5), target_gpus=TargetGpus(1, "H100"))
+    bench.reading = replace(bench.reading, target=replace(TARGET, gpu_share=0.5), target_gpus=TargetGpus(1, SLICE))
     bench.work()
     assert sum(usd(bench.work()).values()) == 2.5
+
+
+def test_slices_claim_their_card() -> None:
+    mig = MigInstance(1, 0, "1g.10gb", "GPU-1", 1, 8)
+    identities = (replace(GPU.identity, uuid="GPU-1"), replace(GPU.identity, uuid="MIG-1", mig=mig))
+    gpus = GpuReadings(
+        Attempt(Stage.GPU, None, "", 0.0, 0.0), "nvml", 0.0, tuple(GpuReading(one) for one in identities)
+    )
+    assert cards_of(("MIG-1", "GPU-2"), gpus) == {"GPU-1", "GPU-2"}
+    assert cards_of(("MIG-1",), None) == {"MIG-1"}
 
 
 def test_who_claims_a_gpu_twice() -> None:
