@@ -7,7 +7,7 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from llm_serving_exporter.config.checks import shared
+from llm_serving_exporter.config.checks import claim_of, shared
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost_meter import CostMeter, Terms
 from llm_serving_exporter.model.device import GpuReadings
@@ -73,7 +73,7 @@ def claims_of(target: Target, uuids: Collection[str]) -> frozenset[str]:
     """The GPUs that a target has: those that are known by UUID, else those that it is configured with, an index on its nodes."""
     if uuids or target.gpus is None:
         return frozenset(uuids)
-    return frozenset(gpu if isinstance(gpu, str) else f"{'+'.join(target.nodes)} {gpu}" for gpu in target.gpus)
+    return frozenset(claim_of(target, gpu) for gpu in target.gpus)
 
 
 def claimed_twice(claims: Mapping[str, Collection[str]], targets: Mapping[str, Target]) -> frozenset[str]:
