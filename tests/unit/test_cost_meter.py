@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import replace
 from typing import Any
@@ -520,13 +521,18 @@ def test_targets_come_and_go_while_ticks_are_under_way() -> None:
             faults.append(error)
 
     threads = [threading.Thread(target=tick) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for number in range(300):
-        costs.keep(names[number % 100 :])
-    done.set()
-    for thread in threads:
-        thread.join(10)
+    switched = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for number in range(5000):
+            costs.keep(names[number % 100 :])
+    finally:
+        done.set()
+        sys.setswitchinterval(switched)
+        for thread in threads:
+            thread.join(10)
     assert faults == []
 
 
