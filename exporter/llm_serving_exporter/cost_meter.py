@@ -5,10 +5,10 @@ Down and loading engines go on costing, under the names that they were last know
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from llm_serving_exporter.cost_window import CostWindow, WindowFigures
 from llm_serving_exporter.derive import cost
 from llm_serving_exporter.derive.price import price_of
 from llm_serving_exporter.model.cost import (
@@ -18,9 +18,9 @@ from llm_serving_exporter.model.cost import (
     GpuState,
     TargetCost,
     TickWork,
-    WindowCost,
 )
 from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.prices import Price, PriceBook
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.target import Role
@@ -44,7 +44,6 @@ ENERGY, PER_TOKEN, SAVINGS = "energy_joules_total", "energy_joules_per_token", "
 SIGNALS = (SECONDS, COST, PER_MILLION, PER_REQUEST, SAVINGS, ENERGY, PER_TOKEN)
 
 Key = tuple[str, str, str]
-_TOKENS = ("prefill_tokens_total", "decode_tokens_total", "prompt_tokens_total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,49 +58,51 @@ class Terms:
 
 
 @dataclass(slots=True)
-class _Point:
-    """One engine at one tick, for figures of the window."""
-
-    at: float
-    usd: Mapping[str, float]
-    joules: float | None
-    counters: Mapping[str, float | None]
-
-
-@dataclass(slots=True)
 class _Engine:
     totals: EngineTotals = field(default_factory=EngineTotals)
-    points: deque[_Point] = field(default_factory=deque)
+    window: CostWindow = field(default_factory=CostWindow)
 
 
 class CostMeter:
-    """One target's. `advance` is called once a tick, by one thread."""
+    """One target's. `advance` is called once a tick, by one thread at a time."""
 
     def __init__(self) -> None:
         self._engines: dict[Key, _Engine] = {}
         self._at: float | None = None
         self._restarts = 0
         self._joules: dict[str, float] = {}
+        # of the last ticks that knew them: a target that is configured anew while it is down has no page that tells
+        self._names: list[Key] = []
+        self._gpus: TargetGpus | None = None
+        self._of: tuple[object, ...] = ()
 
     def advance(
         self, reading: TargetReading, gpus: GpuReadings | None, terms: Terms, *, monotonic: float, unix: float
     ) -> TargetCost:
         """The target's cost after the tick that `reading` is of. `gpus`: the last pass over the GPUs of this node."""
         elapsed = 0.0 if self._at is None else max(0.0, monotonic - self._at)
-        self._at = monotonic
+        self._at = monotonic if self._at is None else max(self._at, monotonic)
         new_life = reading.restarts_total != self._restarts
         self._restarts = reading.restarts_total
         late = elapsed > LATE_INTERVALS * reading.target.interval_seconds
         joules = self._used(reading.gpu_uuids, gpus)
+        reading = replace(reading, target_gpus=self._target_gpus(reading))
         lack = _lack(reading, terms)
         price = lack or _price(reading, terms, unix)
         signals: dict[str, Absence] = {SECONDS: lack or Absence.AVAILABLE}
         signals[COST] = price if isinstance(price, Absence) else Absence.AVAILABLE
         if lack is not None or reading.target_gpus is None:
             signals.update(dict.fromkeys((PER_MILLION, PER_REQUEST, SAVINGS, ENERGY, PER_TOKEN), signals[SECONDS]))
+            for one in self._engines.values():
+                one.window.clear()
+            self._settle((), terms)
             return self._shown(None, terms, signals)
         found = None if isinstance(price, Absence) else price
         engines = self._present(reading)
+        self._settle(engines, terms)
+        if found is None:
+            for one in self._engines.values():
+                one.window.unpriced(monotonic)
         ticks = _ticks(reading)
         share = reading.target.gpu_share or 1.0
         each = reading.target_gpus.count * share / len(engines)
@@ -135,27 +136,47 @@ class CostMeter:
         price: Price | None,
         terms: Terms,
         signals: Mapping[str, Absence],
-        windows: Mapping[Key, WindowCost] | None = None,
+        windows: Mapping[Key, WindowFigures] | None = None,
     ) -> TargetCost:
         engines = tuple(
-            EngineCost(*key, one.totals, (windows or {}).get(key, WindowCost())) for key, one in self._engines.items()
+            EngineCost(*key, one.totals, (windows or {}).get(key, WindowFigures()).cost)
+            for key, one in self._engines.items()
         )
         return TargetCost(engines, price, terms.how.method, cost.inputs(terms.how), signals)
 
     def _used(self, uuids: Sequence[str], gpus: GpuReadings | None) -> float | None:
-        """Joules that the GPUs used since they were last asked; None where one of them does not say."""
+        """Joules that the GPUs used since they were last asked; None where one of them does not say.
+
+        Only GPUs that the target has are remembered: what others use of one that it gets back is theirs.
+        """
+        self._joules = {uuid: known for uuid, known in self._joules.items() if uuid in uuids}
         if gpus is None or not uuids:
             return None
         by_uuid = {gpu.identity.uuid: gpu.energy_joules_total for gpu in gpus.gpus}
-        used = 0.0
-        for uuid in uuids:
-            now = by_uuid.get(uuid)
-            if now is None:
-                return None
-            # a driver that was loaded anew counts from 0
-            used += max(0.0, now - self._joules.get(uuid, now))
-            self._joules[uuid] = now
-        return used
+        now = {uuid: joules for uuid in uuids if (joules := by_uuid.get(uuid)) is not None}
+        if len(now) < len(uuids):
+            return None
+        before, self._joules = self._joules, now
+        # a driver that was loaded anew counts from 0
+        return sum(max(0.0, joules - before.get(uuid, joules)) for uuid, joules in now.items())
+
+    def _target_gpus(self, reading: TargetReading) -> TargetGpus | None:
+        """The target's GPUs as the reading has them, else as they were known last, if it is still the same server on the same GPUs."""
+        target = reading.target
+        sizes = (target.tensor_parallel_size, target.pipeline_parallel_size, target.data_parallel_size)
+        of = (target.url, target.metrics_path, target.gpus, target.gpu_count, target.gpu_model, *sizes)
+        if of != self._of:
+            self._gpus = None
+            if of[:2] != self._of[:2]:
+                self._names = []
+        self._of = of
+        found, known = reading.target_gpus, self._gpus
+        if found is None:
+            return None if target.gpus == () else known
+        if not found.name and known is not None:
+            found = replace(found, name=known.name)
+        self._gpus = found
+        return found
 
     def _present(self, reading: TargetReading) -> list[Key]:
         """The engines that the target's GPUs belong to now, those of the last good page while it does not answer."""
@@ -163,16 +184,30 @@ class CostMeter:
         shown = _engines(reading) if reading.snapshot is not None else []
         names = [(one.model_name, one.engine) for one in shown]
         keys = [(*name, role) for name in names or [(reading.model_name or reading.target.model_name or "", "0")]]
+        if names:
+            self._names = keys
+        elif self._names and reading.snapshot is None:
+            stated = reading.target.role
+            keys = [(model, engine, stated or known) for model, engine, known in self._names]
         for key in keys:
             engine = self._engines.pop(key, None) or _Engine()
             self._engines[key] = engine  # last: the oldest names are forgotten first
         while len(self._engines) > max(MOST_NAMES, len(keys)):
-            del self._engines[next(iter(self._engines))]
+            oldest = next(iter(self._engines))
+            if self._engines[oldest].totals.pending_usd:
+                break  # it goes a tick later, once it has shown what that was booked to
+            del self._engines[oldest]
         return keys
+
+    def _settle(self, engines: Collection[Key], terms: Terms) -> None:
+        """Books what waits for tokens of engines that are not there any more."""
+        for key, one in self._engines.items():
+            if key not in engines:
+                one.totals = cost.settled(one.totals, terms.how.method)
 
     def _windows(
         self, reading: TargetReading, engines: Collection[Key], terms: Terms, now: float, *, new_life: bool
-    ) -> dict[Key, WindowCost]:
+    ) -> dict[Key, WindowFigures]:
         """Figures over the window of the engines that were on this tick's page."""
         if not reading.up or reading.snapshot is None or reading.derived is None:
             return {}
@@ -182,38 +217,10 @@ class CostMeter:
         for key in engines:
             one, snapshot = self._engines[key], shown.get(key[:2])
             if new_life:
-                one.points.clear()
-            if snapshot is None:
-                continue
-            counters = {name: getattr(snapshot, name) for name in _TOKENS}
-            finished = snapshot.requests_finished_total
-            counters["finished"] = sum(finished.values()) if finished is not None else None
-            totals = one.totals
-            one.points.append(_Point(now, cost.usd_by_phase(totals.usd), totals.energy_joules, counters))
-            while now - one.points[0].at > span:
-                one.points.popleft()
-            found[key] = _between(one.points[0], one.points[-1])
+                one.window.clear()
+            if snapshot is not None:
+                found[key] = one.window.after(now, one.totals, snapshot, reading.derived.signals, span)
         return found
-
-
-def _between(first: _Point, last: _Point) -> WindowCost:
-    usd = {phase: amount - first.usd.get(phase, 0.0) for phase, amount in last.usd.items()}
-
-    def grown(name: str) -> float | None:
-        before, after = first.counters.get(name), last.counters.get(name)
-        return after - before if before is not None and after is not None and after >= before else None
-
-    joules = None if first.joules is None or last.joules is None else last.joules - first.joules
-    if last.at <= first.at:
-        return WindowCost()
-    return cost.window_cost(
-        usd,
-        prefill_tokens=grown("prefill_tokens_total"),
-        decode_tokens=grown("decode_tokens_total"),
-        prompt_tokens=grown("prompt_tokens_total"),
-        requests=grown("finished"),
-        joules=joules,
-    )
 
 
 def _lack(reading: TargetReading, terms: Terms) -> Absence | None:
@@ -265,27 +272,27 @@ def _state(reading: TargetReading, tick: TickWork | None) -> GpuState:
 
 def _note(
     signals: dict[str, Absence],
-    windows: Mapping[Key, WindowCost],
+    windows: Mapping[Key, WindowFigures],
     totals: Sequence[EngineTotals],
     ticks: Mapping[tuple[str, str], TickWork],
     *,
     whole: bool,
 ) -> None:
-    """Why each figure is absent, by what it lacks first."""
+    """Why each figure is absent, by what it lacks first: without a price none that has one in it is of now."""
     priced, found = signals[COST], list(windows.values())
-    for signal, there in (
-        (PER_MILLION, any(one.usd_per_million_tokens for one in found)),
-        (PER_REQUEST, any(one.usd_per_request is not None for one in found)),
-    ):
-        signals[signal] = Absence.AVAILABLE if there else priced or (Absence.IDLE if found else Absence.TARGET_DOWN)
+    signals[PER_MILLION] = priced or _first(one.tokens for one in found)
+    signals[PER_REQUEST] = priced or _first(one.requests for one in found)
     saved = any(one.savings_usd is not None for one in totals)
     counted = any(tick.cached_seconds is not None for tick in ticks.values())
-    signals[SAVINGS] = (
-        Absence.AVAILABLE if saved else priced or (Absence.WARMING_UP if counted else Absence.INPUT_MISSING)
+    signals[SAVINGS] = priced or (
+        Absence.AVAILABLE if saved else Absence.WARMING_UP if counted else Absence.INPUT_MISSING
     )
     energy = any(one.energy_joules is not None for one in totals)
     signals[ENERGY] = Absence.AVAILABLE if energy else Absence.NOT_EXPORTED if whole else Absence.GPUS_UNKNOWN
-    each = any(one.joules_per_token is not None for one in found)
-    signals[PER_TOKEN] = (
-        Absence.AVAILABLE if each else signals[ENERGY] or (Absence.IDLE if found else Absence.TARGET_DOWN)
-    )
+    signals[PER_TOKEN] = signals[ENERGY] or _first(one.joules for one in found)
+
+
+def _first(reasons: Iterable[Absence]) -> Absence:
+    """There where one of the engines has it; else why the first has not."""
+    every = list(reasons)
+    return Absence.AVAILABLE if Absence.AVAILABLE in every else next(iter(every), Absence.TARGET_DOWN)

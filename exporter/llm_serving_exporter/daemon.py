@@ -17,10 +17,10 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from llm_serving_exporter.config.effective import hash_of
 from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.costs import Costs
+from llm_serving_exporter.costs import Costs, cards_of
 from llm_serving_exporter.dcgm_source import DcgmSource
 from llm_serving_exporter.derive.derive import Settings
-from llm_serving_exporter.derive.gpus import Assignment, assign
+from llm_serving_exporter.derive.gpus import YIELDED, Assignment, assign
 from llm_serving_exporter.discovery import Discovery
 from llm_serving_exporter.errors import ConfigError, FactsError
 from llm_serving_exporter.file_jobs import FileJobs
@@ -200,10 +200,10 @@ class Daemon:
         known |= {reading.target.name: reading.target for reading in self.store.view().targets}
         for name in [name for name, target in known.items() if target != wanted.get(name)]:
             self._remove(name)
+        self._costs.keep(wanted)
         for name, target in wanted.items():
             if name not in self._pipelines:
                 self._add(target, alone=len(wanted) == 1)
-        self._costs.keep(wanted)
         self._claim()
         self._pids_due = 0.0
 
@@ -275,8 +275,9 @@ class Daemon:
         return self._costs.after(reading, self._gpus.readings, self.config, **now)
 
     def _claim(self) -> None:
-        uuids = {name: found.uuids for name, found in self._assignments.items()}
-        self._costs.claim((pipeline.target for pipeline in self._pipelines.values()), uuids)
+        uuids = {name: cards_of(found.uuids, self._gpus.readings) for name, found in self._assignments.items()}
+        yielded = [name for name, found in self._assignments.items() if found.why == YIELDED]
+        self._costs.claim((pipeline.target for pipeline in self._pipelines.values()), uuids, yielded)
 
     def _with_gpus(self, reading: TargetReading) -> TargetReading:
         assignment = self._assignments.get(reading.target.name)
@@ -340,12 +341,10 @@ class Daemon:
                 self.store.put_dcgm(readings.attempt.ok)
 
     def _set_prices(self, source: PriceSource) -> None:
-        if source.good and self._config_good:
+        if source.good:  # whatever is wrong with the other files
             config = replace(self.config, prices=source.book)
             self.config = replace(config, config_hash=hash_of(config))
-            self.store.put_config(self.config.config_hash, True, self._wall())
-        else:
-            self.store.put_config("", False, self._wall())
+        self.store.put_config(self.config.config_hash, source.good and self._config_good, self._wall())
 
     def _assign(self, readings: GpuReadings) -> None:
         if not readings.attempt.ok:

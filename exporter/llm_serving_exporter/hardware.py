@@ -44,7 +44,7 @@ def settings_of(
     configured = len(target.gpus) if target.gpus is not None else 0
     if len(uuids) < configured:
         uuids = ()  # what is known of some of them is not known of the target
-    work = spread(target, facts, configured or len(uuids) or None, engines)
+    work = spread(target, facts, _count(target, uuids) or None, engines)
     version = parse_version(facts.version)
     hardware = Hardware(
         peaks=known.of_target(target, uuids, gpus.peaks, facts.gpu_name),
@@ -67,7 +67,7 @@ def gpus_of(
     """
     if target.gpus == ():  # configured as a server without a GPU
         return None
-    count = len(target.gpus) if target.gpus is not None else len(uuids) or target.gpu_count
+    count = _count(target, uuids)
     if count is None and not engines:
         return None
     engines = max(1, engines)
@@ -75,6 +75,14 @@ def gpus_of(
     if each is None:
         return None
     return TargetGpus(round(each * engines), known.name_of_target(target, uuids, gpus.peaks, facts.gpu_name))
+
+
+def _count(target: Target, uuids: Sequence[str]) -> int | None:
+    """As listed, else as seen, else as stated. Of a target that spans nodes the GPUs of one at most are seen here: more may be stated."""
+    if target.gpus is not None:
+        return len(target.gpus)
+    stated = target.gpu_count or 0
+    return (max(len(uuids), stated) if len(target.nodes) > 1 else len(uuids) or stated) or None
 
 
 def known_gpus(

@@ -53,17 +53,22 @@ def last_due(schedule: ReviewSchedule, now: float) -> float | None:
 
 
 def wants_run(runs: Runs, due: float | None, now: float) -> bool:
-    """Whether a review that was due has yet to be made: at once where none was tried since, and again each
-    hour for a day where it failed."""
+    """Whether a review that was due has yet to be made: at once where none was tried since, and again each hour where it failed, for a day
+    from the first of these runs on."""
     if due is None or (runs.last_success is not None and runs.last_success >= due):
         return False
     if runs.last_run is None or runs.last_run < due:
         return True
-    return now - due < RETRIED_FOR_SECONDS and now - runs.last_run >= RETRY_SECONDS
+    first = runs.tried_since if runs.tried_since is not None and runs.tried_since >= due else runs.last_run
+    return now - first < RETRIED_FOR_SECONDS and now - runs.last_run >= RETRY_SECONDS
 
 
 class ReviewRunner:
-    """`look` is called every half minute by one thread at a time. `command`: what makes a review; `wall`: Unix seconds."""
+    """`look` is called every half minute by one thread at a time. `command`: what makes a review; `wall`: Unix seconds.
+
+    A run is noted in the file before it is started, and not started where that fails: whatever ends it, the exporter and its machine
+    included, it is not started at once again.
+    """
 
     def __init__(
         self,
@@ -71,35 +76,43 @@ class ReviewRunner:
         *,
         command: Sequence[str] = (sys.executable, "-m", "llm_serving_exporter", "report", "--deliver"),
         wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.schedule = schedule
         self._command = (*command, "--settings", schedule.settings_file)
-        self._wall = wall
+        self._wall, self._monotonic = wall, monotonic
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._said: list[str] = []
-        self._started = 0.0
+        self._started, self._started_monotonic = 0.0, 0.0
+        # what was last tried, and when by the monotonic clock: should the file forget it
+        self._tried: tuple[float, float] | None = None
         self._problem = ""
 
     def look(self) -> ReviewRuns | None:
         """What is to be published; starts a review that is due, and ends one that takes too long. Never raises."""
         now = self._wall()
-        try:
-            runs = review_runs.begin(self.schedule.folder, now)
-        except ReviewRunsError as error:
-            if str(error) != self._problem:
-                log.error("%s", error)
-            self._problem = str(error)
-            return None
-        self._problem = ""
         due = last_due(self.schedule, now)
-        if due is not None and due < runs.since:
-            due = None  # before anybody had asked for it
-        if self._process is not None:
-            self._follow(self._process, now)
-        elif self.schedule.run and wants_run(runs, due, now):
-            self._start(now)
-        return ReviewRuns(due, runs.last_run, runs.last_success)
+        runs, problem = None, ""
+        try:
+            runs = review_runs.begin(self.schedule.folder, now, due).at(now)
+            if due is not None and due < runs.since:
+                due = None  # before anybody had asked for it
+            if self._process is not None:
+                self._follow(self._process, now)
+            elif due is not None and self.schedule.run and wants_run(runs, due, now) and not self._just_tried(due):
+                self._start(now, due)
+        except ReviewRunsError as error:
+            problem = str(error)
+            if self._process is not None:
+                self._follow(self._process, now)
+        if problem and problem != self._problem:
+            log.error("%s", problem)
+        self._problem = problem
+        return ReviewRuns(due) if runs is None else ReviewRuns(due, runs.last_run, runs.last_success)
+
+    def _just_tried(self, due: float) -> bool:
+        return self._tried is not None and due <= self._tried[0] and self._monotonic() - self._tried[1] < RETRY_SECONDS
 
     def close(self) -> None:
         """Ends a review under way."""
@@ -107,9 +120,12 @@ class ReviewRunner:
         if process is not None and process.poll() is None:
             process.terminate()
 
-    def _start(self, now: float) -> None:
+    def _start(self, now: float, due: float) -> None:
+        """Raises ReviewRunsError where that cannot be noted."""
+        review_runs.attempt(self.schedule.folder, now, due)
         log.info("the cost review is due: making it")
-        self._said, self._started = [], now
+        self._said, self._started, self._started_monotonic = [], now, self._monotonic()
+        self._tried = due, self._started_monotonic
         try:
             # the same program, with words of its own and a path of the configuration
             self._process = subprocess.Popen(  # noqa: S603
@@ -118,7 +134,6 @@ class ReviewRunner:
             )  # fmt: skip
         except OSError as error:
             log.error("the cost review cannot be started: %s", error)
-            self._note_failure(now)
             return
         self._reader = threading.Thread(target=self._read, args=(self._process, self._said), daemon=True)
         self._reader.start()
@@ -134,7 +149,7 @@ class ReviewRunner:
     def _follow(self, process: subprocess.Popen[str], now: float) -> None:
         status = process.poll()
         if status is None:
-            if now - self._started > LONGEST_RUN_SECONDS:
+            if self._monotonic() - self._started_monotonic > LONGEST_RUN_SECONDS:
                 log.error("the cost review takes longer than an hour: it is ended")
                 process.kill()
             return
@@ -147,10 +162,10 @@ class ReviewRunner:
             self._note_failure(now)
 
     def _note_failure(self, now: float) -> None:
-        """A command that could not even start, or was killed, has noted nothing itself: it is not to be started again at once."""
+        """A command that was killed has not noted its end itself."""
         try:
             runs = review_runs.read(self.schedule.folder)
-            if runs is None or runs.last_run is None or runs.last_run < self._started:
+            if runs is None or runs.last_run is None or runs.last_run <= self._started:
                 review_runs.record(self.schedule.folder, now, succeeded=False)
         except ReviewRunsError as error:
             log.error("%s", error)

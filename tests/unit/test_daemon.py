@@ -184,6 +184,40 @@ def test_a_bad_reload_changes_nothing() -> None:
 
 
 @pytest.mark.usefixtures("quick_discovery")
+def test_a_repaired_price_file_counts_whatever_is_wrong_with_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llm_serving_exporter.file_jobs.PRICES_EVERY_SECONDS", 0.1)
+    prices = tmp_path / "prices.yml"
+    prices.write_text("prices: [{gpu_model: H100 SXM, usd_per_gpu_hour: 2}]")
+    good = [True]
+
+    def load() -> Config:
+        if not good[0]:
+            raise ConfigError(Problem("exporter.yml", "", "it is broken", ""))
+        return config_for(price_file=str(prices))
+
+    def price() -> float | None:
+        book = daemon.config.prices
+        return None if book is None else book.statements[0].usd_per_gpu_hour
+
+    daemon = Daemon(load(), load, lambda _config: None)
+    with Watched(daemon):
+        until(lambda: price() == 2.0)
+        good[0] = False
+        assert daemon.reload() is not None
+        prices.write_text("prices: [{gpu_model: H100 SXM, usd_per_gpu_hour: 3}]")
+        until(lambda: price() == 3.0)
+        assert not daemon.store.view().reload_ok
+        good[0] = True
+        assert daemon.reload() is None
+        until(lambda: price() == 3.0)
+        assert daemon.store.view().reload_ok
+        prices.write_text("prices: nonsense")
+        until(lambda: not daemon.store.view().reload_ok)
+        assert price() == 3.0
+
+
 def test_a_reload_takes_a_changed_table_and_keeps_the_windows_of_others(tmp_path: Path) -> None:
     """Targets that a changed table reads, or may now recognise, start anew; one that says another runtime does not."""
     page = "# TYPE acme_tokens_total counter\nacme_tokens_total 640\n# TYPE acme_running gauge\nacme_running 3\nacme_busy 5\n"

@@ -108,6 +108,7 @@ def rendered(name: str) -> CollectorRegistry:
         }
         target = Target("replica-0", server.url, group="golden", nodes=("node-a",), **settled)
         store.add_target(target)
+        costs.keep([target.name])
         store.put_config("0" * 64, True, START)
         clocks = {"monotonic": lambda: now[0], "wall": lambda: START + now[0]}
         pipeline = TargetPipeline(

@@ -144,6 +144,16 @@ def test_the_gpus_of_a_target_are_those_of_all_its_engines() -> None:
     assert count(spans) == TargetGpus(16)
 
 
+def test_a_stated_number_counts_where_the_gpus_of_other_nodes_cannot_be_seen() -> None:
+    spans = replace(TARGET, gpu_count=16, nodes=("a", "b"))
+    assert count(spans, UUIDS) == count(spans, UUIDS, engines=0) == TargetGpus(16, H100)
+    assert settings_of(CONFIG, spans, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1).hardware.gpus == 16
+    # what is seen is believed on one node, and where it is more
+    assert (
+        count(replace(spans, nodes=("a",)), UUIDS) == count(replace(spans, gpu_count=1), UUIDS) == TargetGpus(2, H100)
+    )
+
+
 def test_a_guess_how_gpus_share_the_work_is_none_about_their_number() -> None:
     remote = replace(TARGET, gpu_count=8, gpu_model="H100 SXM")
     assert settings_of(CONFIG, remote, (), Gpus(), GpuFacts(), ServerFacts(), 1).hardware.assumed_gpus

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -16,7 +18,7 @@ from llm_serving_exporter.config.types import ReviewSchedule
 from llm_serving_exporter.errors import ReviewRunsError
 from llm_serving_exporter.model.review import ReviewRuns
 from llm_serving_exporter.review_runner import LONGEST_RUN_SECONDS, ReviewRunner, last_due, wants_run
-from llm_serving_exporter.review_runs import NAME, Runs, begin, read, record
+from llm_serving_exporter.review_runs import NAME, Runs, attempt, begin, read, record
 
 HOUR, DAY = 3600.0, 86_400.0
 
@@ -67,9 +69,13 @@ DUE = 1_000_000.0
         # failed: again after an hour, for a day
         (Runs(0.0, DUE + 60, None), DUE + 120, False),
         (Runs(0.0, DUE + 60, DUE - DAY), DUE + 60 + HOUR, True),
-        (Runs(0.0, DUE + 23 * HOUR, None), DUE + 24 * HOUR, False),
-        # caught up late and failed: once
-        (Runs(0.0, DUE + 3 * DAY, None), DUE + 3 * DAY + 2 * HOUR, False),
+        (Runs(0.0, DUE + 23 * HOUR, None, tried_since=DUE), DUE + 24 * HOUR, False),
+        # caught up late and failed: for a day from then on
+        (Runs(0.0, DUE + 3 * DAY, None), DUE + 3 * DAY + 2 * HOUR, True),
+        (Runs(0.0, DUE + 3 * DAY + 22 * HOUR, None, tried_since=DUE + 3 * DAY), DUE + 3 * DAY + 23 * HOUR, True),
+        (Runs(0.0, DUE + 3 * DAY + 23 * HOUR, None, tried_since=DUE + 3 * DAY), DUE + 4 * DAY, False),
+        # what was tried for the week before is another matter
+        (Runs(0.0, DUE + 60, None, tried_since=DUE - 7 * DAY), DUE + 60 + HOUR, True),
     ],
 )
 def test_when_one_is_made(runs: Runs, now: float, wanted: bool) -> None:
@@ -95,6 +101,9 @@ def test_the_file_keeps_the_last_success_and_since_when_it_is_known(tmp_path: Pa
     record(folder, 500.0, succeeded=False, week="2026-W46", sent_to=("the webhook",))
     record(folder, 600.0, succeeded=False, week="2026-W46", sent_to=("mail:25",))
     assert read(folder) == Runs(100.0, 600.0, 300.0, "2026-W46", ("the webhook", "mail:25"))
+    # one that came to no week, because Prometheus did not answer, forgets nobody
+    record(folder, 650.0, succeeded=False)
+    assert read(folder) == Runs(100.0, 650.0, 300.0, "2026-W46", ("the webhook", "mail:25"))
     record(folder, 700.0, succeeded=False, week="2026-W47")
     assert read(folder) == Runs(100.0, 700.0, 300.0)
     record(folder, 800.0, succeeded=True, week="2026-W47", sent_to=("the webhook",))
@@ -103,6 +112,35 @@ def test_the_file_keeps_the_last_success_and_since_when_it_is_known(tmp_path: Pa
     record(str(tmp_path / "other"), 500.0, succeeded=True)
     assert read(str(tmp_path / "other")) == Runs(500.0, 500.0, 500.0)
     assert [path.name for path in (tmp_path / "reviews").iterdir()] == [NAME]
+
+
+def test_the_first_run_for_a_due_time_is_remembered(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    begin(folder, 100.0)
+    attempt(folder, 200.0, 150.0)
+    record(folder, 210.0, succeeded=False)
+    attempt(folder, 300.0, 150.0)
+    assert read(folder) == Runs(100.0, 300.0, tried_since=200.0)
+    attempt(folder, 400.0, 350.0)
+    assert read(folder) == Runs(100.0, 400.0, tried_since=400.0)
+    record(folder, 410.0, succeeded=True)
+    assert read(folder) == Runs(100.0, 410.0, 410.0)
+
+
+def test_what_would_happen_later_is_not_known(tmp_path: Path) -> None:
+    begin(str(tmp_path), 9000.0)
+    record(str(tmp_path), 9000.0, succeeded=True)
+    attempt(str(tmp_path), 9500.0, 9400.0)
+    known = begin(str(tmp_path), 100.0)
+    assert known.at(100.0) == Runs(0.0)
+    assert known.at(9490.0) == known
+
+
+def test_a_file_that_is_none_is_put_aside_and_another_begun(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / NAME).write_text("{")
+    assert begin(str(tmp_path), 200.0, 150.0) == begin(str(tmp_path), 300.0, 250.0) == Runs(150.0)
+    assert (tmp_path / f"{NAME}.bad").read_text() == "{"
+    assert caplog.text.count("is not what a review leaves") == 1
 
 
 @pytest.mark.parametrize(
@@ -150,7 +188,7 @@ def runner(tmp_path: Path, clock: Clock, code: str, *, run: bool = True) -> Revi
     settings = tmp_path / "report.yml"
     settings.write_text(str(clock.now))
     plan = ReviewSchedule(str(settings), str(tmp_path), "0 7 * * mon", "UTC", run)
-    return ReviewRunner(plan, command=(sys.executable, "-c", code), wall=clock)
+    return ReviewRunner(plan, command=(sys.executable, "-c", code), wall=clock, monotonic=clock)
 
 
 def ended(found: ReviewRunner, look: Callable[[], ReviewRuns | None], seconds: float = 20.0) -> ReviewRuns | None:
@@ -226,17 +264,96 @@ def test_a_program_that_is_not_there_is_a_failed_run(tmp_path: Path) -> None:
     begin(str(tmp_path), MONDAY - DAY)
     clock = Clock(MONDAY)
     plan = ReviewSchedule(str(tmp_path / "report.yml"), str(tmp_path), "0 7 * * mon", "UTC", True)
-    found = ReviewRunner(plan, command=(str(tmp_path / "nothing"),), wall=clock)
+    found = ReviewRunner(plan, command=(str(tmp_path / "nothing"),), wall=clock, monotonic=clock)
     found.look()
     assert found.look() == ReviewRuns(MONDAY, MONDAY, None)
 
 
-def test_a_folder_that_cannot_be_used_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / NAME).write_text("{")
+def test_a_folder_that_cannot_be_used_is_told_once_and_nothing_is_made(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / NAME).mkdir()
     found = runner(tmp_path, Clock(MONDAY), GOOD)
-    assert found.look() is None
-    assert found.look() is None
-    assert caplog.text.count("is not what a review leaves") == 1
+    assert found.look() == found.look() == ReviewRuns(MONDAY)
+    assert found._process is None
+    assert caplog.text.count("cannot be read") == 1
+
+
+def test_a_file_that_was_spoilt_does_not_lose_the_review_that_is_due(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text("{")
+    found = runner(tmp_path, Clock(MONDAY + 1), GOOD)
+    assert found.look() == ReviewRuns(MONDAY)
+    assert ended(found, found.look) == ReviewRuns(MONDAY, MONDAY + 1, MONDAY + 1)
+
+
+def test_a_run_that_cannot_be_noted_is_not_started(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(str(tmp_path), MONDAY - DAY)
+    # a file system that is read-only or full; permissions would not stop a test that runs as root
+    before = os.replace
+
+    def refuses(_source: object, target: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(target))
+
+    monkeypatch.setattr(os, "replace", refuses)
+    found = runner(tmp_path, Clock(MONDAY), GOOD)
+    for _ in range(3):
+        assert found.look() == ReviewRuns(MONDAY)
+        assert found._process is None
+    assert caplog.text.count("cannot be written: Read-only file system") == 1
+    monkeypatch.setattr(os, "replace", before)
+    assert ended(found, found.look) == ReviewRuns(MONDAY)
+    assert ended(found, found.look) == ReviewRuns(MONDAY, MONDAY, MONDAY)
+
+
+def test_an_exporter_that_dies_with_its_review_does_not_start_it_at_once_again(tmp_path: Path) -> None:
+    begin(str(tmp_path), MONDAY - DAY)
+    clock = Clock(MONDAY)
+    first = runner(tmp_path, clock, HANGS)
+    first.look()
+    assert first._process is not None
+    first._process.kill()
+    first._process.wait(10)
+    clock.now += 30
+    again = runner(tmp_path, clock, GOOD)
+    assert again.look() == ReviewRuns(MONDAY, MONDAY)
+    assert again._process is None
+    clock.now = MONDAY + HOUR
+    (tmp_path / "report.yml").write_text(str(clock.now))
+    again.look()
+    assert ended(again, again.look) == ReviewRuns(MONDAY, clock.now, clock.now)
+    assert first._reader is not None
+    first._reader.join(5)
+
+
+def test_a_file_that_forgets_does_not_start_another_at_once(tmp_path: Path) -> None:
+    begin(str(tmp_path), MONDAY - DAY)
+    found = runner(tmp_path, Clock(MONDAY), BAD)
+    found.look()
+    ended(found, found.look)
+    (tmp_path / NAME).write_text('{"version": 1, "since_unix_seconds": 1}')
+    assert found.look() == ReviewRuns(MONDAY)
+    assert found._process is None
+
+
+def test_a_step_of_the_wall_clock_ends_no_review(tmp_path: Path) -> None:
+    begin(str(tmp_path), MONDAY - DAY)
+    wall, monotonic = Clock(MONDAY), Clock(0.0)
+    found = runner(tmp_path, wall, HANGS)
+    found._monotonic = monotonic
+    found.look()
+    wall.now += 2 * LONGEST_RUN_SECONDS
+    found.look()
+    process = found._process
+    assert process is not None
+    assert process.poll() is None
+    monotonic.now += LONGEST_RUN_SECONDS + 1
+    found.look()
+    assert process.wait(10) != 0
+    found.look()
+    assert found._reader is not None
+    found._reader.join(5)
 
 
 def test_the_end_of_the_exporter_ends_its_review(tmp_path: Path) -> None:
@@ -247,6 +364,6 @@ def test_the_end_of_the_exporter_ends_its_review(tmp_path: Path) -> None:
     assert process is not None
     found.close()
     assert process.wait(10) != 0
-    assert review_runs.read(str(tmp_path)) == Runs(MONDAY - DAY)
+    assert review_runs.read(str(tmp_path)) == Runs(MONDAY - DAY, MONDAY, tried_since=MONDAY)
     assert found._reader is not None
     found._reader.join(5)

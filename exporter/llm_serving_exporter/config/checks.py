@@ -30,7 +30,7 @@ def refuse_duplicates(targets: Sequence[Placed]) -> None:
     """Reports names, URLs and GPUs that two targets have in common, at the later one."""
     names: dict[str, Place] = {}
     servers: dict[tuple[str, str | None], Placed] = {}
-    gpus: dict[str | int, list[Target]] = {}
+    gpus: dict[str, list[Target]] = {}
     for item in targets:
         target, place = item.target, item.place
         first = servers.setdefault(identity_of(target), item)
@@ -40,7 +40,7 @@ def refuse_duplicates(targets: Sequence[Placed]) -> None:
             what = f"the name {shown(target.name)} is already taken by {_short(names[target.name])}"
             place.refuse(what, "Give each target a name of its own.")
         for gpu in dict.fromkeys(target.gpus or ()):
-            owners = gpus.setdefault(gpu, [])
+            owners = gpus.setdefault(claim_of(target, gpu), [])
             owners.append(target)
             if len(owners) > 1 and not shared(owners):
                 what = f"GPU {gpu} is already claimed by the target {shown(owners[0].name)}"
@@ -48,6 +48,11 @@ def refuse_duplicates(targets: Sequence[Placed]) -> None:
                     "Give it to one target, or each of them gpu_share, at most 1 together: its cost would count twice."
                 )
                 place.key("gpus").refuse(what, fix)
+
+
+def claim_of(target: Target, gpu: str | int) -> str:
+    """What makes a configured GPU of two targets the same one: its UUID, or its index on the same nodes."""
+    return gpu if isinstance(gpu, str) else f"{'+'.join(target.nodes)} {gpu}"
 
 
 def shared(owners: Sequence[Target]) -> bool:

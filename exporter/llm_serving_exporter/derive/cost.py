@@ -118,6 +118,17 @@ def advance(
     return replace(before, gpu_seconds=gpu_seconds, usd=usd, pending_usd=pending, pending_seconds=waited)
 
 
+def settled(before: EngineTotals, method: Method) -> EngineTotals:
+    """With what waits for tokens booked as unattributed: the engine is gone, and no tokens of it will tell."""
+    if not before.pending_usd:
+        return before
+    usd = dict(before.usd)
+    for rate, amount in before.pending_usd.items():
+        key = CostPhase.UNATTRIBUTED.value, rate, method.value
+        usd[key] = usd.get(key, 0.0) + amount
+    return replace(before, usd=usd, pending_usd={}, pending_seconds=0.0)
+
+
 def saved(before: EngineTotals, *, cached_seconds: float | None, gpus: float, price: Price | None) -> EngineTotals:
     """With what the prefix cache saved in a tick; unchanged where it is not known."""
     if cached_seconds is None or price is None:
@@ -154,22 +165,22 @@ def usd_per_million_tokens(
 ) -> dict[tuple[str, str], float]:
     """By phase (prefill, decode, blended) and basis (busy, allocated), from the cost by phase and the tokens of one span.
 
-    `prefill_tokens` computed, `prompt_tokens` as sent; None where not counted. A phase without tokens has no price; without prefill and
-    decode cost there is no allocated basis.
+    `prefill_tokens` computed, `prompt_tokens` as sent; None where not counted. A phase without tokens has no price. Nothing has one where
+    no busy time could be split: what the tokens took is not known then, which is not 0.
     """
     found: dict[tuple[str, str], float] = {}
     everything = sum(usd.values())
     working = usd.get("prefill", 0.0) + usd.get("decode", 0.0)
+    if working <= 0:
+        return found
     for phase, tokens in (("prefill", prefill_tokens), ("decode", decode_tokens)):
         if tokens and phase in usd:
             found[phase, "busy"] = 1e6 * usd[phase] / tokens
-            if working > 0:
-                found[phase, "allocated"] = 1e6 * usd[phase] * everything / working / tokens
-    if prompt_tokens is not None and decode_tokens is not None and prompt_tokens + decode_tokens > 0 and usd:
+            found[phase, "allocated"] = 1e6 * usd[phase] * everything / working / tokens
+    if prompt_tokens is not None and decode_tokens is not None and prompt_tokens + decode_tokens > 0:
         tokens = prompt_tokens + decode_tokens
         found["blended", "busy"] = 1e6 * working / tokens
-        if working > 0:
-            found["blended", "allocated"] = 1e6 * everything / tokens
+        found["blended", "allocated"] = 1e6 * everything / tokens
     return found
 
 
@@ -192,6 +203,7 @@ def window_cost(
             usd, prefill_tokens=prefill_tokens, decode_tokens=decode_tokens, prompt_tokens=prompt_tokens
         ),
         tokens_per_usd=tokens / everything if tokens and everything > 0 else None,
-        usd_per_request=everything / requests if requests and usd else None,
+        # a price is above 0: where nothing was booked, it waits for its tokens
+        usd_per_request=everything / requests if requests and everything > 0 else None,
         joules_per_token=joules / tokens if tokens and joules is not None else None,
     )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llm_serving_exporter.model.device import GpuReading
 from llm_serving_exporter.model.target import Target
+
+# why a target has none, though its processes once named some
+YIELDED = "the GPUs that its processes used are another target's now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +31,20 @@ def assign(
 
     `pids_of_local_target`: for each target on this host (by name) the processes of its server, empty where they cannot be seen.
     GPUs once named by their processes (`previous`) stay while no process names others: an engine that is down or restarts
-    has none, and must not be taken for the owner of every GPU meanwhile. A MIG-enabled parent is never assigned when its
+    has none, and must not be taken for the owner of every GPU meanwhile. Such a memory yields to what the processes of other targets name
+    now, unless the target states its share of its GPUs. A MIG-enabled parent is never assigned when its
     instances are visible: they are GPUs of their own.
     """
     parents = {gpu.identity.mig.parent_uuid for gpu in gpus if gpu.identity.mig}
     usable = [gpu for gpu in gpus if gpu.identity.uuid not in parents]
     found = {target.name: _one(target, targets, gpus, usable, pids_of_local_target) for target in targets}
+    named = {uuid for one in found.values() if one.origin == "processes" for uuid in one.uuids}
+    shares = {target.name for target in targets if target.gpu_share is not None}
     for name, before in previous.items():
-        if name in found and before.origin == "processes" and found[name].origin in ("only_target", ""):
-            found[name] = before
+        remembered = before.origin == "processes" or before.why == YIELDED
+        if name in found and remembered and found[name].origin in ("only_target", ""):
+            left = before.uuids if name in shares else tuple(uuid for uuid in before.uuids if uuid not in named)
+            found[name] = replace(before, uuids=left) if left else Assignment((), "", YIELDED)
     return found
 
 

@@ -10,6 +10,8 @@ from llm_serving_exporter.model.snapshot import Absence
 
 # how `hardware` joins the kinds of a target with GPUs of several
 _JOINS_KINDS = " + "
+# and what it calls a slice of a card: "H100 SXM 80GB MIG 1g.10gb"
+_SLICE = " MIG"
 
 
 def price_of(
@@ -22,7 +24,7 @@ def price_of(
     own = _in_force(book, Scope.TARGET, target, at_unix_seconds)
     if own is not None:
         return _price(book, own)
-    kinds = {_in_force(book, Scope.GPU_MODEL, kind, at_unix_seconds) for kind in gpu_name.split(_JOINS_KINDS)}
+    kinds = {_of_kind(book, kind, at_unix_seconds) for kind in gpu_name.split(_JOINS_KINDS)}
     found: set[PriceStatement | None] = set()
     for node in nodes or ("",):
         of_node = _in_force(book, Scope.NODE, node, at_unix_seconds)
@@ -32,6 +34,12 @@ def price_of(
         return Absence.PRICE_AMBIGUOUS
     statement = found.pop()
     return Absence.NO_PRICE if statement is None else _price(book, statement)
+
+
+def _of_kind(book: PriceBook, kind: str, at: float) -> PriceStatement | None:
+    """A slice has the price of its card, of which its target has a share."""
+    own = _in_force(book, Scope.GPU_MODEL, kind, at)
+    return own or _in_force(book, Scope.GPU_MODEL, kind.partition(_SLICE)[0], at)
 
 
 def _in_force(book: PriceBook, scope: Scope, value: str, at: float) -> PriceStatement | None:

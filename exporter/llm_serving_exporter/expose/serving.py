@@ -170,7 +170,7 @@ def target_health(families: Families, reading: TargetReading, *, fresh: bool, no
         families.value(health.SCRAPE_PAGE, name, reading.last.page_bytes)
     if reading.derived is not None:
         families.value(health.TARGET_WINDOW, name, reading.derived.window_seconds)
-        _signals(families, reading, name, fresh=fresh)
+    _signals(families, reading, name, fresh=fresh)
     if reading.snapshot is not None and fresh:
         _resolution(families, reading.snapshot, name)
 
@@ -187,14 +187,16 @@ def _resolution(families: Families, snapshot: Snapshot, name: dict[str, str]) ->
 
 
 def _signals(families: Families, reading: TargetReading, name: dict[str, str], *, fresh: bool) -> None:
-    assert reading.derived is not None
+    """Those of cost without a good page too: a target that was down all the while costs as well."""
+    of_page = reading.derived.signals if reading.derived is not None else {}
+    qualities = reading.derived.quality if reading.derived is not None else {}
     of_cost = reading.cost.signals if reading.cost is not None else {}
-    for signal, why in (*reading.derived.signals.items(), *of_cost.items()):
+    for signal, why in (*of_page.items(), *of_cost.items()):
         # what is counted goes on while the target does not answer
         goes_on = signal in of_cost and signal not in OF_WINDOW
         reason = why if fresh or goes_on else Absence.TARGET_DOWN
         labels = {**name, "signal": signal, "reason": reason.value}
         families.value(health.SIGNAL_AVAILABLE, labels, not reason)
         if not reason:
-            quality = reading.derived.quality.get(signal, Quality.LIVE)
+            quality = qualities.get(signal, Quality.LIVE)
             families.value(health.SIGNAL_QUALITY, {**name, "signal": signal, "quality": quality.value}, 1)

@@ -170,7 +170,7 @@ def _delivered(
         known = review_runs.read(settings.out)
         spared = known.sent_to if known is not None and known.sent_week == made.week.name else ()
         sent = deliver(markdown(made), files, f"{made.title}: {made.week.name}", settings, opened, spared)
-    except (DeliveryError, ConfigError, ReviewRunsError) as error:
+    except (DeliveryError, ReviewRunsError) as error:
         _say(f"error: {error}")
         return EXIT_FAILED, error.sent if isinstance(error, DeliveryError) else ()
     for where in sent:

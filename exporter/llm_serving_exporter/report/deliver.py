@@ -8,9 +8,10 @@ import ssl
 from collections.abc import Callable, Collection, Iterator, Sequence
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
+from functools import partial
 from pathlib import Path
 
-from llm_serving_exporter.errors import DeliveryError, PageError
+from llm_serving_exporter.errors import ConfigError, DeliveryError, PageError
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.report.settings import Settings, Smtp
 from llm_serving_exporter.webhook import ask, line, new_session
@@ -40,7 +41,7 @@ def deliver(
     """Sends to each place that the settings name; where to, in words. `summary` is Markdown; `secret` opens a secret. `spared`: places
     that have it already.
 
-    Every place is tried. Raises DeliveryError with all that refused, ConfigError where a secret cannot be read.
+    Every place is tried, one whose secret cannot be read is none that stops the others. Raises DeliveryError with all that refused.
     """
     sent, refused = [], []
     for where, send in _places(summary, files, title, settings, secret):
@@ -48,7 +49,7 @@ def deliver(
             continue
         try:
             send()
-        except (PageError, OSError, smtplib.SMTPException) as error:
+        except (PageError, ConfigError, OSError, ValueError, smtplib.SMTPException) as error:
             refused.append(f"{where} did not take the review: {_why(error)}")
         else:
             sent.append(where)
@@ -60,13 +61,21 @@ def deliver(
 def _places(
     summary: str, files: Sequence[Path], title: str, settings: Settings, secret: OpenSecret
 ) -> Iterator[tuple[str, Callable[[], None]]]:
-    if settings.webhook_url is not None:
-        url = secret(settings.webhook_url, "the webhook's URL")
-        yield "the webhook", lambda: post(url, summary)
-    smtp = settings.smtp
+    """What sends opens its secret itself, so that one that cannot be read is that place's own failure."""
+    url, smtp = settings.webhook_url, settings.smtp
+    if url is not None:
+        yield "the webhook", partial(_to_webhook, url, summary, secret)
     if smtp is not None:
-        password = secret(smtp.password, "the mail server's password") if smtp.password is not None else None
-        yield f"{smtp.host}:{smtp.port}", lambda: mail(smtp, password, message(smtp, title, summary, files))
+        yield f"{smtp.host}:{smtp.port}", partial(_to_mail, smtp, title, summary, files, secret)
+
+
+def _to_webhook(url: Secret, summary: str, secret: OpenSecret) -> None:
+    post(secret(url, "the webhook's URL"), summary)
+
+
+def _to_mail(smtp: Smtp, title: str, summary: str, files: Sequence[Path], secret: OpenSecret) -> None:
+    password = secret(smtp.password, "the mail server's password") if smtp.password is not None else None
+    mail(smtp, password, message(smtp, title, summary, files))
 
 
 def post(url: str, summary: str) -> None:
@@ -149,4 +158,6 @@ def _why(error: Exception) -> str:
         return f"{error.smtp_code} {line(said.decode('utf-8', 'replace') if isinstance(said, bytes) else str(said))}"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
+    if isinstance(error, ValueError):
+        return f"what it was to be given cannot be sent ({type(error).__name__})"  # its words may show a secret
     return line(str(error)) or type(error).__name__

@@ -137,6 +137,13 @@ def test_gpus(tmp_path: Path, text: str, gpus: tuple[str | int, ...]) -> None:
     assert target_of(tmp_path, f"gpus: {text}").gpus == gpus
 
 
+def test_an_index_is_of_the_targets_own_nodes(tmp_path: Path) -> None:
+    every = ("{url: 'http://a:1', node: n1, gpus: [0, 1]}", "{url: 'http://b:1', node: n2, gpus: [0, 1]}")
+    assert len(load_text(tmp_path, f"targets: [{', '.join(every)}]").targets) == 2
+    with pytest.raises(ConfigError, match="GPU 1 is already claimed"):
+        load_text(tmp_path, f"targets: [{', '.join(every)}, {{url: 'http://c:1', node: n2, gpus: [1]}}]")
+
+
 def test_gpus_that_are_not_given_are_to_be_found_out(tmp_path: Path) -> None:
     assert target_of(tmp_path).gpus is None
 

@@ -203,7 +203,13 @@ def test_what_cannot_be_divided_is_absent() -> None:
     idle = {"prefill": 0.0, "decode": 0.0, "idle": 10.0}
     assert usd_per_million_tokens(idle, prefill_tokens=0.0, decode_tokens=0.0, prompt_tokens=0.0) == {}
     found = usd_per_million_tokens(idle, prefill_tokens=5.0, decode_tokens=0.0, prompt_tokens=None)
-    assert found == {("prefill", "busy"): 0.0}
+    assert found == {}
+    # all of the busy time could not be split: the tokens took something, and it is not known what
+    blind = {"prefill": 0.0, "decode": 0.0, "unattributed": 10.0}
+    assert usd_per_million_tokens(blind, prefill_tokens=5.0, decode_tokens=5.0, prompt_tokens=5.0) == {}
+    waits = {"prefill": 0.0, "decode": 0.0, "unattributed": 0.0}
+    of = window_cost(waits, prefill_tokens=None, decode_tokens=None, prompt_tokens=None, requests=2.0, joules=None)
+    assert of.usd_per_request is None
     nothing = window_cost({}, prefill_tokens=5.0, decode_tokens=5.0, prompt_tokens=5.0, requests=1.0, joules=20.0)
     assert (nothing.usd_per_million_tokens, nothing.tokens_per_usd, nothing.usd_per_request) == ({}, None, None)
     assert nothing.joules_per_token == 2.0

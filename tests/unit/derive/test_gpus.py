@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from llm_serving_exporter.derive.gpus import Assignment
+from llm_serving_exporter.derive.gpus import YIELDED, Assignment
 from llm_serving_exporter.derive.gpus import assign as assign_after
 from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, MigInstance
 from llm_serving_exporter.model.target import Target
@@ -82,3 +83,24 @@ def test_gpus_named_by_processes_stay_while_the_engine_is_away() -> None:
     assert running["a"].uuids == ("GPU-0", "GPU-1")
     moved = assign((A,), (gpu(0), gpu(1), gpu(2, 20), gpu(3)), {"a": frozenset({20})}, stopped)
     assert moved["a"].uuids == ("GPU-2",)
+
+
+def test_a_memory_yields_to_the_target_whose_processes_use_the_gpus_now() -> None:
+    pids = {"a": frozenset({10, 11}), "b": frozenset[int]()}
+    before = assign((A, B), (gpu(0, 10), gpu(1, 11)), pids)
+    # a has stopped, b has one of its GPUs, then both, then stops as well
+    pids = {"a": frozenset(), "b": frozenset({20, 21})}
+    partly = assign((A, B), (gpu(0), gpu(1, 20)), pids, before)
+    assert (partly["a"].uuids, partly["b"].uuids) == (("GPU-0",), ("GPU-1",))
+    wholly = assign((A, B), (gpu(0, 21), gpu(1, 20)), pids, partly)
+    assert (wholly["a"], wholly["b"].uuids) == (Assignment((), "", YIELDED), ("GPU-0", "GPU-1"))
+    assert assign((A, B), (gpu(0), gpu(1)), pids, wholly) == wholly
+    back = assign((A, B), (gpu(0, 10), gpu(1)), {"a": frozenset({10}), "b": frozenset()}, wholly)
+    assert (back["a"].uuids, back["b"].uuids) == (("GPU-0",), ("GPU-1",))
+
+
+def test_targets_that_share_gpus_keep_the_memory_of_theirs() -> None:
+    shared = replace(A, gpu_share=0.5)
+    before = assign((shared, B), (gpu(0, 10),), {"a": frozenset({10}), "b": frozenset()})
+    after = assign((shared, B), (gpu(0, 20),), {"a": frozenset(), "b": frozenset({20})}, before)
+    assert after["a"].uuids == after["b"].uuids == ("GPU-0",)

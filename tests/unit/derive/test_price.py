@@ -56,6 +56,15 @@ def test_several_nodes_have_one_price_or_none() -> None:
     assert price_of(BOOK, "other", ("gpu-2", "gpu-9"), "A100", 0.0) is Absence.PRICE_AMBIGUOUS
 
 
+def test_a_slice_of_a_card_has_the_cards_price() -> None:
+    slices = f"{H100} MIG 1g.10gb", f"{H100} MIG", f"{H100} MIG 1g.10gb + {H100} MIG 2g.20gb"
+    for name in slices:
+        assert price_of(BOOK, "other", (), name, 0.0) == Price(2.5, RESERVED)
+    own = book((Scope.GPU_MODEL, H100, 2.5, RESERVED, None), (Scope.GPU_MODEL, slices[0], 0.5, SPOT, None))
+    assert price_of(own, "other", (), slices[0], 0.0) == Price(0.5, SPOT)
+    assert price_of(BOOK, "other", (), "A100 MIG 1g.10gb", 0.0) is Absence.NO_PRICE
+
+
 def test_several_kinds_of_gpu_have_one_price_or_none() -> None:
     assert price_of(BOOK, "other", (), f"{H100} + L4", 1500.0) == Price(2.0, RESERVED)
     assert price_of(BOOK, "other", (), f"{H100} + L4", 0.0) is Absence.PRICE_AMBIGUOUS

@@ -11,8 +11,10 @@ from prometheus_client.exposition import generate_latest
 from llm_serving_exporter.expose import serving
 from llm_serving_exporter.expose.collector import Setup, StoreCollector
 from llm_serving_exporter.model.attempt import Attempt, Stage
+from llm_serving_exporter.model.cost import Method, TargetCost
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import TargetGpus
+from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.store import Store
 from tests.snapshots import snapshot_of
@@ -39,6 +41,19 @@ def test_serving_series_vanish_when_they_are_stale(age: float, shown: bool) -> N
         'llm_serving_target_info{group="",model_name="m",role="unified",runtime="vllm",target="a",version=""} 1.0'
         in text
     )
+
+
+def test_a_target_that_was_never_up_says_why_it_has_no_cost() -> None:
+    store, target = Store(), Target("a", "http://127.0.0.1:9")
+    signals = {"gpu_seconds_total": Absence.AVAILABLE, "cost_usd_total": Absence.NO_PRICE}
+    signals["cost_usd_per_million_tokens"] = Absence.NO_PRICE
+    store.put_target(replace(store.add_target(target), cost=TargetCost((), None, Method.ROOFLINE, "", signals)))
+    text = exposed(store, 100.0)
+    for signal, reason in (("gpu_seconds_total", ""), ("cost_usd_total", "no_price")):
+        labels = f'{{reason="{reason}",signal="{signal}",target="a"}}'
+        assert f"llm_serving_signal_available{labels} {float(not reason)}" in text
+    assert 'llm_serving_signal_quality{quality="live",signal="gpu_seconds_total",target="a"} 1.0' in text
+    assert 'reason="target_down",signal="cost_usd_per_million_tokens"' in text
 
 
 @pytest.mark.parametrize(("age", "shown"), [(19.0, True), (21.0, False)])

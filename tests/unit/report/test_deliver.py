@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from llm_serving_exporter.errors import DeliveryError
+from llm_serving_exporter.errors import ConfigError, DeliveryError, Problem
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.report.deliver import LONGEST_TEXT, deliver, slack_text
 from llm_serving_exporter.report.settings import Settings, Smtp
@@ -187,3 +187,31 @@ def test_who_has_it_already_is_spared() -> None:
     with listening(hook) as url:
         assert deliver(SUMMARY, (), "Costs", HOOKED, opened({"hook": url}), ("the webhook",)) == ()
     assert hook.given == []
+
+
+def test_a_secret_that_cannot_be_read_is_its_places_own_failure(tmp_path: Path) -> None:
+    def secret(named: Secret, what: str) -> str:
+        if named.env != "hook":
+            raise ConfigError(Problem("file /run/password", "", f"{what} cannot be read", "It is one line of text."))
+        return url
+
+    hook, smtp = Hook(), replace(MAILED, username="mailer", password=Secret(file="/run/password"))
+    with (
+        listening(hook) as url,
+        pytest.raises(DeliveryError, match="the mail server's password cannot be read") as caught,
+    ):
+        deliver(SUMMARY, (), "Costs", replace(HOOKED, smtp=smtp), secret)
+    assert caught.value.sent == ("the webhook",)
+    with SmtpSink() as sink:
+        both = Settings(webhook_url=Secret(file="/run/url"), smtp=replace(MAILED, port=sink.port))
+        with pytest.raises(DeliveryError, match="the webhook's URL cannot be read") as caught:
+            deliver(SUMMARY, (), "Costs", both, secret)
+        assert len(sink.mails) == 1
+    assert caught.value.sent == (f"127.0.0.1:{sink.port}",)
+
+
+def test_a_password_that_cannot_be_sent_is_not_shown() -> None:
+    with SmtpSink(login=("mailer", "h")) as sink:
+        smtp = replace(MAILED, port=sink.port, username="mailer", password=Secret(env="password"))
+        with pytest.raises(DeliveryError, match=r"cannot be sent \(UnicodeEncodeError\)"):
+            sent(Settings(smtp=smtp), password="hünter2")

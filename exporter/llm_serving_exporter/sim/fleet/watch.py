@@ -99,6 +99,7 @@ class Watch:
                     connect=connect_to(fleet, name),
                 )
             )
+        self._costs.keep([pipeline.target.name for pipeline in self._pipelines])
 
     def samples(self) -> Iterator[Sample]:
         """Every sample now: name, labels, value."""

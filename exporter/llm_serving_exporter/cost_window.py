@@ -1,0 +1,116 @@
+"""What one engine's tokens cost over the exporter's window, from a point each tick, and why that is not known where it is not."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from llm_serving_exporter.derive import cost
+from llm_serving_exporter.model.cost import EngineTotals, WindowCost
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
+
+PREFILL, DECODE, PROMPT = "prefill_tokens_total", "decode_tokens_total", "prompt_tokens_total"
+FINISHED = "requests_finished_total"
+# what the page says of a counter that it has not: else it is an input that is missing
+_SAID = (Absence.IDLE, Absence.NO_METRICS)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFigures:
+    """`tokens`, `requests`: why what a token, or a request, costs is absent; `joules`: why energy per token is. Of use where it is."""
+
+    cost: WindowCost = field(default_factory=WindowCost)
+    tokens: Absence = Absence.WARMING_UP
+    requests: Absence = Absence.WARMING_UP
+    joules: Absence = Absence.WARMING_UP
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    at: float
+    usd: Mapping[str, float]
+    joules: float | None
+    counters: Mapping[str, float | None]
+
+    def since(self, first: _Point, name: str) -> float | None:
+        before, after = first.counters[name], self.counters[name]
+        return after - before if before is not None and after is not None and after >= before else None
+
+
+class CostWindow:
+    """Figures of cost are over those of its ticks that have a price without a gap: tokens that nothing was charged for would make it look
+    cheap."""
+
+    def __init__(self) -> None:
+        self._points: deque[_Point] = deque()
+        self._priced_since = float("-inf")
+
+    def clear(self) -> None:
+        """Another life of the engine, or time in which nothing was counted."""
+        self._points.clear()
+
+    def unpriced(self, now: float) -> None:
+        """No price was in force in the tick that ends now."""
+        self._priced_since = now
+
+    def after(
+        self,
+        now: float,
+        totals: EngineTotals,
+        engine: EngineSnapshot,
+        absent: Mapping[str, Absence],
+        span_seconds: float,
+    ) -> WindowFigures:
+        """The figures after a tick of which `engine` is on the page. `absent`: why a field is not there."""
+        counters = {name: getattr(engine, name) for name in (PREFILL, DECODE, PROMPT)}
+        finished = engine.requests_finished_total
+        counters[FINISHED] = sum(finished.values()) if finished is not None else None
+        last = _Point(now, cost.usd_by_phase(totals.usd), totals.energy_joules, counters)
+        self._points.append(last)
+        while now - self._points[0].at > span_seconds:
+            self._points.popleft()
+        whole = self._points[0]
+        priced = next(point for point in self._points if point.at >= self._priced_since)
+        usd = {phase: amount - priced.usd.get(phase, 0.0) for phase, amount in last.usd.items()}
+        found = _between(priced, last, usd if priced is not last else {})
+        # energy needs no price
+        joules = None if whole.joules is None or last.joules is None else last.joules - whole.joules
+        each = _between(whole, last, {}, joules).joules_per_token
+        return WindowFigures(
+            replace(found, joules_per_token=each),
+            Absence.AVAILABLE if found.usd_per_million_tokens else _why(priced, last, absent, usd),
+            Absence.AVAILABLE if found.usd_per_request is not None else _why(priced, last, absent, usd, FINISHED),
+            Absence.AVAILABLE if each is not None else _why(whole, last, absent, usd),
+        )
+
+
+def _between(first: _Point, last: _Point, usd: Mapping[str, float], joules: float | None = None) -> WindowCost:
+    return cost.window_cost(
+        usd,
+        prefill_tokens=last.since(first, PREFILL),
+        decode_tokens=last.since(first, DECODE),
+        prompt_tokens=last.since(first, PROMPT),
+        requests=last.since(first, FINISHED),
+        joules=joules,
+    )
+
+
+def _why(
+    first: _Point, last: _Point, absent: Mapping[str, Absence], usd: Mapping[str, float], counter: str | None = None
+) -> Absence:
+    """Why there is no figure: without `counter` one of tokens, generated ones and prompts of either count."""
+    counted = {name for name, value in last.counters.items() if value is not None}
+    of_prompts = next((name for name in (PROMPT, PREFILL) if name in counted), PROMPT)
+    names = (DECODE, of_prompts) if counter is None else (counter,)
+    for name in names:
+        if name not in counted:
+            said = absent.get(name, Absence.INPUT_MISSING)
+            return said if said in _SAID else Absence.INPUT_MISSING
+    moved = [last.since(first, name) for name in names]
+    if first is last or None in moved:
+        return Absence.WARMING_UP
+    if not any(moved):
+        return Absence.IDLE
+    # something was done: what it cost waits for tokens, or was not split for want of facts
+    return Absence.INPUT_MISSING if any(usd.values()) else Absence.WARMING_UP
