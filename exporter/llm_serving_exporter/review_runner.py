@@ -52,6 +52,17 @@ def last_due(schedule: ReviewSchedule, now: float) -> float | None:
     return None
 
 
+def first_missed(schedule: ReviewSchedule, since: float, due: float) -> float:
+    """The first time after `since` that the schedule names, `due` where that is not before it: a review that is missed again and again has
+    been late since the first."""
+    if schedule.cron is None or since >= due:
+        return due
+    zone = ZoneInfo(schedule.timezone)
+    trigger = CronTrigger.from_crontab(schedule.cron, timezone=zone)
+    found = trigger.get_next_fire_time(None, datetime.fromtimestamp(since, zone) + timedelta(seconds=1))
+    return due if found is None else min(due, float(found.timestamp()))
+
+
 def wants_run(runs: Runs, due: float | None, now: float) -> bool:
     """Whether a review that was due has yet to be made: at once where none was tried since, and again each hour where it failed, for a day
     from the first of these runs on."""
@@ -109,7 +120,11 @@ class ReviewRunner:
         if problem and problem != self._problem:
             log.error("%s", problem)
         self._problem = problem
-        return ReviewRuns(due) if runs is None else ReviewRuns(due, runs.last_run, runs.last_success)
+        if runs is None:
+            return ReviewRuns(due)
+        since = runs.since if runs.last_success is None else max(runs.since, runs.last_success)
+        late = first_missed(self.schedule, since, due) if due is not None else None
+        return ReviewRuns(late, runs.last_run, runs.last_success)
 
     def _just_tried(self, due: float) -> bool:
         return self._tried is not None and due <= self._tried[0] and self._monotonic() - self._tried[1] < RETRY_SECONDS

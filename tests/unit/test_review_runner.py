@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
 import time
@@ -17,7 +18,7 @@ from llm_serving_exporter import review_runs
 from llm_serving_exporter.config.types import ReviewSchedule
 from llm_serving_exporter.errors import ReviewRunsError
 from llm_serving_exporter.model.review import ReviewRuns
-from llm_serving_exporter.review_runner import LONGEST_RUN_SECONDS, ReviewRunner, last_due, wants_run
+from llm_serving_exporter.review_runner import LONGEST_RUN_SECONDS, ReviewRunner, first_missed, last_due, wants_run
 from llm_serving_exporter.review_runs import NAME, Runs, attempt, begin, read, record
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -80,6 +81,16 @@ DUE = 1_000_000.0
 )
 def test_when_one_is_made(runs: Runs, now: float, wanted: bool) -> None:
     assert wants_run(runs, DUE, now) is wanted
+
+
+def test_a_review_that_is_missed_again_is_late_since_the_first() -> None:
+    daily, first, day = schedule("0 7 * * *"), unix("2026-11-16T07:00:00"), 86_400.0
+    due = first + 3 * day
+    assert first_missed(daily, first - 60, due) == first
+    assert first_missed(daily, first + 60, due) == first + day
+    assert first_missed(daily, due + 60, due) == due
+    # made on time, and due again now
+    assert first_missed(daily, due - day + 60, due) == due
 
 
 def test_nothing_due_is_nothing_to_make() -> None:
@@ -332,7 +343,7 @@ def test_a_file_that_forgets_does_not_start_another_at_once(tmp_path: Path) -> N
     found = runner(tmp_path, Clock(MONDAY), BAD)
     found.look()
     ended(found, found.look)
-    (tmp_path / NAME).write_text('{"version": 1, "since_unix_seconds": 1}')
+    (tmp_path / NAME).write_text(json.dumps({"version": 1, "since_unix_seconds": MONDAY - DAY}))
     assert found.look() == ReviewRuns(MONDAY)
     assert found._process is None
 

@@ -192,7 +192,7 @@ REPORT_DUE = _exporter(
     "report_due_timestamp_seconds",
     Kind.GAUGE,
     Unit.TIMESTAMP,
-    "When the cost review was last due by its schedule.",
+    "When the cost review that has yet to come was due, the first of those missed; else when it was last due by its schedule.",
     absent=f"{_NO_REPORT}, or none was due yet",
 )
 REPORT_LAST_RUN = _exporter(
