@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ReviewRuns:
-    """Unix seconds. `due`: when the first of those that were missed was due, else when it was last due; `last_run`: when it was last started
-    by its schedule, or ended, whatever came of it; `last_success`: when it was last written, and sent where that is configured.
-    None where that has not happened yet."""
+    """Unix seconds; None where that has not happened yet.
+
+    `due`: when the first of those that were missed was due, else when it was last due; `last_run`: when it was last started by its
+    schedule, or ended, whatever came of it; `last_success`: when it was last written, and sent where that is configured.
+    """
 
     due: float | None = None
     last_run: float | None = None
