@@ -171,7 +171,10 @@ def _unattributed(facts: Facts) -> str | None:
 def _unpriced(facts: Facts) -> str | None:
     if facts.now.unpriced_gpu_hours < 0.5:
         return None
-    return f"{hours(facts.now.unpriced_gpu_hours)} GPU-hours have no price and are in no figure of cost; the price file does not name them."
+    return (
+        f"{hours(facts.now.unpriced_gpu_hours)} GPU-hours have no price and are in no figure of cost, nor are their tokens; "
+        "the price file does not name them."
+    )
 
 
 def _budget(facts: Facts) -> str | None:

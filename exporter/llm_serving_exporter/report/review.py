@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.report import names
 from llm_serving_exporter.report.actions import Action, actions
+from llm_serving_exporter.report.comparing import not_compared
+from llm_serving_exporter.report.counted import counted
 from llm_serving_exporter.report.findings import Facts, Finding, findings
-from llm_serving_exporter.report.nouns import Evidence, Gap, Hours, by_hour
+from llm_serving_exporter.report.nouns import Evidence, Gap, Hours, Usage, by_hour
 from llm_serving_exporter.report.outlook import Outlook, outlook
 from llm_serving_exporter.report.rows import (
     AlertSums,
@@ -87,9 +89,13 @@ class Review:
 
 def review(evidence: Evidence, settings: Settings) -> Review:
     """The review of a week."""
-    usage, earlier_usage, book = evidence.usage, evidence.usage_before, evidence.book
+    book = evidence.book
+    usage, earlier_usage = (counted(week, settings.identity_labels) for week in (evidence.usage, evidence.usage_before))
     count = len(evidence.week.hours)
     now, earlier = totals(usage), totals(earlier_usage)
+    refused = not_compared(evidence, now, earlier)
+    if refused:
+        earlier_usage, earlier = Usage(), Totals()
     cause = None
     if now.usd is not None and earlier.usd is not None:
         (old, old_nobody), (new, new_nobody) = cells(earlier_usage), cells(usage)
@@ -110,7 +116,7 @@ def review(evidence: Evidence, settings: Settings) -> Review:
         evidence.week,
         evidence.previous,
         evidence.methods,
-        evidence.notes,
+        (*refused, *evidence.notes),
         evidence.missing_parts,
         now,
         earlier,
