@@ -24,7 +24,7 @@ Presence = Mapping[Who, Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A time without data. `end` None: it lasts to the end of all data.
+    """A time without data. `end` None: it lasts to the end of all data; `alone`: while others' data went on.
 
     As it is found by looking each minute, it begins up to five minutes late, and ends up to one minute late.
     """
@@ -32,18 +32,19 @@ class Silence:
     who: Who
     begin: float
     end: float | None
+    alone: bool = False
 
 
 def silences(presence: Presence, end: float) -> list[Silence]:
-    """Minutes without data between two with data. Where all targets' data end before `end`, so do those of each that was there last."""
+    """Minutes without data between two with data, and from a target's last to `end`."""
     found = []
     last = max((minutes[-1] for minutes in presence.values() if minutes), default=0.0)
     for who, minutes in presence.items():
         for seen, seen_again in pairwise(minutes):
             if seen_again - seen > 1.5 * MINUTE_SECONDS:
                 found.append(Silence(who, seen, seen_again))
-        if minutes and last < end - LOOKBACK_SECONDS and minutes[-1] > last - LOOKBACK_SECONDS:
-            found.append(Silence(who, minutes[-1], None))
+        if minutes and minutes[-1] < end - LOOKBACK_SECONDS:
+            found.append(Silence(who, minutes[-1], None, alone=minutes[-1] <= last - LOOKBACK_SECONDS))
     return sorted(found, key=lambda silence: (silence.begin, silence.who))
 
 
