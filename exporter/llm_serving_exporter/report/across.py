@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from llm_serving_exporter.prometheus_api.nouns import Sample
 from llm_serving_exporter.report.fetch import MINUTE_SECONDS, Reader
-from llm_serving_exporter.report.gaps import LOOKBACK_SECONDS, Growth, Silence, growth
-from llm_serving_exporter.report.week import HOUR_SECONDS
+from llm_serving_exporter.report.gaps import LOOKBACK_SECONDS, Growth, Silence, crosses_hour, growth
+from llm_serving_exporter.report.nouns import Usage
+from llm_serving_exporter.report.week import HOUR_SECONDS, Week
 
 # a shorter silence is a gap whoever was scraped in it
 _SHORTEST_ABSENCE_SECONDS = 1800.0
@@ -46,6 +47,31 @@ def across(reader: Reader, silence: Silence, until: float) -> Across:
     end = min((at for at in taken(silence.end, MINUTE_SECONDS + 1) if at > begin), default=silence.end)
     grown = growth(before, ask.instant(query, end), asking.identity, asking.extra)
     return Across(replace(silence, end=end), grown, _left(reader, before, begin, end))
+
+
+def booked(reader: Reader, usage: Usage, silence: Silence, grown: Growth, week: Week) -> bool:
+    """Whether the hour in which data came back has the growth across the silence already. VictoriaMetrics' increase() begins at the sample
+    before the hour, however old, where its query reaches so far; Prometheus' at the first within the hour. Raises ApiError."""
+    end, growing = silence.end, grown.gpu_seconds
+    index = next((index for index, hour in enumerate(week.hours) if end and hour.begin < end <= hour.end), None)
+    if end is None or index is None or not growing or not crosses_hour(silence, week):
+        return False
+    asking, hour_end = reader.asking, week.hours[index].end
+    own = [*silence.who[0], ("target", silence.who[1])]
+    points = reader.prometheus.raw(asking.samples(own, hour_end - end + MINUTE_SECONDS), hour_end)
+    after = [(of, [point for point in each if point[0] >= end]) for of, each in points]
+    first, last = ([(of, each[at][1]) for of, each in after if each] for at in (0, -1))
+    since = growth(first, last, asking.identity, asking.extra).gpu_seconds
+    seen_until = max((each[-1][0] for _, each in after if each), default=end)
+    # what an increase that begins after the silence has: up to the hour's end, as far as it goes on alike
+    alone = since + growing / (end - silence.begin) * (hour_end - seen_until)
+    mine = (line for line in usage.gpu_seconds if line.owner.target == silence.who[1])
+    held = sum(
+        line.hours[index] or 0.0
+        for line in mine
+        if all(line.owner.label(name) == value for name, value in silence.who[0])
+    )
+    return abs(held - since - growing) < abs(held - alone)
 
 
 def _ended(reader: Reader, silence: Silence, grown: Growth, before: Sequence[Sample], until: float) -> Across:

@@ -11,7 +11,7 @@ from llm_serving_exporter.config.duration import format_duration
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.prometheus_api.text import on_one_line
 from llm_serving_exporter.report import context, names
-from llm_serving_exporter.report.across import Across, across
+from llm_serving_exporter.report.across import Across, across, booked
 from llm_serving_exporter.report.fetch import Reader
 from llm_serving_exporter.report.gaps import Silence, described, recovered, silences, within
 from llm_serving_exporter.report.nouns import Evidence, Gap, Usage
@@ -116,7 +116,7 @@ class _Away:
 
 def _filled(reader: Reader, usage: Usage, silent: _Silences, week: Week) -> tuple[Usage, list[Gap], _Away]:
     """The usage with what counters show across gaps, the gaps, and silences of targets that were not there to be read."""
-    gaps, away = [], _Away()
+    read, gaps, away = usage, [], _Away()
     for silence in silent.found:
         if within(silence, week) is None:
             continue
@@ -136,7 +136,10 @@ def _filled(reader: Reader, usage: Usage, silent: _Silences, week: Week) -> tupl
             gap = described(gap, exact, grown, week)
             gaps.append(gap)
             if grown is not None:
-                usage = recovered(usage, gap, exact, grown, week)
+                there = reader.attempt(
+                    f"the hours after a gap of {gap.target}", booked, reader, read, exact, grown, week
+                )
+                usage = recovered(usage, gap, exact, grown, week, booked=bool(there))
     return usage, gaps, away
 
 

@@ -123,12 +123,19 @@ def described(gap: Gap, silence: Silence, grown: Growth | None, week: Week) -> G
     return replace(gap, recovered={name: share * sum(lines.values()) for name, lines in grown.lines.items()})
 
 
-def recovered(usage: Usage, gap: Gap, silence: Silence, grown: Growth, week: Week) -> Usage:
-    """The usage with what a gap's counters show, spread evenly over the gap."""
-    if not gap.recovered or silence.end is None:
+def recovered(usage: Usage, gap: Gap, silence: Silence, grown: Growth, week: Week, *, booked: bool = False) -> Usage:
+    """The usage with what a gap's counters show, spread evenly over the gap. `booked`: the hour in which data came back has all of it, and
+    gives it away."""
+    if not (gap.recovered or booked) or silence.end is None:
         return usage
     length = silence.end - silence.begin
-    shares = [max(0.0, min(hour.end, gap.end) - max(hour.begin, gap.begin)) / length for hour in week.hours]
+    shares = [0.0] * len(week.hours)
+    if gap.recovered:
+        shares = [max(0.0, min(hour.end, gap.end) - max(hour.begin, gap.begin)) / length for hour in week.hours]
+    if booked:
+        for index, hour in enumerate(week.hours):
+            if hour.begin < silence.end <= hour.end:
+                shares[index] -= 1.0
     changed = {}
     for name, lines in grown.lines.items():
         known = {(line.owner, line.of): line for line in getattr(usage, name)}
@@ -136,7 +143,9 @@ def recovered(usage: Usage, gap: Gap, silence: Silence, grown: Growth, week: Wee
             if value:
                 more: Hours = tuple(value * share if share else None for share in shares)
                 line = known.get((owner, of))
-                known[owner, of] = Line(owner, of, added(line.hours, more) if line else more)
+                # no hour holds less than nothing
+                hours = added(line.hours, more) if line else more
+                known[owner, of] = Line(owner, of, tuple(None if one is None else max(0.0, one) for one in hours))
         changed[name] = tuple(known.values())
     return replace(usage, **changed)
 
