@@ -21,7 +21,6 @@ _POOL = {
     "decode_tokens": Role.DECODE,
     "requests": Role.DECODE,
 }
-_COUNTS = ("prefill_tokens", "decode_tokens", "prompt_tokens", "cached_tokens", "requests")
 
 Place = tuple[Extra, str]
 Shares = list[float]
@@ -42,11 +41,19 @@ def counted(usage: Usage, identity: Sequence[str] = ()) -> Usage:
         return tuple((name, owner.label(name)) for name in identity), owner.model_name
 
     priced = _Priced(_shares(usage, lambda owner: owner.who), _shares(usage, model))
-    changed: dict[str, tuple[Line, ...]] = {
-        name: _once(name, _beside_cost(getattr(usage, name), priced, model), model) for name in _COUNTS
-    }
-    changed["slo"] = _observed(usage.slo, model)
-    return replace(usage, **changed)
+
+    def of(name: str) -> tuple[Line, ...]:
+        return _once(name, _beside_cost(getattr(usage, name), priced, model), model)
+
+    return replace(
+        usage,
+        prefill_tokens=of("prefill_tokens"),
+        decode_tokens=of("decode_tokens"),
+        prompt_tokens=of("prompt_tokens"),
+        cached_tokens=of("cached_tokens"),
+        requests=of("requests"),
+        slo=_observed(usage.slo, model),
+    )
 
 
 def _shares(usage: Usage, place: Callable[[Owner], Place]) -> dict[Place, Shares]:

@@ -21,8 +21,6 @@ from llm_serving_exporter.report.week import HOUR_SECONDS, Week, before
 _AFTER_SECONDS = 6 * HOUR_SECONDS
 # each is asked about at both its edges; beyond them gaps are named without what counters show across them
 MOST_GAPS = 300
-# that much of a week may be missing at its beginning before it is compared with nothing
-_LATE_HOURS = 2
 
 
 class NoDataError(LLMServingExporterError):
@@ -38,23 +36,23 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
     if usage.empty:
         raise NoDataError(_nothing(reader, week, retention, now_unix_seconds))
     found = _silences(reader, previous, week, now_unix_seconds)
-    silent = _Silences(found, min(now_unix_seconds, week.end))
+    silent = _Silences(found or (), min(now_unix_seconds, week.end))
     usage, gaps, away = _filled(reader, usage, silent, week)
     usage_before, gaps_before, _ = _filled(reader, usage_before, silent, previous)
+    begins_before = _first_hour(usage_before)
+    # else a beginning that is missing is a gap
+    begins = _first_hour(usage) or 0 if begins_before is None else 0
     book, fleet = context.book(reader, week), context.fleet(reader, week)
     episodes, methods = context.episodes(reader, week), context.methods(reader, week)
     # once everything has been asked, or a warning would be missed
-    notes = [
-        *_remembered(week, previous, usage, usage_before, retention, now_unix_seconds, zone),
-        *(f"Prometheus warned: {on_one_line(warning)[:300]}" for warning in reader.prometheus.warnings),
-    ]
+    notes = [f"Prometheus warned: {on_one_line(warning)[:300]}" for warning in reader.prometheus.warnings]
     if away.back:
         notes.append(_of_absences(away.back))
     if away.ended:
         notes.append(_of_ends(away.ended))
     if gaps_before:
         notes.append(f"The week before has {len(gaps_before)} gaps itself; what it is compared with may be too low.")
-    if len(found) > MOST_GAPS:
+    if found is not None and len(found) > MOST_GAPS:
         notes.append(
             f"There are {len(found)} gaps; what counters show across them was looked up for the {MOST_GAPS} longest."
         )
@@ -62,24 +60,30 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
         week,
         previous,
         usage,
-        _comparable(usage_before),
+        usage_before,
         book,
         fleet,
         episodes,
-        tuple(gaps),
+        None if found is None else tuple(gaps),
+        None if found is None else tuple(gaps_before),
+        begins,
+        begins_before or 0,
         methods,
         tuple(notes),
         tuple(reader.missing),
+        tuple(_remembered(week, previous, begins, begins_before, retention, now_unix_seconds, zone)),
     )
 
 
-def _silences(reader: Reader, previous: Week, week: Week, now: float) -> list[Silence]:
+def _silences(reader: Reader, previous: Week, week: Week, now: float) -> list[Silence] | None:
     reader.progress("gaps")
     until = min(now, week.end + _AFTER_SECONDS)
     query = reader.asking.presence()
     presence: dict[tuple[tuple[tuple[str, str], ...], str], list[float]] = {}
     read = reader.attempt("gaps", lambda: list(reader.by_minute(query, previous.begin, until)))
-    for labels, points in read or ():
+    if read is None:
+        return None
+    for labels, points in read:
         who = tuple((name, labels.get(name, "")) for name in reader.asking.identity), labels.get("target", "")
         presence.setdefault(who, []).extend(at for at, _ in points)
     return silences(presence, min(now, week.end))
@@ -164,7 +168,13 @@ def _of_absences(away: Sequence[Silence]) -> str:
 
 
 def _remembered(
-    week: Week, previous: Week, usage: Usage, usage_before: Usage, retention: float | None, now: float, zone: ZoneInfo
+    week: Week,
+    previous: Week,
+    begins: int,
+    begins_before: int | None,
+    retention: float | None,
+    now: float,
+    zone: ZoneInfo,
 ) -> list[str]:
     """What is not there because Prometheus does not remember it, or had nothing yet."""
     said = []
@@ -174,16 +184,9 @@ def _remembered(
             f"Prometheus keeps samples for {format_duration(retention)}; the review of {week.name} and the week before wants "
             f"{format_duration(float(round(needed / HOUR_SECONDS)) * HOUR_SECONDS)}. Raise --storage.tsdb.retention.time, or run it sooner."
         )
-    first = _first_hour(usage_before)
-    if first is None:
+    if begins_before is None:
         said.append(f"There are no data of {previous.name}: nothing is compared with it.")
-        # else a beginning that is missing is a gap, and named as such
-        said += _begins(week, _first_hour(usage), zone)
-    else:
-        said += _begins(previous, first, zone)
-        if first > _LATE_HOURS:
-            said.append(f"{week.name} is not compared with it.")
-    return said
+    return [*said, *_begins(previous, begins_before or 0, zone), *_begins(week, begins, zone)]
 
 
 def _begins(week: Week, first: int | None, zone: ZoneInfo) -> list[str]:
@@ -191,12 +194,6 @@ def _begins(week: Week, first: int | None, zone: ZoneInfo) -> list[str]:
         return []
     moment = datetime.fromtimestamp(week.hours[first].begin, zone)
     return [f"Data of {week.name} begin on {moment:%a %d %b at %H:%M}: its first {first} hours are not in it."]
-
-
-def _comparable(usage_before: Usage) -> Usage:
-    """The week before; nothing of it where its beginning is missing: what is half there would look like a change."""
-    first = _first_hour(usage_before)
-    return usage_before if first is not None and first <= _LATE_HOURS else Usage()
 
 
 def _first_hour(usage: Usage) -> int | None:

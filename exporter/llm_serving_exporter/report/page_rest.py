@@ -186,6 +186,8 @@ def invoice(review: Review) -> str:
 
 def gaps(review: Review) -> str:
     """Times without data and what they may have cost."""
+    if review.gaps is None:
+        return card("Gaps", '<p class="soft">Not known: whether data are missing could not be read.</p>', "half")
     if not review.gaps:
         return card(
             "Gaps",

@@ -30,11 +30,15 @@ def tiles(review: Review) -> str:
     """Six figures, each against the week before."""
     now, before, ahead = review.now, review.earlier, review.outlook
     idle = now.share("idle")
-    month = (usd(ahead.projected_usd), "at this rate") if ahead is not None else (NOTHING, "")
+    month = (
+        (usd(ahead.projected_usd), text(f"at this rate {ahead.of_hours}".rstrip()))
+        if ahead is not None
+        else (NOTHING, "")
+    )
     if ahead is not None and ahead.budget_usd is not None:
         share = percent(ahead.budget_used_ratio, 0)
         over = ' class="bad"' if (ahead.budget_used_ratio or 0.0) > 1 else ""
-        month = month[0], f"<span{over}>{share}</span> of {usd(ahead.budget_usd)}"
+        month = month[0], f"<span{over}>{share}</span> of {usd(ahead.budget_usd)} {text(ahead.of_hours)}".rstrip()
     boxes = (
         ("Spend on GPU time", usd(now.usd), _against(now.usd, before.usd)),
         (
@@ -170,7 +174,8 @@ def month(review: Review) -> str:
     found = review.outlook
     if found is None:
         return ""
-    pairs = [("GPU time and electricity at this rate, 730 h", usd(found.projected_usd))]
+    rate = f"at this rate{f' ({found.of_hours})' if found.of_hours else ''}"
+    pairs = [(f"GPU time and electricity {rate}, 730 h", usd(found.projected_usd))]
     if found.budget_usd is not None:
         left = plus(found.budget_usd, -found.projected_usd)
         words = f"{usd(abs(left or 0.0))} {'under' if (left or 0.0) >= 0 else 'over'}"

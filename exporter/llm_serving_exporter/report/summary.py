@@ -51,7 +51,8 @@ def _lines(review: Review) -> Iterator[str]:
     if review.outlook is not None:
         budget = review.outlook.budget_usd
         of = f", {percent(review.outlook.budget_used_ratio, 0)} of the budget" if budget is not None else ""
-        yield f"A month at this rate: {usd(review.outlook.projected_usd)}{of}."
+        rate = f" ({review.outlook.of_hours})" if review.outlook.of_hours else ""
+        yield f"A month at this rate{rate}: {usd(review.outlook.projected_usd)}{of}."
     if review.missing_usd:
         yield f"In gaps of the data, not in the spend: about {usd(review.missing_usd)}."
     if review.findings:

@@ -185,6 +185,8 @@ def _ahead(review: Review) -> Iterator[_Figure]:
     found = review.outlook
     if found is None:
         return
+    if found.seen is not None:
+        yield "month", "hours_seen", {}, found.seen.hours, "hours"
     yield "month", "projected", {}, found.projected_usd, "USD per month of 730 h"
     yield "month", "other_costs", {}, found.monthly_costs_usd, "USD per month"
     yield "month", "budget", {}, found.budget_usd, "USD per month of 730 h"
@@ -220,7 +222,7 @@ def _bill(review: Review) -> Iterator[_Figure]:
 def _holes(review: Review) -> Iterator[_Figure]:
     yield "gaps", "recovered", {}, review.recovered_usd, "USD"
     yield "gaps", "missing_estimate", {}, review.missing_usd, "USD"
-    for gap in review.gaps:
+    for gap in review.gaps or ():
         item = f"gap {gap.begin:.0f} to {gap.end:.0f}"
         labels = {"target": gap.target}
         yield "gaps", item, labels, gap.end - gap.begin, "seconds"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from llm_serving_exporter.report.context import runs
-from llm_serving_exporter.report.nouns import Book, Episode, Fleet, Line, RateFacts, Usage
+from llm_serving_exporter.report.nouns import Book, Episode, Fleet, Gap, Line, RateFacts, Usage
+from llm_serving_exporter.report.page import page
 from llm_serving_exporter.report.review import review
 from llm_serving_exporter.report.rows import alert_sums, invoice_sum
-from llm_serving_exporter.report.settings import Settings
+from llm_serving_exporter.report.settings import ApiPrice, MonthlyCosts, Settings
 from llm_serving_exporter.report.spare import commitments, spare, steady
 from llm_serving_exporter.report.totals import cells, totals
 from tests.costevidence import WEEK, evidence, flat, fleet_of, gauge, joined, owner, usage
@@ -66,6 +67,41 @@ def test_spare_replicas_and_the_reserve_apart() -> None:
     short = spare(week, fewer, 168)
     assert short is not None
     assert (short.excess_hours, short.reserve_hours) == (0.0, 0.0)
+
+
+def test_the_run_rate_is_that_of_the_hours_seen() -> None:
+    # 84 hours of a GPU at $2, and nothing was there before
+    half = tuple(2.0 if hour >= 84 else None for hour in range(168))
+    line = Line(A, ("decode", "spot", "roofline"), half)
+    seconds = Line(A, ("busy", "spot"), tuple(None if one is None else 3600.0 for one in half))
+    week = Usage(
+        cost=(line,), gpu_seconds=(seconds,), decode_tokens=(flat(A, (), 1e6),), prompt_tokens=(flat(A, (), 1e6),)
+    )
+    settings = Settings(api_price=ApiPrice("api", 1.0, 1.0, 1.0), monthly_costs=MonthlyCosts(storage=730.0))
+    found = review(evidence(week, Usage(), begins=84), settings)
+    assert found.outlook is not None
+    assert found.outlook.projected_usd == pytest.approx(2 * 730)
+    assert found.outlook.tco_usd == pytest.approx(2 * 720 + 730)
+    assert found.outlook.api is not None
+    assert found.outlook.api.own_usd == pytest.approx(84 * 3.0)
+    assert found.outlook.of_hours == "from 84.0 of 168 hours"
+    assert "from 84.0 of 168 hours" in page(found)
+    # a gap of another GPU for as long
+    hole = Gap((), "b:8000", WEEK.begin + 84 * 3600, WEEK.end, False, 1.0, 2.0)
+    found = review(evidence(week, week, begins=84, gaps=(hole,)), settings)
+    assert found.outlook is not None
+    assert found.outlook.of_hours == "from 42.0 of 168 hours"
+
+
+@pytest.mark.parametrize("where", ["gaps", "gaps_before"])
+def test_weeks_with_much_missing_are_not_compared(where: str) -> None:
+    week = usage(A, {"prefill": 100.0, "decode": 236.0}, 1e6, 1e6)
+    # 168 GPU-hours, and some more that nobody saw
+    for hours, compared in ((3.0, True), (4.0, False)):
+        hole = Gap((), "a:8000", WEEK.begin, WEEK.begin + hours * 3600, True, 1.0, 2.0)
+        found = review(evidence(week, week, **{where: (hole,)}), Settings())
+        assert (found.split is not None, found.earlier.usd is not None) == (compared, compared)
+        assert any("is not compared" in note for note in found.notes) != compared
 
 
 def test_a_commitment_is_used_hour_by_hour() -> None:
