@@ -24,7 +24,9 @@ _LEAST_SAID = 0.002
 
 @dataclass(frozen=True, slots=True)
 class ApiComparison:
-    """The week's tokens at an API's price. `own_usd`: GPU time, electricity and the monthly costs' share of the hours seen."""
+    """The week's tokens at an API's price. `own_usd`: GPU time, unused commitments, electricity and the monthly costs, of
+    the hours seen.
+    """
 
     name: str
     api_usd: float
@@ -38,7 +40,8 @@ class ApiComparison:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """USD a month. `projected`: GPU time and electricity at the run rate of the hours seen, 730 hours; `own`: with the monthly costs.
+    """USD a month. `projected`: GPU time, commitments unused, and electricity at the run rate of the hours seen, 730 hours; `own`: with
+    the monthly costs.
 
     `tco`: a month of 720 hours, None without GPU-hours; `budget` None: there is none.
     """
@@ -61,15 +64,21 @@ class Outlook:
 
 
 def outlook(
-    week: Totals, there: Seen, budget_usd: float | None, settings: Settings, owned_usd: float = 0.0
+    week: Totals,
+    there: Seen,
+    budget_usd: float | None,
+    settings: Settings,
+    owned_usd: float = 0.0,
+    unused_usd: float = 0.0,
 ) -> Outlook | None:
-    """None where the week has no cost. `owned_usd`: what of it is a purchase stated as a rate, which is not paid back by itself.
+    """None where the week has no cost. `owned_usd`: what of it is a purchase stated as a rate, which is not paid back by itself;
+    `unused_usd`: commitments that stood unused, which are paid like the rest.
 
     What is not seen is taken to have cost what the rest did.
     """
     if week.usd is None or there.hours <= 0:
         return None
-    spent = week.usd + (week.energy_usd or 0.0)
+    spent = week.usd + (week.energy_usd or 0.0) + unused_usd
     months = there.hours / MONTH_HOURS
     projected = spent / months
     other = settings.monthly_costs.total

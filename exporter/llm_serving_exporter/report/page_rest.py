@@ -161,8 +161,8 @@ def invoice(review: Review) -> str:
         rows.append(
             [
                 Cell(
-                    f'{text(one.rate, 80)} <span class="soft">unused of {hours(one.committed_gpu_hours)}</span>',
-                    one.rate,
+                    f'{text(one.name, 80)} <span class="soft">unused of {hours(one.committed_gpu_hours)}</span>',
+                    one.name,
                 ),
                 Cell(NOTHING),
                 figure(hours(one.unused_gpu_hours), one.unused_gpu_hours),
@@ -181,7 +181,10 @@ def invoice(review: Review) -> str:
             ]
         )
     foot = [Cell("Sum"), Cell(""), Cell(""), Cell(""), figure(usd_plain(review.invoice_usd), review.invoice_usd)]
-    return card("To hold an invoice against", table("Reconciliation", columns, rows, foot), "half")
+    unknown = [one.name for one in review.commitments if one.unused_usd is None]
+    named = "; ".join(f"commitment {text(name, 80)}, whose price is not known, is not in this sum" for name in unknown)
+    more = f'<p class="soft">{named[0].upper()}{named[1:]}.</p>' if named else ""
+    return card("To hold an invoice against", table("Reconciliation", columns, rows, foot) + more, "half")
 
 
 def gaps(review: Review) -> str:

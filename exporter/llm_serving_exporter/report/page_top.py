@@ -81,7 +81,7 @@ def stands_out(review: Review) -> str:
 def to_do(review: Review) -> str:
     """Three actions at most."""
     lines = "".join(
-        f'<li><b>{text(one.what)}</b>: {usd(one.usd_per_week)} a week<span class="soft">{text(one.why)}</span></li>'
+        f'<li><b>{text(one.what)}</b>: {text(one.worth)}<span class="soft">{text(one.why)}</span></li>'
         for one in review.actions
     )
     few = {
@@ -95,7 +95,7 @@ def to_do(review: Review) -> str:
         "What to do first",
         body,
         "half",
-        "What each would have saved in the week; savings may overlap and are not added up.",
+        "What each comes to in this week. What is committed or owned is freed, not saved. They may overlap and are not added up.",
     )
 
 
@@ -175,7 +175,7 @@ def month(review: Review) -> str:
     if found is None:
         return ""
     rate = f"at this rate{f' ({found.of_hours})' if found.of_hours else ''}"
-    pairs = [(f"GPU time and electricity {rate}, 730 h", usd(found.projected_usd))]
+    pairs = [(f"GPU time, commitments and electricity {rate}, 730 h", usd(found.projected_usd))]
     if found.budget_usd is not None:
         left = plus(found.budget_usd, -found.projected_usd)
         words = f"{usd(abs(left or 0.0))} {'under' if (left or 0.0) >= 0 else 'over'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from llm_serving_exporter.model.prices import RateKind
@@ -12,6 +13,7 @@ from llm_serving_exporter.report.counted import counted
 from llm_serving_exporter.report.findings import Facts, Finding, findings
 from llm_serving_exporter.report.nouns import Evidence, Gap, Hours, Usage, by_hour
 from llm_serving_exporter.report.outlook import Outlook, outlook
+from llm_serving_exporter.report.rates import Commitment, Steady, cash_rates, commitments, of_kind, steady, unused_usd
 from llm_serving_exporter.report.rows import (
     AlertSums,
     Attainment,
@@ -29,12 +31,10 @@ from llm_serving_exporter.report.rows import (
 )
 from llm_serving_exporter.report.seen import seen
 from llm_serving_exporter.report.settings import Settings
-from llm_serving_exporter.report.spare import Commitment, Spare, Steady, commitments, spare, steady
+from llm_serving_exporter.report.spare import Spare, spare
 from llm_serving_exporter.report.split import Split, split
 from llm_serving_exporter.report.totals import PHASES, Totals, cells, totals
 from llm_serving_exporter.report.week import Week
-
-OWNED = RateKind.OWNED.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +107,16 @@ def review(evidence: Evidence, settings: Settings) -> Review:
     if not by_tokens:
         models = tuple(replace(row, split=None) for row in models)
     gaps = evidence.gaps or ()
-    unneeded = spare(usage, evidence.fleet, count)
-    bought = commitments(usage, book, count)
-    offers = steady(usage, book, count)
-    owned = {rate.name for rate in book.rates.values() if rate.kind == OWNED}
+    identity, by_the_hour, owned = settings.identity_labels, cash_rates(book), of_kind(book, RateKind.OWNED)
+    unneeded = spare(usage, evidence.fleet, count, by_the_hour)
+    bought = commitments(usage, book, evidence.week, identity, gaps)
+    offers = steady(usage, book, count, bought, identity)
     owned_usd = sum(line.total for line in usage.cost if line.of[1] in owned)
-    ahead = outlook(now, there, book.budget_usd_per_month, settings, owned_usd)
+    owned_usd += unused_usd(one for one in bought if one.rate in owned)
+    ahead = outlook(now, there, book.budget_usd_per_month, settings, owned_usd, unused_usd(bought))
     reached = attainments(usage, settings.objectives)
     fired = None if evidence.episodes is None else alert_sums(evidence.episodes, evidence.week)
-    invoice = invoice_rows(usage, book)
+    invoice = invoice_rows(usage, book, identity)
     facts = Facts(now, earlier, cause, models, unneeded, bought, ahead, gaps, fired, reached)
     return Review(
         settings.title,
@@ -128,7 +129,7 @@ def review(evidence: Evidence, settings: Settings) -> Review:
         earlier,
         cause,
         findings(facts),
-        actions(now, unneeded, bought, offers),
+        actions(now, unneeded, bought, offers, _by_phase(usage, by_the_hour)),
         models,
         label_rows(usage, earlier_usage, settings.by_labels),
         node_rows(usage, book, count),
@@ -153,6 +154,15 @@ def review(evidence: Evidence, settings: Settings) -> Review:
         ),
         sum(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),
     )
+
+
+def _by_phase(usage: Usage, rates: Collection[str]) -> dict[str, float]:
+    """USD at some rates."""
+    found: dict[str, float] = {}
+    for line in usage.cost:
+        if line.of[1] in rates:
+            found[line.of[0]] = found.get(line.of[0], 0.0) + line.total
+    return found
 
 
 def by_day(hours: Hours, week: Week) -> tuple[float | None, ...]:

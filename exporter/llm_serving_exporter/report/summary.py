@@ -63,7 +63,7 @@ def _lines(review: Review) -> Iterator[str]:
         yield "**What to do first**"
         yield ""
         for index, action in enumerate(review.actions, 1):
-            yield f"{index}. {plain(action.what, 200)} – {usd(action.usd_per_week)} a week: {plain(action.why, 300)}."
+            yield f"{index}. {plain(action.what, 200)} – {plain(action.worth)}: {plain(action.why, 300)}."
     else:
         yield "Nothing in these figures asks for action."
     yield ""

@@ -168,7 +168,7 @@ def _beside(review: Review) -> Iterator[_Figure]:
         yield "objectives", "attained", {"slo": one.slo}, one.share, "ratio"
         yield "objectives", "objective", {"slo": one.slo}, one.objective, "ratio"
     for index, action in enumerate(review.actions, 1):
-        yield "actions", f"{index}: {action.what}", {}, action.usd_per_week, "USD per week"
+        yield "actions", f"{index}: {action.what}", {"basis": action.kind}, action.usd_per_week, "USD per week"
     if review.alerts is not None:
         for item, value, unit in (
             ("pages", review.alerts.pages, "episodes"), ("pages", review.alerts.page_minutes, "minutes"),
@@ -210,7 +210,7 @@ def _bill(review: Review) -> Iterator[_Figure]:
         yield "invoice", "price", labels, row.usd_per_gpu_hour, "USD per GPU-hour"
         yield "invoice", "gpu_time", labels, row.usd, "USD"
     for one in review.commitments:
-        labels = {"rate": one.rate}
+        labels = {"rate": one.name}
         yield "commitment", "committed", labels, one.committed_gpu_hours, "GPU-hours"
         yield "commitment", "used", labels, one.used_gpu_hours, "GPU-hours"
         yield "commitment", "unused", labels, one.unused_gpu_hours, "GPU-hours"

@@ -106,7 +106,7 @@ def test_objectives_alerts_method_and_budget(made: Review, fortnight: Fortnight)
     assert made.methods == (("roofline", "model,gpu"),)
     assert made.outlook is not None
     assert made.outlook.budget_usd == 4000
-    spent = (made.now.usd or 0) + (made.now.energy_usd or 0)
+    spent = (made.now.usd or 0) + (made.now.energy_usd or 0) + (made.commitments[0].unused_usd or 0)
     # of the hours of a GPU some are in no figure
     known = made.now.gpu_hours or 0
     assert made.outlook.seen is not None
