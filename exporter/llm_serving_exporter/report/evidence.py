@@ -44,6 +44,7 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
     begins = _first_hour(usage) or 0 if begins_before is None else 0
     book, fleet = context.book(reader, week), context.fleet(reader, week)
     episodes, methods = context.episodes(reader, week), context.methods(reader, week)
+    watched = context.watched_hours(reader, week)
     # once everything has been asked, or a warning would be missed
     notes = [f"Prometheus warned: {on_one_line(warning)[:300]}" for warning in reader.prometheus.warnings]
     if away.back:
@@ -72,6 +73,7 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
         tuple(notes),
         tuple(reader.missing),
         tuple(_remembered(week, previous, begins, begins_before, retention, now_unix_seconds, zone)),
+        watched,
     )
 
 

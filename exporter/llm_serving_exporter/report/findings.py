@@ -229,7 +229,8 @@ def _gaps(facts: Facts) -> str | None:
     lost = sum(gap.estimated_usd or 0.0 for gap in facts.gaps)
     if lost < 0.01 * (facts.now.usd or 0.0) or not lost:
         return None
-    return f"About {usd(lost)} of GPU time falls into gaps of the data; it is not in the spend."
+    least = any(gap.estimated_usd is None for gap in facts.gaps)
+    return f"{'At least' if least else 'About'} {usd(lost)} of GPU time falls into gaps of the data; it is not in the spend."
 
 
 RULES: dict[str, Callable[[Facts], str | None]] = {

@@ -159,7 +159,8 @@ class Gap:
 class Evidence:
     """All of it. `notes`: what a reader must know first, in sentences; `methods`: how busy time was split and from what. `gaps` None: they
     could not be looked for. `begins`: hours at a week's beginning before the first data of all;
-    `memory`: notes that come before all others, of what Prometheus does not remember."""
+    `memory`: notes that come before all others, of what Prometheus does not remember; `watched_hours`: in which alert
+    rules were evaluated, None where that is not known."""
 
     week: Week
     previous: Week
@@ -176,6 +177,7 @@ class Evidence:
     notes: tuple[str, ...] = ()
     missing_parts: tuple[str, ...] = ()
     memory: tuple[str, ...] = ()
+    watched_hours: float | None = None
 
 
 def known(values: Iterable[float | None]) -> Iterator[float]:

@@ -23,7 +23,11 @@ _WORDS = {
     "prefill": "Prefill", "decode": "Decode", "idle": "Idle", "down": "Down", "unattributed": "Unattributed",
 }  # fmt: skip
 _KEY = '<svg class="key" viewBox="0 0 9 9" aria-hidden="true"><rect class="{}" width="9" height="9"/></svg>'
-_STATES = {"idle": "idle", "down": "down", "unattributed": "unknown"}
+# phases that are a state; the others share what was busy and what nothing is known of
+_STATES = {"idle": "idle", "down": "down"}
+
+# below it reads as 0.0
+_LEAST_HOURS = 0.05
 
 
 def tiles(review: Review) -> str:
@@ -117,7 +121,7 @@ def where(review: Review) -> str:
                 figure(hours(in_state) if phase in _STATES else NOTHING, in_state),
             ]
         )
-    busy = now.gpu_hours_by_state.get("busy")
+    busy, unknown = (now.gpu_hours_by_state.get(state) for state in ("busy", "unknown"))
     foot = [
         Cell("All GPU time"),
         figure(usd_plain(now.usd), now.usd),
@@ -132,7 +136,10 @@ def where(review: Review) -> str:
         Column("Change"),
         Column("GPU-hours"),
     )
-    beside = [f"prefill and decode share {hours(busy)} busy GPU-hours"] if busy is not None else []
+    beside = []
+    if busy is not None:
+        rest = f" and {hours(unknown)} of unknown state" if unknown and unknown >= _LEAST_HOURS else ""
+        beside.append(f"prefill, decode and unattributed share {hours(busy)} busy GPU-hours{rest}")
     if now.energy_usd is not None:
         beside.append(
             f"electricity beside it {usd(now.energy_usd)}"
@@ -142,7 +149,7 @@ def where(review: Review) -> str:
         beside.append(f"{amount(now.carbon_kg)} kg CO₂e")
     if now.savings_usd:
         beside.append(f"the prefix cache freed at least {usd(now.savings_usd)} of capacity")
-    if now.unpriced_gpu_hours >= 0.05:
+    if now.unpriced_gpu_hours >= _LEAST_HOURS:
         beside.append(f"{hours(now.unpriced_gpu_hours)} GPU-hours have no price")
     if review.recovered_usd:
         beside.append(f"{usd(review.recovered_usd)} of it was read from counters across gaps")

@@ -87,6 +87,11 @@ class Review:
         known = [gap.estimated_usd for gap in self.gaps or () if gap.estimated_usd is not None]
         return sum(known) if known else None
 
+    @property
+    def about_missing(self) -> str:
+        """How that is to be read: of some gaps the GPUs or their price may not be known."""
+        return "at least" if any(gap.estimated_usd is None for gap in self.gaps or ()) else "about"
+
 
 def review(evidence: Evidence, settings: Settings) -> Review:
     """The review of a week."""
@@ -115,7 +120,7 @@ def review(evidence: Evidence, settings: Settings) -> Review:
     owned_usd += unused_usd(one for one in bought if one.rate in owned)
     ahead = outlook(now, there, book.budget_usd_per_month, settings, owned_usd, unused_usd(bought))
     reached = attainments(usage, settings.objectives)
-    fired = None if evidence.episodes is None else alert_sums(evidence.episodes, evidence.week)
+    fired = None if evidence.episodes is None else alert_sums(evidence.episodes, evidence.week, evidence.watched_hours)
     invoice = invoice_rows(usage, book, identity)
     facts = Facts(now, earlier, cause, models, unneeded, bought, ahead, gaps, fired, reached)
     return Review(

@@ -194,18 +194,26 @@ class AlertRow:
 
 @dataclass(frozen=True, slots=True)
 class AlertSums:
-    """Pages (critical) and tickets (warning): how often, for how long, and the noisiest."""
+    """Pages (critical) and tickets (warning): how often, for how long, and the noisiest. `watched_hours`: in which rules were evaluated,
+    None where that is not known."""
 
     pages: int
     page_minutes: float
     tickets: int
     ticket_minutes: float
     noisiest: tuple[AlertRow, ...]
+    watched_hours: float | None = None
 
 
-def alert_sums(episodes: Iterable[Episode], week: Week, shown: int = 5) -> AlertSums:
-    """Of what fired within the week; an episode that began before counts, with its minutes within."""
+def alert_sums(
+    episodes: Iterable[Episode], week: Week, watched_hours: float | None = None, shown: int = 5
+) -> AlertSums | None:
+    """Of what fired within the week; an episode that began before counts, with its minutes within. None where nothing fired because nothing
+    evaluated the rules."""
     sums: dict[tuple[str, str], list[float]] = {}
+    episodes = tuple(episodes)
+    if not watched_hours and not episodes:
+        return None
     for episode in episodes:
         minutes = (min(episode.end, week.end) - max(episode.begin, week.begin)) / 60
         into = sums.setdefault((episode.alert, episode.severity), [0, 0.0])
@@ -219,7 +227,7 @@ def alert_sums(episodes: Iterable[Episode], week: Week, shown: int = 5) -> Alert
         return sum(row.episodes for row in chosen), sum(row.minutes for row in chosen)
 
     notified = [row for row in rows if row.severity in (PAGE, TICKET)]
-    return AlertSums(*of(PAGE), *of(TICKET), tuple(notified[:shown]))
+    return AlertSums(*of(PAGE), *of(TICKET), tuple(notified[:shown]), watched_hours or None)
 
 
 def _of_model(model_name: str) -> Chosen:

@@ -54,7 +54,7 @@ def _lines(review: Review) -> Iterator[str]:
         rate = f" ({review.outlook.of_hours})" if review.outlook.of_hours else ""
         yield f"A month at this rate{rate}: {usd(review.outlook.projected_usd)}{of}."
     if review.missing_usd:
-        yield f"In gaps of the data, not in the spend: about {usd(review.missing_usd)}."
+        yield f"In gaps of the data, not in the spend: {review.about_missing} {usd(review.missing_usd)}."
     if review.findings:
         yield ""
         yield from (f"- {plain(finding.sentence, 400)}" for finding in review.findings[:6])
@@ -82,4 +82,5 @@ def plain(text: str, longest: int = _LONGEST_NAME) -> str:
     """Text from outside on one line, with nothing in it that Markdown or a chat takes for its own."""
     line = "".join(character if character.isprintable() else " " for character in text)
     line = line if len(line) <= longest else line[: longest - 1] + "…"
-    return _SPECIAL.sub(r"\\\1", line)
+    # a chat makes a link of what looks like an address
+    return _SPECIAL.sub(r"\\\1", line.replace("://", ": //"))

@@ -8,11 +8,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.report.review import Review
 from llm_serving_exporter.report.totals import PHASES, STATES, TOKEN_PHASES, Totals
+from llm_serving_exporter.report.week import HOUR_SECONDS
 
 LABELS = (
     "model_name",
@@ -31,8 +32,8 @@ LABELS = (
 )
 COLUMNS = ("week", "section", "item", *LABELS, "value", "unit")
 HOUR_COLUMNS = (
-    "week", "hour_begin", "hour_begin_unix_seconds", *(f"{phase}_usd" for phase in PHASES), "idle_gpu_hours", "excess_replicas",
-    "reserve_replicas",
+    "week", "hour_begin", "utc_offset_hours", "hour_begin_unix_seconds", *(f"{phase}_usd" for phase in PHASES), "idle_gpu_hours",
+    "excess_replicas", "reserve_replicas",
 )  # fmt: skip
 # OWASP, CSV Injection
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -63,8 +64,12 @@ def hours_csv(review: Review) -> str:
         columns += [
             line[index] if line is not None else None for line in (hourly.excess_replicas, hourly.reserve_replicas)
         ]
-        begin = datetime.fromtimestamp(hour.begin, zone).isoformat()
-        writer.writerow([review.week.name, begin, _number(hour.begin), *(_number(value) for value in columns)])
+        begin = datetime.fromtimestamp(hour.begin, zone)
+        offset = (begin.utcoffset() or timedelta()).total_seconds() / HOUR_SECONDS
+        # as spreadsheets take for a date
+        local = begin.strftime("%Y-%m-%d %H:%M")
+        numbers = (_number(value) for value in (offset, hour.begin, *columns))
+        writer.writerow([review.week.name, local, *numbers])
     return out.getvalue()
 
 
@@ -175,6 +180,7 @@ def _beside(review: Review) -> Iterator[_Figure]:
             ("tickets", review.alerts.tickets, "episodes"), ("tickets", review.alerts.ticket_minutes, "minutes"),
         ):  # fmt: skip
             yield "alerts", item, {}, float(value), unit
+        yield "alerts", "evaluated", {}, review.alerts.watched_hours, "hours"
         for row in review.alerts.noisiest:
             labels = {"alert": row.alert, "severity": row.severity}
             yield "alerts", "noisiest", labels, float(row.episodes), "episodes"
@@ -226,6 +232,7 @@ def _holes(review: Review) -> Iterator[_Figure]:
         item = f"gap {gap.begin:.0f} to {gap.end:.0f}"
         labels = {"target": gap.target}
         yield "gaps", item, labels, gap.end - gap.begin, "seconds"
+        yield "gaps", item, labels, gap.recovered.get("cost"), "USD recovered"
         yield "gaps", item, labels, gap.estimated_usd, "USD estimated"
     for sentence in (*review.notes, *review.missing_parts):
         yield "notes", _text(sentence), {}, None, ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from llm_serving_exporter.report.page import page
 from llm_serving_exporter.report.review import Review
 from tests.costfortnight import TARGETS, Fortnight
 
@@ -103,6 +104,8 @@ def test_objectives_alerts_method_and_budget(made: Review, fortnight: Fortnight)
     # an instant query sees an alert's last sample for five minutes more, where no stale marker ends it
     assert made.alerts.page_minutes == pytest.approx(30 + 2 * 5, abs=3)
     assert [row.alert for row in made.alerts.noisiest] == ["LLMServingTTFTBurnFast", "LLMServingKVSaturated"]
+    assert made.alerts.watched_hours == pytest.approx(156, abs=0.1)
+    assert "Rules were evaluated for 156 of 168 hours." in page(made)
     assert made.methods == (("roofline", "model,gpu"),)
     assert made.outlook is not None
     assert made.outlook.budget_usd == 4000

@@ -265,5 +265,19 @@ def test_only_minutes_within_the_week_count() -> None:
     late = Episode("B", "warning", "", WEEK.end - 60, WEEK.end + 600)
     info = Episode("C", "info", "", WEEK.begin, WEEK.end)
     found = alert_sums((early, late, info), WEEK)
+    assert found is not None
+    assert found.watched_hours is None
     assert (found.pages, found.page_minutes, found.tickets, found.ticket_minutes) == (1, 10.0, 1, 1.0)
     assert {row.alert for row in found.noisiest} == {"A", "B"}
+
+
+def test_no_page_is_not_known_where_nobody_evaluates_the_rules() -> None:
+    assert alert_sums((), WEEK, 0.0) is None
+    calm = alert_sums((), WEEK, 168.0)
+    assert calm is not None
+    assert (calm.pages, calm.watched_hours) == (0, 168.0)
+    week = usage(A, {"decode": 168.0}, 1e6, 1e6)
+    nobody = page(review(evidence(week, week, watched_hours=0.0), Settings()))
+    assert "Pages and tickets are not known: nothing evaluated the rules" in nobody
+    assert "0 pages" not in nobody
+    assert "0 pages (0.0 h firing)" in page(review(evidence(week, week, watched_hours=168.0), Settings()))
