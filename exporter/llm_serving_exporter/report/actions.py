@@ -18,11 +18,13 @@ LEAST_SHARE = 0.005
 
 
 class Kind(StrEnum):
-    """What an action's USD are: paid no more; that at most; freed for other work, and paid all the same; paid for nothing already."""
+    """What an action's USD are: paid no more, or that at most; freed for other work and paid all the same, or that at most; paid for
+    nothing already."""
 
     CASH = "cash"
     AT_MOST = "at_most"
     CAPACITY = "capacity"
+    CAPACITY_AT_MOST = "capacity_at_most"
     LOST = "lost"
 
 
@@ -30,6 +32,7 @@ _WORTH = {
     Kind.CASH: "saves {} a week",
     Kind.AT_MOST: "saves up to {} a week",
     Kind.CAPACITY: "frees capacity worth {} a week",
+    Kind.CAPACITY_AT_MOST: "frees capacity worth up to {} a week",
     Kind.LOST: "cost {} in the week",
 }
 
@@ -65,7 +68,8 @@ def actions(
 
     def freed(what: str, why: str, worth: float, cash: float, kind: Kind) -> Action:
         if cash <= least:
-            return Action(what, f"{why}, on GPUs that are committed or owned", worth, Kind.CAPACITY)
+            capacity = Kind.CAPACITY_AT_MOST if kind == Kind.AT_MOST else Kind.CAPACITY
+            return Action(what, f"{why}, on GPUs that are committed or owned", worth, capacity)
         rest = worth - cash
         more = f"; {usd(rest)} more on GPUs that are committed or owned" if rest > least else ""
         return Action(what, why + more, cash, kind)

@@ -73,6 +73,10 @@ def test_tokens_without_a_price_are_in_no_unit_cost() -> None:
     found, alone = totals(counted(joined(priced, unpriced))), totals(priced)
     assert found.tokens == pytest.approx(alone.tokens)
     assert found.usd_per_request == pytest.approx(alone.usd_per_request)
+    # none that count is not 0 that count
+    for nobody in (unpriced, bare(usage(FRONT, {}, 8e6, 2e6))):
+        assert totals(counted(nobody)).tokens is None
+        assert totals(counted(nobody)).requests is None
 
 
 def test_prices_that_came_late_leave_the_hours_before_out() -> None:

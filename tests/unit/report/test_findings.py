@@ -152,7 +152,7 @@ def test_what_is_committed_or_owned_is_freed_and_not_saved() -> None:
     week = replace(NOW, usd_by_phase={"idle": 60.0, "down": 15.0})
     worths = {one.what.split(" ")[0]: one.worth for one in actions(week, SPARE, (), (), {})}
     assert worths == {
-        "Fill": "frees capacity worth $30.00 a week",
+        "Fill": "frees capacity worth up to $30.00 a week",
         "Run": "frees capacity worth $20.00 a week",
         "Find": "cost $15.00 in the week",
     }

@@ -96,6 +96,17 @@ def test_the_run_rate_is_that_of_the_hours_seen() -> None:
     assert found.outlook.of_hours == "from 42.0 of 168 hours"
 
 
+def test_tokens_that_were_read_of_neither_week_are_no_cause() -> None:
+    week = usage(A, {"prefill": 100.0, "decode": 236.0}, 1e6, 1e6)
+    half = replace(week, decode_tokens=(), unread=("decode_tokens",))
+    found = review(evidence(half, half), Settings())
+    assert found.split is None
+    assert [row.split for row in found.models] == [None]
+    # a model that makes no tokens has none
+    embeds = replace(week, decode_tokens=())
+    assert review(evidence(embeds, embeds), Settings()).split is not None
+
+
 @pytest.mark.parametrize("where", ["gaps", "gaps_before"])
 def test_weeks_with_much_missing_are_not_compared(where: str) -> None:
     week = usage(A, {"prefill": 100.0, "decode": 236.0}, 1e6, 1e6)
