@@ -85,7 +85,7 @@ def rate_price(
 @dataclass(frozen=True, slots=True)
 class Commitment:
     """GPU-hours of a rate that are paid whether used or not. `unused_usd` None: the rate's price was not in force on any target.
-    `fleet`: values of the identity labels."""
+    `fleet`: values of the identity labels; `known_share`: of the committed GPU-hours, those in which no gap hides who used them."""
 
     rate: str
     committed_gpu_hours: float
@@ -93,6 +93,7 @@ class Commitment:
     unused_gpu_hours: float
     usd_per_gpu_hour: float | None
     fleet: Where = ()
+    known_share: float = 1.0
 
     @property
     def unused_usd(self) -> float | None:
@@ -108,6 +109,11 @@ class Commitment:
 def unused_usd(found: Iterable[Commitment]) -> float:
     """Of those whose price is known."""
     return sum(one.unused_usd or 0.0 for one in found)
+
+
+def unused_rate(found: Iterable[Commitment], seen_share: float) -> float:
+    """USD for commitments unused in the hours of the week that are seen, hours in gaps taken to be like the others."""
+    return sum((one.unused_usd or 0.0) / one.known_share for one in found) * seen_share
 
 
 def commitments(
@@ -130,9 +136,12 @@ def commitments(
         targets = {line.owner.target for line in lines if line.total}
         unknown = [gap for gap in holes if gap.target in targets and where(dict(gap.extra), identity) == fleet]
         used = by_hour(lines, count)
-        bought = taken = idle = 0.0
+        bought = taken = idle = hidden = 0.0
         for index, (hour, committed_gpus) in enumerate(zip(week.hours, gpus, strict=True)):
-            if committed_gpus is None or any(gap.begin < hour.end and hour.begin < gap.end for gap in unknown):
+            if committed_gpus is None:
+                continue
+            if any(gap.begin < hour.end and hour.begin < gap.end for gap in unknown):
+                hidden += committed_gpus
                 continue
             hour_used = (used[index] or 0.0) / 3600
             bought += committed_gpus
@@ -140,7 +149,7 @@ def commitments(
             idle += max(0.0, committed_gpus - hour_used)
         if bought:
             price = rate_price(usage, book, rate, identity, fleet=fleet)
-            found.append(Commitment(rate, bought, taken, idle, price, fleet))
+            found.append(Commitment(rate, bought, taken, idle, price, fleet, bought / (bought + hidden)))
     return tuple(found)
 
 

@@ -13,7 +13,7 @@ from llm_serving_exporter.report.counted import counted
 from llm_serving_exporter.report.findings import Facts, Finding, findings
 from llm_serving_exporter.report.nouns import Evidence, Gap, Hours, Usage, by_hour
 from llm_serving_exporter.report.outlook import Outlook, outlook
-from llm_serving_exporter.report.rates import Commitment, Steady, cash_rates, commitments, of_kind, steady, unused_usd
+from llm_serving_exporter.report.rates import Commitment, Steady, cash_rates, commitments, of_kind, steady, unused_rate
 from llm_serving_exporter.report.rows import (
     AlertSums,
     Attainment,
@@ -117,8 +117,9 @@ def review(evidence: Evidence, settings: Settings) -> Review:
     bought = commitments(usage, book, evidence.week, identity, gaps)
     offers = steady(usage, book, count, bought, identity)
     owned_usd = sum(line.total for line in usage.cost if line.of[1] in owned)
-    owned_usd += unused_usd(one for one in bought if one.rate in owned)
-    ahead = outlook(now, there, book.budget_usd_per_month, settings, owned_usd, unused_usd(bought))
+    part = there.hours / there.of
+    owned_usd += unused_rate((one for one in bought if one.rate in owned), part)
+    ahead = outlook(now, there, book.budget_usd_per_month, settings, owned_usd, unused_rate(bought, part))
     reached = attainments(usage, settings.objectives)
     fired = None if evidence.episodes is None else alert_sums(evidence.episodes, evidence.week, evidence.watched_hours)
     invoice = invoice_rows(usage, book, identity)

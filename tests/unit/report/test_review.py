@@ -9,7 +9,7 @@ import pytest
 from llm_serving_exporter.report.context import runs
 from llm_serving_exporter.report.nouns import Book, Episode, Fleet, Gap, Line, RateFacts, Usage
 from llm_serving_exporter.report.page import page
-from llm_serving_exporter.report.rates import commitments, steady
+from llm_serving_exporter.report.rates import commitments, steady, unused_rate
 from llm_serving_exporter.report.review import review
 from llm_serving_exporter.report.rows import alert_sums, invoice_sum
 from llm_serving_exporter.report.settings import ApiPrice, MonthlyCosts, Settings
@@ -152,6 +152,9 @@ def test_a_commitment_is_used_hour_by_hour() -> None:
     other = replace(hole, target="b:8000")
     (found,) = commitments(week, book, WEEK, gaps=(hole, other))
     assert (found.committed_gpu_hours, found.unused_gpu_hours) == (164.0, 80.0)
+    # a month has such hours, too: 164 of 168 were known
+    assert unused_rate((found,), 1.0) == pytest.approx(80 * 3.0 * 168 / 164)
+    assert unused_rate((found,), 0.5) == pytest.approx(40 * 3.0 * 168 / 164)
 
 
 def test_a_rate_costs_what_its_gpu_time_cost() -> None:
