@@ -219,6 +219,8 @@ class Fortnight:
             (100.0, 30, "LLMServingKVSaturated", "warning"),
             (-3.0, 30, "LLMServingTargetDown", "warning"),
             (5.0, 60, "LLMServingTTFTHigh", "info"),
+            # rules were evaluated from Monday noon on
+            (12.0, 60 * 156, "LLMServingWatchdog", "none"),
         ):
             labels = ("alertname", name), ("alertstate", "firing"), ("severity", severity), ("model_name", "m-large")
             series["ALERTS", labels] += [(begin + minute / 60, 1) for minute in range(0, minutes, 1)]

@@ -11,7 +11,7 @@ from llm_serving_exporter.prometheus_api.nouns import Labels, Series
 from llm_serving_exporter.report import names
 from llm_serving_exporter.report.fetch import MINUTE_SECONDS, Reader
 from llm_serving_exporter.report.nouns import Book, Episode, Fleet, Gauge, RateFacts
-from llm_serving_exporter.report.week import Week
+from llm_serving_exporter.report.week import HOUR_SECONDS, Week
 
 _RETENTION = re.compile(r"(?:^|\s)([0-9][0-9a-z]*[a-z])(?:\s|$)")
 # evaluations of a rule may be a minute apart and late
@@ -93,6 +93,17 @@ def episodes(reader: Reader, week: Week) -> tuple[Episode, ...] | None:
         f"alerts of {week.name}", lambda: list(reader.by_minute(reader.asking.alerts(), week.begin, week.end))
     )
     return None if series is None else tuple(runs(series, reader.asking.identity))
+
+
+def watched_hours(reader: Reader, week: Week) -> float | None:
+    """How long rules were evaluated, by the alert that always fires; None where that cannot be read."""
+
+    def minutes() -> float:
+        found = reader.by_minute(reader.asking.watchdog(), week.begin + MINUTE_SECONDS, week.end)
+        return float(sum(len(points) for _, points in found))
+
+    read = reader.attempt(f"whether rules were evaluated in {week.name}", minutes)
+    return None if read is None else read * MINUTE_SECONDS / HOUR_SECONDS
 
 
 def runs(series: Iterable[Series], identity: Iterable[str]) -> list[Episode]:

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.config.duration import format_duration
 from llm_serving_exporter.errors import LLMServingExporterError
-from llm_serving_exporter.prometheus_api.nouns import Sample
 from llm_serving_exporter.prometheus_api.text import on_one_line
 from llm_serving_exporter.report import context, names
-from llm_serving_exporter.report.fetch import MINUTE_SECONDS, Reader
-from llm_serving_exporter.report.gaps import (
-    LOOKBACK_SECONDS,
-    Growth,
-    Silence,
-    described,
-    growth,
-    recovered,
-    silences,
-    within,
-)
+from llm_serving_exporter.report.across import Across, across, booked
+from llm_serving_exporter.report.fetch import Reader
+from llm_serving_exporter.report.gaps import Silence, described, recovered, silences, within
 from llm_serving_exporter.report.nouns import Evidence, Gap, Usage
 from llm_serving_exporter.report.week import HOUR_SECONDS, Week, before
 
@@ -30,10 +21,6 @@ from llm_serving_exporter.report.week import HOUR_SECONDS, Week, before
 _AFTER_SECONDS = 6 * HOUR_SECONDS
 # each is asked about at both its edges; beyond them gaps are named without what counters show across them
 MOST_GAPS = 300
-# a shorter silence is a gap whoever was scraped in it
-_SHORTEST_ABSENCE_SECONDS = 1800.0
-# that much of a week may be missing at its beginning before it is compared with nothing
-_LATE_HOURS = 2
 
 
 class NoDataError(LLMServingExporterError):
@@ -49,20 +36,24 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
     if usage.empty:
         raise NoDataError(_nothing(reader, week, retention, now_unix_seconds))
     found = _silences(reader, previous, week, now_unix_seconds)
-    usage, gaps, away = _filled(reader, usage, found, week)
-    usage_before, gaps_before, _ = _filled(reader, usage_before, found, previous)
+    silent = _Silences(found or (), min(now_unix_seconds, week.end))
+    usage, gaps, away = _filled(reader, usage, silent, week)
+    usage_before, gaps_before, _ = _filled(reader, usage_before, silent, previous)
+    begins_before = _first_hour(usage_before)
+    # else a beginning that is missing is a gap
+    begins = _first_hour(usage) or 0 if begins_before is None else 0
     book, fleet = context.book(reader, week), context.fleet(reader, week)
     episodes, methods = context.episodes(reader, week), context.methods(reader, week)
+    watched = context.watched_hours(reader, week)
     # once everything has been asked, or a warning would be missed
-    notes = [
-        *_remembered(week, previous, usage, usage_before, retention, now_unix_seconds, zone),
-        *(f"Prometheus warned: {on_one_line(warning)[:300]}" for warning in reader.prometheus.warnings),
-    ]
-    if away:
-        notes.append(_of_absences(away))
+    notes = [f"Prometheus warned: {on_one_line(warning)[:300]}" for warning in reader.prometheus.warnings]
+    if away.back:
+        notes.append(_of_absences(away.back))
+    if away.ended:
+        notes.append(_of_ends(away.ended))
     if gaps_before:
         notes.append(f"The week before has {len(gaps_before)} gaps itself; what it is compared with may be too low.")
-    if len(found) > MOST_GAPS:
+    if found is not None and len(found) > MOST_GAPS:
         notes.append(
             f"There are {len(found)} gaps; what counters show across them was looked up for the {MOST_GAPS} longest."
         )
@@ -70,43 +61,80 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
         week,
         previous,
         usage,
-        _comparable(usage_before),
+        usage_before,
         book,
         fleet,
         episodes,
-        tuple(gaps),
+        None if found is None else tuple(gaps),
+        None if found is None else tuple(gaps_before),
+        begins,
+        begins_before or 0,
         methods,
         tuple(notes),
         tuple(reader.missing),
+        tuple(_remembered(week, previous, begins, begins_before, retention, now_unix_seconds, zone)),
+        watched,
     )
 
 
-def _silences(reader: Reader, previous: Week, week: Week, now: float) -> list[Silence]:
+def _silences(reader: Reader, previous: Week, week: Week, now: float) -> list[Silence] | None:
     reader.progress("gaps")
     until = min(now, week.end + _AFTER_SECONDS)
     query = reader.asking.presence()
     presence: dict[tuple[tuple[tuple[str, str], ...], str], list[float]] = {}
     read = reader.attempt("gaps", lambda: list(reader.by_minute(query, previous.begin, until)))
-    for labels, points in read or ():
+    if read is None:
+        return None
+    for labels, points in read:
         who = tuple((name, labels.get(name, "")) for name in reader.asking.identity), labels.get("target", "")
         presence.setdefault(who, []).extend(at for at, _ in points)
     return silences(presence, min(now, week.end))
 
 
-def _filled(
-    reader: Reader, usage: Usage, found: Sequence[Silence], week: Week
-) -> tuple[Usage, list[Gap], list[Silence]]:
+class _Silences:
+    """All of both weeks, and what was found of those that were looked at, once. `end`: of the later week, or now."""
+
+    def __init__(self, found: Sequence[Silence], end: float) -> None:
+        self.found = found
+        # Prometheus itself may have been gone from where all data end
+        self._until = min(end, *(one.begin for one in found if one.end is None and not one.alone), end)
+        self._asked: set[Silence] = set()
+        for ended in (False, True):
+            alike = (one for one in found if (one.end is None) == ended)
+            self._asked |= set(sorted(alike, key=lambda one: one.begin - (one.end or 0.0))[:MOST_GAPS])
+        self._seen: dict[Silence, Across | None] = {}
+
+    def of(self, reader: Reader, silence: Silence) -> Across | None:
+        """None where it cannot be read, or there are too many."""
+        if silence in self._asked and silence not in self._seen:
+            what = f"the counters of {silence.who[1]} across a gap"
+            self._seen[silence] = reader.attempt(what, across, reader, silence, self._until)
+        return self._seen.get(silence)
+
+
+@dataclass(frozen=True, slots=True)
+class _Away:
+    """Silences of targets that were not there to be read: they came `back`, or `ended` and nothing says why."""
+
+    back: list[Silence] = field(default_factory=list)
+    ended: list[Silence] = field(default_factory=list)
+
+
+def _filled(reader: Reader, usage: Usage, silent: _Silences, week: Week) -> tuple[Usage, list[Gap], _Away]:
     """The usage with what counters show across gaps, the gaps, and silences of targets that were not there to be read."""
-    gaps, away = [], []
-    longest = sorted(found, key=lambda one: one.begin - (one.end if one.end is not None else float("inf")))[:MOST_GAPS]
-    for silence in found:
+    read, gaps, away = usage, [], _Away()
+    for silence in silent.found:
         if within(silence, week) is None:
             continue
-        seen = None
-        if silence in longest:
-            seen = reader.attempt(f"the counters of {silence.who[1]} across a gap", _across, reader, silence)
+        seen = silent.of(reader, silence)
+        if seen is None and silence.alone:
+            away.ended.append(silence)
+            continue
         if seen is not None and seen.left:
-            away.append(seen.silence)
+            if silence.end is not None:
+                away.back.append(seen.silence)
+            elif seen.unsure:
+                away.ended.append(seen.silence)
             continue
         exact, grown = (seen.silence, seen.growth) if seen is not None else (silence, None)
         gap = within(exact, week)
@@ -114,67 +142,41 @@ def _filled(
             gap = described(gap, exact, grown, week)
             gaps.append(gap)
             if grown is not None:
-                usage = recovered(usage, gap, exact, grown, week)
+                there = reader.attempt(
+                    f"the hours after a gap of {gap.target}", booked, reader, read, exact, grown, week
+                )
+                usage = recovered(usage, gap, exact, grown, week, booked=bool(there))
     return usage, gaps, away
 
 
-@dataclass(frozen=True, slots=True)
-class _Across:
-    """A silence with its exact edges, and what the counters show across it. `left`: its target was not there to be read."""
-
-    silence: Silence
-    growth: Growth
-    left: bool = False
+def _some(away: Sequence[Silence]) -> str:
+    names_ = list(dict.fromkeys(silence.who[1] for silence in away))
+    return ", ".join(names_[:3]) + (f" and {len(names_) - 3} more" if len(names_) > 3 else "")
 
 
-def _across(reader: Reader, silence: Silence) -> _Across:
-    ask, asking = reader.prometheus, reader.asking
-    own = [*silence.who[0], ("target", silence.who[1])]
-    query = asking.everything_of(own)
-
-    def taken(at: float, seconds: float) -> list[float]:
-        return [when for _, points in ask.raw(asking.samples(own, seconds), at) for when, _ in points]
-
-    begin = max(taken(silence.begin, LOOKBACK_SECONDS + 1), default=silence.begin)
-    silence = replace(silence, begin=begin)
-    before = ask.instant(query, begin)
-    if silence.end is None:
-        return _Across(silence, growth(before, (), asking.identity, asking.extra))
-    end = min((at for at in taken(silence.end, MINUTE_SECONDS + 1) if at > begin), default=silence.end)
-    grown = growth(before, ask.instant(query, end), asking.identity, asking.extra)
-    return _Across(replace(silence, end=end), grown, _left(reader, before, begin, end))
-
-
-def _left(reader: Reader, before: Sequence[Sample], begin: float, end: float) -> bool:
-    """Whether the target was not to be read: Prometheus went on scraping others and did not even try this one.
-
-    A dead exporter is tried and fails, a dead Prometheus tries nobody: these are gaps, and so is what nothing is known of.
-    """
-    scrapes = sorted({(of["job"], of["instance"]) for of, _ in before if "job" in of and "instance" in of})
-    if end - begin < _SHORTEST_ABSENCE_SECONDS or not scrapes:
-        return False
-
-    def tried(whom: Sequence[tuple[str, str]], at: float, seconds: float) -> float:
-        return reader.prometheus.value(reader.asking.scraped(whom, seconds), at) or 0.0
-
-    usual = tried(scrapes, begin, 2 * LOOKBACK_SECONDS) / (2 * LOOKBACK_SECONDS)
-    inside = end - begin - 2 * MINUTE_SECONDS
-    own, any_ = (tried(whom, end - MINUTE_SECONDS, inside) for whom in (scrapes, ()))
-    return usual > 0 and any_ > usual * inside / 2 and own < any_ / 2
+def _of_ends(ended: Sequence[Silence]) -> str:
+    return (
+        f"Data of {_some(ended)} end before the week does, and nothing says whether Prometheus went on trying: the time after is in no "
+        "figure and taken for free. If an exporter was dead, the spend is too low."
+    )
 
 
 def _of_absences(away: Sequence[Silence]) -> str:
-    names_ = list(dict.fromkeys(silence.who[1] for silence in away))
     hours = sum((silence.end or silence.begin) - silence.begin for silence in away) / HOUR_SECONDS
-    some = ", ".join(names_[:3]) + (f" and {len(names_) - 3} more" if len(names_) > 3 else "")
     return (
-        f"{len(away)} times a target went and came back ({some}; {hours:.0f} hours in all): Prometheus had it as a target no more while it "
-        "scraped others, as when replicas are scaled down. That time is in no figure and taken for free."
+        f"{len(away)} times a target went and came back ({_some(away)}; {hours:.0f} hours in all): Prometheus had it as a target no "
+        "more while it scraped others, as when replicas are scaled down. That time is in no figure and taken for free."
     )
 
 
 def _remembered(
-    week: Week, previous: Week, usage: Usage, usage_before: Usage, retention: float | None, now: float, zone: ZoneInfo
+    week: Week,
+    previous: Week,
+    begins: int,
+    begins_before: int | None,
+    retention: float | None,
+    now: float,
+    zone: ZoneInfo,
 ) -> list[str]:
     """What is not there because Prometheus does not remember it, or had nothing yet."""
     said = []
@@ -184,16 +186,9 @@ def _remembered(
             f"Prometheus keeps samples for {format_duration(retention)}; the review of {week.name} and the week before wants "
             f"{format_duration(float(round(needed / HOUR_SECONDS)) * HOUR_SECONDS)}. Raise --storage.tsdb.retention.time, or run it sooner."
         )
-    first = _first_hour(usage_before)
-    if first is None:
+    if begins_before is None:
         said.append(f"There are no data of {previous.name}: nothing is compared with it.")
-        # else a beginning that is missing is a gap, and named as such
-        said += _begins(week, _first_hour(usage), zone)
-    else:
-        said += _begins(previous, first, zone)
-        if first > _LATE_HOURS:
-            said.append(f"{week.name} is not compared with it.")
-    return said
+    return [*said, *_begins(previous, begins_before or 0, zone), *_begins(week, begins, zone)]
 
 
 def _begins(week: Week, first: int | None, zone: ZoneInfo) -> list[str]:
@@ -201,12 +196,6 @@ def _begins(week: Week, first: int | None, zone: ZoneInfo) -> list[str]:
         return []
     moment = datetime.fromtimestamp(week.hours[first].begin, zone)
     return [f"Data of {week.name} begin on {moment:%a %d %b at %H:%M}: its first {first} hours are not in it."]
-
-
-def _comparable(usage_before: Usage) -> Usage:
-    """The week before; nothing of it where its beginning is missing: what is half there would look like a change."""
-    first = _first_hour(usage_before)
-    return usage_before if first is not None and first <= _LATE_HOURS else Usage()
 
 
 def _first_hour(usage: Usage) -> int | None:

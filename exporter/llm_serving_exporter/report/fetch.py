@@ -34,14 +34,18 @@ class Reader:
     def usage(self, week: Week) -> Usage:
         """Every counter of a week. Money and GPU time must be readable, or ApiError is raised; what else fails is named as missing."""
         found: dict[str, tuple[Line, ...]] = {}
+        unread = []
         for quantity in names.QUANTITIES:
             words = quantity.name.replace("_", " ")
             self.progress(f"{week.name}: {words}")
             if quantity in (names.COST, names.GPU_SECONDS):
                 found[quantity.name] = self._lines(quantity, week)
             else:
-                found[quantity.name] = self.attempt(f"{words} of {week.name}", self._lines, quantity, week) or ()
-        return Usage(**found)
+                lines = self.attempt(f"{words} of {week.name}", self._lines, quantity, week)
+                found[quantity.name] = lines or ()
+                if lines is None:
+                    unread.append(quantity.name)
+        return Usage(**found, unread=tuple(unread))
 
     def attempt(self, what: str, read: Callable[..., T], *arguments: object) -> T | None:
         """What `read` finds; None, and a line in `missing`, where it cannot be read."""

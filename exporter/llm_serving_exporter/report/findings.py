@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from llm_serving_exporter.report.figures import amount, hours, percent, signed_usd, usd
 from llm_serving_exporter.report.nouns import Gap
 from llm_serving_exporter.report.outlook import Outlook
+from llm_serving_exporter.report.rates import Commitment
 from llm_serving_exporter.report.rows import AlertSums, Attainment, ModelRow
-from llm_serving_exporter.report.spare import Commitment, Spare
+from llm_serving_exporter.report.spare import Spare
 from llm_serving_exporter.report.split import Split
 from llm_serving_exporter.report.sums import change
 from llm_serving_exporter.report.totals import Totals
@@ -148,7 +149,15 @@ def _commitment(facts: Facts) -> str | None:
     one = max(unused, key=lambda found: found.unused_usd or 0.0)
     cost = f", {usd(one.unused_usd)}," if one.unused_usd is not None else ""
     used = percent(one.used_gpu_hours / one.committed_gpu_hours, 0)
-    return f"The commitment “{one.rate}” was used to {used}: {hours(one.unused_gpu_hours)} GPU-hours{cost} were paid for nothing."
+    return f"The commitment “{one.name}” was used to {used}: {hours(one.unused_gpu_hours)} GPU-hours{cost} were paid for nothing."
+
+
+def _unknown_commitment(facts: Facts) -> str | None:
+    unknown = [one.name for one in facts.commitments if one.usd_per_gpu_hour is None]
+    if not unknown:
+        return None
+    named = ", ".join(f"“{name}”" for name in unknown)
+    return f"No target ran at the rate of {named}, so that its price is not known: what is committed there is in no figure of cost."
 
 
 def _down(facts: Facts) -> str | None:
@@ -171,7 +180,10 @@ def _unattributed(facts: Facts) -> str | None:
 def _unpriced(facts: Facts) -> str | None:
     if facts.now.unpriced_gpu_hours < 0.5:
         return None
-    return f"{hours(facts.now.unpriced_gpu_hours)} GPU-hours have no price and are in no figure of cost; the price file does not name them."
+    return (
+        f"{hours(facts.now.unpriced_gpu_hours)} GPU-hours have no price and are in no figure of cost, nor are their tokens; "
+        "the price file does not name them."
+    )
 
 
 def _budget(facts: Facts) -> str | None:
@@ -217,7 +229,8 @@ def _gaps(facts: Facts) -> str | None:
     lost = sum(gap.estimated_usd or 0.0 for gap in facts.gaps)
     if lost < 0.01 * (facts.now.usd or 0.0) or not lost:
         return None
-    return f"About {usd(lost)} of GPU time falls into gaps of the data; it is not in the spend."
+    least = any(gap.estimated_usd is None for gap in facts.gaps)
+    return f"{'At least' if least else 'About'} {usd(lost)} of GPU time falls into gaps of the data; it is not in the spend."
 
 
 RULES: dict[str, Callable[[Facts], str | None]] = {
@@ -229,6 +242,7 @@ RULES: dict[str, Callable[[Facts], str | None]] = {
     "empty batches": _empty_batches,
     "spare replicas": _spare,
     "unused commitment": _commitment,
+    "commitment without a price": _unknown_commitment,
     "down": _down,
     "objectives missed": _objectives,
     "pages": _pages,

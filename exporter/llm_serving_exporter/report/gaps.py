@@ -24,7 +24,7 @@ Presence = Mapping[Who, Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A time without data. `end` None: it lasts to the end of all data.
+    """A time without data. `end` None: it lasts to the end of all data; `alone`: while others' data went on.
 
     As it is found by looking each minute, it begins up to five minutes late, and ends up to one minute late.
     """
@@ -32,18 +32,19 @@ class Silence:
     who: Who
     begin: float
     end: float | None
+    alone: bool = False
 
 
 def silences(presence: Presence, end: float) -> list[Silence]:
-    """Minutes without data between two with data. Where all targets' data end before `end`, so do those of each that was there last."""
+    """Minutes without data between two with data, and from a target's last to `end`."""
     found = []
     last = max((minutes[-1] for minutes in presence.values() if minutes), default=0.0)
     for who, minutes in presence.items():
         for seen, seen_again in pairwise(minutes):
             if seen_again - seen > 1.5 * MINUTE_SECONDS:
                 found.append(Silence(who, seen, seen_again))
-        if minutes and last < end - LOOKBACK_SECONDS and minutes[-1] > last - LOOKBACK_SECONDS:
-            found.append(Silence(who, minutes[-1], None))
+        if minutes and minutes[-1] < end - LOOKBACK_SECONDS:
+            found.append(Silence(who, minutes[-1], None, alone=minutes[-1] <= last - LOOKBACK_SECONDS))
     return sorted(found, key=lambda silence: (silence.begin, silence.who))
 
 
@@ -122,12 +123,19 @@ def described(gap: Gap, silence: Silence, grown: Growth | None, week: Week) -> G
     return replace(gap, recovered={name: share * sum(lines.values()) for name, lines in grown.lines.items()})
 
 
-def recovered(usage: Usage, gap: Gap, silence: Silence, grown: Growth, week: Week) -> Usage:
-    """The usage with what a gap's counters show, spread evenly over the gap."""
-    if not gap.recovered or silence.end is None:
+def recovered(usage: Usage, gap: Gap, silence: Silence, grown: Growth, week: Week, *, booked: bool = False) -> Usage:
+    """The usage with what a gap's counters show, spread evenly over the gap. `booked`: the hour in which data came back has all of it, and
+    gives it away."""
+    if not (gap.recovered or booked) or silence.end is None:
         return usage
     length = silence.end - silence.begin
-    shares = [max(0.0, min(hour.end, gap.end) - max(hour.begin, gap.begin)) / length for hour in week.hours]
+    shares = [0.0] * len(week.hours)
+    if gap.recovered:
+        shares = [max(0.0, min(hour.end, gap.end) - max(hour.begin, gap.begin)) / length for hour in week.hours]
+    if booked:
+        for index, hour in enumerate(week.hours):
+            if hour.begin < silence.end <= hour.end:
+                shares[index] -= 1.0
     changed = {}
     for name, lines in grown.lines.items():
         known = {(line.owner, line.of): line for line in getattr(usage, name)}
@@ -135,7 +143,9 @@ def recovered(usage: Usage, gap: Gap, silence: Silence, grown: Growth, week: Wee
             if value:
                 more: Hours = tuple(value * share if share else None for share in shares)
                 line = known.get((owner, of))
-                known[owner, of] = Line(owner, of, added(line.hours, more) if line else more)
+                # no hour holds less than nothing
+                hours = added(line.hours, more) if line else more
+                known[owner, of] = Line(owner, of, tuple(None if one is None else max(0.0, one) for one in hours))
         changed[name] = tuple(known.values())
     return replace(usage, **changed)
 

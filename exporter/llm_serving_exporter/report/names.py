@@ -143,8 +143,9 @@ class Asking:
         return f"max by ({_list(*self.identity, *labels)}) ({function}({exported(name)}[{_range(seconds)}]))"
 
     def mean_by_model(self, name: str, labels: Sequence[str], seconds: float) -> str:
-        """A gauge's mean over the last `seconds` and a model's engines."""
-        engine = self.over_hour(name, (*TARGET, "engine", *labels), seconds, "avg_over_time")
+        """A gauge's mean over a model's engines and the minutes of the last `seconds` in which it is above 0: the idle have no batch."""
+        each = _list(*self.identity, *TARGET, "engine", *labels)
+        engine = f"max by ({each}) (avg_over_time(({exported(name)} > 0)[{_range(seconds)}:1m]))"
         return f"avg by ({_list(*self.identity, *MODEL, *labels)}) ({engine})"
 
     def replicas(self, record: str, matchers: str, function: str, seconds: float) -> str:
@@ -156,6 +157,11 @@ class Asking:
         """Alerts of the rule pack that fire."""
         which = f'ALERTS{{alertname=~"{ALERT_PREFIX}.*",alertname!="{WATCHDOG}",alertstate="firing",severity!="none"}}'
         return f"max without ({_list(*(label for label in _SCRAPE_LABELS if label not in self.identity))}) ({which})"
+
+    @staticmethod
+    def watchdog() -> str:
+        """The alert that always fires: where it is not, nothing evaluates the rules."""
+        return f'max(ALERTS{{alertname="{WATCHDOG}",alertstate="firing"}})'
 
     @staticmethod
     def scraped(scrapes: Sequence[tuple[str, str]], seconds: float) -> str:

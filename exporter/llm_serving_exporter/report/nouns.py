@@ -49,7 +49,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Counters' growth by hour: USD, GPU seconds, tokens, requests, joules, grams."""
+    """Counters' growth by hour: USD, GPU seconds, tokens, requests, joules, grams. `unread`: names of those that could not be read."""
 
     cost: tuple[Line, ...] = ()  # phase, rate, method
     gpu_seconds: tuple[Line, ...] = ()  # state, rate
@@ -63,6 +63,7 @@ class Usage:
     carbon_grams: tuple[Line, ...] = ()
     savings: tuple[Line, ...] = ()
     slo: tuple[Line, ...] = ()  # slo, outcome
+    unread: tuple[str, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -156,7 +157,10 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All of it. `notes`: what a reader must know first, in sentences; `methods`: how busy time was split and from what."""
+    """All of it. `notes`: what a reader must know first, in sentences; `methods`: how busy time was split and from what. `gaps` None: they
+    could not be looked for. `begins`: hours at a week's beginning before the first data of all;
+    `memory`: notes that come before all others, of what Prometheus does not remember; `watched_hours`: in which alert
+    rules were evaluated, None where that is not known."""
 
     week: Week
     previous: Week
@@ -165,10 +169,15 @@ class Evidence:
     book: Book = Book()
     fleet: Fleet = Fleet()
     episodes: tuple[Episode, ...] | None = ()
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[Gap, ...] | None = ()
+    gaps_before: tuple[Gap, ...] | None = ()
+    begins: int = 0
+    begins_before: int = 0
     methods: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
     missing_parts: tuple[str, ...] = ()
+    memory: tuple[str, ...] = ()
+    watched_hours: float | None = None
 
 
 def known(values: Iterable[float | None]) -> Iterator[float]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from llm_serving_exporter.report.figures import hours
+from llm_serving_exporter.report.seen import Seen
 from llm_serving_exporter.report.settings import Settings
 from llm_serving_exporter.report.sums import (
     MONTH_HOURS,
@@ -17,10 +19,14 @@ from llm_serving_exporter.report.sums import (
 )
 from llm_serving_exporter.report.totals import Totals
 
+_LEAST_SAID = 0.002
+
 
 @dataclass(frozen=True, slots=True)
 class ApiComparison:
-    """The week's tokens at an API's price. `own_usd`: GPU time, electricity and the monthly costs' share of the week."""
+    """The week's tokens at an API's price. `own_usd`: GPU time, unused commitments, electricity and the monthly costs, of
+    the hours seen.
+    """
 
     name: str
     api_usd: float
@@ -34,7 +40,8 @@ class ApiComparison:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """USD a month. `projected`: GPU time and electricity at the week's run rate, 730 hours; `own`: with the monthly costs.
+    """USD a month. `projected`: GPU time, commitments unused, and electricity at the run rate of the hours seen, 730 hours; `own`: with
+    the monthly costs.
 
     `tco`: a month of 720 hours, None without GPU-hours; `budget` None: there is none.
     """
@@ -46,19 +53,33 @@ class Outlook:
     budget_used_ratio: float | None
     tco_usd: float | None
     api: ApiComparison | None
+    seen: Seen | None = None
+
+    @property
+    def of_hours(self) -> str:
+        """On how much of the week it rests, where that is not all of it."""
+        if self.seen is None or self.seen.missing_share < _LEAST_SAID:
+            return ""
+        return f"from {hours(self.seen.hours)} of {hours(self.seen.of)} hours"
 
 
 def outlook(
-    week: Totals, hours: float, budget_usd: float | None, settings: Settings, owned_usd: float = 0.0
+    week: Totals,
+    there: Seen,
+    budget_usd: float | None,
+    settings: Settings,
+    owned_usd: float = 0.0,
+    unused_usd: float = 0.0,
 ) -> Outlook | None:
-    """None where the week has no cost. `owned_usd`: what of it is a purchase stated as a rate, which is not paid back by itself.
+    """None where the week has no cost. `owned_usd`: what of it is a purchase stated as a rate, which is not paid back by itself;
+    `unused_usd`: commitments that stood unused, which are paid like the rest.
 
-    Hours without data are in the run rate as if nothing had been spent; the gaps say what they are.
+    What is not seen is taken to have cost what the rest did.
     """
-    if week.usd is None:
+    if week.usd is None or there.hours <= 0:
         return None
-    spent = week.usd + (week.energy_usd or 0.0)
-    months = hours / MONTH_HOURS
+    spent = week.usd + (week.energy_usd or 0.0) + unused_usd
+    months = there.hours / MONTH_HOURS
     projected = spent / months
     other = settings.monthly_costs.total
     price = ratio(spent, week.gpu_hours)
@@ -70,8 +91,9 @@ def outlook(
         ratio(projected, budget_usd),
         None
         if price is None or week.gpu_hours is None
-        else total_cost_of_ownership(week.gpu_hours / hours, price, other),
+        else total_cost_of_ownership(week.gpu_hours / there.hours, price, other),
         _compared(week, spent + other * months, owned_usd, months, settings),
+        there,
     )
 
 

@@ -27,7 +27,8 @@ def models(review: Review) -> str:
     foot = list(_model(review, "All", now, review.earlier))
     first = table("Cost by model", columns, rows, foot if len(rows) > 1 else (), printed=_PRINTED_MODELS)
     because = (
-        Column("Model", number=False), Column("Price", "USD/M"), Column("Mix", "USD/M"), Column("Utilisation", "USD/M"),
+        Column("Model", number=False), Column("Price", "USD/M computed"), Column("Mix", "USD/M computed"),
+        Column("Utilisation", "USD/M computed"),
         Column("Bandwidth", "of ceiling"), Column("Batch", "of limit"), Column("From cache", "of prompt"), Column("Idle", "of spend"),
     )  # fmt: skip
     reasons = []

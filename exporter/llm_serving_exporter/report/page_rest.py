@@ -13,6 +13,8 @@ from llm_serving_exporter.report.review import Review
 from llm_serving_exporter.report.sums import change
 
 MOST_ROWS = 100
+# a restart of who evaluates them is no news
+_MOST_WATCHED = 0.99
 _PRINTED_ROWS, _PRINTED_NODES, _PRINTED_GAPS = 6, 5, 4
 _KINDS = {"reserved": "reserved", "on_demand": "on demand", "spot": "spot", "owned": "owned"}
 
@@ -132,7 +134,23 @@ def bought(review: Review) -> str:
                     ],
                 )
             )
+    parts.append(_watched(review))
     return card("What was bought: objectives, pages, tickets", "".join(parts), "half")
+
+
+def _watched(review: Review) -> str:
+    """For how long anybody would have noticed."""
+    if review.alerts is None:
+        said = "Pages and tickets are not known: nothing evaluated the rules (no LLMServingWatchdog in ALERTS), or it could not be read."
+    elif review.alerts.watched_hours is None:
+        said = "For how long rules were evaluated is not known: LLMServingWatchdog is not in ALERTS."
+    elif review.alerts.watched_hours < _MOST_WATCHED * review.week.length_hours:
+        said = (
+            f"Rules were evaluated for {hours(review.alerts.watched_hours)} of {hours(review.week.length_hours)} hours."
+        )
+    else:
+        return ""
+    return f'<p class="soft">{text(said)}</p>'
 
 
 def _s(count: int) -> str:
@@ -161,8 +179,8 @@ def invoice(review: Review) -> str:
         rows.append(
             [
                 Cell(
-                    f'{text(one.rate, 80)} <span class="soft">unused of {hours(one.committed_gpu_hours)}</span>',
-                    one.rate,
+                    f'{text(one.name, 80)} <span class="soft">unused of {hours(one.committed_gpu_hours)}</span>',
+                    one.name,
                 ),
                 Cell(NOTHING),
                 figure(hours(one.unused_gpu_hours), one.unused_gpu_hours),
@@ -181,11 +199,16 @@ def invoice(review: Review) -> str:
             ]
         )
     foot = [Cell("Sum"), Cell(""), Cell(""), Cell(""), figure(usd_plain(review.invoice_usd), review.invoice_usd)]
-    return card("To hold an invoice against", table("Reconciliation", columns, rows, foot), "half")
+    unknown = [one.name for one in review.commitments if one.unused_usd is None]
+    named = "; ".join(f"commitment {text(name, 80)}, whose price is not known, is not in this sum" for name in unknown)
+    more = f'<p class="soft">{named[0].upper()}{named[1:]}.</p>' if named else ""
+    return card("To hold an invoice against", table("Reconciliation", columns, rows, foot) + more, "half")
 
 
 def gaps(review: Review) -> str:
     """Times without data and what they may have cost."""
+    if review.gaps is None:
+        return card("Gaps", '<p class="soft">Not known: whether data are missing could not be read.</p>', "half")
     if not review.gaps:
         return card(
             "Gaps",
@@ -216,7 +239,7 @@ def gaps(review: Review) -> str:
         Cell(""),
         Cell(""),
         figure(usd_plain(review.recovered_usd), None),
-        figure(usd_plain(review.missing_usd), None),
+        figure(f"{'≥ ' if review.about_missing == 'at least' else ''}{usd_plain(review.missing_usd)}", None),
     ]
     rest = len(review.gaps) - len(rows)
     more = f'<p class="soft">{rest} more are in the CSV.</p>' if rest else ""

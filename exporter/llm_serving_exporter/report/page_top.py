@@ -23,18 +23,26 @@ _WORDS = {
     "prefill": "Prefill", "decode": "Decode", "idle": "Idle", "down": "Down", "unattributed": "Unattributed",
 }  # fmt: skip
 _KEY = '<svg class="key" viewBox="0 0 9 9" aria-hidden="true"><rect class="{}" width="9" height="9"/></svg>'
-_STATES = {"idle": "idle", "down": "down", "unattributed": "unknown"}
+# phases that are a state; the others share what was busy and what nothing is known of
+_STATES = {"idle": "idle", "down": "down"}
+
+# below it reads as 0.0
+_LEAST_HOURS = 0.05
 
 
 def tiles(review: Review) -> str:
     """Six figures, each against the week before."""
     now, before, ahead = review.now, review.earlier, review.outlook
     idle = now.share("idle")
-    month = (usd(ahead.projected_usd), "at this rate") if ahead is not None else (NOTHING, "")
+    month = (
+        (usd(ahead.projected_usd), text(f"at this rate {ahead.of_hours}".rstrip()))
+        if ahead is not None
+        else (NOTHING, "")
+    )
     if ahead is not None and ahead.budget_usd is not None:
         share = percent(ahead.budget_used_ratio, 0)
         over = ' class="bad"' if (ahead.budget_used_ratio or 0.0) > 1 else ""
-        month = month[0], f"<span{over}>{share}</span> of {usd(ahead.budget_usd)}"
+        month = month[0], f"<span{over}>{share}</span> of {usd(ahead.budget_usd)} {text(ahead.of_hours)}".rstrip()
     boxes = (
         ("Spend on GPU time", usd(now.usd), _against(now.usd, before.usd)),
         (
@@ -77,7 +85,7 @@ def stands_out(review: Review) -> str:
 def to_do(review: Review) -> str:
     """Three actions at most."""
     lines = "".join(
-        f'<li><b>{text(one.what)}</b>: {usd(one.usd_per_week)} a week<span class="soft">{text(one.why)}</span></li>'
+        f'<li><b>{text(one.what)}</b>: {text(one.worth)}<span class="soft">{text(one.why)}</span></li>'
         for one in review.actions
     )
     few = {
@@ -91,7 +99,7 @@ def to_do(review: Review) -> str:
         "What to do first",
         body,
         "half",
-        "What each would have saved in the week; savings may overlap and are not added up.",
+        "What each comes to in this week. What is committed or owned is freed, not saved. They may overlap and are not added up.",
     )
 
 
@@ -113,7 +121,7 @@ def where(review: Review) -> str:
                 figure(hours(in_state) if phase in _STATES else NOTHING, in_state),
             ]
         )
-    busy = now.gpu_hours_by_state.get("busy")
+    busy, unknown = (now.gpu_hours_by_state.get(state) for state in ("busy", "unknown"))
     foot = [
         Cell("All GPU time"),
         figure(usd_plain(now.usd), now.usd),
@@ -128,7 +136,10 @@ def where(review: Review) -> str:
         Column("Change"),
         Column("GPU-hours"),
     )
-    beside = [f"prefill and decode share {hours(busy)} busy GPU-hours"] if busy is not None else []
+    beside = []
+    if busy is not None:
+        rest = f" and {hours(unknown)} of unknown state" if unknown and unknown >= _LEAST_HOURS else ""
+        beside.append(f"prefill, decode and unattributed share {hours(busy)} busy GPU-hours{rest}")
     if now.energy_usd is not None:
         beside.append(
             f"electricity beside it {usd(now.energy_usd)}"
@@ -138,7 +149,7 @@ def where(review: Review) -> str:
         beside.append(f"{amount(now.carbon_kg)} kg CO₂e")
     if now.savings_usd:
         beside.append(f"the prefix cache freed at least {usd(now.savings_usd)} of capacity")
-    if now.unpriced_gpu_hours >= 0.05:
+    if now.unpriced_gpu_hours >= _LEAST_HOURS:
         beside.append(f"{hours(now.unpriced_gpu_hours)} GPU-hours have no price")
     if review.recovered_usd:
         beside.append(f"{usd(review.recovered_usd)} of it was read from counters across gaps")
@@ -170,7 +181,8 @@ def month(review: Review) -> str:
     found = review.outlook
     if found is None:
         return ""
-    pairs = [("GPU time and electricity at this rate, 730 h", usd(found.projected_usd))]
+    rate = f"at this rate{f' ({found.of_hours})' if found.of_hours else ''}"
+    pairs = [(f"GPU time, commitments and electricity {rate}, 730 h", usd(found.projected_usd))]
     if found.budget_usd is not None:
         left = plus(found.budget_usd, -found.projected_usd)
         words = f"{usd(abs(left or 0.0))} {'under' if (left or 0.0) >= 0 else 'over'}"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.report import names
 from llm_serving_exporter.report.actions import Action, actions
+from llm_serving_exporter.report.comparing import in_gaps, not_compared, splittable
+from llm_serving_exporter.report.counted import counted
 from llm_serving_exporter.report.findings import Facts, Finding, findings
-from llm_serving_exporter.report.nouns import Evidence, Gap, Hours, by_hour
+from llm_serving_exporter.report.nouns import Evidence, Gap, Hours, Usage, by_hour
 from llm_serving_exporter.report.outlook import Outlook, outlook
+from llm_serving_exporter.report.rates import Commitment, Steady, cash_rates, commitments, of_kind, steady, unused_rate
 from llm_serving_exporter.report.rows import (
     AlertSums,
     Attainment,
@@ -25,13 +29,12 @@ from llm_serving_exporter.report.rows import (
     model_rows,
     node_rows,
 )
+from llm_serving_exporter.report.seen import seen
 from llm_serving_exporter.report.settings import Settings
-from llm_serving_exporter.report.spare import Commitment, Spare, Steady, commitments, spare, steady
+from llm_serving_exporter.report.spare import Spare, spare
 from llm_serving_exporter.report.split import Split, split
 from llm_serving_exporter.report.totals import PHASES, Totals, cells, totals
 from llm_serving_exporter.report.week import Week
-
-OWNED = RateKind.OWNED.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class Review:
     steady: tuple[Steady, ...]
     attainments: tuple[Attainment, ...]
     alerts: AlertSums | None
-    gaps: tuple[Gap, ...]
+    gaps: tuple[Gap, ...] | None
     invoice: tuple[InvoiceRow, ...]
     invoice_usd: float
     hourly: Hourly
@@ -81,42 +84,58 @@ class Review:
     @property
     def missing_usd(self) -> float | None:
         """Estimated cost of what is in no figure; None where no gap can be estimated."""
-        known = [gap.estimated_usd for gap in self.gaps if gap.estimated_usd is not None]
+        known = [gap.estimated_usd for gap in self.gaps or () if gap.estimated_usd is not None]
         return sum(known) if known else None
+
+    @property
+    def about_missing(self) -> str:
+        """How that is to be read: of some gaps the GPUs or their price may not be known."""
+        return "at least" if any(gap.estimated_usd is None for gap in self.gaps or ()) else "about"
 
 
 def review(evidence: Evidence, settings: Settings) -> Review:
     """The review of a week."""
-    usage, earlier_usage, book = evidence.usage, evidence.usage_before, evidence.book
+    book = evidence.book
+    usage, earlier_usage = (counted(week, settings.identity_labels) for week in (evidence.usage, evidence.usage_before))
     count = len(evidence.week.hours)
     now, earlier = totals(usage), totals(earlier_usage)
-    cause = None
-    if now.usd is not None and earlier.usd is not None:
+    there = seen(evidence.week, usage, now, evidence.gaps, evidence.begins)
+    before = seen(evidence.previous, earlier_usage, earlier, evidence.gaps_before, evidence.begins_before)
+    refused = not_compared(evidence, (now, there), (earlier, before))
+    if refused:
+        earlier_usage, earlier = Usage(), Totals()
+    cause, by_tokens = None, splittable(usage, earlier_usage)
+    if by_tokens and now.usd is not None and earlier.usd is not None:
         (old, old_nobody), (new, new_nobody) = cells(earlier_usage), cells(usage)
-        cause = split(old, new, old_nobody, new_nobody)
+        cause = split(old, new, old_nobody, new_nobody) if old and new else None
     models = model_rows(usage, earlier_usage, evidence.fleet)
-    unneeded = spare(usage, evidence.fleet, count)
-    bought = commitments(usage, book, count)
-    offers = steady(usage, book, count)
-    owned = {rate.name for rate in book.rates.values() if rate.kind == OWNED}
+    if not by_tokens:
+        models = tuple(replace(row, split=None) for row in models)
+    gaps = evidence.gaps or ()
+    identity, by_the_hour, owned = settings.identity_labels, cash_rates(book), of_kind(book, RateKind.OWNED)
+    unneeded = spare(usage, evidence.fleet, count, by_the_hour)
+    bought = commitments(usage, book, evidence.week, identity, gaps)
+    offers = steady(usage, book, count, bought, identity)
     owned_usd = sum(line.total for line in usage.cost if line.of[1] in owned)
-    ahead = outlook(now, evidence.week.length_hours, book.budget_usd_per_month, settings, owned_usd)
+    part = there.hours / there.of
+    owned_usd += unused_rate((one for one in bought if one.rate in owned), part)
+    ahead = outlook(now, there, book.budget_usd_per_month, settings, owned_usd, unused_rate(bought, part))
     reached = attainments(usage, settings.objectives)
-    fired = None if evidence.episodes is None else alert_sums(evidence.episodes, evidence.week)
-    invoice = invoice_rows(usage, book)
-    facts = Facts(now, earlier, cause, models, unneeded, bought, ahead, evidence.gaps, fired, reached)
+    fired = None if evidence.episodes is None else alert_sums(evidence.episodes, evidence.week, evidence.watched_hours)
+    invoice = invoice_rows(usage, book, identity)
+    facts = Facts(now, earlier, cause, models, unneeded, bought, ahead, gaps, fired, reached)
     return Review(
         settings.title,
         evidence.week,
         evidence.previous,
         evidence.methods,
-        evidence.notes,
+        (*evidence.memory, *refused, *in_gaps(evidence, now), *evidence.notes),
         evidence.missing_parts,
         now,
         earlier,
         cause,
         findings(facts),
-        actions(now, unneeded, bought, offers),
+        actions(now, unneeded, bought, offers, _by_phase(usage, by_the_hour)),
         models,
         label_rows(usage, earlier_usage, settings.by_labels),
         node_rows(usage, book, count),
@@ -139,8 +158,17 @@ def review(evidence: Evidence, settings: Settings) -> Review:
             None if unneeded is None else unneeded.reserve_by_hour,
             by_day(by_hour(earlier_usage.cost, len(evidence.previous.hours)), evidence.previous),
         ),
-        sum(gap.recovered.get(names.COST.name, 0.0) for gap in evidence.gaps),
+        sum(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),
     )
+
+
+def _by_phase(usage: Usage, rates: Collection[str]) -> dict[str, float]:
+    """USD at some rates."""
+    found: dict[str, float] = {}
+    for line in usage.cost:
+        if line.of[1] in rates:
+            found[line.of[0]] = found.get(line.of[0], 0.0) + line.total
+    return found
 
 
 def by_day(hours: Hours, week: Week) -> tuple[float | None, ...]:

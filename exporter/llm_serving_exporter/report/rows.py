@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from llm_serving_exporter.report.names import PAGE, TICKET
 from llm_serving_exporter.report.nouns import Book, Episode, Fleet, Gauge, Usage, known
-from llm_serving_exporter.report.spare import Commitment
+from llm_serving_exporter.report.rates import Commitment, kinds, unused_usd, where, whose
 from llm_serving_exporter.report.split import Split, per_million, split
 from llm_serving_exporter.report.sums import ratio
 from llm_serving_exporter.report.totals import Chosen, Totals, cells, totals
@@ -129,22 +129,20 @@ class InvoiceRow:
         return ratio(self.usd, self.gpu_hours)
 
 
-def invoice_rows(usage: Usage, book: Book) -> tuple[InvoiceRow, ...]:
+def invoice_rows(usage: Usage, book: Book, identity: Sequence[str] = ()) -> tuple[InvoiceRow, ...]:
     """Their USD add up to the spend."""
-    of_rate: dict[tuple[str, str], set[str]] = {}
-    of_target: dict[str, set[str]] = {}
-    for gauge in book.prices:
-        of_rate.setdefault((gauge.labels.get("target", ""), gauge.labels.get("rate", "")), set()).add(
-            gauge.labels.get("gpu_name", "")
-        )
+    of_rate = kinds(book, identity)
+    of_target: dict[tuple[tuple[str, ...], str], set[str]] = {}
     for gauge in book.gpus:
-        of_target.setdefault(gauge.labels.get("target", ""), set()).add(gauge.labels.get("gpu_name", ""))
+        key = where(gauge.labels, identity), gauge.labels.get("target", "")
+        of_target.setdefault(key, set()).add(gauge.labels.get("gpu_name", ""))
     sums: dict[tuple[str, str], list[float]] = {}
     for column, lines in enumerate((usage.gpu_seconds, usage.cost)):
         for line in lines:
             rate = line.of[1]
-            kinds = of_rate.get((line.owner.target, rate)) or of_target.get(line.owner.target, set())
-            sums.setdefault((rate, " + ".join(sorted(kinds))), [0.0, 0.0])[column] += line.total
+            who = whose(line.owner, identity), line.owner.target
+            gpus = of_rate.get((*who, rate)) or of_target.get(who, set())
+            sums.setdefault((rate, " + ".join(sorted(gpus))), [0.0, 0.0])[column] += line.total
     rows = [
         InvoiceRow(rate, book.rates[rate].kind if rate in book.rates else "", gpu, seconds / 3600, usd)
         for (rate, gpu), (seconds, usd) in sums.items()
@@ -154,8 +152,8 @@ def invoice_rows(usage: Usage, book: Book) -> tuple[InvoiceRow, ...]:
 
 
 def invoice_sum(rows: Iterable[InvoiceRow], unused: Iterable[Commitment], energy_usd: float | None) -> float:
-    """What invoices should come to: GPU-hours used, committed ones that were not, electricity."""
-    return sum(row.usd for row in rows) + sum(one.unused_usd or 0.0 for one in unused) + (energy_usd or 0.0)
+    """What invoices should come to: GPU-hours used, committed ones that were not and whose price is known, electricity."""
+    return sum(row.usd for row in rows) + unused_usd(unused) + (energy_usd or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,18 +194,26 @@ class AlertRow:
 
 @dataclass(frozen=True, slots=True)
 class AlertSums:
-    """Pages (critical) and tickets (warning): how often, for how long, and the noisiest."""
+    """Pages (critical) and tickets (warning): how often, for how long, and the noisiest. `watched_hours`: in which rules were evaluated,
+    None where that is not known."""
 
     pages: int
     page_minutes: float
     tickets: int
     ticket_minutes: float
     noisiest: tuple[AlertRow, ...]
+    watched_hours: float | None = None
 
 
-def alert_sums(episodes: Iterable[Episode], week: Week, shown: int = 5) -> AlertSums:
-    """Of what fired within the week; an episode that began before counts, with its minutes within."""
+def alert_sums(
+    episodes: Iterable[Episode], week: Week, watched_hours: float | None = None, shown: int = 5
+) -> AlertSums | None:
+    """Of what fired within the week; an episode that began before counts, with its minutes within. None where nothing fired because nothing
+    evaluated the rules."""
     sums: dict[tuple[str, str], list[float]] = {}
+    episodes = tuple(episodes)
+    if not watched_hours and not episodes:
+        return None
     for episode in episodes:
         minutes = (min(episode.end, week.end) - max(episode.begin, week.begin)) / 60
         into = sums.setdefault((episode.alert, episode.severity), [0, 0.0])
@@ -221,7 +227,7 @@ def alert_sums(episodes: Iterable[Episode], week: Week, shown: int = 5) -> Alert
         return sum(row.episodes for row in chosen), sum(row.minutes for row in chosen)
 
     notified = [row for row in rows if row.severity in (PAGE, TICKET)]
-    return AlertSums(*of(PAGE), *of(TICKET), tuple(notified[:shown]))
+    return AlertSums(*of(PAGE), *of(TICKET), tuple(notified[:shown]), watched_hours or None)
 
 
 def _of_model(model_name: str) -> Chosen:

@@ -51,9 +51,10 @@ def _lines(review: Review) -> Iterator[str]:
     if review.outlook is not None:
         budget = review.outlook.budget_usd
         of = f", {percent(review.outlook.budget_used_ratio, 0)} of the budget" if budget is not None else ""
-        yield f"A month at this rate: {usd(review.outlook.projected_usd)}{of}."
+        rate = f" ({review.outlook.of_hours})" if review.outlook.of_hours else ""
+        yield f"A month at this rate{rate}: {usd(review.outlook.projected_usd)}{of}."
     if review.missing_usd:
-        yield f"In gaps of the data, not in the spend: about {usd(review.missing_usd)}."
+        yield f"In gaps of the data, not in the spend: {review.about_missing} {usd(review.missing_usd)}."
     if review.findings:
         yield ""
         yield from (f"- {plain(finding.sentence, 400)}" for finding in review.findings[:6])
@@ -62,7 +63,7 @@ def _lines(review: Review) -> Iterator[str]:
         yield "**What to do first**"
         yield ""
         for index, action in enumerate(review.actions, 1):
-            yield f"{index}. {plain(action.what, 200)} – {usd(action.usd_per_week)} a week: {plain(action.why, 300)}."
+            yield f"{index}. {plain(action.what, 200)} – {plain(action.worth)}: {plain(action.why, 300)}."
     else:
         yield "Nothing in these figures asks for action."
     yield ""
@@ -81,4 +82,5 @@ def plain(text: str, longest: int = _LONGEST_NAME) -> str:
     """Text from outside on one line, with nothing in it that Markdown or a chat takes for its own."""
     line = "".join(character if character.isprintable() else " " for character in text)
     line = line if len(line) <= longest else line[: longest - 1] + "…"
-    return _SPECIAL.sub(r"\\\1", line)
+    # a chat makes a link of what looks like an address
+    return _SPECIAL.sub(r"\\\1", line.replace("://", ": //"))

@@ -8,11 +8,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.report.review import Review
 from llm_serving_exporter.report.totals import PHASES, STATES, TOKEN_PHASES, Totals
+from llm_serving_exporter.report.week import HOUR_SECONDS
 
 LABELS = (
     "model_name",
@@ -31,8 +32,8 @@ LABELS = (
 )
 COLUMNS = ("week", "section", "item", *LABELS, "value", "unit")
 HOUR_COLUMNS = (
-    "week", "hour_begin", "hour_begin_unix_seconds", *(f"{phase}_usd" for phase in PHASES), "idle_gpu_hours", "excess_replicas",
-    "reserve_replicas",
+    "week", "hour_begin", "utc_offset_hours", "hour_begin_unix_seconds", *(f"{phase}_usd" for phase in PHASES), "idle_gpu_hours",
+    "excess_replicas", "reserve_replicas",
 )  # fmt: skip
 # OWASP, CSV Injection
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -63,8 +64,12 @@ def hours_csv(review: Review) -> str:
         columns += [
             line[index] if line is not None else None for line in (hourly.excess_replicas, hourly.reserve_replicas)
         ]
-        begin = datetime.fromtimestamp(hour.begin, zone).isoformat()
-        writer.writerow([review.week.name, begin, _number(hour.begin), *(_number(value) for value in columns)])
+        begin = datetime.fromtimestamp(hour.begin, zone)
+        offset = (begin.utcoffset() or timedelta()).total_seconds() / HOUR_SECONDS
+        # as spreadsheets take for a date
+        local = begin.strftime("%Y-%m-%d %H:%M")
+        numbers = (_number(value) for value in (offset, hour.begin, *columns))
+        writer.writerow([review.week.name, local, *numbers])
     return out.getvalue()
 
 
@@ -168,13 +173,14 @@ def _beside(review: Review) -> Iterator[_Figure]:
         yield "objectives", "attained", {"slo": one.slo}, one.share, "ratio"
         yield "objectives", "objective", {"slo": one.slo}, one.objective, "ratio"
     for index, action in enumerate(review.actions, 1):
-        yield "actions", f"{index}: {action.what}", {}, action.usd_per_week, "USD per week"
+        yield "actions", f"{index}: {action.what}", {"basis": action.kind}, action.usd_per_week, "USD per week"
     if review.alerts is not None:
         for item, value, unit in (
             ("pages", review.alerts.pages, "episodes"), ("pages", review.alerts.page_minutes, "minutes"),
             ("tickets", review.alerts.tickets, "episodes"), ("tickets", review.alerts.ticket_minutes, "minutes"),
         ):  # fmt: skip
             yield "alerts", item, {}, float(value), unit
+        yield "alerts", "evaluated", {}, review.alerts.watched_hours, "hours"
         for row in review.alerts.noisiest:
             labels = {"alert": row.alert, "severity": row.severity}
             yield "alerts", "noisiest", labels, float(row.episodes), "episodes"
@@ -185,6 +191,8 @@ def _ahead(review: Review) -> Iterator[_Figure]:
     found = review.outlook
     if found is None:
         return
+    if found.seen is not None:
+        yield "month", "hours_seen", {}, found.seen.hours, "hours"
     yield "month", "projected", {}, found.projected_usd, "USD per month of 730 h"
     yield "month", "other_costs", {}, found.monthly_costs_usd, "USD per month"
     yield "month", "budget", {}, found.budget_usd, "USD per month of 730 h"
@@ -208,7 +216,7 @@ def _bill(review: Review) -> Iterator[_Figure]:
         yield "invoice", "price", labels, row.usd_per_gpu_hour, "USD per GPU-hour"
         yield "invoice", "gpu_time", labels, row.usd, "USD"
     for one in review.commitments:
-        labels = {"rate": one.rate}
+        labels = {"rate": one.name}
         yield "commitment", "committed", labels, one.committed_gpu_hours, "GPU-hours"
         yield "commitment", "used", labels, one.used_gpu_hours, "GPU-hours"
         yield "commitment", "unused", labels, one.unused_gpu_hours, "GPU-hours"
@@ -220,10 +228,11 @@ def _bill(review: Review) -> Iterator[_Figure]:
 def _holes(review: Review) -> Iterator[_Figure]:
     yield "gaps", "recovered", {}, review.recovered_usd, "USD"
     yield "gaps", "missing_estimate", {}, review.missing_usd, "USD"
-    for gap in review.gaps:
+    for gap in review.gaps or ():
         item = f"gap {gap.begin:.0f} to {gap.end:.0f}"
         labels = {"target": gap.target}
         yield "gaps", item, labels, gap.end - gap.begin, "seconds"
+        yield "gaps", item, labels, gap.recovered.get("cost"), "USD recovered"
         yield "gaps", item, labels, gap.estimated_usd, "USD estimated"
     for sentence in (*review.notes, *review.missing_parts):
         yield "notes", _text(sentence), {}, None, ""

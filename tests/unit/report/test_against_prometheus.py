@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from llm_serving_exporter.report.page import page
 from llm_serving_exporter.report.review import Review
 from tests.costfortnight import TARGETS, Fortnight
 
@@ -94,7 +95,7 @@ def test_commitment_and_spare_replicas(made: Review) -> None:
     assert made.spare.excess_usd is not None
 
 
-def test_objectives_alerts_method_and_budget(made: Review) -> None:
+def test_objectives_alerts_method_and_budget(made: Review, fortnight: Fortnight) -> None:
     (ttft,) = made.attainments
     assert (ttft.slo, ttft.objective) == ("ttft", 0.99)
     assert ttft.share == pytest.approx(0.985, abs=1e-6)
@@ -103,13 +104,22 @@ def test_objectives_alerts_method_and_budget(made: Review) -> None:
     # an instant query sees an alert's last sample for five minutes more, where no stale marker ends it
     assert made.alerts.page_minutes == pytest.approx(30 + 2 * 5, abs=3)
     assert [row.alert for row in made.alerts.noisiest] == ["LLMServingTTFTBurnFast", "LLMServingKVSaturated"]
+    assert made.alerts.watched_hours == pytest.approx(156, abs=0.1)
+    assert "Rules were evaluated for 156 of 168 hours." in page(made)
     assert made.methods == (("roofline", "model,gpu"),)
     assert made.outlook is not None
     assert made.outlook.budget_usd == 4000
-    spent = (made.now.usd or 0) + (made.now.energy_usd or 0)
-    assert made.outlook.projected_usd == pytest.approx(spent / 168 * 730)
+    spent = (made.now.usd or 0) + (made.now.energy_usd or 0) + (made.commitments[0].unused_usd or 0)
+    # of the hours of a GPU some are in no figure
+    known = made.now.gpu_hours or 0
+    assert made.outlook.seen is not None
+    seen = 168 * known / (known + fortnight.weeks[1].missing_gpu_hours)
+    assert made.outlook.seen.hours == pytest.approx(seen, rel=1e-3)
+    assert made.outlook.projected_usd == pytest.approx(spent / seen * 730, rel=1e-3)
     assert made.missing_parts == ()
-    assert made.notes == ()
+    # nothing in it says who was scraped
+    (note,) = made.notes
+    assert note.startswith("Data of brief:8000 end before the week does")
 
 
 def test_the_api_is_compared_by_tokens_as_sent(made: Review, fortnight: Fortnight) -> None:

@@ -112,6 +112,47 @@ def test_any_other_part_that_cannot_be_read_is_named_and_not_0(
     assert page.index("decode tokens of 2026-W46 could not be read") < page.index('class="tiles"')
 
 
+def test_gaps_that_cannot_be_looked_for_are_not_taken_for_none(tmp_path: Path) -> None:
+    def override(path: str, form: dict[str, str]) -> Any:
+        refused = form.get("query", "").startswith("max by") and form["query"].endswith("gpu_seconds_total)")
+        return (422, {"status": "error", "errorType": "execution", "error": "bad luck"}) if refused else None
+
+    with FakePrometheus(NOW, override) as server:
+        assert report(server, tmp_path) == 0
+    page = (tmp_path / "cost-2026-W46.html").read_text()
+    assert "gaps could not be read" in page
+    assert "Not known: whether data are missing could not be read." in page
+    assert "No minute of the week is without data" not in page
+
+
+@pytest.mark.parametrize("week", ["2026-W45", "2026-W46"])
+def test_without_a_week_of_tokens_there_is_no_cause(
+    week: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monday = NOW - 12 * 3600 - 7 * 86_400
+
+    def override(path: str, form: dict[str, str]) -> Any:
+        if "increase(" not in form.get("query", "") or "start" not in form:
+            return None
+        of = "2026-W45" if float(form["end"]) <= monday else "2026-W46"
+        if of == week and "decode_tokens_total" in form["query"]:
+            return 422, {"status": "error", "errorType": "execution", "error": "bad luck"}
+        _, document = server.ordinary(path, form)
+        if of == "2026-W46" and "cost_usd_total" in form["query"]:
+            for series in document["data"]["result"]:
+                series["values"] = [[at, str(2 * float(value))] for at, value in series["values"]]
+        return success(document["data"])
+
+    with FakePrometheus(NOW, override) as server:
+        assert report(server, tmp_path) == 0
+    said = capsys.readouterr().out
+    # twice the price: without half of the tokens it would look like a mix
+    assert "**$1,344** for GPU time (+100.0 %" in said
+    assert "Why it changed" not in said
+    assert "what drove it up most" not in said
+    assert "change_of_" not in (tmp_path / "cost-2026-W46.csv").read_text()
+
+
 def test_what_is_too_large_is_asked_for_in_smaller_pieces(tmp_path: Path) -> None:
     def override(path: str, form: dict[str, str]) -> Any:
         long = float(form.get("end", 0)) - float(form.get("start", 0)) > 12 * 3600
@@ -154,7 +195,7 @@ def test_a_short_memory_is_said_first(tmp_path: Path, capsys: pytest.CaptureFixt
     text = capsys.readouterr().out
     assert "Prometheus keeps samples for 10d; the review of 2026-W46 and the week before wants 14d12h" in text
     assert "Data of 2026-W45 begin on Fri 06 Nov at 12:00: its first 108 hours are not in it." in text
-    assert "2026-W46 is not compared with it." in text
+    assert "2026-W46 is not compared with 2026-W45: 64.3 % of the GPU time of 2026-W45 is missing." in text
     assert "**$672** for GPU time (– against 2026-W45)" in text
 
 
@@ -188,8 +229,15 @@ def test_data_that_end_are_a_gap_to_the_end(tmp_path: Path, capsys: pytest.Captu
 
     with FakePrometheus(NOW, override) as server:
         assert report(server, tmp_path) == 0
+    said = capsys.readouterr().out
     # 24 hours of two GPUs at $2.50
-    assert "In gaps of the data, not in the spend: about $120." in capsys.readouterr().out
+    assert "In gaps of the data, not in the spend: about $120." in said
+    assert said.index("48.0 GPU-hours, about $120, fall into gaps") < said.index("for GPU time")
+    # 144 GPU-hours were counted, 48 are missing; this server has as much electricity as GPU time
+    assert f"A month at this rate (from 126 of 168 hours): ${144 * (4 + 4) / 126 * 730:,.0f}" in said
+    # six days of seven would be a fall of the spend
+    assert "2026-W46 is not compared with 2026-W45: 25.0 % of the GPU time of 2026-W46 is missing." in said
+    assert "Why it changed" not in said
 
 
 @pytest.mark.parametrize(

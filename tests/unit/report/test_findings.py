@@ -11,8 +11,9 @@ from llm_serving_exporter.report.actions import actions
 from llm_serving_exporter.report.findings import RULES, Facts, findings
 from llm_serving_exporter.report.nouns import Gap
 from llm_serving_exporter.report.outlook import ApiComparison, Outlook
+from llm_serving_exporter.report.rates import Commitment, Steady
 from llm_serving_exporter.report.rows import AlertRow, AlertSums, Attainment, ModelRow
-from llm_serving_exporter.report.spare import Commitment, Spare, Steady
+from llm_serving_exporter.report.spare import Spare
 from llm_serving_exporter.report.split import Split
 from llm_serving_exporter.report.totals import Totals
 
@@ -68,6 +69,11 @@ CASES: dict[str, tuple[Facts, str, Facts]] = {
     "unused commitment": (
         Facts(NOW, EARLIER, commitments=(Commitment("r", 100.0, 60.0, 40.0, 2.0),)),
         "The commitment “r” was used to 60 %: 40.0 GPU-hours, $80.00, were paid for nothing.",
+        Facts(NOW, EARLIER, commitments=(Commitment("r", 100.0, 98.0, 2.0, 2.0),)),
+    ),
+    "commitment without a price": (
+        Facts(NOW, EARLIER, commitments=(Commitment("r", 100.0, 0.0, 100.0, None, ("eu",)),)),
+        "No target ran at the rate of “r / eu”, so that its price is not known: what is committed there is in no figure of cost.",
         Facts(NOW, EARLIER, commitments=(Commitment("r", 100.0, 98.0, 2.0, 2.0),)),
     ),
     "down": (
@@ -128,26 +134,46 @@ def test_a_calm_week_says_nothing_and_nothing_known_breaks_no_rule() -> None:
 def test_the_dearest_three_come_first() -> None:
     week = replace(NOW, usd_by_phase={"idle": 60.0, "down": 5.0}, gpu_hours_by_state={"down": 2.5})
     found = actions(
-        week, SPARE, (Commitment("r", 100.0, 60.0, 40.0, 2.0),), (Steady("H100", 2.0, 4.0, "r", 2.0, 15.0),)
+        week,
+        replace(SPARE, excess_cash_usd=20.0),
+        (Commitment("r", 100.0, 60.0, 40.0, 2.0),),
+        (Steady("H100", 2.0, 4.0, "r", 2.0, 15.0),),
+        {"idle": 60.0},
     )
     # idle outside of spare and reserve replicas: 60 - 20 - 10
-    assert [(one.what.split(" ")[0], one.usd_per_week) for one in found] == [
-        ("Move", 80.0),
-        ("Fill", 30.0),
-        ("Run", 20.0),
+    assert [(one.what.split(" ")[0], one.worth) for one in found] == [
+        ("Move", "frees capacity worth $80.00 a week"),
+        ("Fill", "saves up to $30.00 a week"),
+        ("Run", "saves $20.00 a week"),
     ]
+
+
+def test_what_is_committed_or_owned_is_freed_and_not_saved() -> None:
+    week = replace(NOW, usd_by_phase={"idle": 60.0, "down": 15.0})
+    worths = {one.what.split(" ")[0]: one.worth for one in actions(week, SPARE, (), (), {})}
+    assert worths == {
+        "Fill": "frees capacity worth up to $30.00 a week",
+        "Run": "frees capacity worth $20.00 a week",
+        "Find": "cost $15.00 in the week",
+    }
+    # a third of the idle time is on demand, half of the replicas
+    mixed = actions(week, replace(SPARE, excess_cash_usd=10.0), (), (), {"idle": 20.0})
+    worth = {one.what.split(" ")[0]: (one.worth, one.why) for one in mixed}
+    assert worth["Run"][0] == "saves $10.00 a week"
+    assert worth["Fill"][0] == "saves up to $10.00 a week"
+    assert worth["Fill"][1].endswith("; $20.00 more on GPUs that are committed or owned")
 
 
 @pytest.mark.parametrize(
     ("make", "least"),
     [
-        (lambda: actions(NOW, None, (), ()), 0),
-        (lambda: actions(replace(NOW, usd_by_phase={"down": 5.0}), None, (), ()), 1),
+        (lambda: actions(NOW, None, (), (), {}), 0),
+        (lambda: actions(replace(NOW, usd_by_phase={"down": 5.0}), None, (), (), {}), 1),
         # a price that nobody knows is no saving
-        (lambda: actions(NOW, None, (Commitment("r", 100.0, 0.0, 100.0, None),), ()), 0),
+        (lambda: actions(NOW, None, (Commitment("r", 100.0, 0.0, 100.0, None),), (), {}), 0),
         # nor is what nobody would act on
-        (lambda: actions(replace(NOW, usd_by_phase={"down": 0.1}), None, (), ()), 0),
-        (lambda: actions(Totals(), None, (), ()), 0),
+        (lambda: actions(replace(NOW, usd_by_phase={"down": 0.1}), None, (), (), {}), 0),
+        (lambda: actions(Totals(), None, (), (), {}), 0),
     ],
 )
 def test_there_may_be_fewer(make: Callable[[], tuple[object, ...]], least: int) -> None:

@@ -23,14 +23,17 @@ def test_minutes_between_data_are_a_gap() -> None:
     assert found == [Silence(WHO, BEGIN + HOUR, BEGIN + 2 * HOUR)]
 
 
-def test_what_comes_or_goes_is_no_gap() -> None:
+def test_what_comes_is_no_gap_and_what_goes_is_to_be_asked_about() -> None:
     presence = {WHO: there((30 * HOUR, 168 * HOUR)), OTHER: there((0, 90 * HOUR))}
-    assert silences(presence, WEEK.end) == []
+    assert silences(presence, WEEK.end) == [Silence(OTHER, BEGIN + 90 * HOUR, None, alone=True)]
 
 
 def test_where_all_data_end_those_that_were_there_last_have_a_gap() -> None:
     presence = {WHO: there((0, 100 * HOUR)), OTHER: there((0, 90 * HOUR))}
-    assert silences(presence, WEEK.end) == [Silence(WHO, BEGIN + 100 * HOUR, None)]
+    assert silences(presence, WEEK.end) == [
+        Silence(OTHER, BEGIN + 90 * HOUR, None, alone=True),
+        Silence(WHO, BEGIN + 100 * HOUR, None),
+    ]
     gap = within(Silence(WHO, BEGIN + 100 * HOUR, None), WEEK)
     assert gap is not None
     assert (gap.end, gap.ends) == (WEEK.end, False)

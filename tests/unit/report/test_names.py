@@ -53,6 +53,7 @@ def queries(asking: Asking) -> list[str]:
         asking.replicas(names.REQUIRED, 'reserve="none"', "max_over_time", 3600.0),
         asking.replicas(names.PRESENT, "", "avg_over_time", 3600.0),
         asking.alerts(),
+        asking.watchdog(),
         asking.everything_of([("cluster", 'a "b" \\ c'), ("target", "x")]),
     ]
 
@@ -85,7 +86,11 @@ def test_a_pair_that_does_not_agree_counts_no_second_twice_and_records_step_in(t
     query = Asking((), ("team",)).increase(names.GPU_SECONDS, 3600.0)
     expected = [{"labels": '{target="a"}', "value": 3600}, {"labels": '{target="b"}', "value": 1800}]
     case = {"expr": f"sum by (target) ({query})", "eval_time": "2h", "exp_samples": expected}
-    file = tmp_path / "tests.yml"
+    promtool_test(tmp_path, series, case)
+
+
+def promtool_test(folder: Path, series: list[dict[str, str]], case: dict[str, object]) -> None:
+    file = folder / "tests.yml"
     file.write_text(
         yaml.safe_dump(
             {"rule_files": [], "tests": [{"interval": "1m", "input_series": series, "promql_expr_test": [case]}]}
@@ -93,3 +98,18 @@ def test_a_pair_that_does_not_agree_counts_no_second_twice_and_records_step_in(t
     )
     done = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@NEEDS_PROMTOOL
+def test_a_batch_is_as_full_as_it_was_while_there_was_one(tmp_path: Path) -> None:
+    series = {
+        "series": 'llm_serving_batch_utilization_ratio{target="a",model_name="m",role="unified",engine="0"}',
+        "values": "0.4x29 0x30",
+    }
+    query = Asking().mean_by_model(names.BATCH, (), 3600.0)
+    case = {
+        "expr": query,
+        "eval_time": "1h",
+        "exp_samples": [{"labels": '{model_name="m",role="unified"}', "value": 0.4}],
+    }
+    promtool_test(tmp_path, [series], case)

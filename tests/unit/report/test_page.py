@@ -99,6 +99,8 @@ def test_nothing_from_outside_is_taken_for_markdown() -> None:
     for mark in ("](http", "**@", "<!here", "@channel**"):
         assert mark not in body.replace("\\", "\\\\") or f"\\{mark[0]}" in body
     assert not re.search(r"(?<!\\)[<>@`]", body)
+    # a chat makes a link of it
+    assert "://" not in body
     rows = [line for line in body.splitlines() if line.startswith("|")]
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {6}
 
@@ -217,3 +219,16 @@ def test_it_prints_on_two_sheets(models: int, teams: int, gaps: int, tmp_path: P
     browse(tmp_path, "--no-pdf-header-footer", f"--print-to-pdf={tmp_path / 'report.pdf'}", file.as_uri())
     # PDF 32000-1, 7.7.3.3: a page object each
     assert len(re.findall(rb"/Type\s*/Page\b", (tmp_path / "report.pdf").read_bytes())) == 2
+
+
+def test_hours_stand_beside_what_they_were_spent_on() -> None:
+    week = usage(owner(), {"decode": 20.0, "idle": 4.0, "unattributed": 6.0}, 1e6, 1e6)
+    # an hour of a GPU that was busy, of which no token was known
+    text = page(review(evidence(week, week), Settings()))
+    where = text[text.index("Spend by what it went to") :]
+    row = re.search(r"Unattributed.*?</tr>", where)
+    assert row is not None
+    assert row[0].endswith("<td>–</td></tr>")
+    assert "Prefill, decode and unattributed share 10.0 busy GPU-hours and 3.0 of unknown state." in where
+    # of tokens computed and generated, not of those that were sent
+    assert "<small>USD/M computed</small>" in text

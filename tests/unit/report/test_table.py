@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import io
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 
+from llm_serving_exporter.report.page import page
 from llm_serving_exporter.report.review import Review, review
 from llm_serving_exporter.report.settings import ApiPrice, Settings
+from llm_serving_exporter.report.summary import markdown
 from llm_serving_exporter.report.table import COLUMNS, HOUR_COLUMNS, figures_csv, hours_csv
 from tests.costevidence import fleet_of
 
@@ -64,7 +67,7 @@ def test_the_hours_add_up_to_the_spend(made: Review) -> None:
     assert sum(
         float(row[name] or 0) for row in rows for name in HOUR_COLUMNS if name.endswith("_usd")
     ) == pytest.approx(made.now.usd)
-    assert rows[0]["hour_begin"] == "2026-11-09T00:00:00+00:00"
+    assert (rows[0]["hour_begin"], rows[0]["utc_offset_hours"]) == ("2026-11-09 00:00", "0")
     assert int(rows[1]["hour_begin_unix_seconds"]) - int(rows[0]["hour_begin_unix_seconds"]) == 3600
 
 
@@ -87,3 +90,14 @@ def test_what_is_not_known_is_an_empty_cell() -> None:
         if row["section"] == "energy" and row["item"] == "energy" and row["week"] == "2026-W46"
     )
     assert budget["value"] == ""
+
+
+def test_each_gap_has_what_was_recovered_and_a_sum_without_a_price_is_a_least() -> None:
+    whole = fleet_of(2, 2, 2)
+    first, second = whole.gaps or ()
+    found = review(replace(whole, gaps=(replace(first, recovered={"cost": 1.5}), replace(second, gpus=None))), SETTINGS)
+    gaps = [row for row in rows_of(figures_csv(found)) if row["section"] == "gaps"]
+    assert [row["value"] for row in gaps if row["unit"] == "USD recovered"] == ["1.5", ""]
+    assert "In gaps of the data, not in the spend: at least $0.333." in markdown(found)
+    assert "≥ 0.333" in page(found)
+    assert "not in the spend: about $0.667." in markdown(review(whole, SETTINGS))
