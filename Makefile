@@ -24,7 +24,7 @@ drill: $(RUNS) ## a node-loss drill of a simulated fleet with the rules; needs n
 	@exec $(BIN)/python -m llm_serving_alerts.drill_demo $(ARGS)
 
 test: $(DEVELOPS) ## every test that needs neither a GPU nor minutes
-	@$(TOOLS) promtool prometheus amtool alertmanager cc chromium
+	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics cc chromium
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 5 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-e2e: $(DEVELOPS) ## scenarios over the whole stack, N-1 against a simulator, Prometheus, VictoriaMetrics: minutes
