@@ -29,6 +29,7 @@ BEGIN_UNIX_SECONDS = 1_704_240_000.0
 WEEKEND = 0.4
 WATCHDOG = "LLMServingWatchdog"
 INSTANCE = "exporter:10077"
+USD_PER_GPU_HOUR = 2.0
 
 # what an exporter says of itself, and an Alertmanager of its notifications, beside what the fleet's pages yield
 ALWAYS: tuple[Sample, ...] = (
@@ -50,13 +51,16 @@ class Replayed:
     """What the rules made of a history. `fired`: alerts with the second of the history at which one of the name first did;
     `minutes`: how many of them the watchdog saw; `recorded`: names of recorded series.
 
-    `tokens`: by phase what was recorded and what the fleet counted itself, in the history's last `counted_seconds`.
+    `tokens`: by phase what was recorded and what the fleet counted itself, in the history's last `counted_seconds`. `spend`: USD of GPU
+    time in that time, recorded hour by hour, and as the GPUs' price makes it; `per_million`: USD per million tokens of the last six hours.
     """
 
     fired: Mapping[str, float]
     minutes: int
     recorded: frozenset[str]
     tokens: Mapping[str, tuple[float, int]]
+    spend: tuple[float, float]
+    per_million: tuple[float, float]
 
 
 def calm(
@@ -109,6 +113,13 @@ def replayed(scenario: Scenario, folder: Path, counted_seconds: float) -> Replay
             )
             for phase, counted in (("prefill", told.prefill_tokens), ("decode", told.decode_tokens))
         }
+        gpus, hours = sum(replica.engine.gpus for replica in scenario.replicas), math.floor(counted_seconds / HOUR)
+        spent = f"sum(sum_over_time(model:llm_serving_cost_usd:increase1h[{hours}h:1h]))"
+        spend = database.value(spent, end), USD_PER_GPU_HOUR * gpus * hours
+        six = fleet.truth(scenario.duration_seconds - 6 * HOUR, scenario.duration_seconds)
+        served = six.counts.prompt_tokens + six.decode_tokens
+        million = 'sum(model:llm_serving_cost_usd_per_million_tokens:ratio6h{phase="blended",basis="allocated"})'
+        per_million = database.value(million, end), 1e6 * USD_PER_GPU_HOUR * gpus * 6 / served
         alerts = database.export('ALERTS{alertstate="firing"}')
         names = frozenset(database.names(begin))
     fired: dict[str, float] = {}
@@ -116,7 +127,7 @@ def replayed(scenario: Scenario, folder: Path, counted_seconds: float) -> Replay
         name = labels["alertname"]
         fired[name] = min(stamps[0] - begin, fired.get(name, math.inf))
     minutes = sum(len(stamps) for labels, stamps, _values in alerts if labels["alertname"] == WATCHDOG)
-    return Replayed(fired, minutes, names & recorded_by(groups), tokens)
+    return Replayed(fired, minutes, names & recorded_by(groups), tokens, spend, per_million)
 
 
 def write(scenario: Scenario, groups: Iterable[Group], out: TextIO) -> Fleet:
@@ -148,7 +159,7 @@ def prices_of(scenario: Scenario) -> PriceBook:
     """What its GPUs cost, electricity apart, and a budget that they stay within."""
     owned = Rate("owned", RateKind.OWNED, includes_power=False)
     kinds = {replica.engine.gpu_spec.name for replica in scenario.replicas}
-    statements = tuple(PriceStatement(Scope.GPU_MODEL, kind, 2.0, owned.name) for kind in sorted(kinds))
+    statements = tuple(PriceStatement(Scope.GPU_MODEL, kind, USD_PER_GPU_HOUR, owned.name) for kind in sorted(kinds))
     return PriceBook(statements, (owned,), Power(0.12, 1.3, 350.0), budget_usd_per_month=1e6)
 
 

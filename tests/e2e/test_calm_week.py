@@ -65,6 +65,8 @@ def assert_recorded(seen: Replayed, *, days: float, unrecorded: frozenset[str]) 
     for phase, (recorded, counted) in seen.tokens.items():
         assert counted > 1e6
         assert recorded == pytest.approx(counted, rel=0.02), phase
+    for recorded, true in (seen.spend, seen.per_million):
+        assert recorded == pytest.approx(true, rel=0.005)
 
 
 def assert_only(seen: Replayed, wanted: dict[str, tuple[float, float]]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from llm_serving_exporter.report.figures import usd, usd_plain
 from llm_serving_exporter.report.page import page
 from llm_serving_exporter.report.review import Review, review
 from llm_serving_exporter.report.settings import ApiPrice, Settings
@@ -101,3 +102,17 @@ def test_each_gap_has_what_was_recovered_and_a_sum_without_a_price_is_a_least() 
     assert "In gaps of the data, not in the spend: at least $0.333." in markdown(found)
     assert "≥ 0.333" in page(found)
     assert "not in the spend: about $0.667." in markdown(review(whole, SETTINGS))
+
+
+def test_the_page_shows_the_sums_of_the_table(made: Review) -> None:
+    """What the CSV's rows add up to stands on the page, as it writes amounts."""
+    sums: dict[tuple[str, str], float] = defaultdict(float)
+    for row in rows_of(figures_csv(made)):
+        if row["week"] == "2026-W46" and row["unit"] == "USD" and row["item"] == "gpu_time":
+            of = {"model_spend": "model_name", "nodes": "node", "label_spend": "label_value", "spend_by_phase": "phase"}
+            sums[row["section"], row.get(of.get(row["section"], ""), "")] += float(row["value"] or 0)
+    shown = page(made)
+    assert len(sums) > 15
+    for (section, name), amount in sums.items():
+        if amount and section in ("spend", "spend_by_phase", "model_spend", "nodes", "label_spend"):
+            assert f">{usd_plain(amount)}<" in shown or f">{usd(amount)}<" in shown, (section, name, amount)
