@@ -293,6 +293,15 @@ _EXPLOSION = together(
     Story((Kind.FIRST_WEEK,), _traffic("new", 5000, None)),
     Story((Kind.RESTART,), _traffic("again", _with_gap(400, 20, 10, 70)), {"90m30s": (_exploded("again", "400"),)}),
     Story((Kind.ABSENT,), _traffic("mute", None)),
+    # the prefix cache finds nothing any more, and all is computed again
+    Story(
+        (Kind.BELOW,),
+        {
+            **_traffic("uncached", 5000),
+            **_model("uncached", "prefix_cache_hit:ratio_increase30m", held((100, 0.1)), "unified"),
+            **_model("uncached", "prefix_cache_hit:median7d", held((100, 0.6)), "unified"),
+        },
+    ),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llm_serving_alerts.alerting.kv import hits_lost
 from llm_serving_alerts.declare import (
     DIGITS,
     NUMBER,
@@ -98,7 +99,12 @@ def _of_all(dialect: Dialect) -> str:
 
 def _explosion(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     usual = f"({TOKENS_MEDIAN} > {own['least_tokens_per_second']:g})"
-    return f"({workers(dialect, TOKENS)}) > on ({dialect.labels(*MODEL)}) {own['above']:g} * {usual}"
+    by_model = dialect.labels(*MODEL)
+    # what the prefix cache no longer finds is computed again: nobody asks for more, and an alert of its own says so
+    again = hits_lost(dialect, settings.alerts["HitRateDropped"])
+    return (
+        f"(({workers(dialect, TOKENS)}) > on ({by_model}) {own['above']:g} * {usual}) unless on ({by_model}) ({again})"
+    )
 
 
 def _explosion_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:

@@ -60,8 +60,13 @@ def _preempting_text(dialect: Dialect, settings: Settings, own: AlertSettings) -
     )
 
 
-def _hit_rate(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+def hits_lost(dialect: Dialect, own: AlertSettings) -> str:
+    """Models whose prefix cache finds far less than usual. `own`: of HitRateDropped."""
     return f"{HIT_RATE} < on ({dialect.labels(*MODEL)}) {own['below']:g} * ({_HIT_MEDIAN} > {own['least_median']:g})"
+
+
+def _hit_rate(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    return hits_lost(dialect, own)
 
 
 def _hit_rate_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
