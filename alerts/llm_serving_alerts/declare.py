@@ -12,24 +12,9 @@ from llm_serving_alerts.settings import AlertSettings, Settings
 from llm_serving_exporter.config import kinds
 from llm_serving_exporter.config.duration import parse_duration
 from llm_serving_exporter.config.kinds import Kind
-from llm_serving_exporter.config.problems import InvalidValueError, shown
 
-
-def _number(low: float, high: float, what: str) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = float("nan")
-        if not low < number <= high:
-            raise InvalidValueError(f"{shown(text)} is not {what}", f"Write {what}.")
-        return number
-
-    return parse
-
-
-RATIO = Kind("a ratio above 0, up to 1", _number(0.0, 1.0, "a ratio above 0, up to 1"))
-NUMBER = Kind("a number above 0", _number(0.0, 1e12, "a number above 0"))
+RATIO = kinds.decimal("a ratio above 0, up to 1", 0.0, 1.0)
+NUMBER = kinds.decimal("a number above 0", 0.0, 1e12)
 SPAN = kinds.DURATION  # a time that is not the range of a rule, or longer than any scrape interval
 RANGE = Kind("a duration of four scrapes or more", kinds.DURATION.parse)
 FOR = Kind("a duration such as 5m, or 0", parse_duration)

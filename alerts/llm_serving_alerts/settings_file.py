@@ -71,16 +71,6 @@ def _label_name(text: str) -> str:
     return text
 
 
-def _objective(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = 0.0
-    if not 0 < share < 1:
-        raise InvalidValueError(f"{shown(text)} is not a share between 0 and 1", "Write 0.99 for 99 %.")
-    return share
-
-
 def _moment(text: str) -> float:
     try:
         moment = datetime.fromisoformat(text)
@@ -93,7 +83,7 @@ def _moment(text: str) -> float:
 
 LABEL_NAME = Kind("a label's name", _label_name, is_text=True)
 LABEL_VALUE = kinds.text("label value")
-OBJECTIVE = Kind("a share such as 0.99", _objective)
+OBJECTIVE = kinds.OBJECTIVE
 MOMENT = Kind("a time such as 2026-01-31T08:00:00Z", _moment)
 URL_TEMPLATE = kinds.text("URL", 2000)
 

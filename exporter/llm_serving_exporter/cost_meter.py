@@ -41,7 +41,6 @@ _STATES = {
 COST, SECONDS = "cost_usd_total", "gpu_seconds_total"
 PER_MILLION, PER_REQUEST = "cost_usd_per_million_tokens", "cost_usd_per_request_mean"
 ENERGY, PER_TOKEN, SAVINGS = "energy_joules_total", "energy_joules_per_token", "prefix_cache_savings_usd_total"
-SIGNALS = (SECONDS, COST, PER_MILLION, PER_REQUEST, SAVINGS, ENERGY, PER_TOKEN)
 
 Key = tuple[str, str, str]
 

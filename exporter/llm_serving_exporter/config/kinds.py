@@ -117,6 +117,16 @@ def decimal(what: str, above: float, most: float) -> Kind[float]:
     return Kind(what, parse)
 
 
+def _share_below_one(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = nan
+    if not 0 < share < 1:
+        raise InvalidValueError(f"{shown(text)} is not a share between 0 and 1", "Write 0.99 for 99 %.")
+    return share
+
+
 def choice(what: str, options: Collection[str]) -> Kind[str]:
     """One of a few words. `what` names the kind: "role"."""
 
@@ -202,3 +212,4 @@ METRICS_PATH = Kind("a path such as /metrics, with or without a query", _metrics
 TELEMETRY_PATH = Kind("a path such as /metrics", _telemetry_path, is_text=True)
 MAX_SERIES = integer(100, 10_000_000)
 SHARE = decimal("a share above 0, up to 1", 0.0, 1.0)
+OBJECTIVE = Kind("a share such as 0.99", _share_below_one)

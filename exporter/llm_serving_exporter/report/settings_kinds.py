@@ -63,16 +63,6 @@ def _usd(text: str) -> float:
     return found
 
 
-def _share(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0.0
-    if not 0 < found < 1:
-        raise InvalidValueError(f"{shown(text)} is not a share between 0 and 1", "Write 0.99 for 99 %.")
-    return found
-
-
 def _mail(text: str) -> str:
     if not _MAIL.fullmatch(text):
         raise InvalidValueError(f"{shown(text)} is not a mail address", "Write one such as finance@example.com.")
@@ -91,7 +81,7 @@ URL = Kind("a URL such as http://prometheus:9090", url, is_text=True)
 ZONE = Kind("a time zone such as Europe/Berlin", zone, is_text=True)
 LABEL = Kind("a label's name", _label, is_text=True)
 USD = Kind("an amount in USD", _usd)
-SHARE = Kind("a share such as 0.99", _share)
+SHARE = kinds.OBJECTIVE
 MAIL = Kind("a mail address", _mail, is_text=True)
 HOST = Kind("a host name", _host, is_text=True)
 KEEP = kinds.integer(1, 10_000)
