@@ -10,6 +10,10 @@ ARGS       ?=
 # one more than there are cores: some tests wait for a fleet to come to its end
 WORKERS    := $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1)
 
+# compiled modules are kept, beside the environment: tests start the exporter hundreds of times
+export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(PYTHON_ENV)/pycache
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help demo drill test test-e2e test-soak test-hardware check generate golden bench format clean
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -165,16 +164,14 @@ def endless(line: bytes = b"filler_total 1\n", *, framing: str = "chunked", cap_
 
 
 def gzip_bomb(unpacked_bytes: int = 256 << 20) -> Behaviour:
-    """A small gzip body of zeros that unpacks to this size."""
+    """A small gzip body of zeros that unpacks to this size, whole MiB. Its checksum is wrong, to whoever gets as far."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
 
-    def blocks() -> Iterator[bytes]:
-        packer = zlib.compressobj(9, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
-        zeros = bytes(1 << 20)
-        for _ in range(unpacked_bytes >> 20):
-            yield packer.compress(zeros)
-        yield packer.flush()
+    def mebibyte() -> bytes:
+        return packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
 
-    bomb = b"".join(blocks())
+    # after a full flush the same input makes the same output
+    bomb = mebibyte() + mebibyte() * ((unpacked_bytes >> 20) - 1) + packer.flush()
     return page(bomb, headers=("Content-Encoding: gzip",))
 
 

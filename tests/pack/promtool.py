@@ -213,8 +213,11 @@ def files(name: str, cases: Iterable[Case]) -> dict[str, str]:
     texts = {}
     for (rules, kind), of_kind in found.items():
         rendered = rule_files(rules)
+        evaluated = RULESETS[rules].evaluated if rules else "1m"
         title = name if rules in ("", name) else f"{name}.{rules}"
-        texts[f"{title}.{kind}.yml"] = text_of(document(of_kind), rendered if kind == "raw" else rendered[1:])
+        texts[f"{title}.{kind}.yml"] = text_of(
+            document(of_kind, evaluated=evaluated), rendered if kind == "raw" else rendered[1:]
+        )
     return texts
 
 

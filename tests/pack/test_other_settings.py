@@ -15,8 +15,8 @@ from llm_serving_alerts.render import rule_files
 from llm_serving_alerts.settings_file import read_settings
 from tests.pack.builders import Grows, buckets, counter, engine, firing, held, target
 from tests.pack.cases_ttft import slo_events
+from tests.pack.judging import promtool, verdict
 from tests.pack.promtool import Case, Firing, Sampled, document
-from tests.pack.test_alert_cases import promtool
 
 IDENTITY = "identity_labels: [cluster, namespace]\n"
 
@@ -32,10 +32,7 @@ def judge(
         (folder / name).write_text(text)
     content = {**document(cases, records, evaluated), "rule_files": list(files)}
     (folder / "test.yml").write_text(yaml.safe_dump(content, allow_unicode=True))
-    judged = subprocess.run(
-        [promtool(), "test", "rules", "test.yml"], cwd=folder, capture_output=True, text=True, timeout=120
-    )
-    assert judged.returncode == 0, judged.stdout + judged.stderr
+    assert not verdict(folder, "test.yml")
 
 
 # --- identity labels ----------------------------------------------------------------------------------------------------------------------
