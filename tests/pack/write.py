@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.pack import (
-    cases_cost,
+    cases_cost_review,
+    cases_cost_spend,
+    cases_cost_tokens,
     cases_exporter,
     cases_gpu,
     cases_kv,
@@ -31,7 +33,7 @@ CHECKS: dict[str, tuple[Case, ...]] = {
     "kv": cases_kv.CASES,
     "tail": cases_tail.CASES,
     "node_loss": (*cases_n1.CASES, *cases_redundancy.CASES),
-    "cost": cases_cost.CASES,
+    "cost": (*cases_cost_tokens.CASES, *cases_cost_spend.CASES, *cases_cost_review.CASES),
     "gpu": cases_gpu.CASES,
     "exporter": (*cases_targets.CASES, *cases_exporter.CASES),
 }
