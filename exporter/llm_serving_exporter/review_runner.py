@@ -52,15 +52,25 @@ def last_due(schedule: ReviewSchedule, now: float) -> float | None:
     return None
 
 
+def next_due(schedule: ReviewSchedule, now: float) -> float | None:
+    """The first time after `now` (Unix seconds) that the schedule names; None without one within a year."""
+    if schedule.cron is None:
+        return None
+    zone = ZoneInfo(schedule.timezone)
+    trigger = CronTrigger.from_crontab(schedule.cron, timezone=zone)
+    found = trigger.get_next_fire_time(None, datetime.fromtimestamp(now, zone) + timedelta(seconds=1))
+    if found is None or found.timestamp() - now > _LOOKED_BACK[-1]:
+        return None
+    return float(found.timestamp())
+
+
 def first_missed(schedule: ReviewSchedule, since: float, due: float) -> float:
     """The first time after `since` that the schedule names, `due` where that is not before it: a review that is missed again and again has
     been late since the first."""
     if schedule.cron is None or since >= due:
         return due
-    zone = ZoneInfo(schedule.timezone)
-    trigger = CronTrigger.from_crontab(schedule.cron, timezone=zone)
-    found = trigger.get_next_fire_time(None, datetime.fromtimestamp(since, zone) + timedelta(seconds=1))
-    return due if found is None else min(due, float(found.timestamp()))
+    found = next_due(schedule, since)
+    return due if found is None else min(due, found)
 
 
 def wants_run(runs: Runs, due: float | None, now: float) -> bool:
@@ -120,11 +130,12 @@ class ReviewRunner:
         if problem and problem != self._problem:
             log.error("%s", problem)
         self._problem = problem
+        following = next_due(self.schedule, now)
         if runs is None:
-            return ReviewRuns(due)
+            return ReviewRuns(due, next_due=following)
         since = runs.since if runs.last_success is None else max(runs.since, runs.last_success)
         late = first_missed(self.schedule, since, due) if due is not None else None
-        return ReviewRuns(late, runs.last_run, runs.last_success)
+        return ReviewRuns(late, runs.last_run, runs.last_success, following)
 
     def _just_tried(self, due: float) -> bool:
         return self._tried is not None and due <= self._tried[0] and self._monotonic() - self._tried[1] < RETRY_SECONDS

@@ -37,6 +37,8 @@ ALWAYS: tuple[Sample, ...] = (
     ("llm_serving_exporter_config_reload_success", {}, 1.0),
     # last week's cost review came an hour after it was due
     ("llm_serving_report_due_timestamp_seconds", {}, BEGIN_UNIX_SECONDS - 2 * DAY_SECONDS),
+    # and the next one is not due before the end
+    ("llm_serving_report_next_due_timestamp_seconds", {}, BEGIN_UNIX_SECONDS + 19 * DAY_SECONDS),
     ("llm_serving_report_last_success_timestamp_seconds", {}, BEGIN_UNIX_SECONDS - 2 * DAY_SECONDS + HOUR),
     ("process_start_time_seconds", {}, BEGIN_UNIX_SECONDS - DAY_SECONDS),
     ("alertmanager_notifications_failed_total", {"integration": "pagerduty"}, 0.0),

@@ -93,15 +93,26 @@ _WEEK = 604_800
 
 
 def _report(
-    cluster: str, due: str | float | None, success: str | float | None, instance: str = "a"
+    cluster: str,
+    due: str | float | None,
+    success: str | float | None,
+    instance: str = "a",
+    following: str | float | None = None,
+    exporter: str | None = None,
 ) -> Mapping[str, str]:
     found = {}
-    for name, value in (("due", due), ("last_success", success)):
+    names = "report_due", "report_last_success", "report_next_due"
+    values = {f"{name}_timestamp_seconds": value for name, value in zip(names, (due, success, following), strict=True)}
+    for name, value in {**values, "exporter_build_info": exporter}.items():
         if value is not None:
             text = value if isinstance(value, str) else held((250, value))
-            series = f"llm_serving_report_{name}_timestamp_seconds"
-            found[f'{series}{{cluster="{cluster}",instance="{instance}"}}'] = text
+            found[f'llm_serving_{name}{{cluster="{cluster}",instance="{instance}"}}'] = text
     return found
+
+
+def _until(samples: int, value: float) -> str:
+    """A series that ends for good."""
+    return f"{held((samples, value))} stale"
 
 
 def _late(cluster: str, due: str, success: str) -> Firing:
@@ -145,6 +156,45 @@ _MISSED = together(
         {
             "2h10m": (_late("again", "1d 1h 10m 0s", "8d 1h 10m 0s"),),
             "4h": (_late("again", "1d 3h 0m 0s", "8d 3h 0m 0s"),),
+        },
+    ),
+    # the exporter with the schedule is gone for good before its next review is due
+    Story(
+        (Kind.FIRES,),
+        _report(
+            "gone",
+            _until(40, _DUE - _WEEK),
+            _until(40, _DUE - _WEEK),
+            following=_until(40, _DUE),
+            exporter=_until(40, 1),
+        ),
+        {
+            "2h10m": (_late("gone", "1d 1h 10m 0s", "8d 1h 10m 0s"),),
+            "4h": (_late("gone", "1d 3h 0m 0s", "8d 3h 0m 0s"),),
+        },
+    ),
+    # another one has taken over, or nobody wants reviews of it any more
+    Story(
+        (Kind.BELOW,),
+        {
+            **_report("taken", _until(40, _DUE - _WEEK), _until(40, _DUE - _WEEK), following=_until(40, _DUE)),
+            **_report("taken", _DUE, _DUE + 60, "b", following=_DUE + _WEEK, exporter=held((250, 1))),
+            **_report(
+                "unasked",
+                _until(40, _DUE - _WEEK),
+                _until(40, _DUE - _WEEK),
+                following=_until(40, _DUE),
+                exporter=held((250, 1)),
+            ),
+        },
+    ),
+    # one that is there and does nothing
+    Story(
+        (Kind.FIRES,),
+        _report("stuck", _DUE - _WEEK, _DUE - _WEEK, following=_DUE, exporter=held((250, 1))),
+        {
+            "2h10m": (_late("stuck", "1d 1h 10m 0s", "8d 1h 10m 0s"),),
+            "4h": (_late("stuck", "1d 3h 0m 0s", "8d 3h 0m 0s"),),
         },
     ),
     # no schedule, or none that was due yet

@@ -133,7 +133,7 @@ def rendered(name: str) -> CollectorRegistry:
         pipeline.close()
     store.put_gpus(GpuReadings(passed, "nvml", now[0], gpus, "580.105.08"), GpuFacts().of_gpus(gpus))
     store.put_dcgm(True)
-    store.put_review(ReviewRuns(START - 7200, START - 3600, START - 3500))
+    store.put_review(ReviewRuns(START - 7200, START - 3600, START - 3500, START + 597_600))
     store.put_drills((DrillResult("tiny-llama", Role.UNIFIED, START - 3600, START - 90_000, Verdict.FAILED),))
     registry = CollectorRegistry()
     setup = Setup(

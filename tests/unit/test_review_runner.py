@@ -18,7 +18,14 @@ from llm_serving_exporter import review_runs
 from llm_serving_exporter.config.types import ReviewSchedule
 from llm_serving_exporter.errors import ReviewRunsError
 from llm_serving_exporter.model.review import ReviewRuns
-from llm_serving_exporter.review_runner import LONGEST_RUN_SECONDS, ReviewRunner, first_missed, last_due, wants_run
+from llm_serving_exporter.review_runner import (
+    LONGEST_RUN_SECONDS,
+    ReviewRunner,
+    first_missed,
+    last_due,
+    next_due,
+    wants_run,
+)
 from llm_serving_exporter.review_runs import NAME, Runs, attempt, begin, read, record
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -54,6 +61,21 @@ def test_when_it_was_last_due(cron: str, zone: str, now: str, due: str) -> None:
 
 def test_a_day_that_no_year_has_is_never_due() -> None:
     assert last_due(schedule("0 7 30 2 *"), unix("2026-11-16T00:00:00")) is None
+    assert next_due(schedule("0 7 30 2 *"), unix("2026-11-16T00:00:00")) is None
+
+
+@pytest.mark.parametrize(
+    ("zone", "now", "due"),
+    [
+        ("UTC", "2026-11-16T06:59:59", "2026-11-16T07:00:00"),
+        ("UTC", "2026-11-16T07:00:00", "2026-11-23T07:00:00"),
+        # 167 and 169 hours later: at 7 by the clock on the wall
+        ("Europe/Berlin", "2026-03-23T07:30:00", "2026-03-30T07:00:00"),
+        ("Europe/Berlin", "2026-10-19T07:30:00", "2026-10-26T07:00:00"),
+    ],
+)
+def test_when_it_is_next_due(zone: str, now: str, due: str) -> None:
+    assert next_due(schedule(zone=zone), unix(now, zone)) == unix(due, zone)
 
 
 DUE = 1_000_000.0
@@ -214,17 +236,22 @@ def ended(found: ReviewRunner, look: Callable[[], ReviewRuns | None], seconds: f
 MONDAY = unix("2026-11-16T07:00:00")
 
 
+def told(due: float, last_run: float | None = None, last_success: float | None = None) -> ReviewRuns:
+    """What is published on that Monday, and in the week from then on."""
+    return ReviewRuns(due, last_run, last_success, MONDAY + 7 * DAY)
+
+
 def test_a_review_is_made_when_it_is_due_and_once(tmp_path: Path) -> None:
     clock = Clock(MONDAY - 60)
     found = runner(tmp_path, clock, GOOD)
     # the Monday before, nobody had asked for one yet
-    assert found.look() == ReviewRuns(None, None, None)
+    assert found.look() == ReviewRuns(next_due=MONDAY)
     assert found._process is None
     clock.now = MONDAY + 1
     (tmp_path / "report.yml").write_text(str(clock.now))
-    assert found.look() == ReviewRuns(MONDAY, None, None)
+    assert found.look() == told(MONDAY, None, None)
     assert found._process is not None
-    assert ended(found, found.look) == ReviewRuns(MONDAY, MONDAY + 1, MONDAY + 1)
+    assert ended(found, found.look) == told(MONDAY, MONDAY + 1, MONDAY + 1)
     assert found._process is None
 
 
@@ -233,7 +260,7 @@ def test_a_missed_one_is_caught_up_at_the_start(tmp_path: Path) -> None:
     clock = Clock(MONDAY + 3 * DAY)
     found = runner(tmp_path, clock, GOOD)
     found.look()
-    assert ended(found, found.look) == ReviewRuns(MONDAY, clock.now, clock.now)
+    assert ended(found, found.look) == told(MONDAY, clock.now, clock.now)
     clock.now += HOUR
     found.look()
     assert found._process is None
@@ -244,7 +271,7 @@ def test_one_that_fails_is_told_and_tried_again_after_an_hour(tmp_path: Path, ca
     clock = Clock(MONDAY)
     found = runner(tmp_path, clock, BAD)
     found.look()
-    assert ended(found, found.look) == ReviewRuns(MONDAY, MONDAY, None)
+    assert ended(found, found.look) == told(MONDAY, MONDAY, None)
     assert "ended with status 1: Prometheus at http://p cannot be reached" in caplog.text
     clock.now += HOUR - 1
     found.look()
@@ -261,13 +288,13 @@ def test_one_that_hangs_is_ended_and_counts_as_failed(tmp_path: Path) -> None:
     found = runner(tmp_path, clock, HANGS)
     found.look()
     clock.now += LONGEST_RUN_SECONDS + 1
-    assert ended(found, found.look) == ReviewRuns(MONDAY, clock.now, None)
+    assert ended(found, found.look) == told(MONDAY, clock.now, None)
 
 
 def test_an_exporter_that_only_tells_makes_none(tmp_path: Path) -> None:
     begin(str(tmp_path), MONDAY - DAY)
     found = runner(tmp_path, Clock(MONDAY + HOUR), GOOD, run=False)
-    assert found.look() == ReviewRuns(MONDAY, None, None)
+    assert found.look() == told(MONDAY, None, None)
     assert found._process is None
 
 
@@ -277,7 +304,7 @@ def test_a_program_that_is_not_there_is_a_failed_run(tmp_path: Path) -> None:
     plan = ReviewSchedule(str(tmp_path / "report.yml"), str(tmp_path), "0 7 * * mon", "UTC", True)
     found = ReviewRunner(plan, command=(str(tmp_path / "nothing"),), wall=clock, monotonic=clock)
     found.look()
-    assert found.look() == ReviewRuns(MONDAY, MONDAY, None)
+    assert found.look() == told(MONDAY, MONDAY, None)
 
 
 def test_a_folder_that_cannot_be_used_is_told_once_and_nothing_is_made(
@@ -285,7 +312,7 @@ def test_a_folder_that_cannot_be_used_is_told_once_and_nothing_is_made(
 ) -> None:
     (tmp_path / NAME).mkdir()
     found = runner(tmp_path, Clock(MONDAY), GOOD)
-    assert found.look() == found.look() == ReviewRuns(MONDAY)
+    assert found.look() == found.look() == told(MONDAY)
     assert found._process is None
     assert caplog.text.count("cannot be read") == 1
 
@@ -293,8 +320,8 @@ def test_a_folder_that_cannot_be_used_is_told_once_and_nothing_is_made(
 def test_a_file_that_was_spoilt_does_not_lose_the_review_that_is_due(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("{")
     found = runner(tmp_path, Clock(MONDAY + 1), GOOD)
-    assert found.look() == ReviewRuns(MONDAY)
-    assert ended(found, found.look) == ReviewRuns(MONDAY, MONDAY + 1, MONDAY + 1)
+    assert found.look() == told(MONDAY)
+    assert ended(found, found.look) == told(MONDAY, MONDAY + 1, MONDAY + 1)
 
 
 def test_a_run_that_cannot_be_noted_is_not_started(
@@ -310,12 +337,12 @@ def test_a_run_that_cannot_be_noted_is_not_started(
     monkeypatch.setattr(os, "replace", refuses)
     found = runner(tmp_path, Clock(MONDAY), GOOD)
     for _ in range(3):
-        assert found.look() == ReviewRuns(MONDAY)
+        assert found.look() == told(MONDAY)
         assert found._process is None
     assert caplog.text.count("cannot be written: Read-only file system") == 1
     monkeypatch.setattr(os, "replace", before)
-    assert ended(found, found.look) == ReviewRuns(MONDAY)
-    assert ended(found, found.look) == ReviewRuns(MONDAY, MONDAY, MONDAY)
+    assert ended(found, found.look) == told(MONDAY)
+    assert ended(found, found.look) == told(MONDAY, MONDAY, MONDAY)
 
 
 def test_an_exporter_that_dies_with_its_review_does_not_start_it_at_once_again(tmp_path: Path) -> None:
@@ -328,12 +355,12 @@ def test_an_exporter_that_dies_with_its_review_does_not_start_it_at_once_again(t
     first._process.wait(10)
     clock.now += 30
     again = runner(tmp_path, clock, GOOD)
-    assert again.look() == ReviewRuns(MONDAY, MONDAY)
+    assert again.look() == told(MONDAY, MONDAY)
     assert again._process is None
     clock.now = MONDAY + HOUR
     (tmp_path / "report.yml").write_text(str(clock.now))
     again.look()
-    assert ended(again, again.look) == ReviewRuns(MONDAY, clock.now, clock.now)
+    assert ended(again, again.look) == told(MONDAY, clock.now, clock.now)
     assert first._reader is not None
     first._reader.join(5)
 
@@ -344,7 +371,7 @@ def test_a_file_that_forgets_does_not_start_another_at_once(tmp_path: Path) -> N
     found.look()
     ended(found, found.look)
     (tmp_path / NAME).write_text(json.dumps({"version": 1, "since_unix_seconds": MONDAY - DAY}))
-    assert found.look() == ReviewRuns(MONDAY)
+    assert found.look() == told(MONDAY)
     assert found._process is None
 
 

@@ -144,18 +144,34 @@ def _unpriced_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
 
 
 def _missed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    # an exporter that went down with its missed review does not make it come
-    due, success = (
-        dialect.one(dialect.over("last_over_time", series(f"report_{name}_timestamp_seconds"), DAY + WEEK), *FLEET)
-        for name in ("due", "last_success")
+    # an exporter that went down with its missed review does not make it come, nor does one that is gone before it is due
+    remembered = _remembered(own)
+    due, coming, success = (
+        dialect.over("last_over_time", series(f"report_{name}_timestamp_seconds"), remembered)
+        for name in ("due", "next_due", "last_success")
     )
+    by_exporter = dialect.labels(*FLEET, "instance")
+    # of an exporter that is there and has no schedule any more none is awaited
+    unasked = (
+        f"({series('exporter_build_info')} unless on ({by_exporter}) {series('report_next_due_timestamp_seconds')})"
+    )
+    passed = f"({coming} < time()) unless on ({by_exporter}) {unasked}"
+    # a label of its own, so that it stands beside the same exporter's last
+    due = dialect.one(f'{due} or label_replace({passed}, "which", "next", "", "")', *FLEET)
+    success = dialect.one(success, *FLEET)
     late = f"{dialect.age(due)} > {dialect.length(own['late'])}"
     by_all = dialect.labels(*FLEET)
     return f"{late} unless on ({by_all}) {success} >= on ({by_all}) {due}"
 
 
+def _remembered(own: AlertSettings) -> float:
+    """From a review in time until the next one is too late."""
+    return WEEK + own["late"] + own.for_seconds + DAY
+
+
 def _missed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    success = dialect.one(series("report_last_success_timestamp_seconds", "%s"), *FLEET)
+    last = dialect.over("last_over_time", series("report_last_success_timestamp_seconds", "%s"), _remembered(own))
+    success = dialect.one(last, *FLEET)
     return Text(
         f"{_of_all(dialect)}the cost review was due {value('humanizeDuration')} ago and has not come",
         f"The last one that was written, and sent where that is configured: {asked(dialect, dialect.age(success), FLEET, 'humanizeDuration')} ago.",

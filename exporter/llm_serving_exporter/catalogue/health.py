@@ -195,6 +195,13 @@ REPORT_DUE = _exporter(
     "When the cost review that has yet to come was due, the first of those missed; else when it was last due by its schedule.",
     absent=f"{_NO_REPORT}, or none was due yet",
 )
+REPORT_NEXT_DUE = _exporter(
+    "report_next_due_timestamp_seconds",
+    Kind.GAUGE,
+    Unit.TIMESTAMP,
+    "When the next cost review is due by its schedule. Remembered, it tells that an exporter went away for good with its schedule.",
+    absent=f"{_NO_REPORT}, or the schedule names no time within a year",
+)
 REPORT_LAST_RUN = _exporter(
     "report_last_run_timestamp_seconds",
     Kind.GAUGE,
@@ -221,5 +228,5 @@ HEALTH = (
     TARGET_INFO, TARGET_NODE_INFO, TARGET_GPUS, TARGET_START_TIME, TARGET_UP, TARGET_STATE, TARGET_SAMPLE_AGE, TARGET_RESTARTS, SCRAPE_ATTEMPTS,
     SCRAPE_FAILURES, SCRAPE_DURATION, SCRAPE_PAGE, SIGNAL_AVAILABLE, SIGNAL_QUALITY, SIGNAL_RESOLUTION, TARGET_WINDOW, UNMAPPED_FAMILIES, EXPECTED_REPLICAS, NVML_UP, DCGM_UP,
     NVML_FAILURES, NVML_DURATION, BUILD_INFO, CONFIG_INFO, RELOAD_SUCCESS, RELOAD_TIME, DISCOVERY_FAILURES, INSTALLED_TIME,
-    DRILL_LAST_RUN, DRILL_LAST_SUCCESS, DRILL_LAST_VERDICT, REPORT_DUE, REPORT_LAST_RUN, REPORT_LAST_SUCCESS,
+    DRILL_LAST_RUN, DRILL_LAST_SUCCESS, DRILL_LAST_VERDICT, REPORT_DUE, REPORT_NEXT_DUE, REPORT_LAST_RUN, REPORT_LAST_SUCCESS,
 )  # fmt: skip

@@ -101,6 +101,7 @@ def _exporter(families: Families, view: View, setup: Setup) -> None:
         families.value(health.EXPECTED_REPLICAS, labels, expected.replicas)
     if view.review is not None:
         families.value(health.REPORT_DUE, {}, view.review.due)
+        families.value(health.REPORT_NEXT_DUE, {}, view.review.next_due)
         families.value(health.REPORT_LAST_RUN, {}, view.review.last_run)
         families.value(health.REPORT_LAST_SUCCESS, {}, view.review.last_success)
     for drill in view.drills:
