@@ -46,24 +46,28 @@ def agree_with_rules(prometheus: PrometheusServer, plan: Plan, truth: Truth) -> 
         if isinstance(rule, Record)
     ]
 
-    def week(record: str) -> float:
+    def week(record: str, **labels: str) -> float:
+        """Of the series with these labels."""
         total = 0.0
         expressions = [rule.expr for rule in rules if rule.record == record]
         assert expressions
         for expression in expressions:
             found = prometheus.get(
                 "/api/v1/query_range",
-                query=f"sum({expression})",
+                query=f"sum by ({', '.join(labels)}) ({expression})",
                 start=str(plan.begin_unix + HOUR),
                 end=str(plan.begin_unix + plan.seconds),
                 step="3600",
             ).json()["data"]["result"]
-            total += sum(float(value) for _, value in found[0]["values"])
+            total += sum(float(value) for one in found if one["metric"] == labels for _, value in one["values"])
         return total
 
     assert week("target:llm_serving_cost_usd:increase1h") == pytest.approx(truth.usd, rel=CLOSE)
     hours = week("target:llm_serving_gpu_seconds:increase1h") / HOUR
     assert hours == pytest.approx(sum(truth.gpu_hours.values()), rel=CLOSE)
+    for state, true_hours in truth.gpu_hours.items():
+        of_state = week("target:llm_serving_gpu_seconds:increase1h", state=state) / HOUR
+        assert of_state == pytest.approx(true_hours, rel=CLOSE, abs=2 * plan.interval / HOUR), state
     tokens = truth.prefill_tokens + truth.decode_tokens
     assert week("target:llm_serving_phase_tokens:increase1h") == pytest.approx(tokens, rel=CLOSE)
     assert week("target:llm_serving_prompt_tokens:increase1h") == pytest.approx(truth.prompt_tokens, rel=CLOSE)

@@ -21,8 +21,8 @@ from llm_serving_exporter.report.review import Review
 from llm_serving_exporter.report.settings import Settings
 from llm_serving_exporter.report.table import figures_csv
 from llm_serving_exporter.report.week import parse_week
-from tests.costweek import HOUR, CostWeek, Plan, Truth
-from tests.costweek_checks import agree, agree_with_rules
+from tests.costweek import HOUR, NEW_USD, CostWeek, Plan, Truth
+from tests.costweek_checks import CLOSE, agree, agree_with_rules
 from tests.prometheus_server import PrometheusServer
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -47,18 +47,32 @@ def truth(day: CostWeek, prometheus: PrometheusServer) -> Truth:
     return day.truth()
 
 
-@pytest.fixture(scope="module")
-def made(prometheus: PrometheusServer) -> Review:
+def reviewed(prometheus: PrometheusServer, zone: ZoneInfo, week: str) -> Review:
     asked = Prometheus(JsonApi(Access("Prometheus", prometheus.url, "--prometheus"), 60.0))
     try:
-        return make(asked, Settings(timezone="Europe/Berlin"), parse_week("2026-W43", BERLIN), lambda text: None)
+        return make(asked, Settings(timezone=zone.key), parse_week(week, zone), lambda text: None)
     finally:
         asked.close()
+
+
+@pytest.fixture(scope="module")
+def made(prometheus: PrometheusServer) -> Review:
+    return reviewed(prometheus, BERLIN, "2026-W43")
 
 
 def test_the_review_says_what_happened(made: Review, truth: Truth) -> None:
     assert len(made.week.hours) == 169
     agree(made, PLAN, truth)
+
+
+def test_weeks_that_begin_at_half_past_share_the_day(prometheus: PrometheusServer, truth: Truth) -> None:
+    """In Kolkata, hours begin at half past of UTC: the last 4.5 of the 25 hours, all of rest, are the next week's."""
+    first, second = (reviewed(prometheus, ZoneInfo("Asia/Kolkata"), week).now for week in ("2026-W43", "2026-W44"))
+    rest_usd = 5 * 4.5 * NEW_USD
+    assert first.usd == pytest.approx(truth.usd - rest_usd, rel=CLOSE)
+    assert first.decode_tokens == pytest.approx(truth.decode_tokens, rel=CLOSE)
+    assert second.usd == pytest.approx(rest_usd, rel=CLOSE)
+    assert second.requests == 0
 
 
 def test_nothing_is_taken_for_a_gap(made: Review) -> None:
