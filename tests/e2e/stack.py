@@ -30,11 +30,13 @@ SCRAPE_SECONDS, EVALUATE_SECONDS = 30.0, 60.0
 
 @dataclass
 class Watched:
-    """What happened: `fired` has the simulated second of the scenario at which each alert first fired, `labels` the alerts as they did."""
+    """What happened: `fired` has the simulated second of the scenario at which each alert first fired, `labels` the alerts as they did.
+    `longest_gap_seconds`: simulated, between two looks."""
 
     fired: dict[str, float] = field(default_factory=dict)
     labels: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     last: set[str] = field(default_factory=set)
+    longest_gap_seconds: float = 0.0
 
 
 @dataclass
@@ -56,9 +58,10 @@ class Stack:
 
     def watch(self, until_seconds: float) -> Watched:
         """Looks at Prometheus' alerts until then."""
-        found = Watched()
+        found, before = Watched(), self.seconds
         while self.seconds < until_seconds:
             now = self.seconds
+            found.longest_gap_seconds, before = max(found.longest_gap_seconds, now - before), now
             firing = [alert for alert in self.prometheus[0].alerts() if alert["state"] == "firing"]
             for alert in firing:
                 name = alert["labels"]["alertname"]
