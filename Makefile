@@ -50,13 +50,15 @@ check: $(DEVELOPS) ## style, types, import rules, generated files, golden pages
 	$(BIN)/lint-imports
 	$(BIN)/python -m llm_serving_exporter.generate --check
 	$(BIN)/python -m llm_serving_alerts.generate --check
+	$(BIN)/python -m llm_serving_dashboards.generate --check
 	promtool check rules alerts/rendered/*.yml
 	scripts/check_goldens.sh
 	amtool check-config alerts/alertmanager/alertmanager.yml
 
-generate: $(DEVELOPS) ## write what is made from catalogue, tables and rules (METRICS.md, docs/{runtimes,records,alerts}.md, alerts/rendered)
+generate: $(DEVELOPS) ## write what is made from catalogue, tables and rules (METRICS.md, docs/{runtimes,records,alerts}.md, alerts/rendered, dashboards/rendered)
 	$(BIN)/python -m llm_serving_exporter.generate --write
 	$(BIN)/python -m llm_serving_alerts.generate --write
+	$(BIN)/python -m llm_serving_dashboards.generate --write
 
 golden: $(DEVELOPS) ## rewrite the golden pages; read the diff
 	$(BIN)/python -m pytest tests/unit/test_golden.py --golden-update $(ARGS)

@@ -38,6 +38,12 @@ class Check(StrEnum):
     GPU = "gpu"
     EXPORTER = "exporter"
 
+    @property
+    def dashboard(self) -> str:
+        """The uid of the dashboard that shows it."""
+        shown_with = {Check.TTFT: "latency", Check.SLO: "latency", Check.TAIL: "kv"}
+        return f"llm-serving-{shown_with.get(self, self.value).replace('_', '-')}"
+
 
 @dataclass(frozen=True, slots=True)
 class Record:

@@ -92,6 +92,11 @@ def target(
     return found
 
 
+def dashboard_of(check: str) -> str:
+    """Whose alerts lead to which dashboard: some checks share one."""
+    return f"llm-serving-{ {'ttft': 'latency', 'slo': 'latency', 'tail': 'kv'}.get(check, check).replace('_', '-') }"
+
+
 def firing(
     alert: str,
     severity: str,
@@ -103,7 +108,7 @@ def firing(
     variables: str = "",
 ) -> Firing:
     """An alert as it is delivered. `variables`: what its dashboard is asked for."""
-    uid = f"llm-serving-{check.replace('_', '-')}"
+    uid = dashboard_of(check)
     return Firing(
         {"severity": severity, "check": check, **labels},
         {

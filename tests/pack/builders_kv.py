@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tests.pack.builders import dashboard_of
 from tests.pack.promtool import Firing
 
 RUNBOOKS = "https://github.com/llm-serving-exporter/llm-serving-exporter/blob/main/alerts/llm_serving_alerts/runbooks/LLMServing"
@@ -30,7 +31,7 @@ def firing(
             "description": description,
             "action": action,
             "runbook_url": f"{RUNBOOKS}{alert}.md",
-            "dashboard_url": f"http://localhost:3000/d/llm-serving-{check.replace('_', '-')}?{variables}",
+            "dashboard_url": f"http://localhost:3000/d/{dashboard_of(check)}?{variables}",
         },
     )
 

@@ -225,7 +225,29 @@ _TARGETS = Sampled(
     doubled=False,
 )
 
-OF_MINUTES = (_TRAFFIC, _QUANTILES, _SLO, _WORK, _SETTLED, _BANDWIDTH, _TARGETS)
+
+def _limited(target: str, held_state: str) -> dict[str, str]:
+    labels = f'target="{target}",model_name="chat",role="unified"'
+    return {
+        f'llm_serving_limiter{{{labels},state="{state}"}}': held((13, float(state == held_state)))
+        for state in ("bandwidth", "overhead", "starved")
+    }
+
+
+_LIMITED = Sampled(
+    "replicas by what limits them",
+    {**_limited("chat-0", "bandwidth"), **_limited("chat-1", "bandwidth"), **_limited("chat-2", "overhead")},
+    "12m",
+    {
+        "model:llm_serving_limiter:count * 1": {
+            '{model_name="chat", role="unified", state="bandwidth"}': 2,
+            '{model_name="chat", role="unified", state="overhead"}': 1,
+            '{model_name="chat", role="unified", state="starved"}': 0,
+        }
+    },
+)
+
+OF_MINUTES = (_TRAFFIC, _QUANTILES, _SLO, _WORK, _SETTLED, _BANDWIDTH, _LIMITED, _TARGETS)
 
 
 # --- baselines: a sample every five minutes, a day is 288 ---------------------------------------------------------------------------------

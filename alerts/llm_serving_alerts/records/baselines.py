@@ -75,6 +75,11 @@ def bandwidth(dialect: Dialect, settings: Settings) -> Group:
     return Group(
         "llm-serving.bandwidth",
         (
+            Record(
+                "model:llm_serving_limiter:count",
+                f"sum by ({dialect.labels(*MODEL)}, state) ({dialect.one(series('limiter'), *TARGET, 'state')})",
+                "replicas that this state limits",
+            ),
             Record(best, f" or on ({by_engine}) ".join(sources), "memory traffic of an engine by the best source"),
             Record(
                 _ACHIEVED,

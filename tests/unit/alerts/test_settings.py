@@ -343,7 +343,7 @@ def test_links_lead_where_the_settings_say(tmp_path: Path) -> None:
     (rule,) = alerts(settings, "TTFTHigh")
     assert rule["annotations"]["runbook_url"] == "https://wiki/LLMServingTTFTHigh"
     assert rule["annotations"]["dashboard_url"] == (
-        "https://grafana/d/llm-serving-ttft/x?var-model_name={{ $labels.model_name | urlquery }}&var-role={{ $labels.role | urlquery }}"
+        "https://grafana/d/llm-serving-latency/x?var-model_name={{ $labels.model_name | urlquery }}&var-role={{ $labels.role | urlquery }}"
     )
 
 

@@ -1,0 +1,1 @@
+"""Dashboards for Grafana over the exporter's series and the recording rules."""

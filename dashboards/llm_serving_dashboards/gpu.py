@@ -1,0 +1,183 @@
+"""GPU health: what the cards do, what holds their clocks down, and which of them are about to fail."""
+
+from __future__ import annotations
+
+from llm_serving_alerts.rules import Check
+from llm_serving_dashboards.asking import RATE, Asking
+from llm_serving_dashboards.nouns import Board, Colour, Column, Look, Panel, Query, Row, Says, Unit
+from llm_serving_dashboards.parts import lines, table, value
+
+VARIABLES = ("node", "gpu_name", "gpu")
+GPU = ("gpu", "gpu_name", "node")
+_LEGEND = "{{node}} {{gpu}}"
+
+
+def board(asking: Asking) -> Board:
+    """Health first, then what they do."""
+    return Board(
+        Check.GPU.dashboard,
+        "LLM serving: GPU health",
+        "Which cards answer, err, or are held down; power, heat, clocks, memory and links.",
+        VARIABLES,
+        (
+            Row("Health", _health(asking)),
+            Row("Work", _work(asking)),
+            Row("Power, heat and clocks", _power(asking)),
+            Row("Links", _links(asking)),
+        ),
+    )
+
+
+def _health(asking: Asking) -> tuple[Panel, ...]:
+    xid = asking.one("gpu_xid_events_total", *GPU, "xid")
+    names = asking.one("gpu_info", *GPU, "index", "driver_version", "mig_profile")
+    return (
+        value(
+            "GPUs that answer",
+            "Of those that this exporter has seen. One fewer than an hour ago is a lost card: somebody is paged.",
+            Unit.COUNT,
+            Query(f"sum({asking.one('gpu_up', *GPU)})", "up"),
+            height=8,
+            steps=(),
+        ),
+        table(
+            "Cards",
+            "What they are.",
+            (
+                Column("node", "node"), Column("index", "index"), Column("gpu_name", "GPU"), Column("mig_profile", "MIG"), Column("gpu", "UUID"),
+                Column("driver_version", "driver"),
+            ),
+            names,
+            width=12,
+        ),
+        Panel(
+            "Held down",
+            "Reasons for which clocks are lower than asked: hw and thermal slowdown and power brake are faults of cooling or supply, the software power cap is "
+            "how a card is run.",
+            Look.STATES,
+            (Query(f"{asking.one('gpu_slowdown', *GPU, 'reason')} > 0", f"{{{{reason}}}} {_LEGEND}"),),
+            Unit.NONE,
+            8,
+            says=(Says(1, "held", Colour.WARNING),),
+            may_be_empty="nothing holds a clock down",
+        ),
+        table(
+            "XID events",
+            "Since the exporter's start. 48, 62, 64, 74, 79, 95, 119 and 120 page; 13, 31 and 43 are a program's own fault.",
+            (Column("node", "node"), Column("gpu", "UUID"), Column("xid", "XID"), Column(0, "events", Unit.COUNT)),
+            f"{xid} > 0",
+            width=8,
+            may_be_empty="none happened",
+        ),
+        lines(
+            "Memory errors in the range",
+            "By kind; an uncorrectable one is a ticket.",
+            Unit.COUNT,
+            Query(f"increase({asking.of('gpu_ecc_errors_total')}[{RATE}])", f"{{{{kind}}}} {_LEGEND}"),
+            width=8,
+            least=0,
+            may_be_empty="the card counts none",
+        ),
+        lines(
+            "Rows remapped, and remaps that wait",
+            "Over the card's life. One that waits for a reset, or failed, is a ticket.",
+            Unit.COUNT,
+            Query(asking.one("gpu_remapped_rows", *GPU, "kind"), f"{{{{kind}}}} {_LEGEND}"),
+            Query(asking.one("gpu_remap_pending", *GPU), f"pending {_LEGEND}"),
+            width=8,
+            least=0,
+            may_be_empty="the card does not remap rows",
+        ),
+    )  # fmt: skip
+
+
+def _work(asking: Asking) -> tuple[Panel, ...]:
+    used, total = (asking.one(f"gpu_memory_{what}_bytes", *GPU) for what in ("used", "total"))
+    return (
+        lines(
+            "Memory bandwidth",
+            "Over the theoretical peak (GPM: Hopper and newer). This, not the time share below, is how near the roof is.",
+            Unit.RATIO,
+            Query(asking.one("gpu_dram_bandwidth_ratio", *GPU), _LEGEND),
+            width=8,
+            least=0,
+            most=1,
+            may_be_empty="GPM needs Hopper or newer",
+        ),
+        lines(
+            "Tensor cores and multiprocessors",
+            "Share of time in which they worked (GPM).",
+            Unit.RATIO,
+            Query(asking.one("gpu_tensor_activity_ratio", *GPU), f"tensor {_LEGEND}"),
+            Query(asking.one("gpu_sm_activity_ratio", *GPU), f"SM {_LEGEND}"),
+            width=8,
+            least=0,
+            most=1,
+            may_be_empty="GPM needs Hopper or newer",
+        ),
+        lines(
+            "Busy, a share of time",
+            "In which any kernel ran: 100 % says nothing about how much of the card it used.",
+            Unit.RATIO,
+            Query(asking.one("gpu_busy_ratio", *GPU), _LEGEND),
+            width=8,
+            least=0,
+            most=1,
+        ),
+        lines(
+            "Memory in use",
+            "Engines take what they are given: full is as it should be, growing is not.",
+            Unit.RATIO,
+            Query(f"{used} / {asking.on(*GPU)} {total}", _LEGEND),
+            width=24,
+            least=0,
+            most=1,
+        ),
+    )
+
+
+def _power(asking: Asking) -> tuple[Panel, ...]:
+    return (
+        lines(
+            "Power",
+            "Drawn, and the limit in force.",
+            Unit.WATTS,
+            Query(asking.one("gpu_power_watts", *GPU), _LEGEND),
+            Query(asking.one("gpu_power_limit_watts", *GPU), f"limit {_LEGEND}"),
+            width=8,
+            least=0,
+        ),
+        lines(
+            "Temperature",
+            "By sensor. What a card bears differs; it slows down by itself, see above.",
+            Unit.CELSIUS,
+            Query(asking.one("gpu_temperature_celsius", *GPU, "sensor"), f"{{{{sensor}}}} {_LEGEND}"),
+            width=8,
+        ),
+        lines(
+            "SM clock over its highest",
+            "Below 1 under load: power cap, heat, or a fault.",
+            Unit.RATIO,
+            Query(
+                f"{asking.one('gpu_clock_hertz', *GPU, domain='sm')} / {asking.on(*GPU)} {asking.one('gpu_clock_max_hertz', *GPU, domain='sm')}",
+                _LEGEND,
+            ),
+            width=8,
+            least=0,
+            most=1,
+        ),
+    )
+
+
+def _links(asking: Asking) -> tuple[Panel, ...]:
+    return tuple(
+        lines(
+            f"{name} traffic",
+            f"By direction, seen from the card.{' Between the cards of one engine: tensor parallelism.' if name == 'NVLink' else ''}",
+            Unit.BYTES_PER_SECOND,
+            Query(f"rate({asking.of(f'gpu_{name.lower()}_bytes_total')}[{RATE}])", f"{{{{direction}}}} {_LEGEND}"),
+            least=0,
+            may_be_empty="the card does not count it",
+        )
+        for name in ("PCIe", "NVLink")
+    )

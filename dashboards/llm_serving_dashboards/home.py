@@ -1,0 +1,282 @@
+"""Five checks: the page that stays open."""
+
+from __future__ import annotations
+
+from llm_serving_alerts.rules import Check
+from llm_serving_dashboards.asking import Asking
+from llm_serving_dashboards.nouns import Board, Colour, Column, Look, Panel, Query, Row, Says, Unit
+from llm_serving_dashboards.parts import above, below, verdict
+
+UID = "llm-serving-home"
+VARIABLES = ("model_name", "role")
+MODEL = "{{model_name}} {{role}}"
+
+# in the order of docs/limiter.md, with what it takes to give more
+LIMITERS = (
+    ("starved", Colour.UNKNOWN),
+    ("bandwidth", Colour.GOOD),
+    ("compute", Colour.PLAIN),
+    ("batch_limit", "yellow"),
+    ("kv_capacity", Colour.WARNING),
+    ("prefill_interference", Colour.BAD),
+    ("overhead", Colour.DEAD),
+    ("unknown", "text"),
+)
+
+
+def board(asking: Asking) -> Board:
+    """A row a check: its verdict, and the two numbers that it goes by."""
+    return Board(
+        UID,
+        "LLM serving: five checks",
+        "Is every model well, and if not, which check says so? A row a check; the coloured field leads to its details.",
+        VARIABLES,
+        (
+            Row("Now", (*_now(asking),)),
+            Row("1. Phases: prefill and decode apart", _phases(asking)),
+            Row("2. Time to first token", _ttft(asking)),
+            Row("3. KV cache", _kv(asking)),
+            Row("4. Long-context tail", _tail(asking)),
+            Row("5. Node loss", _node_loss(asking)),
+        ),
+    )
+
+
+def limiter(asking: Asking, width: int, height: int = 6) -> Panel:
+    """What holds throughput now, a line a model."""
+    counted = "model:llm_serving_limiter:count"
+    most = asking.by("max", asking.of(counted), "model_name", "role")
+    states = [
+        f"(({asking.by('max', asking.of(counted, state=state), 'model_name', 'role')} == {asking.on('model_name', 'role')} {most}) * 0 + {code})"
+        for code, (state, _) in enumerate(LIMITERS)
+    ]
+    return Panel(
+        "What limits",
+        "What most replicas of a model are bound by: bandwidth and compute are a well-fed server; batch_limit and kv_capacity give more once the "
+        "limit or the memory grows; prefill_interference asks for a smaller prefill budget or pools of their own; overhead is launch or network. "
+        "See docs/limiter.md.",
+        Look.STATES,
+        (Query(" or ".join(states), MODEL),),
+        Unit.NONE,
+        width,
+        height,
+        says=tuple(Says(code, state.replace("_", " "), colour) for code, (state, colour) in enumerate(LIMITERS)),
+    )
+
+
+def _now(asking: Asking) -> tuple[Panel, ...]:
+    rest = tuple(
+        verdict(asking, check, title, asking.of(present), width=4, height=3)
+        for check, title, present in (
+            (Check.SLO, "Other objectives", "model:llm_serving_slo_events:increase5m"),
+            (Check.GPU, "GPUs", "gpu_up"),
+            (Check.COST, "Cost", "model:llm_serving_cost_usd:increase1h"),
+            (Check.EXPORTER, "Exporter and targets", "target:llm_serving_ready:max"),
+        )
+    )
+    errors = asking.by("sum", asking.of("model:llm_serving_slo_bad:increase5m", slo="errors"), "model_name", "role")
+    return (
+        *rest,
+        Panel(
+            "Ready replicas",
+            "Replicas that serve, of all that were chosen. Loading and sleeping ones are not ready, and not down.",
+            Look.VALUE,
+            (Query(f"sum({asking.of('model:llm_serving_ready_replicas:sum')})", "ready"),),
+            Unit.COUNT,
+            4,
+            3,
+            steps=below(1),
+        ),
+        Panel(
+            "Waiting requests",
+            "Requests that wait to run, of all that were chosen. Above 0 for minutes, something limits: see what, below.",
+            Look.VALUE,
+            (Query(f"sum({asking.of('model:llm_serving_requests_waiting:sum')})", "waiting"),),
+            Unit.COUNT,
+            4,
+            3,
+            steps=above(1),
+        ),
+        limiter(asking, 12),
+        Panel(
+            "Error rate",
+            "Share of requests that failed in 5m: finished by error, and HTTP 5xx that no finish covers. Rejections and aborts are neither good nor bad. "
+            "Absent while nothing ends.",
+            Look.LINES,
+            (Query(f"{errors} / ({asking.by('sum', asking.of('model:llm_serving_slo_events:increase5m', slo='errors'), 'model_name', 'role')} > 0)", MODEL),),
+            Unit.RATIO,
+            6,
+            6,
+            least=0,
+        ),
+        Panel(
+            "What runs",
+            "Versions and starts: two rows of a model are two versions at once; a start a moment ago explains cold caches.",
+            Look.TABLE,
+            (
+                Query(asking.by("count", asking.one("target_info", "target", "model_name", "role", "runtime", "version"), "model_name", "runtime", "version"), table=True, instant=True),
+            ),
+            Unit.COUNT,
+            6,
+            6,
+            columns=(Column("model_name", "model"), Column("runtime", "runtime"), Column("version", "version"), Column(0, "replicas", Unit.COUNT)),
+        ),
+    )  # fmt: skip
+
+
+def _phases(asking: Asking) -> tuple[Panel, ...]:
+    per_gpu = "model:llm_serving_phase_tokens_per_gpu:rate5m"
+    return (
+        verdict(asking, Check.PHASES, "Phases", asking.of("model:llm_serving_phase_tokens:rate5m")),
+        *(
+            Panel(
+                f"{phase.capitalize()} tokens/s per GPU",
+                f"{what}, per GPU of the ready replicas: comparable between models and fleets of any size.",
+                Look.LINES,
+                (Query(asking.of(per_gpu, phase=phase), MODEL),),
+                Unit.TOKENS_PER_SECOND,
+                10,
+                6,
+                least=0,
+            )
+            for phase, what in (
+                ("prefill", "Prompt tokens really computed"),
+                ("decode", "Tokens generated"),
+            )
+        ),
+    )
+
+
+def _ttft(asking: Asking) -> tuple[Panel, ...]:
+    objective = asking.settings.slo["ttft"]
+    quantile = "model:llm_serving_time_to_first_token_seconds:quantile_rate5m"
+    steps = above(objective.threshold_seconds) if objective.threshold_seconds is not None else ()
+    bad = asking.of("model:llm_serving_slo_bad:ratio_increase1h", slo="ttft")
+    return (
+        verdict(
+            asking, Check.TTFT, "Time to first token", asking.of("model:llm_serving_slo_events:increase5m", slo="ttft")
+        ),
+        Panel(
+            "p99 time to first token",
+            "99th percentile over 5m. At the engine's largest bucket edge it reads that edge and means at least so much.",
+            Look.LINES,
+            (Query(asking.of(quantile, rank="p99"), MODEL),),
+            Unit.SECONDS,
+            10,
+            6,
+            least=0,
+            steps=steps,
+            lines=bool(steps),
+        ),
+        Panel(
+            "Requests within the objective",
+            f"Share of first tokens in time over 1h; the objective is {objective.objective:.4g}. Absent while nothing was asked.",
+            Look.LINES,
+            (Query(f"1 - {bad}", MODEL),),
+            Unit.RATIO,
+            10,
+            6,
+            most=1,
+            steps=below(objective.objective),
+            lines=True,
+        ),
+    )
+
+
+def _kv(asking: Asking) -> tuple[Panel, ...]:
+    full = asking.settings.alerts["KVSaturated"]["above"]
+    return (
+        verdict(asking, Check.KV, "KV cache", asking.of("model:llm_serving_kv_cache_usage_ratio:max")),
+        Panel(
+            "KV cache usage of the fullest engine",
+            "Share of the KV cache that live requests hold, of the engine where it is most. Full while requests wait: the next ones are preempted.",
+            Look.LINES,
+            (Query(asking.of("model:llm_serving_kv_cache_usage_ratio:max"), MODEL),),
+            Unit.RATIO,
+            10,
+            6,
+            least=0,
+            most=1,
+            steps=above(full),
+            lines=True,
+        ),
+        Panel(
+            "Prefix cache hit rate",
+            "Share of looked-up tokens that were there, over 5m. Half of the usual means that prefill computes again what it used to find.",
+            Look.LINES,
+            (Query(asking.of("model:llm_serving_prefix_cache_hit:ratio_rate5m"), MODEL),),
+            Unit.RATIO,
+            10,
+            6,
+            least=0,
+            most=1,
+        ),
+    )
+
+
+def _tail(asking: Asking) -> tuple[Panel, ...]:
+    few, share = (asking.settings.alerts[name] for name in ("LongContextFewFit", "LongContextShare"))
+    return (
+        verdict(
+            asking, Check.TAIL, "Long-context tail", asking.of("model:llm_serving_long_context_requests_observed:max")
+        ),
+        Panel(
+            "Requests of p99 length that fit",
+            "How many requests with a p99 prompt and a mean answer the KV cache holds at once, at least: few of them leave room for nobody else.",
+            Look.LINES,
+            (Query(asking.of("model:llm_serving_long_context_requests_fit:min", bound="lower"), MODEL),),
+            Unit.COUNT,
+            10,
+            6,
+            least=0,
+            steps=below(few["below"]),
+            lines=True,
+        ),
+        Panel(
+            "KV held by the longest hundredth",
+            "Share of all KV that the longest 1 % of requests hold, at least: an estimate from the lengths of finished requests.",
+            Look.LINES,
+            (Query(asking.of("model:llm_serving_long_context_kv_share_ratio:max", bound="lower"), MODEL),),
+            Unit.RATIO,
+            10,
+            6,
+            least=0,
+            most=1,
+            steps=above(share["above"]),
+            lines=True,
+        ),
+    )
+
+
+def _node_loss(asking: Asking) -> tuple[Panel, ...]:
+    return (
+        verdict(asking, Check.NODE_LOSS, "Node loss", asking.of("model:llm_serving_n1_sufficient:bool")),
+        Panel(
+            "Load without the largest node",
+            "Demand of the last hour over what would be left without the largest node, of the scarcest resource: above 100 % the loss is not carried.",
+            Look.LINES,
+            (Query(asking.of("model:llm_serving_n1_load:max"), MODEL),),
+            Unit.RATIO,
+            10,
+            6,
+            least=0,
+            steps=above(1),
+            lines=True,
+        ),
+        Panel(
+            "Replicas: ready, required, required with the reserve",
+            "What serves now, what the demand needs, and what it needs so that the largest node may go.",
+            Look.LINES,
+            (
+                Query(asking.of("model:llm_serving_ready_replicas:sum"), f"ready {MODEL}"),
+                Query(
+                    asking.of("model:llm_serving_required_replicas:ceil"), f"required {MODEL}, reserve: {{{{reserve}}}}"
+                ),
+            ),
+            Unit.COUNT,
+            10,
+            6,
+            least=0,
+            decimals=0,
+        ),
+    )

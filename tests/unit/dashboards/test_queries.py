@@ -1,0 +1,42 @@
+"""Every query of every dashboard, asked of a real Prometheus."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from llm_serving_alerts.settings_file import default_settings, read_settings
+from llm_serving_dashboards.boards import boards
+from tests.prometheus_server import PrometheusServer
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusServer]:
+    with PrometheusServer(tmp_path_factory.mktemp("prometheus"), "global: {}\n") as server:
+        yield server
+
+
+def filled(expression: str) -> str:
+    """As Grafana sends it, where the viewer chose nothing."""
+    return re.sub(r"\$\{?[a-z]\w*\}?", ".*", expression.replace("$__rate_interval", "1m"))
+
+
+@pytest.mark.parametrize(
+    "settings", ["", "identity_labels: [cluster, namespace]\nslo: {itl: {threshold: 100ms}, e2e: {threshold: 40s}}\n"]
+)
+def test_prometheus_takes_every_query(prometheus: PrometheusServer, tmp_path: Path, settings: str) -> None:
+    path = tmp_path / "settings.yml"
+    path.write_text(settings)
+    found = read_settings(str(path))[0] if settings else default_settings()
+    asked = 0
+    for made in boards(found):
+        document = made.document
+        queries = [target["expr"] for one in document["panels"] for target in one.get("targets", ())]
+        for expression in (*queries, *(one["expr"] for one in document["annotations"]["list"])):
+            answer = prometheus.get("/api/v1/query", query=filled(expression))
+            assert answer.json()["status"] == "success", (made.board.uid, filled(expression), answer.text)
+            asked += 1
+    assert asked > 200

@@ -1,0 +1,79 @@
+"""The user's thresholds and labels in the dashboards: from the one file that the alerts are made of."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llm_serving_alerts.settings_file import default_settings, read_settings
+from llm_serving_dashboards.asking import recorded
+from llm_serving_dashboards.boards import boards
+from llm_serving_exporter.catalogue import BY_NAME
+
+
+def documents(tmp_path: Path, settings: str) -> dict[str, dict[str, Any]]:
+    path = tmp_path / "settings.yml"
+    path.write_text(settings)
+    return {made.board.uid: made.document for made in boards(read_settings(str(path))[0])}
+
+
+def panel(document: dict[str, Any], title: str) -> dict[str, Any]:
+    (found,) = (one for one in document["panels"] if one["title"] == title)
+    return found
+
+
+def steps(found: dict[str, Any]) -> list[float | None]:
+    return [step["value"] for step in found["fieldConfig"]["defaults"]["thresholds"]["steps"]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "uid", "title", "wanted"),
+    [
+        (
+            "alerts: {KVSaturated: {above: 0.9}}",
+            "llm-serving-home",
+            "KV cache usage of the fullest engine",
+            [None, 0.9],
+        ),
+        ("alerts: {KVSaturated: {above: 0.9}}", "llm-serving-kv", "KV cache usage", [None, 0.8, 0.9]),
+        ("alerts: {LongContextFewFit: {below: 9}}", "llm-serving-kv", "Requests of p99 length that fit", [None, 9]),
+        ("slo: {ttft: {threshold: 1s}}", "llm-serving-home", "p99 time to first token", [None, 1]),
+        ("slo: {ttft: {objective: 0.95}}", "llm-serving-home", "Requests within the objective", [None, 0.95]),
+        ("alerts: {IdleSpend: {above: 0.4}}", "llm-serving-cost", "Idle share of the spend", [None, 0.4]),
+        ("alerts: {CostPerTokenUp: {above: 2}}", "llm-serving-cost", "Against the usual", [None, 2]),
+    ],
+)
+def test_a_threshold_is_the_alerts_own(
+    tmp_path: Path, settings: str, uid: str, title: str, wanted: list[float | None]
+) -> None:
+    assert steps(panel(documents(tmp_path, settings)[uid], title)) == wanted
+    assert steps(panel({made.board.uid: made.document for made in boards(default_settings())}[uid], title)) != wanted
+
+
+def test_an_objective_without_a_threshold_is_not_shown_and_one_with_it_is(tmp_path: Path) -> None:
+    def shown(settings: str) -> set[str]:
+        titles = [one["title"] for one in documents(tmp_path, settings)["llm-serving-latency"]["panels"]]
+        return {title.partition(":")[0] for title in titles if ": attained" in title}
+
+    assert shown("") == {"ttft", "errors"}
+    assert shown("slo: {itl: {threshold: 100ms}, ttft: {threshold: off}}") == {"itl", "errors"}
+
+
+def test_identity_labels_are_variables_and_stay_in_every_query(tmp_path: Path) -> None:
+    for uid, document in documents(tmp_path, "identity_labels: [cluster, namespace]").items():
+        names = [variable["name"] for variable in document["templating"]["list"]]
+        assert names[:3] == ["datasource", "cluster", "namespace"]
+        asked = [target["expr"] for one in document["panels"] for target in one.get("targets", ())]
+        for expression in [*asked, *(one["expr"] for one in document["annotations"]["list"])]:
+            for name, matchers in re.findall(r"([a-zA-Z_][\w:]*)\{([^}]*)\}", expression):
+                assert 'cluster=~"$cluster"' in matchers, (uid, name)
+                assert 'namespace=~"$namespace"' in matchers, (uid, name)
+            # what is asked for without matchers would be of everybody
+            known = {*recorded(), *(metric.full_name for metric in BY_NAME.values())}
+            bare = known & set(re.findall(r"[a-zA-Z_][\w:]*", re.sub(r"\{[^}]*\}", "{", expression)))
+            assert all(f"{name}{{" in expression for name in bare), (uid, expression)
+            for grouping in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression):
+                assert grouping.startswith("cluster, namespace"), (uid, expression)

@@ -1,0 +1,186 @@
+"""What can be said of the dashboards' JSON without a Grafana: the union of what linters ask for and what users of other packs trip over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from llm_serving_alerts.settings_file import default_settings
+from llm_serving_dashboards.asking import recorded
+from llm_serving_dashboards.boards import boards
+from llm_serving_dashboards.grafana import SCHEMA_VERSION, TAG
+from llm_serving_exporter.catalogue import BY_NAME
+from llm_serving_exporter.catalogue.spec import PREFIX, Kind
+
+BOARDS = {made.board.uid: made for made in boards(default_settings())}
+UIDS = pytest.mark.parametrize("uid", list(BOARDS))
+DOCUMENTS = {uid: made.document for uid, made in BOARDS.items()}
+# Grafana's own variables: https://grafana.com/docs/grafana/latest/dashboards/variables/add-template-variables/#global-variables
+GLOBAL = re.compile(r"\$(?:\{)?__\w+")
+VARIABLE = re.compile(r"\$\{?([a-z]\w*)")
+# Prometheus' own, which the rules' alerts leave behind
+OTHER = {"ALERTS"}
+
+
+def panels(uid: str) -> Iterator[dict[str, Any]]:
+    return (panel for panel in DOCUMENTS[uid]["panels"] if panel["type"] != "row")
+
+
+def targets(uid: str) -> Iterator[dict[str, Any]]:
+    return (target for panel in panels(uid) for target in panel["targets"])
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Every text in a document."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from texts(each)
+
+
+def test_uids_are_short_and_their_own() -> None:
+    assert len(BOARDS) == len(boards(default_settings())) == 10
+    assert all(len(uid) <= 40 and uid.startswith("llm-serving-") for uid in BOARDS)
+    titles = [document["title"] for document in DOCUMENTS.values()]
+    assert len(set(titles)) == len(titles)
+
+
+@UIDS
+def test_it_is_of_the_current_schema_and_provisioned(uid: str) -> None:
+    document = DOCUMENTS[uid]
+    assert document["schemaVersion"] == SCHEMA_VERSION
+    assert document["uid"] == uid
+    assert document["tags"] == [TAG]
+    assert document["editable"] is False
+    assert not {"__inputs", "id", "version"} & set(document)
+    assert document["description"]
+
+
+@UIDS
+def test_panels_stand_beside_one_another(uid: str) -> None:
+    every = DOCUMENTS[uid]["panels"]
+    assert len({panel["id"] for panel in every}) == len(every)
+    for panel in every:
+        place = panel["gridPos"]
+        assert place["x"] >= 0
+        assert place["x"] + place["w"] <= 24
+    for one, other in combinations([panel["gridPos"] for panel in every], 2):
+        apart = (
+            one["x"] + one["w"] <= other["x"]
+            or other["x"] + other["w"] <= one["x"]
+            or one["y"] + one["h"] <= other["y"]
+            or other["y"] + other["h"] <= one["y"]
+        )
+        assert apart, (one, other)
+
+
+@UIDS
+def test_every_panel_says_what_it_is(uid: str) -> None:
+    seen = set()
+    for panel in panels(uid):
+        assert panel["title"] not in seen
+        seen.add(panel["title"])
+        assert len(panel["description"]) > 10, panel["title"]
+        assert panel["description"].endswith("."), panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"]
+        assert panel["targets"], panel["title"]
+
+
+@UIDS
+def test_a_ratio_is_bounded_by_one_only_where_it_cannot_be_more(uid: str) -> None:
+    for panel in panels(uid):
+        defaults = panel["fieldConfig"]["defaults"]
+        if defaults.get("max") == 1:
+            assert defaults["unit"] == "percentunit", panel["title"]
+            # these say that an input is wrong, or that the demand does not fit
+            assert not re.search(r"ceiling_ratio|n1_load|_load:", " ".join(t["expr"] for t in panel["targets"]))
+
+
+@UIDS
+def test_a_value_is_the_last_one(uid: str) -> None:
+    for panel in panels(uid):
+        reduced = panel["options"].get("reduceOptions")
+        assert reduced is None or reduced["calcs"] == ["lastNotNull"], panel["title"]
+
+
+@UIDS
+def test_the_data_source_is_the_viewers_choice(uid: str) -> None:
+    document = DOCUMENTS[uid]
+    assert document["templating"]["list"][0]["type"] == "datasource"
+    sources = [
+        *(one["datasource"] for one in (*panels(uid), *targets(uid), *document["annotations"]["list"])),
+        *(one["datasource"] for one in document["templating"]["list"][1:]),
+    ]
+    assert all(source == {"type": "prometheus", "uid": "${datasource}"} for source in sources)
+
+
+@UIDS
+def test_every_variable_is_defined_and_used(uid: str) -> None:
+    document = DOCUMENTS[uid]
+    defined = {variable["name"] for variable in document["templating"]["list"]}
+    asking = [document["panels"], [variable["query"] for variable in document["templating"]["list"]]]
+    used = {name for text in texts(asking) for name in VARIABLE.findall(GLOBAL.sub("", text))}
+    assert used == defined
+
+
+@UIDS
+def test_every_series_is_exported_or_recorded(uid: str) -> None:
+    """With its suffix where it is a histogram."""
+    for expression in expressions(uid):
+        for name in re.findall(r"(?<![\w:$])([a-zA-Z_][\w:]*)(?=\{|\[|\))", re.sub(r'"[^"]*"', '""', expression)):
+            if ":" in name:
+                assert name in recorded(), name
+            elif name.startswith(PREFIX):
+                metric = (
+                    BY_NAME.get(name.removeprefix(PREFIX)) or BY_NAME[name.removeprefix(PREFIX).removesuffix("_bucket")]
+                )
+                assert name.endswith("_bucket") == (metric.kind is Kind.HISTOGRAM)
+    assert not re.search(r"\b(vllm|sglang|DCGM)[:_]", " ".join(expressions(uid)))
+
+
+@UIDS
+def test_rates_are_over_what_a_point_covers(uid: str) -> None:
+    for expression in expressions(uid):
+        for span in re.findall(r"\b(?:rate|increase|irate|delta)\([^\[]*\[([^\]]*)\]", expression):
+            assert span == "$__rate_interval", expression
+
+
+@UIDS
+def test_links_lead_to_dashboards(uid: str) -> None:
+    for panel in panels(uid):
+        for link in panel.get("links", ()):
+            assert link["url"].removeprefix("/d/").partition("?")[0] in BOARDS
+            # the time and the choice of here
+            assert "${__url_time_range}" in link["url"]
+            assert "${__all_variables}" in link["url"]
+    (menu,) = DOCUMENTS[uid]["links"]
+    assert menu["keepTime"]
+    assert menu["includeVars"]
+    assert menu["tags"] == [TAG]
+
+
+def test_alerts_lead_to_dashboards() -> None:
+    from llm_serving_alerts.render import every_rule, rule_groups
+    from llm_serving_alerts.rules import AlertRule
+
+    settings = default_settings()
+    for rule in every_rule(rule_groups(settings)):
+        if isinstance(rule, AlertRule):
+            path, _, query = rule.annotations["dashboard_url"].partition("?")
+            board = BOARDS[path.rpartition("/")[2]].board
+            asked = set(re.findall(r"var-(\w+)=", query))
+            assert asked <= set(board.variables), (rule.alert, asked, board.uid)
+
+
+def expressions(uid: str) -> list[str]:
+    """Every query of a dashboard."""
+    document = DOCUMENTS[uid]
+    return [*(target["expr"] for target in targets(uid)), *(one["expr"] for one in document["annotations"]["list"])]
