@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from llm_serving_alerts.output import name_value, written
 from llm_serving_alerts.render import prometheus_rules, rule_document, rule_files
 from llm_serving_alerts.routes import alertmanager_files
 from llm_serving_alerts.settings import Settings
@@ -46,7 +47,7 @@ def run(argv: Sequence[str]) -> int:
     if arguments.output_dir is None:
         sys.stdout.write(_one_stream(arguments.format, files, settings))
         return 0
-    return _write(Path(arguments.output_dir), files)
+    return written(Path(arguments.output_dir), files, "--output-dir")
 
 
 def _one_stream(form: str, files: dict[str, str], settings: Settings) -> str:
@@ -54,21 +55,6 @@ def _one_stream(form: str, files: dict[str, str], settings: Settings) -> str:
     if form == "operator":
         return "---\n".join(files.values())
     return files["alertmanager.yml"] if form == "alertmanager" else rule_document(settings)
-
-
-def _write(folder: Path, files: dict[str, str]) -> int:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text, encoding="utf-8")
-            sys.stdout.write(f"{folder / name}\n")
-    except OSError as error:
-        sys.stderr.write(
-            f"error: {error.filename or folder} cannot be written: {error.strerror}; choose another --output-dir\n"
-        )
-        return 1
-    return 0
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -90,7 +76,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--label",
         action="append",
-        type=_pair,
+        type=name_value,
         default=[],
         metavar="NAME=VALUE",
         help="on the objects, for the operator's rule selector",
@@ -103,10 +89,3 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     if arguments.format != "operator" and (arguments.label or arguments.namespace):
         parser.error("--label and --namespace are of the operator's objects: add --format operator")
     return arguments
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name, value

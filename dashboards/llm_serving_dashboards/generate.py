@@ -9,13 +9,20 @@ from pathlib import Path
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.boards import boards
 from llm_serving_dashboards.grafana import text_of
+from llm_serving_dashboards.provisioning import datasource, provider
 
 RENDERED = Path("dashboards/rendered")
+PROVISIONING = Path("dashboards/provisioning")
 
 
 def files() -> dict[Path, str]:
     """Every generated file below the repository's root, with its text."""
-    return {RENDERED / f"{made.board.uid}.json": text_of(made.document) for made in boards(default_settings())}
+    settings = default_settings()
+    return {
+        **{RENDERED / f"{made.board.uid}.json": text_of(made.document) for made in boards(settings)},
+        PROVISIONING / "dashboards" / "llm-serving.yml": provider(),
+        PROVISIONING / "datasources" / "prometheus.yml": datasource(settings),
+    }
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -26,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     how.add_argument("--check", action="store_true", help="fail where a file differs from what would be written")
     arguments = parser.parse_args(argv)
     wanted = files()
-    stale = [str(path) for path in sorted(RENDERED.glob("*")) if path not in wanted]
+    stale = [str(path) for path in sorted([*RENDERED.glob("*"), *PROVISIONING.glob("*/*")]) if path not in wanted]
     for path, text in wanted.items():
         if arguments.write:
             path.parent.mkdir(parents=True, exist_ok=True)

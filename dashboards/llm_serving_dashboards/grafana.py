@@ -53,6 +53,7 @@ def dashboard(board: Board, asking: Asking, annotations: Iterable[Json]) -> Json
     for gone in ("__inputs", "gnetId", "hideControls", "id", "rows", "sharedCrosshair", "style", "version"):
         plain.pop(gone, None)
     plain["fiscalYearStartMonth"] = 0
+    plain["timepicker"] = {}
     plain["links"] = [_without_nothing(link) for link in plain["links"]]
     return plain
 

@@ -31,6 +31,7 @@ _COMMANDS = {
     "check-config": "check the configuration and exit: 0 good, 2 bad",
     "ceiling": "what a model on given GPUs could do at best: fit, tokens/s by batch, price, replicas",
     "rules": "recording rules and alerts from your settings, for Prometheus, its operator or vmalert",
+    "dashboards": "Grafana dashboards with your thresholds and labels, as files or ConfigMaps",
     "drill": "lose a node on purpose, or wait for a loss, and measure whether users noticed and somebody was told",
     "report": "a week's cost from Prometheus: a page, CSV and a summary, with what changed and what to do",
     "demo": "replay a recorded vLLM run beside an exporter; needs no GPU and no LLM",
@@ -233,6 +234,19 @@ def _rules(words: list[str]) -> int:
     return run(words)
 
 
+def _dashboards(words: list[str]) -> int:
+    try:
+        from llm_serving_dashboards.command import run
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "grafanalib":
+            raise
+        sys.stderr.write(
+            "error: dashboards are made with grafanalib, which is not installed; pip install 'llm-serving-exporter[dashboards]'\n"
+        )
+        return EXIT_FAILED
+    return run(words)
+
+
 def _drill(words: list[str]) -> int:
     from llm_serving_exporter.drill.command import run
 
@@ -286,5 +300,6 @@ _OWN_ARGUMENTS: dict[str, Callable[[list[str]], int]] = {
     "page-test": _page_test,
     "report": _report,
     "rules": _rules,
+    "dashboards": _dashboards,
     "simulate": _simulate,
 }

@@ -1,0 +1,32 @@
+"""What commands that render files share: writing them, and labels on a command line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def written(folder: Path, files: Mapping[str, str], option: str) -> int:
+    """Writes files by name below a folder and prints where; 1 where that fails. `option`: that chose the folder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+            sys.stdout.write(f"{folder / name}\n")
+    except OSError as error:
+        sys.stderr.write(
+            f"error: {error.filename or folder} cannot be written: {error.strerror}; choose another {option}\n"
+        )
+        return 1
+    return 0
+
+
+def name_value(text: str) -> tuple[str, str]:
+    """A label from a command line. Raises ArgumentTypeError."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value

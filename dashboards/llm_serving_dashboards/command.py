@@ -1,0 +1,108 @@
+"""Command `dashboards`: the settings of a user rendered to Grafana's JSON."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from llm_serving_alerts.output import name_value, written
+from llm_serving_alerts.settings import Settings
+from llm_serving_alerts.settings_file import read_settings
+from llm_serving_dashboards.boards import boards
+from llm_serving_dashboards.grafana import text_of
+from llm_serving_dashboards.provisioning import datasource
+from llm_serving_exporter.errors import ConfigError
+
+_DESCRIPTION = "Dashboards for Grafana 12 (schema 42), with the thresholds and labels of the rules' settings."
+_EPILOG = """examples:
+  llm-serving-exporter dashboards --out dashboards/                           for Grafana's provisioning
+  llm-serving-exporter dashboards --config my-rules.yml --out dashboards/     with the thresholds and labels of your rules
+  llm-serving-exporter dashboards --format configmap --namespace monitoring --out manifests/
+
+The data source is chosen on each dashboard. The settings are those of `llm-serving-exporter rules --print-settings`."""
+# what kube-prometheus-stack's sidecar looks for
+_DASHBOARD, _DATASOURCE = {"grafana_dashboard": "1"}, {"grafana_datasource": "1"}
+
+
+def run(argv: Sequence[str]) -> int:
+    """Renders; 0 good, 1 a file could not be written, 2 bad settings or usage."""
+    arguments = _arguments(argv)
+    try:
+        settings, warnings = read_settings(arguments.config)
+    except ConfigError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"error: {problem}\n")
+        return 2
+    for warning in warnings:
+        sys.stderr.write(f"warning: {warning}\n")
+    if arguments.format == "json":
+        return written(Path(arguments.out), json_files(settings), "--out")
+    files = configmaps(settings, dict(arguments.label), arguments.namespace, arguments.datasource_url)
+    return written(Path(arguments.out), files, "--out")
+
+
+def json_files(settings: Settings) -> dict[str, str]:
+    """By name: what Grafana's file provider reads."""
+    return {f"{made.board.uid}.json": text_of(made.document) for made in boards(settings)}
+
+
+def configmaps(
+    settings: Settings, labels: dict[str, str], namespace: str | None, url: str | None = None
+) -> dict[str, str]:
+    """By name: one ConfigMap a dashboard, since each may have a mebibyte; and the data source at `url`, where there is none yet."""
+    found = {
+        name.replace(".json", ".yml"): _configmap(name, text, {**_DASHBOARD, **labels}, namespace)
+        for name, text in json_files(settings).items()
+    }
+    if url:
+        name = "llm-serving-datasource.yml"
+        found[name] = _configmap(name, datasource(settings, url), {**_DATASOURCE, **labels}, namespace)
+    return found
+
+
+def _configmap(name: str, text: str, labels: dict[str, str], namespace: str | None) -> str:
+    metadata = {"name": Path(name).stem, "labels": labels, **({"namespace": namespace} if namespace else {})}
+    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {name: text}}
+    return yaml.safe_dump(made, sort_keys=False, allow_unicode=True, width=1_000_000)
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="llm-serving-exporter dashboards",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--out", metavar="DIR", required=True, help="write files there")
+    parser.add_argument(
+        "--config", metavar="FILE", help="settings of the rules (YAML); what it leaves out has its default"
+    )
+    parser.add_argument(
+        "--format",
+        choices=("json", "configmap"),
+        default="json",
+        help="files for Grafana's provisioning, or ConfigMaps for its sidecar",
+    )
+    parser.add_argument(
+        "--label",
+        action="append",
+        type=name_value,
+        default=[],
+        metavar="NAME=VALUE",
+        help="on the ConfigMaps, beside the sidecar's grafana_dashboard",
+    )
+    parser.add_argument("--namespace", metavar="NAME", help="of the ConfigMaps")
+    parser.add_argument(
+        "--datasource-url",
+        metavar="URL",
+        help="of Prometheus: a ConfigMap for a data source too, where Grafana has none yet",
+    )
+    arguments = parser.parse_args(argv)
+    if arguments.format != "configmap" and (arguments.label or arguments.namespace or arguments.datasource_url):
+        parser.error("--label, --namespace and --datasource-url are of ConfigMaps: add --format configmap")
+    return arguments
