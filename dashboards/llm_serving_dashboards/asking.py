@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Mapping
 
 from llm_serving_alerts.promql import Dialect, buckets, series
 from llm_serving_alerts.reference import record_labels
 from llm_serving_alerts.render import RECORDS, rule_groups
 from llm_serving_alerts.settings import Settings
-from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.catalogue import BY_NAME
 
 # Grafana's own: four scrapes at least, and no less than what a pixel covers
 RATE = "$__rate_interval"
 
 
-@lru_cache(maxsize=1)
-def recorded() -> dict[str, tuple[str, ...]]:
-    """The labels of every recorded series by its name, beside the identity labels: the same whatever the settings are."""
-    return record_labels(rule_groups(default_settings())[RECORDS])
+def recorded(settings: Settings) -> dict[str, tuple[str, ...]]:
+    """The labels of every recorded series by its name; which there are depends on the windows of the settings."""
+    identity = settings.identity_labels
+    labels = record_labels(rule_groups(settings)[RECORDS])
+    return {name: tuple(label for label in found if label not in identity) for name, found in labels.items()}
 
 
 class Asking:
-    """Queries of one dashboard. `variables`: the labels by which its viewers choose; each is matched where a series has it."""
+    """Queries of one dashboard. `variables`: the labels by which its viewers choose; each is matched where a series has it. `records`: of
+    `recorded`."""
 
-    def __init__(self, settings: Settings, variables: tuple[str, ...]) -> None:
+    def __init__(self, settings: Settings, variables: tuple[str, ...], records: Mapping[str, tuple[str, ...]]) -> None:
         self.settings = settings
+        self._records = records
         self.dialect = Dialect(settings.identity_labels)
         self._variables = variables
 
@@ -72,7 +74,7 @@ class Asking:
         return f"label_values({series(_SOURCE.get(variable, 'target_info'), narrowing)}, {variable})"
 
     def _narrowed(self, name: str, matchers: str = "") -> str:
-        labels = recorded()[name] if ":" in name else BY_NAME[name].labels
+        labels = self._records[name] if ":" in name else BY_NAME[name].labels
         chosen = [f'{label}=~"${label}"' for label in self.settings.identity_labels]
         chosen += [f'{label}=~"${label}"' for label in self._variables if label in labels]
         return ",".join([*([matchers] if matchers else []), *chosen])

@@ -8,7 +8,7 @@ from types import ModuleType
 
 from llm_serving_alerts.settings import Settings
 from llm_serving_dashboards import cost, embedding, exporter, gpu, home, kv, latency, node_loss, phases, roofline
-from llm_serving_dashboards.asking import Asking
+from llm_serving_dashboards.asking import Asking, recorded
 from llm_serving_dashboards.grafana import Json, dashboard
 from llm_serving_dashboards.happenings import happenings
 from llm_serving_dashboards.nouns import Board
@@ -31,9 +31,9 @@ class Made:
 
 def boards(settings: Settings) -> tuple[Made, ...]:
     """All, with the user's thresholds and labels."""
-    found = []
+    found, records = [], recorded(settings)
     for module in _MODULES:
         make: Callable[[Asking], Board] = module.board
-        asking = Asking(settings, module.VARIABLES)
+        asking = Asking(settings, module.VARIABLES, records)
         found.append(Made(make(asking), asking))
     return tuple(found)

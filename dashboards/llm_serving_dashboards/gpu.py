@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llm_serving_alerts.alerting.gpu import FATAL_XIDS
 from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.asking import RATE, Asking
 from llm_serving_dashboards.nouns import Board, Colour, Column, Look, Panel, Query, Row, Says, Unit
@@ -63,7 +64,7 @@ def _health(asking: Asking) -> tuple[Panel, ...]:
         ),
         table(
             "XID events",
-            "Since the exporter's start. 48, 62, 64, 74, 79, 95, 119 and 120 page; 13, 31 and 43 are a program's own fault.",
+            f"Since the exporter's start. {', '.join(FATAL_XIDS)} page; what a program did itself does not.",
             (Column("node", "node"), Column("gpu", "UUID"), Column("xid", "XID"), Column(0, "events", Unit.COUNT)),
             f"{xid} > 0",
             width=8,

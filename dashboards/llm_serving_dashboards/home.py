@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from llm_serving_alerts.promql import seconds_text
+from llm_serving_alerts.records.slo import RATIO
 from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.asking import Asking
 from llm_serving_dashboards.nouns import Board, Colour, Column, Look, Panel, Query, Row, Says, Unit
@@ -151,7 +153,8 @@ def _ttft(asking: Asking) -> tuple[Panel, ...]:
     objective = asking.settings.slo["ttft"]
     quantile = "model:llm_serving_time_to_first_token_seconds:quantile_rate5m"
     steps = above(objective.threshold_seconds) if objective.threshold_seconds is not None else ()
-    bad = asking.of("model:llm_serving_slo_bad:ratio_increase1h", slo="ttft")
+    span = seconds_text(asking.settings.burn["fast"][0].long_seconds)
+    bad = asking.of(RATIO.format(window=span), slo="ttft")
     return (
         verdict(
             asking, Check.TTFT, "Time to first token", asking.of("model:llm_serving_slo_events:increase5m", slo="ttft")
@@ -170,7 +173,7 @@ def _ttft(asking: Asking) -> tuple[Panel, ...]:
         ),
         Panel(
             "Requests within the objective",
-            f"Share of first tokens in time over 1h; the objective is {objective.objective:.4g}. Absent while nothing was asked.",
+            f"Share of first tokens in time over {span}; the objective is {objective.objective:.4g}. Absent while nothing was asked.",
             Look.LINES,
             (Query(f"1 - {bad}", MODEL),),
             Unit.RATIO,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_alerts.promql import seconds_text
+from llm_serving_alerts.records.slo import BAD, BASE_SECONDS, EVENTS, RATIO
 from llm_serving_alerts.records.traffic import LATENCIES
 from llm_serving_alerts.settings import LATENCY_SLOS, Settings
 from llm_serving_dashboards.asking import Asking
@@ -50,11 +51,15 @@ def _objectives(asking: Asking) -> tuple[Panel, ...]:
     found: list[Panel] = []
     settings = asking.settings
     period = seconds_text(settings.period_seconds)
-    fast = max(window.factor for window in settings.burn["fast"])
+    # the windows that page, and the shortest there is
+    spans = [
+        seconds_text(one) for one in sorted({BASE_SECONDS, *(window.long_seconds for window in settings.burn["fast"])})
+    ]
+    loudest = max(settings.burn["fast"], key=lambda window: window.factor)
     for slo in counted(settings):
         objective = settings.slo[slo]
-        bad = asking.of(f"model:llm_serving_slo_bad:increase{period}", slo=slo)
-        events = asking.of(f"model:llm_serving_slo_events:increase{period}", slo=slo)
+        bad = asking.of(BAD.format(window=period), slo=slo)
+        events = asking.of(EVENTS.format(window=period), slo=slo)
         attained = f"1 - sum({bad}) / (sum({events}) > 0)"
         when = "" if objective.threshold_seconds is None else f" (threshold {objective.threshold_seconds:g} s)"
         found += [
@@ -76,19 +81,19 @@ def _objectives(asking: Asking) -> tuple[Panel, ...]:
             ),
             lines(
                 f"{slo}: how fast the budget is spent",
-                f"Share of bad events over the share that may be bad: at 1 the budget lasts {period}, at {fast:g} for an hour somebody is paged.",
+                f"Share of bad events over the share that may be bad: at 1 the budget lasts {period}, at {loudest.factor:g} over {seconds_text(loudest.long_seconds)} somebody is paged.",
                 Unit.TIMES,
                 *(
                     Query(
-                        f"{asking.of(f'model:llm_serving_slo_bad:ratio_increase{span}', slo=slo)} / {objective.budget:.6g}",
+                        f"{asking.of(RATIO.format(window=span), slo=slo)} / {objective.budget:.6g}",
                         f"{span} {MODEL}",
                     )
-                    for span in ("5m", "1h", "6h")
+                    for span in spans
                 ),
                 width=16,
                 height=4,
                 least=0,
-                **threshold(above(1, fast)),
+                **threshold(above(1, loudest.factor)),
             ),
         ]
     return tuple(found)

@@ -62,6 +62,15 @@ def test_an_objective_without_a_threshold_is_not_shown_and_one_with_it_is(tmp_pa
     assert shown("slo: {itl: {threshold: 100ms}, ttft: {threshold: off}}") == {"itl", "errors"}
 
 
+def test_windows_of_the_users_own_are_asked_for(tmp_path: Path) -> None:
+    windows = "{fast: [{long: 90m, short: 15m, factor: 7}], slow: [{long: 1d, short: 2h, factor: 3}]}"
+    made = documents(tmp_path, f"slo: {{period: 28d}}\nburn: {windows}\n")
+    asked = " ".join(
+        target["expr"] for document in made.values() for one in document["panels"] for target in one.get("targets", ())
+    )
+    assert set(re.findall(r"slo_bad:(?:ratio_)?increase(\w+)", asked)) == {"5m", "1h30m", "28d"}
+
+
 def test_identity_labels_are_variables_and_stay_in_every_query(tmp_path: Path) -> None:
     for uid, document in documents(tmp_path, "identity_labels: [cluster, namespace]").items():
         names = [variable["name"] for variable in document["templating"]["list"]]
@@ -72,7 +81,7 @@ def test_identity_labels_are_variables_and_stay_in_every_query(tmp_path: Path) -
                 assert 'cluster=~"$cluster"' in matchers, (uid, name)
                 assert 'namespace=~"$namespace"' in matchers, (uid, name)
             # what is asked for without matchers would be of everybody
-            known = {*recorded(), *(metric.full_name for metric in BY_NAME.values())}
+            known = {*recorded(default_settings()), *(metric.full_name for metric in BY_NAME.values())}
             bare = known & set(re.findall(r"[a-zA-Z_][\w:]*", re.sub(r"\{[^}]*\}", "{", expression)))
             assert all(f"{name}{{" in expression for name in bare), (uid, expression)
             for grouping in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression):

@@ -10,14 +10,18 @@ from typing import Any
 import pytest
 
 from llm_serving_alerts.settings_file import default_settings
+from llm_serving_dashboards import exporter, home
 from llm_serving_dashboards.asking import recorded
 from llm_serving_dashboards.boards import boards
 from llm_serving_dashboards.grafana import SCHEMA_VERSION, TAG
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PREFIX, Kind
+from llm_serving_exporter.model.roofline import Limiter
+from llm_serving_exporter.store import State
 
 BOARDS = {made.board.uid: made for made in boards(default_settings())}
 UIDS = pytest.mark.parametrize("uid", list(BOARDS))
+RECORDED = recorded(default_settings())
 DOCUMENTS = {uid: made.document for uid, made in BOARDS.items()}
 # Grafana's own variables: https://grafana.com/docs/grafana/latest/dashboards/variables/add-template-variables/#global-variables
 GLOBAL = re.compile(r"\$(?:\{)?__\w+")
@@ -137,7 +141,7 @@ def test_every_series_is_exported_or_recorded(uid: str) -> None:
     for expression in expressions(uid):
         for name in re.findall(r"(?<![\w:$])([a-zA-Z_][\w:]*)(?=\{|\[|\))", re.sub(r'"[^"]*"', '""', expression)):
             if ":" in name:
-                assert name in recorded(), name
+                assert name in RECORDED, name
             elif name.startswith(PREFIX):
                 metric = (
                     BY_NAME.get(name.removeprefix(PREFIX)) or BY_NAME[name.removeprefix(PREFIX).removesuffix("_bucket")]
@@ -178,6 +182,11 @@ def test_alerts_lead_to_dashboards() -> None:
             board = BOARDS[path.rpartition("/")[2]].board
             asked = set(re.findall(r"var-(\w+)=", query))
             assert asked <= set(board.variables), (rule.alert, asked, board.uid)
+
+
+def test_states_are_those_that_there_are() -> None:
+    assert {state for state, _ in home.LIMITERS} == {state.value for state in Limiter}
+    assert {state for state, _ in exporter.STATES} == {state.value for state in State}
 
 
 def expressions(uid: str) -> list[str]:
