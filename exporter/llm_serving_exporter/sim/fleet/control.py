@@ -43,7 +43,7 @@ def fleet_document(fleet: Fleet, urls: Mapping[str, str]) -> Document:
             "nodes": list(replica.spec.nodes),
             "gpus": replica.spec.engine.gpus,
             "gpu_model": replica.spec.engine.gpu_spec.name,
-            "model": replica.spec.engine.model,
+            "model": replica.spec.engine.served_name,
             "runtime": replica.spec.engine.runtime,
             "state": replica.state.value,
             "hung": bool(replica.engine and replica.engine.hung),

@@ -14,12 +14,12 @@ SGLANG_VERSION = "0.5.23"
 @lru_cache(maxsize=64)
 def _vllm(spec: EngineSpec, start_unix_seconds: int) -> dict[str, bytes]:
     model = {
-        "id": spec.model, "object": "model", "created": start_unix_seconds, "owned_by": "vllm", "root": spec.model,
+        "id": spec.served_name, "object": "model", "created": start_unix_seconds, "owned_by": "vllm", "root": spec.model,
         "parent": None, "max_model_len": spec.context_limit_tokens,
     }  # fmt: skip
     config = {
         "model_config": {
-            "model": spec.model, "served_model_name": spec.model, "dtype": "torch.bfloat16",
+            "model": spec.model, "served_model_name": spec.served_name, "dtype": "torch.bfloat16",
             "max_model_len": spec.context_limit_tokens, "quantization": None,
         },
         "cache_config": {"block_size": spec.block_tokens, "cache_dtype": "auto", "num_gpu_blocks": spec.usable_blocks + 1},
@@ -43,11 +43,11 @@ def _vllm(spec: EngineSpec, start_unix_seconds: int) -> dict[str, bytes]:
 @lru_cache(maxsize=64)
 def _sglang(spec: EngineSpec, start_unix_seconds: int) -> dict[str, bytes]:
     model = {
-        "id": spec.model, "object": "model", "created": start_unix_seconds, "owned_by": "sglang", "root": spec.model,
+        "id": spec.served_name, "object": "model", "created": start_unix_seconds, "owned_by": "sglang", "root": spec.model,
         "max_model_len": spec.context_limit_tokens,
     }  # fmt: skip
     info = {
-        "model_path": spec.model, "served_model_name": spec.model, "version": SGLANG_VERSION, "tp_size": spec.tensor,
+        "model_path": spec.model, "served_model_name": spec.served_name, "version": SGLANG_VERSION, "tp_size": spec.tensor,
         "pp_size": spec.pipeline, "dp_size": 1, "enable_dp_attention": False, "context_length": spec.context_limit_tokens,
         "max_running_requests": spec.max_num_seqs, "chunked_prefill_size": spec.max_num_batched_tokens,
         "dtype": "bfloat16", "quantization": None, "kv_cache_dtype": "auto", "speculative_algorithm": None,

@@ -38,7 +38,7 @@ def exporter_config(scenario: Scenario, urls: Mapping[str, str], *, interval_sec
     if interval_seconds is not None:
         document["scrape"] = {"interval": format_duration(interval_seconds)}
     if scenario.expected_replicas is not None:
-        models = sorted({replica.engine.model for replica in scenario.replicas})
+        models = sorted({replica.engine.served_name for replica in scenario.replicas})
         document["expected_replicas"] = [
             {"model_name": model, "replicas": scenario.expected_replicas} for model in models
         ]

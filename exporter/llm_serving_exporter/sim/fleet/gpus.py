@@ -2,7 +2,8 @@
 
 Activity follows from what the engines' steps moved and computed, as GPM counts it: bytes over the peak bandwidth and FLOPs over the peak
 rate, averaged over the last seconds. Power is what the board draws idle plus a span for each of the two, energy its integral: both are
-linear in what the engine counts, so that energy does not depend on how often it is read. What is not simulated is absent, not 0.
+linear in what the engine counts, so that energy does not depend on how often it is read. Temperature follows power at once; the SM clock
+stays at its highest, as with a context open. What is not simulated is absent, not 0.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ _WINDOW_SECONDS = 5.0
 # ceiling draws about two thirds of the limit on Hopper, prefill all of it.
 _IDLE_SHARE, _MEMORY_SHARE, _COMPUTE_SHARE = 0.17, 0.45, 0.75
 _DEFAULT_LIMIT_WATTS = 400.0
+# an air-cooled board at no power and at its limit; a Hopper's highest clock
+_COOL_CELSIUS, _HOT_CELSIUS = 25.0, 75.0
+_SM_CLOCK_HERTZ = 1980e6
 _MIB = 1 << 20
 _RESERVED_SHARE = 0.01
 _SLOWDOWN_REASONS = (
@@ -154,12 +158,15 @@ class FleetGpuSource:
             compute_capability=gpu.compute_capability,
             memory_total_bytes=gpu.memory_bytes,
             memory_bandwidth_peak_bytes_per_second=gpu.bandwidth_bytes_per_second,
+            sm_clock_max_hertz=_SM_CLOCK_HERTZ,
         )
         if faults.lost:
             return GpuReading(identity=identity, lost=True, xid_events_total=xids)
         seconds = recent.seconds or 1.0
         busy, memory, compute = (min(1.0, use / seconds) for use in (recent.busy, recent.memory, recent.compute))
         held = spec.memory_utilisation * gpu.memory_bytes if replica.engine else _RESERVED_SHARE * gpu.memory_bytes
+        watts = _watts(limit, 1.0, memory, compute)
+        celsius = _COOL_CELSIUS + (_HOT_CELSIUS - _COOL_CELSIUS) * min(1.0, watts / limit)
         return GpuReading(
             identity=identity,
             memory_used_bytes=int(held) // _MIB * _MIB,
@@ -170,19 +177,18 @@ class FleetGpuSource:
             sm_activity_ratio=busy,
             tensor_activity_ratio=compute,
             gpm_window_seconds=recent.seconds,
-            power_watts=_watts(limit, 1.0, memory, compute),
+            power_watts=watts,
             power_limit_watts=limit,
             energy_joules_total=_watts(limit, total.seconds, total.memory, total.compute),
+            temperature_celsius={"gpu": celsius},
+            clock_hertz={"sm": _SM_CLOCK_HERTZ},
             slowdown={reason: reason in faults.slowdown for reason in _SLOWDOWN_REASONS},
             ecc_errors_total={"corrected": 0, "uncorrected": 0},
             remapped_rows={"correctable": 0, "uncorrectable": 0},
             remap_pending=False,
             remap_failed=False,
             xid_events_total=xids,
-            absent=dict.fromkeys(
-                ("temperature_celsius", "clock_hertz", "pcie_bytes_total", "nvlink_bytes_total", "processes"),
-                "not_supported",
-            ),
+            absent=dict.fromkeys(("pcie_bytes_total", "nvlink_bytes_total", "processes"), "not_supported"),
         )
 
 

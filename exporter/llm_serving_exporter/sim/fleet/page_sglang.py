@@ -62,7 +62,7 @@ def gauges(engine: Engine, before: Gauges, now_seconds: float) -> Gauges:
 def page(engine: Engine, logged: Gauges) -> bytes:
     """The page now."""
     spec, books, counts = engine.spec, engine.books, engine.books.counts
-    served = {"engine_type": "unified", "model_name": spec.model}
+    served = {"engine_type": "unified", "model_name": spec.served_name}
     ranked = {**served, "moe_ep_rank": "0", "pp_rank": "0", "tp_rank": "0"}
     writer, scheduler = Writer(served), Writer(ranked)
     _histogram(scheduler, "queue_time_seconds", "Time in the queue.", books.queued)

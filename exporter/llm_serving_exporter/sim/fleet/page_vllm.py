@@ -31,7 +31,7 @@ _CACHE_CONFIG = {
 def page(engine: Engine, start_unix_seconds: float) -> bytes:
     """The page now of an engine whose process started at that time."""
     spec, books, counts = engine.spec, engine.books, engine.books.counts
-    writer = Writer({"engine": "0", "model_name": spec.model}, start_unix_seconds)
+    writer = Writer({"engine": "0", "model_name": spec.served_name}, start_unix_seconds)
     _process(writer, start_unix_seconds, counts.busy_seconds)
     for what in ("flops", "read_bytes", "write_bytes"):
         # there without --enable-mfu-metrics too, and then 0
@@ -125,7 +125,7 @@ def _process(writer: Writer, start_unix_seconds: float, busy_seconds: float) -> 
 
 def _rejections(writer: Writer, spec: EngineSpec, queue: int, start_unix_seconds: float) -> None:
     """They have no engine label."""
-    own = Writer({"model_name": spec.model}, start_unix_seconds)
+    own = Writer({"model_name": spec.served_name}, start_unix_seconds)
     own.counters(
         "vllm:admission_rejections_total",
         "Requests that were rejected at admission.",

@@ -57,6 +57,7 @@ _POSITIVE = _number(0, 1e6, above=True)
 
 _ENGINE: dict[str, Kind[Any]] = {
     "model": kinds.text("model"),
+    "alias": kinds.text("name"),
     "gpu": kinds.text("GPU"),
     "runtime": kinds.choice("runtime", RUNTIMES),
     "tensor": kinds.integer(1, 64),

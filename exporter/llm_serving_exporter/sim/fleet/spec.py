@@ -23,7 +23,8 @@ _SET_ASIDE_BYTES = 4 << 30
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """`model` and `gpu` as the catalogues find them; `tensor` x `pipeline` GPUs serve one engine.
+    """`model` and `gpu` as the catalogues find them; `tensor` x `pipeline` GPUs serve one engine. `alias`: the name that it is served
+    under, "" = the model's own.
 
     `kv_blocks`: usable blocks of the KV cache, None = what `memory_utilisation` of the GPUs leaves. `max_waiting`: requests that may
     wait, beyond which they are rejected; None = any number. The efficiencies are the shares of the peaks that steps reach,
@@ -47,6 +48,7 @@ class EngineSpec:
     compute_efficiency: float = 0.6
     overhead_seconds: float = 0.0008
     loading_seconds: float = 60.0
+    alias: str = ""
 
     def __post_init__(self) -> None:
         if self.runtime not in RUNTIMES:
@@ -57,6 +59,11 @@ class EngineSpec:
         for name in ("bandwidth_efficiency", "compute_efficiency", "memory_utilisation"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be above 0 and at most 1")
+
+    @property
+    def served_name(self) -> str:
+        """What its page and its endpoints call it."""
+        return self.alias or self.model
 
     @cached_property
     def gpu_spec(self) -> GpuSpec:

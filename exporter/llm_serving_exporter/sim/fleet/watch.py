@@ -162,7 +162,7 @@ class Watch:
     def _expected_replicas(self, families: Families) -> None:
         if self._expected is None:
             return
-        for model in {replica.spec.engine.model for replica in self._fleet.replicas.values()}:
+        for model in {replica.spec.engine.served_name for replica in self._fleet.replicas.values()}:
             families.value(health.EXPECTED_REPLICAS, {"model_name": model, "role": Role.UNIFIED.value}, self._expected)
 
     def _now(self) -> float:
