@@ -7,14 +7,13 @@ which its exporter was dead.
 
 from __future__ import annotations
 
-import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import pi, sin
 from pathlib import Path
 
-from tests.server_process import program
+from tests.tsdb import make_blocks
 
 HOUR, DAY = 3600.0, 86_400.0
 # an instant query looks back 300 s
@@ -232,17 +231,6 @@ class Fortnight:
 
 def blocks(text: str, folder: Path) -> None:
     """Makes Prometheus' own blocks of OpenMetrics text, as few as it allows: it reads the text once for each."""
-    folder.mkdir(parents=True, exist_ok=True)
     source = folder.parent / f"{folder.name}.om"
     source.write_text(text)
-    command = [
-        program("promtool"),
-        "tsdb",
-        "create-blocks-from",
-        "--max-block-duration=486h",
-        "openmetrics",
-        str(source),
-        str(folder),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    make_blocks(source, folder)

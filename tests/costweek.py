@@ -6,7 +6,6 @@ a node is lost and comes back, the exporter restarts or is replaced, a price cha
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
 from llm_serving_exporter.sim.fleet.spec import EngineSpec
 from llm_serving_exporter.sim.fleet.watch import Sample, Watch
 from llm_serving_exporter.sim.fleet.workload import Lengths, Mix, PoissonWorkload
+from tests.tsdb import make_blocks
 
 HOUR, DAY = 3600.0, 86_400.0
 GUEST = "guest"
@@ -149,17 +149,7 @@ class CostWeek:
                 interval_seconds=self.plan.interval,
                 labels={"job": "llm-serving"},
             )  # type: ignore[arg-type]  # samples() is all that is asked of a watch
-        command = [
-            "promtool",
-            "tsdb",
-            "create-blocks-from",
-            "openmetrics",
-            "--max-block-duration=24h",
-            str(path),
-            str(folder / "data"),
-        ]
-        made = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        assert made.returncode == 0, made.stderr
+        make_blocks(path, folder / "data", 24)
         path.unlink()
 
     def truth(self) -> Truth:

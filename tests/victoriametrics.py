@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -76,6 +77,11 @@ class VictoriaMetrics(_Program):
         answer = self.http.post(f"{self.url}/api/v1/import/prometheus", data=lines, timeout=QUERY_SECONDS)
         assert answer.ok, answer.text
 
+    def take_file(self, path: Path) -> None:
+        """Imports a file of such lines."""
+        with self.importing() as out, path.open() as lines:
+            shutil.copyfileobj(lines, out, 1 << 22)
+
     def flush(self) -> None:
         """Makes everything that was written visible to queries."""
         self._get("/internal/force_flush")
@@ -94,6 +100,14 @@ class VictoriaMetrics(_Program):
         """Names of all series since then."""
         answer = self._get("/api/v1/label/__name__/values", start=f"{from_unix_seconds:.0f}").json()
         return list(answer["data"])
+
+    def rows(self, selector: str) -> Iterator[bytes]:
+        """Every selected series as /api/v1/export has it: a JSON object a line."""
+        with self.http.get(
+            f"{self.url}/api/v1/export", params={"match[]": selector}, timeout=REPLAY_SECONDS, stream=True
+        ) as answer:
+            assert answer.ok, answer.text
+            yield from answer.iter_lines(1 << 20)
 
     def export(self, selector: str) -> list[tuple[dict[str, str], list[float], list[float]]]:
         """Every sample of the selected series: labels, unix seconds, values."""

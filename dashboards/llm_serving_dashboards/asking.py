@@ -73,6 +73,15 @@ class Asking:
         narrowing = ",".join(f'{label}=~"${label}"' for label in before[: before.index(variable)])
         return f"label_values({series(_SOURCE.get(variable, 'target_info'), narrowing)}, {variable})"
 
+    def readers(self) -> str:
+        """Models that finished requests and have never generated a token, of the identities that the viewer chose."""
+        chosen = ",".join(f'{label}=~"${label}"' for label in self.settings.identity_labels)
+        finished, decoded = (
+            self.by("sum", series(name, chosen), "model_name")
+            for name in ("requests_finished_total", "decode_tokens_total")
+        )
+        return f"{finished} > 0 unless {self.on('model_name')} {decoded} > 0"
+
     def _narrowed(self, name: str, matchers: str = "") -> str:
         labels = self._records[name] if ":" in name else BY_NAME[name].labels
         chosen = [f'{label}=~"${label}"' for label in self.settings.identity_labels]
@@ -81,4 +90,4 @@ class Asking:
 
 
 # where a variable's values are read, if not from the targets
-_SOURCE = {"gpu_name": "gpu_up", "node": "gpu_up"}
+_SOURCE = dict.fromkeys(("node", "gpu_name", "gpu"), "gpu_up")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.asking import Asking
 from llm_serving_dashboards.nouns import Board, Column, Panel, Query, Row, Unit
-from llm_serving_dashboards.parts import MODEL, TARGET, above, lines, table, threshold, value
+from llm_serving_dashboards.parts import MODEL, SPENT_ON, TARGET, above, lines, table, threshold, value
 
 VARIABLES = ("model_name", "role", "target")
 NO_PRICE = "no price is configured"
@@ -121,6 +121,7 @@ def _spend(asking: Asking) -> tuple[Panel, ...]:
             width=8,
             least=0,
             stacked=True,
+            colours=SPENT_ON,
             may_be_empty=NO_PRICE,
         ),
         lines(
@@ -152,6 +153,7 @@ def _spend(asking: Asking) -> tuple[Panel, ...]:
             ),
             asking.by("sum", asking.of("model:llm_serving_cost_usd:increase1d"), "model_name", "role"),
             asking.of("model:llm_serving_idle_cost:ratio1d"),
+            width=8,
             may_be_empty=NO_PRICE,
         ),
         lines(
@@ -159,6 +161,7 @@ def _spend(asking: Asking) -> tuple[Panel, ...]:
             "All GPU time of each, whatever it did.",
             Unit.USD,
             Query(asking.by("sum", asking.of("target:llm_serving_cost_usd:increase1h"), "target"), TARGET),
+            width=8,
             least=0,
             stacked=True,
             may_be_empty=NO_PRICE,
@@ -168,6 +171,7 @@ def _spend(asking: Asking) -> tuple[Panel, ...]:
             "What the cached prompt tokens would at least have cost to compute: capacity that was free for other work, not cash.",
             Unit.USD,
             Query(asking.by("sum", asking.of("target:llm_serving_prefix_cache_savings_usd:increase1h"), "model_name", "role"), MODEL),
+            width=8,
             least=0,
             may_be_empty=NO_PRICE,
         ),

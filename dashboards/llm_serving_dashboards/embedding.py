@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_dashboards.asking import Asking
 from llm_serving_dashboards.nouns import Board, Panel, Query, Row, Unit
-from llm_serving_dashboards.parts import MODEL, TARGET, lines
+from llm_serving_dashboards.parts import MODEL, REASONS, TARGET, lines
 
 UID = "llm-serving-embedding"
 VARIABLES = ("model_name", "target")
@@ -15,9 +15,10 @@ def board(asking: Asking) -> Board:
     return Board(
         UID,
         "LLM serving: embedding servers",
-        "Servers that compute prompts and generate nothing: embeddings, reranking, classification.",
+        "Servers that compute prompts and generate nothing: embeddings, reranking, classification. Without one, this page is empty.",
         VARIABLES,
         (Row("Work", _work(asking)), Row("Waiting", _waiting(asking))),
+        models_of=asking.readers(),
     )
 
 
@@ -37,6 +38,7 @@ def _work(asking: Asking) -> tuple[Panel, ...]:
             Query(asking.of("model:llm_serving_requests_finished:rate5m"), f"{{{{reason}}}} {MODEL}"),
             least=0,
             stacked=True,
+            colours=REASONS,
         ),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llm_serving_alerts.alerting.gpu import FATAL_XIDS
 from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.asking import RATE, Asking
-from llm_serving_dashboards.nouns import Board, Colour, Column, Look, Panel, Query, Row, Says, Unit
+from llm_serving_dashboards.nouns import Board, Column, Panel, Query, Row, Unit
 from llm_serving_dashboards.parts import lines, table, value
 
 VARIABLES = ("node", "gpu_name", "gpu")
@@ -51,16 +51,15 @@ def _health(asking: Asking) -> tuple[Panel, ...]:
             names,
             width=12,
         ),
-        Panel(
-            "Held down",
-            "Reasons for which clocks are lower than asked: hw and thermal slowdown and power brake are faults of cooling or supply, the software power cap is "
-            "how a card is run.",
-            Look.STATES,
-            (Query(f"{asking.one('gpu_slowdown', *GPU, 'reason')} > 0", f"{{{{reason}}}} {_LEGEND}"),),
-            Unit.NONE,
-            8,
-            says=(Says(1, "held", Colour.WARNING),),
-            may_be_empty="nothing holds a clock down",
+        lines(
+            "GPUs held down, by reason",
+            "How many have lower clocks than they were asked for. Hardware and thermal slowdown and power brake are faults of cooling or supply; the software "
+            "power cap is how a card is run. Choose a node above to find the card.",
+            Unit.COUNT,
+            Query(asking.by("sum", asking.one("gpu_slowdown", *GPU, "reason"), "reason"), "{{reason}}"),
+            width=8,
+            least=0,
+            decimals=0,
         ),
         table(
             "XID events",

@@ -14,10 +14,12 @@ from grafanalib import core
 from grafanalib._gen import DashboardEncoder
 
 from llm_serving_dashboards.asking import Asking
-from llm_serving_dashboards.nouns import COLUMNS, Board, Column, Look, Panel, Query, Row, Says, Step
+from llm_serving_dashboards.nouns import COLUMNS, Board, Column, Look, Panel, Query, Row, Says, Step, Unit
 
 # https://github.com/grafana/grafana/blob/main/apps/dashboard/pkg/migration/schemaversion: the latest of the model with panels in a grid
 SCHEMA_VERSION = 42
+# whose options these are: a panel that does not say takes them for old ones and changes them
+PLUGIN_VERSION = "12.0.0"
 TAG = "llm-serving"
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _ROW_HEIGHT = 1
@@ -71,19 +73,23 @@ def _variables(board: Board, asking: Asking) -> list[Json]:
         "name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "refresh": 1,
         "hide": 0, "includeAll": False, "multi": False, "options": [], "regex": "", "current": {}, "skipUrlSync": False,
     }  # fmt: skip
-    return [datasource, *(_variable(name, asking) for name in (*asking.settings.identity_labels, *board.variables))]
+    return [
+        datasource,
+        *(_variable(name, board, asking) for name in (*asking.settings.identity_labels, *board.variables)),
+    ]
 
 
-def _variable(name: str, asking: Asking) -> Json:
-    query = asking.choices(name)
+def _variable(name: str, board: Board, asking: Asking) -> Json:
+    some = name == "model_name" and board.models_of
+    query = f"query_result({board.models_of})" if some else asking.choices(name)
     return {
         "name": name, "label": name.replace("_", " "), "type": "query", "datasource": DATASOURCE,
         "query": {"query": query, "refId": name}, "definition": query,
         # at each change of the range: models come and go
         "refresh": 2, "sort": 1, "hide": 0, "includeAll": True, "multi": True, "options": [],
-        "regex": "", "current": {"selected": True, "text": ["All"], "value": ["$__all"]}, "skipUrlSync": False,
-        # all targets: those of the chosen models
-        **({} if name == "target" else {"allValue": ".*"}),
+        "regex": f'/{name}="([^"]*)"/' if some else "", "current": {"selected": True, "text": ["All"], "value": ["$__all"]}, "skipUrlSync": False,
+        # all targets: those of the chosen models; all models: those that may be chosen
+        **({} if name == "target" or some else {"allValue": ".*"}),
     }  # fmt: skip
 
 
@@ -136,6 +142,7 @@ def _panel(panel: Panel) -> Json:
     made = base.panel_json({}) if panel.look is Look.POINTS else base.to_json_data()
     found: Json = {
         "type": panel.look.value,
+        "pluginVersion": PLUGIN_VERSION,
         "title": made["title"],
         "description": made["description"],
         "datasource": made["datasource"],
@@ -170,6 +177,9 @@ def _ref(number: int) -> str:
 
 def _field(panel: Panel) -> Json:
     found: Json = {"unit": panel.unit.value, "mappings": _mappings(panel.says), "thresholds": _thresholds(panel.steps)}
+    if panel.may_be_empty:
+        # what stands there in place of "No data"
+        found["noValue"] = panel.may_be_empty
     found["color"] = {"mode": "thresholds" if panel.steps and not panel.lines else "palette-classic"}
     for name, value in (("min", panel.least), ("max", panel.most), ("decimals", panel.decimals)):
         if value is not None:
@@ -180,12 +190,22 @@ def _field(panel: Panel) -> Json:
             # a gap is a gap
             "spanNulls": False,
             "stacking": {"mode": "normal" if panel.stacked else "none", "group": "A"},
-            "scaleDistribution": {"type": "log", "log": 10} if panel.logarithmic else {"type": "linear"},
+            "scaleDistribution": _scale(panel),
             "thresholdsStyle": {"mode": "dashed" if panel.lines else "off"},
         }  # fmt: skip
     elif panel.look is Look.STATES:
         found["custom"] = {"fillOpacity": 80, "lineWidth": 0, "spanNulls": False}
+    elif panel.look is Look.TABLE:
+        found["custom"] = {"minWidth": 80, "align": "auto", "cellOptions": {"type": "auto"}}
+    elif panel.look is Look.POINTS:
+        found["custom"] = {
+            "show": "points", "pointSize": {"fixed": 8}, "fillOpacity": 60, "scaleDistribution": _scale(panel),
+        }  # fmt: skip
     return found
+
+
+def _scale(panel: Panel) -> Json:
+    return {"type": "log", "log": 10} if panel.logarithmic else {"type": "linear"}
 
 
 def _thresholds(steps: tuple[Step, ...]) -> Json:
@@ -232,6 +252,8 @@ def _of_value(panel: Panel) -> Json:
 def _of_states(panel: Panel) -> Json:
     return {
         "mergeValues": True, "showValue": "auto", "alignValue": "left", "rowHeight": 0.85,
+        # rows that can be read; the others are a click away
+        "perPage": panel.height - 1,
         "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
         "tooltip": {"mode": "single", "sort": "none", "hideZeros": False},
     }  # fmt: skip
@@ -256,16 +278,26 @@ def _of_heatmap(panel: Panel) -> Json:
         "rowsFrame": {"layout": "le"}, "yAxis": {"unit": panel.unit.value, "axisPlacement": "left", "reverse": False},
         "color": {"mode": "scheme", "scheme": "Turbo", "steps": 64, "scale": "exponential", "exponent": 0.5, "fill": "dark-orange",
                   "reverse": False},
-        "filterValues": {"le": 1e-9}, "exemplars": {"color": "rgba(255,0,255,0.7)"},
+        "filterValues": {"le": 1e-9}, "cellValues": {"unit": Unit.EVENTS_PER_SECOND.value}, "exemplars": {"color": "rgba(255,0,255,0.7)"},
         "tooltip": {"mode": "single", "yHistogram": True, "showColorScale": False},
     }  # fmt: skip
 
 
 def _of_points(panel: Panel) -> Json:
     return {
-        "mapping": "auto", "series": [],
+        "mapping": "manual", "series": [_series(panel, column) for column in panel.columns[1:]],
         "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
         "tooltip": {"mode": "single", "sort": "none", "hideZeros": False},
+    }  # fmt: skip
+
+
+def _series(panel: Panel, column: Column) -> Json:
+    def by_name(column: Column) -> Json:
+        return {"matcher": {"id": "byName", "options": column.title}}
+
+    return {
+        "frame": {"matcher": {"id": "byIndex", "options": 0}}, "name": {"fixed": column.title},
+        "x": by_name(panel.columns[0]), "y": by_name(column),
     }  # fmt: skip
 
 
@@ -284,11 +316,19 @@ _OPTIONS = {
 
 
 def _transformations(panel: Panel) -> list[Json]:
-    """A table has a row for each set of labels, and no column but those that are named."""
-    if panel.look is not Look.TABLE:
+    """A table has a row for each set of labels, and no column but those that are named; so have points."""
+    if any("{{gpu}}" in query.legend for query in panel.queries):
+        # a UUID's beginning is enough to tell cards apart
+        return [
+            {
+                "id": "renameByRegex",
+                "options": {"regex": r"(.*)((?:GPU|MIG)-\w{8})[-\w]*(.*)", "renamePattern": "$1$2$3"},
+            }
+        ]
+    if not panel.columns:
         return []
     names = [_field_name(column, panel) for column in panel.columns]
-    labels = [column.source for column in panel.columns if isinstance(column.source, str)]
+    first = panel.columns[0]
     return [
         {"id": "labelsToFields", "options": {"mode": "columns"}},
         {"id": "merge", "options": {}},
@@ -300,7 +340,8 @@ def _transformations(panel: Panel) -> list[Json]:
                 "renameByName": {name: column.title for name, column in zip(names, panel.columns, strict=True)},
             },
         },
-        *({"id": "sortBy", "options": {"sort": [{"field": panel.columns[0].title}]}} for _ in labels[:1]),
+        # names from A on, values from the largest on
+        {"id": "sortBy", "options": {"sort": [{"field": first.title, "desc": isinstance(first.source, int)}]}},
     ]
 
 
@@ -311,7 +352,13 @@ def _field_name(column: Column, panel: Panel) -> str:
 
 
 def _overrides(panel: Panel) -> list[Json]:
-    found = []
+    found: list[Json] = [
+        {
+            "matcher": {"id": "byRegexp", "options": f"/^{word}\\b/"},
+            "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": str(colour)}}],
+        }
+        for word, colour in panel.colours
+    ]
     for column in panel.columns:
         if isinstance(column.source, str):
             continue

@@ -7,19 +7,23 @@ from typing import Any
 from llm_serving_dashboards.asking import Asking
 from llm_serving_dashboards.nouns import Colour
 
-# how long a version counts as new
-_NEW = "5m"
+# a mark is where something was not a minute before: annotations are asked for each minute
+_BEFORE_SECONDS = 60.0
 
 
 def happenings(asking: Asking) -> tuple[dict[str, Any], ...]:
-    """Each can be switched off at the top of a dashboard."""
+    """Those that happen often can be switched off at the top of a dashboard."""
+    firing = asking.alerts('severity=~"critical|warning"')
+    level = "alertname", "model_name", "check"
+    before = asking.by("max", asking.dialect.offset(firing, _BEFORE_SECONDS), *level)
     version = asking.one("target_info", "model_name", "version")
+    known = asking.dialect.offset(asking.of("target_info"), _BEFORE_SECONDS)
     return (
         _marked(
             "Alerts",
             Colour.BAD,
-            asking.alerts('severity=~"critical|warning"'),
-            "{{alertname}} {{model_name}} {{target}}",
+            f"{asking.by('max', firing, *level)} unless {before}",
+            "{{alertname}} {{model_name}}",
         ),
         _marked(
             "Restarts",
@@ -31,7 +35,8 @@ def happenings(asking: Asking) -> tuple[dict[str, Any], ...]:
         _marked(
             "Versions",
             Colour.PLAIN,
-            f"{version} unless {asking.on('model_name', 'version')} {asking.dialect.offset(asking.of('target_info'), 300.0)}",
+            # a new model is not a new version
+            f"({version} unless {asking.on('model_name', 'version')} {known}) and {asking.on('model_name')} {known}",
             "{{model_name}}: version {{version}}",
         ),
         _marked(
@@ -40,6 +45,7 @@ def happenings(asking: Asking) -> tuple[dict[str, Any], ...]:
             _moment(asking.of("exporter_config_reload_success_timestamp_seconds")),
             "exporter's configuration loaded",
             at_value=True,
+            switch=False,
         ),
         _marked(
             "Drills",
@@ -47,6 +53,7 @@ def happenings(asking: Asking) -> tuple[dict[str, Any], ...]:
             _moment(asking.one("drill_last_run_timestamp_seconds", "model_name", "role")),
             "drill of {{model_name}} {{role}}",
             at_value=True,
+            switch=False,
         ),
     )
 
@@ -56,8 +63,10 @@ def _moment(expression: str) -> str:
     return f"1000 * {expression}"
 
 
-def _marked(name: str, colour: str, expression: str, text: str, *, at_value: bool = False) -> dict[str, Any]:
+def _marked(
+    name: str, colour: str, expression: str, text: str, *, at_value: bool = False, switch: bool = True
+) -> dict[str, Any]:
     return {
-        "name": name, "enable": True, "hide": False, "iconColor": str(colour), "expr": expression, "titleFormat": name, "textFormat": text,
+        "name": name, "enable": True, "hide": not switch, "iconColor": str(colour), "expr": expression, "titleFormat": name, "textFormat": text,
         "step": "60s", "useValueForTime": at_value, "datasource": {"type": "prometheus", "uid": "${datasource}"},
     }  # fmt: skip

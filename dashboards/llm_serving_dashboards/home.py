@@ -12,6 +12,7 @@ from llm_serving_dashboards.parts import above, below, verdict
 UID = "llm-serving-home"
 VARIABLES = ("model_name", "role")
 MODEL = "{{model_name}} {{role}}"
+_CHANGES = 20
 
 # in the order of docs/limiter.md, with what it takes to give more
 LIMITERS = (
@@ -70,10 +71,10 @@ def _now(asking: Asking) -> tuple[Panel, ...]:
     rest = tuple(
         verdict(asking, check, title, asking.of(present), width=4, height=3)
         for check, title, present in (
-            (Check.SLO, "Other objectives", "model:llm_serving_slo_events:increase5m"),
+            (Check.SLO, "Other SLOs", "model:llm_serving_slo_events:increase5m"),
             (Check.GPU, "GPUs", "gpu_up"),
             (Check.COST, "Cost", "model:llm_serving_cost_usd:increase1h"),
-            (Check.EXPORTER, "Exporter and targets", "target:llm_serving_ready:max"),
+            (Check.EXPORTER, "Exporter", "target:llm_serving_ready:max"),
         )
     )
     errors = asking.by("sum", asking.of("model:llm_serving_slo_bad:increase5m", slo="errors"), "model_name", "role")
@@ -99,7 +100,7 @@ def _now(asking: Asking) -> tuple[Panel, ...]:
             3,
             steps=above(1),
         ),
-        limiter(asking, 12),
+        limiter(asking, 9, 9),
         Panel(
             "Error rate",
             "Share of requests that failed in 5m: finished by error, and HTTP 5xx that no finish covers. Rejections and aborts are neither good nor bad. "
@@ -107,21 +108,35 @@ def _now(asking: Asking) -> tuple[Panel, ...]:
             Look.LINES,
             (Query(f"{errors} / ({asking.by('sum', asking.of('model:llm_serving_slo_events:increase5m', slo='errors'), 'model_name', 'role')} > 0)", MODEL),),
             Unit.RATIO,
-            6,
-            6,
+            5,
+            9,
             least=0,
         ),
-        Panel(
-            "What runs",
-            "Versions and starts: two rows of a model are two versions at once; a start a moment ago explains cold caches.",
-            Look.TABLE,
-            (
-                Query(asking.by("count", asking.one("target_info", "target", "model_name", "role", "runtime", "version"), "model_name", "runtime", "version"), table=True, instant=True),
-            ),
-            Unit.COUNT,
-            6,
-            6,
-            columns=(Column("model_name", "model"), Column("runtime", "runtime"), Column("version", "version"), Column(0, "replicas", Unit.COUNT)),
+        _changed(asking),
+    )  # fmt: skip
+
+
+def _changed(asking: Asking) -> Panel:
+    started = asking.by("max", asking.of("target_start_time_seconds"), "target")
+    whose = asking.by("max", asking.of("target_info"), "target", "model_name", "version")
+    what = (
+        ("started", f"{whose} * {asking.on('target')} group_left () {started}"),
+        ("drill", asking.by("max", asking.of("drill_last_run_timestamp_seconds"), "model_name")),
+        ("config loaded", f"max({asking.of('exporter_config_reload_success_timestamp_seconds')})"),
+    )
+    named = " or ".join(f'label_replace({when}, "what", "{text}", "", "")' for text, when in what)
+    return Panel(
+        "What changed",
+        f"The {_CHANGES} latest starts of replicas with their versions, drills, and loads of the exporter's configuration. A start a moment ago explains "
+        "cold caches; two versions of a model explain most else.",
+        Look.TABLE,
+        (Query(f"topk({_CHANGES}, 1000 * ({named}))", table=True, instant=True),),
+        Unit.NONE,
+        10,
+        9,
+        columns=(
+            Column(0, "when", Unit.MILLISECONDS_SINCE), Column("what", "what"), Column("target", "target"), Column("version", "version"),
+            Column("model_name", "model"),
         ),
     )  # fmt: skip
 
@@ -156,9 +171,7 @@ def _ttft(asking: Asking) -> tuple[Panel, ...]:
     span = seconds_text(asking.settings.burn["fast"][0].long_seconds)
     bad = asking.of(RATIO.format(window=span), slo="ttft")
     return (
-        verdict(
-            asking, Check.TTFT, "Time to first token", asking.of("model:llm_serving_slo_events:increase5m", slo="ttft")
-        ),
+        verdict(asking, Check.TTFT, "TTFT", asking.of("model:llm_serving_slo_events:increase5m", slo="ttft")),
         Panel(
             "p99 time to first token",
             "99th percentile over 5m. At the engine's largest bucket edge it reads that edge and means at least so much.",
@@ -167,7 +180,7 @@ def _ttft(asking: Asking) -> tuple[Panel, ...]:
             Unit.SECONDS,
             10,
             6,
-            least=0,
+            logarithmic=True,
             steps=steps,
             lines=bool(steps),
         ),
@@ -220,9 +233,7 @@ def _kv(asking: Asking) -> tuple[Panel, ...]:
 def _tail(asking: Asking) -> tuple[Panel, ...]:
     few, share = (asking.settings.alerts[name] for name in ("LongContextFewFit", "LongContextShare"))
     return (
-        verdict(
-            asking, Check.TAIL, "Long-context tail", asking.of("model:llm_serving_long_context_requests_observed:max")
-        ),
+        verdict(asking, Check.TAIL, "Tail", asking.of("model:llm_serving_long_context_requests_observed:max")),
         Panel(
             "Requests of p99 length that fit",
             "How many requests with a p99 prompt and a mean answer the KV cache holds at once, at least: few of them leave room for nobody else.",
@@ -262,7 +273,7 @@ def _node_loss(asking: Asking) -> tuple[Panel, ...]:
             Unit.RATIO,
             10,
             6,
-            least=0,
+            logarithmic=True,
             steps=above(1),
             lines=True,
         ),

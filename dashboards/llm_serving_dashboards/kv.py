@@ -112,7 +112,7 @@ def _tail(asking: Asking) -> tuple[Panel, ...]:
             **threshold(above(own["LongContextShare"]["above"])),
         ),
         lines(
-            "p99 prompt over the mean",
+            "p99 to mean",
             "How many times as long as the mean prompt the p99 prompt is. A long tail makes means of anything useless.",
             Unit.TIMES,
             Query(asking.of("model:llm_serving_long_context_amplification_ratio:max"), MODEL),
@@ -120,8 +120,8 @@ def _tail(asking: Asking) -> tuple[Panel, ...]:
             least=0,
         ),
         lines(
-            "Requests behind these estimates",
-            "Of the last hour, or the last thousand. Few of them make wide bounds.",
+            "Observed",
+            "Requests behind these estimates: of the last hour, or the last thousand. Few of them make wide bounds.",
             Unit.COUNT,
             Query(asking.of("model:llm_serving_long_context_requests_observed:max"), MODEL),
             width=4,

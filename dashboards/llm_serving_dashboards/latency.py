@@ -13,10 +13,10 @@ from llm_serving_dashboards.parts import MODEL, TARGET, above, below, lines, thr
 UID = "llm-serving-latency"
 VARIABLES = ("model_name", "role", "target")
 TITLES = {
-    "time_to_first_token_seconds": "Time to first token",
-    "inter_token_latency_seconds": "Inter-token latency",
-    "e2e_request_latency_seconds": "Request latency, end to end",
-    "request_queue_time_seconds": "Queue time",
+    "time_to_first_token_seconds": ("Time to first token", "TTFT"),
+    "inter_token_latency_seconds": ("Inter-token latency", "ITL"),
+    "e2e_request_latency_seconds": ("Request latency, end to end", "E2E"),
+    "request_queue_time_seconds": ("Queue time", "Queue"),
 }
 _OBJECTIVE = {
     "time_to_first_token_seconds": "ttft",
@@ -34,7 +34,7 @@ def board(asking: Asking) -> Board:
         VARIABLES,
         (
             Row("Objectives", _objectives(asking)),
-            *(Row(TITLES[name], _latency(asking, name)) for name in LATENCIES),
+            *(Row(TITLES[name][0], _latency(asking, name)) for name in LATENCIES),
             Row("Replicas", _replicas(asking)),
         ),
     )
@@ -64,20 +64,22 @@ def _objectives(asking: Asking) -> tuple[Panel, ...]:
         when = "" if objective.threshold_seconds is None else f" (threshold {objective.threshold_seconds:g} s)"
         found += [
             value(
-                f"{slo}: attained in {period}",
-                f"Share of good events of all that were chosen{when}. The objective is {objective.objective:.4g}.",
+                f"{slo} attained",
+                f"Share of good events in {period}, of all that were chosen{when}. The objective is {objective.objective:.4g}.",
                 Unit.RATIO,
                 Query(attained, slo),
                 steps=below(objective.objective),
                 decimals=3,
+                height=6,
             ),
             value(
-                f"{slo}: budget left",
+                f"{slo} budget left",
                 f"Share of the error budget of {period} that is left; below 0 the objective is missed.",
                 Unit.RATIO,
                 Query(f"1 - (sum({bad}) / (sum({events}) > 0)) / {objective.budget:.6g}", slo),
                 steps=below(0.25, 0.0),
                 decimals=1,
+                height=6,
             ),
             lines(
                 f"{slo}: how fast the budget is spent",
@@ -91,7 +93,7 @@ def _objectives(asking: Asking) -> tuple[Panel, ...]:
                     for span in spans
                 ),
                 width=16,
-                height=4,
+                height=6,
                 least=0,
                 **threshold(above(1, loudest.factor)),
             ),
@@ -100,13 +102,13 @@ def _objectives(asking: Asking) -> tuple[Panel, ...]:
 
 
 def _latency(asking: Asking, histogram: str) -> tuple[Panel, ...]:
-    title = TITLES[histogram]
+    _, short = TITLES[histogram]
     objective = asking.settings.slo.get(_OBJECTIVE.get(histogram, ""))
     limit = objective.threshold_seconds if objective is not None else None
     edges = f"model:llm_serving_{histogram}_bucket:rate5m"
     return (
         lines(
-            f"{title}: quantiles",
+            f"{short}: quantiles",
             "Over 5m, interpolated between the engine's bucket edges, which lie about as far apart as the heatmap's cells. A line at the top edge means "
             "at least so much: see the share above it.",
             Unit.SECONDS,
@@ -115,11 +117,11 @@ def _latency(asking: Asking, histogram: str) -> tuple[Panel, ...]:
                 for rank in ("p50", "p95", "p99")
             ),
             width=10,
-            least=0,
+            logarithmic=True,
             **threshold(above(limit) if limit is not None else ()),
         ),
         Panel(
-            f"{title}: where the events lie",
+            f"{short}: where the events lie",
             "Events per second between two edges of the engine's buckets, of all that were chosen. No quantile is sharper than a cell.",
             Look.HEATMAP,
             (Query(asking.by("sum", asking.of(edges), "le"), "{{le}}"),),
@@ -127,7 +129,7 @@ def _latency(asking: Asking, histogram: str) -> tuple[Panel, ...]:
             8,
         ),
         lines(
-            f"{title}: share above the top edge",
+            f"{short}: above the top edge",
             "Events longer than the engine's largest bucket edge: nobody can tell how long. Above 1 % the p99 is such a one.",
             Unit.RATIO,
             Query(asking.of(f"model:llm_serving_{histogram}:above_top_edge_ratio_rate5m"), MODEL),
@@ -149,10 +151,10 @@ def _replicas(asking: Asking) -> tuple[Panel, ...]:
                 asking.one("window_latency_seconds", "target", "engine", latency=latency, rank="p99"),
                 f"{TARGET} engine {{{{engine}}}}",
             ),
-            least=0,
+            logarithmic=True,
         )
         for latency, title in (
-            ("time_to_first_token", "Time to first token"),
-            ("inter_token_latency", "Inter-token latency"),
+            ("ttft", "Time to first token"),
+            ("itl", "Inter-token latency"),
         )
     )

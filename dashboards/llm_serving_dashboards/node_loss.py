@@ -48,7 +48,7 @@ def _answer(asking: Asking) -> tuple[Panel, ...]:
             Unit.RATIO,
             Query(asking.of("model:llm_serving_n1_load:ratio", 'resource!="work"'), f"{{{{resource}}}} {MODEL}"),
             width=12,
-            least=0,
+            logarithmic=True,
             **threshold(above(1)),
         ),
     )
@@ -80,7 +80,7 @@ def _rests(asking: Asking) -> tuple[Panel, ...]:
             "Demand of the last hour over what is there now. Above 100 % they queue already.",
             Unit.RATIO,
             Query(asking.of("model:llm_serving_load:ratio", 'resource!="work"'), f"{{{{resource}}}} {MODEL}"),
-            least=0,
+            logarithmic=True,
             **threshold(above(1)),
         ),
         table(

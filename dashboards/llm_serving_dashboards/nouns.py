@@ -100,7 +100,8 @@ class Panel:
     """`width` of 24 columns, `height` in Grafana's rows of 30 pixels. `least`, `most`: only where the value is bounded.
 
     `steps`: colours by value; `lines`: whether they are drawn into a graph. `detail`: uid of the dashboard that a click leads to.
-    `columns`: of a table; `x`: the query whose value is the horizontal axis of points, the others being heights.
+    `columns`: of a table; of points: the first is the horizontal axis, the others are heights.
+    `colours`: of series by the word that their legend begins with, where the word means the same everywhere.
     `may_be_empty`: why there may be nothing to show though everything is well; "" where that is a fault.
     """
 
@@ -121,6 +122,7 @@ class Panel:
     logarithmic: bool = False
     detail: str = ""
     columns: tuple[Column, ...] = ()
+    colours: tuple[tuple[str, str], ...] = ()
     may_be_empty: str = ""
 
 
@@ -134,13 +136,17 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A dashboard. `variables`: the labels of the exporter's series that its viewers choose by; the user's identity labels are added."""
+    """A dashboard. `variables`: the labels of the exporter's series that its viewers choose by; the user's identity labels are added.
+
+    `models_of`: series that name the models which may be chosen, PromQL; "" = every model. "All" then means all of those.
+    """
 
     uid: str
     title: str
     description: str
     variables: tuple[str, ...]
     rows: tuple[Row, ...]
+    models_of: str = ""
 
     @property
     def panels(self) -> Iterator[Panel]:

@@ -8,13 +8,13 @@ from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.asking import Asking
 from llm_serving_dashboards.nouns import Colour, Column, Look, Panel, Query, Says, Step, Unit
 
-FINE, TICKET, PAGE, UNKNOWN = 0.0, 1.0, 2.0, 3.0
+FINE, TICKET, PAGE, UNKNOWN, DEAD = 0.0, 1.0, 2.0, 3.0, 4.0
 VERDICT = (
     Says(FINE, "fine", Colour.GOOD),
     Says(TICKET, "ticket", Colour.WARNING),
     Says(PAGE, "page", Colour.BAD),
     Says(UNKNOWN, "unknown", Colour.UNKNOWN),
-    Says(None, "no exporter", Colour.DEAD),
+    Says(DEAD, "no exporter", Colour.DEAD),
 )
 
 
@@ -28,6 +28,8 @@ def verdict(asking: Asking, check: Check, about: str, present: str, width: int =
         f"max({TICKET:g} * {ticket})",
         f"max({FINE:g} * {present})",
         f"max({UNKNOWN:g} * {asking.of('exporter_build_info')})",
+        # Grafana shows nothing at all where a query yields nothing
+        f"vector({DEAD:g})",
     ]
     return Panel(
         about,
@@ -55,6 +57,11 @@ def above(warning: float, bad: float | None = None) -> tuple[Step, ...]:
     steps = (Step(Colour.GOOD), Step(Colour.WARNING, warning))
     return steps if bad is None else (*steps, Step(Colour.BAD, bad))
 
+
+# the same everywhere: how a request ended, what money or time went to
+REASONS = (("stop", Colour.GOOD), ("length", Colour.PLAIN), ("error", Colour.BAD), ("abort", Colour.UNKNOWN))
+PHASES = (("prefill", "super-light-orange"), ("decode", Colour.PLAIN))
+SPENT_ON = (*PHASES, ("idle", Colour.UNKNOWN), ("down", Colour.BAD), ("unattributed", Colour.DEAD))
 
 MODEL = "{{model_name}} {{role}}"
 TARGET = "{{target}}"

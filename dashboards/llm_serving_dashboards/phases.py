@@ -6,7 +6,7 @@ from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.asking import RATE, Asking
 from llm_serving_dashboards.home import limiter
 from llm_serving_dashboards.nouns import Board, Panel, Query, Row, Unit
-from llm_serving_dashboards.parts import MODEL, TARGET, above, below, lines, threshold
+from llm_serving_dashboards.parts import MODEL, REASONS, TARGET, above, below, lines, threshold
 
 VARIABLES = ("model_name", "role", "target")
 PHASES = ("prefill", "decode")
@@ -165,6 +165,7 @@ def _requests(asking: Asking) -> tuple[Panel, ...]:
             width=6,
             least=0,
             stacked=True,
+            colours=REASONS,
         ),
         lines(
             "Rejected requests/s by reason",

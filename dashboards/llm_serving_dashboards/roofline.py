@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_dashboards.asking import Asking
 from llm_serving_dashboards.nouns import Board, Column, Look, Panel, Query, Row, Unit
-from llm_serving_dashboards.parts import TARGET, lines, table
+from llm_serving_dashboards.parts import MODEL, TARGET, lines, table
 
 UID = "llm-serving-roofline"
 VARIABLES = ("model_name", "role", "target")
@@ -34,21 +34,24 @@ def _near(asking: Asking) -> tuple[Panel, ...]:
         for name in ("arithmetic_intensity_flops_per_byte", "ridge_flops_per_byte", "compute_ceiling_ratio")
     )
     on = asking.on(*ENGINE)
+    reached = asking.of("model_gpu:llm_serving_bandwidth_ceiling:ratio")
     return (
         lines(
-            "Bandwidth ceiling ratio (MBU) by source",
-            "Memory traffic over the peak: gpm and dcgm measure it, model works it out from steps and context, runtime is the engine's own estimate. Good "
-            "kernels reach 0.9. Above 1 an input is wrong, and the exporter's dashboard says which is likely.",
+            "MBU and MFU by model",
+            "Model bandwidth and model FLOPs utilisation together: memory traffic over the peak (by the best source that is not suspect), FLOPs over the dense "
+            "tensor peak, mean of a model's engines. Good kernels reach 0.9 of the bandwidth; near neither while requests run, overhead binds.",
             Unit.RATIO,
-            Query(asking.one("bandwidth_ceiling_ratio", *ENGINE, "source"), f"{{{{source}}}} {_LEGEND}"),
+            Query(reached, "MBU ({{source}}) {{model_name}} {{gpu_name}}"),
+            Query(asking.by("avg", compute, "model_name", "role"), f"MFU {MODEL}"),
             width=8,
             least=0,
         ),
         lines(
-            "Compute ceiling ratio (MFU)",
-            "FLOPs of the window over the dense tensor peak.",
+            "Bandwidth ceiling ratio (MBU) by source",
+            "Of each engine: gpm and dcgm measure it, model works it out from steps and context, runtime is the engine's own estimate. Above 1 an input is wrong, "
+            "and the exporter's dashboard says which is likely.",
             Unit.RATIO,
-            Query(compute, _LEGEND),
+            Query(asking.one("bandwidth_ceiling_ratio", *ENGINE, "source"), f"{{{{source}}}} {_LEGEND}"),
             width=8,
             least=0,
         ),
@@ -59,32 +62,44 @@ def _near(asking: Asking) -> tuple[Panel, ...]:
             Look.POINTS,
             (
                 Query(f"{intensity} / {on} {ridge}", instant=True, table=True),
-                Query(compute, "engine", instant=True, table=True),
-                Query(f"clamp_max({intensity} / {on} {ridge}, 1)", "roof", instant=True, table=True),
+                Query(compute, instant=True, table=True),
+                Query(f"clamp_max({intensity} / {on} {ridge}, 1)", instant=True, table=True),
             ),
             Unit.RATIO,
             8,
+            logarithmic=True,
+            columns=(
+                Column(0, "intensity over ridge", Unit.TIMES),
+                Column(1, "share of the compute peak", Unit.RATIO),
+                Column(2, "roof", Unit.RATIO),
+            ),
         ),
         lines(
             "Decode against its ceiling",
             "Sequence-steps over what the hardware allows at the batch and context of now. Idle time and steps shared with prefill lower it.",
             Unit.RATIO,
             Query(asking.one("decode_ceiling_ratio", *ENGINE), _LEGEND),
-            width=12,
+            width=8,
             least=0,
         ),
         lines(
-            "What a model's GPUs reach, by kind",
-            "The best source that is not suspect, over the peak of all engines of that kind; usual: median of 7 days.",
+            "Compute ceiling ratio (MFU)",
+            "FLOPs of the window over the dense tensor peak, of each engine.",
             Unit.RATIO,
-            Query(
-                asking.of("model_gpu:llm_serving_bandwidth_ceiling:ratio"), "now {{model_name}} {{gpu_name}} {{source}}"
-            ),
+            Query(compute, _LEGEND),
+            width=8,
+            least=0,
+        ),
+        lines(
+            "MBU against the usual, by kind of GPU",
+            "Over the peak of all engines of that kind; usual: median of 7 days.",
+            Unit.RATIO,
+            Query(reached, "now {{model_name}} {{gpu_name}} {{source}}"),
             Query(
                 asking.of("model_gpu:llm_serving_bandwidth_ceiling:median7d"),
                 "usual {{model_name}} {{gpu_name}} {{source}}",
             ),
-            width=12,
+            width=8,
             least=0,
         ),
     )
@@ -118,11 +133,11 @@ def _batch(asking: Asking) -> tuple[Panel, ...]:
     return (
         lines(
             "Batch and its ridge",
-            "Decoding sequences in a step, and from how many on decode is bound by compute (step: with the context of now). Below the ridge a larger batch is "
-            "nearly free.",
+            "Decoding sequences in a step, and from how many on decode is bound by compute: step with the context of now (absent where KV alone keeps it bound by "
+            "bandwidth), weights without any. Below the ridge a larger batch is nearly free.",
             Unit.COUNT,
             Query(asking.one("batch_size_mean", *ENGINE), f"batch {_LEGEND}"),
-            Query(asking.one("batch_ridge_size", *ENGINE, "part", matchers='part="step"'), f"ridge {_LEGEND}"),
+            Query(asking.one("batch_ridge_size", *ENGINE, "part"), f"ridge ({{{{part}}}}) {_LEGEND}"),
             width=8,
             least=0,
             logarithmic=True,

@@ -60,7 +60,7 @@ def usual(scenario: Scenario) -> Usual:
         if name == "llm_serving_bandwidth_ceiling_ratio" and of["source"] in ("gpm", "model")
     }
     return Usual(
-        model_name=engine.model,
+        model_name=engine.served_name,
         gpu_name=labels["llm_serving_target_gpus", ""][1]["gpu_name"],
         hit_ratio=told.counts.hit_tokens / told.counts.queried_tokens if told.counts.queried_tokens else None,
         bandwidth_ratio=bandwidth,
@@ -93,11 +93,11 @@ def recorded(scenario: Scenario, known: Usual, speed: float, *, skipped_seconds:
     for ago in range(int(WEEK / MINUTE), 0, -1):
         at = -ago * MINUTE
         stamp = f"{now + at / speed:.3f}"
-        lines += [f"{series} {value:.9g} {stamp}" for series, value in _samples(known, rate, skipped_seconds + at)]
+        lines += [f"{series} {value:.9g} {stamp}" for series, value in past_samples(known, rate, skipped_seconds + at)]
     return "\n".join([*sorted(lines, key=lambda line: line.rpartition(" ")[0].partition(" ")[0]), "# EOF", ""])
 
 
-def _samples(known: Usual, rate: Profile, at: float) -> Iterator[tuple[str, float]]:
+def past_samples(known: Usual, rate: Profile, at: float) -> Iterator[tuple[str, float]]:
     model = f'model_name="{known.model_name}",role="unified"'
     kind = f'{model},gpu_name="{known.gpu_name}"'
     yield f"model:llm_serving_targets:count{{{model}}}", known.replicas

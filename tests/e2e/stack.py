@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,6 +22,7 @@ from llm_serving_exporter.sim.fleet.server import FleetServer
 from tests.alertmanager import Alertmanager, write_config
 from tests.pagerduty import PagerDuty
 from tests.prometheus_server import PrometheusServer
+from tests.tsdb import make_blocks
 
 # simulated seconds between scrapes and evaluations
 SCRAPE_SECONDS, EVALUATE_SECONDS = 30.0, 60.0
@@ -145,7 +145,7 @@ def prometheus(
         rules.append(str(folder / name))
     if history:
         (folder / "history.om").write_text(history)
-        backfill(folder / "history.om", folder / "data")
+        make_blocks(folder / "history.om", folder / "data", 720)
     config = {
         "global": {
             "scrape_interval": milliseconds(SCRAPE_SECONDS / speed),
@@ -167,21 +167,6 @@ def prometheus(
     # what is five minutes to Prometheus is five simulated ones here
     lookback = f"--query.lookback-delta={milliseconds(300 / speed)}"
     return PrometheusServer(folder, yaml.safe_dump(config), lookback, "--rules.alert.resend-delay=1s")
-
-
-def backfill(file: Path, data: Path) -> None:
-    """Loads OpenMetrics text into a data folder as blocks."""
-    command = [
-        "promtool",
-        "tsdb",
-        "create-blocks-from",
-        "openmetrics",
-        "--max-block-duration=720h",
-        str(file),
-        str(data),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
 
 
 def milliseconds(seconds: float) -> str:

@@ -1,0 +1,116 @@
+"""Every query of every dashboard, asked of a real Prometheus over every scenario, an embedding server and one that speculates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from llm_serving_dashboards.boards import Made, boards
+from llm_serving_dashboards.nouns import Column, Panel
+from tests.prometheus_server import PrometheusServer
+from tests.simweek.build import Plan, build, week_settings
+
+# a Wednesday at 15:00 UTC
+PLAN = Plan(1_704_294_000.0, 2.5 * 3600)
+# what nothing in these hours does
+NEVER = {"Versions"}
+# their values are not asked for: Grafana's own lists
+LABEL_VALUES = re.compile(r"label_values\((?P<series>.*), (?P<label>\w+)\)")
+QUERY_RESULT = re.compile(r"query_result\((?P<query>.*)\)")
+
+
+@dataclass(frozen=True)
+class Week:
+    """The server that holds it."""
+
+    prometheus: PrometheusServer
+
+    def range(self, query: str) -> list[dict[str, Any]]:
+        """Series over all of it, a point a minute."""
+        begin, end = PLAN.begin_unix_seconds, PLAN.end_unix_seconds
+        return self._result("query_range", query=query, start=str(begin), end=str(end), step="60")
+
+    def now(self, query: str) -> list[dict[str, Any]]:
+        """Series at its end."""
+        return self._result("query", query=query, time=str(PLAN.end_unix_seconds))
+
+    def _result(self, what: str, **parameters: str) -> list[dict[str, Any]]:
+        answer = self.prometheus.get(f"/api/v1/{what}", **parameters).json()
+        assert answer["status"] == "success", (parameters["query"], answer)
+        return list(answer["data"]["result"])
+
+
+@pytest.fixture(scope="module")
+def week(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Week]:
+    folder = tmp_path_factory.mktemp("week")
+    build(PLAN, folder)
+    with PrometheusServer(folder, "global: {}\n", retention="100y") as server:
+        yield Week(server)
+
+
+MADE = boards(week_settings())
+PANELS = [
+    pytest.param(made, panel, id=f"{made.board.uid}: {panel.title}") for made in MADE for panel in made.board.panels
+]
+
+
+def filled(expression: str) -> str:
+    """As Grafana sends it with everything chosen, at a sample a minute."""
+    return re.sub(r"\$\{?[a-z]\w*\}?", ".*", expression.replace("$__rate_interval", "4m"))
+
+
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("dashboards")]
+
+
+@pytest.mark.parametrize(("made", "panel"), PANELS)
+def test_every_query_returns_data_with_the_labels_that_are_shown(week: Week, made: Made, panel: Panel) -> None:
+    for number, query in enumerate(panel.queries):
+        found = (week.now if query.instant else week.range)(filled(query.expr))
+        if panel.may_be_empty and not found:
+            continue
+        assert found, (made.board.uid, panel.title, query.expr)
+        labels = {name for one in found for name in one["metric"]}
+        assert set(re.findall(r"\{\{(\w+)\}\}", query.legend)) <= labels, query.legend
+        if number == 0:
+            wanted = {column.source for column in panel.columns if isinstance(column.source, str)}
+            # a card without MIG has no profile
+            assert wanted - {"mig_profile"} <= labels
+    assert _values(panel.columns) <= set(range(len(panel.queries)))
+
+
+def _values(columns: tuple[Column, ...]) -> set[int]:
+    return {column.source for column in columns if isinstance(column.source, int)}
+
+
+def test_what_may_be_empty_is_a_short_list() -> None:
+    listed = {(made.board.uid, panel.title) for made in MADE for panel in made.board.panels if panel.may_be_empty}
+    assert len(listed) < sum(1 for _ in PANELS) / 3
+
+
+@pytest.mark.parametrize("made", MADE, ids=[made.board.uid for made in MADE])
+def test_variables_and_annotations_have_values(week: Week, made: Made) -> None:
+    document = made.document
+    for variable in document["templating"]["list"]:
+        if variable["type"] != "query":
+            continue
+        query = filled(variable["definition"])
+        if found := LABEL_VALUES.fullmatch(query):
+            chosen = {one["metric"].get(found["label"]) for one in week.now(found["series"])}
+        else:
+            whole = QUERY_RESULT.fullmatch(query)
+            assert whole, query
+            chosen = {one["metric"].get(variable["name"]) for one in week.now(whole["query"])}
+        assert chosen - {None, ""}, variable["name"]
+    for annotation in document["annotations"]["list"]:
+        if annotation["name"] not in NEVER:
+            assert week.range(filled(annotation["expr"])), annotation["name"]
+
+
+def test_only_servers_that_generate_nothing_are_on_their_page(week: Week) -> None:
+    (made,) = (one for one in MADE if one.board.uid == "llm-serving-embedding")
+    found = week.now(filled(made.board.models_of))
+    assert [one["metric"] for one in found] == [{"model_name": "embedder"}]

@@ -1,0 +1,133 @@
+"""Simulates, evaluates the rules minute by minute, and hands everything to a real Prometheus: `python -m tests.simweek FOLDER`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from llm_serving_alerts.render import groups_text
+from llm_serving_alerts.settings import Settings
+from llm_serving_alerts.settings_file import default_settings
+from llm_serving_dashboards.boards import boards
+from llm_serving_exporter.sim.fleet.exposition import labels_text
+from llm_serving_exporter.sim.fleet.scenario_file import names
+from tests.e2e.replay import read_by, rules_in_order, steps
+from tests.simweek.fleets import HOUR, MINUTE, Part
+from tests.simweek.others import RECORDED, Own, Recorded
+from tests.simweek.past import past
+from tests.tsdb import make_blocks
+from tests.victoriametrics import VictoriaMetrics, replay
+
+# exported or recorded
+_NAME = re.compile(r"(?<![:\w])((?:\w+:)?llm_serving_[\w:]+|process_\w+)")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`seconds` are simulated, up to `end_unix_seconds`; the week before is what fleets usually do, as rules would have recorded it."""
+
+    end_unix_seconds: float
+    seconds: float = 3 * HOUR
+    scenarios: tuple[str, ...] = tuple(names())
+
+    @property
+    def begin_unix_seconds(self) -> float:
+        return self.end_unix_seconds - self.seconds
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return tuple(Part(name, self.end_unix_seconds, self.seconds) for name in self.scenarios)
+
+
+def week_settings() -> Settings:
+    """The defaults with every objective set, at a sample a minute."""
+    settings = default_settings()
+    limits = {"ttft": 2.5, "itl": 0.1, "e2e": 40.0}
+    slo = {
+        name: replace(objective, threshold_seconds=limits.get(name, objective.threshold_seconds))
+        for name, objective in settings.slo.items()
+    }
+    return replace(settings, scrape_interval_seconds=MINUTE, slo=slo)
+
+
+def queries(settings: Settings) -> Iterable[str]:
+    """All that dashboards ask."""
+    for made in boards(settings):
+        document: dict[str, Any] = made.document
+        yield from (target["expr"] for panel in document["panels"] for target in panel.get("targets", ()))
+        yield from (one["expr"] for one in document["annotations"]["list"])
+        yield from (one["definition"] for one in document["templating"]["list"] if "definition" in one)
+
+
+def build(plan: Plan, folder: Path, say: Callable[[str], None] = lambda _text: None) -> Path:
+    """Makes a data folder for a Prometheus; returns it."""
+    settings = week_settings()
+    groups = rules_in_order(settings)
+    asked = frozenset(name for query in queries(settings) for name in _NAME.findall(query))
+    wanted = asked | read_by(groups)
+    folder.mkdir(parents=True, exist_ok=True)
+    with VictoriaMetrics(folder / "victoria") as database:
+        with ProcessPoolExecutor(2) as pool:
+            work = partial(_simulated, plan, wanted, folder)
+            for made in pool.map(work, range(len(plan.parts))):
+                database.take_file(made)
+                say(f"simulated {made.stem}")
+        database.take(_others(plan, wanted).encode())
+        database.flush()
+        say("simulated; the rules follow")
+        begin, end = plan.begin_unix_seconds, plan.end_unix_seconds
+        for number, together in enumerate(steps(groups)):
+            file = folder / f"rules-{number}.yml"
+            file.write_text(groups_text(together))
+            replay(folder, database, [file], begin, end)
+        say("evaluated")
+        source = folder / "week.om"
+        with source.open("w") as out:
+            out.writelines(_openmetrics(database, asked | {"ALERTS"}))
+    data = folder / "data"
+    make_blocks(source, data)
+    say(f"written to {data}")
+    return data
+
+
+def _simulated(plan: Plan, wanted: frozenset[str], folder: Path, number: int) -> Path:
+    part = plan.parts[number]
+    path = folder / f"{part.name}.lines"
+    with path.open("w") as out:
+        out.writelines(past(part, plan.begin_unix_seconds))
+        part.write(out, wanted)
+    return path
+
+
+def _others(plan: Plan, wanted: frozenset[str]) -> str:
+    now = plan.begin_unix_seconds
+    clock = lambda: now  # noqa: E731
+    exporters = {name: Recorded(name, clock, clock, MINUTE) for name in RECORDED} | {
+        "exporter": Own(plan.end_unix_seconds, clock)
+    }
+    lines = []
+    while now <= plan.end_unix_seconds:
+        for instance, exporter in exporters.items():
+            for name, labels, value in exporter.samples():
+                if name in wanted or name.removesuffix("_bucket") in wanted:
+                    text = labels_text({**labels, "job": "llm-serving", "instance": f"{instance}:10077"})
+                    lines.append(f"{name}{text} {value!r} {now * 1000:.0f}\n")
+        now += MINUTE
+    return "".join(lines)
+
+
+def _openmetrics(database: VictoriaMetrics, names: frozenset[str]) -> Iterator[str]:
+    """Of series that are asked for: promtool takes its time."""
+    for row in database.rows(f'{{__name__=~"{"|".join(sorted(names))}"}}'):
+        made = json.loads(row)
+        labels = made["metric"]
+        series = labels.pop("__name__") + labels_text(labels)
+        stamps = zip(made["values"], made["timestamps"], strict=True)
+        yield from (f"{series} {value} {stamp / 1000:.3f}\n" for value, stamp in stamps if value is not None)
+    yield "# EOF\n"

@@ -1,0 +1,125 @@
+"""Each scenario as a fleet of its own, named after it: its engines, targets, nodes and what happens to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TextIO
+
+from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
+from llm_serving_exporter.sim.fleet.fleet import Fleet
+from llm_serving_exporter.sim.fleet.history import Form, write_history
+from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS
+from llm_serving_exporter.sim.fleet.scenario import History, Scenario
+from llm_serving_exporter.sim.fleet.scenario_file import load
+from llm_serving_exporter.sim.fleet.watch import Watch
+
+MINUTE, HOUR = 60.0, 3600.0
+# of scenarios that go on for days, the hour that is the end's
+_ENDS = {"calm-day": 15 * HOUR, "weekend-idle": DAY_SECONDS + 10 * HOUR}
+_USUAL_HOUR = 3 * HOUR
+USD_PER_GPU_HOUR = 2.4
+RATES = (
+    Rate("reserved", RateKind.RESERVED, includes_power=True, committed_gpus=40),
+    Rate("owned", RateKind.OWNED, includes_power=False),
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A scenario that ends at `end_unix_seconds`, recorded for that many seconds; what it is too short for is calm."""
+
+    name: str
+    end_unix_seconds: float
+    seconds: float
+
+    @property
+    def scenario(self) -> Scenario:
+        """With names of its own."""
+        return named(_within(load(self.name), self.seconds))
+
+    def write(self, out: TextIO, wanted: frozenset[str]) -> None:
+        """Lines for VictoriaMetrics, a sample a minute."""
+        scenario = self.scenario
+        before = self.seconds - scenario.duration_seconds
+        factor = scenario.history.factor if scenario.history else 1.0
+        # a quarter of an hour more, in which queues and caches come to what is usual
+        settled = replace(scenario, history=History((before + 15 * MINUTE) / DAY_SECONDS, factor))
+        begin = settled.begin_seconds(with_history=True)
+        epoch = self.end_unix_seconds - begin - scenario.duration_seconds
+        fleet = settled.fleet(with_history=True, epoch_unix_seconds=epoch)
+        fleet.advance(15 * MINUTE)
+        write_history(
+            fleet,
+            _watch(fleet, scenario, wanted),
+            out,
+            until_seconds=begin + scenario.duration_seconds,
+            interval_seconds=MINUTE,
+            form=Form.VICTORIAMETRICS,
+            labels={"job": "llm-serving", "instance": f"{self.name}:10077"},
+        )
+
+
+def _watch(fleet: Fleet, scenario: Scenario, wanted: frozenset[str]) -> Watch:
+    return Watch(
+        fleet,
+        interval_seconds=MINUTE,
+        wanted=wanted,
+        slo=scenario.slo,
+        expected_replicas=scenario.expected_replicas,
+        gpus=True,
+        prices=prices(scenario),
+    )
+
+
+def _within(scenario: Scenario, seconds: float) -> Scenario:
+    """No longer than that: of a scenario of days, the hours before its most telling one."""
+    if scenario.duration_seconds <= seconds:
+        return scenario
+    eventful = (*scenario.events, *scenario.rate.steps, *scenario.rate.bursts)
+    assert eventful == (), scenario.name
+    kept = min(seconds, _USUAL_HOUR)
+    daily = scenario.rate.daily
+    begins = daily.begins_seconds + _ENDS[scenario.name] - kept
+    return replace(
+        scenario,
+        rate=replace(scenario.rate, daily=replace(daily, begins_seconds=begins)),
+        duration_seconds=kept,
+    )
+
+
+def named(scenario: Scenario) -> Scenario:
+    """Its model, replicas and nodes bear its name, so that no two scenarios share one."""
+
+    def own(name: str) -> str:
+        kind, _, number = name.rpartition("-")
+        return f"{scenario.name}-{'n' if kind == 'node' else ''}{number}"
+
+    return replace(
+        scenario,
+        replicas=tuple(
+            replace(
+                one,
+                name=own(one.name),
+                nodes=tuple(map(own, one.nodes)),
+                engine=replace(one.engine, alias=scenario.name),
+            )
+            for one in scenario.replicas
+        ),
+        events=tuple(
+            replace(
+                event,
+                node=own(event.node) if event.node else "",
+                replicas=None if event.replicas is None else tuple(map(own, event.replicas)),
+            )
+            for event in scenario.events
+        ),
+    )
+
+
+def prices(scenario: Scenario) -> PriceBook:
+    """What GPUs cost at two rates, with a budget."""
+    statements = tuple(
+        PriceStatement(Scope.GPU_MODEL, kind, USD_PER_GPU_HOUR, "reserved")
+        for kind in sorted({replica.engine.gpu_spec.name for replica in scenario.replicas})
+    )
+    return PriceBook(statements, RATES, Power(0.12, 1.3, 350.0), budget_usd_per_month=90_000.0)

@@ -1,0 +1,38 @@
+"""A week before, of what the rules of baselines read: as each fleet usually does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Profile
+from tests.e2e.history import Usual, past_samples, usual
+from tests.simweek.fleets import MINUTE, USD_PER_GPU_HOUR, Part
+
+_WEEK = 7 * DAY_SECONDS
+# scenarios that say so themselves need baselines
+_BASELINE_DAYS = 3.0
+
+
+def past(part: Part, begin_unix_seconds: float) -> Iterator[str]:
+    """Lines for VictoriaMetrics, a sample a minute, up to that moment."""
+    scenario = part.scenario
+    if scenario.history is None or scenario.history.days < _BASELINE_DAYS:
+        return
+    known = usual(scenario)
+    rate = replace(scenario.rate, steps=(), bursts=())
+    skipped = part.seconds - scenario.duration_seconds
+    for ago in range(int(_WEEK / MINUTE), 0, -1):
+        stamp = f"{(begin_unix_seconds - ago * MINUTE) * 1000:.0f}"
+        at = -skipped - ago * MINUTE
+        for series, value in (*past_samples(known, rate, at), *_spent(known, rate, at)):
+            yield f"{series} {value:.9g} {stamp}\n"
+
+
+def _spent(known: Usual, rate: Profile, at: float) -> Iterator[tuple[str, float]]:
+    """What its GPUs cost in an hour, all of it, and what a million tokens did."""
+    model = f'model_name="{known.model_name}",role="unified"'
+    usd = USD_PER_GPU_HOUR * known.replicas
+    yield f'model:llm_serving_cost_usd:increase1h{{{model},phase="decode"}}', usd
+    million = usd / (rate.at(at) * known.tokens_per_request * 3600) * 1e6
+    yield f"model:llm_serving_cost_usd_per_million_tokens:ratio6h_compared{{{model}}}", million
