@@ -15,7 +15,7 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(PYTHON_ENV)/pycache
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo drill test test-e2e test-soak test-hardware check generate golden bench format clean
+.PHONY: help demo drill test test-e2e test-soak test-grafana test-hardware check generate golden bench format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,11 @@ test-e2e: $(DEVELOPS) ## scenarios over the whole stack, N-1 against a simulator
 test-soak: $(DEVELOPS) ## the rules over two simulated weeks, for a quarter of an hour
 	@$(TOOLS) victoria-metrics vmalert
 	$(BIN)/python -m pytest -m soak $(ARGS)
+
+test-grafana: $(DEVELOPS) ## every dashboard in the Grafana that GRAFANA_URL names; CONTRIBUTING.md says how to bring one up
+	@$(TOOLS) chromium
+	@$(BIN)/python -c "import playwright" 2>/dev/null || $(BIN)/pip install --quiet --editable ".[grafana]"
+	$(BIN)/python -m pytest -m grafana $(ARGS)
 
 test-hardware: $(DEVELOPS) ## against a real NVIDIA GPU
 	$(BIN)/python -m pytest -m hardware $(ARGS)

@@ -152,9 +152,9 @@ def _panel(panel: Panel) -> Json:
         "transformations": _transformations(panel),
     }
     if panel.detail:
-        # the variables and the time of here
-        link = {"title": "Details", "url": f"/d/{panel.detail}?${{__url_time_range}}&${{__all_variables}}"}
-        found["links"] = [link]
+        # a click on the value, with the variables and the time of here
+        url = f"/d/{panel.detail}?${{__url_time_range}}&${{__all_variables}}"
+        found["fieldConfig"]["defaults"]["links"] = [{"title": "Details", "url": url, "targetBlank": False}]
     return found
 
 
@@ -363,6 +363,9 @@ def _overrides(panel: Panel) -> list[Json]:
         if isinstance(column.source, str):
             continue
         properties: list[Json] = [{"id": "unit", "value": column.unit.value}]
+        if column.unit is Unit.MILLISECONDS_SINCE:
+            # words, not a number
+            properties += [{"id": "custom.align", "value": "left"}, {"id": "custom.width", "value": 120}]
         if column.decimals is not None:
             properties.append({"id": "decimals", "value": column.decimals})
         if column.steps:

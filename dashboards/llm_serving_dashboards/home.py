@@ -81,8 +81,8 @@ def _now(asking: Asking) -> tuple[Panel, ...]:
     return (
         *rest,
         Panel(
-            "Ready replicas",
-            "Replicas that serve, of all that were chosen. Loading and sleeping ones are not ready, and not down.",
+            "Replicas",
+            "Ready ones, of all that were chosen. Loading and sleeping ones are not ready, and not down.",
             Look.VALUE,
             (Query(f"sum({asking.of('model:llm_serving_ready_replicas:sum')})", "ready"),),
             Unit.COUNT,
@@ -91,7 +91,7 @@ def _now(asking: Asking) -> tuple[Panel, ...]:
             steps=below(1),
         ),
         Panel(
-            "Waiting requests",
+            "Waiting",
             "Requests that wait to run, of all that were chosen. Above 0 for minutes, something limits: see what, below.",
             Look.VALUE,
             (Query(f"sum({asking.of('model:llm_serving_requests_waiting:sum')})", "waiting"),),
@@ -111,6 +111,7 @@ def _now(asking: Asking) -> tuple[Panel, ...]:
             5,
             9,
             least=0,
+            may_be_empty="nothing ended yet",
         ),
         _changed(asking),
     )  # fmt: skip

@@ -1,4 +1,7 @@
-"""`python -m tests.simweek FOLDER [HOURS]`: the week as a data folder of a Prometheus."""
+"""The simulated hours for a Grafana: `python -m tests.simweek FOLDER [HOURS]`.
+
+Writes a data folder and a configuration for a Prometheus, and what a Grafana is provisioned with; says how to start both.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,38 @@ import sys
 import time
 from pathlib import Path
 
-from tests.simweek.build import Plan, build
+from llm_serving_dashboards.boards import boards
+from llm_serving_dashboards.grafana import text_of
+from llm_serving_dashboards.provisioning import datasource, provider
+from tests.simweek.build import Plan, build, week_settings
 from tests.simweek.fleets import HOUR
 
-if __name__ == "__main__":
+PORT = 9190
+
+
+def main(folder: Path, hours: float) -> None:
+    """Everything but the two servers."""
     began = time.monotonic()
-    end = time.time() // 3600 * 3600
-    hours = float(sys.argv[2]) if len(sys.argv) > 2 else 3.0
-    build(
-        Plan(end, hours * HOUR),
-        Path(sys.argv[1]),
-        lambda text: print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True),
-    )
-    print(f"it ends at {end:.0f}")
+    # a whole hour, not too long ago
+    plan = Plan(time.time() // 3600 * 3600, hours * HOUR)
+    data = build(plan, folder, lambda text: print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True))
+    settings, own = week_settings(), folder / "provisioning"
+    (folder / "prometheus.yml").write_text("global: {}\n")
+    for name in ("dashboards", "datasources"):
+        (own / name).mkdir(parents=True, exist_ok=True)
+    rendered = folder / "dashboards"
+    rendered.mkdir(exist_ok=True)
+    for made in boards(settings):
+        (rendered / f"{made.board.uid}.json").write_text(text_of(made.document))
+    (own / "dashboards" / "llm-serving.yml").write_text(provider(str(rendered.resolve())))
+    (own / "datasources" / "llm-serving.yml").write_text(datasource(settings, f"http://127.0.0.1:{PORT}"))
+    print(f"""
+prometheus --config.file={folder}/prometheus.yml --storage.tsdb.path={data} --storage.tsdb.retention.time=10y \\
+    --web.listen-address=127.0.0.1:{PORT}
+GF_PATHS_PROVISIONING={own.resolve()} GF_AUTH_ANONYMOUS_ENABLED=true grafana server
+export GRAFANA_URL=http://127.0.0.1:3000 GRAFANA_FROM={plan.begin_unix_seconds:.0f}000 GRAFANA_TO={plan.end_unix_seconds:.0f}000
+make test-grafana""")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 2.5)

@@ -160,7 +160,7 @@ def test_rates_are_over_what_a_point_covers(uid: str) -> None:
 @UIDS
 def test_links_lead_to_dashboards(uid: str) -> None:
     for panel in panels(uid):
-        for link in panel.get("links", ()):
+        for link in panel["fieldConfig"]["defaults"].get("links", ()):
             assert link["url"].removeprefix("/d/").partition("?")[0] in BOARDS
             # the time and the choice of here
             assert "${__url_time_range}" in link["url"]
@@ -169,6 +169,11 @@ def test_links_lead_to_dashboards(uid: str) -> None:
     assert menu["keepTime"]
     assert menu["includeVars"]
     assert menu["tags"] == [TAG]
+
+
+def test_every_verdict_of_the_home_page_leads_to_its_details() -> None:
+    links = [link for panel in panels("llm-serving-home") for link in panel["fieldConfig"]["defaults"].get("links", ())]
+    assert len(links) == 9
 
 
 def test_alerts_lead_to_dashboards() -> None:
