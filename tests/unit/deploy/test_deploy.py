@@ -1,0 +1,153 @@
+"""What can be checked of deploy/ without a container engine or an init system."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from llm_serving_exporter.sim.fleet.exporter_config import exporter_config
+from llm_serving_exporter.sim.fleet.scenario_file import load
+from tests.configuration import load_flags
+from tests.server_process import program
+
+ROOT = Path(__file__).parents[3]
+COMPOSE = ROOT / "deploy/compose"
+FILES = ("compose.yml", "beside-engine.yml")
+DOCKERFILE = ROOT / "deploy/container/Dockerfile"
+UNIT = ROOT / "deploy/systemd/llm-serving-exporter.service"
+# of systemd-analyze security, from 0 (closed) to 10 (open): above this something that is closed now was opened
+MOST_EXPOSED = 2.0
+
+
+def services(file: str) -> dict[str, Any]:
+    """Those of a file and of what it includes."""
+    document = yaml.safe_load((COMPOSE / file).read_text())
+    found = dict(document["services"])
+    for included in document.get("include", ()):
+        found |= services(included)
+    return found
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_what_is_mounted_is_there_and_cannot_be_written(file: str) -> None:
+    mounted = [volume for one in services(file).values() for volume in one.get("volumes", ()) if volume.startswith(".")]
+    assert len(mounted) >= 5
+    for volume in mounted:
+        source, _, mode = volume.split(":")
+        assert (COMPOSE / source).exists(), volume
+        assert mode == "ro", volume
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_image_has_a_version_and_every_port_is_this_machines(file: str) -> None:
+    for name, service in services(file).items():
+        if "build" in service:
+            assert (COMPOSE / service["build"]["context"] / service["build"]["dockerfile"]).resolve() == DOCKERFILE
+            assert service["read_only"] is True, name
+            assert service["cap_drop"] == ["ALL"]
+        else:
+            assert re.fullmatch(r"\S+:v?\d+\.\d+\.\d+", service["image"]), name
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+
+
+def test_prometheus_finds_the_exporter_alertmanager_and_the_rules(tmp_path: Path) -> None:
+    text = (COMPOSE / "prometheus.yml").read_text()
+    document = yaml.safe_load(text)
+    hosts = {
+        target.partition(":")[0]
+        for one in (*document["scrape_configs"], *document["alerting"]["alertmanagers"])
+        for target in (one.get("static_configs") or [one])[0]["targets"]
+    }
+    assert hosts == {"exporter", "alertmanager"}
+    found = services("compose.yml")
+    # one network for the fleet and the exporter, under the exporter's name
+    assert found["exporter"]["network_mode"] == "service:fleet"
+    assert found["fleet"]["networks"]["default"]["aliases"] == ["exporter"]
+    (rules,) = document["rule_files"]
+    (mounted,) = (one for one in found["prometheus"]["volumes"] if one.startswith("../../alerts/rendered:"))
+    assert rules.startswith(mounted.split(":")[1])
+    (tmp_path / "prometheus.yml").write_text(text.replace(rules, str(ROOT / "alerts/rendered/*.yml")))
+    checked(program("promtool"), "check", "config", str(tmp_path / "prometheus.yml"))
+    checked(program("amtool"), "check-config", str(COMPOSE / "alertmanager.yml"))
+
+
+def test_grafana_is_provisioned_from_where_the_files_are_mounted() -> None:
+    volumes = dict(one.split(":")[:2] for one in services("compose.yml")["grafana"]["volumes"])
+    (provider,) = (ROOT / "dashboards/provisioning/dashboards").glob("*.yml")
+    path = yaml.safe_load(provider.read_text())["providers"][0]["options"]["path"]
+    assert volumes["../../dashboards/rendered"] == path
+    assert volumes["../../dashboards/provisioning"] == "/etc/grafana/provisioning"
+    (source,) = (ROOT / "dashboards/provisioning/datasources").glob("*.yml")
+    assert yaml.safe_load(source.read_text())["datasources"][0]["url"] == "http://prometheus:9090"
+    home = services("compose.yml")["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert (ROOT / "dashboards/rendered" / Path(home).name).exists()
+
+
+def test_the_exporter_reads_the_fleet_that_is_simulated() -> None:
+    scenario = load(str(COMPOSE / "fleet.yml"))
+    command = services("compose.yml")["fleet"]["command"]
+    first = int(command[command.index("--port") + 1])
+    urls = {one.name: f"http://127.0.0.1:{first + number}" for number, one in enumerate(scenario.replicas)}
+    written = yaml.safe_load(exporter_config(scenario, urls))
+    configured = yaml.safe_load((COMPOSE / "exporter.yml").read_text())
+    assert {key: configured[key] for key in written} == written
+    config = load_flags("--config.file", str(COMPOSE / "exporter.yml"))
+    assert config.prices is not None
+
+
+def checked(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def stages() -> list[str]:
+    return re.split(r"^FROM ", DOCKERFILE.read_text(), flags=re.MULTILINE)[1:]
+
+
+def test_the_image_copies_what_is_there_and_not_ignored() -> None:
+    allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    copied = [line.split()[1:-1] for line in stages()[0].splitlines() if line.startswith("COPY ")]
+    for source in (one for line in copied for one in line):
+        assert (ROOT / source).exists(), source
+        assert any(fnmatch(source, pattern) for pattern in allowed), source
+
+
+def test_the_image_runs_as_nobody_in_particular_and_says_how_it_is() -> None:
+    last = stages()[-1]
+    user = re.search(r"^USER (\d+):(\d+)$", last, re.MULTILINE)
+    assert user
+    assert int(user[1]) > 0
+    assert "/-/healthy" in last.partition("HEALTHCHECK")[2]
+    assert 'ENTRYPOINT ["llm-serving-exporter"]' in last
+
+
+@pytest.fixture
+def unit(tmp_path: Path) -> Path:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd-analyze on PATH")
+    # systemd looks whether the program is there
+    text = re.sub(r"/opt/llm-serving-exporter/bin/llm-serving-exporter", "/bin/true", UNIT.read_text())
+    path = tmp_path / UNIT.name
+    path.write_text(text)
+    return path
+
+
+def test_systemd_takes_the_unit_without_a_word(unit: Path) -> None:
+    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
+    own = [line for line in (done.stdout + done.stderr).splitlines() if UNIT.name in line]
+    assert (done.returncode, own) == (0, [])
+
+
+def test_the_unit_is_sandboxed(unit: Path) -> None:
+    said = checked("systemd-analyze", "security", "--offline=true", str(unit))
+    level = re.search(r"Overall exposure level for \S+: ([\d.]+)", said)
+    assert level
+    assert float(level[1]) <= MOST_EXPOSED
