@@ -9,7 +9,7 @@ from enum import StrEnum
 
 ALERT_PREFIX = "LLMServing"
 # level:metric:operations (prometheus.io/docs/practices/rules)
-_RECORD = re.compile(r"(engine|target|model|model_gpu|model_node|fleet):llm_serving_[a-z0-9_]+:[a-z0-9_]+\Z")
+_RECORD = re.compile(r"(gpu|engine|target|model|model_gpu|model_node|fleet):llm_serving_[a-z0-9_]+:[a-z0-9_]+\Z")
 
 
 class Severity(StrEnum):

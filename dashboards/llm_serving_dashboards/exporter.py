@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_alerts.rules import Check
-from llm_serving_dashboards.asking import RATE, Asking
+from llm_serving_dashboards.asking import Asking
 from llm_serving_dashboards.nouns import Board, Colour, Column, Look, Panel, Query, Row, Says, Unit
 from llm_serving_dashboards.parts import TARGET, lines, table, value
 
@@ -34,10 +34,10 @@ def board(asking: Asking) -> Board:
 
 def _targets(asking: Asking) -> tuple[Panel, ...]:
     states = " or ".join(
-        f"max by ({asking.dialect.labels('target')}) ({asking.of('target_state', state=state)} == 1) * 0 + {code}"
+        f"max by ({asking.dialect.labels('target')}) ({asking.of('target:llm_serving_state:max', state=state)}) * 0 + {code}"
         for code, (state, _) in enumerate(STATES)
     )
-    failures = f"increase({asking.of('scrape_failures_total')}[{RATE}])"
+    failures = asking.of("target:llm_serving_scrape_failures:increase5m")
     return (
         Panel(
             "States",
@@ -58,9 +58,9 @@ def _targets(asking: Asking) -> tuple[Panel, ...]:
         ),
         lines(
             "Failed attempts by reason",
-            "In the range of a point.",
+            "In 5m, where there were any: why the exporter could not read a page. See its log for the whole sentence.",
             Unit.COUNT,
-            Query(f"{asking.by('max', failures, 'target', 'stage', 'reason')} > 0", f"{TARGET} {{{{reason}}}}"),
+            Query(failures, f"{TARGET} {{{{reason}}}}"),
             width=6,
             least=0,
             may_be_empty="nothing failed",

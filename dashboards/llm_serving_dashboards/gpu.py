@@ -56,10 +56,11 @@ def _health(asking: Asking) -> tuple[Panel, ...]:
             "How many have lower clocks than they were asked for. Hardware and thermal slowdown and power brake are faults of cooling or supply; the software "
             "power cap is how a card is run. Choose a node above to find the card.",
             Unit.COUNT,
-            Query(asking.by("sum", asking.one("gpu_slowdown", *GPU, "reason"), "reason"), "{{reason}}"),
+            Query(asking.by("sum", asking.of("gpu:llm_serving_gpu_slowdown:max"), "reason"), "{{reason}}"),
             width=8,
             least=0,
             decimals=0,
+            may_be_empty="nothing holds a clock down",
         ),
         table(
             "XID events",

@@ -370,6 +370,7 @@ def _overrides(panel: Panel) -> list[Json]:
             properties.append({"id": "decimals", "value": column.decimals})
         if column.steps:
             properties.append({"id": "thresholds", "value": _thresholds(column.steps)})
+            properties.append({"id": "color", "value": {"mode": "thresholds"}})
             properties.append({"id": "custom.cellOptions", "value": {"type": "color-text"}})
         found.append({"matcher": {"id": "byName", "options": column.title}, "properties": properties})
     return found

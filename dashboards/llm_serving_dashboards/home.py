@@ -16,14 +16,14 @@ _CHANGES = 20
 
 # in the order of docs/limiter.md, with what it takes to give more
 LIMITERS = (
-    ("starved", Colour.UNKNOWN),
+    ("starved", "super-light-blue"),
     ("bandwidth", Colour.GOOD),
     ("compute", Colour.PLAIN),
     ("batch_limit", "yellow"),
     ("kv_capacity", Colour.WARNING),
     ("prefill_interference", Colour.BAD),
     ("overhead", Colour.DEAD),
-    ("unknown", "text"),
+    ("unknown", Colour.UNKNOWN),
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_dashboards.asking import RATE, Asking
+from llm_serving_dashboards.asking import Asking
 from llm_serving_dashboards.nouns import Board, Look, Panel, Query, Row, Unit
 from llm_serving_dashboards.parts import MODEL, TARGET, above, below, lines, threshold
 
@@ -132,11 +132,7 @@ def _tail(asking: Asking) -> tuple[Panel, ...]:
 
 def _replicas(asking: Asking) -> tuple[Panel, ...]:
     beyond = asking.one("long_context_beyond_top_bucket_ratio", "target", "engine")
-    prompts = asking.by(
-        "sum",
-        asking.dialect.one(f"rate({asking.buckets('request_prompt_tokens')}[{RATE}])", "target", "engine", "le"),
-        "le",
-    )
+    prompts = asking.by("sum", asking.of("model:llm_serving_request_prompt_tokens_bucket:rate5m"), "le")
     return (
         lines(
             "KV cache usage by engine",

@@ -51,7 +51,7 @@ def _near(asking: Asking) -> tuple[Panel, ...]:
             "Of each engine: gpm and dcgm measure it, model works it out from steps and context, runtime is the engine's own estimate. Above 1 an input is wrong, "
             "and the exporter's dashboard says which is likely.",
             Unit.RATIO,
-            Query(asking.one("bandwidth_ceiling_ratio", *ENGINE, "source"), f"{{{{source}}}} {_LEGEND}"),
+            Query(asking.of("engine:llm_serving_bandwidth_ceiling_ratio:max"), f"{{{{source}}}} {_LEGEND}"),
             width=8,
             least=0,
         ),
@@ -106,7 +106,7 @@ def _near(asking: Asking) -> tuple[Panel, ...]:
 
 
 def _amounts(asking: Asking) -> tuple[Panel, ...]:
-    achieved = asking.one("achieved_bandwidth_bytes_per_second", *ENGINE, "source")
+    achieved = asking.of("engine:llm_serving_achieved_bandwidth_bytes_per_second:max")
     ceiling = asking.one("bandwidth_ceiling_bytes_per_second", *ENGINE)
     decode = asking.by("sum", asking.of("engine:llm_serving_phase_tokens:rate5m", phase="decode"), *ENGINE)
     return (
@@ -155,7 +155,7 @@ def _batch(asking: Asking) -> tuple[Panel, ...]:
             "Bytes of a mean step",
             "Weights are read once a step whatever the batch; KV grows with batch and context.",
             Unit.BYTES,
-            Query(asking.by("avg", asking.one("step_bytes_mean", *ENGINE, "part"), "part"), "{{part}}"),
+            Query(asking.by("avg", asking.of("model:llm_serving_step_bytes_mean:avg"), "part"), "{{part}}"),
             width=8,
             least=0,
             stacked=True,

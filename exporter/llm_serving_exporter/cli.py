@@ -31,7 +31,7 @@ _COMMANDS = {
     "check-config": "check the configuration and exit: 0 good, 2 bad",
     "ceiling": "what a model on given GPUs could do at best: fit, tokens/s by batch, price, replicas",
     "rules": "recording rules and alerts from your settings, for Prometheus, its operator or vmalert",
-    "dashboards": "Grafana dashboards with your thresholds and labels (being built: not yet seen in a Grafana)",
+    "dashboards": "Grafana dashboards with your thresholds and labels",
     "drill": "lose a node on purpose, or wait for a loss, and measure whether users noticed and somebody was told",
     "report": "a week's cost from Prometheus: a page, CSV and a summary, with what changed and what to do",
     "demo": "replay a recorded vLLM run beside an exporter; needs no GPU and no LLM",

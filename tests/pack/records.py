@@ -247,7 +247,58 @@ _LIMITED = Sampled(
     },
 )
 
-OF_MINUTES = (_TRAFFIC, _QUANTILES, _SLO, _WORK, _SETTLED, _BANDWIDTH, _LIMITED, _TARGETS)
+_ONE, _OTHER = engine("chat", "chat-0"), engine("chat", "chat-1")
+_GPU = 'gpu="GPU-1",gpu_name="H100",node="n1"'
+_PROMPTS = "request_prompt_tokens"
+
+
+def _source(identity: str, name: str, value: float) -> dict[str, str]:
+    return {f'llm_serving_{name}{{{identity},source="gpm"}}': held((13, value))}
+
+
+_VIEWS = Sampled(
+    "what dashboards read by replica, engine and GPU",
+    {
+        'llm_serving_target_state{target="chat-0",state="ready"}': held((13, 1)),
+        'llm_serving_target_state{target="chat-0",state="down"}': held((13, 0)),
+        'llm_serving_scrape_failures_total{target="chat-0",stage="scrape",reason="timeout"}': counter(Grows(12, 2)),
+        'llm_serving_scrape_failures_total{target="chat-0",stage="scrape",reason="tls"}': held((13, 4)),
+        f'llm_serving_gpu_slowdown{{{_GPU},reason="hw_thermal_slowdown"}}': held((13, 1)),
+        f'llm_serving_gpu_slowdown{{{_GPU},reason="sw_power_cap"}}': held((13, 0)),
+        **_source(_ONE, "bandwidth_ceiling_ratio", 0.5),
+        **_source(_ONE, "achieved_bandwidth_bytes_per_second", 1e12),
+        f'llm_serving_step_bytes_mean{{{_ONE},part="weights"}}': held((13, 10)),
+        f'llm_serving_step_bytes_mean{{{_OTHER},part="weights"}}': held((13, 20)),
+        # a minute: 60 up to 0.5, 120 up to 1 and 5; and 60 up to 1, 5
+        **buckets(_PROMPTS, _ONE, (12, {"0.5": 60, "1.0": 60})),
+        **buckets(_PROMPTS, _OTHER, (12, {"1.0": 60}), edges=_COARSE),
+    },
+    "12m",
+    {
+        "target:llm_serving_state:max * 1": {'{target="chat-0", state="ready"}': 1},
+        _rounded("target:llm_serving_scrape_failures:increase5m"): {
+            '{target="chat-0", stage="scrape", reason="timeout"}': 10
+        },
+        "gpu:llm_serving_gpu_slowdown:max * 1": {
+            '{gpu="GPU-1", gpu_name="H100", node="n1", reason="hw_thermal_slowdown"}': 1
+        },
+        "engine:llm_serving_bandwidth_ceiling_ratio:max * 1": {
+            '{target="chat-0", model_name="chat", engine="0", role="unified", source="gpm"}': 0.5
+        },
+        "engine:llm_serving_achieved_bandwidth_bytes_per_second:max / 1e9": {
+            '{target="chat-0", model_name="chat", engine="0", role="unified", source="gpm"}': 1000
+        },
+        "model:llm_serving_step_bytes_mean:avg * 1": {'{model_name="chat", role="unified", part="weights"}': 15},
+        # the edges that both have
+        _rounded("model:llm_serving_request_prompt_tokens_bucket:rate5m"): {
+            '{model_name="chat", role="unified", le="1.0"}': 3,
+            '{model_name="chat", role="unified", le="5.0"}': 3,
+            '{model_name="chat", role="unified", le="+Inf"}': 3,
+        },
+    },
+)
+
+OF_MINUTES = (_TRAFFIC, _QUANTILES, _SLO, _WORK, _SETTLED, _BANDWIDTH, _LIMITED, _TARGETS, _VIEWS)
 
 
 # --- baselines: a sample every five minutes, a day is 288 ---------------------------------------------------------------------------------

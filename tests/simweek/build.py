@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from tests.tsdb import make_blocks
 from tests.victoriametrics import VictoriaMetrics, replay
 
 # exported or recorded
-_NAME = re.compile(r"(?<![:\w])((?:\w+:)?llm_serving_[\w:]+|process_\w+)")
+NAME = re.compile(r"(?<![:\w])((?:\w+:)?llm_serving_[\w:]+|process_\w+)")
 
 
 @dataclass(frozen=True)
@@ -67,36 +68,43 @@ def queries(settings: Settings) -> Iterable[str]:
 
 def build(plan: Plan, folder: Path, say: Callable[[str], None] = lambda _text: None) -> Path:
     """Makes a data folder for a Prometheus; returns it."""
-    settings = week_settings()
-    groups = rules_in_order(settings)
-    asked = frozenset(name for query in queries(settings) for name in _NAME.findall(query))
-    wanted = asked | read_by(groups)
+    source, data = folder / "week.om", folder / "data"
+    with simulated(plan, folder, say) as database, source.open("w") as out:
+        out.writelines(_openmetrics(database, read_by_dashboards() | {"ALERTS"}))
+    make_blocks(source, data)
+    say(f"written to {data}")
+    return data
+
+
+@contextmanager
+def simulated(plan: Plan, folder: Path, say: Callable[[str], None] = lambda _text: None) -> Iterator[VictoriaMetrics]:
+    """A database that holds everything, rules evaluated."""
+    groups = rules_in_order(week_settings())
+    wanted = read_by_dashboards() | read_by(groups)
     folder.mkdir(parents=True, exist_ok=True)
     with VictoriaMetrics(folder / "victoria") as database:
         with ProcessPoolExecutor(2) as pool:
-            work = partial(_simulated, plan, wanted, folder)
+            work = partial(_lines, plan, wanted, folder)
             for made in pool.map(work, range(len(plan.parts))):
                 database.take_file(made)
                 say(f"simulated {made.stem}")
         database.take(_others(plan, wanted).encode())
         database.flush()
         say("simulated; the rules follow")
-        begin, end = plan.begin_unix_seconds, plan.end_unix_seconds
         for number, together in enumerate(steps(groups)):
             file = folder / f"rules-{number}.yml"
             file.write_text(groups_text(together))
-            replay(folder, database, [file], begin, end)
+            replay(folder, database, [file], plan.begin_unix_seconds, plan.end_unix_seconds)
         say("evaluated")
-        source = folder / "week.om"
-        with source.open("w") as out:
-            out.writelines(_openmetrics(database, asked | {"ALERTS"}))
-    data = folder / "data"
-    make_blocks(source, data)
-    say(f"written to {data}")
-    return data
+        yield database
 
 
-def _simulated(plan: Plan, wanted: frozenset[str], folder: Path, number: int) -> Path:
+def read_by_dashboards() -> frozenset[str]:
+    """The series that they read, exported or recorded."""
+    return frozenset(name for query in queries(week_settings()) for name in NAME.findall(query))
+
+
+def _lines(plan: Plan, wanted: frozenset[str], folder: Path, number: int) -> Path:
     part = plan.parts[number]
     path = folder / f"{part.name}.lines"
     with path.open("w") as out:

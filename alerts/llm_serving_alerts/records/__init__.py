@@ -12,12 +12,13 @@ from llm_serving_alerts.records.node_loss import node_loss
 from llm_serving_alerts.records.slo import slo
 from llm_serving_alerts.records.targets import targets
 from llm_serving_alerts.records.traffic import latency, traffic
+from llm_serving_alerts.records.views import views
 from llm_serving_alerts.rules import Group
 from llm_serving_alerts.settings import Settings
 
 _GROUPS = (
     targets, traffic, latency, slo, kv, tail, work, bandwidth, tokens, baselines, rates, capacity, node_loss,
-    spend, bought, per_token, shares, replicas,
+    spend, bought, per_token, shares, replicas, views,
 )  # fmt: skip
 
 

@@ -1,0 +1,55 @@
+"""What only dashboards read: by replica, engine or GPU, recorded so that a day of two hundred replicas is drawn within a second."""
+
+from __future__ import annotations
+
+from llm_serving_alerts.promql import ENGINE, MODEL, Dialect, buckets, series
+from llm_serving_alerts.records.traffic import RATE_SECONDS, common_edges
+from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.settings import Settings
+
+_GPU = ("gpu", "gpu_name", "node")
+_PROMPTS = "request_prompt_tokens"
+
+
+def views(dialect: Dialect, settings: Settings) -> Group:
+    """One value where there are several exporters. Of states, reasons and failures only those that hold: most do not."""
+    failures = dialect.increase(series("scrape_failures_total"), RATE_SECONDS)
+    prompts = dialect.one(dialect.rate(buckets(_PROMPTS), RATE_SECONDS), *ENGINE, "le")
+    steps = dialect.one(series("step_bytes_mean"), *ENGINE, "part")
+    return Group(
+        "llm-serving.views",
+        (
+            Record(
+                "target:llm_serving_state:max",
+                f"{dialect.one(series('target_state'), 'target', 'state')} == 1",
+                "1 for the state that a target is in",
+            ),
+            Record(
+                "target:llm_serving_scrape_failures:increase5m",
+                f"{dialect.one(failures, 'target', 'stage', 'reason')} > 0",
+                "failed attempts of 5m by reason, where there were any",
+            ),
+            Record(
+                "gpu:llm_serving_gpu_slowdown:max",
+                f"{dialect.one(series('gpu_slowdown'), *_GPU, 'reason')} == 1",
+                "1 for a reason that holds a GPU's clocks down",
+            ),
+            *(
+                Record(f"engine:llm_serving_{name}:max", dialect.one(series(name), *ENGINE, "source"), about)
+                for name, about in (
+                    ("bandwidth_ceiling_ratio", "share of the peak bandwidth in use, by source"),
+                    ("achieved_bandwidth_bytes_per_second", "memory traffic, by source"),
+                )
+            ),
+            Record(
+                "model:llm_serving_step_bytes_mean:avg",
+                f"avg by ({dialect.labels(*MODEL)}, part) ({steps})",
+                "bytes that a mean step moves, mean of the engines",
+            ),
+            Record(
+                f"model:llm_serving_{_PROMPTS}_bucket:rate5m",
+                common_edges(dialect, prompts, MODEL),
+                "finished requests/s up to each edge of their prompts' lengths, at the edges that all engines have",
+            ),
+        ),
+    )
