@@ -93,7 +93,6 @@ def _health(asking: Asking) -> tuple[Panel, ...]:
 
 
 def _work(asking: Asking) -> tuple[Panel, ...]:
-    used, total = (asking.one(f"gpu_memory_{what}_bytes", *GPU) for what in ("used", "total"))
     return (
         lines(
             "Memory bandwidth",
@@ -129,7 +128,7 @@ def _work(asking: Asking) -> tuple[Panel, ...]:
             "Memory in use",
             "Engines take what they are given: full is as it should be, growing is not.",
             Unit.RATIO,
-            Query(f"{used} / {asking.on(*GPU)} {total}", _LEGEND),
+            Query(asking.of("gpu:llm_serving_gpu_memory_used:ratio"), _LEGEND),
             width=24,
             least=0,
             most=1,

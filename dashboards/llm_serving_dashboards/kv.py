@@ -173,7 +173,7 @@ def _replicas(asking: Asking) -> tuple[Panel, ...]:
             "Estimate of what takes up the engine's GPUs. Other is activations, graphs and the context of the driver.",
             Unit.BYTES,
             Query(
-                asking.by("sum", asking.one("gpu_memory_bytes_estimate", "target", "engine", "part"), "part"),
+                asking.by("sum", asking.of("model:llm_serving_gpu_memory_bytes_estimate:sum"), "part"),
                 "{{part}}",
             ),
             width=12,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_alerts.promql import seconds_text
 from llm_serving_alerts.records.slo import BAD, BASE_SECONDS, EVENTS, RATIO
-from llm_serving_alerts.records.traffic import LATENCIES
+from llm_serving_alerts.records.traffic import LATENCIES, RANKS
 from llm_serving_alerts.settings import LATENCY_SLOS, Settings
 from llm_serving_dashboards.asking import Asking
 from llm_serving_dashboards.nouns import Board, Look, Panel, Query, Row, Unit
@@ -109,13 +109,14 @@ def _latency(asking: Asking, histogram: str) -> tuple[Panel, ...]:
     return (
         lines(
             f"{short}: quantiles",
-            "Over 5m, interpolated between the engine's bucket edges, which lie about as far apart as the heatmap's cells. A line at the top edge means "
-            "at least so much: see the share above it.",
+            "Over 5m, interpolated between the engine's bucket edges. p99 may truly be as high as the edge above it, which is drawn too; at the top edge both "
+            "mean at least so much: see the share above it.",
             Unit.SECONDS,
             *(
                 Query(asking.of(f"model:llm_serving_{histogram}:quantile_rate5m", rank=rank), f"{rank} {MODEL}")
                 for rank in ("p50", "p95", "p99")
             ),
+            Query(_edge_above(asking, asking.of(edges), RANKS["p99"]), f"edge above p99 {MODEL}"),
             width=10,
             logarithmic=True,
             **threshold(above(limit) if limit is not None else ()),
@@ -139,6 +140,14 @@ def _latency(asking: Asking, histogram: str) -> tuple[Panel, ...]:
             **threshold(above(0.01)),
         ),
     )
+
+
+def _edge_above(asking: Asking, buckets: str, quantile: float) -> str:
+    """The upper edge of the bucket that a quantile lies in: of buckets that hold no more than its share, the last one is full there."""
+    on = asking.on("model_name", "role")
+    share = f"{quantile:g} * {asking.by('max', buckets, 'model_name', 'role')}"
+    cut = f"{buckets} * 1 < {on} group_left () {share} or {buckets} * 0 + {on} group_left () {share}"
+    return f"histogram_quantile(1, {cut})"
 
 
 def _replicas(asking: Asking) -> tuple[Panel, ...]:

@@ -15,7 +15,7 @@ from tests.prometheus_server import PrometheusServer
 from tests.simweek.build import Plan, build, week_settings
 
 # a Wednesday at 15:00 UTC
-PLAN = Plan(1_704_294_000.0, 2.5 * 3600)
+PLAN = Plan(1_704_294_000.0, 2.5 * 3600, calm_seconds=1200.0)
 # what nothing in these hours does
 NEVER = {"Versions"}
 # their values are not asked for: Grafana's own lists
@@ -108,6 +108,27 @@ def test_variables_and_annotations_have_values(week: Week, made: Made) -> None:
     for annotation in document["annotations"]["list"]:
         if annotation["name"] not in NEVER:
             assert week.range(filled(annotation["expr"])), annotation["name"]
+
+
+def test_the_edge_above_p99_is_an_edge_and_above_it(week: Week) -> None:
+    (panel,) = (one for made in MADE for one in made.board.panels if one.title == "TTFT: quantiles")
+    quantiles, edges = (
+        {one["metric"]["model_name"]: dict(one["values"]) for one in week.range(filled(query.expr))}
+        for query in panel.queries[2:4]
+    )
+    known = week.now("count by (le) (model:llm_serving_time_to_first_token_seconds_bucket:rate5m)")
+    steps = {float(one["metric"]["le"]) for one in known}
+    compared = 0
+    for model, values in edges.items():
+        for at, edge in values.items():
+            if edge == "NaN":
+                continue
+            assert float(edge) in steps
+            assert float(quantiles[model][at]) <= float(edge) * (1 + 1e-9)
+            # no edge lies between the two
+            assert not [step for step in steps if float(quantiles[model][at]) * (1 + 1e-9) < step < float(edge)]
+            compared += 1
+    assert compared > 1000
 
 
 def test_only_servers_that_generate_nothing_are_on_their_page(week: Week) -> None:

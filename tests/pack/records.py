@@ -265,6 +265,10 @@ _VIEWS = Sampled(
         'llm_serving_scrape_failures_total{target="chat-0",stage="scrape",reason="tls"}': held((13, 4)),
         f'llm_serving_gpu_slowdown{{{_GPU},reason="hw_thermal_slowdown"}}': held((13, 1)),
         f'llm_serving_gpu_slowdown{{{_GPU},reason="sw_power_cap"}}': held((13, 0)),
+        f"llm_serving_gpu_memory_used_bytes{{{_GPU}}}": held((13, 20)),
+        f"llm_serving_gpu_memory_total_bytes{{{_GPU}}}": held((13, 80)),
+        f'llm_serving_gpu_memory_bytes_estimate{{{_ONE},part="kv"}}': held((13, 30)),
+        f'llm_serving_gpu_memory_bytes_estimate{{{_OTHER},part="kv"}}': held((13, 12)),
         **_source(_ONE, "bandwidth_ceiling_ratio", 0.5),
         **_source(_ONE, "achieved_bandwidth_bytes_per_second", 1e12),
         f'llm_serving_step_bytes_mean{{{_ONE},part="weights"}}': held((13, 10)),
@@ -282,6 +286,8 @@ _VIEWS = Sampled(
         "gpu:llm_serving_gpu_slowdown:max * 1": {
             '{gpu="GPU-1", gpu_name="H100", node="n1", reason="hw_thermal_slowdown"}': 1
         },
+        "gpu:llm_serving_gpu_memory_used:ratio * 1": {'{gpu="GPU-1", gpu_name="H100", node="n1"}': 0.25},
+        "model:llm_serving_gpu_memory_bytes_estimate:sum * 1": {'{model_name="chat", role="unified", part="kv"}': 42},
         "engine:llm_serving_bandwidth_ceiling_ratio:max * 1": {
             '{target="chat-0", model_name="chat", engine="0", role="unified", source="gpm"}': 0.5
         },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -17,7 +18,7 @@ from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.boards import boards
 from llm_serving_exporter.sim.fleet.exposition import labels_text
-from llm_serving_exporter.sim.fleet.scenario_file import names
+from llm_serving_exporter.sim.fleet.scenario_file import load, names
 from tests.e2e.replay import read_by, rules_in_order, steps
 from tests.simweek.fleets import HOUR, MINUTE, Part
 from tests.simweek.others import RECORDED, Own, Recorded
@@ -31,11 +32,15 @@ NAME = re.compile(r"(?<![:\w])((?:\w+:)?llm_serving_[\w:]+|process_\w+)")
 
 @dataclass(frozen=True)
 class Plan:
-    """`seconds` are simulated, up to `end_unix_seconds`; the week before is what fleets usually do, as rules would have recorded it."""
+    """`seconds` are simulated, up to `end_unix_seconds`; the week before is what fleets usually do, as rules would have recorded it.
+
+    `calm_seconds`: how long a fleet is there at most before its scenario begins.
+    """
 
     end_unix_seconds: float
     seconds: float = 3 * HOUR
     scenarios: tuple[str, ...] = tuple(names())
+    calm_seconds: float = math.inf
 
     @property
     def begin_unix_seconds(self) -> float:
@@ -43,7 +48,8 @@ class Plan:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        return tuple(Part(name, self.end_unix_seconds, self.seconds) for name in self.scenarios)
+        lengths = {name: load(name).duration_seconds + self.calm_seconds for name in self.scenarios}
+        return tuple(Part(name, self.end_unix_seconds, min(self.seconds, length)) for name, length in lengths.items())
 
 
 def week_settings() -> Settings:

@@ -34,6 +34,11 @@ def views(dialect: Dialect, settings: Settings) -> Group:
                 f"{dialect.one(series('gpu_slowdown'), *_GPU, 'reason')} == 1",
                 "1 for a reason that holds a GPU's clocks down",
             ),
+            Record(
+                "gpu:llm_serving_gpu_memory_used:ratio",
+                f"{dialect.one(series('gpu_memory_used_bytes'), *_GPU)} / {dialect.one(series('gpu_memory_total_bytes'), *_GPU)}",
+                "share of a GPU's memory in use",
+            ),
             *(
                 Record(f"engine:llm_serving_{name}:max", dialect.one(series(name), *ENGINE, "source"), about)
                 for name, about in (
@@ -45,6 +50,11 @@ def views(dialect: Dialect, settings: Settings) -> Group:
                 "model:llm_serving_step_bytes_mean:avg",
                 f"avg by ({dialect.labels(*MODEL)}, part) ({steps})",
                 "bytes that a mean step moves, mean of the engines",
+            ),
+            Record(
+                "model:llm_serving_gpu_memory_bytes_estimate:sum",
+                f"sum by ({dialect.labels(*MODEL)}, part) ({dialect.one(series('gpu_memory_bytes_estimate'), *ENGINE, 'part')})",
+                "GPU memory of all engines by what takes it up, an estimate",
             ),
             Record(
                 f"model:llm_serving_{_PROMPTS}_bucket:rate5m",
