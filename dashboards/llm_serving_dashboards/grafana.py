@@ -193,6 +193,8 @@ def _field(panel: Panel) -> Json:
             "scaleDistribution": _scale(panel),
             "thresholdsStyle": {"mode": "dashed" if panel.lines else "off"},
         }  # fmt: skip
+        if panel.unit in _SOFT_MOST and panel.most is None and not panel.logarithmic:
+            found["custom"]["axisSoftMax"] = _SOFT_MOST[panel.unit]
     elif panel.look is Look.STATES:
         found["custom"] = {"fillOpacity": 80, "lineWidth": 0, "spanNulls": False}
     elif panel.look is Look.TABLE:
@@ -202,6 +204,10 @@ def _field(panel: Panel) -> Json:
             "show": "points", "pointSize": {"fixed": 8}, "fillOpacity": 60, "scaleDistribution": _scale(panel),
         }  # fmt: skip
     return found
+
+
+# how high an axis goes at least: one that is 0 all the time would else go to 100, which is 10,000 %
+_SOFT_MOST = {Unit.RATIO: 0.05, Unit.COUNT: 1.0, Unit.TIMES: 1.0}
 
 
 def _scale(panel: Panel) -> Json:

@@ -70,7 +70,7 @@ def _near(asking: Asking) -> tuple[Panel, ...]:
             logarithmic=True,
             columns=(
                 Column(0, "intensity over ridge", Unit.TIMES),
-                Column(1, "share of the compute peak", Unit.RATIO),
+                Column(1, "MFU", Unit.RATIO),
                 Column(2, "roof", Unit.RATIO),
             ),
         ),
