@@ -5,7 +5,7 @@ from __future__ import annotations
 from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.asking import Asking
 from llm_serving_dashboards.nouns import Board, Column, Panel, Query, Row, Unit
-from llm_serving_dashboards.parts import MODEL, SPENT_ON, TARGET, above, lines, table, threshold, value
+from llm_serving_dashboards.parts import MODEL, REPLICA, SPENT_ON, above, lines, table, threshold, value
 
 VARIABLES = ("model_name", "role", "target")
 NO_PRICE = "no price is configured"
@@ -160,7 +160,7 @@ def _spend(asking: Asking) -> tuple[Panel, ...]:
             "USD per hour by replica",
             "All GPU time of each, whatever it did.",
             Unit.USD,
-            Query(asking.by("sum", asking.of("target:llm_serving_cost_usd:increase1h"), "target"), TARGET),
+            Query(asking.by("sum", asking.of("target:llm_serving_cost_usd:increase1h"), "target", "model_name"), REPLICA),
             width=8,
             least=0,
             stacked=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_dashboards.asking import Asking
 from llm_serving_dashboards.nouns import Board, Panel, Query, Row, Unit
-from llm_serving_dashboards.parts import MODEL, REASONS, TARGET, lines
+from llm_serving_dashboards.parts import MODEL, REASONS, REPLICA, lines
 
 UID = "llm-serving-embedding"
 VARIABLES = ("model_name", "target")
@@ -63,7 +63,7 @@ def _waiting(asking: Asking) -> tuple[Panel, ...]:
             "Running requests",
             "By replica.",
             Unit.COUNT,
-            Query(asking.of("target:llm_serving_requests_running:sum"), TARGET),
+            Query(asking.of("target:llm_serving_requests_running:sum"), REPLICA),
             width=8,
             least=0,
         ),
@@ -71,7 +71,7 @@ def _waiting(asking: Asking) -> tuple[Panel, ...]:
             "Waiting requests",
             "By replica.",
             Unit.COUNT,
-            Query(asking.of("target:llm_serving_requests_waiting:sum"), TARGET),
+            Query(asking.of("target:llm_serving_requests_waiting:sum"), REPLICA),
             width=8,
             least=0,
         ),

@@ -48,7 +48,7 @@ def dashboard(board: Board, asking: Asking, annotations: Iterable[Json]) -> Json
                 title="LLM serving", tags=[TAG], asDropdown=True, includeVars=True, keepTime=True, type="dashboards"
             )
         ],
-        panels=list(_placed(board.rows)),
+        panels=list(_placed(board.rows, asking.settings.identity_labels)),
     )
     plain: Json = json.loads(json.dumps(made.to_json_data(), cls=DashboardEncoder))
     # what a provisioned dashboard has none of, and what Grafana has forgotten
@@ -96,7 +96,7 @@ def _variable(name: str, board: Board, asking: Asking) -> Json:
 # --- the grid ------------------------------------------------------------------------------------------------------
 
 
-def _placed(rows: Iterable[Row]) -> Iterable[Json]:
+def _placed(rows: Iterable[Row], identity: tuple[str, ...]) -> Iterable[Json]:
     number, top = 0, 0
     for row in rows:
         number += 1
@@ -108,7 +108,7 @@ def _placed(rows: Iterable[Row]) -> Iterable[Json]:
                 left, top, line = 0, top + line, 0
             number += 1
             place = {"x": left, "y": top, "w": panel.width, "h": panel.height}
-            yield {**_panel(panel), "id": number, "gridPos": place}
+            yield {**_panel(panel, identity), "id": number, "gridPos": place}
             left, line = left + panel.width, max(line, panel.height)
         top += line
 
@@ -136,7 +136,7 @@ _CLASSES: Mapping[Look, type] = {
 _LEGEND_ROWS = 3
 
 
-def _panel(panel: Panel) -> Json:
+def _panel(panel: Panel, identity: tuple[str, ...]) -> Json:
     base = _CLASSES[panel.look](title=panel.title, description=panel.description, dataSource=DATASOURCE, targets=[])
     # of what the classes write, only what every panel has: the rest is of older schemas
     made = base.panel_json({}) if panel.look is Look.POINTS else base.to_json_data()
@@ -146,7 +146,7 @@ def _panel(panel: Panel) -> Json:
         "title": made["title"],
         "description": made["description"],
         "datasource": made["datasource"],
-        "targets": [_target(query, number, panel.look) for number, query in enumerate(panel.queries)],
+        "targets": [_target(query, number, panel.look, identity) for number, query in enumerate(panel.queries)],
         "fieldConfig": {"defaults": _field(panel), "overrides": _overrides(panel)},
         "options": _OPTIONS[panel.look](panel),
         "transformations": _transformations(panel),
@@ -158,7 +158,12 @@ def _panel(panel: Panel) -> Json:
     return found
 
 
-def _target(query: Query, number: int, look: Look) -> Json:
+_WHO = ("{{model_name}}", "{{target}}", "{{node}}")
+
+
+def _target(query: Query, number: int, look: Look, identity: tuple[str, ...]) -> Json:
+    named = any(who in query.legend for who in _WHO)
+    where = " ".join(f"{{{{{label}}}}}" for label in identity) if named else ""
     return {
         "refId": _ref(number),
         "datasource": DATASOURCE,
@@ -167,7 +172,7 @@ def _target(query: Query, number: int, look: Look) -> Json:
         "format": "heatmap" if look is Look.HEATMAP else "table" if query.table else "time_series",
         "instant": query.instant,
         "range": not query.instant,
-        "legendFormat": query.legend or "__auto",
+        "legendFormat": f"{query.legend} {where}".strip() or "__auto",
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_dashboards.asking import Asking
 from llm_serving_dashboards.nouns import Board, Look, Panel, Query, Row, Unit
-from llm_serving_dashboards.parts import MODEL, TARGET, above, below, lines, threshold
+from llm_serving_dashboards.parts import ENGINE, MODEL, above, below, lines, threshold
 
 UID = "llm-serving-kv"
 VARIABLES = ("model_name", "role", "target")
@@ -131,14 +131,14 @@ def _tail(asking: Asking) -> tuple[Panel, ...]:
 
 
 def _replicas(asking: Asking) -> tuple[Panel, ...]:
-    beyond = asking.one("long_context_beyond_top_bucket_ratio", "target", "engine")
+    beyond = asking.one("long_context_beyond_top_bucket_ratio", "target", "model_name", "engine")
     prompts = asking.by("sum", asking.of("model:llm_serving_request_prompt_tokens_bucket:rate5m"), "le")
     return (
         lines(
             "KV cache usage by engine",
             "One full engine among free ones: the router sends it what others could take.",
             Unit.RATIO,
-            Query(asking.of("engine:llm_serving_kv_cache_usage_ratio:max"), f"{TARGET} engine {{{{engine}}}}"),
+            Query(asking.of("engine:llm_serving_kv_cache_usage_ratio:max"), ENGINE),
             width=8,
             least=0,
             most=1,
@@ -147,7 +147,7 @@ def _replicas(asking: Asking) -> tuple[Panel, ...]:
             "Mean context of a running request",
             "KV tokens a request, mean of the exporter's window; a shared prefix counts once.",
             Unit.TOKENS,
-            Query(asking.one("context_tokens_mean", "target", "engine"), f"{TARGET} engine {{{{engine}}}}"),
+            Query(asking.one("context_tokens_mean", "target", "model_name", "engine"), ENGINE),
             width=8,
             least=0,
         ),
@@ -155,7 +155,7 @@ def _replicas(asking: Asking) -> tuple[Panel, ...]:
             "Prompts beyond the top bucket",
             "Share of prompts longer than the engine's largest edge: their length is known as at least.",
             Unit.RATIO,
-            Query(beyond, f"{TARGET} engine {{{{engine}}}}"),
+            Query(beyond, ENGINE),
             width=8,
             least=0,
             most=1,

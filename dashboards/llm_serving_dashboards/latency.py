@@ -8,7 +8,7 @@ from llm_serving_alerts.records.traffic import LATENCIES, RANKS
 from llm_serving_alerts.settings import LATENCY_SLOS, Settings
 from llm_serving_dashboards.asking import Asking
 from llm_serving_dashboards.nouns import Board, Look, Panel, Query, Row, Unit
-from llm_serving_dashboards.parts import MODEL, TARGET, above, below, lines, threshold, value
+from llm_serving_dashboards.parts import ENGINE, MODEL, above, below, lines, threshold, value
 
 UID = "llm-serving-latency"
 VARIABLES = ("model_name", "role", "target")
@@ -157,8 +157,8 @@ def _replicas(asking: Asking) -> tuple[Panel, ...]:
             "Of each replica over the exporter's window, a minute by default: for a glance at who differs, not for an objective.",
             Unit.SECONDS,
             Query(
-                asking.one("window_latency_seconds", "target", "engine", latency=latency, rank="p99"),
-                f"{TARGET} engine {{{{engine}}}}",
+                asking.one("window_latency_seconds", "target", "model_name", "engine", latency=latency, rank="p99"),
+                ENGINE,
             ),
             logarithmic=True,
         )

@@ -103,6 +103,7 @@ def _nodes(asking: Asking) -> tuple[Panel, ...]:
         f"{asking.of('model:llm_serving_capacity:sum')}"
     )
     verdicts = asking.one("drill_last_verdict", "model_name", "role", "verdict")
+    last_run = asking.one("drill_last_run_timestamp_seconds", "model_name", "role")
     return (
         Panel(
             "Capacity that goes with a node",
@@ -119,10 +120,9 @@ def _nodes(asking: Asking) -> tuple[Panel, ...]:
             "The last node-loss drill of each model: what has not been tried does not work.",
             (
                 Column("model_name", "model"), Column("role", "role"), Column("verdict", "verdict"),
-                Column(1, "last passed", Unit.MILLISECONDS_SINCE),
+                Column(0, "last run", Unit.MILLISECONDS_SINCE),
             ),
-            f"{verdicts} == 1",
-            f"1000 * {asking.one('drill_last_success_timestamp_seconds', 'model_name', 'role')}",
+            f"({verdicts} == 1) * {asking.on('model_name', 'role')} group_left () (1000 * {last_run})",
             may_be_empty="no drill was recorded",
         ),
     )  # fmt: skip

@@ -65,6 +65,8 @@ SPENT_ON = (*PHASES, ("idle", Colour.UNKNOWN), ("down", Colour.BAD), ("unattribu
 
 MODEL = "{{model_name}} {{role}}"
 TARGET = "{{target}}"
+REPLICA = f"{{{{model_name}}}} {TARGET}"
+ENGINE = f"{REPLICA} engine {{{{engine}}}}"
 
 
 def lines(title: str, about: str, unit: Unit, *queries: Query, width: int = 12, height: int = 8, **more: Any) -> Panel:

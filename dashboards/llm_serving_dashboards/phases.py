@@ -6,7 +6,7 @@ from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.asking import RATE, Asking
 from llm_serving_dashboards.home import limiter
 from llm_serving_dashboards.nouns import Board, Panel, Query, Row, Unit
-from llm_serving_dashboards.parts import MODEL, REASONS, TARGET, above, below, lines, threshold
+from llm_serving_dashboards.parts import ENGINE, MODEL, REASONS, REPLICA, above, below, lines, threshold
 
 VARIABLES = ("model_name", "role", "target")
 PHASES = ("prefill", "decode")
@@ -185,8 +185,11 @@ def _replicas(asking: Asking) -> tuple[Panel, ...]:
     drafts, accepted = (
         asking.by(
             "sum",
-            asking.dialect.one(f"rate({asking.of(f'speculative_{what}_tokens_total')}[{RATE}])", "target", "engine"),
+            asking.dialect.one(
+                f"rate({asking.of(f'speculative_{what}_tokens_total')}[{RATE}])", "target", "model_name", "engine"
+            ),
             "target",
+            "model_name",
         )
         for what in ("draft", "accepted")
     )
@@ -196,7 +199,7 @@ def _replicas(asking: Asking) -> tuple[Panel, ...]:
                 f"{phase.capitalize()} tokens/s by replica",
                 "A replica that does less than its peers under the same load is slow, or the router favours others.",
                 Unit.TOKENS_PER_SECOND,
-                Query(asking.of(tokens, phase=phase), TARGET),
+                Query(asking.of(tokens, phase=phase), REPLICA),
                 width=8,
                 least=0,
             )
@@ -206,7 +209,7 @@ def _replicas(asking: Asking) -> tuple[Panel, ...]:
             "Batch size by replica",
             "Decoding sequences in a step, mean of the exporter's window.",
             Unit.COUNT,
-            Query(asking.one("batch_size_mean", "target", "engine"), f"{TARGET} engine {{{{engine}}}}"),
+            Query(asking.one("batch_size_mean", "target", "model_name", "engine"), ENGINE),
             width=8,
             least=0,
         ),
@@ -214,7 +217,7 @@ def _replicas(asking: Asking) -> tuple[Panel, ...]:
             "Running requests by replica",
             "In the batch.",
             Unit.COUNT,
-            Query(asking.of("target:llm_serving_requests_running:sum"), TARGET),
+            Query(asking.of("target:llm_serving_requests_running:sum"), REPLICA),
             width=8,
             least=0,
         ),
@@ -222,7 +225,7 @@ def _replicas(asking: Asking) -> tuple[Panel, ...]:
             "Waiting requests by replica",
             "A queue at one replica while others are idle is the router's.",
             Unit.COUNT,
-            Query(asking.of("target:llm_serving_requests_waiting:sum"), TARGET),
+            Query(asking.of("target:llm_serving_requests_waiting:sum"), REPLICA),
             width=8,
             least=0,
         ),
@@ -230,7 +233,7 @@ def _replicas(asking: Asking) -> tuple[Panel, ...]:
             "Speculative tokens accepted",
             "Share of proposed tokens that were kept. Low acceptance computes tokens for nothing.",
             Unit.RATIO,
-            Query(f"{accepted} / ({drafts} > 0)", TARGET),
+            Query(f"{accepted} / ({drafts} > 0)", REPLICA),
             width=8,
             least=0,
             most=1,

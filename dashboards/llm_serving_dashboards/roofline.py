@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from llm_serving_dashboards.asking import Asking
 from llm_serving_dashboards.nouns import Board, Column, Look, Panel, Query, Row, Unit
-from llm_serving_dashboards.parts import MODEL, TARGET, lines, table
+from llm_serving_dashboards.parts import MODEL, REPLICA, lines, table
 
 UID = "llm-serving-roofline"
 VARIABLES = ("model_name", "role", "target")
 ENGINE = ("target", "model_name", "role", "engine")
-_LEGEND = f"{TARGET} engine {{{{engine}}}}"
+_LEGEND = f"{REPLICA} engine {{{{engine}}}}"
 
 
 def board(asking: Asking) -> Board:

@@ -86,3 +86,22 @@ def test_identity_labels_are_variables_and_stay_in_every_query(tmp_path: Path) -
             assert all(f"{name}{{" in expression for name in bare), (uid, expression)
             for grouping in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression):
                 assert grouping.startswith("cluster, namespace"), (uid, expression)
+
+
+def test_series_are_told_apart_by_the_identity_labels_too(tmp_path: Path) -> None:
+    found = documents(tmp_path, "identity_labels: [cluster, namespace]")
+    targets = [one for made in found.values() for panel in made["panels"] for one in panel.get("targets", ())]
+    named = [
+        one["legendFormat"] for one in targets if re.search(r"\{\{(model_name|target|node)\}\}", one["legendFormat"])
+    ]
+    assert len(named) > 80
+    assert all(legend.endswith("{{cluster}} {{namespace}}") for legend in named)
+
+
+def test_series_of_replicas_name_their_model() -> None:
+    # what the exporter says of its targets has no model
+    boards_of_models = [made for made in boards(default_settings()) if made.board.uid != "llm-serving-exporter"]
+    legends = [query.legend for made in boards_of_models for panel in made.board.panels for query in panel.queries]
+    replicas = [legend for legend in legends if "{{target}}" in legend]
+    assert len(replicas) > 20
+    assert all("{{model_name}}" in legend for legend in replicas)
