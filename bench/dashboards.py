@@ -17,7 +17,7 @@ from pathlib import Path
 
 from llm_serving_dashboards.boards import boards
 from llm_serving_exporter.sim.fleet.exposition import labels_text
-from tests.e2e.test_dashboards import filled
+from tests.panelqueries import filled
 from tests.prometheus_server import PrometheusServer
 from tests.simweek.build import Plan, simulated, week_settings
 from tests.tsdb import make_blocks

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -70,6 +71,14 @@ def _configmap(name: str, text: str, labels: dict[str, str], namespace: str | No
     return yaml.safe_dump(made, sort_keys=False, allow_unicode=True, width=1_000_000)
 
 
+def _url(text: str) -> str:
+    """Of a server, from a command line. Raises ArgumentTypeError."""
+    found = urlsplit(text)
+    if found.scheme not in ("http", "https") or not found.hostname:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a URL; write http:// or https:// and the server")
+    return text
+
+
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="llm-serving-exporter dashboards",
@@ -100,6 +109,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--datasource-url",
         metavar="URL",
+        type=_url,
         help="of Prometheus: a ConfigMap for a data source too, where Grafana has none yet",
     )
     arguments = parser.parse_args(argv)

@@ -11,13 +11,21 @@ import pytest
 
 from llm_serving_dashboards.boards import Made, boards
 from llm_serving_dashboards.nouns import Column, Panel
+from tests.panelqueries import filled
 from tests.prometheus_server import PrometheusServer
 from tests.simweek.build import Plan, build, week_settings
 
 # a Wednesday at 15:00 UTC
 PLAN = Plan(1_704_294_000.0, 2.5 * 3600, calm_seconds=1200.0)
-# what nothing in these hours does
+# what nothing in these hours does; a simulated card counts neither, and none of them fails
 NEVER = {"Versions"}
+EMPTY = {
+    ("llm-serving-gpu", "GPUs held down, by reason"),
+    ("llm-serving-gpu", "XID events"),
+    ("llm-serving-gpu", "PCIe traffic"),
+    ("llm-serving-gpu", "NVLink traffic"),
+    ("llm-serving-exporter", "Suspect signals"),
+}
 # their values are not asked for: Grafana's own lists
 LABEL_VALUES = re.compile(r"label_values\((?P<series>.*), (?P<label>\w+)\)")
 QUERY_RESULT = re.compile(r"query_result\((?P<query>.*)\)")
@@ -58,11 +66,6 @@ PANELS = [
 ]
 
 
-def filled(expression: str) -> str:
-    """As Grafana sends it with everything chosen, at a sample a minute."""
-    return re.sub(r"\$\{?[a-z]\w*\}?", ".*", expression.replace("$__rate_interval", "4m"))
-
-
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("dashboards")]
 
 
@@ -70,8 +73,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("dashboards")]
 def test_every_query_returns_data_with_the_labels_that_are_shown(week: Week, made: Made, panel: Panel) -> None:
     for number, query in enumerate(panel.queries):
         found = (week.now if query.instant else week.range)(filled(query.expr))
-        if panel.may_be_empty and not found:
+        if (made.board.uid, panel.title) in EMPTY:
+            # a list of what is not there goes out of date
+            assert (found, bool(panel.may_be_empty)) == ([], True)
             continue
+        # also where another user may have nothing: a query that is wrong has nothing for anybody
         assert found, (made.board.uid, panel.title, query.expr)
         labels = {name for one in found for name in one["metric"]}
         assert set(re.findall(r"\{\{(\w+)\}\}", query.legend)) <= labels, query.legend
@@ -84,11 +90,6 @@ def test_every_query_returns_data_with_the_labels_that_are_shown(week: Week, mad
 
 def _values(columns: tuple[Column, ...]) -> set[int]:
     return {column.source for column in columns if isinstance(column.source, int)}
-
-
-def test_what_may_be_empty_is_a_short_list() -> None:
-    listed = {(made.board.uid, panel.title) for made in MADE for panel in made.board.panels if panel.may_be_empty}
-    assert len(listed) < sum(1 for _ in PANELS) / 3
 
 
 @pytest.mark.parametrize("made", MADE, ids=[made.board.uid for made in MADE])

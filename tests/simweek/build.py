@@ -121,7 +121,10 @@ def _lines(plan: Plan, wanted: frozenset[str], folder: Path, number: int) -> Pat
 
 def _others(plan: Plan, wanted: frozenset[str]) -> str:
     now = plan.begin_unix_seconds
-    clock = lambda: now  # noqa: E731
+
+    def clock() -> float:
+        return now
+
     exporters = {name: Recorded(name, clock, clock, MINUTE) for name in RECORDED} | {
         "exporter": Own(plan.end_unix_seconds, clock)
     }

@@ -68,6 +68,7 @@ def test_a_data_source_for_a_grafana_that_has_none(tmp_path: Path) -> None:
         ([], "--out"),
         (["--out", "d", "--namespace", "x"], "add --format configmap"),
         (["--out", "d", "--format", "configmap", "--label", "x"], "'x' is not NAME=VALUE"),
+        (["--out", "d", "--format", "configmap", "--datasource-url", "prometheus:9090"], "is not a URL"),
     ],
 )
 def test_bad_usage_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

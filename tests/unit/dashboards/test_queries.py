@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from llm_serving_alerts.settings_file import default_settings, read_settings
 from llm_serving_dashboards.boards import boards
+from tests.panelqueries import filled
 from tests.prometheus_server import PrometheusServer
 
 
@@ -17,11 +17,6 @@ from tests.prometheus_server import PrometheusServer
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusServer]:
     with PrometheusServer(tmp_path_factory.mktemp("prometheus"), "global: {}\n") as server:
         yield server
-
-
-def filled(expression: str) -> str:
-    """As Grafana sends it, where the viewer chose nothing."""
-    return re.sub(r"\$\{?[a-z]\w*\}?", ".*", expression.replace("$__rate_interval", "1m"))
 
 
 @pytest.mark.parametrize(
