@@ -53,7 +53,7 @@ check: $(DEVELOPS) ## style, types, import rules, generated files, golden pages
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m llm_serving_exporter.generate --check
+	$(BIN)/python -m llm_serving_exporter.docgen.generate --check
 	$(BIN)/python -m llm_serving_alerts.generate --check
 	$(BIN)/python -m llm_serving_dashboards.generate --check
 	promtool check rules alerts/rendered/*.yml
@@ -61,7 +61,7 @@ check: $(DEVELOPS) ## style, types, import rules, generated files, golden pages
 	amtool check-config alerts/alertmanager/alertmanager.yml
 
 generate: $(DEVELOPS) ## write what is made from catalogue, tables and rules (METRICS.md, docs/{runtimes,records,alerts}.md, alerts/rendered, dashboards/rendered)
-	$(BIN)/python -m llm_serving_exporter.generate --write
+	$(BIN)/python -m llm_serving_exporter.docgen.generate --write
 	$(BIN)/python -m llm_serving_alerts.generate --write
 	$(BIN)/python -m llm_serving_dashboards.generate --write
 

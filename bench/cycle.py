@@ -11,11 +11,11 @@ from pathlib import Path
 
 from bench.servers import Nginx, Program, fetch, need
 from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.glance import Glance
+from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.model_facts import ModelBook
-from llm_serving_exporter.pipeline import TargetPipeline
-from llm_serving_exporter.store import TargetReading
+from llm_serving_exporter.targets.glance import Glance
+from llm_serving_exporter.targets.pipeline import TargetPipeline
+from llm_serving_exporter.targets.served_models import ModelBook
 
 # until every plan is made and the window has its usual twelve snapshots
 WARM_UP = 50

@@ -17,11 +17,11 @@ from pathlib import Path
 
 from llm_serving_dashboards.boards import boards
 from llm_serving_exporter.sim.fleet.exposition import labels_text
-from tests.panelqueries import filled
-from tests.prometheus_server import PrometheusServer
 from tests.simweek.build import Plan, simulated, week_settings
-from tests.tsdb import make_blocks
-from tests.victoriametrics import VictoriaMetrics
+from tests.support.builders.panelqueries import filled
+from tests.support.servers.prometheus_server import PrometheusServer
+from tests.support.servers.tsdb import make_blocks
+from tests.support.servers.victoriametrics import VictoriaMetrics
 
 MODELS, FLEETS, ROUNDS = 10, 5, 10
 # as many points as a graph has pixels

@@ -19,7 +19,7 @@ from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.sim.carry import Carry
 from tests.made.sglang_ranks import page as sglang_ranks
-from tests.recordings import recording
+from tests.support.builders.recordings import recording
 
 
 def moving(name: str) -> Iterator[bytes]:

@@ -25,7 +25,8 @@ from prometheus_client import CollectorRegistry
 from bench.cycle import OurCycle, idle_share, metric, say, scrape_config, side_by_side, vmagent
 from bench.parse import plain_pass
 from bench.servers import Nginx, Program, fetch, free_port, need
-from llm_serving_exporter.expose.collector import Setup, StoreCollector
+from llm_serving_exporter.daemon.store import Store
+from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.page import Page
@@ -33,12 +34,11 @@ from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.apply import wanted_by
 from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
 from llm_serving_exporter.parse.page import PageParser
-from llm_serving_exporter.pipeline import TargetPipeline
 from llm_serving_exporter.sim.carry import Carry
 from llm_serving_exporter.sim.recording import demo_model_config
-from llm_serving_exporter.store import Store
-from tests.recordings import page as recorded_page
-from tests.recordings import recording
+from llm_serving_exporter.targets.pipeline import TargetPipeline
+from tests.support.builders.recordings import page as recorded_page
+from tests.support.builders.recordings import recording
 
 
 def best_ms(work: Callable[[], object], rounds: int) -> float:
@@ -153,7 +153,7 @@ def render_ms(pipeline: TargetPipeline) -> float:
     registry = CollectorRegistry()
     now = store.view().targets[0].snapshot
     assert now is not None
-    registry.register(StoreCollector(store, lambda: Setup(15.0, 15.0, "node"), lambda: now.monotonic_seconds))
+    registry.register(ViewCollector(store.view, lambda: Setup(15.0, 15.0, "node"), lambda: now.monotonic_seconds))
     return best_ms(lambda: encode(registry, PROMETHEUS_ACCEPTS), 100)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from llm_serving_alerts.promql import Dialect
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
-from llm_serving_exporter.config import kinds
-from llm_serving_exporter.config.duration import parse_duration
-from llm_serving_exporter.config.kinds import Kind
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.duration import parse_duration
+from llm_serving_exporter.schema.kinds import Kind
 
 RATIO = kinds.decimal("a ratio above 0, up to 1", 0.0, 1.0)
 NUMBER = kinds.decimal("a number above 0", 0.0, 1e12)

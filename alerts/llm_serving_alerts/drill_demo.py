@@ -28,10 +28,10 @@ from llm_serving_alerts.routes import alertmanager_config
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter import logs
-from llm_serving_exporter.config.duration import format_duration
+from llm_serving_exporter.daemon.service import Service
 from llm_serving_exporter.drill import names
 from llm_serving_exporter.errors import LLMServingExporterError
-from llm_serving_exporter.service import Service
+from llm_serving_exporter.schema.duration import format_duration
 from llm_serving_exporter.sim import alertmanager
 from llm_serving_exporter.sim.child import ChildError
 from llm_serving_exporter.sim.fleet.paced import ServedGpuSource, paced_config
@@ -40,7 +40,7 @@ from llm_serving_exporter.sim.fleet.scenario import Scenario
 from llm_serving_exporter.sim.fleet.scenario_file import load
 from llm_serving_exporter.sim.fleet.server import FleetServer
 from llm_serving_exporter.sim.prometheus import Pace, Prometheus, Rules
-from llm_serving_exporter.sim.terminal import ended_by_signal, say
+from llm_serving_exporter.terminal import ended_by_signal, say
 
 _SCENARIO, _NODE = "node-loss-under-load", "node-0"
 # the scenario's load as a share of what its four nodes can do (its summary says so), and what is left of them without one

@@ -24,19 +24,19 @@ from llm_serving_alerts.settings import (
     Workload,
 )
 from llm_serving_exporter.catalogue.spec import LABELS
-from llm_serving_exporter.config import kinds
-from llm_serving_exporter.config.document import read_document
-from llm_serving_exporter.config.duration import format_duration
-from llm_serving_exporter.config.kinds import Kind
-from llm_serving_exporter.config.problems import InvalidValueError, Place, did_you_mean, shown
-from llm_serving_exporter.config.reading import elements, is_empty, mapping, type_name, value
-from llm_serving_exporter.config.tree import Node, Scalar
 from llm_serving_exporter.config.types import SloConfig
 from llm_serving_exporter.config.warnings import slo_warnings
-from llm_serving_exporter.config.yaml_tree import parse_yaml
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.document import read_document
+from llm_serving_exporter.schema.duration import format_duration
+from llm_serving_exporter.schema.kinds import Kind
+from llm_serving_exporter.schema.problems import InvalidValueError, Place, did_you_mean, shown
+from llm_serving_exporter.schema.reading import elements, is_empty, mapping, type_name, value
+from llm_serving_exporter.schema.tree import Node, Scalar
+from llm_serving_exporter.schema.yaml_tree import parse_yaml
 
 T = TypeVar("T")
 DEFAULTS = "settings.yml"

@@ -21,7 +21,7 @@ from llm_serving_exporter.errors import ConfigError, ListenError, PageError
 from llm_serving_exporter.normalise.registry import RUNTIMES, together
 
 if TYPE_CHECKING:
-    from llm_serving_exporter.discovery import Discovered
+    from llm_serving_exporter.daemon.discovery import Discovered
 
 EXIT_OK, EXIT_FAILED, EXIT_CONFIG = 0, 1, 2
 
@@ -78,7 +78,7 @@ def _load(arguments: argparse.Namespace) -> Config:
     config = load(arguments, os.environ, runtimes=RUNTIMES)
     if config.report_settings_file is None:
         return config
-    from llm_serving_exporter.review_schedule import with_review
+    from llm_serving_exporter.report.settings.schedule import with_review
 
     return with_review(config, os.environ)
 
@@ -113,7 +113,7 @@ def _check(config: Config) -> int:
     from llm_serving_exporter.config.tables import table_lines, target_lines
 
     if config.web.config_file is not None:
-        from llm_serving_exporter.expose.guard import Guard
+        from llm_serving_exporter.web.guard import Guard
 
         Guard(config.web.config_file, logging.getLogger("llm_serving_exporter.web"))
     for warning in config.warnings:
@@ -130,18 +130,18 @@ def _check(config: Config) -> int:
 
 
 def _discovered(config: Config) -> Discovered:
-    from llm_serving_exporter.discovery import Discovery
+    from llm_serving_exporter.daemon.discovery import Discovery
 
     return Discovery(config.discovery).targets(config.targets, together(config.runtimes))
 
 
 def _once(config: Config, *, wait_seconds: float, as_document: bool) -> int:
     from llm_serving_exporter import logs
-    from llm_serving_exporter.glance import Glance
-    from llm_serving_exporter.model_facts import ModelBook
-    from llm_serving_exporter.once import as_document_of, as_table, read_once
-    from llm_serving_exporter.pipeline import TargetPipeline
-    from llm_serving_exporter.service import nvml_source
+    from llm_serving_exporter.commands.once import as_document_of, as_table, read_once
+    from llm_serving_exporter.daemon.service import nvml_source
+    from llm_serving_exporter.targets.glance import Glance
+    from llm_serving_exporter.targets.pipeline import TargetPipeline
+    from llm_serving_exporter.targets.served_models import ModelBook
 
     logs.set_up("error", config.log.format)  # the reading itself says what is wrong with a target
     targets = _discovered(config).targets
@@ -175,10 +175,10 @@ def _once(config: Config, *, wait_seconds: float, as_document: bool) -> int:
 
 
 def _ceiling(words: list[str]) -> int:
-    from llm_serving_exporter.ceiling import answer
-    from llm_serving_exporter.ceiling_arguments import EPILOG, USAGE, add_arguments
-    from llm_serving_exporter.ceiling_command import question
-    from llm_serving_exporter.ceiling_report import as_document, as_table
+    from llm_serving_exporter.commands.ceiling.answer import answer
+    from llm_serving_exporter.commands.ceiling.arguments import EPILOG, USAGE, add_arguments
+    from llm_serving_exporter.commands.ceiling.question import question
+    from llm_serving_exporter.commands.ceiling.table import as_document, as_table
 
     parser = argparse.ArgumentParser(
         prog="llm-serving-exporter ceiling",
@@ -260,7 +260,7 @@ def _report(words: list[str]) -> int:
 
 
 def _page_test(words: list[str]) -> int:
-    from llm_serving_exporter.page_test import run
+    from llm_serving_exporter.commands.page_test import run
 
     try:
         return run(words)
@@ -275,7 +275,7 @@ def _page_test(words: list[str]) -> int:
 
 def _run(config: Config, arguments: argparse.Namespace) -> int:
     from llm_serving_exporter import logs
-    from llm_serving_exporter.service import Service
+    from llm_serving_exporter.daemon.service import Service
 
     logs.set_up(config.log.level, config.log.format)
     stopping, reloading = threading.Event(), threading.Event()

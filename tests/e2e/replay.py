@@ -20,7 +20,7 @@ from llm_serving_exporter.sim.fleet.scenario import Event, Scenario
 from llm_serving_exporter.sim.fleet.scenario_file import load
 from llm_serving_exporter.sim.fleet.watch import Sample, Watch
 from tests.e2e.stack import settings_of
-from tests.victoriametrics import VictoriaMetrics, replay
+from tests.support.servers.victoriametrics import VictoriaMetrics, replay
 
 MINUTE, HOUR = 60.0, 3600.0
 # a Wednesday at 0:00 UTC, as the scenario begins

@@ -14,15 +14,15 @@ from llm_serving_alerts.render import rule_files
 from llm_serving_alerts.routes import alertmanager_files
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings
-from llm_serving_exporter.service import Service
+from llm_serving_exporter.daemon.service import Service
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.paced import ServedGpuSource, paced_config
 from llm_serving_exporter.sim.fleet.scenario import Scenario
 from llm_serving_exporter.sim.fleet.server import FleetServer
-from tests.alertmanager import Alertmanager, write_config
-from tests.pagerduty import PagerDuty
-from tests.prometheus_server import PrometheusServer
-from tests.tsdb import make_blocks
+from tests.support.servers.alertmanager import Alertmanager, write_config
+from tests.support.servers.pagerduty import PagerDuty
+from tests.support.servers.prometheus_server import PrometheusServer
+from tests.support.servers.tsdb import make_blocks
 
 # simulated seconds between scrapes and evaluations
 SCRAPE_SECONDS, EVALUATE_SECONDS = 30.0, 60.0

@@ -11,9 +11,9 @@ import pytest
 
 from llm_serving_dashboards.boards import Made, boards
 from llm_serving_dashboards.nouns import Column, Panel
-from tests.panelqueries import filled
-from tests.prometheus_server import PrometheusServer
 from tests.simweek.build import Plan, build, week_settings
+from tests.support.builders.panelqueries import filled
+from tests.support.servers.prometheus_server import PrometheusServer
 
 # a Wednesday at 15:00 UTC
 PLAN = Plan(1_704_294_000.0, 2.5 * 3600, calm_seconds=1200.0)

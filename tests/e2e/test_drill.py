@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from llm_serving_exporter.drill.command import run
-from tests.alertmanager import Alertmanager
-from tests.drillbed import INTERVAL, Bed, Fleet, scrapes
-from tests.server_process import free_port
+from tests.support.servers.alertmanager import Alertmanager
+from tests.support.servers.drillbed import INTERVAL, Bed, Fleet, scrapes
+from tests.support.servers.server_process import free_port
+from tests.support.servers.victoriametrics import VictoriaMetrics, VmAlert
 from tests.unit.drill.test_drill import words
-from tests.victoriametrics import VictoriaMetrics, VmAlert
 
 pytestmark = pytest.mark.e2e
 

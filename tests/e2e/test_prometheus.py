@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.sim.replay import SteppedServer
-from tests.exporter_process import Exporter
-from tests.prometheus_server import PrometheusServer
-from tests.recordings import recording
-from tests.snapshots import engine_of
+from tests.support.builders.recordings import recording
+from tests.support.builders.snapshots import engine_of
+from tests.support.servers.exporter_process import Exporter
+from tests.support.servers.prometheus_server import PrometheusServer
 
 # one process for what shares a fixture
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("prometheus")]

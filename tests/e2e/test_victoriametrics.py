@@ -15,7 +15,7 @@ from llm_serving_exporter.sim.fleet.scenario import History
 from llm_serving_exporter.sim.fleet.scenario_file import load
 from tests.e2e.scenarios import assert_as_listed, assert_pages
 from tests.e2e.stack import EVALUATE_SECONDS, SCRAPE_SECONDS, Stack, Watched, milliseconds, settings_of, stack
-from tests.victoriametrics import VictoriaMetrics, VmAlert
+from tests.support.servers.victoriametrics import VictoriaMetrics, VmAlert
 
 pytestmark = pytest.mark.e2e
 

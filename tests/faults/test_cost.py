@@ -10,8 +10,8 @@ import yaml
 
 from llm_serving_exporter.sim.recording import demo_model_config
 from llm_serving_exporter.sim.replay import SteppedServer
-from tests.exporter_process import Exporter, Scraped
-from tests.recordings import recording
+from tests.support.builders.recordings import recording
+from tests.support.servers.exporter_process import Exporter, Scraped
 
 INTERVAL = 0.2
 

@@ -7,10 +7,10 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
-from llm_serving_exporter.drill_results import record
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.target import Role
-from tests.exporter_process import Exporter, Scraped
+from llm_serving_exporter.state.drill_results import record
+from tests.support.servers.exporter_process import Exporter, Scraped
 
 FAILED = DrillResult("chat", Role.DECODE, 1_795_000_000.0, 1_794_000_000.0, Verdict.FAILED)
 OF_CHAT = {"model_name": "chat", "role": "decode"}

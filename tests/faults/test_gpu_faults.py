@@ -7,9 +7,9 @@ import signal
 from pathlib import Path
 
 from llm_serving_exporter.sim.replay import SteppedServer
-from tests.exporter_process import Exporter
 from tests.nvml_stub.stub import StubState, stub_environment
-from tests.recordings import recording
+from tests.support.builders.recordings import recording
+from tests.support.servers.exporter_process import Exporter
 
 FAST = ("--scrape.interval", "200ms")
 

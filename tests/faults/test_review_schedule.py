@@ -11,10 +11,10 @@ from pathlib import Path
 
 import yaml
 
-from llm_serving_exporter.review_runs import NAME, Runs, begin, read
-from tests.exporter_process import Exporter, Scraped
-from tests.fakeprometheus import FakePrometheus
-from tests.server_process import free_port
+from llm_serving_exporter.state.review_runs import NAME, Runs, begin, read
+from tests.support.servers.exporter_process import Exporter, Scraped
+from tests.support.servers.fakeprometheus import FakePrometheus
+from tests.support.servers.server_process import free_port
 from tests.unit.report.test_deliver import Hook, listening
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import faultbehaviours as fault
-from tests.exporter_process import Exporter, Scraped
-from tests.faultserver import FaultServer
-from tests.recordings import page as recorded_page
+from tests.support.builders.recordings import page as recorded_page
+from tests.support.servers import faultbehaviours as fault
+from tests.support.servers.exporter_process import Exporter, Scraped
+from tests.support.servers.faultserver import FaultServer
 
 GOOD_PAGE = recorded_page("vllm-0.32", 60)
 GOOD = fault.page(GOOD_PAGE)

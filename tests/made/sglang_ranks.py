@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.recordings import page as recorded
+from tests.support.builders.recordings import page as recorded
 
 _SAMPLE = re.compile(r"(sglang:[a-z_A-Z0-9]+)\{(.*)\} (\S+)\Z")
 # written only where attn_tp_rank = 0: log_stats gauges, live token counters, prefill passes

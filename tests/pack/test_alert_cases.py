@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from llm_serving_alerts.alerting import ALERTS
@@ -13,8 +11,8 @@ from tests.pack.promtool import FOLDER, Kind
 from tests.pack.rulesets import FOLDER as RULES
 from tests.pack.rulesets import rendered
 from tests.pack.write import CHECKS, texts
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 # which kinds of case an alert may do without, and why
 _NO_HISTORY = "compares with nothing older"
 _ANY_NUMBER = "one is enough"

@@ -23,8 +23,8 @@ from tests.e2e.replay import read_by, rules_in_order, steps
 from tests.simweek.fleets import HOUR, MINUTE, Part
 from tests.simweek.others import RECORDED, Own, Recorded
 from tests.simweek.past import past
-from tests.tsdb import make_blocks
-from tests.victoriametrics import VictoriaMetrics, replay
+from tests.support.servers.tsdb import make_blocks
+from tests.support.servers.victoriametrics import VictoriaMetrics, replay
 
 # exported or recorded
 NAME = re.compile(r"(?<![:\w])((?:\w+:)?llm_serving_[\w:]+|process_\w+)")

@@ -9,23 +9,23 @@ from dataclasses import replace
 from prometheus_client.metrics_core import Metric as Family
 
 from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.costs import Costs
-from llm_serving_exporter.expose.collector import Setup, StoreCollector
-from llm_serving_exporter.gpu_facts import GpuFacts
-from llm_serving_exporter.hardware import Gpus, known_gpus, settings_of
+from llm_serving_exporter.cost.meters import Costs
+from llm_serving_exporter.daemon.store import Store
+from llm_serving_exporter.devices.attribution import Gpus, known_gpus, settings_of
+from llm_serving_exporter.devices.peaks import GpuFacts
+from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.model.review import ReviewRuns
 from llm_serving_exporter.model.target import Role, Target
-from llm_serving_exporter.model_facts import ModelBook
-from llm_serving_exporter.pipeline import TargetPipeline
 from llm_serving_exporter.scrape.http import JsonAnswer
 from llm_serving_exporter.sim.fleet.watch import Sample
 from llm_serving_exporter.sim.timeline import Timeline
 from llm_serving_exporter.sim.web import METRICS_CONTENT_TYPE
-from llm_serving_exporter.store import Store
-from tests.recordings import recording
+from llm_serving_exporter.targets.pipeline import TargetPipeline
+from llm_serving_exporter.targets.served_models import ModelBook
+from tests.support.builders.recordings import recording
 
 HOUR, DAY = 3600.0, 86_400.0
 # a model that only reads, and one that proposes tokens
@@ -57,8 +57,8 @@ class Recorded:
         self._store.add_target(self._target)
         self._config, self._costs, self._facts = Config(targets=()), Costs(), GpuFacts()
         self._costs.keep([name])
-        self._collector = StoreCollector(
-            self._store, lambda: Setup(3 * interval_seconds, 3 * interval_seconds, f"{name}-n0"), now
+        self._collector = ViewCollector(
+            self._store.view, lambda: Setup(3 * interval_seconds, 3 * interval_seconds, f"{name}-n0"), now
         )
         self._pipeline = TargetPipeline(
             self._target,
@@ -110,7 +110,7 @@ class Own:
     def __init__(self, end_unix_seconds: float, wall: Callable[[], float]) -> None:
         self._store, self._end, self._wall = Store(), end_unix_seconds, wall
         setup = Setup(60.0, 60.0, "exporter", installed_unix_seconds=end_unix_seconds - 60 * DAY)
-        self._collector = StoreCollector(self._store, lambda: setup, wall)
+        self._collector = ViewCollector(self._store.view, lambda: setup, wall)
 
     def samples(self) -> Iterator[Sample]:
         """Its page now, its targets apart."""

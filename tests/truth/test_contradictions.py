@@ -10,7 +10,7 @@ from llm_serving_exporter.derive.fit import fit
 from llm_serving_exporter.derive.roof import decode_ceiling, kv_read_bytes, kv_token_bytes, ridge_batch, token_flops
 from llm_serving_exporter.model.geometry import Geometry
 from llm_serving_exporter.model.weights import Precision
-from tests.roofs import A100, BF16, FP8, H100, LLAMA_8B, LLAMA_70B, LLAMA_405B, flat, llama, roof, served
+from tests.support.models.roofs import A100, BF16, FP8, H100, LLAMA_8B, LLAMA_70B, LLAMA_405B, flat, llama, roof, served
 
 
 def test_e1_S1_550_to_556_kv_is_kept_for_kv_heads_not_query_heads() -> None:

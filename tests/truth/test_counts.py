@@ -13,8 +13,8 @@ import pytest
 
 from llm_serving_exporter.sim.recording import Recording
 from llm_serving_exporter.sim.replay import SteppedServer
-from tests.exporter_process import Exporter, Scraped
-from tests.recordings import recording
+from tests.support.builders.recordings import recording
+from tests.support.servers.exporter_process import Exporter, Scraped
 
 COUNTED = (
     "prompt_tokens_total",

@@ -11,12 +11,12 @@ from collections import Counter
 from functools import cache
 from itertools import pairwise
 
+from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.normalise.registry import RUNTIMES
-from llm_serving_exporter.store import TargetReading
-from tests.recordings import recording
-from tests.replica import readings
-from tests.snapshots import engine_of
+from tests.support.builders.recordings import recording
+from tests.support.builders.snapshots import engine_of
+from tests.support.servers.replica import readings
 
 FRONTEND, WORKER = "dynamo-1.6.1-frontend", "dynamo-1.6.1-worker"
 RUNTIME = {FRONTEND: RUNTIMES["dynamo-frontend"], WORKER: RUNTIMES["dynamo-worker"]}

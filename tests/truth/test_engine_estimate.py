@@ -28,8 +28,8 @@ from llm_serving_exporter.model.snapshot import Absence, Snapshot
 from llm_serving_exporter.model.weights import ModelFacts, WeightFormat
 from llm_serving_exporter.model.window import EngineWindow, Window
 from llm_serving_exporter.sim.recording import demo_model_config
-from tests.recordings import page, recording
-from tests.snapshots import snapshot_of
+from tests.support.builders.recordings import page, recording
+from tests.support.builders.snapshots import snapshot_of
 from tests.truth.test_counts import MAIN, MFU, SPEC, nearest, truth
 
 PHASES = tuple(phase for phase in MFU if phase != "errors_aborts")

@@ -24,8 +24,8 @@ from llm_serving_exporter.model.geometry import Geometry
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.roofline import Cause
 from llm_serving_exporter.model.weights import Precision, WeightFormat
-from tests.roofs import A100, BF16, FP8, H100, INT8, LLAMA_8B, LLAMA_70B, LLAMA_405B, Roof, roof, served
-from tests.windows import MINUTE, held, window
+from tests.support.builders.windows import MINUTE, held, window
+from tests.support.models.roofs import A100, BF16, FP8, H100, INT8, LLAMA_8B, LLAMA_70B, LLAMA_405B, Roof, roof, served
 
 IMPOSSIBLE_W = "impossible: weights alone"
 IMPOSSIBLE_KV = "impossible: at the stated context"

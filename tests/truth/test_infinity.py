@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.model.snapshot import EngineSnapshot
-from tests.recordings import recording
-from tests.replica import Routes, readings
+from tests.support.builders.recordings import recording
+from tests.support.servers.replica import Routes, readings
 
 RUN = recording("infinity-0.0.78")
 

@@ -10,8 +10,8 @@ import pytest
 
 from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
 from llm_serving_exporter.sim.replay import SteppedServer
-from tests.exporter_process import Exporter
-from tests.recordings import recording
+from tests.support.builders.recordings import recording
+from tests.support.servers.exporter_process import Exporter
 from tests.truth.test_counts import MAIN
 
 WINDOW_SECONDS = 2.0

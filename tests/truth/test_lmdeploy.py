@@ -9,11 +9,11 @@ from collections import Counter
 
 import pytest
 
-from llm_serving_exporter.expose.sentences import why_absent
+from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
-from llm_serving_exporter.store import TargetReading
-from tests.recordings import page, recording
-from tests.replica import readings
+from llm_serving_exporter.render.sentences import why_absent
+from tests.support.builders.recordings import page, recording
+from tests.support.servers.replica import readings
 
 RUN = recording("lmdeploy-0.18.0")
 # the phases that lie between two quiet pages (captures README; an aborted request may outlive its phase)

@@ -25,7 +25,7 @@ from llm_serving_exporter.derive.roof import (
 from llm_serving_exporter.model.geometry import AttentionLayers, Geometry
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.weights import Precision
-from tests.roofs import (
+from tests.support.models.roofs import (
     A100,
     A100_ROUNDED,
     B200,

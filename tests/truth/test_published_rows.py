@@ -17,7 +17,7 @@ from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.roofline import Limiter, Source
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.model.window import EngineWindow
-from tests.rooflines import ROWS, Published, rows
+from tests.support.models.rooflines import ROWS, Published, rows
 
 NEAR = 0.02
 NEMOTRON, *_ = rows("22")

@@ -7,13 +7,13 @@ from functools import partial
 
 from llm_serving_exporter.catalogue.cost import COSTS
 from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.glance import Glance
+from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.pipeline import TargetPipeline
 from llm_serving_exporter.sim.replay import SteppedServer
-from llm_serving_exporter.store import State, TargetReading
-from tests.exporter_process import Exporter, Scraped
-from tests.recordings import recording
+from llm_serving_exporter.targets.glance import Glance
+from llm_serving_exporter.targets.pipeline import TargetPipeline
+from tests.support.builders.recordings import recording
+from tests.support.servers.exporter_process import Exporter, Scraped
 
 RUN = recording("vllm-0.32-restart")
 LAST_OF_FIRST_LIFE, FIRST_OF_SECOND_LIFE = 22, 72

@@ -11,7 +11,7 @@ from llm_serving_exporter.derive import planning
 from llm_serving_exporter.derive.roof import Ceiling, Roof, decode_ceiling
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.weights import ModelFacts
-from tests.roofs import A100_ROUNDED, H100, L40S, LLAMA_70B, flat, roof
+from tests.support.models.roofs import A100_ROUNDED, H100, L40S, LLAMA_70B, flat, roof
 
 
 def ceiling(it: Roof, batch: float) -> Ceiling:

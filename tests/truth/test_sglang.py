@@ -9,8 +9,8 @@ import pytest
 
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.normalise.runtimes.sglang import RUNTIME as SGLANG
-from tests.recordings import page, recording
-from tests.snapshots import engine_of
+from tests.support.builders.recordings import page, recording
+from tests.support.builders.snapshots import engine_of
 
 # the page before and the last page of each stretch (recording's README), and the phases in it
 STRETCHES = {

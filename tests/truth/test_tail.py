@@ -7,12 +7,12 @@ import re
 
 import pytest
 
+from llm_serving_exporter.commands.once import as_table
 from llm_serving_exporter.model.derived import Tail
-from llm_serving_exporter.once import as_table
-from llm_serving_exporter.store import TargetReading
-from tests.golden_cases import vllm_says
-from tests.recordings import recording
-from tests.replica import readings
+from llm_serving_exporter.model.reading import TargetReading
+from tests.support.builders.golden_cases import vllm_says
+from tests.support.builders.recordings import recording
+from tests.support.servers.replica import readings
 from tests.truth.test_counts import MAIN
 
 # without errors_aborts, whose second choices and aborted requests the client has no lengths of

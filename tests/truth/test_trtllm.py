@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
 from llm_serving_exporter.normalise.runtimes.trtllm import RUNTIME
-from tests.recordings import page, recording
-from tests.replica import readings
-from tests.snapshots import snapshot_of
+from tests.support.builders.recordings import page, recording
+from tests.support.builders.snapshots import snapshot_of
+from tests.support.servers.replica import readings
 
 RUN = "trtllm-050f80de"
 PATH = "/prometheus/metrics"

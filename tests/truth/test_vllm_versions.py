@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from llm_serving_exporter.model.snapshot import EngineSnapshot
-from tests.recordings import recording
-from tests.replica import readings
+from tests.support.builders.recordings import recording
+from tests.support.servers.replica import readings
 
 RUNS = {name: name.split("-")[2] for name in (
     "vllm-logger-0.8.5-v0", "vllm-logger-0.8.5-v1", "vllm-logger-0.10.2-v1", "vllm-logger-0.17.1-v1",

@@ -12,7 +12,7 @@ import pytest
 from llm_serving_exporter import __version__
 from llm_serving_exporter.cli import main
 from llm_serving_exporter.sim.replay import SteppedServer
-from tests.recordings import recording
+from tests.support.builders.recordings import recording
 
 
 def run(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

@@ -14,9 +14,9 @@ from textwrap import dedent
 import pytest
 
 from llm_serving_exporter.sim.recording import Recording
-from tests.replica import Replica
+from tests.support.paths import ROOT
+from tests.support.servers.replica import Replica
 
-ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 
 
@@ -87,7 +87,7 @@ def test_the_new_runtime_is_recognised_and_read(copy: Path, tmp_path: Path) -> N
 
 
 def test_it_stands_in_the_support_matrix(copy: Path) -> None:
-    done = run(copy, "-m", "llm_serving_exporter.generate", "--write")
+    done = run(copy, "-m", "llm_serving_exporter.docgen.generate", "--write")
     assert done.returncode == 0, done.stderr
     written = (copy / "docs" / "runtimes.md").read_text()
     assert "[ACME Serve](#acme-serve)" in written

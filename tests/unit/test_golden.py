@@ -10,7 +10,6 @@ import shutil
 import subprocess
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -21,15 +20,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from llm_serving_exporter.catalogue import METRICS
 from llm_serving_exporter.catalogue.spec import PREFIX
-from llm_serving_exporter.config.types import Config, ExpectedReplicas
-from llm_serving_exporter.costs import Costs
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.cost.meters import Costs
+from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.devices.attribution import Gpus, known_gpus
+from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.expose.collector import Setup, StoreCollector
+from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.facts import loader
-from llm_serving_exporter.glance import Glance
-from llm_serving_exporter.gpu_facts import GpuFacts
-from llm_serving_exporter.hardware import Gpus, known_gpus
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.devices import DeviceSample
@@ -38,15 +37,16 @@ from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.review import ReviewRuns
-from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.target import ExpectedReplicas, Role, Target
 from llm_serving_exporter.model.weights import ModelFacts
-from llm_serving_exporter.pipeline import TargetPipeline
 from llm_serving_exporter.sim.recording import demo_model_config
-from llm_serving_exporter.store import Store
-from tests.golden_cases import CASES
-from tests.replica import Replica
+from llm_serving_exporter.targets.glance import Glance
+from llm_serving_exporter.targets.pipeline import TargetPipeline
+from tests.support.builders.golden_cases import CASES
+from tests.support.paths import TESTS
+from tests.support.servers.replica import Replica
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = TESTS / "golden"
 START = 1_795_148_000.0
 
 # H100 SXM figures: 2 x 2619 MHz x 5120 bit / 8 = 3352.32 GB/s (facts of the GPU catalogue); one of every reading
@@ -147,7 +147,7 @@ def rendered(name: str) -> CollectorRegistry:
         PRICES,
         config.attribution,
     )
-    registry.register(StoreCollector(store, lambda: setup, lambda: now[0] + 1.0))
+    registry.register(ViewCollector(store.view, lambda: setup, lambda: now[0] + 1.0))
     return registry
 
 

@@ -7,7 +7,7 @@ from llm_serving_alerts.promql import DAY, ENGINE, MODEL, MODEL_GPU, Dialect, se
 from llm_serving_alerts.records.baselines import BANDWIDTH, WORK, WORK_QUEUED
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
-from llm_serving_exporter.config.kinds import integer
+from llm_serving_exporter.schema.kinds import integer
 
 _TENTHS = 'printf "%.1f"'
 _P90 = "model:llm_serving_reference_work_per_replica:p90_7d"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llm_serving_exporter.config.duration import format_duration
 from llm_serving_exporter.config.options import Settings
-from llm_serving_exporter.config.problems import Place, shown
+from llm_serving_exporter.model.claims import claim_of, shared
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.schema.duration import format_duration
+from llm_serving_exporter.schema.problems import Place, shown
 
 MOST_TARGETS = 2000
 
@@ -48,18 +49,6 @@ def refuse_duplicates(targets: Sequence[Placed]) -> None:
                     "Give it to one target, or each of them gpu_share, at most 1 together: its cost would count twice."
                 )
                 place.key("gpus").refuse(what, fix)
-
-
-def claim_of(target: Target, gpu: str | int) -> str:
-    """What makes a configured GPU of two targets the same one: its UUID, or its index on the same nodes."""
-    return gpu if isinstance(gpu, str) else f"{'+'.join(target.nodes)} {gpu}"
-
-
-def shared(owners: Sequence[Target]) -> bool:
-    """Whether the targets state shares of a GPU that they have together."""
-    stated = [owner.gpu_share for owner in owners]
-    # thirds add up to a little more
-    return None not in stated and sum(share or 0.0 for share in stated) <= 1 + 1e-9
 
 
 def _short(place: Place) -> str:

@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from llm_serving_exporter.config import kinds
-from llm_serving_exporter.config.kinds import Kind
-from llm_serving_exporter.config.problems import InvalidValueError, Place, shown
-from llm_serving_exporter.config.reading import elements, is_empty, mapping, type_name, value
-from llm_serving_exporter.config.tree import Node, Scalar
 from llm_serving_exporter.normalise.mapping import Fingerprint, Mark
 from llm_serving_exporter.normalise.selector import selector
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.kinds import Kind
+from llm_serving_exporter.schema.problems import InvalidValueError, Place, shown
+from llm_serving_exporter.schema.reading import elements, is_empty, mapping, type_name, value
+from llm_serving_exporter.schema.tree import Node, Scalar
 
 T = TypeVar("T")
 Column = Callable[[Node, Place], object]

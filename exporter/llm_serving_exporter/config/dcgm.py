@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llm_serving_exporter.config.checks import Placed, refuse_timeout
-from llm_serving_exporter.config.context import Context
 from llm_serving_exporter.config.file import ConfigFile
 from llm_serving_exporter.config.http import read_auth, read_headers, read_tls
 from llm_serving_exporter.config.options import Settings
@@ -13,6 +12,7 @@ from llm_serving_exporter.config.settings import TargetSettings, build_target
 from llm_serving_exporter.config.types import Config, DcgmConfig
 from llm_serving_exporter.config.warnings import target_warnings
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.schema.context import Context
 
 METRICS_PATH = "/metrics"
 

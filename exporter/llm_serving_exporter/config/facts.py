@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from difflib import get_close_matches
 
-from llm_serving_exporter.config import kinds
-from llm_serving_exporter.config.kinds import Kind
-from llm_serving_exporter.config.problems import InvalidValueError, shown
 from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.kinds import Kind
+from llm_serving_exporter.schema.problems import InvalidValueError, shown
 
 _LONGEST = 200
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from llm_serving_exporter.config.document import read_document
 from llm_serving_exporter.config.options import file_keys
-from llm_serving_exporter.config.problems import Place
-from llm_serving_exporter.config.reading import mapping
-from llm_serving_exporter.config.tree import Node, Scalar
 from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.schema.document import read_document
+from llm_serving_exporter.schema.problems import Place
+from llm_serving_exporter.schema.reading import mapping
+from llm_serving_exporter.schema.tree import Node, Scalar
 
 _LIST_KEYS = frozenset({"targets", "target_defaults", "file_sd", "expected_replicas", "runtimes"})
 # what users of Prometheus, or of other exporters, would write

@@ -8,17 +8,17 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from llm_serving_exporter.config.checks import MOST_TARGETS, identity_of
-from llm_serving_exporter.config.context import Host
-from llm_serving_exporter.config.document import read_document
 from llm_serving_exporter.config.groups import read_group
 from llm_serving_exporter.config.pattern import MOST_FILES, is_glob, matching
-from llm_serving_exporter.config.problems import Place, listed, shown
-from llm_serving_exporter.config.tree import Scalar
 from llm_serving_exporter.config.types import FileDiscovery
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.schema.context import Host
+from llm_serving_exporter.schema.document import read_document
+from llm_serving_exporter.schema.problems import Place, listed, shown
+from llm_serving_exporter.schema.tree import Scalar
 
 # path, modification time in nanoseconds, size, inode of each file
 Stamp = tuple[tuple[str, int, int, int], ...]

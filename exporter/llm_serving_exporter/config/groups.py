@@ -6,11 +6,6 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TypeVar
 
-from llm_serving_exporter.config import kinds
-from llm_serving_exporter.config.context import Host
-from llm_serving_exporter.config.kinds import Kind
-from llm_serving_exporter.config.problems import InvalidValueError, Place, shown
-from llm_serving_exporter.config.reading import elements, is_empty, mapping, parsed, value
 from llm_serving_exporter.config.settings import AUTO, nodes_of
 from llm_serving_exporter.config.target import (
     BATCH_LIMIT,
@@ -24,9 +19,14 @@ from llm_serving_exporter.config.target import (
     ROLE,
     runtime_kind,
 )
-from llm_serving_exporter.config.tree import Node, Scalar
-from llm_serving_exporter.config.url import Address, parse_url
 from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.context import Host
+from llm_serving_exporter.schema.kinds import Kind
+from llm_serving_exporter.schema.problems import InvalidValueError, Place, shown
+from llm_serving_exporter.schema.reading import elements, is_empty, mapping, parsed, value
+from llm_serving_exporter.schema.tree import Node, Scalar
+from llm_serving_exporter.schema.url import Address, parse_url
 
 T = TypeVar("T")
 LABELS = frozenset({

@@ -6,13 +6,13 @@ import os
 import re
 from dataclasses import dataclass
 
-from llm_serving_exporter.config import kinds
-from llm_serving_exporter.config.context import Context
-from llm_serving_exporter.config.kinds import Kind
-from llm_serving_exporter.config.problems import Place
-from llm_serving_exporter.config.reading import is_empty, mapping, value
-from llm_serving_exporter.config.tree import Node, Scalar
 from llm_serving_exporter.model.target import Secret
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.context import Context
+from llm_serving_exporter.schema.kinds import Kind
+from llm_serving_exporter.schema.problems import Place
+from llm_serving_exporter.schema.reading import is_empty, mapping, value
+from llm_serving_exporter.schema.tree import Node, Scalar
 
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, token

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.config import kinds
 from llm_serving_exporter.config.checks import Placed
-from llm_serving_exporter.config.context import Context
 from llm_serving_exporter.config.file import ConfigFile
 from llm_serving_exporter.config.options import Settings
 from llm_serving_exporter.config.pattern import check_pattern
-from llm_serving_exporter.config.problems import Place, shown
-from llm_serving_exporter.config.reading import elements, is_empty, mapping, value
 from llm_serving_exporter.config.settings import TargetSettings, build_target
 from llm_serving_exporter.config.target import MODEL_NAME, ROLE, read_defaults, read_target, read_url
-from llm_serving_exporter.config.tree import Node
-from llm_serving_exporter.config.types import ExpectedReplicas, FileDiscovery
-from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.config.types import FileDiscovery
+from llm_serving_exporter.model.target import ExpectedReplicas, Role
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.context import Context
+from llm_serving_exporter.schema.problems import Place, shown
+from llm_serving_exporter.schema.reading import elements, is_empty, mapping, value
+from llm_serving_exporter.schema.tree import Node
 
 _REPLICAS = kinds.integer(0, 1_000_000)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from llm_serving_exporter.config import kinds, options
+from llm_serving_exporter.config import options
 from llm_serving_exporter.config.checks import (
     Placed,
     refuse_duplicates,
@@ -16,29 +16,31 @@ from llm_serving_exporter.config.checks import (
     refuse_too_many,
     refuse_window,
 )
-from llm_serving_exporter.config.context import Context, Host
 from llm_serving_exporter.config.dcgm import dcgm_of, dcgm_warnings, refuse_dcgm_timeout
-from llm_serving_exporter.config.document import read_bounded
 from llm_serving_exporter.config.effective import hash_of
 from llm_serving_exporter.config.file import ConfigFile, read_config_file
 from llm_serving_exporter.config.http import check_file
 from llm_serving_exporter.config.lists import discovery_of, expected_replicas_of, targets_of
 from llm_serving_exporter.config.options import Setting, Settings
 from llm_serving_exporter.config.prices import prices_of
-from llm_serving_exporter.config.problems import Place
-from llm_serving_exporter.config.reading import is_empty, parsed
 from llm_serving_exporter.config.runtimes import runtimes_of
 from llm_serving_exporter.config.settings import TargetSettings, build_target
 from llm_serving_exporter.config.slo_file import overridden, thresholds_of
 from llm_serving_exporter.config.target import NODE, read_defaults
-from llm_serving_exporter.config.tree import Node
-from llm_serving_exporter.config.types import Config, FileDiscovery, GpuConfig, LogConfig, SloConfig, WebConfig
+from llm_serving_exporter.config.types import Config, FileDiscovery, GpuConfig, LogConfig, SloConfig
 from llm_serving_exporter.config.warnings import slo_warnings, target_warnings, unused_runtimes
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.cost import Attribution, Efficiency, Method
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.web import WebConfig
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.context import Context, Host
+from llm_serving_exporter.schema.document import read_bounded
+from llm_serving_exporter.schema.problems import Place
+from llm_serving_exporter.schema.reading import is_empty, parsed
+from llm_serving_exporter.schema.tree import Node
 
 STALE_INTERVALS = 3
 MOST_WARNINGS = 50

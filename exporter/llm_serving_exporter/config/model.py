@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.config import kinds
-from llm_serving_exporter.config.context import Context
 from llm_serving_exporter.config.facts import KV_CACHE_DTYPE, STATE_DTYPE, WEIGHT_FORMAT
-from llm_serving_exporter.config.problems import Place
-from llm_serving_exporter.config.reading import mapping, value
-from llm_serving_exporter.config.tree import Node, Scalar
 from llm_serving_exporter.model.model_settings import ModelSettings
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.context import Context
+from llm_serving_exporter.schema.problems import Place
+from llm_serving_exporter.schema.reading import mapping, value
+from llm_serving_exporter.schema.tree import Node, Scalar
 
 NAME = kinds.text("model name", 256)
 _KEYS = ("config", "name", "weight_format", "kv_cache_dtype", "state_dtype")

@@ -8,14 +8,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from llm_serving_exporter.config import kinds
-from llm_serving_exporter.config.kinds import Kind
-from llm_serving_exporter.config.problems import Place, did_you_mean
-from llm_serving_exporter.config.reading import mapping, parsed, value
-from llm_serving_exporter.config.tree import Node
-from llm_serving_exporter.config.url import URL
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.cost import Method
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.kinds import Kind
+from llm_serving_exporter.schema.problems import Place, did_you_mean
+from llm_serving_exporter.schema.reading import mapping, parsed, value
+from llm_serving_exporter.schema.tree import Node
+from llm_serving_exporter.schema.url import URL
 
 ENVIRONMENT_PREFIX = "LLM_SERVING_EXPORTER_"
 # Kubernetes gives every pod such variables for each Service of its namespace, so a Service called

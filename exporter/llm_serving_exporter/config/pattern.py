@@ -6,7 +6,7 @@ import os
 from fnmatch import fnmatchcase
 from itertools import islice
 
-from llm_serving_exporter.config.problems import Place, shown
+from llm_serving_exporter.schema.problems import Place, shown
 
 _EXTENSIONS = (".json", ".yml", ".yaml")
 _WILDCARDS = frozenset("*?[")

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from llm_serving_exporter.config import kinds
-from llm_serving_exporter.config.document import read_bounded, read_document
 from llm_serving_exporter.config.facts import GPU_MODEL
-from llm_serving_exporter.config.kinds import Kind
 from llm_serving_exporter.config.options import Setting
-from llm_serving_exporter.config.problems import InvalidValueError, Place, shown
-from llm_serving_exporter.config.reading import elements, is_empty, mapping, type_name, value
-from llm_serving_exporter.config.tree import Node
 from llm_serving_exporter.derive.price import purchase_usd_per_gpu_hour
 from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.document import read_bounded, read_document
+from llm_serving_exporter.schema.kinds import Kind
+from llm_serving_exporter.schema.problems import InvalidValueError, Place, shown
+from llm_serving_exporter.schema.reading import elements, is_empty, mapping, type_name, value
+from llm_serving_exporter.schema.tree import Node
 
 MOST_STATEMENTS = 10_000
 USD = kinds.decimal("USD above 0, up to 1e12", 0.0, 1e12)

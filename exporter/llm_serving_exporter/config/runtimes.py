@@ -6,18 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from llm_serving_exporter.config import columns, kinds
+from llm_serving_exporter.config import columns
 from llm_serving_exporter.config.columns import CONDITION, LABEL, LABEL_VALUE, NUMBER, PROSE, SAMPLE, Column, one, texts
 from llm_serving_exporter.config.file import ConfigFile
-from llm_serving_exporter.config.problems import Place, shown
-from llm_serving_exporter.config.reading import elements, is_empty, mapping, value
-from llm_serving_exporter.config.tree import Node
 from llm_serving_exporter.model.snapshot import SHOWS_AN_ENGINE
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.normalise.check import MOST_DIGITS, faults
 from llm_serving_exporter.normalise.check_row import ROW_QUALITIES, Fault, name_of
 from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, PageKind, Reads, Row, Runtime
 from llm_serving_exporter.normalise.plan import on_the_wire
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.problems import Place, shown
+from llm_serving_exporter.schema.reading import elements, is_empty, mapping, value
+from llm_serving_exporter.schema.tree import Node
 
 _NAME = kinds.text("name", 63)
 _FIELD = kinds.text("field")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from llm_serving_exporter.config.context import Host
 from llm_serving_exporter.config.http import Auth, Tls
-from llm_serving_exporter.config.problems import Place
-from llm_serving_exporter.config.url import Address
 from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.target import HttpSettings, Role, Secret, Target
+from llm_serving_exporter.schema.context import Host
+from llm_serving_exporter.schema.problems import Place
+from llm_serving_exporter.schema.url import Address
 
 AUTO = "auto"
 # the share of the interval that one reading may take by default, and its upper bound

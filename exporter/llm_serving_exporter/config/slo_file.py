@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from llm_serving_exporter.config import kinds
-from llm_serving_exporter.config.document import read_document
 from llm_serving_exporter.config.options import Setting, Settings
-from llm_serving_exporter.config.problems import Place
-from llm_serving_exporter.config.reading import is_empty, type_name, value
-from llm_serving_exporter.config.tree import Node
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.document import read_document
+from llm_serving_exporter.schema.problems import Place
+from llm_serving_exporter.schema.reading import is_empty, type_name, value
+from llm_serving_exporter.schema.tree import Node
 
 # errors have no threshold: an answer is one or it is not
 NAMES = ("ttft", "itl", "e2e")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
-from llm_serving_exporter.config.duration import format_duration
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.check_row import EXPORTED_FIELDS, FIELDS
 from llm_serving_exporter.normalise.formula import formula
 from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, PageKind, Row, Runtime
+from llm_serving_exporter.schema.duration import format_duration
 
 WIDTH = 120
 

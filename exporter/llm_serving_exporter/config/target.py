@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from llm_serving_exporter.config import kinds
-from llm_serving_exporter.config.context import Context
 from llm_serving_exporter.config.facts import GPU_MODEL
 from llm_serving_exporter.config.http import read_auth, read_headers, read_tls
-from llm_serving_exporter.config.kinds import Kind
 from llm_serving_exporter.config.model import read_model
-from llm_serving_exporter.config.problems import InvalidValueError, Place, shown
-from llm_serving_exporter.config.reading import elements, is_empty, mapping, value
 from llm_serving_exporter.config.settings import AUTO, TargetSettings
-from llm_serving_exporter.config.tree import Node, Scalar
-from llm_serving_exporter.config.url import parse_url
 from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.context import Context
+from llm_serving_exporter.schema.kinds import Kind
+from llm_serving_exporter.schema.problems import InvalidValueError, Place, shown
+from llm_serving_exporter.schema.reading import elements, is_empty, mapping, value
+from llm_serving_exporter.schema.tree import Node, Scalar
+from llm_serving_exporter.schema.url import parse_url
 
 NAME = kinds.text("name")
 MODEL_NAME = kinds.text("model name", 256)

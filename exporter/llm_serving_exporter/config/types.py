@@ -6,18 +6,9 @@ from dataclasses import dataclass, field
 
 from llm_serving_exporter.model.cost import Attribution
 from llm_serving_exporter.model.prices import PriceBook
-from llm_serving_exporter.model.target import HttpSettings, Target
+from llm_serving_exporter.model.target import ExpectedReplicas, HttpSettings, Target
+from llm_serving_exporter.model.web import WebConfig
 from llm_serving_exporter.normalise.mapping import Runtime
-
-
-@dataclass(frozen=True, slots=True)
-class WebConfig:
-    """Where and how to listen. `config_file`: exporter-toolkit web config file (TLS, basic auth), None = plain HTTP."""
-
-    listen_address: str = ":10077"
-    telemetry_path: str = "/metrics"
-    enable_lifecycle: bool = False
-    config_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +50,6 @@ class SloConfig:
     itl_seconds: float | None = None
     e2e_seconds: float | None = None
     errors: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedReplicas:
-    """How many replicas of a model in a role the user means to run."""
-
-    model_name: str
-    role: str
-    replicas: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import isclose
 
 from llm_serving_exporter.config.checks import Placed
-from llm_serving_exporter.config.duration import format_duration
-from llm_serving_exporter.config.problems import Place
 from llm_serving_exporter.config.types import FileDiscovery, SloConfig
-from llm_serving_exporter.config.url import parse_url
 from llm_serving_exporter.model.target import HttpSettings, Secret, Target
 from llm_serving_exporter.normalise.mapping import Runtime
+from llm_serving_exporter.schema.duration import format_duration
+from llm_serving_exporter.schema.problems import Place
+from llm_serving_exporter.schema.url import parse_url
 
 Edges = Mapping[str, Sequence[float]]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from llm_serving_exporter.drill.nouns import ActiveAlert, AlertRule, Scope
-from llm_serving_exporter.prometheus_api.client import Prometheus as QueryApi
-from llm_serving_exporter.prometheus_api.client import labels_of, understood
-from llm_serving_exporter.prometheus_api.http import ApiError, JsonApi
-from llm_serving_exporter.prometheus_api.nouns import Labels
+from llm_serving_exporter.clients.json_api import ApiError, JsonApi
+from llm_serving_exporter.clients.prometheus import Labels, labels_of, understood
+from llm_serving_exporter.clients.prometheus import Prometheus as QueryApi
+from llm_serving_exporter.drill.course import ActiveAlert, AlertRule, Scope
 
 
 class Prometheus(QueryApi):

@@ -16,19 +16,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
+from llm_serving_exporter.clients.json_api import Access, ApiError, JsonApi
 from llm_serving_exporter.drill.api import Alertmanager, Grafana, Prometheus
 from llm_serving_exporter.drill.arguments import parser
 from llm_serving_exporter.drill.commands import Running
-from llm_serving_exporter.drill.nouns import Course
+from llm_serving_exporter.drill.course import Course
 from llm_serving_exporter.drill.report import as_document, as_markdown
 from llm_serving_exporter.drill.runner import Drill, Rim, Started
 from llm_serving_exporter.drill.usage import UsageError, access_of, duration, scope_of, settings_of, share
 from llm_serving_exporter.drill.verdict import judge
-from llm_serving_exporter.drill_results import read, record
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.prometheus_api.http import Access, ApiError, JsonApi
+from llm_serving_exporter.state.drill_results import read, record
 
 EXIT_PASSED, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 # model, role, Unix seconds, verdict

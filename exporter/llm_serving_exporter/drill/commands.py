@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import IO
 
-from llm_serving_exporter.drill.nouns import CommandRun
+from llm_serving_exporter.drill.course import CommandRun
 
 KEPT_OUTPUT_BYTES = 8 * 2**10
 _LOOK_SECONDS = 0.05

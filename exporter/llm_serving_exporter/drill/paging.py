@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from llm_serving_exporter.drill import names
-from llm_serving_exporter.drill.nouns import Course, Reading, Sighting
-from llm_serving_exporter.drill.sums import longest_span, lost_readings
+from llm_serving_exporter.drill.course import Course, Reading, Sighting
+from llm_serving_exporter.drill.measures import longest_span, lost_readings
 
 
 class Arrival(StrEnum):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llm_serving_exporter.drill import names
-from llm_serving_exporter.drill.nouns import Forecast, Plan, Reading, Settings
-from llm_serving_exporter.drill.words import bound_reached
-from llm_serving_exporter.expose.readable import count, share
+from llm_serving_exporter.drill.course import Forecast, Plan, Reading, Settings
+from llm_serving_exporter.drill.progress import bound_reached
+from llm_serving_exporter.render.numbers import count, share
 
 
 def plan(forecast: Forecast, settings: Settings) -> Plan:

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from llm_serving_exporter.drill.nouns import Course, Reading, Sighting
+from llm_serving_exporter.drill.course import Course, Reading, Sighting
+from llm_serving_exporter.drill.measures import compared, extremes, lost_readings, recovery
 from llm_serving_exporter.drill.paging import Paged, paged
-from llm_serving_exporter.drill.sums import compared, extremes, lost_readings, recovery
+from llm_serving_exporter.drill.progress import ttft
 from llm_serving_exporter.drill.verdict import Judged, bad_share, judge, rejections
-from llm_serving_exporter.drill.words import ttft
-from llm_serving_exporter.expose.readable import NOTHING, count, number, share, span
-from llm_serving_exporter.prometheus_api.text import on_one_line
+from llm_serving_exporter.model.text import on_one_line
+from llm_serving_exporter.render.numbers import NOTHING, count, number, share, span
 
 VERSION = 1
 # of the course; a longer one is thinned out

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from llm_serving_exporter.clients.json_api import ApiError
 from llm_serving_exporter.drill.api import Alertmanager, Grafana, Prometheus
-from llm_serving_exporter.drill.nouns import (
+from llm_serving_exporter.drill.course import (
     RESTORE,
     TRIGGER,
     CommandRun,
@@ -18,14 +19,13 @@ from llm_serving_exporter.drill.nouns import (
     Settings,
     Sighting,
 )
+from llm_serving_exporter.drill.measures import recovery
 from llm_serving_exporter.drill.observer import Observer
 from llm_serving_exporter.drill.paging import hold_is_over
 from llm_serving_exporter.drill.plan import plan
-from llm_serving_exporter.drill.sums import recovery
+from llm_serving_exporter.drill.progress import bound_reached, progress, too_many_lost
 from llm_serving_exporter.drill.verdict import judge
-from llm_serving_exporter.drill.words import bound_reached, progress, too_many_lost
-from llm_serving_exporter.expose.readable import span
-from llm_serving_exporter.prometheus_api.http import ApiError
+from llm_serving_exporter.render.numbers import span
 
 _PROGRESS_SECONDS = 5.0
 _MOST_NOTES = 50

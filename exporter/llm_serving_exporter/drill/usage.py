@@ -6,12 +6,12 @@ import argparse
 import os
 import re
 
-from llm_serving_exporter.config.duration import parse_duration
+from llm_serving_exporter.clients.json_api import Access
 from llm_serving_exporter.drill.arguments import APIS
+from llm_serving_exporter.drill.course import Bounds, Scope, Settings
 from llm_serving_exporter.drill.names import PREFIX
-from llm_serving_exporter.drill.nouns import Bounds, Scope, Settings
 from llm_serving_exporter.errors import LLMServingExporterError
-from llm_serving_exporter.prometheus_api.http import Access
+from llm_serving_exporter.schema.duration import parse_duration
 
 # what the report and the memory of a drill can hold
 _MOST_LOOKS = 20_000

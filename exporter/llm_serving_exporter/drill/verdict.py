@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
 
-from llm_serving_exporter.drill.nouns import RESTORE, TRIGGER, Course, Phase
+from llm_serving_exporter.drill.course import RESTORE, TRIGGER, Course, Phase
+from llm_serving_exporter.drill.measures import recovery
 from llm_serving_exporter.drill.paging import Arrival, Paged, paged
-from llm_serving_exporter.drill.sums import recovery
-from llm_serving_exporter.expose.readable import count, share, span
 from llm_serving_exporter.model.drill import Verdict
+from llm_serving_exporter.render.numbers import count, share, span
 
 # below that many events the share of bad ones says little: the alerts on objectives want as many
 FEW_EVENTS = 100

@@ -1,4 +1,4 @@
-"""The store's last good readings -> families, worked out anew at each scrape: no long-lived metric objects."""
+"""The last good readings -> families, worked out anew at each scrape: no long-lived metric objects."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from prometheus_client.registry import Collector
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.catalogue import health
-from llm_serving_exporter.config.types import ExpectedReplicas
 from llm_serving_exporter.expose import cost, gpu, serving
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.model.cost import Attribution
 from llm_serving_exporter.model.drill import Verdict
 from llm_serving_exporter.model.prices import PriceBook
-from llm_serving_exporter.store import Store, TargetReading, View
+from llm_serving_exporter.model.reading import TargetReading, View
+from llm_serving_exporter.model.target import ExpectedReplicas
 
 log = logging.getLogger("llm_serving_exporter.expose")
 
@@ -43,17 +43,17 @@ class Setup:
     attribution: Attribution = field(default_factory=Attribution)
 
 
-class StoreCollector(Collector):
+class ViewCollector(Collector):
     """Renders one View a scrape. A part that fails is logged and left out; the others are served."""
 
-    def __init__(self, store: Store, setup: Callable[[], Setup], monotonic: Callable[[], float]) -> None:
-        self._store = store
+    def __init__(self, view: Callable[[], View], setup: Callable[[], Setup], monotonic: Callable[[], float]) -> None:
+        self._view = view
         self._setup = setup
         self._monotonic = monotonic
 
     def collect(self) -> Iterator[Family]:
         """All families with samples."""
-        view, setup, now = self._store.view(), self._setup(), self._monotonic()
+        view, setup, now = self._view(), self._setup(), self._monotonic()
         families = Families()
         for reading in view.targets:
             _guarded(f"target {reading.target.name}", _target, families, reading, setup, now)

@@ -6,7 +6,7 @@ from llm_serving_exporter.catalogue import cost as names
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.model.cost import Attribution, EngineCost, EngineTotals, WindowCost
 from llm_serving_exporter.model.prices import PriceBook
-from llm_serving_exporter.store import TargetReading
+from llm_serving_exporter.model.reading import TargetReading
 
 
 def cost(families: Families, reading: TargetReading, *, fresh: bool) -> None:

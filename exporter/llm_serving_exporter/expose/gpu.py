@@ -9,7 +9,7 @@ from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.device import GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import GpuPeaks
-from llm_serving_exporter.store import TargetReading, View
+from llm_serving_exporter.model.reading import TargetReading, View
 
 NVML_REASONS = (
     FailureReason.NO_LIBRARY,

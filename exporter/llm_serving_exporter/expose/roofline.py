@@ -5,9 +5,9 @@ from __future__ import annotations
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.model.derived import Derived, EngineDerived
+from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.weights import ModelFacts
-from llm_serving_exporter.store import TargetReading
 
 # free text about where facts come from may hold a path of any length
 LONGEST_ORIGIN = 120

@@ -10,6 +10,7 @@ from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.derived import EngineDerived, Tail
 from llm_serving_exporter.model.numbers import resolution
+from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     LABELLED_COUNTER_FIELDS,
@@ -19,7 +20,6 @@ from llm_serving_exporter.model.snapshot import (
     Snapshot,
 )
 from llm_serving_exporter.model.weights import ModelFacts
-from llm_serving_exporter.store import State, TargetReading
 
 # Which stage a reason belongs to: failure counters exist at 0 from the start, because an increase() over a counter born at 1 is 0.
 _STAGE_OF = {

@@ -82,3 +82,12 @@ class Target:
     interval_seconds: float = 5.0
     max_series: int = 50_000
     http: HttpSettings = field(default_factory=HttpSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedReplicas:
+    """How many replicas of a model in a role the user means to run."""
+
+    model_name: str
+    role: str
+    replicas: int

@@ -12,3 +12,8 @@ def clean(text: str, longest: int = LABEL_LENGTH) -> str:
     """
     cut = text[:longest]
     return cut if cut.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in cut)
+
+
+def on_one_line(text: str) -> str:
+    """One line, nothing in it that moves a cursor."""
+    return "".join(character if character.isprintable() else " " for character in " ".join(text.split()))

@@ -12,21 +12,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter import review_runs
+from llm_serving_exporter.clients.json_api import Access, ApiError, JsonApi
+from llm_serving_exporter.clients.prometheus import Prometheus
 from llm_serving_exporter.errors import ConfigError, DeliveryError, Problem, ReviewRunsError
 from llm_serving_exporter.model.target import Secret
-from llm_serving_exporter.prometheus_api.client import Prometheus
-from llm_serving_exporter.prometheus_api.http import Access, ApiError, JsonApi
-from llm_serving_exporter.report.arguments import parser, settings_of
-from llm_serving_exporter.report.evidence import NoDataError, gather
-from llm_serving_exporter.report.fetch import Reader
-from llm_serving_exporter.report.names import Asking
-from llm_serving_exporter.report.page import page
-from llm_serving_exporter.report.review import Review, review
-from llm_serving_exporter.report.settings import Server, Settings
-from llm_serving_exporter.report.summary import markdown
-from llm_serving_exporter.report.table import figures_csv, hours_csv
-from llm_serving_exporter.report.week import Week, last_complete, parse_week
+from llm_serving_exporter.report.evidence.evidence import NoDataError, gather
+from llm_serving_exporter.report.evidence.fetch import Reader
+from llm_serving_exporter.report.evidence.names import Asking
+from llm_serving_exporter.report.evidence.week import Week, last_complete, parse_week
+from llm_serving_exporter.report.figures.review import Review, review
+from llm_serving_exporter.report.pages.csv_files import figures_csv, hours_csv
+from llm_serving_exporter.report.pages.page import page
+from llm_serving_exporter.report.pages.summary import markdown
+from llm_serving_exporter.report.settings.arguments import parser, settings_of
+from llm_serving_exporter.report.settings.settings import Server, Settings
+from llm_serving_exporter.state import review_runs
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 _LARGEST_SECRET_BYTES = 16 * 2**10

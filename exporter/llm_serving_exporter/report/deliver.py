@@ -11,10 +11,10 @@ from email.utils import formatdate, make_msgid
 from functools import partial
 from pathlib import Path
 
+from llm_serving_exporter.clients.webhook import ask, line, new_session
 from llm_serving_exporter.errors import ConfigError, DeliveryError, PageError
 from llm_serving_exporter.model.target import Secret
-from llm_serving_exporter.report.settings import Settings, Smtp
-from llm_serving_exporter.webhook import ask, line, new_session
+from llm_serving_exporter.report.settings.settings import Settings, Smtp
 
 SECONDS = 30.0
 # Slack cuts a text at 40,000 characters (api.slack.com/reference/messaging: text) and shows 4,000 well

@@ -10,20 +10,22 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Protocol
 
-from llm_serving_exporter.config.types import Config, WebConfig
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.daemon.service import Service
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.service import Service
+from llm_serving_exporter.model.web import WebConfig
 from llm_serving_exporter.sim.child import ChildError
 from llm_serving_exporter.sim.gpus import UUIDS, ReplayGpuSource
+from llm_serving_exporter.sim.options import address, port, seconds, speed
 from llm_serving_exporter.sim.ports import on_next_free_port, require_free
 from llm_serving_exporter.sim.prometheus import Prometheus
 from llm_serving_exporter.sim.recording import demo_model_config, demo_recording
 from llm_serving_exporter.sim.replay import ReplayServer
-from llm_serving_exporter.sim.terminal import address, ended_by_signal, port, say, seconds, speed
 from llm_serving_exporter.sim.timeline import Timeline
+from llm_serving_exporter.terminal import ended_by_signal, say
 
 _ENGINE_PORT = 8000
 _EXPORTER_ADDRESS = "127.0.0.1:10077"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.pack.fleets_node_loss import _CAPACITY, _NODES, _ROLES, N1_LOAD, SUFFICIENT
 from tests.pack.samples import Fleet
+from tests.support.paths import ROOT
 
-PAGE = (Path(__file__).parents[3] / "docs/n1.md").read_text()
+PAGE = (ROOT / "docs/n1.md").read_text()
 FLEETS = {fleet.model_name: fleet for fleet in (*_NODES, *_CAPACITY, *_ROLES)}
 ROWS = re.findall(r"^\| `([\w-]+)` \| [^|]+ \| ([\d./ +]+) \| ([\d.]+) \|$", PAGE, re.MULTILINE)
 

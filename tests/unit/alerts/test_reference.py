@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import yaml
 
@@ -12,8 +11,8 @@ from llm_serving_alerts.reference import alerts_md, record_labels, records_md
 from llm_serving_alerts.render import RECORDS, every_rule, rule_groups
 from llm_serving_alerts.rules import Record
 from llm_serving_alerts.settings_file import default_settings
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[3]
 # megabytes of YAML
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SETTINGS = default_settings()

@@ -13,10 +13,11 @@ from llm_serving_alerts.alerting import ALERTS
 from llm_serving_alerts.routes import INHIBITIONS, ONE_PAGE, ONE_TICKET, alertmanager_config, alertmanager_files
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings_file import default_settings
-from tests.alertexamples import EVERYTHING, IDENTITY, example_alerts, settings_of
-from tests.alertmanager import write_config
+from tests.support.builders.alertexamples import EVERYTHING, IDENTITY, example_alerts, settings_of
+from tests.support.paths import ROOT
+from tests.support.servers.alertmanager import write_config
 
-COMMITTED = Path(__file__).parents[3] / "alerts" / "alertmanager"
+COMMITTED = ROOT / "alerts" / "alertmanager"
 # by hand, from the table in docs/alertmanager.md
 RECEIVER_OF = {"critical": "pagerduty", "warning": "tickets", "info": "nobody"}
 WATCHDOG = "LLMServingWatchdog"

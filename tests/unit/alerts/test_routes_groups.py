@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from llm_serving_alerts.routes import alertmanager_files
-from tests.alertexamples import EVERYTHING, IDENTITY, Frozen, example_alerts, frozen, settings_of
-from tests.alertmanager import Alertmanager, alert, write_config
-from tests.pagerduty import PagerDuty
+from tests.support.builders.alertexamples import EVERYTHING, IDENTITY, Frozen, example_alerts, frozen, settings_of
+from tests.support.servers.alertmanager import Alertmanager, alert, write_config
+from tests.support.servers.pagerduty import PagerDuty
 
 # what makes alerts of different incidents different, whatever else they say
 APART = ("cluster", "namespace", "check", "severity", "model_name", "role", "gpu", "node", "slo")

@@ -12,9 +12,9 @@ from urllib.parse import unquote
 import pytest
 
 from llm_serving_alerts.routes import alertmanager_files
-from tests.alertexamples import Labels, frozen, named, of_model, settings_of
-from tests.alertmanager import DEAD_MAN, TICKETS, Alertmanager, alert, write_config
-from tests.pagerduty import ROUTING_KEY, PagerDuty
+from tests.support.builders.alertexamples import Labels, frozen, named, of_model, settings_of
+from tests.support.servers.alertmanager import DEAD_MAN, TICKETS, Alertmanager, alert, write_config
+from tests.support.servers.pagerduty import ROUTING_KEY, PagerDuty
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,9 @@ import yaml
 from llm_serving_alerts.render import rule_document, rule_files
 from llm_serving_alerts.settings_file import default_settings, defaults_text
 from llm_serving_exporter.cli import main
+from tests.support.paths import ROOT
 
-RENDERED = Path(__file__).parents[3] / "alerts" / "rendered"
+RENDERED = ROOT / "alerts" / "rendered"
 
 
 def test_without_a_word_all_groups_go_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:

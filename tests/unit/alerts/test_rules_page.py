@@ -20,8 +20,8 @@ from llm_serving_alerts.settings_file import default_settings, defaults_text, re
 from llm_serving_exporter.cli import main
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.registry import RUNTIMES
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/rules.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 REFUSED = [(yaml, text) for (_, yaml), (kind, text) in pairwise(BLOCKS) if kind == "text"]

@@ -30,8 +30,8 @@ from llm_serving_exporter import cli
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import Kind
 from llm_serving_exporter.config.options import OPTIONS
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "alerts/llm_serving_alerts/runbooks"
 INDEX = FOLDER / "README.md"
 RUNBOOKS = sorted(set(FOLDER.glob("*.md")) - {INDEX})

@@ -9,9 +9,8 @@ import pytest
 
 from llm_serving_exporter.catalogue import BY_NAME, METRICS
 from llm_serving_exporter.catalogue.spec import Group, Kind, Metric, Unit
-from llm_serving_exporter.generate import FILES, main
-
-ROOT = Path(__file__).parents[3]
+from llm_serving_exporter.docgen.generate import FILES, main
+from tests.support.paths import ROOT
 
 
 def test_names_are_unique() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.errors import ConfigError
-from tests.configuration import load_flags
+from tests.support.builders.configuration import load_flags
 
 FOLDER = Path(__file__).parent / "bad"
 FILES = sorted(FOLDER.glob("*.yml"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from llm_serving_exporter.config.effective import effective
 from llm_serving_exporter.config.types import DcgmConfig
 from llm_serving_exporter.model.target import HttpSettings, Secret
-from tests.configuration import load_flags, load_text, problems_of, problems_of_flags
+from tests.support.builders.configuration import load_flags, load_text, problems_of, problems_of_flags
 
 TARGET = ("--target", "http://localhost:8000")
 URL = ("--dcgm.url", "http://gpu-1:9400")

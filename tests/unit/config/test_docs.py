@@ -11,9 +11,9 @@ from llm_serving_exporter.config.groups import LABELS
 from llm_serving_exporter.config.options import OPTIONS, Option
 from llm_serving_exporter.config.target import SETTING_KEYS
 from llm_serving_exporter.model.target import Secret
-from tests.configuration import load_flags, load_text
+from tests.support.builders.configuration import load_flags, load_text
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/configuration.md").read_text()
 EXAMPLE = ROOT / "deploy/llm-serving-exporter.example.yml"
 

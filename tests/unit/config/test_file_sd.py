@@ -19,7 +19,7 @@ from llm_serving_exporter.config.file_sd import (
 )
 from llm_serving_exporter.config.types import FileDiscovery
 from llm_serving_exporter.model.target import Role, Target
-from tests.configuration import load_text, problems_of
+from tests.support.builders.configuration import load_text, problems_of
 
 
 def discovery(folder: Path, *patterns: str, defaults: str = "{}") -> FileDiscovery:

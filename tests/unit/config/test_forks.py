@@ -6,7 +6,7 @@ from pathlib import Path
 
 from llm_serving_exporter.normalise.mapping import Row
 from llm_serving_exporter.normalise.registry import RUNTIMES
-from tests.configuration import load_text, problems_of
+from tests.support.builders.configuration import load_text, problems_of
 
 TEXT = "targets: ['http://a:1']\nruntimes:\n- name: fork\n  based_on: {}\n  fingerprints: fork_x\n  rows: [{}]\n"
 GUARDED = "{field: preemptions_total, samples: fork_preempted, versions: '>=2', guarded: true}"

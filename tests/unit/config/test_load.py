@@ -10,12 +10,12 @@ import pytest
 import trustme
 
 from llm_serving_exporter.config.effective import effective
-from llm_serving_exporter.config.types import Config, ExpectedReplicas
+from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.errors import ConfigError
-from llm_serving_exporter.model.target import Role, Secret, Target
+from llm_serving_exporter.model.target import ExpectedReplicas, Role, Secret, Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
-from tests.configuration import load_flags, load_text, problems_of, problems_of_flags
-from tests.recordings import page
+from tests.support.builders.configuration import load_flags, load_text, problems_of, problems_of_flags
+from tests.support.builders.recordings import page
 
 
 def target_of(folder: Path, *lines: str, environ: dict[str, str] | None = None) -> Target:

@@ -9,6 +9,7 @@ from textwrap import dedent
 import pytest
 
 from llm_serving_exporter.cli import main
+from llm_serving_exporter.commands.once import as_table
 from llm_serving_exporter.config.runtimes import ROW_KEYS, RUNTIME_KEYS
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
@@ -17,11 +18,11 @@ from llm_serving_exporter.model.snapshot import (
     LABELLED_COUNTER_FIELDS,
 )
 from llm_serving_exporter.normalise.check_row import FIELDS
-from llm_serving_exporter.once import as_table
-from tests.configuration import load_text
-from tests.replica import Replica, readings
+from tests.support.builders.configuration import load_text
+from tests.support.paths import ROOT
+from tests.support.servers.replica import Replica, readings
 
-TEXT = (Path(__file__).parents[3] / "docs/mapping.md").read_text()
+TEXT = (ROOT / "docs/mapping.md").read_text()
 PAGE, LATER = (dedent(block) for block in re.findall(r"```text\n(.*?)```", TEXT, re.DOTALL))
 CONFIG, BROKEN, FORK = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
 CHECKED, ONCE, ERRORS = re.findall(r"```console\n(.*?)```", TEXT, re.DOTALL)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.discovery import Discovery
+from llm_serving_exporter.daemon.discovery import Discovery
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.model.model_settings import ModelSettings
-from tests.configuration import load_text, problems_of
+from tests.support.builders.configuration import load_text, problems_of
 
 
 def model(folder: Path, text: str) -> ModelSettings:

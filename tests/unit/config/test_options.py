@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.config.options import OPTIONS, add_flags
-from llm_serving_exporter.config.types import Config, GpuConfig, LogConfig, SloConfig, WebConfig
+from llm_serving_exporter.config.types import Config, GpuConfig, LogConfig, SloConfig
 from llm_serving_exporter.model.cost import Method
-from tests.configuration import load_flags, load_text, problems_of, problems_of_flags
+from llm_serving_exporter.model.web import WebConfig
+from tests.support.builders.configuration import load_flags, load_text, problems_of, problems_of_flags
+from tests.support.paths import ROOT
 
 TARGET = ("--target", "http://localhost:8000")
 PREFIX = "LLM_SERVING_EXPORTER_"
@@ -40,7 +42,7 @@ def test_flag_wins_over_environment_over_file_over_default(tmp_path: Path) -> No
 RULES = Path(__file__).parent / "rules.yml"
 
 # a value other than the default for each option: as text, and where it ends up in the Config
-PRICES = str(Path(__file__).parents[3] / "deploy/prices.example.yml")
+PRICES = str(ROOT / "deploy/prices.example.yml")
 SAMPLES = {
     "report.settings-file": ("/r.yml", lambda config: config.report_settings_file, "/r.yml"),
     "report.run": ("false", lambda config: config.report_run, False),

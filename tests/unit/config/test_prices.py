@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.config.prices import read_prices
-from llm_serving_exporter.config.problems import Place
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.cost import Efficiency, Method
 from llm_serving_exporter.model.prices import Power, PriceBook, Rate, RateKind, Scope
-from tests.configuration import load_flags
+from llm_serving_exporter.schema.problems import Place
+from tests.support.builders.configuration import load_flags
+from tests.support.paths import ROOT
 
-EXAMPLE = Path(__file__).parents[3] / "deploy/prices.example.yml"
+EXAMPLE = ROOT / "deploy/prices.example.yml"
 FOLDER = Path(__file__).parent / "bad_prices"
 # 2026-11-12T06:00:00Z and 2026-11-01T00:00:00Z by `date -u +%s`
 NOVEMBER_12, NOVEMBER_1 = 1_794_463_200.0, 1_793_491_200.0

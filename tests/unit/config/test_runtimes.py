@@ -20,9 +20,9 @@ from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, Mark, Reads, Row, Runtime
 from llm_serving_exporter.normalise.registry import RUNTIMES
-from tests.configuration import load_text, problems_of
-from tests.recordings import page
-from tests.replica import readings
+from tests.support.builders.configuration import load_text, problems_of
+from tests.support.builders.recordings import page
+from tests.support.servers.replica import readings
 
 ROWS = """
   rows:

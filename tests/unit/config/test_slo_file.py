@@ -8,7 +8,7 @@ import pytest
 
 from llm_serving_exporter.config.types import SloConfig
 from llm_serving_exporter.errors import ConfigError
-from tests.configuration import load_flags, load_text, problems_of
+from tests.support.builders.configuration import load_flags, load_text, problems_of
 
 RULES = Path(__file__).parent / "rules.yml"
 TARGET = "targets: ['http://a:1']\n"

@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from llm_serving_exporter.cli import main
+from tests.support.paths import ROOT
 
-RENDERED = Path(__file__).parents[3] / "dashboards" / "rendered"
+RENDERED = ROOT / "dashboards" / "rendered"
 # what the API server takes: 1 MiB of data a ConfigMap (kubernetes.io/docs/concepts/configuration/configmap)
 MOST_BYTES = 1 << 20
 

@@ -9,8 +9,8 @@ import pytest
 
 from llm_serving_alerts.settings_file import default_settings, read_settings
 from llm_serving_dashboards.boards import boards
-from tests.panelqueries import filled
-from tests.prometheus_server import PrometheusServer
+from tests.support.builders.panelqueries import filled
+from tests.support.servers.prometheus_server import PrometheusServer
 
 
 @pytest.fixture(scope="module")

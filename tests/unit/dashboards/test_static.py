@@ -16,8 +16,8 @@ from llm_serving_dashboards.boards import boards
 from llm_serving_dashboards.grafana import SCHEMA_VERSION, TAG
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PREFIX, Kind
+from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.roofline import Limiter
-from llm_serving_exporter.store import State
 
 BOARDS = {made.board.uid: made for made in boards(default_settings())}
 UIDS = pytest.mark.parametrize("uid", list(BOARDS))

@@ -14,10 +14,10 @@ import yaml
 
 from llm_serving_exporter.sim.fleet.exporter_config import exporter_config
 from llm_serving_exporter.sim.fleet.scenario_file import load
-from tests.configuration import load_flags
-from tests.server_process import program
+from tests.support.builders.configuration import load_flags
+from tests.support.paths import ROOT
+from tests.support.servers.server_process import program
 
-ROOT = Path(__file__).parents[3]
 COMPOSE = ROOT / "deploy/compose"
 FILES = ("compose.yml", "beside-engine.yml")
 DOCKERFILE = ROOT / "deploy/container/Dockerfile"

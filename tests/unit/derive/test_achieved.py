@@ -14,8 +14,8 @@ from llm_serving_exporter.model.roofline import Cause, Range, Source
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import EngineWindow
-from tests.roofs import GPT_OSS, H100, LLAMA_8B, flat, roof, served, shape
-from tests.windows import engine, window
+from tests.support.builders.windows import engine, window
+from tests.support.models.roofs import GPT_OSS, H100, LLAMA_8B, flat, roof, served, shape
 
 SAMPLES = (DeviceSample(0.0, 4, gpm_ratio=0.4, dcgm_ratio=0.3), DeviceSample(5.0, 4, gpm_ratio=0.6))
 SOUND = replace(served(LLAMA_8B), estimate_sound=True)

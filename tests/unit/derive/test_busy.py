@@ -22,8 +22,8 @@ from llm_serving_exporter.derive.roof import decode_ceiling
 from llm_serving_exporter.derive.traffic import Work, work
 from llm_serving_exporter.model.roofline import BusySeconds
 from llm_serving_exporter.model.window import EngineWindow
-from tests.roofs import LLAMA_8B, flat, gpu, roof, served, shape
-from tests.windows import engine, window
+from tests.support.builders.windows import engine, window
+from tests.support.models.roofs import LLAMA_8B, flat, gpu, roof, served, shape
 
 LLAMA = roof(served(LLAMA_8B))
 THREE_TO_ONE = Weights(3.0, 1.0)

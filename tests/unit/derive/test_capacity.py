@@ -13,8 +13,9 @@ from llm_serving_exporter.derive.roofline import Hardware, Outcome, roofline
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
-from tests.roofs import FP8, GPT_OSS, H100, LLAMA_8B, LLAMA_70B, flat, gpu, roof, served, shape
-from tests.windows import all_of, window
+from tests.support.builders.windows import all_of, window
+from tests.support.models.roofs import FP8, GPT_OSS, H100, LLAMA_8B, LLAMA_70B, flat, gpu, roof, served, shape
+from tests.support.paths import TESTS
 
 PREFILL, DECODE = (f"phase_ceiling_tokens_per_second_{phase}" for phase in ("prefill", "decode"))
 ONE, FOUR = Hardware(H100, Parallel(), 1.0), Hardware(H100, Parallel(4), 4.0)
@@ -22,7 +23,7 @@ LLAMA = served(LLAMA_8B)
 # 8B: matrices of the layers, lm_head (128,256 x 4,096), KV bytes of a token, attention FLOPs of a token and token of context
 LAYERS, LM_HEAD, KV, ATTENTION = 6_979_321_856, 525_336_576, 131_072, 4 * 32 * 32 * 128
 BF16_FLOPS, BANDWIDTH = 989.4e12, 3.35e12
-GOLDENS = sorted((Path(__file__).parents[2] / "golden").glob("*.prom"))
+GOLDENS = sorted((TESTS / "golden").glob("*.prom"))
 
 
 def of(model: ModelFacts | Absence = LLAMA, hardware: Hardware = ONE, **done: Any) -> Outcome:

@@ -20,8 +20,8 @@ from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.roofline import Range
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
-from tests.roofs import DEEPSEEK_V3, GPT_OSS, LLAMA_8B, MISTRAL, shape
-from tests.windows import engine, held, window
+from tests.support.builders.windows import engine, held, window
+from tests.support.models.roofs import DEEPSEEK_V3, GPT_OSS, LLAMA_8B, MISTRAL, shape
 
 
 def found(done: EngineWindow, form=LLAMA_8B) -> tuple[Range, str]:  # type: ignore[no-untyped-def]  # a geometry

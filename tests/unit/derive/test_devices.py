@@ -11,7 +11,7 @@ from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.device import GpuAbsence, GpuReading
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.snapshot import Absence
-from tests import views
+from tests.support.builders import views
 
 FIRST = views.gpu(0, dram_bandwidth_ratio=0.4, memory_used_bytes=10)
 SECOND = views.gpu(1, dram_bandwidth_ratio=0.6, memory_used_bytes=30)

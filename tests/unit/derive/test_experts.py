@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from llm_serving_exporter.derive.experts import touched
 from llm_serving_exporter.derive.roof import experts_touched, weight_read_bytes
 from llm_serving_exporter.model.weights import ModelFacts, WeightGroup
-from tests.roofs import BF16, FP8, MXFP4, flat, roof, shape
+from tests.support.models.roofs import BF16, FP8, MXFP4, flat, roof, shape
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 # C: expected experts by batch, and vLLM's own min(B k, E) at batch 8 and 64

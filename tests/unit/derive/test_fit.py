@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.derive.fit import fit, least_gpus
 from llm_serving_exporter.model.geometry import AttentionLayers, RecurrentLayers, Span
-from tests.roofs import BF16, FP8, LLAMA_8B, LLAMA_70B, flat, roof, served, shape
+from tests.support.models.roofs import BF16, FP8, LLAMA_8B, LLAMA_70B, flat, roof, served, shape
 
 
 def test_llama_8b_on_one_gpu() -> None:

@@ -12,7 +12,7 @@ from llm_serving_exporter.derive.roof import (
 )
 from llm_serving_exporter.model.geometry import AttentionLayers, Part, Span
 from llm_serving_exporter.model.weights import Precision
-from tests.roofs import (
+from tests.support.models.roofs import (
     A100,
     B200,
     BF16,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -23,11 +22,12 @@ from llm_serving_exporter.derive.roofline import Hardware, roofline
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.roofline import Limiter, Roofline, Verdict
 from llm_serving_exporter.model.window import EngineWindow
-from tests.rooflines import ROWS, Published, rows
-from tests.roofs import H100, LLAMA_8B, served
-from tests.windows import all_of, engine, held, window
+from tests.support.builders.windows import all_of, engine, held, window
+from tests.support.models.rooflines import ROWS, Published, rows
+from tests.support.models.roofs import H100, LLAMA_8B, served
+from tests.support.paths import ROOT
 
-PAGE = (Path(__file__).parents[3] / "docs/limiter.md").read_text()
+PAGE = (ROOT / "docs/limiter.md").read_text()
 WELL = {"busy": 1.0, "requests_waiting": 0.0, "kv_cache_usage": 0.5, "preemptions_per_second": 0.0}
 
 

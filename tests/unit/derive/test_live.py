@@ -19,10 +19,10 @@ from llm_serving_exporter.model.roofline import BusySeconds, Cause, Limiter
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
 from llm_serving_exporter.model.window import Window
 from llm_serving_exporter.sim.recording import demo_model_config
-from tests.recordings import recording
-from tests.roofs import H100, LLAMA_8B, flat, served, shape
-from tests.snapshots import snapshot_of
-from tests.windows import engine, held
+from tests.support.builders.recordings import recording
+from tests.support.builders.snapshots import snapshot_of
+from tests.support.builders.windows import engine, held
+from tests.support.models.roofs import H100, LLAMA_8B, flat, served, shape
 
 LLAMA = served(LLAMA_8B)
 HARDWARE = Hardware(H100, Parallel(), 1.0)

@@ -12,9 +12,9 @@ from llm_serving_exporter.model.geometry import RecurrentLayers
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
-from tests.moe_models import TABLE
-from tests.roofs import GPT_OSS, LLAMA_8B, flat, served, shape
-from tests.windows import window
+from tests.support.builders.windows import window
+from tests.support.models.moe_models import TABLE
+from tests.support.models.roofs import GPT_OSS, LLAMA_8B, flat, served, shape
 
 LLAMA = served(LLAMA_8B)
 DEEPSEEK = served(geometry(TABLE["DeepSeek-V3"][0]))

@@ -6,7 +6,7 @@ import pytest
 
 from llm_serving_exporter.derive.resolution import coarse
 from llm_serving_exporter.model.window import EngineWindow
-from tests.windows import engine
+from tests.support.builders.windows import engine
 
 TOKENS = "prefill_tokens_total"
 

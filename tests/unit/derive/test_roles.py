@@ -14,8 +14,8 @@ from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.snapshot import Absence, Snapshot
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import Window
-from tests.roofs import H100, LLAMA_8B, served
-from tests.windows import MINUTE, engine
+from tests.support.builders.windows import MINUTE, engine
+from tests.support.models.roofs import H100, LLAMA_8B, served
 
 MODEL = served(LLAMA_8B)
 PREFILLS = {"phase_ceiling_tokens_per_second_prefill"}

@@ -22,7 +22,7 @@ from llm_serving_exporter.derive.roof import (
 from llm_serving_exporter.model.geometry import AttentionLayers, Part
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision, WeightFormat
-from tests.roofs import (
+from tests.support.models.roofs import (
     A100,
     B200,
     BF16,

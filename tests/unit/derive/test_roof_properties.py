@@ -21,7 +21,7 @@ from llm_serving_exporter.derive.roof import (
     weight_read_bytes,
 )
 from llm_serving_exporter.model.geometry import AttentionLayers, RecurrentLayers, Span
-from tests.roofs import (
+from tests.support.models.roofs import (
     A100,
     B200,
     BF16,

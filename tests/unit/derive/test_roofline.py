@@ -17,10 +17,10 @@ from llm_serving_exporter.model.roofline import Cause, Range
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import EngineWindow
-from tests.hybrid_models import QWEN3_NEXT_80B
-from tests.moe_models import TABLE
-from tests.roofs import H100, LLAMA_8B, flat, gpu, served, shape
-from tests.windows import all_of, engine, held, window
+from tests.support.builders.windows import all_of, engine, held, window
+from tests.support.models.hybrid_models import QWEN3_NEXT_80B
+from tests.support.models.moe_models import TABLE
+from tests.support.models.roofs import H100, LLAMA_8B, flat, gpu, served, shape
 
 ONE = Hardware(H100, Parallel(), 1.0)
 LLAMA = served(LLAMA_8B)

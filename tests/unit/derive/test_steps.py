@@ -18,7 +18,7 @@ from llm_serving_exporter.derive.steps import (
 from llm_serving_exporter.model.roofline import Steps
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
-from tests.windows import MINUTE, all_of, engine, window
+from tests.support.builders.windows import MINUTE, all_of, engine, window
 
 
 def test_steps_as_the_engine_counts_them() -> None:

@@ -14,9 +14,9 @@ from llm_serving_exporter.model.roofline import Range, Steps
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision
 from llm_serving_exporter.model.window import EngineWindow
-from tests.moe_models import TABLE
-from tests.roofs import LLAMA_8B, flat, roof, served, shape
-from tests.windows import engine, window
+from tests.support.builders.windows import engine, window
+from tests.support.models.moe_models import TABLE
+from tests.support.models.roofs import LLAMA_8B, flat, roof, served, shape
 
 LLAMA = roof(served(LLAMA_8B))
 QWEN = roof(served(geometry(TABLE["Qwen3-30B-A3B"][0])))

@@ -10,12 +10,22 @@ from typing import Any
 
 import pytest
 
+from llm_serving_exporter.clients.json_api import Access, ApiError, JsonApi
 from llm_serving_exporter.drill.api import Alertmanager, Grafana, Prometheus
-from llm_serving_exporter.drill.nouns import ActiveAlert, AlertRule, Scope
-from llm_serving_exporter.prometheus_api.http import Access, ApiError, JsonApi
-from tests.faultbehaviours import drip, endless, garbage, gzip_bomb, hang_up, page, redirect, silent, status
-from tests.faultserver import Behaviour, FaultServer
-from tests.replica import Replica
+from llm_serving_exporter.drill.course import ActiveAlert, AlertRule, Scope
+from tests.support.servers.faultbehaviours import (
+    drip,
+    endless,
+    garbage,
+    gzip_bomb,
+    hang_up,
+    page,
+    redirect,
+    silent,
+    status,
+)
+from tests.support.servers.faultserver import Behaviour, FaultServer
+from tests.support.servers.replica import Replica
 
 SCOPE = Scope("m", "unified", (("cluster", "prod"),))
 

@@ -13,8 +13,9 @@ import pytest
 from llm_serving_exporter.cli import main
 from llm_serving_exporter.drill.arguments import EPILOG, parser
 from llm_serving_exporter.drill.command import run
-from llm_serving_exporter.drill.nouns import Scope
+from llm_serving_exporter.drill.course import Scope
 from llm_serving_exporter.drill.usage import access_of, duration, scope_of, settings_of, share
+from tests.support.paths import ROOT
 
 WHOM = ["--prometheus-url", "http://127.0.0.1:9", "--model", "m"]
 TRIGGER = ["--trigger-command", "true"]
@@ -139,7 +140,7 @@ def test_the_command_line_leads_here_and_every_example_can_be_run(capsys: pytest
         main(["drill", "--help"])
     assert ended.value.code == 0
     assert EPILOG in capsys.readouterr().out
-    documented = (Path(__file__).parents[3] / "docs" / "drill.md").read_text()
+    documented = (ROOT / "docs" / "drill.md").read_text()
     examples = re.findall(
         r"^[ $]*llm-serving-exporter drill (.*)$", f"{EPILOG}\n{documented}".replace("\\\n", " "), re.MULTILINE
     )
@@ -151,6 +152,8 @@ def test_the_command_line_leads_here_and_every_example_can_be_run(capsys: pytest
 
 
 def test_the_daemon_and_the_help_of_others_load_no_requests() -> None:
-    script = "import sys, llm_serving_exporter.service, llm_serving_exporter.cli; print('requests' in sys.modules)"
+    script = (
+        "import sys, llm_serving_exporter.daemon.service, llm_serving_exporter.cli; print('requests' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

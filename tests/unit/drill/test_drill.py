@@ -14,8 +14,8 @@ import pytest
 
 from llm_serving_exporter.drill import names
 from llm_serving_exporter.drill.command import run
-from tests.drillbed import Bed, Fleet
-from tests.replica import Replica
+from tests.support.servers.drillbed import Bed, Fleet
+from tests.support.servers.replica import Replica
 
 # everything that takes minutes in life takes moments here
 QUICK = [

@@ -17,7 +17,7 @@ from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.drill import names
 from llm_serving_exporter.drill.arguments import parser
-from llm_serving_exporter.drill.nouns import Scope
+from llm_serving_exporter.drill.course import Scope
 
 RENDERED = tuple(every_rule(rule_groups(default_settings())))
 

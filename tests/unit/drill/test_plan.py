@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.drill import names
-from llm_serving_exporter.drill.nouns import ActiveAlert, AlertRule, Bounds, Forecast, Settings
+from llm_serving_exporter.drill.course import ActiveAlert, AlertRule, Bounds, Forecast, Settings
 from llm_serving_exporter.drill.plan import plan
-from tests.drills import BOUNDS, RULES, SETTINGS, START, reading
+from tests.support.builders.drills import BOUNDS, RULES, SETTINGS, START, reading
 
 
 def forecast(*, rules: dict[str, AlertRule] = RULES, active: tuple[ActiveAlert, ...] = (), **more: Any) -> Forecast:

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.drill import command
-from llm_serving_exporter.drill.nouns import Course
-from tests.drills import course, reading, seen
+from llm_serving_exporter.drill.course import Course
+from tests.support.builders.drills import course, reading, seen
 
-pytest.importorskip("llm_serving_exporter.drill_results", reason="the results file is written by a module of its own")
+pytest.importorskip(
+    "llm_serving_exporter.state.drill_results", reason="the results file is written by a module of its own"
+)
 
 GONE = [reading(minute, ready=3) for minute in range(1, 15)]
 PASSED = course(*GONE, reading(15), sightings=(seen("LLMServingReplicaLost", 11.2),))

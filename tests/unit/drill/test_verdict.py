@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from llm_serving_exporter.drill import names
-from llm_serving_exporter.drill.nouns import Baseline, CommandRun, Counts, Course, Phase, Plan
+from llm_serving_exporter.drill.course import Baseline, CommandRun, Counts, Course, Phase, Plan
+from llm_serving_exporter.drill.measures import recovery
 from llm_serving_exporter.drill.paging import Arrival, hold_is_over, paged
-from llm_serving_exporter.drill.sums import recovery
 from llm_serving_exporter.drill.verdict import judge, rejections
 from llm_serving_exporter.model.drill import Verdict
-from tests.drills import MINUTE, SETTINGS, START, course, reading, seen
+from tests.support.builders.drills import MINUTE, SETTINGS, START, course, reading, seen
 
 # one replica is away from minute 1 to minute 15, then all is as it was
 LOST = [reading(minute, ready=3) for minute in range(1, 15)]

@@ -8,23 +8,23 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
+from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose import serving
-from llm_serving_exporter.expose.collector import Setup, StoreCollector
+from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.cost import Method, TargetCost
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.store import Store
-from tests.snapshots import snapshot_of
+from tests.support.builders.snapshots import snapshot_of
 
 PAGE = 'vllm:num_requests_running{engine="0",model_name="m"} 3\n'
 
 
 def exposed(store: Store, now: float) -> str:
     registry = CollectorRegistry()
-    registry.register(StoreCollector(store, lambda: Setup(15.0, 20.0, "node-a"), lambda: now))
+    registry.register(ViewCollector(store.view, lambda: Setup(15.0, 20.0, "node-a"), lambda: now))
     return generate_latest(registry).decode()
 
 

@@ -12,11 +12,11 @@ from llm_serving_exporter.expose import roofline
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.derived import EngineDerived
+from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.roofline import Limiter
-from llm_serving_exporter.store import TargetReading
-from tests.limited import DECODING, LLAMA, reading
-from tests.moe_models import TABLE
-from tests.roofs import flat, served, shape
+from tests.support.builders.limited import DECODING, LLAMA, reading
+from tests.support.models.moe_models import TABLE
+from tests.support.models.roofs import flat, served, shape
 
 LABELS = {"target": "chat-0", "model_name": "m", "engine": "0", "role": "unified"}
 QWEN = served(geometry(TABLE["Qwen3-30B-A3B"][0]))

@@ -12,7 +12,7 @@ from llm_serving_exporter.facts.quantisation import uniform
 from llm_serving_exporter.facts.weighing import stored_bytes, weigh
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision
-from tests.weightmodels import LLAMA_8B
+from tests.support.models.weightmodels import LLAMA_8B
 
 GIB = 2**30
 

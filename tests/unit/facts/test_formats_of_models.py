@@ -12,9 +12,9 @@ from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.facts.quantisation import Assignment, assign
 from llm_serving_exporter.facts.weighing import step_bytes, stored_bytes, weigh
 from llm_serving_exporter.model.geometry import Geometry, Part
-from tests import weightmodels
-from tests.hybrid_models import NEMOTRON_3_NANO
-from tests.moe_models import PUBLISHED, TABLE
+from tests.support.models import weightmodels
+from tests.support.models.hybrid_models import NEMOTRON_3_NANO
+from tests.support.models.moe_models import PUBLISHED, TABLE
 
 BY_HAND = {
     "Mixtral-8x7B": weightmodels.MIXTRAL_8X7B,

@@ -8,8 +8,18 @@ import pytest
 
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.geometry import Geometry, Module, Part, Span
-from tests.dense_models import GEMMA3_4B, GEMMA3_27B, LLAMA_8B, MISTRAL_7B, PUBLISHED, TABLE, TIED, Config, dense
-from tests.dense_odd import BASE, CLASSIC, ODD
+from tests.support.models.dense_models import (
+    GEMMA3_4B,
+    GEMMA3_27B,
+    LLAMA_8B,
+    MISTRAL_7B,
+    PUBLISHED,
+    TABLE,
+    TIED,
+    Config,
+    dense,
+)
+from tests.support.models.dense_odd import BASE, CLASSIC, ODD
 
 
 def module(shape: Geometry, path: str) -> Module:

@@ -12,8 +12,8 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.architectures import dense
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.snapshot import Absence
-from tests.dense_models import LLAMA_8B, MISTRAL_7B, PUBLISHED
-from tests.dense_odd import BASE
+from tests.support.models.dense_models import LLAMA_8B, MISTRAL_7B, PUBLISHED
+from tests.support.models.dense_odd import BASE
 
 
 def refusal(config: dict[str, Any]) -> str:

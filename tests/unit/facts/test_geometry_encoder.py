@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.architectures import embedder, registry
 from llm_serving_exporter.model.geometry import Geometry, Part, Span
-from tests import hybrid_models as models
-from tests.dense_models import LLAMA_8B, MISTRAL_7B, TIED
-from tests.odd_models import ENCODERS
+from tests.support.models import hybrid_models as models
+from tests.support.models.dense_models import LLAMA_8B, MISTRAL_7B, TIED
+from tests.support.models.odd_models import ENCODERS
 
 Config = dict[str, Any]
 

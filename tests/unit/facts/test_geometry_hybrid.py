@@ -13,8 +13,8 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.architectures import registry
 from llm_serving_exporter.model.geometry import Geometry, Module, Part
 from llm_serving_exporter.model.weights import ModelFacts
-from tests import hybrid_models as models
-from tests.odd_models import HYBRIDS
+from tests.support.models import hybrid_models as models
+from tests.support.models.odd_models import HYBRIDS
 
 Config = dict[str, Any]
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.geometry import Geometry, Module, Part, Span
-from tests.moe_models import PUBLISHED, TABLE, Config
-from tests.moe_odd import BASE, ODD
+from tests.support.models.moe_models import PUBLISHED, TABLE, Config
+from tests.support.models.moe_odd import BASE, ODD
 
 ALL: dict[str, Config] = {
     **{name: row[0] for name, row in (*TABLE.items(), *PUBLISHED.items())},

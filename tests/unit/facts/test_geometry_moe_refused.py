@@ -9,8 +9,8 @@ import pytest
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.snapshot import Absence
-from tests.moe_models import PUBLISHED, TABLE, Config
-from tests.moe_odd import BASE, ODD
+from tests.support.models.moe_models import PUBLISHED, TABLE, Config
+from tests.support.models.moe_odd import BASE, ODD
 
 
 def refusal(config: Config) -> str:

@@ -14,7 +14,7 @@ from llm_serving_exporter.facts import gpu_names
 from llm_serving_exporter.facts.gpus import find, match, parse
 from llm_serving_exporter.facts.peaks import native
 from llm_serving_exporter.model.weights import Precision
-from tests.gpucatalogue import CATALOGUE, DOCUMENT, MEBIBYTE, device, instance, row
+from tests.support.models.gpucatalogue import CATALOGUE, DOCUMENT, MEBIBYTE, device, instance, row
 
 BF16, FP8, INT8, FP4, FP32 = Precision.BF16, Precision.FP8, Precision.INT8, Precision.FP4, Precision.FP32
 

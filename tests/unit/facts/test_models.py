@@ -18,7 +18,7 @@ from llm_serving_exporter.facts.models import parse
 from llm_serving_exporter.facts.names import find
 from llm_serving_exporter.facts.quantisation import assign
 from llm_serving_exporter.facts.weighing import stored_bytes, weigh
-from tests import dense_models, hybrid_models, moe_models
+from tests.support.models import dense_models, hybrid_models, moe_models
 
 DOCUMENT = tomllib.loads(files("llm_serving_exporter.facts").joinpath("models.toml").read_text(encoding="utf-8"))
 CATALOGUE = parse(DOCUMENT)

@@ -13,8 +13,8 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.quantisation import assign, dtype, uniform
 from llm_serving_exporter.model.snapshot import Absence
-from tests.quantising import given_to, group, quantised
-from tests.weightmodels import LLAMA_1B, LLAMA_8B, MIXTRAL_8X7B, QWEN3_30B
+from tests.support.models.quantising import given_to, group, quantised
+from tests.support.models.weightmodels import LLAMA_1B, LLAMA_8B, MIXTRAL_8X7B, QWEN3_30B
 
 # --- dtype and override
 

@@ -14,7 +14,7 @@ from llm_serving_exporter.facts.model_files import ModelEntry, ModelFiles
 from llm_serving_exporter.facts.resolve import resolve
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.weights import ModelFacts
-from tests.modelfolders import FP8, LLAMA, MODELOPT_FP8, folder, index
+from tests.support.models.modelfolders import FP8, LLAMA, MODELOPT_FP8, folder, index
 
 NOTHING = ModelSettings()
 # 2 x 4096 x 256 embeddings, 8 layers of 2 x 256 x 256 + 2 x 64 x 256 attention, 3 x 256 x 1024 MLP and 2 norms of 256, 1 norm

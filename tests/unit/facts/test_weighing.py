@@ -11,7 +11,7 @@ from llm_serving_exporter.facts.quantisation import Assignment, assign, uniform
 from llm_serving_exporter.facts.weighing import estimate_sound, step_bytes, stored_bytes, weigh
 from llm_serving_exporter.model.geometry import Geometry, Part
 from llm_serving_exporter.model.weights import ModelFacts, WeightFormat
-from tests.weightmodels import (
+from tests.support.models.weightmodels import (
     DEEPSEEK_V3,
     GPT_OSS_20B,
     GPT_OSS_120B,

@@ -16,7 +16,7 @@ from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.dcgm import DcgmRatios, DcgmReading, DcgmReadings
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, MigInstance
 from llm_serving_exporter.model.snapshot import Absence, Quality
-from tests.dcgmpages import A30, A100, ADA, MIG, MIXED, OLD_NAMESPACE, PLAIN, T4, samples_of
+from tests.support.builders.dcgmpages import A30, A100, ADA, MIG, MIXED, OLD_NAMESPACE, PLAIN, T4, samples_of
 
 DRAM = "DCGM_FI_PROF_DRAM_ACTIVE"
 

@@ -15,9 +15,10 @@ from llm_serving_exporter.gpu.faults import Backoff, FaultLog
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from tests.nvml_stub.stub import SONAME, stub_environment
+from tests.support.paths import ROOT
 
 UNINITIALIZED, NO_PERMISSION, DRIVER_NOT_LOADED, LIB_RM_MISMATCH, UNKNOWN = 1, 4, 9, 18, 999
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = ROOT
 
 
 @pytest.mark.parametrize(

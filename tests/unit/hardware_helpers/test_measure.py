@@ -8,7 +8,6 @@ from llm_serving_exporter.facts.peaks import peaks_of_identity
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.weights import Precision
-from tests.gpucatalogue import CATALOGUE, row
 from tests.hardware.engines import copy_outcome, matmul_outcome
 from tests.hardware.loads import Device, Progress
 from tests.hardware.measure import (
@@ -18,6 +17,7 @@ from tests.hardware.measure import (
     data_sheet_clock_hertz,
     measured,
 )
+from tests.support.models.gpucatalogue import CATALOGUE, row
 
 UUID = "GPU-00000000-0000-0000-0000-000000000000"
 H100 = GpuIdentity(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.nvml_stub.stub import StubState, stub_environment
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[3]
 TEST = "tests/hardware/test_roofline.py::test_copied_bytes_and_gpm_give_the_same_ratio"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 from llm_serving_exporter.model.window import EngineWindow, Window
-from tests.windows import pages
+from tests.support.builders.windows import pages
 
 TOKENS, LATENCY = "decode_tokens_total", "inter_token_latency_seconds"
 TEN = Histogram((0.05, 0.1), (4.0, 9.0), 10.0, 0.6)

@@ -6,7 +6,7 @@ import pytest
 
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.normalise.apply import Overrides
-from tests.snapshots import snapshot_of
+from tests.support.builders.snapshots import snapshot_of
 
 PAGE = 'vllm:num_requests_running{{engine="0",model_name="{}"}} 1\n'
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llm_serving_exporter.normalise.mapping import Row, Runtime
 from llm_serving_exporter.normalise.plan import MAX_ENGINES
 from llm_serving_exporter.normalise.rows import MAX_LABEL_VALUES
-from tests.snapshots import engine_of, snapshot_of
+from tests.support.builders.snapshots import engine_of, snapshot_of
 
 
 def test_reasons_without_end_are_bounded_and_those_that_are_counted_are_counted_on() -> None:

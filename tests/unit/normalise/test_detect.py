@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.normalise.detect import Detection, detect, labels_needed
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.parse.page import PageParser
-from llm_serving_exporter.store import TargetReading
-from tests.recordings import names, recording
-from tests.replica import readings
-from tests.snapshots import page_of
+from tests.support.builders.recordings import names, recording
+from tests.support.builders.snapshots import page_of
+from tests.support.paths import TESTS
+from tests.support.servers.replica import readings
 
-MADE = Path(__file__).parents[2] / "made"
+MADE = TESTS / "made"
 
 # what a run's pages are, by the beginning of its name; None: its page has nothing of its own
 EXPECTED = {

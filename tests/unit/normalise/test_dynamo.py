@@ -15,12 +15,13 @@ from llm_serving_exporter.normalise.apply import FIELDS
 from llm_serving_exporter.normalise.runtimes.dynamo_endpoints import read_models
 from llm_serving_exporter.normalise.runtimes.dynamo_frontend import RUNTIME as FRONTEND
 from llm_serving_exporter.normalise.runtimes.dynamo_worker import RUNTIME as WORKER
-from tests.configuration import load_text
-from tests.recordings import page, recording
-from tests.replica import readings
-from tests.snapshots import engine_of, snapshot_of
+from tests.support.builders.configuration import load_text
+from tests.support.builders.recordings import page, recording
+from tests.support.builders.snapshots import engine_of, snapshot_of
+from tests.support.paths import ROOT, TESTS
+from tests.support.servers.replica import readings
 
-MADE = Path(__file__).parents[2] / "made"
+MADE = TESTS / "made"
 M = 'model="m"'
 GENERATE = 'dynamo_component="backend",dynamo_endpoint="generate",worker_id="7b36"'
 OTHER = 'dynamo_component="backend",dynamo_endpoint="worker_kv_query_source_1",worker_id="7b36"'
@@ -281,7 +282,7 @@ def test_a_frontend_under_another_prefix_is_told_what_to_do(router: bool, said: 
 def test_the_documents_own_table_reads_a_frontend_under_another_prefix(
     tmp_path: Path, router: bool, named: str | None
 ) -> None:
-    (config,) = re.findall(r"```yaml\n(.*?)```", (Path(__file__).parents[3] / "docs/dynamo.md").read_text(), re.DOTALL)
+    (config,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/dynamo.md").read_text(), re.DOTALL)
     runtimes = load_text(tmp_path, config).runtimes
     steps = [{"/metrics": renamed(number, router=router)} for number in (0, 60, 120)]
     found = readings(steps, runtimes=runtimes, runtime=named)

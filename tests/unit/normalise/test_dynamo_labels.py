@@ -6,7 +6,7 @@ import pytest
 
 from llm_serving_exporter.normalise.runtimes.dynamo_frontend import RUNTIME as FRONTEND
 from llm_serving_exporter.normalise.runtimes.dynamo_worker import RUNTIME as WORKER
-from tests.snapshots import engine_of
+from tests.support.builders.snapshots import engine_of
 
 # http_action_for_class in Dynamo's lib/llm/src/http/service/error.rs (PR 14396); None: no answer is sent
 STATUSES = {

@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Iterator
 from math import inf, nan
-from pathlib import Path
 from socketserver import StreamRequestHandler
 from typing import Any
 
@@ -23,11 +22,12 @@ from llm_serving_exporter.normalise.apply import FIELDS
 from llm_serving_exporter.normalise.json_values import MOST_WHOLE
 from llm_serving_exporter.normalise.mapping import PageKind
 from llm_serving_exporter.normalise.registry import RUNTIMES
-from tests.llamacpp import BUSY, MODELS, PROPS, slots
-from tests.recordings import page
-from tests.replica import Routes, readings
+from tests.support.builders.recordings import page
+from tests.support.paths import TESTS
+from tests.support.servers.llamacpp import BUSY, MODELS, PROPS, slots
+from tests.support.servers.replica import Routes, readings
 
-MADE = Path(__file__).parents[2] / "made"
+MADE = TESTS / "made"
 HUGE = int("9" * 400)
 DEEP: Any = []
 for _ in range(500):

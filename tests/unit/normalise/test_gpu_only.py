@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from llm_serving_exporter.commands.once import as_document_of, as_table
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.snapshot import GAUGE_FIELDS, Absence
 from llm_serving_exporter.normalise.runtimes.ollama import read_loaded, read_page
-from llm_serving_exporter.once import as_document_of, as_table
-from llm_serving_exporter.store import State, TargetReading
-from tests.exporter_process import Exporter
 from tests.nvml_stub.stub import StubState, stub_environment
-from tests.replica import Replica, Routes, readings
+from tests.support.servers.exporter_process import Exporter
+from tests.support.servers.replica import Replica, Routes, readings
 
 # what is taken from the GPUs alone, whatever runs on them
 OF_GPUS = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from llm_serving_exporter.model.facts import ServerFacts
@@ -13,10 +11,11 @@ from llm_serving_exporter.normalise.mapping import ERRORS
 from llm_serving_exporter.normalise.runtimes.lightllm import RUNTIME as LIGHTLLM
 from llm_serving_exporter.normalise.runtimes.lightllm import read_model_name, read_token_load
 from llm_serving_exporter.parse.page import PageParser
-from tests.replica import readings
-from tests.snapshots import engine_of, page_of, snapshot_of
+from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
+from tests.support.paths import TESTS
+from tests.support.servers.replica import readings
 
-MADE = Path(__file__).parents[2] / "made"
+MADE = TESTS / "made"
 PAGE = (MADE / "lightllm.prom").read_text()
 LATER = (MADE / "lightllm-later.prom").read_text()
 

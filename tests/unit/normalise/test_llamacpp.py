@@ -22,11 +22,11 @@ from llm_serving_exporter.normalise.runtimes.llamacpp_endpoints import (
 )
 from llm_serving_exporter.normalise.version import parse_version
 from llm_serving_exporter.parse.page import PageParser
-from llm_serving_exporter.pipeline import served_model
-from tests.llamacpp import ANSWERS, BUSY, IDLE, MODELS, PROPS, RUN, rate_of, read, routes, slots
-from tests.recordings import recording
-from tests.replica import Replica, readings
-from tests.snapshots import engine_of, page_of, snapshot_of
+from llm_serving_exporter.targets.pipeline import served_model
+from tests.support.builders.recordings import recording
+from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
+from tests.support.servers.llamacpp import ANSWERS, BUSY, IDLE, MODELS, PROPS, RUN, rate_of, read, routes, slots
+from tests.support.servers.replica import Replica, readings
 
 # the page
 

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from llm_serving_exporter.expose.collector import Setup, StoreCollector
+from llm_serving_exporter.daemon.store import Store
+from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.model.attempt import FailureReason, Stage
+from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.runtimes.llamacpp import RUNTIME
-from llm_serving_exporter.store import State, Store, TargetReading
-from tests.configuration import load_text
-from tests.llamacpp import ANSWERS, BUSY, PROPS, RUN, rate_of, recorded, routes, slots
-from tests.replica import Answer, Replica, readings
-from tests.snapshots import engine_of
+from tests.support.builders.configuration import load_text
+from tests.support.builders.snapshots import engine_of
+from tests.support.servers.llamacpp import ANSWERS, BUSY, PROPS, RUN, rate_of, recorded, routes, slots
+from tests.support.servers.replica import Answer, Replica, readings
 
 # states, with the recorded answers
 
@@ -131,7 +132,7 @@ def test_the_step_of_a_coarse_counter_is_published() -> None:
     reading = readings([routes(grown(12_334_701))] * 2)[-1]
     store.add_target(reading.target)
     store.put_target(reading)
-    registry.register(StoreCollector(store, lambda: Setup(15.0, 20.0, "node-a"), lambda: 21.0))
+    registry.register(ViewCollector(store.view, lambda: Setup(15.0, 20.0, "node-a"), lambda: 21.0))
 
     def step(signal: str) -> float | None:
         labels = {"target": "replica-0", "signal": signal}

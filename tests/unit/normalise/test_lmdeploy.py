@@ -10,9 +10,9 @@ from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
 from llm_serving_exporter.normalise.runtimes.lmdeploy import RUNTIME
 from llm_serving_exporter.normalise.runtimes.lmdeploy_endpoints import read_engine_info, read_models
-from tests.recordings import recording
-from tests.replica import readings
-from tests.snapshots import engine_of, snapshot_of
+from tests.support.builders.recordings import recording
+from tests.support.builders.snapshots import engine_of, snapshot_of
+from tests.support.servers.replica import readings
 
 RUN = recording("lmdeploy-0.18.0")
 LABELS = 'engine="0",model_name="m"'

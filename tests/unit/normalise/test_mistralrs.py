@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,10 +12,11 @@ from llm_serving_exporter.normalise.detect import detect
 from llm_serving_exporter.normalise.runtimes.mistralrs import RUNTIME as MISTRALRS
 from llm_serving_exporter.normalise.runtimes.mistralrs import read_models
 from llm_serving_exporter.parse.page import PageParser
-from tests.replica import readings
-from tests.snapshots import engine_of, page_of, snapshot_of
+from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
+from tests.support.paths import TESTS
+from tests.support.servers.replica import readings
 
-MADE = Path(__file__).parents[2] / "made"
+MADE = TESTS / "made"
 PAGE = (MADE / "mistralrs.prom").read_text()
 LATER = (MADE / "mistralrs-later.prom").read_text()
 MODELS = {"object": "list", "data": [{"id": "default", "root": "default"}, {"id": "Qwen/Qwen3-8B"}]}

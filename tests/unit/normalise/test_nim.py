@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.detect import detect
 from llm_serving_exporter.normalise.mapping import ERRORS
 from llm_serving_exporter.normalise.runtimes.nim import RUNTIME
 from llm_serving_exporter.parse.page import PageParser
-from tests.replica import Replica, readings
-from tests.snapshots import engine_of, page_of, snapshot_of
+from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
+from tests.support.paths import TESTS
+from tests.support.servers.replica import Replica, readings
 
-MADE = Path(__file__).parents[2] / "made"
+MADE = TESTS / "made"
 PAGE, LATER = (MADE / f"nim{which}.prom" for which in ("", "-later"))
 L = 'model_name="m"'
 

@@ -10,9 +10,9 @@ from llm_serving_exporter.normalise.detect import detect, labels_needed
 from llm_serving_exporter.normalise.runtimes.ray_vllm import RUNTIME as RAY
 from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
 from llm_serving_exporter.parse.page import PageParser
-from tests.golden_cases import MADE
-from tests.replica import readings
-from tests.snapshots import page_of, snapshot_of
+from tests.support.builders.golden_cases import MADE
+from tests.support.builders.snapshots import page_of, snapshot_of
+from tests.support.servers.replica import readings
 
 PAGE = (MADE / "ray_vllm.prom").read_text()
 LATER = (MADE / "ray_vllm-later.prom").read_text()

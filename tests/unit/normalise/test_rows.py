@@ -10,7 +10,7 @@ from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
 from llm_serving_exporter.normalise.mapping import Reads, Row, Runtime
 from llm_serving_exporter.normalise.polled import reading
 from llm_serving_exporter.normalise.selector import Selector, selector
-from tests.snapshots import engine_of, snapshot_of
+from tests.support.builders.snapshots import engine_of, snapshot_of
 
 
 def runtime(*rows: Row, **columns: object) -> Runtime:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from llm_serving_exporter.model.facts import ServerFacts
@@ -15,11 +13,12 @@ from llm_serving_exporter.normalise.runtimes.sglang_endpoints import read_loads,
 from llm_serving_exporter.normalise.version import within
 from llm_serving_exporter.parse.page import PageParser
 from tests.made.sglang_ranks import page as ranks
-from tests.recordings import names, page, recording
-from tests.replica import readings
-from tests.snapshots import engine_of, page_of, snapshot_of
+from tests.support.builders.recordings import names, page, recording
+from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
+from tests.support.paths import TESTS
+from tests.support.servers.replica import readings
 
-MADE = Path(__file__).parents[2] / "made"
+MADE = TESTS / "made"
 S = 'engine_type="unified",model_name="m",moe_ep_rank="0",pp_rank="0",tp_rank="0"'
 T = 'engine_type="unified",model_name="m"'
 

@@ -6,7 +6,7 @@ import pytest
 
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.normalise.runtimes.sglang import RUNTIME as SGLANG
-from tests.snapshots import engine_of, snapshot_of
+from tests.support.builders.snapshots import engine_of, snapshot_of
 
 
 @pytest.mark.parametrize(("role", "computed"), [("unified", 500), ("prefill", 500), ("decode", None)])

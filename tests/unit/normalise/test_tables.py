@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from llm_serving_exporter.docgen.runtimes import support
 from llm_serving_exporter.normalise.check import RUNTIME_NAME, faults
 from llm_serving_exporter.normalise.check_row import EXPORTED_FIELDS, FIELDS
 from llm_serving_exporter.normalise.mapping import ERRORS, PageKind, Runtime
 from llm_serving_exporter.normalise.registry import _MODULES, RUNTIMES
-from llm_serving_exporter.runtimes_md import support
 
 EACH = pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=list(RUNTIMES))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,10 +12,11 @@ from llm_serving_exporter.normalise.detect import detect
 from llm_serving_exporter.normalise.runtimes.tei import RUNTIME as TEI
 from llm_serving_exporter.normalise.runtimes.tgi_endpoints import read_tei_info
 from llm_serving_exporter.parse.page import PageParser
-from tests.replica import readings
-from tests.snapshots import engine_of, page_of, snapshot_of
+from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
+from tests.support.paths import TESTS
+from tests.support.servers.replica import readings
 
-MADE = Path(__file__).parents[2] / "made"
+MADE = TESTS / "made"
 PAGE = (MADE / "tei.prom").read_text()
 LATER = (MADE / "tei-later.prom").read_text()
 INFO = {

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.normalise.detect import detect
 from llm_serving_exporter.normalise.runtimes.tgi import RUNTIME as TGI
 from llm_serving_exporter.normalise.runtimes.tgi_endpoints import read_tgi_info
 from llm_serving_exporter.parse.page import PageParser
-from llm_serving_exporter.store import State
-from tests.replica import readings
-from tests.snapshots import engine_of, page_of, snapshot_of
+from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
+from tests.support.paths import TESTS
+from tests.support.servers.replica import readings
 
-MADE = Path(__file__).parents[2] / "made"
+MADE = TESTS / "made"
 PAGE = (MADE / "tgi.prom").read_text()
 LATER = (MADE / "tgi-later.prom").read_text()
 INFO = {"model_id": "org/model-7b", "max_total_tokens": 4096, "max_concurrent_requests": 128, "version": "3.3.7"}

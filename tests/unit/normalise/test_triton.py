@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
@@ -13,10 +11,11 @@ from llm_serving_exporter.normalise.runtimes.triton import RUNTIME as TRITON
 from llm_serving_exporter.normalise.runtimes.triton_trtllm import RUNTIME as TRTLLM
 from llm_serving_exporter.normalise.runtimes.triton_vllm import RUNTIME as VLLM
 from llm_serving_exporter.parse.page import PageParser
-from tests.replica import readings
-from tests.snapshots import engine_of, page_of, snapshot_of
+from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
+from tests.support.paths import TESTS
+from tests.support.servers.replica import readings
 
-MADE = Path(__file__).parents[2] / "made"
+MADE = TESTS / "made"
 PAGES = {
     "triton-trtllm": (MADE / "triton_trtllm.prom").read_text(),
     "triton-vllm": (MADE / "triton_vllm.prom").read_text(),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from llm_serving_exporter.model.facts import ServerFacts
@@ -12,14 +10,15 @@ from llm_serving_exporter.normalise.detect import detect
 from llm_serving_exporter.normalise.runtimes.trtllm import RUNTIME
 from llm_serving_exporter.normalise.runtimes.trtllm_endpoints import MAX_MODELS, read_models, read_version
 from llm_serving_exporter.parse.page import PageParser
-from tests.recordings import page
-from tests.replica import Replica, readings
-from tests.snapshots import engine_of, page_of, snapshot_of
+from tests.support.builders.recordings import page
+from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
+from tests.support.paths import TESTS
+from tests.support.servers.replica import Replica, readings
 
 L = 'engine_type="trtllm",model_name="m"'
 P = f'{L},pid="7"'
 PATH = "/prometheus/metrics"
-OLD = (Path(__file__).parents[2] / "made" / "trtllm-1.1.prom").read_text()
+OLD = (TESTS / "made" / "trtllm-1.1.prom").read_text()
 
 
 def detected(text: str) -> list[str]:

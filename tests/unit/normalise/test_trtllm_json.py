@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.snapshot import Absence, Quality, Snapshot
 from llm_serving_exporter.normalise.mapping import ERRORS
 from llm_serving_exporter.normalise.polled import MAX_TOTALS, Totals, reading
 from llm_serving_exporter.normalise.runtimes.trtllm_json import MAX_COUNT, RUNTIME, read_iterations
-from llm_serving_exporter.store import State
-from tests.replica import Answer, Replica, Routes, readings
+from tests.support.servers.replica import Answer, Replica, Routes, readings
 
 
 def record(

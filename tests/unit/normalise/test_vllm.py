@@ -12,8 +12,8 @@ from llm_serving_exporter.normalise.detect import detect, labels_needed
 from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
 from llm_serving_exporter.normalise.version import within
 from llm_serving_exporter.parse.page import PageParser
-from tests.recordings import names, page, recording
-from tests.snapshots import engine_of, page_of, snapshot_of
+from tests.support.builders.recordings import names, page, recording
+from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 
 L = 'engine="0",model_name="m"'
 

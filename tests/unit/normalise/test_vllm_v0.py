@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from llm_serving_exporter.model.snapshot import Absence, Quality
-from tests.golden_cases import MADE
-from tests.snapshots import engine_of, snapshot_of
+from tests.support.builders.golden_cases import MADE
+from tests.support.builders.snapshots import engine_of, snapshot_of
 
 L = 'engine="0",model_name="m"'
 V0_PAGE = (MADE / "vllm-0.6.6.prom").read_text()

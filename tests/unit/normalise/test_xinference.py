@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
 from llm_serving_exporter.normalise.detect import detect
 from llm_serving_exporter.normalise.runtimes.xinference import RUNTIME as XINFERENCE
 from llm_serving_exporter.parse.page import PageParser
-from tests.replica import readings
-from tests.snapshots import engine_of, page_of, snapshot_of
+from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
+from tests.support.paths import TESTS
+from tests.support.servers.replica import readings
 
-MADE = Path(__file__).parents[2] / "made"
+MADE = TESTS / "made"
 PAGE = (MADE / "xinference.prom").read_text()
 LATER = (MADE / "xinference-later.prom").read_text()
 L = 'engine="vLLM",model_name="qwen2.5-instruct",model_uid="chat",replica_index="0"'

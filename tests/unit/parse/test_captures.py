@@ -13,9 +13,10 @@ from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.samples import Layout
 from llm_serving_exporter.parse.exposition import parse_text
 from llm_serving_exporter.parse.page import PageParser
-from tests.exposition_oracle import archived_pages, as_openmetrics, difference, oracle_samples
+from tests.support.builders.exposition_oracle import archived_pages, as_openmetrics, difference, oracle_samples
+from tests.support.paths import ROOT
 
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = ROOT
 ARCHIVES = sorted(
     path
     for folder in (REPOSITORY / "tests/captures", Path(llm_serving_exporter.sim.__file__).parent / "recordings")

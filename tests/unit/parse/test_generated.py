@@ -12,7 +12,7 @@ from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.samples import Samples
 from llm_serving_exporter.parse.exposition import parse_text
 from llm_serving_exporter.parse.page import PageParser
-from tests.exposition_oracle import OracleSample, difference, oracle_samples
+from tests.support.builders.exposition_oracle import OracleSample, difference, oracle_samples
 
 # how long an example takes is the machine's matter, not the parser's
 BOUNDS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

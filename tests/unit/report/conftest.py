@@ -8,14 +8,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from llm_serving_exporter.prometheus_api.client import Prometheus
-from llm_serving_exporter.prometheus_api.http import Access, JsonApi
+from llm_serving_exporter.clients.json_api import Access, JsonApi
+from llm_serving_exporter.clients.prometheus import Prometheus
 from llm_serving_exporter.report.command import make
-from llm_serving_exporter.report.review import Review
-from llm_serving_exporter.report.settings import ApiPrice, MonthlyCosts, Settings
-from llm_serving_exporter.report.week import last_complete
-from tests.costfortnight import Fortnight, blocks
-from tests.prometheus_server import PrometheusServer
+from llm_serving_exporter.report.evidence.week import last_complete
+from llm_serving_exporter.report.figures.review import Review
+from llm_serving_exporter.report.settings.settings import ApiPrice, MonthlyCosts, Settings
+from tests.support.builders.costfortnight import Fortnight, blocks
+from tests.support.servers.prometheus_server import PrometheusServer
 
 SETTINGS = Settings(
     by_labels=("team",),

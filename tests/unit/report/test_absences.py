@@ -9,13 +9,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from llm_serving_exporter.prometheus_api.client import Prometheus
-from llm_serving_exporter.prometheus_api.http import Access, JsonApi
+from llm_serving_exporter.clients.json_api import Access, JsonApi
+from llm_serving_exporter.clients.prometheus import Prometheus
 from llm_serving_exporter.report.command import make
-from llm_serving_exporter.report.settings import Settings
-from llm_serving_exporter.report.week import last_complete
-from tests.costfortnight import blocks
-from tests.prometheus_server import PrometheusServer
+from llm_serving_exporter.report.evidence.week import last_complete
+from llm_serving_exporter.report.settings.settings import Settings
+from tests.support.builders.costfortnight import blocks
+from tests.support.servers.prometheus_server import PrometheusServer
 
 HOUR, STEP = 3600.0, 60.0
 # hours of the week in which a target's series are not there

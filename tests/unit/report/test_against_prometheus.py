@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.report.page import page
-from llm_serving_exporter.report.review import Review
-from tests.costfortnight import TARGETS, Fortnight
+from llm_serving_exporter.report.figures.review import Review
+from llm_serving_exporter.report.pages.page import page
+from tests.support.builders.costfortnight import TARGETS, Fortnight
 
 # increase() extrapolates to the edges of each hour
 CLOSE = 0.005

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.cli import main
-from tests.fakeprometheus import FakePrometheus, success
-from tests.faultbehaviours import page as fault_page
-from tests.faultserver import FaultServer
-from tests.server_process import free_port
+from tests.support.servers.fakeprometheus import FakePrometheus, success
+from tests.support.servers.faultbehaviours import page as fault_page
+from tests.support.servers.faultserver import FaultServer
+from tests.support.servers.server_process import free_port
 
 # Monday noon: the last complete week is 2026-W46
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from llm_serving_exporter.report.counted import counted
-from llm_serving_exporter.report.nouns import Line, Usage
-from llm_serving_exporter.report.review import review
-from llm_serving_exporter.report.rows import attainments
-from llm_serving_exporter.report.settings import Settings
-from llm_serving_exporter.report.totals import totals
-from tests.costevidence import evidence, flat, joined, owner, usage
+from llm_serving_exporter.report.evidence.usage import Line, Usage
+from llm_serving_exporter.report.figures.counted_once import counted
+from llm_serving_exporter.report.figures.review import review
+from llm_serving_exporter.report.figures.rows import attainments
+from llm_serving_exporter.report.figures.totals import totals
+from llm_serving_exporter.report.settings.settings import Settings
+from tests.support.builders.costevidence import evidence, flat, joined, owner, usage
 
 COST = {"prefill": 10.0, "decode": 30.0}
 WORKER = owner("worker:8000")

@@ -17,9 +17,9 @@ import trustme
 from llm_serving_exporter.errors import ConfigError, DeliveryError, Problem
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.report.deliver import LONGEST_TEXT, deliver, slack_text
-from llm_serving_exporter.report.settings import Settings, Smtp
-from tests.server_process import free_port
-from tests.smtpsink import SmtpSink
+from llm_serving_exporter.report.settings.settings import Settings, Smtp
+from tests.support.servers.server_process import free_port
+from tests.support.servers.smtpsink import SmtpSink
 
 SUMMARY = """# Costs: 2026-W46
 

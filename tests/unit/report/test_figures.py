@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.report import figures
+from llm_serving_exporter.render import money as figures
 
 
 @pytest.mark.parametrize(

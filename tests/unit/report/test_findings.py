@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from llm_serving_exporter.report.actions import actions
-from llm_serving_exporter.report.findings import RULES, Facts, findings
-from llm_serving_exporter.report.nouns import Gap
-from llm_serving_exporter.report.outlook import ApiComparison, Outlook
-from llm_serving_exporter.report.rates import Commitment, Steady
-from llm_serving_exporter.report.rows import AlertRow, AlertSums, Attainment, ModelRow
-from llm_serving_exporter.report.spare import Spare
-from llm_serving_exporter.report.split import Split
-from llm_serving_exporter.report.totals import Totals
+from llm_serving_exporter.report.evidence.usage import Gap
+from llm_serving_exporter.report.figures.actions import actions
+from llm_serving_exporter.report.figures.findings import RULES, Facts, findings
+from llm_serving_exporter.report.figures.outlook import ApiComparison, Outlook
+from llm_serving_exporter.report.figures.rates import Commitment, Steady
+from llm_serving_exporter.report.figures.rows import AlertRow, AlertSums, Attainment, ModelRow
+from llm_serving_exporter.report.figures.spare import Spare
+from llm_serving_exporter.report.figures.split import Split
+from llm_serving_exporter.report.figures.totals import Totals
 
 NOW = Totals(usd=108.0, prompt_tokens=1e9, decode_tokens=2.27e8, usd_by_phase={"prefill": 40.0, "decode": 68.0})
 EARLIER = Totals(usd=100.0, prompt_tokens=8e8, decode_tokens=2e8, usd_by_phase={"prefill": 40.0, "decode": 60.0})

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.prometheus_api.nouns import Sample
-from llm_serving_exporter.report.gaps import Silence, crosses_hour, described, growth, recovered, silences, within
-from tests.costevidence import WEEK, joined, owner, usage
+from llm_serving_exporter.clients.prometheus import Sample
+from llm_serving_exporter.report.evidence.gaps import (
+    Silence,
+    crosses_hour,
+    described,
+    growth,
+    recovered,
+    silences,
+    within,
+)
+from tests.support.builders.costevidence import WEEK, joined, owner, usage
 
 HOUR = 3600.0
 BEGIN = WEEK.begin

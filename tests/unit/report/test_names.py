@@ -14,8 +14,8 @@ from llm_serving_alerts.render import every_rule, rule_groups
 from llm_serving_alerts.rules import ALERT_PREFIX, AlertRule, Record, Severity
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.catalogue import BY_NAME
-from llm_serving_exporter.report import names
-from llm_serving_exporter.report.names import Asking
+from llm_serving_exporter.report.evidence import names
+from llm_serving_exporter.report.evidence.names import Asking
 from tests.pack.judging import verdict
 
 RENDERED = tuple(every_rule(rule_groups(default_settings())))

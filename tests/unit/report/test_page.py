@@ -15,13 +15,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from llm_serving_exporter.report.nouns import Usage
-from llm_serving_exporter.report.page import page
-from llm_serving_exporter.report.review import Review, review
-from llm_serving_exporter.report.settings import ApiPrice, MonthlyCosts, Settings
-from llm_serving_exporter.report.summary import markdown
-from llm_serving_exporter.report.week import before, parse_week
-from tests.costevidence import evidence, flat, fleet_of, owner, usage
+from llm_serving_exporter.report.evidence.usage import Usage
+from llm_serving_exporter.report.evidence.week import before, parse_week
+from llm_serving_exporter.report.figures.review import Review, review
+from llm_serving_exporter.report.pages.page import page
+from llm_serving_exporter.report.pages.summary import markdown
+from llm_serving_exporter.report.settings.settings import ApiPrice, MonthlyCosts, Settings
+from tests.support.builders.costevidence import evidence, flat, fleet_of, owner, usage
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 BROWSER = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH")

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from llm_serving_exporter.report.context import runs
-from llm_serving_exporter.report.nouns import Book, Episode, Fleet, Gap, Line, RateFacts, Usage
-from llm_serving_exporter.report.page import page
-from llm_serving_exporter.report.rates import commitments, steady, unused_rate
-from llm_serving_exporter.report.review import review
-from llm_serving_exporter.report.rows import alert_sums, invoice_sum
-from llm_serving_exporter.report.settings import ApiPrice, MonthlyCosts, Settings
-from llm_serving_exporter.report.spare import spare
-from llm_serving_exporter.report.totals import cells, totals
-from tests.costevidence import WEEK, evidence, flat, fleet_of, gauge, joined, owner, usage
+from llm_serving_exporter.report.evidence.context import runs
+from llm_serving_exporter.report.evidence.usage import Book, Episode, Fleet, Gap, Line, RateFacts, Usage
+from llm_serving_exporter.report.figures.rates import commitments, steady, unused_rate
+from llm_serving_exporter.report.figures.review import review
+from llm_serving_exporter.report.figures.rows import alert_sums, invoice_sum
+from llm_serving_exporter.report.figures.spare import spare
+from llm_serving_exporter.report.figures.totals import cells, totals
+from llm_serving_exporter.report.pages.page import page
+from llm_serving_exporter.report.settings.settings import ApiPrice, MonthlyCosts, Settings
+from tests.support.builders.costevidence import WEEK, evidence, flat, fleet_of, gauge, joined, owner, usage
 
 A, B = owner("a:8000"), owner("b:8000", "other")
 

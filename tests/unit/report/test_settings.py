@@ -9,11 +9,12 @@ import pytest
 
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.model.target import Secret
-from llm_serving_exporter.report.arguments import parser, settings_of
-from llm_serving_exporter.report.settings import ApiPrice, MonthlyCosts, Server, Settings, Smtp
+from llm_serving_exporter.report.settings.arguments import parser, settings_of
+from llm_serving_exporter.report.settings.settings import ApiPrice, MonthlyCosts, Server, Settings, Smtp
+from tests.support.paths import ROOT
 
 ENV = {"HOOK": "https://hooks.example.com/x", "MAIL_PASSWORD": "p"}
-DOCS = Path(__file__).parents[3] / "docs" / "report.md"
+DOCS = ROOT / "docs" / "report.md"
 
 
 def read(text: str, folder: Path, *words: str) -> Settings:

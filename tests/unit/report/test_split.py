@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.report.split import Cell, logarithmic_mean, per_million, split
+from llm_serving_exporter.report.figures.split import Cell, logarithmic_mean, per_million, split
 
 amounts = st.floats(1e-3, 1e9)
 keys = st.tuples(st.sampled_from("abc"), st.just("unified"), st.sampled_from(("prefill", "decode")))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.report.outlook import outlook
-from llm_serving_exporter.report.seen import Seen
-from llm_serving_exporter.report.settings import ApiPrice, MonthlyCosts, Settings
-from llm_serving_exporter.report.sums import (
+from llm_serving_exporter.report.figures.coverage import Seen
+from llm_serving_exporter.report.figures.formulas import (
     Payback,
     allocated,
     api_usd,
@@ -18,7 +16,9 @@ from llm_serving_exporter.report.sums import (
     total_cost_of_ownership,
     usd_per_million,
 )
-from llm_serving_exporter.report.totals import Totals
+from llm_serving_exporter.report.figures.outlook import outlook
+from llm_serving_exporter.report.figures.totals import Totals
+from llm_serving_exporter.report.settings.settings import ApiPrice, MonthlyCosts, Settings
 
 
 @pytest.mark.parametrize(

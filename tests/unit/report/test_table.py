@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from llm_serving_exporter.report.figures import usd, usd_plain
-from llm_serving_exporter.report.page import page
-from llm_serving_exporter.report.review import Review, review
-from llm_serving_exporter.report.settings import ApiPrice, Settings
-from llm_serving_exporter.report.summary import markdown
-from llm_serving_exporter.report.table import COLUMNS, HOUR_COLUMNS, figures_csv, hours_csv
-from tests.costevidence import fleet_of
+from llm_serving_exporter.render.money import usd, usd_plain
+from llm_serving_exporter.report.figures.review import Review, review
+from llm_serving_exporter.report.pages.csv_files import COLUMNS, HOUR_COLUMNS, figures_csv, hours_csv
+from llm_serving_exporter.report.pages.page import page
+from llm_serving_exporter.report.pages.summary import markdown
+from llm_serving_exporter.report.settings.settings import ApiPrice, Settings
+from tests.support.builders.costevidence import fleet_of
 
 SETTINGS = Settings(by_labels=("team",), api_price=ApiPrice("An API", 1.0, 0.1, 4.0), objectives={"ttft": 0.995})
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from llm_serving_exporter.report.week import before, last_complete, parse_week
+from llm_serving_exporter.report.evidence.week import before, last_complete, parse_week
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

@@ -10,8 +10,19 @@ import pytest
 
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.page import Page, Refusal
-from tests.faultbehaviours import TEXT, chunk, continue_flood, drip, endless, gzip_bomb, head, page, raw, silent
-from tests.faultserver import FaultServer
+from tests.support.servers.faultbehaviours import (
+    TEXT,
+    chunk,
+    continue_flood,
+    drip,
+    endless,
+    gzip_bomb,
+    head,
+    page,
+    raw,
+    silent,
+)
+from tests.support.servers.faultserver import FaultServer
 
 CAP = 1 << 20
 BODY = b"up 1\n" * 100

@@ -12,8 +12,8 @@ from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.model.target import HttpSettings, Secret
 from llm_serving_exporter.scrape.http import HttpClient
-from tests.faultbehaviours import head, page, redirect
-from tests.faultserver import Exchange, FaultServer
+from tests.support.servers.faultbehaviours import head, page, redirect
+from tests.support.servers.faultserver import Exchange, FaultServer
 
 BODY = b"up 1\n"
 TOKEN = "tok-8c1f6d2e9b"  # an invented one

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from tests.faultbehaviours import drip, endless, page, silent
-from tests.faultserver import FaultServer
+from tests.support.servers.faultbehaviours import drip, endless, page, silent
+from tests.support.servers.faultserver import FaultServer
 
 
 @pytest.mark.parametrize(

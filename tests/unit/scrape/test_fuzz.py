@@ -12,8 +12,8 @@ from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.model.target import HttpSettings
 from llm_serving_exporter.scrape.http import HttpClient, JsonAnswer
-from tests.faultbehaviours import raw
-from tests.faultserver import FaultServer
+from tests.support.servers.faultbehaviours import raw
+from tests.support.servers.faultserver import FaultServer
 
 SETTINGS = HttpSettings(timeout_seconds=20.0, max_body_bytes=4096, headers=(("X-Key", "sesame"),))
 

@@ -10,7 +10,7 @@ import pytest
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.scrape.http import JsonAnswer
-from tests.faultbehaviours import (
+from tests.support.servers.faultbehaviours import (
     TEXT,
     closes_idle,
     first_only,
@@ -23,7 +23,7 @@ from tests.faultbehaviours import (
     status,
     truncated,
 )
-from tests.faultserver import FaultServer
+from tests.support.servers.faultserver import FaultServer
 
 BODY = b'vllm:num_requests_running{model_name="m"} 3.0\n' * 1200
 

@@ -10,7 +10,7 @@ import pytest
 
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.page import Page, Refusal
-from tests.faultbehaviours import (
+from tests.support.servers.faultbehaviours import (
     TEXT,
     chunk,
     garbage,
@@ -25,7 +25,7 @@ from tests.faultbehaviours import (
     status,
     truncated,
 )
-from tests.faultserver import Behaviour, FaultServer
+from tests.support.servers.faultserver import Behaviour, FaultServer
 from tests.unit.scrape.conftest import MakeClient
 
 BODY = b"up 1\n" * 1000

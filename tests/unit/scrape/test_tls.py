@@ -12,8 +12,8 @@ import trustme
 
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.page import Page, Refusal
-from tests.faultbehaviours import closes_idle, first_only, hang_up, page
-from tests.faultserver import FaultServer
+from tests.support.servers.faultbehaviours import closes_idle, first_only, hang_up, page
+from tests.support.servers.faultserver import FaultServer
 
 BODY = b"up 1\n" * 20_000
 

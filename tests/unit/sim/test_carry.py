@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from llm_serving_exporter.sim.carry import Carry, Line, sample_lines
-from tests.recordings import page, recording
+from tests.support.builders.recordings import page, recording
 
 LAST = 220
 

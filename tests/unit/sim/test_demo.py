@@ -24,8 +24,9 @@ from llm_serving_exporter.sim.ports import on_next_free_port, require_free
 from llm_serving_exporter.sim.prometheus import Prometheus
 from llm_serving_exporter.sim.recording import demo_recording
 from llm_serving_exporter.sim.replay import ReplayServer, SteppedServer, split_address
+from tests.support.paths import ROOT
 
-REPO = Path(__file__).parents[3]
+REPO = ROOT
 ANY_PORTS = ["--listen", "127.0.0.1:0", "--engine-port", "0", "--prometheus-port", "0"]
 needs_prometheus = pytest.mark.skipif(shutil.which("prometheus") is None, reason="`make test` installs prometheus")
 

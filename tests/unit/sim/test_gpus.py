@@ -6,7 +6,7 @@ import pytest
 
 from llm_serving_exporter.sim.gpus import ReplayGpuSource
 from llm_serving_exporter.sim.timeline import Timeline
-from tests.recordings import recording
+from tests.support.builders.recordings import recording
 
 DECODE_HEAVY, PREFILL_HEAVY, IDLE = 160.5, 135.5, 5.5  # seconds into the recording
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.sim.recording import Recording
-from tests.recordings import names, page, recording
+from tests.support.builders.recordings import names, page, recording
+from tests.support.paths import ROOT
 
-PACK = Path(__file__).parents[3] / "scripts" / "pack_recordings.py"
+PACK = ROOT / "scripts" / "pack_recordings.py"
 
 
 def test_the_main_recording_is_complete() -> None:

@@ -17,7 +17,7 @@ import pytest
 from llm_serving_exporter.sim.recording import demo_recording
 from llm_serving_exporter.sim.replay import ReplayServer, SteppedServer, split_address
 from llm_serving_exporter.sim.timeline import Position, Timeline
-from tests.recordings import page, recording
+from tests.support.builders.recordings import page, recording
 
 
 class Clock:

@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from llm_serving_exporter.config.duration import format_duration
 from llm_serving_exporter.errors import ConfigError, LLMServingExporterError
+from llm_serving_exporter.schema.duration import format_duration
 from llm_serving_exporter.sim.fleet.exporter_config import exporter_config
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.scenario import Scenario
 from llm_serving_exporter.sim.fleet.scenario_file import load, names
 from llm_serving_exporter.sim.fleet.server import FleetServer
-from llm_serving_exporter.sim.terminal import ended_by_signal, port, say, seconds, speed
+from llm_serving_exporter.sim.options import port, seconds, speed
+from llm_serving_exporter.terminal import ended_by_signal, say
 
 _DEFAULT_SCENARIO = "calm-day"
 _PROGRESS_SECONDS = 5.0

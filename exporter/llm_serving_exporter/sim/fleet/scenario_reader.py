@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from llm_serving_exporter.config import kinds
-from llm_serving_exporter.config.duration import parse_duration
-from llm_serving_exporter.config.kinds import Kind
-from llm_serving_exporter.config.problems import InvalidValueError, Place, did_you_mean, shown
-from llm_serving_exporter.config.reading import elements, mapping, value
-from llm_serving_exporter.config.tree import Node
 from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.duration import parse_duration
+from llm_serving_exporter.schema.kinds import Kind
+from llm_serving_exporter.schema.problems import InvalidValueError, Place, did_you_mean, shown
+from llm_serving_exporter.schema.reading import elements, mapping, value
+from llm_serving_exporter.schema.tree import Node
 from llm_serving_exporter.sim.fleet.rate import Burst, Daily, Profile, Step
 from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
 from llm_serving_exporter.sim.fleet.scenario import (

@@ -9,24 +9,24 @@ from functools import lru_cache, partial
 from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.catalogue.spec import Kind, Metric
 from llm_serving_exporter.config.types import Config, SloConfig
-from llm_serving_exporter.costs import Costs
+from llm_serving_exporter.cost.meters import Costs
+from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.devices.attribution import Gpus, known_gpus, settings_of
+from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.expose import cost, gpu, serving
 from llm_serving_exporter.expose.families import Families, Labels
-from llm_serving_exporter.gpu_facts import GpuFacts
-from llm_serving_exporter.hardware import Gpus, known_gpus, settings_of
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.target import Role, Target
-from llm_serving_exporter.model_facts import ModelBook
-from llm_serving_exporter.pipeline import TargetPipeline
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.gpus import FleetGpuSource, gpus_of
 from llm_serving_exporter.sim.fleet.inprocess import connect_to
 from llm_serving_exporter.sim.fleet.scenario import Slo
-from llm_serving_exporter.store import Store
+from llm_serving_exporter.targets.pipeline import TargetPipeline
+from llm_serving_exporter.targets.served_models import ModelBook
 
 Sample = tuple[str, Mapping[str, str], float]
 

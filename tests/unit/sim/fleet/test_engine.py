@@ -10,7 +10,7 @@ from llm_serving_exporter.derive.roof import decode_ceiling, prefill_floor_secon
 from llm_serving_exporter.sim.fleet.engine import Engine
 from llm_serving_exporter.sim.fleet.request import Outcome, Record, Request
 from llm_serving_exporter.sim.fleet.spec import EngineSpec
-from tests.naiveengine import simulate
+from tests.support.builders.naiveengine import simulate
 
 SMALL = EngineSpec(kv_blocks=2048, context_limit_tokens=8192, max_num_seqs=16, max_num_batched_tokens=512)
 

@@ -10,7 +10,7 @@ from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
 from llm_serving_exporter.sim.fleet.request import Request
 from llm_serving_exporter.sim.fleet.spec import EngineSpec
 from llm_serving_exporter.sim.fleet.workload import TraceWorkload
-from tests.simfleet import small_fleet
+from tests.support.builders.simfleet import small_fleet
 
 
 def test_decode_alone_shows_the_efficiency_as_bandwidth() -> None:

@@ -12,7 +12,7 @@ import pytest
 from llm_serving_exporter.sim.fleet.history import Form, Written, write_history
 from llm_serving_exporter.sim.fleet.scenario import Slo
 from llm_serving_exporter.sim.fleet.watch import Watch
-from tests.simfleet import EPOCH, small_fleet
+from tests.support.builders.simfleet import EPOCH, small_fleet
 
 NAMES = (
     "llm_serving_decode_tokens_total", "llm_serving_prefill_tokens_total", "llm_serving_time_to_first_token_seconds_bucket",

@@ -15,8 +15,8 @@ from llm_serving_exporter.sim.fleet.request import Request
 from llm_serving_exporter.sim.fleet.spec import EngineSpec
 from llm_serving_exporter.sim.fleet.tally import Tally
 from llm_serving_exporter.sim.fleet.workload import TraceWorkload
-from tests.recordings import page as recorded
-from tests.simfleet import EPOCH, small_fleet, watched
+from tests.support.builders.recordings import page as recorded
+from tests.support.builders.simfleet import EPOCH, small_fleet, watched
 
 # recorded with flags that are not on by default, or left out on purpose (see page_vllm)
 _NOT_WRITTEN = ("vllm:kv_block_", "http_request_", "http_response_", "python_gc_", "process_virtual_memory")

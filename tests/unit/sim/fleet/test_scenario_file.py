@@ -11,6 +11,7 @@ from llm_serving_exporter.sim.fleet.rate import Burst, Daily, Profile, Step
 from llm_serving_exporter.sim.fleet.scenario import Alert, Event, History, Slo
 from llm_serving_exporter.sim.fleet.scenario_file import load, parse
 from llm_serving_exporter.sim.fleet.workload import Lengths, Mix, Prefixes
+from tests.support.paths import ROOT
 
 WHOLE = """
 summary: Everything that a file may say
@@ -96,7 +97,7 @@ def test_what_cannot_be_used_is_said_with_its_place(old: str, new: str, says: st
 
 
 def test_the_file_in_the_documentation_is_one() -> None:
-    text = (Path(__file__).parents[4] / "docs" / "simulator.md").read_text()
+    text = (ROOT / "docs" / "simulator.md").read_text()
     block = text.partition("```yaml\n")[2].partition("```")[0]
     found = parse(block, "docs", "docs")
     assert len(found.replicas) == 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llm_serving_exporter.sim.fleet.scenario_file import load, names
-from tests.simfleet import HOUR, MINUTE, minutes, p99, starting, truth
+from tests.support.builders.simfleet import HOUR, MINUTE, minutes, p99, starting, truth
 
 
 def test_the_scenarios_that_were_promised_are_there_and_sound() -> None:

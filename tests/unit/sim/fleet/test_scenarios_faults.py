@@ -8,7 +8,7 @@ import pytest
 
 from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS
 from llm_serving_exporter.sim.fleet.scenario_file import load
-from tests.simfleet import MINUTE, minutes, p99, truth
+from tests.support.builders.simfleet import MINUTE, minutes, p99, truth
 
 
 def test_node_loss_leaves_too_little_until_the_node_is_back() -> None:

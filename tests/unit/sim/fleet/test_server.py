@@ -13,7 +13,7 @@ import pytest
 
 from llm_serving_exporter.sim.fleet.clock import ScaledClock
 from llm_serving_exporter.sim.fleet.server import FleetServer
-from tests.simfleet import HandClock, small_fleet
+from tests.support.builders.simfleet import HandClock, small_fleet
 
 
 def get(url: str, data: bytes | None = None) -> tuple[int, bytes]:

@@ -1,0 +1,1 @@
+"""Other services' HTTP APIs, as the commands that people call ask them."""

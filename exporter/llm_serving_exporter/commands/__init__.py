@@ -1,0 +1,1 @@
+"""Commands that answer at once: `once`, `ceiling`, `page-test`."""

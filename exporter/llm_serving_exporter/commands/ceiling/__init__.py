@@ -1,0 +1,1 @@
+"""Command `ceiling`: arguments -> question -> answer -> table or JSON."""

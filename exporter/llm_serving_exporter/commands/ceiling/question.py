@@ -1,0 +1,207 @@
+"""Arguments of `ceiling` -> Question; every refusal names its flag, what is wrong and what to write."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from llm_serving_exporter.commands.ceiling import arguments as kinds
+from llm_serving_exporter.commands.ceiling.answer import DEFAULT_BATCHES, Load, Question
+from llm_serving_exporter.config.facts import KV_CACHE_DTYPE, STATE_DTYPE, WEIGHT_FORMAT
+from llm_serving_exporter.errors import ConfigError, FactsError, Problem
+from llm_serving_exporter.facts import loader, resolve
+from llm_serving_exporter.facts.gpus import find
+from llm_serving_exporter.facts.peaks import peaks_of_identity, peaks_of_many, peaks_of_spec
+from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
+from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.schema.kinds import Kind
+from llm_serving_exporter.schema.problems import InvalidValueError, shown
+
+T = TypeVar("T")
+
+DEFAULT_CONTEXT_TOKENS = 4096
+THIS_GPU = frozenset({"this one", "this", "local"})
+# what the daemon's configuration would be told -> what to write here
+_FIXES = {
+    resolve.SET_MODEL: "Give --model the path of its config.json, or the catalogue's name of a model of the same sizes.",
+    resolve.SET_FORMAT: "Say the format with --dtype, or give --model the path of its config.json.",
+}
+_NAME_A_GPU = 'Name one, as in --gpu "H100 SXM".'
+_UNSEEN = {
+    FailureReason.NO_LIBRARY: "NVIDIA's library libnvidia-ml.so.1 is not on this machine, so that no GPU of it can be seen",
+    FailureReason.NO_DRIVER: "the NVIDIA driver is not loaded on this machine, so that no GPU of it can be seen",
+}
+
+
+class _Flags:
+    """Reads flags and gathers every problem."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self.problems: list[Problem] = []
+
+    def refuse(self, flag: str, what: str, fix: str = "") -> None:
+        """Reports a problem; reading goes on."""
+        self.problems.append(Problem(f"flag {flag}", "", what, fix))
+
+    def text(self, flag: str) -> str | None:
+        """As it was written; None where it was not."""
+        found = getattr(self._arguments, flag.removeprefix("--").replace("-", "_"))
+        return None if found is None else str(found)
+
+    def value(self, flag: str, kind: Kind[T]) -> T | None:
+        """None where the flag is not given or what it says is refused."""
+        text = self.text(flag)
+        if text is None:
+            return None
+        try:
+            return kind.parse(text)
+        except InvalidValueError as error:
+            self.refuse(flag, error.what, error.fix)
+            return None
+
+
+def question(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Question:
+    """What was asked. `environ` says where this user's Hugging Face cache is. Raises ConfigError with every refusal."""
+    flags = _Flags(arguments)
+    model = _model(flags, environ)
+    peaks = _peaks(flags)
+    parallel = _parallel(flags, model)
+    memory = flags.value("--memory", kinds.MEMORY)
+    if memory is not None and memory <= 0:
+        flags.refuse("--memory", "a GPU without memory holds no model", "Write one as in 80GB.")
+    if memory is None and flags.text("--memory") is None and peaks is not None:
+        if peaks.memory_bytes is None:
+            flags.refuse(
+                "--memory", f"it is missing, and the memory of {peaks.name} is not known", "Write one as in 80GB."
+            )
+        memory = peaks.memory_bytes
+    share = flags.value("--memory-utilization", kinds.SHARE)
+    overhead = flags.value("--overhead", kinds.MEMORY)
+    if memory and share is not None and overhead is not None and overhead >= memory * share:
+        flags.refuse("--overhead", "it takes all memory that the engine may use", "Write less.")
+    limit = model.context_limit_tokens if model is not None else None
+    context = flags.value("--context", kinds.TOKENS) or min(DEFAULT_CONTEXT_TOKENS, limit or DEFAULT_CONTEXT_TOKENS)
+    prompt = flags.value("--prompt", kinds.TOKENS) or context
+    batches = flags.value("--batches", kinds.BATCHES) or DEFAULT_BATCHES
+    price = flags.value("--price", kinds.USD)
+    load = _load(flags, model)
+    if flags.problems:
+        raise ConfigError(*flags.problems)
+    assert model is not None
+    assert peaks is not None
+    assert parallel is not None
+    assert memory is not None
+    assert share is not None
+    assert overhead is not None
+    return Question(model, peaks, parallel, int(memory), context, prompt, batches, price, share, overhead, load)
+
+
+def _model(flags: _Flags, environ: Mapping[str, str]) -> ModelFacts | None:
+    weight_format = flags.value("--dtype", WEIGHT_FORMAT)
+    kv, state = flags.value("--kv-dtype", KV_CACHE_DTYPE), flags.value("--state-dtype", STATE_DTYPE)
+    folder = flags.text("--hf-cache")
+    if folder is not None and not os.path.isdir(folder):
+        flags.refuse("--hf-cache", f"{shown(folder)} is not a folder", "Give the one that holds models--… folders.")
+    asked = flags.text("--model")
+    if not asked or not asked.strip():
+        flags.refuse("--model", "it is missing", "Write a name such as Llama-3.1-8B, or the path of a config.json.")
+        return None
+    settings = replace(loader.given(asked.strip()), weight_format=weight_format, kv_cache_dtype=kv, state_dtype=state)
+    try:
+        return loader.model_facts(settings, None, folder or loader.hub_cache(environ))
+    except FactsError as error:
+        flags.refuse("--model", error.what.rstrip("."), _FIXES.get(error.fix, error.fix))
+        return None
+
+
+def _peaks(flags: _Flags) -> GpuPeaks | None:
+    asked = flags.text("--gpu")
+    if not asked or not asked.strip():
+        flags.refuse("--gpu", "it is missing", 'Write a name such as "H100 SXM", or "this one" to ask NVML.')
+        return None
+    if " ".join(asked.lower().split()) in THIS_GPU:
+        return _this_gpu(flags)
+    try:
+        return peaks_of_spec(find(asked, loader.gpu_catalogue()))
+    except FactsError as error:
+        flags.refuse("--gpu", error.what.rstrip("."), error.fix)
+        return None
+
+
+def _this_gpu(flags: _Flags) -> GpuPeaks | None:
+    """What NVML says of the GPUs of this machine, MIG instances instead of the GPUs they are of."""
+    from llm_serving_exporter.gpu.nvml import NvmlSource
+
+    # what it would log is said here as a refusal
+    source = NvmlSource(gpm=False, xid_events=False, log=logging.Logger("ceiling", logging.CRITICAL + 1))
+    try:
+        readings = source.read()
+    finally:
+        source.close()
+    if readings.attempt.reason is not None:
+        why = _UNSEEN.get(readings.attempt.reason, f"no GPU of this machine can be seen: {readings.attempt.detail}")
+        flags.refuse("--gpu", why, _NAME_A_GPU)
+        return None
+    seen = [gpu.identity for gpu in readings.gpus if not gpu.lost]
+    parents = {identity.mig.parent_uuid for identity in seen if identity.mig is not None}
+    usable = [identity for identity in seen if identity.uuid not in parents]
+    if not usable:
+        flags.refuse("--gpu", "NVML shows no GPU on this machine", _NAME_A_GPU)
+        return None
+    return peaks_of_many([peaks_of_identity(identity, loader.gpu_catalogue()) for identity in usable])
+
+
+def _parallel(flags: _Flags, model: ModelFacts | None) -> Parallel | None:
+    """The spread of one replica: --tp 8 alone implies eight GPUs, --gpus 8 alone tensor parallelism over all of them."""
+    before = len(flags.problems)
+    gpus, tensor, pipeline = (flags.value(flag, kinds.COUNT) for flag in ("--gpus", "--tp", "--pp"))
+    if len(flags.problems) > before:
+        return None
+    stages = pipeline or 1
+    if gpus is not None and gpus % (stages * (tensor or 1)):
+        what = f"{gpus} GPUs are no whole number of replicas of tensor {tensor or 1} x pipeline {stages}"
+        flags.refuse("--gpus", what, "Leave --gpus away: one replica is worked out, of tp x pp GPUs.")
+        return None
+    ranks = tensor or (gpus // stages if gpus is not None else 1)
+    if gpus is not None and ranks * stages != gpus:
+        what = f"tensor {ranks} x pipeline {stages} is one replica of {ranks * stages} GPUs, not {gpus}"
+        fix = f"Leave --gpus away: {gpus // (ranks * stages)} replicas do that many times what one does."
+        flags.refuse("--gpus", what, fix)
+        return None
+    if model is not None and stages > model.geometry.layers:
+        flags.refuse("--pp", f"{model.name} has {model.geometry.layers} layers", "Write no more stages than that.")
+        return None
+    return Parallel(ranks, stages)
+
+
+def _load(flags: _Flags, model: ModelFacts | None) -> Load | None:
+    encoder = model is not None and model.geometry.encoder
+    needed = {
+        "--requests-per-second": kinds.RATE,
+        "--input-tokens": kinds.INPUT_TOKENS,
+        "--output-tokens": kinds.OUTPUT_TOKENS,
+    }
+    plan = [flags.value(flag, kind) for flag, kind in (
+        ("--target-utilization", kinds.SHARE), ("--redundancy", kinds.FACTOR), ("--efficiency", kinds.SHARE)
+    )]  # fmt: skip
+    given = {flag: flags.value(flag, kind) for flag, kind in needed.items()}
+    if all(flags.text(flag) is None for flag in needed):
+        return None
+    if encoder:
+        if given["--output-tokens"]:
+            flags.refuse("--output-tokens", "an encoder puts out none", "Leave it away.")
+        given["--output-tokens"] = given["--output-tokens"] or 0.0
+    for flag in needed:
+        if flags.text(flag) is None and given[flag] is None:
+            flags.refuse(flag, "it is missing", "A load needs its rate, its input and its output tokens.")
+    rate, read, written = given.values()
+    target, redundancy, efficiency = plan
+    if rate is None or read is None or written is None or target is None or redundancy is None or efficiency is None:
+        return None
+    return Load(rate, read, written, target, redundancy, efficiency)

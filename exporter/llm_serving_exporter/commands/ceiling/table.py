@@ -1,0 +1,245 @@
+"""What `ceiling` found, as a table for people or a document for programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from llm_serving_exporter.commands.ceiling.answer import Answer, Line, Question
+from llm_serving_exporter.derive.fit import Fit
+from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.render.numbers import NOTHING, number, seconds, size
+
+
+def as_document(found: Answer) -> dict[str, Any]:
+    """For programs: bytes, seconds, tokens/s and USD; null where it is not known or not asked. Never NaN or infinite."""
+    question, embedding = found.question, found.embedding
+    return {
+        "model": _model(question.model),
+        "gpu": {
+            "name": question.peaks.name,
+            "count": question.parallel.gpus,
+            "tensor_parallel_size": question.parallel.tensor,
+            "pipeline_parallel_size": question.parallel.pipeline,
+            "bandwidth_bytes_per_second": question.peaks.bandwidth_bytes_per_second,
+            "bandwidth_origin": question.peaks.origin,
+            "flops_per_second": {precision.value: rate for precision, rate in question.peaks.flops.items()},
+            "memory_bytes": question.memory_bytes,
+            "usd_per_hour": question.usd_per_gpu_hour,
+        },
+        "context_tokens": question.context_tokens,
+        "prompt_tokens": question.prompt_tokens,
+        "fit": {
+            "fits": found.fit.fits,
+            "free_kv_bytes": _whole(max(0.0, found.fit.free_kv_bytes)),
+            "max_batch": found.fit.max_batch,
+            "shortfall_bytes": _whole(found.fit.shortfall_bytes),
+            "kv_bytes_per_sequence": _whole(found.fit.kv_bytes_per_sequence),
+            "least_gpus": found.least_gpus,
+        },
+        "batches": [_batch(line) for line in found.lines],
+        "ridge_batch": _finite(found.ridge_batch),
+        "weights_ridge_batch": _finite(found.weights_ridge_batch),
+        "first_token_floor_seconds": found.first_token_floor_seconds,
+        "embedding": None
+        if embedding is None
+        else {
+            "tokens_per_second": embedding.tokens_per_second,
+            "floor_seconds": embedding.floor_seconds,
+            "usd_per_million_tokens": embedding.usd_per_million_tokens,
+        },
+        "tokens_per_second_per_replica": found.tokens_per_second_per_replica,
+        "replicas": None if found.replicas is None else found.replicas.whole,
+        "replicas_exact": None if found.replicas is None else found.replicas.needed,
+        "notes": list(found.notes),
+    }
+
+
+def _model(model: ModelFacts) -> dict[str, Any]:
+    geometry = model.geometry
+    return {
+        "name": model.name,
+        "origin": model.origin,
+        "family": geometry.family,
+        "parameters_total": geometry.parameters_total,
+        "parameters_active": geometry.parameters_active,
+        "decode_read_parameters": geometry.decode_read_parameters,
+        "kv_bytes_per_token": _whole(model.kv_bytes_per_token),
+        "state_bytes_per_sequence": _whole(model.state_bytes_per_sequence()),
+        "weight_bytes": _whole(model.weight_bytes),
+        "checkpoint_bytes": model.checkpoint_bytes,
+        "weight_formats": _formats(model),
+        "kv_format": model.kv_format,
+        "context_limit_tokens": model.context_limit_tokens,
+        "experts": geometry.experts,
+        "experts_per_token": geometry.experts_per_token,
+        "encoder": geometry.encoder,
+    }
+
+
+def _batch(line: Line) -> dict[str, Any]:
+    return {
+        "batch": line.batch,
+        "tokens_per_second": line.ceiling.tokens_per_second,
+        "ms_per_step": 1000 * line.ceiling.step_seconds,
+        "bound": line.ceiling.bound.value,
+        "usd_per_million_tokens": line.usd_per_million_tokens,
+        "fits": line.fits,
+        "bandwidth_tokens_per_second": line.ceiling.bandwidth_tokens_per_second,
+        "compute_tokens_per_second": line.ceiling.compute_tokens_per_second,
+    }
+
+
+def _whole(value: float) -> int:
+    """Bytes are whole; fractional bits of a format may leave a fraction of one."""
+    return round(value)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _formats(model: ModelFacts) -> list[str]:
+    return sorted({group.format.name for group in model.groups})
+
+
+def as_table(found: Answer) -> str:
+    """For people."""
+    question = found.question
+    rows = [*_model_rows(question.model), *_gpu_rows(question), ("fits", _fit(question, found.fit)), *_rate_rows(found)]
+    if question.load is not None:
+        rows.append(("replicas", _replicas(found)))
+    width = max(len(label) for label, _ in rows)
+    lines = [f"{label:<{width}}  {value}" for label, value in rows]
+    if found.lines:
+        lines += ["", *_batches(found)]
+    return "\n".join([*lines, *(["", *(f"note: {text}" for text in found.notes)] if found.notes else [])])
+
+
+def _parameters(value: float) -> str:
+    """Parameters as the field writes them: 70.6B."""
+    return number(value).replace("G", "B")
+
+
+def _rate(value: float | None, unit: str) -> str:
+    """3.35 TB/s, 990 TFLOP/s."""
+    text = number(value)
+    return f"{text[:-1]} {text[-1]}{unit}" if text[-1:].isalpha() else f"{text} {unit}"
+
+
+def _usd(value: float) -> str:
+    """Four digits, whole from a thousand on."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _an_hour(value: float) -> str:
+    """Dollars and cents, less than a cent as it is."""
+    return f"${value:,.2f} an hour" if value == 0 or value >= 0.01 else f"${value:.4g} an hour"
+
+
+def _model_rows(model: ModelFacts) -> list[tuple[str, str]]:
+    geometry = model.geometry
+    read, whom = _parameters(geometry.decode_read_parameters), "decode step of one sequence"
+    passed = f"{read} passed by each token" if geometry.encoder else f"{read} read by a {whom}"
+    rows = [
+        ("model", f"{model.name} ({model.origin})"),
+        ("parameters", f"{_parameters(geometry.parameters_total)}, {passed}"),
+        ("weights", f"{size(model.weight_bytes)} in {' + '.join(_formats(model))}"),
+    ]
+    if geometry.experts:
+        rows.append(("experts", f"{geometry.experts_per_token} of {geometry.experts} a token and layer"))
+    kept = f"{size(model.kv_bytes_per_token)} a token in {model.kv_format}" if model.kv_bytes_per_token else "none"
+    state = model.state_bytes_per_sequence()
+    rows.append(("KV cache", f"{kept}; {size(state)} of recurrent state a sequence" if state else kept))
+    return rows
+
+
+def _gpu_rows(question: Question) -> list[tuple[str, str]]:
+    peaks, parallel = question.peaks, question.parallel
+    moved = (
+        f"{_rate(peaks.bandwidth_bytes_per_second, 'B/s')} by {peaks.origin}" if peaks.origin else "bandwidth unknown"
+    )
+    rates = ", ".join(f"{precision.value} {_rate(rate, 'FLOP/s')}" for precision, rate in peaks.flops.items())
+    rows = [
+        ("GPUs", f"{parallel.gpus} x {peaks.name}, tensor {parallel.tensor}, pipeline {parallel.pipeline}"),
+        ("peaks of one", f"{moved}; {rates or 'dense rates unknown'}"),
+    ]
+    if question.usd_per_hour is not None:
+        rows.append(("price", _an_hour(question.usd_per_hour)))
+    return rows
+
+
+def _fit(question: Question, room: Fit) -> str:
+    share = f"{100 * question.memory_utilisation:g} % of {size(question.memory_bytes)} a GPU"
+    if question.overhead_bytes:
+        share += f", less {size(question.overhead_bytes)}"
+    if not room.fits:
+        return f"no: {size(room.shortfall_bytes)} missing ({share})"
+    if room.max_batch is None:
+        return f"yes ({share})"
+    free = f"{size(room.free_kv_bytes)} free for KV"
+    return f"yes: {free}, at most {room.max_batch} sequences of {question.context_tokens} tokens ({share})"
+
+
+def _rate_rows(found: Answer) -> list[tuple[str, str]]:
+    prompt = found.question.prompt_tokens
+    if found.embedding is not None:
+        rate, usd = number(found.embedding.tokens_per_second, "tokens/s"), found.embedding.usd_per_million_tokens
+        price = "" if usd is None else f", ${_usd(usd)} a million"
+        return [
+            ("embedding", f"{rate} at most, inputs of {prompt} tokens{price}"),
+            ("one input", f"{seconds(found.embedding.floor_seconds)} at least, alone"),
+        ]
+    floor = seconds(found.first_token_floor_seconds)
+    return [("ridge batch", _ridge(found)), ("first token", f"{floor} at least, for a prompt of {prompt} tokens alone")]
+
+
+def _ridge(found: Answer) -> str:
+    if found.ridge_batch is None:
+        return f"{NOTHING} (a peak is not known)"
+    tokens, alone = found.question.context_tokens, found.weights_ridge_batch
+    if math.isinf(found.ridge_batch):
+        what = "state" if not found.question.model.kv_bytes_per_token else "KV"
+        step = f"none: reading {tokens} tokens of {what} takes longer than computing with them"
+    else:
+        step = f"{math.ceil(found.ridge_batch)} sequences of {tokens} tokens"
+    return f"{step}; for the weights alone {math.ceil(alone)}" if alone is not None and math.isfinite(alone) else step
+
+
+def _replicas(found: Answer) -> str:
+    question, load = found.question, found.question.load
+    assert load is not None
+    asked = f"{load.requests_per_second:g} requests/s of {load.input_tokens:g} + {load.output_tokens:g} tokens"
+    if found.replicas is None:
+        why = (
+            "a request does not fit a replica"
+            if found.first_token_floor_seconds or found.embedding
+            else "a peak is not known"
+        )
+        return f"{NOTHING} for {asked}: {why}"
+    rate = number((found.tokens_per_second_per_replica or 0.0) * load.efficiency, "tokens/s")
+    how = f"{rate} each at {load.efficiency:g} of the ceiling, used to {load.target_utilisation:g}, redundancy {load.redundancy:g}"
+    price = "" if question.usd_per_hour is None else f", {_an_hour(found.replicas.whole * question.usd_per_hour)}"
+    return f"{found.replicas.whole} for {asked}{price} ({how})"
+
+
+def _batches(found: Answer) -> Sequence[str]:
+    priced = found.question.usd_per_gpu_hour is not None
+    head = ("batch", "tokens/s", "per sequence", "ms/step", "bound", *(("$/M tokens",) if priced else ()), "")
+    body = [
+        (
+            str(line.batch),
+            f"{line.ceiling.tokens_per_second:,.1f}",
+            f"{line.ceiling.tokens_per_second / line.batch:,.1f}",
+            f"{1000 * line.ceiling.step_seconds:,.2f}",
+            line.ceiling.bound.value,
+            *((_usd(line.usd_per_million_tokens),) if line.usd_per_million_tokens is not None else ()),
+            "" if line.fits else "does not fit",
+        )
+        for line in found.lines
+    ]
+    widths = [max(len(row[column]) for row in (head, *body)) for column in range(len(head))]
+    return [
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *body)
+    ]

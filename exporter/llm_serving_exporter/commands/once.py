@@ -1,0 +1,210 @@
+"""`once`: one reading of a target as a table or as JSON."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any, TextIO
+
+from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.model.derived import Derived, EngineDerived
+from llm_serving_exporter.model.histogram import Quantile
+from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.roofline import Limiter
+from llm_serving_exporter.model.snapshot import EngineSnapshot
+from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.render.numbers import CLIPPED, NOTHING, count, number, seconds, share, size, span
+from llm_serving_exporter.render.sentences import CAUSES, LIMITERS, title, why_absent
+from llm_serving_exporter.render.tail import long_requests_fit, longest_share
+from llm_serving_exporter.targets.pipeline import TargetPipeline
+
+
+def read_once(
+    pipeline: TargetPipeline, wait_seconds: float, progress: TextIO, sleep: Callable[[float], None] = time.sleep
+) -> TargetReading:
+    """Two ticks `wait_seconds` apart, so that rates exist, with a countdown on a terminal. One tick where the first fails."""
+    reading = pipeline.tick()
+    pipeline.refresh_facts()
+    if reading.up:
+        left = wait_seconds
+        while left > 0:
+            if progress.isatty():
+                progress.write(f"\rreading {reading.target.name}: second sample in {left:.0f} s ")
+                progress.flush()
+            sleep(min(1.0, left))
+            left -= 1.0
+        if progress.isatty():
+            progress.write("\r\x1b[K")
+        reading = pipeline.tick()
+    return reading
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key.value if isinstance(key, Enum) else key): _plain(item) for key, item in value.items()}
+    if isinstance(value, Quantile):
+        return value._asdict()
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def as_document_of(reading: TargetReading) -> dict[str, Any]:
+    """The reading for programs: names as the exported series, without prefix; null where absent, with reasons in `signals`."""
+    snapshot, derived = reading.snapshot, reading.derived
+    return {
+        "target": reading.target.name,
+        "state": reading.state.value,
+        "problem": reading.problem or None,
+        "runtime": reading.runtime or None,
+        "version": reading.facts.version,
+        "metrics_url": reading.metrics_url,
+        "window_seconds": derived.window_seconds if derived else None,
+        "engines": [
+            {**_plain(engine), "derived": _plain(figures)}
+            for engine, figures in zip(
+                snapshot.engines if snapshot else (), derived.engines if derived else (), strict=True
+            )
+        ],
+        "limiter": derived.verdict.state.value if derived and derived.verdict else None,
+        "limiter_evidence": dict(derived.verdict.evidence) if derived and derived.verdict else {},
+        "suspect": {name: cause.value for name, cause in derived.causes.items()} if derived else {},
+        "models": {name: _model(found) for name, found in reading.models.items()},
+        "signals": {name: reason.value for name, reason in derived.signals.items()} if derived else {},
+        "quality": {name: quality.value for name, quality in derived.quality.items()} if derived else {},
+    }
+
+
+def _model(found: ModelFacts | FactsError) -> dict[str, Any]:
+    if isinstance(found, FactsError):
+        return {"known": False, "problem": str(found)}
+    geometry = found.geometry
+    return {
+        "known": True,
+        "origin": found.origin,
+        "family": geometry.family,
+        "parameters_total": geometry.parameters_total,
+        "parameters_active": geometry.parameters_active,
+        "decode_read_parameters": geometry.decode_read_parameters,
+        "weight_bytes": found.weight_bytes,
+        "kv_bytes_per_token": found.kv_bytes_per_token,
+        "weight_formats": sorted({group.format.name for group in found.groups}),
+        "kv_format": found.kv_format,
+    }
+
+
+def _latency(figures: EngineDerived, name: str) -> str:
+    found = figures.latency.get(name)
+    if found is None:
+        return NOTHING
+    parts = []
+    for q, quantile in found.quantiles.items():
+        parts.append(f"p{100 * q:g} {CLIPPED.get(quantile.clipped, '')}{seconds(quantile.value)}")
+    quantiles = ", ".join(parts) or "no quantiles"
+    return f"{quantiles} (mean {seconds(found.mean_seconds)}, {count(found.events)} events)"
+
+
+def _rows(engine: EngineSnapshot, figures: EngineDerived) -> list[tuple[str, str]]:
+    rates = figures.phase_tokens_per_second
+    limit = f" of at most {count(engine.batch_limit_requests)}" if engine.batch_limit_requests else ""
+    batch = figures.batch_size_mean
+    return [
+        ("prefill", number(rates.get("prefill"), "tokens/s")),
+        ("decode", number(rates.get("decode"), "tokens/s")),
+        ("requests running", count(engine.requests_running) + limit),
+        ("requests waiting", count(engine.requests_waiting)),
+        ("batch size, mean", number(batch, "sequences decoding in a step") if batch is not None else NOTHING),
+        ("batch utilisation", share(figures.batch_utilization_ratio)),
+        ("KV cache in use", f"{share(engine.kv_cache_usage_ratio)} of {count(engine.kv_cache_capacity_tokens)} tokens"),
+        ("prefix cache hits", share(figures.prefix_cache_hit_ratio)),
+        ("context, mean", number(figures.context_tokens_mean, "tokens")),
+        ("preemptions", number(figures.preemptions_per_second, "per s")),
+        *_tail_rows(figures),
+        *((title(name), _latency(figures, name)) for name in ("ttft", "itl", "e2e", "queue")),
+        *_roofline_rows(figures),
+    ]
+
+
+def _tail_rows(figures: EngineDerived) -> list[tuple[str, str]]:
+    """Rows only where there is something to say."""
+    rows = []
+    share_of_context, bounds = longest_share(figures.tail)
+    if bounds:
+        rows.append(("longest 1 % of requests", f"{share_of_context} {bounds}"))
+    fit, prompt = long_requests_fit(figures.tail)
+    if prompt:
+        rows.append(("long requests that fit", f"{fit}, {prompt}"))
+    return rows
+
+
+def _of_a_loaded_model(engine: EngineSnapshot) -> list[tuple[str, str]]:
+    """What a runtime without metrics says of a model."""
+    if engine.model_gpu_memory_bytes is None:
+        return []
+    return [
+        ("GPU memory", size(engine.model_gpu_memory_bytes)),
+        ("longest context", f"{count(engine.context_limit_tokens)} tokens"),
+    ]
+
+
+def _roofline_rows(figures: EngineDerived) -> list[tuple[str, str]]:
+    """What needs facts; a row only where there is something to say."""
+    roof = figures.roofline
+    rows = []
+    if roof.ratio:
+        sources = ", ".join(f"{source} {share(value)}" for source, value in roof.ratio.items())
+        ceiling = None if roof.bandwidth_ceiling is None else roof.bandwidth_ceiling / 1e12
+        rows.append(("memory bandwidth", f"{sources} of {number(ceiling, 'TB/s')}"))
+    if roof.compute_ratio is not None:
+        rows.append(("compute", f"{share(roof.compute_ratio)} of the dense peak"))
+    if roof.decode_ceiling is not None:
+        ridge = f"; compute-bound from batch {number(roof.batch_ridge)}" if roof.batch_ridge is not None else ""
+        rows.append(
+            ("decode ceiling", f"{number(roof.decode_ceiling, 'tokens/s')}, reached {share(roof.decode_ratio)}{ridge}")
+        )
+    if figures.gpu_memory_bytes:
+        parts = ", ".join(f"{part} {size(value)}" for part, value in figures.gpu_memory_bytes.items())
+        rows.append(("GPU memory", parts))
+    return rows
+
+
+def _absent(derived: Derived, missing: Mapping[str, str]) -> list[str]:
+    """One line a reason, with the signals that it keeps away."""
+    by_sentence: dict[str, list[str]] = {}
+    for signal, why in derived.signals.items():
+        if why:
+            by_sentence.setdefault(why_absent(signal, why, missing), []).append(title(signal))
+    return [f"    {', '.join(signals)}: {sentence}" for sentence, signals in by_sentence.items()]
+
+
+def as_table(reading: TargetReading) -> str:
+    """The reading for a person, with what is absent and why."""
+    lines = [
+        f"{reading.target.name}: {reading.state.value}, {reading.runtime or 'runtime unknown'} {reading.facts.version or ''}".rstrip()
+    ]
+    if reading.metrics_url:
+        lines.append(f"  {reading.metrics_url}")
+    if reading.problem:
+        lines.append(f"  {reading.problem}")
+    snapshot, derived = reading.snapshot, reading.derived
+    for engine, figures in zip(snapshot.engines if snapshot else (), derived.engines if derived else (), strict=True):
+        rows = _rows(engine, figures) if engine.is_engine else _of_a_loaded_model(engine)
+        if not rows:
+            continue  # families without the engine's label, on a page with several engines
+        lines.append(f"\n  model {engine.model_name or '?'}, engine {engine.engine}")
+        width = max(len(label) for label, _ in rows)
+        lines += [f"    {label:<{width}}  {value}" for label, value in rows]
+    for name, found in reading.models.items():
+        if isinstance(found, FactsError):
+            lines.append(f"\n  model {name or '?'} is not known: {found}")
+    if derived and derived.verdict and derived.verdict.state is not Limiter.UNKNOWN:
+        lines.append(f"\n  limited by {LIMITERS[derived.verdict.state]}")
+    if derived:
+        lines += [f"  suspect: {title(signal)} above 1. {CAUSES[cause]}" for signal, cause in derived.causes.items()]
+        lines.append(f"\n  over {span(derived.window_seconds)}; not available:")
+        lines += _absent(derived, reading.missing) or ["    nothing is missing"]
+    return "\n".join(lines)

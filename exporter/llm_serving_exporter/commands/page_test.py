@@ -1,0 +1,264 @@
+"""Command `page-test`: one marked test page, to PagerDuty itself or the whole way through an Alertmanager."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from llm_serving_exporter.clients.webhook import Session, ask, line, new_session
+from llm_serving_exporter.errors import ConfigError, PageError, Problem
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.duration import format_duration
+from llm_serving_exporter.schema.kinds import Kind
+from llm_serving_exporter.schema.problems import InvalidValueError, shown
+from llm_serving_exporter.schema.url import parse_url
+
+PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
+ALERT = "LLMServingPageTest"
+# developer.pagerduty.com, docs/events-api-v2/trigger-events
+KEY_CHARACTERS = 32
+# an Alertmanager first waits for more alerts of the group (group_wait, 15s in the example); one that is over by then is never sent
+WAIT_SECONDS, WAIT_THROUGH_ALERTMANAGER_SECONDS, LONGEST_WAIT_SECONDS = 5.0, 300.0, 86_400.0
+
+_EPILOG = """examples:
+  llm-serving-exporter page-test --routing-key-file /etc/alertmanager/secrets/pagerduty-routing-key
+  llm-serving-exporter page-test --alertmanager http://localhost:9093
+
+It really pages whoever is on call for the service. Through Alertmanager the whole way is tried: routes, groups, templates, key."""
+
+Pause = Callable[[float], None]
+
+
+def run(words: Sequence[str], pause: Pause = time.sleep) -> int:
+    """Sends the page and, unless told otherwise, its end; 0 when all of it was taken. `pause` waits so many seconds.
+
+    Raises ConfigError for arguments or a key file that cannot work, PageError where PagerDuty or Alertmanager does not take the page.
+    """
+    arguments = _parser().parse_args(words)
+    problems: list[Problem] = []
+    url, alertmanager = (
+        _read(f"--{name}", getattr(arguments, name), _URL, problems) for name in ("url", "alertmanager")
+    )
+    wait = _read("--wait", arguments.wait, kinds.DURATION, problems)
+    if wait is not None and wait > LONGEST_WAIT_SECONDS:
+        longest = format_duration(LONGEST_WAIT_SECONDS)
+        problems.append(Problem("flag --wait", "", f"{shown(arguments.wait)} is too long", f"Write {longest} or less."))
+    key = _key(arguments.routing_key_file, problems) if arguments.routing_key_file is not None else None
+    if (arguments.routing_key_file is None) == (arguments.alertmanager is None):
+        what = (
+            "neither --routing-key-file nor --alertmanager is given"
+            if arguments.alertmanager is None
+            else "both ways are given"
+        )
+        problems.append(Problem("page-test", "", what, "Give --routing-key-file FILE, or --alertmanager URL."))
+    for flag, given in (("--url", arguments.url is not None), ("--no-resolve", arguments.no_resolve)):
+        if given and arguments.alertmanager is not None:
+            fix = "Leave it away: Alertmanager has its own URL, and ends every alert."
+            problems.append(Problem(f"flag {flag}", "", "it is for --routing-key-file only", fix))
+    if problems:
+        raise ConfigError(*problems)
+    with new_session() as session:
+        if alertmanager is not None:
+            _through_alertmanager(session, alertmanager, wait or WAIT_THROUGH_ALERTMANAGER_SECONDS)
+        else:
+            assert key is not None
+            page = _Page(session, url or PAGERDUTY, key, pause)
+            page.send(wait or WAIT_SECONDS, resolve=not arguments.no_resolve)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="llm-serving-exporter page-test",
+        usage="llm-serving-exporter page-test (--routing-key-file FILE | --alertmanager URL) [OPTIONS]",
+        description="Sends one page that says that it is a test, and its end.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--routing-key-file", metavar="FILE", help="integration key of a service's Events API v2")
+    parser.add_argument("--alertmanager", metavar="URL", help="send a test alert to this Alertmanager instead")
+    parser.add_argument("--url", metavar="URL", help=f"where events go (default {PAGERDUTY})")
+    parser.add_argument(
+        "--wait",
+        metavar="5s",
+        help=f"how long the incident lasts (default {format_duration(WAIT_SECONDS)}; through Alertmanager "
+        f"{format_duration(WAIT_THROUGH_ALERTMANAGER_SECONDS)}, because a group waits before it pages)",
+    )
+    parser.add_argument("--no-resolve", action="store_true", help="leave the incident open")
+    return parser
+
+
+def _url(text: str) -> str:
+    if "@" in text:
+        raise InvalidValueError(
+            "the URL holds a user name or password", "Remove it: a secret stands in no command line."
+        )
+    address = parse_url(text)
+    return f"{address.url}{(address.path or '').rstrip('/')}"
+
+
+_URL = Kind("a URL such as http://localhost:9093", _url)
+
+
+def _read(flag: str, text: str | None, kind: Kind[Any], problems: list[Problem]) -> Any:
+    if text is None:
+        return None
+    try:
+        return kind.parse(text)
+    except InvalidValueError as error:
+        problems.append(Problem(f"flag {flag}", "", error.what, error.fix))
+        return None
+
+
+def _key(path: str, problems: list[Problem]) -> str | None:
+    """The key in the file, without white space around it; None where it is reported. Nothing of it is ever shown."""
+    fix = "Write the integration key of a service's Events API v2 into it, 32 characters and nothing else."
+    try:
+        with open(path, "rb") as file:
+            key = file.read(4096).decode("ascii", "replace").strip()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not a path"
+        problems.append(Problem("flag --routing-key-file", "", f"{shown(path)} cannot be read: {why}", fix))
+        return None
+    if len(key) != KEY_CHARACTERS or not key.isascii() or not key.isalnum():
+        found = (
+            "is empty" if not key else f"holds {len(key)} characters, not a key of {KEY_CHARACTERS} letters and digits"
+        )
+        problems.append(Problem("flag --routing-key-file", "", f"{shown(path)} {found}", fix))
+        return None
+    return key
+
+
+class _Page:
+    """One incident at PagerDuty: its trigger and its resolve have the same deduplication key."""
+
+    def __init__(self, session: Session, url: str, key: str, pause: Pause) -> None:
+        self._session, self._url, self._key, self._pause = session, url, key, pause
+        self._dedup_key = f"llm-serving-exporter-page-test-{uuid.uuid4()}"
+
+    def send(self, wait_seconds: float, *, resolve: bool) -> None:
+        """Triggers the incident, waits, and resolves it, also where the wait is cut short by Ctrl-C."""
+        summary = _summary()
+        self._post(
+            "trigger",
+            {
+                "client": "llm-serving-exporter page-test",
+                "payload": {
+                    "summary": summary,
+                    "source": socket.gethostname() or "llm-serving-exporter",
+                    "severity": "critical",
+                    "component": "page-test",
+                    "group": "llm-serving",
+                    "class": "test",
+                    "custom_details": {"test": "true", "what_to_do": _NOTHING, "sent": _utc(datetime.now(UTC))},
+                },
+            },
+        )
+        _say(f"PagerDuty has taken the page: {summary}")
+        if not resolve:
+            _say(f"It stays open (--no-resolve). Resolve it in PagerDuty; its deduplication key is {self._dedup_key}.")
+            return
+        try:
+            self._pause(wait_seconds)
+        except KeyboardInterrupt:
+            _say("cut short")
+        try:
+            self._post("resolve", {})
+        except PageError as error:
+            open_still = (
+                f"The incident stays open: resolve it in PagerDuty; its deduplication key is {self._dedup_key}."
+            )
+            raise PageError(f"{error} {open_still}") from None
+        _say(
+            "It is resolved again. If nobody was paged, look at the service of this key: its escalation policy and urgency."
+        )
+
+    def _post(self, action: str, more: dict[str, Any]) -> None:
+        event = {"routing_key": self._key, "event_action": action, "dedup_key": self._dedup_key, **more}
+        answer = ask(self._session, "POST", self._url, self._key, json=event)
+        if answer.status == 429 or answer.status >= 500:  # "retry after some time" (docs/events-api-v2/overview)
+            seconds = answer.retry_after_seconds
+            _say(f"{self._url} answered {answer.status}: once more in {format_duration(seconds)}")
+            self._pause(seconds)
+            answer = ask(self._session, "POST", self._url, self._key, json=event)
+        if answer.status == 202:
+            return
+        if answer.status == 400:
+            raise PageError(
+                f"PagerDuty refuses the {action} (400): {line(answer.text)}. "
+                "Check that the key is the integration key of an Events API v2 integration, not an API key."
+            )
+        if answer.status == 429:
+            raise PageError(f"{self._url} takes no events for now (429, twice). Try again in some minutes.")
+        raise answer.unexpected("202, as PagerDuty's Events API v2 does. Check --url")
+
+
+def _through_alertmanager(session: Session, base: str, wait_seconds: float) -> None:
+    """Posts a test alert that ends by itself, and says where Alertmanager takes it."""
+    # an instance of its own is a group of its own, so that a test soon after another pages too
+    instance = f"page-test-{uuid.uuid4().hex[:12]}"
+    now = datetime.now(UTC)
+    ends = now + timedelta(seconds=wait_seconds)
+    alert = {
+        "labels": {
+            "alertname": ALERT,
+            "severity": "critical",
+            "check": "exporter",
+            "test": "true",
+            "instance": instance,
+        },
+        "annotations": {
+            "summary": _summary(),
+            "description": "Sent by llm-serving-exporter page-test.",
+            "action": _NOTHING,
+        },
+        "startsAt": now.isoformat(),
+        "endsAt": ends.isoformat(),
+    }
+    url = f"{base}/api/v2/alerts"
+    answer = ask(session, "POST", url, json=[alert])
+    if answer.status != 200:
+        raise answer.unexpected(
+            "200. Check --alertmanager: it is the address of Alertmanager's page, without /api or /#"
+        )
+    _say(f"Alertmanager has taken the alert {ALERT} ({instance}), which ends at {_utc(ends)}.")
+    answer = ask(session, "GET", url, params={"filter": f'instance="{instance}"'})
+    try:
+        (found,) = json.loads(answer.text)
+        receivers = [receiver["name"] for receiver in found["receivers"]]
+        muted = [*found["status"]["silencedBy"], *found["status"]["inhibitedBy"]]
+    except (ValueError, KeyError, TypeError):
+        raise PageError(f"{url} does not show the alert that it has just taken; look at Alertmanager's page.") from None
+    if muted:
+        raise PageError(f"Alertmanager keeps it back: silenced or inhibited by {', '.join(map(str, muted))}.")
+    _say(f"It routes it to: {', '.join(map(str, receivers))}.")
+    _say(
+        "Expect the page after that route's group_wait (15s in the example), its end at the next group_interval after the alert's."
+    )
+    _say(
+        "If none comes: is that the receiver that pages, is the route in a mute time, what does Alertmanager's log say?"
+    )
+
+
+_NOTHING = "nothing to do, this is a test"
+
+
+def _summary() -> str:
+    return f"TEST PAGE from llm-serving-exporter on {socket.gethostname()}: nothing is wrong"
+
+
+def _utc(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

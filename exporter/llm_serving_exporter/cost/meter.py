@@ -1,0 +1,297 @@
+"""Counts what a target costs, a tick after its page was read or was not: the state between ticks stands here, the arithmetic in derive.
+
+Down and loading engines go on costing, under the names that they were last known by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from llm_serving_exporter.cost.window import CostWindow, WindowFigures
+from llm_serving_exporter.derive import cost
+from llm_serving_exporter.derive.price import price_of
+from llm_serving_exporter.model.cost import (
+    Attribution,
+    EngineCost,
+    EngineTotals,
+    GpuState,
+    TargetCost,
+    TickWork,
+)
+from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.hardware import TargetGpus
+from llm_serving_exporter.model.prices import Price, PriceBook
+from llm_serving_exporter.model.reading import State, TargetReading
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
+from llm_serving_exporter.model.target import Role
+
+# names that an engine had within one exporter's life; a server that changes its model for each request is not followed further
+MOST_NAMES = 32
+# a tick that took this many intervals says nothing about what went on within it
+LATE_INTERVALS = 10
+_STATES = {
+    State.READY: GpuState.IDLE,  # or busy, by its pages
+    State.LOADING: GpuState.IDLE,
+    State.SLEEPING: GpuState.IDLE,
+    State.DOWN: GpuState.DOWN,
+    State.UNKNOWN: GpuState.UNKNOWN,
+}
+# signals, and what they are worked out from beside the price
+COST, SECONDS = "cost_usd_total", "gpu_seconds_total"
+PER_MILLION, PER_REQUEST = "cost_usd_per_million_tokens", "cost_usd_per_request_mean"
+ENERGY, PER_TOKEN, SAVINGS = "energy_joules_total", "energy_joules_per_token", "prefix_cache_savings_usd_total"
+
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a tick is counted by. `book` None: no price file. `claimed_twice`: another target has the same GPUs, and no shares that add up
+    are stated."""
+
+    book: PriceBook | None
+    how: Attribution
+    window_seconds: float
+    claimed_twice: bool = False
+
+
+@dataclass(slots=True)
+class _Engine:
+    totals: EngineTotals = field(default_factory=EngineTotals)
+    window: CostWindow = field(default_factory=CostWindow)
+
+
+class CostMeter:
+    """One target's. `advance` is called once a tick, by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._engines: dict[Key, _Engine] = {}
+        self._at: float | None = None
+        self._restarts = 0
+        self._joules: dict[str, float] = {}
+        # of the last ticks that knew them: a target that is configured anew while it is down has no page that tells
+        self._names: list[Key] = []
+        self._gpus: TargetGpus | None = None
+        self._of: tuple[object, ...] = ()
+
+    def advance(
+        self, reading: TargetReading, gpus: GpuReadings | None, terms: Terms, *, monotonic: float, unix: float
+    ) -> TargetCost:
+        """The target's cost after the tick that `reading` is of. `gpus`: the last pass over the GPUs of this node."""
+        elapsed = 0.0 if self._at is None else max(0.0, monotonic - self._at)
+        self._at = monotonic if self._at is None else max(self._at, monotonic)
+        new_life = reading.restarts_total != self._restarts
+        self._restarts = reading.restarts_total
+        late = elapsed > LATE_INTERVALS * reading.target.interval_seconds
+        joules = self._used(reading.gpu_uuids, gpus)
+        reading = replace(reading, target_gpus=self._target_gpus(reading))
+        lack = _lack(reading, terms)
+        price = lack or _price(reading, terms, unix)
+        signals: dict[str, Absence] = {SECONDS: lack or Absence.AVAILABLE}
+        signals[COST] = price if isinstance(price, Absence) else Absence.AVAILABLE
+        if lack is not None or reading.target_gpus is None:
+            signals.update(dict.fromkeys((PER_MILLION, PER_REQUEST, SAVINGS, ENERGY, PER_TOKEN), signals[SECONDS]))
+            for one in self._engines.values():
+                one.window.clear()
+            self._settle((), terms)
+            return self._shown(None, terms, signals)
+        found = None if isinstance(price, Absence) else price
+        engines = self._present(reading)
+        self._settle(engines, terms)
+        if found is None:
+            for one in self._engines.values():
+                one.window.unpriced(monotonic)
+        ticks = _ticks(reading)
+        share = reading.target.gpu_share or 1.0
+        each = reading.target_gpus.count * share / len(engines)
+        whole = len(reading.gpu_uuids) == reading.target_gpus.count
+        for key in engines:
+            one = self._engines[key]
+            tick = ticks.get(key[:2])
+            state = GpuState.UNKNOWN if late else _state(reading, tick)
+            if tick is None or late:
+                tick = TickWork(busy=False)
+            totals = cost.advance(
+                one.totals,
+                seconds=elapsed,
+                gpus=each,
+                state=state,
+                price=found,
+                method=terms.how.method,
+                shares=cost.split(terms.how, tick, reading.role),
+                new_life=new_life,
+            )
+            totals = cost.saved(totals, cached_seconds=tick.cached_seconds, gpus=each, price=found)
+            part = joules * share / len(engines) if joules is not None and whole else None
+            power = terms.book.power if terms.book is not None else None
+            one.totals = cost.powered(totals, joules=part, price=found, power=power)
+        windows = self._windows(reading, engines, terms, monotonic, new_life=new_life)
+        _note(signals, windows, [self._engines[key].totals for key in engines], ticks, whole=whole)
+        return self._shown(found, terms, signals, windows)
+
+    def _shown(
+        self,
+        price: Price | None,
+        terms: Terms,
+        signals: Mapping[str, Absence],
+        windows: Mapping[Key, WindowFigures] | None = None,
+    ) -> TargetCost:
+        engines = tuple(
+            EngineCost(*key, one.totals, (windows or {}).get(key, WindowFigures()).cost)
+            for key, one in self._engines.items()
+        )
+        return TargetCost(engines, price, terms.how.method, cost.inputs(terms.how), signals)
+
+    def _used(self, uuids: Sequence[str], gpus: GpuReadings | None) -> float | None:
+        """Joules that the GPUs used since they were last asked; None where one of them does not say.
+
+        Only GPUs that the target has are remembered: what others use of one that it gets back is theirs.
+        """
+        self._joules = {uuid: known for uuid, known in self._joules.items() if uuid in uuids}
+        if gpus is None or not uuids:
+            return None
+        by_uuid = {gpu.identity.uuid: gpu.energy_joules_total for gpu in gpus.gpus}
+        now = {uuid: joules for uuid in uuids if (joules := by_uuid.get(uuid)) is not None}
+        if len(now) < len(uuids):
+            return None
+        before, self._joules = self._joules, now
+        # a driver that was loaded anew counts from 0
+        return sum(max(0.0, joules - before.get(uuid, joules)) for uuid, joules in now.items())
+
+    def _target_gpus(self, reading: TargetReading) -> TargetGpus | None:
+        """The target's GPUs as the reading has them, else as they were known last, if it is still the same server on the same GPUs."""
+        target = reading.target
+        sizes = (target.tensor_parallel_size, target.pipeline_parallel_size, target.data_parallel_size)
+        of = (target.url, target.metrics_path, target.gpus, target.gpu_count, target.gpu_model, *sizes)
+        if of != self._of:
+            self._gpus = None
+            if of[:2] != self._of[:2]:
+                self._names = []
+        self._of = of
+        found, known = reading.target_gpus, self._gpus
+        if found is None:
+            return None if target.gpus == () else known
+        if not found.name and known is not None:
+            found = replace(found, name=known.name)
+        self._gpus = found
+        return found
+
+    def _present(self, reading: TargetReading) -> list[Key]:
+        """The engines that the target's GPUs belong to now, those of the last good page while it does not answer."""
+        role = reading.role.value
+        shown = _engines(reading) if reading.snapshot is not None else []
+        names = [(one.model_name, one.engine) for one in shown]
+        keys = [(*name, role) for name in names or [(reading.model_name or reading.target.model_name or "", "0")]]
+        if names:
+            self._names = keys
+        elif self._names and reading.snapshot is None:
+            stated = reading.target.role
+            keys = [(model, engine, stated or known) for model, engine, known in self._names]
+        for key in keys:
+            engine = self._engines.pop(key, None) or _Engine()
+            self._engines[key] = engine  # last: the oldest names are forgotten first
+        while len(self._engines) > max(MOST_NAMES, len(keys)):
+            oldest = next(iter(self._engines))
+            if self._engines[oldest].totals.pending_usd:
+                break  # it goes a tick later, once it has shown what that was booked to
+            del self._engines[oldest]
+        return keys
+
+    def _settle(self, engines: Collection[Key], terms: Terms) -> None:
+        """Books what waits for tokens of engines that are not there any more."""
+        for key, one in self._engines.items():
+            if key not in engines:
+                one.totals = cost.settled(one.totals, terms.how.method)
+
+    def _windows(
+        self, reading: TargetReading, engines: Collection[Key], terms: Terms, now: float, *, new_life: bool
+    ) -> dict[Key, WindowFigures]:
+        """Figures over the window of the engines that were on this tick's page."""
+        if not reading.up or reading.snapshot is None or reading.derived is None:
+            return {}
+        span = max(terms.window_seconds, reading.derived.window_seconds)
+        found = {}
+        shown = {(one.model_name, one.engine): one for one in _engines(reading)}
+        for key in engines:
+            one, snapshot = self._engines[key], shown.get(key[:2])
+            if new_life:
+                one.window.clear()
+            if snapshot is not None:
+                found[key] = one.window.after(now, one.totals, snapshot, reading.derived.signals, span)
+        return found
+
+
+def _lack(reading: TargetReading, terms: Terms) -> Absence | None:
+    """Why GPU time cannot be counted; None where it can."""
+    if reading.role is Role.FRONTEND:
+        return Absence.OTHER_ROLE
+    if reading.target.gpus == ():
+        return Absence.NOT_CONFIGURED
+    if reading.target_gpus is None:
+        return Absence.GPUS_UNKNOWN
+    # a slice of a card is not what prices are stated for
+    sliced = any(uuid.startswith("MIG-") for uuid in reading.gpu_uuids)
+    if terms.claimed_twice or (sliced and reading.target.gpu_share is None):
+        return Absence.GPU_CLAIMED_TWICE
+    return None
+
+
+def _price(reading: TargetReading, terms: Terms, unix: float) -> Price | Absence:
+    if terms.book is None:
+        return Absence.NOT_CONFIGURED
+    assert reading.target_gpus is not None
+    target = reading.target
+    return price_of(terms.book, target.name, target.nodes, reading.target_gpus.name, unix)
+
+
+def _engines(reading: TargetReading) -> list[EngineSnapshot]:
+    """Those of the last good page that run on GPUs of their own; of a page that does not tell, all that it shows."""
+    assert reading.snapshot is not None
+    every = list(reading.snapshot.engines)
+    return [one for one in every if one.is_engine] or every[:1]
+
+
+def _ticks(reading: TargetReading) -> dict[tuple[str, str], TickWork]:
+    """What each engine of this tick's page did; {} where there is no such page."""
+    if not reading.up or reading.derived is None:
+        return {}
+    return {(one.model_name, one.engine): one.tick for one in reading.derived.engines if one.tick is not None}
+
+
+def _state(reading: TargetReading, tick: TickWork | None) -> GpuState:
+    if reading.state is not State.READY:
+        return _STATES[reading.state]
+    if reading.derived is not None and reading.derived.signals.get("decode_tokens_total") is Absence.NO_METRICS:
+        return GpuState.UNKNOWN  # the page says nothing of work
+    if tick is None:
+        return GpuState.UNKNOWN
+    return GpuState.BUSY if tick.busy else GpuState.IDLE
+
+
+def _note(
+    signals: dict[str, Absence],
+    windows: Mapping[Key, WindowFigures],
+    totals: Sequence[EngineTotals],
+    ticks: Mapping[tuple[str, str], TickWork],
+    *,
+    whole: bool,
+) -> None:
+    """Why each figure is absent, by what it lacks first: without a price none that has one in it is of now."""
+    priced, found = signals[COST], list(windows.values())
+    signals[PER_MILLION] = priced or _first(one.tokens for one in found)
+    signals[PER_REQUEST] = priced or _first(one.requests for one in found)
+    saved = any(one.savings_usd is not None for one in totals)
+    counted = any(tick.cached_seconds is not None for tick in ticks.values())
+    signals[SAVINGS] = priced or (
+        Absence.AVAILABLE if saved else Absence.WARMING_UP if counted else Absence.INPUT_MISSING
+    )
+    energy = any(one.energy_joules is not None for one in totals)
+    signals[ENERGY] = Absence.AVAILABLE if energy else Absence.NOT_EXPORTED if whole else Absence.GPUS_UNKNOWN
+    signals[PER_TOKEN] = signals[ENERGY] or _first(one.joules for one in found)
+
+
+def _first(reasons: Iterable[Absence]) -> Absence:
+    """There where one of the engines has it; else why the first has not."""
+    every = list(reasons)
+    return Absence.AVAILABLE if Absence.AVAILABLE in every else next(iter(every), Absence.TARGET_DOWN)

@@ -1,0 +1,89 @@
+"""The cost meters of all targets, and which of these claim the same GPUs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.cost.meter import CostMeter, Terms
+from llm_serving_exporter.model.claims import claim_of, shared
+from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.target import Target
+
+log = logging.getLogger("llm_serving_exporter.cost")
+
+
+class Costs:
+    """Each target's meter is advanced by the target's own job, while targets come and go and claims change in others."""
+
+    def __init__(self) -> None:
+        # also while a meter is advanced: a target that is configured anew may have a tick of its old job under way
+        self._lock = threading.Lock()
+        self._meters: dict[str, CostMeter] = {}
+        self._claimed_twice: frozenset[str] = frozenset()
+
+    def keep(self, names: Collection[str]) -> None:
+        """Begins to count targets that are new, before their first tick, and forgets those that are gone; one that is configured anew goes
+        on counting."""
+        with self._lock:
+            self._meters = {name: self._meters.get(name) or CostMeter() for name in names}
+
+    def claim(
+        self, targets: Iterable[Target], uuids: Mapping[str, Collection[str]], yielded: Collection[str] = ()
+    ) -> None:
+        """Finds out anew which targets have the same GPUs. `uuids`: of the GPUs of each target, where they are known; `yielded`: targets
+        whose GPUs others use now, so that these alone are charged for them."""
+        every = {target.name: target for target in targets}
+        claims = {name: claims_of(target, uuids.get(name, ())) for name, target in every.items()}
+        found = claimed_twice(claims, every) | every.keys() & frozenset(yielded)
+        with self._lock:
+            before, self._claimed_twice = self._claimed_twice, found
+        for name in sorted(found - before):
+            log.warning(
+                "target=%s: another target has the same GPUs, so that it has no cost: set gpu_share of each, at most 1 together",
+                name,
+            )
+
+    def after(
+        self, reading: TargetReading, gpus: GpuReadings | None, config: Config, *, monotonic: float, unix: float
+    ) -> TargetReading:
+        """The reading of a tick with what the target has cost so far, as it is where the target is gone meanwhile. `gpus`: the last pass
+        over the GPUs of this node."""
+        name = reading.target.name
+        with self._lock:
+            meter = self._meters.get(name)
+            if meter is None:
+                return reading
+            terms = Terms(config.prices, config.attribution, config.window_seconds, name in self._claimed_twice)
+            return replace(reading, cost=meter.advance(reading, gpus, terms, monotonic=monotonic, unix=unix))
+
+
+def cards_of(uuids: Collection[str], gpus: GpuReadings | None) -> frozenset[str]:
+    """The cards that GPUs are or, where that is known, are slices of (MIG)."""
+    seen = [gpu.identity for gpu in gpus.gpus] if gpus is not None else []
+    parents = {identity.uuid: identity.mig.parent_uuid for identity in seen if identity.mig is not None}
+    return frozenset(parents.get(uuid, uuid) for uuid in uuids)
+
+
+def claims_of(target: Target, uuids: Collection[str]) -> frozenset[str]:
+    """The GPUs that a target has: those that are known by UUID, else those that it is configured with, an index on its nodes."""
+    if uuids or target.gpus is None:
+        return frozenset(uuids)
+    return frozenset(claim_of(target, gpu) for gpu in target.gpus)
+
+
+def claimed_twice(claims: Mapping[str, Collection[str]], targets: Mapping[str, Target]) -> frozenset[str]:
+    """Targets that have a GPU together with others, without shares that add up to at most 1. `claims`: GPUs by target."""
+    by_gpu: dict[str, list[str]] = {}
+    for name, gpus in claims.items():
+        for gpu in gpus:
+            by_gpu.setdefault(gpu, []).append(name)
+    doubtful: set[str] = set()
+    for names in by_gpu.values():
+        if len(names) > 1 and not shared([targets[name] for name in names]):
+            doubtful.update(names)
+    return frozenset(doubtful)

@@ -1,0 +1,94 @@
+"""What stands in files and is looked at now and then: results of drills, prices, when the cost review was made."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.daemon.review_runner import ReviewRunner
+from llm_serving_exporter.daemon.store import Store
+from llm_serving_exporter.files.drill_source import DrillSource
+from llm_serving_exporter.files.price_source import PriceSource
+
+# drills are run by people or once a week
+DRILLS_EVERY_SECONDS = 30.0
+PRICES_EVERY_SECONDS = 5.0
+REVIEW_EVERY_SECONDS = 30.0
+
+
+class FileJobs:
+    """`every(name, seconds, job)` has a job run, `cancel(name)` ends one. `lock`: the daemon's. `priced` is told of each price file that
+    is read anew, or can be used no more."""
+
+    def __init__(
+        self,
+        store: Store,
+        lock: threading.RLock,
+        every: Callable[[str, float, Callable[[], None]], None],
+        cancel: Callable[[str], None],
+        priced: Callable[[PriceSource], None],
+        wall: Callable[[], float],
+    ) -> None:
+        self._store, self._lock, self._every, self._cancel = store, lock, every, cancel
+        self._priced, self._wall = priced, wall
+        self._drills: DrillSource | None = None
+        self._prices: PriceSource | None = None
+        self._review: ReviewRunner | None = None
+
+    def apply(self, config: Config) -> None:
+        """Starts and ends jobs as the configuration wants them; each looks at its file at once."""
+        self._restart_drills(config.drill_result_file)
+        self._prices = PriceSource(config.price_file, config.prices) if config.price_file is not None else None
+        self._set("prices", PRICES_EVERY_SECONDS, self._read_prices if self._prices is not None else None)
+        self._restart_review(config)
+
+    def close(self) -> None:
+        """Ends a review under way."""
+        review, self._review = self._review, None
+        if review is not None:
+            review.close()
+
+    def _set(self, name: str, seconds: float, job: Callable[[], None] | None) -> None:
+        if job is None:
+            self._cancel(name)
+        else:
+            self._every(name, seconds, job)
+
+    def _restart_drills(self, path: str | None) -> None:
+        if self._drills is None or self._drills.path != path:
+            self._drills = DrillSource(path) if path is not None else None
+            self._store.put_drills(())
+        self._set("drills", DRILLS_EVERY_SECONDS, self._read_drills if self._drills is not None else None)
+
+    def _read_drills(self) -> None:
+        source = self._drills
+        if source is None:
+            return
+        results = source.read()
+        with self._lock:
+            if source is self._drills:  # else another file is configured since
+                self._store.put_drills(results)
+
+    def _read_prices(self) -> None:
+        with self._lock:
+            source = self._prices
+            if source is not None and source.read():
+                self._priced(source)
+
+    def _restart_review(self, config: Config) -> None:
+        if self._review is not None and self._review.schedule != config.review:
+            self.close()
+            self._store.put_review(None)
+        if self._review is None and config.review is not None:
+            self._review = ReviewRunner(config.review, wall=self._wall)
+        self._set("review", REVIEW_EVERY_SECONDS, self._look_at_review if self._review is not None else None)
+
+    def _look_at_review(self) -> None:
+        runner = self._review
+        if runner is None:
+            return
+        runs = runner.look()
+        with self._lock:
+            if runner is self._review:
+                self._store.put_review(runs)

@@ -1,0 +1,135 @@
+"""Daemon and web server together: what one process serves."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from urllib.parse import parse_qs
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+
+from llm_serving_exporter import __version__
+from llm_serving_exporter.config.effective import effective
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.daemon.jobs import Daemon
+from llm_serving_exporter.devices.attribution import gpu_interval
+from llm_serving_exporter.devices.locality import host_node
+from llm_serving_exporter.expose.collector import Setup, ViewCollector
+from llm_serving_exporter.expose.encode import encode
+from llm_serving_exporter.gpu.source import GpuSource
+from llm_serving_exporter.state.install_time import installed_unix_seconds
+from llm_serving_exporter.web.pages.debug import debug_targets, ready
+from llm_serving_exporter.web.pages.landing import landing
+from llm_serving_exporter.web.server import Handler, Request, Response, WebServer
+
+log = logging.getLogger("llm_serving_exporter.service")
+
+_TEXT = "text/plain; charset=utf-8"
+
+
+def nvml_source(config: Config) -> GpuSource | None:
+    """NVML as configured. pynvml is 8,000 lines: imported only where GPUs are on."""
+    from llm_serving_exporter.gpu.nvml import NvmlSource
+
+    return NvmlSource(gpm=config.gpu.gpm)
+
+
+class Service:
+    """Binds the web server, then reads targets and serves. Raises ListenError or ConfigError (web config file) when it is made.
+
+    `monotonic`: the clock that rates and ages go by; a simulated fleet that is faster than time brings its own.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        load: Callable[[], Config],
+        gpu_source: Callable[[Config], GpuSource | None] = nvml_source,
+        environ: Mapping[str, str] = os.environ,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._monotonic = monotonic
+        self.daemon = Daemon(config, load, gpu_source, monotonic=monotonic)
+        self._node = host_node(environ)
+        self._installed = installed_unix_seconds(config.state_file, time.time())
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(ViewCollector(self.daemon.store.view, self._setup, monotonic))
+        ProcessCollector(registry=self._registry)
+        self._web = WebServer(config.web, self._routes(config))
+
+    @property
+    def url(self) -> str:
+        """Where the web server listens."""
+        return self._web.url
+
+    def start(self) -> None:
+        """Starts the jobs, then serves: the first page already has every configured target, its counters at 0."""
+        self.daemon.start()
+        self._web.start()
+        log.info("listening on %s", self._web.url)
+        # modules and tables live as long as the process: the collector need not go through them again and again
+        gc.freeze()
+
+    def close(self) -> None:
+        """Stops serving and starting jobs."""
+        self._web.stop()
+        self.daemon.stop()
+
+    def _setup(self) -> Setup:
+        config = self.daemon.config
+        # a pass may come late by an interval; three without one are a hanging driver, as for targets
+        gpu_stale = max(config.stale_after_seconds, 3 * gpu_interval(config))
+        return Setup(
+            config.stale_after_seconds,
+            gpu_stale,
+            self._node,
+            config.expected_replicas,
+            self._installed,
+            prices=config.prices,
+            attribution=config.attribution,
+        )
+
+    def _routes(self, config: Config) -> dict[str, dict[str, Handler]]:
+        reload = self._reload if config.web.enable_lifecycle else _no_lifecycle
+        return {
+            config.web.telemetry_path: {"GET": self._metrics},
+            "/": {"GET": self._landing},
+            "/-/healthy": {"GET": lambda _request: Response(200, _TEXT, b"llm-serving-exporter is healthy.\n")},
+            "/-/ready": {"GET": lambda _request: ready(self.daemon.store.view())},
+            "/-/reload": {"POST": reload, "PUT": reload},
+            "/debug/targets": {"GET": self._debug},
+        }
+
+    def _metrics(self, request: Request) -> Response:
+        body, content_type = encode(self._registry, request.headers.get("accept", ""))
+        return Response(200, content_type, body)
+
+    def _landing(self, request: Request) -> Response:
+        config = self.daemon.config
+        body = landing(
+            self.daemon.store.view(),
+            now_unix=time.time(),
+            now_monotonic=self._monotonic(),
+            stale_after_seconds=config.stale_after_seconds,
+            version=__version__,
+            telemetry_path=config.web.telemetry_path,
+            only=parse_qs(request.query).get("target", [""])[0],
+        )
+        return Response(200, "text/html; charset=utf-8", body)
+
+    def _debug(self, _request: Request) -> Response:
+        return debug_targets(self.daemon.store.view(), effective(self.daemon.config))
+
+    def _reload(self, _request: Request) -> Response:
+        error = self.daemon.reload()
+        if error is not None:
+            return Response(500, _TEXT, f"configuration not reloaded, the running one stays:\n{error}\n".encode())
+        return Response(200, _TEXT, b"configuration reloaded.\n")
+
+
+def _no_lifecycle(_request: Request) -> Response:
+    return Response(403, _TEXT, b"Lifecycle API is not enabled: start with --web.enable-lifecycle.\n")

@@ -1,0 +1,123 @@
+"""The only mutable state: the latest immutable reading of each target and of the GPUs.
+
+Writers replace whole values; readers take a view once and see one consistent instant. Each target has one writer (its job).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.drill import DrillResult
+from llm_serving_exporter.model.hardware import GpuPeaks
+from llm_serving_exporter.model.reading import TargetReading, View
+from llm_serving_exporter.model.review import ReviewRuns
+from llm_serving_exporter.model.target import Target
+
+
+class Store:
+    """Latest readings, replaced under a lock, read as a View."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._targets: dict[str, TargetReading] = {}
+        self._gpus: GpuReadings | None = None
+        self._gpu_peaks: Mapping[str, GpuPeaks] = {}
+        self._nvml_failures: dict[FailureReason, int] = {}
+        self._dcgm_ok: bool | None = None
+        self._config_hash = ""
+        self._reload_ok = True
+        self._reload_unix_seconds = 0.0
+        self._discovery_failures = 0
+        self._discovery_problems: tuple[str, ...] = ()
+        self._drills: tuple[DrillResult, ...] = ()
+        self._review: ReviewRuns | None = None
+
+    def put_target(self, reading: TargetReading) -> None:
+        """Replaces a target's reading. A target that was removed or configured anew meanwhile is left alone."""
+        with self._lock:
+            known = self._targets.get(reading.target.name)
+            if known is not None and known.target == reading.target:
+                self._targets[reading.target.name] = reading
+
+    def add_target(self, target: Target) -> TargetReading:
+        """Makes a target known, with an empty reading."""
+        reading = TargetReading(target)
+        with self._lock:
+            self._targets[target.name] = reading
+        return reading
+
+    def remove_target(self, name: str) -> None:
+        """Forgets a target and its series."""
+        with self._lock:
+            self._targets.pop(name, None)
+
+    def target(self, name: str) -> TargetReading | None:
+        """A target's latest reading; None for an unknown name."""
+        with self._lock:
+            return self._targets.get(name)
+
+    def put_gpus(self, readings: GpuReadings, peaks: Mapping[str, GpuPeaks] | None = None) -> None:
+        """Replaces the GPU readings and counts a failure. `peaks` by UUID; None leaves the last known ones."""
+        with self._lock:
+            self._gpus = readings
+            if peaks is not None:
+                self._gpu_peaks = peaks
+            reason = readings.attempt.reason
+            if reason is not None:
+                self._nvml_failures[reason] = self._nvml_failures.get(reason, 0) + 1
+
+    def clear_gpus(self) -> None:
+        """Forgets the GPUs: they are no longer read."""
+        with self._lock:
+            self._gpus = None
+            self._gpu_peaks = {}
+
+    def put_dcgm(self, ok: bool | None) -> None:
+        """Notes whether dcgm-exporter could be read; None: none is configured, or it has not been read yet."""
+        with self._lock:
+            self._dcgm_ok = ok
+
+    def put_config(self, config_hash: str, ok: bool, unix_seconds: float) -> None:
+        """Notes a load of the configuration; a failed one changes neither hash nor time of the last good one."""
+        with self._lock:
+            self._reload_ok = ok
+            if ok:
+                self._config_hash = config_hash
+                self._reload_unix_seconds = unix_seconds
+
+    def put_discovery(self, problems: tuple[str, ...], failures: int) -> None:
+        """Notes what is wrong with discovery files now, and adds to the count of failures."""
+        with self._lock:
+            self._discovery_problems = problems
+            self._discovery_failures += failures
+
+    def put_drills(self, results: tuple[DrillResult, ...]) -> None:
+        """Replaces the results of drills; () where none are published."""
+        with self._lock:
+            self._drills = results
+
+    def put_review(self, runs: ReviewRuns | None) -> None:
+        """Replaces what is known of the scheduled cost review; None where there is none here."""
+        with self._lock:
+            self._review = runs
+
+    def view(self) -> View:
+        """Everything at one instant."""
+        with self._lock:
+            return View(
+                targets=tuple(self._targets[name] for name in sorted(self._targets)),
+                gpus=self._gpus,
+                gpu_peaks=self._gpu_peaks,
+                dcgm_ok=self._dcgm_ok,
+                nvml_failures_total=dict(self._nvml_failures),
+                config_hash=self._config_hash,
+                reload_ok=self._reload_ok,
+                reload_unix_seconds=self._reload_unix_seconds,
+                discovery_failures_total=self._discovery_failures,
+                discovery_problems=self._discovery_problems,
+                drills=self._drills,
+                review=self._review,
+            )

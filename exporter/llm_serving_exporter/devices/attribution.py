@@ -1,0 +1,117 @@
+"""What derive needs to know about one target's GPUs, put together at the rim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.derive import devices
+from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.derive.parallel import spread
+from llm_serving_exporter.derive.roofline import Hardware
+from llm_serving_exporter.devices.peaks import GpuFacts
+from llm_serving_exporter.gpu.dcgm import ratios_for
+from llm_serving_exporter.model.dcgm import DcgmReadings
+from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.hardware import GpuPeaks, TargetGpus
+from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.normalise.version import parse_version
+
+# a dcgm-exporter that missed this many of its readings says nothing about now
+DCGM_STALE_INTERVALS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """The GPUs of this node as last read; replaced whole. `peaks` by UUID."""
+
+    readings: GpuReadings | None = None
+    dcgm: DcgmReadings | None = None
+    peaks: Mapping[str, GpuPeaks] = field(default_factory=dict)
+
+
+def settings_of(
+    config: Config, target: Target, uuids: Sequence[str], gpus: Gpus, known: GpuFacts, facts: ServerFacts, engines: int
+) -> Settings:
+    """What derive needs for one target whose page shows `engines` engines; `uuids`: its GPUs that are here, () if not known."""
+    seconds = {"ttft": config.slo.ttft_seconds, "itl": config.slo.itl_seconds, "e2e": config.slo.e2e_seconds}
+    thresholds = {name: value for name, value in seconds.items() if value is not None}
+    configured = len(target.gpus) if target.gpus is not None else 0
+    if len(uuids) < configured:
+        uuids = ()  # what is known of some of them is not known of the target
+    work = spread(target, facts, _count(target, uuids) or None, engines)
+    version = parse_version(facts.version)
+    hardware = Hardware(
+        peaks=known.of_target(target, uuids, gpus.peaks, facts.gpu_name),
+        parallel=work.parallel,
+        gpus=work.gpus_per_engine,
+        assumed_gpus=work.assumed,
+        efficiency=config.attribution.efficiency,
+        version=(version[0], version[1] if len(version) > 1 else 0) if version is not None else None,
+    )
+    return Settings(thresholds, config.slo.errors, hardware, device=_sample(config, uuids, gpus))
+
+
+def gpus_of(
+    target: Target, uuids: Sequence[str], gpus: Gpus, known: GpuFacts, facts: ServerFacts, engines: int
+) -> TargetGpus | None:
+    """How many GPUs all engines of the target use together, and what they are; None where the number is not known.
+
+    `engines` 0: no page was read yet, so that only what is said of the whole target counts, not the parallel sizes of one engine. How an
+    engine's GPUs share its work may be assumed: their number is not.
+    """
+    if target.gpus == ():  # configured as a server without a GPU
+        return None
+    count = _count(target, uuids)
+    if count is None and not engines:
+        return None
+    engines = max(1, engines)
+    each = spread(target, facts, count, engines).gpus_per_engine
+    if each is None:
+        return None
+    return TargetGpus(round(each * engines), known.name_of_target(target, uuids, gpus.peaks, facts.gpu_name))
+
+
+def _count(target: Target, uuids: Sequence[str]) -> int | None:
+    """As listed, else as seen, else as stated. Of a target that spans nodes the GPUs of one at most are seen here: more may be stated."""
+    if target.gpus is not None:
+        return len(target.gpus)
+    stated = target.gpu_count or 0
+    return (max(len(uuids), stated) if len(target.nodes) > 1 else len(uuids) or stated) or None
+
+
+def known_gpus(
+    before: TargetReading, now: TargetReading, uuids: Sequence[str], gpus: Gpus, known: GpuFacts
+) -> TargetGpus | None:
+    """The same for a target's reading; what was known at the reading before it stays where nothing is said now. A front end has none.
+
+    A restarted server has not been asked yet what it says of itself at the tick that shows the restart.
+    """
+    if now.role is Role.FRONTEND:
+        return None
+    engines = sum(engine.is_engine for engine in now.snapshot.engines) or 1 if now.snapshot is not None else 0
+    found = gpus_of(now.target, uuids, gpus, known, now.facts, engines)
+    if before.target_gpus is None or found is None or now.restarts_total != before.restarts_total:
+        return before.target_gpus or found
+    return found if found.name else replace(found, name=before.target_gpus.name)
+
+
+def gpu_interval(config: Config) -> float:
+    """Seconds between two passes over the GPUs."""
+    return config.gpu.interval_seconds or config.interval_seconds
+
+
+def _sample(config: Config, uuids: Sequence[str], gpus: Gpus) -> DeviceSample | None:
+    if gpus.readings is None:
+        return None
+    oldest = float("-inf")
+    if config.dcgm is not None:
+        oldest = gpus.readings.monotonic_seconds - DCGM_STALE_INTERVALS * config.dcgm.interval_seconds
+    ratios = ratios_for(uuids, gpus.dcgm, gpus.readings.gpus, not_before_monotonic_seconds=oldest)
+    found = ratios.by_uuid if ratios.by_uuid is not None else ratios.absence or Absence.NOT_EXPORTED
+    return devices.sample(uuids, gpus.readings, found)

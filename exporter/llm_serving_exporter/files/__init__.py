@@ -1,0 +1,1 @@
+"""Files that change while the daemon runs."""

@@ -1,0 +1,19 @@
+"""Which targets have the same GPU, and whether they state how they share it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llm_serving_exporter.model.target import Target
+
+
+def claim_of(target: Target, gpu: str | int) -> str:
+    """What makes a configured GPU of two targets the same one: its UUID, or its index on the same nodes."""
+    return gpu if isinstance(gpu, str) else f"{'+'.join(target.nodes)} {gpu}"
+
+
+def shared(owners: Sequence[Target]) -> bool:
+    """Whether the targets state shares of a GPU that they have together."""
+    stated = [owner.gpu_share for owner in owners]
+    # thirds add up to a little more
+    return None not in stated and sum(share or 0.0 for share in stated) <= 1 + 1e-9

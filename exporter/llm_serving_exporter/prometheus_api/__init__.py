@@ -1,1 +1,0 @@
-"""Prometheus' HTTP API, as every command that reads recorded series asks it."""

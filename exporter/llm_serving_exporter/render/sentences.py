@@ -1,0 +1,336 @@
+"""Codes -> sentences that say what to do: why a signal is absent, what a failure means, what a state or a quality is.
+
+One place for the landing page, `once` and METRICS.md. Each enum is covered whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from llm_serving_exporter.derive.latency import LATENCIES
+from llm_serving_exporter.derive.phases import COUNTERS
+from llm_serving_exporter.derive.roofline import DECODE_CEILING, PREFILL_CEILING
+from llm_serving_exporter.derive.slo import LATENCY_FIELDS
+from llm_serving_exporter.derive.tail import SIGNALS
+from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.device import GpuAbsence
+from llm_serving_exporter.model.reading import State
+from llm_serving_exporter.model.roofline import Cause, Limiter
+from llm_serving_exporter.model.snapshot import Absence, Quality
+
+_BATCH_LIMIT = (
+    "Set targets[].batch_limit_requests to the most requests that the engine runs at once; it does not say so itself "
+    "(vLLM does with VLLM_SERVER_DEV_MODE=1, in /server_info)."
+)
+
+OF_PRICES = (
+    "cost_usd_total",
+    "cost_usd_per_million_tokens",
+    "cost_usd_per_request_mean",
+    "prefix_cache_savings_usd_total",
+)
+_FEW_LENGTHS = "Fewer than 100 requests have finished in its window so far: the longest 1 % of them is less than one."
+_NO_LENGTHS = (
+    "The histogram of request lengths has no buckets or no sum, or its sum contradicts its buckets: "
+    "nothing can be said of the longest requests."
+)
+
+ABSENCES: Mapping[Absence, str] = {
+    Absence.AVAILABLE: "",
+    Absence.IDLE: "Nothing of it happened in the window, or at all yet; it comes with its first event.",
+    Absence.WARMING_UP: "It needs two pages of the same engine life; it comes within an interval or two.",
+    Absence.NOT_EXPORTED: "The engine does not put it on its page, in this version or with these flags.",
+    Absence.NOT_CONFIGURED: "It needs a setting that is not set; METRICS.md names it.",
+    Absence.VERSION_UNKNOWN: (
+        "What it means depends on the engine's version, which is not known: "
+        "make /version reachable on the engine's port."
+    ),
+    Absence.INVALID: (
+        "The engine's page holds a value that cannot be (NaN, infinite or negative): "
+        "a fault of the engine, worth a report to it, or of a mapping of your own."
+    ),
+    Absence.DUPLICATE: (
+        "The page holds the same series more than once: several processes write to one page; "
+        "give each a page of its own, or check the engine's multiprocess settings."
+    ),
+    Absence.INCONSISTENT: (
+        "Two samples of the page that should say the same do not, so that neither is believed: "
+        "the engine's back end and its metrics reporter may be of different versions."
+    ),
+    Absence.STALE: (
+        "The engine brings it up to date only while requests end, and none has lately: what is on its page is of then, not of now."
+    ),
+    Absence.NO_METRICS: "This runtime publishes nothing about its work; what its GPUs do is shown.",
+    Absence.OTHER_ROLE: "It does not mean the same on a replica that does one phase only, or on a front end: not shown there.",
+    Absence.INPUT_MISSING: "A figure that it is worked out from is absent; that one's reason is listed too.",
+    Absence.BELOW_BUCKETS: "The threshold lies below the first bucket edge of the engine's histogram: raise it to that edge or above.",
+    Absence.GPUS_UNKNOWN: (
+        "Which GPUs serve this target is not known, or not all of them are here: set targets[].gpus to their UUIDs or indices, "
+        "or targets[].gpu_count for a server on another host."
+    ),
+    Absence.MODEL_UNKNOWN: (
+        "Which model this is, or its config, is not known: set targets[].model.config to its config.json or folder, "
+        "or targets[].model.name to a model of the catalogue."
+    ),
+    Absence.ARCHITECTURE_UNKNOWN: (
+        "No formula covers the model's architecture or weight format, and a guess would be wrong; the target's model line says which."
+    ),
+    Absence.PEAK_UNKNOWN: (
+        "The GPU's peak is not known: neither the catalogue knows the card nor do NVML's clocks say it; "
+        "set targets[].gpu_model where it is one of the catalogue's."
+    ),
+    Absence.NOT_SOUND: (
+        "The engine's own estimate is wrong for this model, weight format or release (docs/accuracy.md), and is not shown."
+    ),
+    Absence.NO_DECODE: "An embedding model does not decode.",
+    Absence.NO_RIDGE: "At this context decode stays bound by bandwidth at every batch: reading KV takes longer than computing with it.",
+    Absence.NO_PERMISSION: "The driver does not let the exporter's user read it.",
+    Absence.NO_PRICE: "The price file states no price for its GPUs that has begun: state one by target, node or gpu_model.",
+    Absence.PRICE_AMBIGUOUS: "Its nodes, or its several kinds of GPU, have different prices: state one by target.",
+    Absence.GPU_CLAIMED_TWICE: (
+        "Another target has the same GPUs, or they are slices of a card (MIG): set targets[].gpu_share of each, at most 1 together."
+    ),
+    Absence.TARGET_DOWN: "The last good page is too old to be shown; the target's problem says why.",
+}
+
+_COST = "Set cost.price_file to a file of what GPUs cost (docs/cost.md); a server without a GPU has no cost."
+
+_BY_SIGNAL: Mapping[tuple[str, Absence], str] = {
+    **dict.fromkeys(((signal, Absence.NOT_CONFIGURED) for signal in OF_PRICES), _COST),
+    ("gpu_seconds_total", Absence.NOT_CONFIGURED): "It is configured as a server without a GPU.",
+    ("energy_joules_total", Absence.GPUS_UNKNOWN): (
+        "Its GPUs, or some of them, are not seen here: run an exporter on their node, and set targets[].gpus there if they are not found."
+    ),
+    ("energy_joules_total", Absence.NOT_EXPORTED): "NVML's energy counter needs Volta or newer.",
+    ("prefix_cache_savings_usd_total", Absence.INPUT_MISSING): (
+        "It needs the engine's count of cached prompt tokens, the model's facts and the GPUs' compute peak."
+    ),
+    ("batch_limit_requests", Absence.NOT_CONFIGURED): _BATCH_LIMIT,
+    ("batch_utilization_ratio", Absence.NOT_CONFIGURED): _BATCH_LIMIT,
+    ("context_limit_tokens", Absence.NOT_CONFIGURED): (
+        "Set targets[].context_limit_tokens to the engine's longest context; its /v1/models does not say it."
+    ),
+    ("slo_ttft", Absence.NOT_CONFIGURED): "Set slo.ttft, as in 2.5s, to count good and bad first tokens.",
+    ("slo_itl", Absence.NOT_CONFIGURED): "Set slo.itl, as in 50ms, to count good and bad inter-token latencies.",
+    ("slo_e2e", Absence.NOT_CONFIGURED): "Set slo.e2e, as in 30s, to count good and bad request latencies.",
+    ("slo_errors", Absence.NOT_CONFIGURED): "Set slo.errors: true to count requests that ended in an error.",
+    ("slo_ttft", Absence.BELOW_BUCKETS): "Raise slo.ttft to the first bucket edge of the engine's histogram or above.",
+    ("slo_itl", Absence.BELOW_BUCKETS): "Raise slo.itl to the first bucket edge of the engine's histogram or above.",
+    ("slo_e2e", Absence.BELOW_BUCKETS): "Raise slo.e2e to the first bucket edge of the engine's histogram or above.",
+    ("prefix_cache_hit_ratio", Absence.IDLE): "No request looked anything up in the prefix cache within the window.",
+    ("context_tokens_mean", Absence.IDLE): "No request ran at any reading of the window.",
+    ("batch_size_mean", Absence.IDLE): "The engine made no step within the window.",
+    ("bandwidth_ceiling_ratio_gpm", Absence.NOT_EXPORTED): (
+        "NVML's GPM needs Hopper or newer; for older datacenter cards set dcgm.url to a dcgm-exporter."
+    ),
+    ("bandwidth_ceiling_ratio_gpm", Absence.GPUS_UNKNOWN): (
+        "It is read from the GPUs themselves: run an exporter on their node, and set targets[].gpus there if they are not found."
+    ),
+    ("bandwidth_ceiling_ratio_dcgm", Absence.GPUS_UNKNOWN): (
+        "It belongs to GPUs that NVML shows too: run an exporter on their node, and set targets[].gpus there if they are not found."
+    ),
+    (
+        "bandwidth_ceiling_ratio_dcgm",
+        Absence.INPUT_MISSING,
+    ): "dcgm-exporter could not be read, or not lately: see dcgm_up and the log.",
+    ("bandwidth_ceiling_ratio_gpm", Absence.NOT_CONFIGURED): "GPM is switched off: set gpu.gpm: true.",
+    (
+        "bandwidth_ceiling_ratio_dcgm",
+        Absence.NOT_CONFIGURED,
+    ): "Set dcgm.url to a dcgm-exporter that has DCGM_FI_PROF_DRAM_ACTIVE.",
+    ("bandwidth_ceiling_ratio_dcgm", Absence.NOT_EXPORTED): (
+        "The dcgm-exporter does not show DCGM_FI_PROF_DRAM_ACTIVE for every GPU of this target: profiling fields need a datacenter GPU, "
+        "CAP_SYS_ADMIN and their line in its counters file."
+    ),
+    (
+        "bandwidth_ceiling_ratio_runtime",
+        Absence.NOT_EXPORTED,
+    ): "vLLM 0.17 and newer have the estimate; others do not, or not a sound one.",
+    (
+        "bandwidth_ceiling_ratio_runtime",
+        Absence.NOT_CONFIGURED,
+    ): "Start vLLM with --enable-mfu-metrics; it costs the engine a little time.",
+    ("decode_ceiling_tokens_per_second", Absence.IDLE): "Nothing was decoded within the window.",
+    ("decode_ceiling_ratio", Absence.IDLE): "Nothing was decoded within the window.",
+    ("batch_ridge_size", Absence.IDLE): "Nothing was decoded within the window.",
+    (PREFILL_CEILING, Absence.IDLE): "No prompt was computed within the window, so that their length is not known.",
+    (
+        DECODE_CEILING,
+        Absence.IDLE,
+    ): "Nothing was decoded within the window, so that the length of contexts is not known.",
+    (DECODE_CEILING, Absence.INPUT_MISSING): (
+        "How many sequences fit the KV cache is not known: the engine says neither its capacity in tokens nor how much of it is in use."
+    ),
+    (
+        "limiter",
+        Absence.INPUT_MISSING,
+    ): "The evidence does not suffice; the signals that it lacks have their own reasons.",
+    **{(signal, Absence.IDLE): _FEW_LENGTHS for signal in SIGNALS},
+    **{(signal, Absence.INPUT_MISSING): _NO_LENGTHS for signal in SIGNALS},
+    ("speculative_draft_tokens_total", Absence.NOT_EXPORTED): "Engines show it only with speculative decoding on.",
+    ("speculative_accepted_tokens_total", Absence.NOT_EXPORTED): "Engines show it only with speculative decoding on.",
+}
+
+FAILURES: Mapping[FailureReason, str] = {
+    FailureReason.DNS: "The host name does not resolve: check the target's url and this machine's resolver.",
+    FailureReason.REFUSED: "Nothing listens there: start the engine, or check host and port of the target's url.",
+    FailureReason.UNREACHABLE: "The host cannot be reached: check routes, firewalls and network policies between here and there.",
+    FailureReason.TIMEOUT: (
+        "The engine did not answer in time: see whether it is overloaded or hung; "
+        "raise timeout only if the page is just slow."
+    ),
+    FailureReason.TLS: "TLS failed: check tls.ca_file, the certificate's names and dates, and that the url's scheme fits the server.",
+    FailureReason.CLOSED: "The engine hung up before its answer was complete: look into its log for a crash or restart.",
+    FailureReason.PROTOCOL: "What answers is not an HTTP server: check the port of the target's url.",
+    FailureReason.UNAUTHORIZED: (
+        "The engine wants credentials: set auth for the target, and check that token or password are the current ones."
+    ),
+    FailureReason.LOADING: "The engine is loading its model; nothing to do unless this lasts.",
+    FailureReason.STATUS: (
+        "The engine answers with an HTTP error: check metrics_path, and the engine's log for the cause; "
+        "a server that has no metrics page needs runtime: ollama, deepspeed-mii or gpu-only."
+    ),
+    FailureReason.REDIRECT: "The engine redirects to another place, which is not followed: put the final address into the target's url.",
+    FailureReason.CONTENT_TYPE: (
+        "What answers is not a metrics page: check metrics_path and port. "
+        "TensorRT-LLM has one only with return_perf_metrics: true; its JSON is emptied by reading, and seldom asked for again."
+    ),
+    FailureReason.ENCODING: "The answer's compression is broken: look for a proxy between here and the engine.",
+    FailureReason.TOO_LARGE: "The page is larger than max_body_bytes: raise it for the target if the page is meant to be that large.",
+    FailureReason.EMPTY: "The page is empty: the engine has its metrics switched off, or has not started yet.",
+    FailureReason.CREDENTIALS: (
+        "A file with a token, password or certificate cannot be read: "
+        "check that it exists and that the exporter's user may read it."
+    ),
+    FailureReason.MALFORMED: "The page is not valid exposition text: a fault of the engine or of a proxy; the whole page is void.",
+    FailureReason.TRUNCATED: "The page ends in the middle of a line: the engine or a proxy cut it off.",
+    FailureReason.TOO_MANY_SERIES: "The page has more series than max_series: raise it for the target if that many are meant.",
+    FailureReason.UNKNOWN_RUNTIME: (
+        "The page is not one that this target's table reads: point url and metrics_path at the engine, set runtime to what it is, "
+        "or give it a mapping of its own (runtimes: in the configuration)."
+    ),
+    FailureReason.SEVERAL_SERVERS: (
+        "Several servers answer at this address in turn, so that its counters are nobody's: list each replica as a target."
+    ),
+    FailureReason.NOT_AN_ENGINE: "This is the page of a router or gateway: point the target's url at the engines behind it.",
+    FailureReason.NO_LIBRARY: "libnvidia-ml.so.1 is not there: run the container with the NVIDIA runtime, or set gpu.enabled: false.",
+    FailureReason.NO_DRIVER: "The NVIDIA driver is not loaded: see dmesg and nvidia-smi on the node, or set gpu.enabled: false.",
+    FailureReason.DRIVER_MISMATCH: "Driver and library differ in version, as after an upgrade: reload the driver or reboot the node.",
+    FailureReason.NO_PERMISSION: "The exporter may not read NVML: give it the devices /dev/nvidia* and /dev/nvidiactl.",
+    FailureReason.GPU_LOST: "A GPU fell off the bus: drain the node, see dmesg for the XID, then reset or reboot.",
+    FailureReason.NVML: "NVML failed: try nvidia-smi on the node; the exporter tries again at each interval.",
+    FailureReason.INTERNAL: "A fault of the exporter: its log has the traceback; please report it.",
+}
+
+STATES: Mapping[State, str] = {
+    State.READY: "The last page was read and is in use.",
+    State.LOADING: "The engine says that it is not ready yet.",
+    State.SLEEPING: "The engine was put to sleep: it serves nothing until it is woken.",
+    State.DOWN: "The engine does not answer.",
+    State.UNKNOWN: "Not known: no attempt yet, or an answer that says nothing about the engine.",
+}
+
+QUALITIES: Mapping[Quality, str] = {
+    Quality.LIVE: "True to the moment of the page.",
+    Quality.LAGGING: "Booked when a request ends: long requests show late.",
+    Quality.SLOW: "The engine refreshes it every few seconds only.",
+    Quality.CLIPPED: "The quantile lies outside the engine's bucket edges: at least (≥) or at most (≤) the value shown.",
+    Quality.SUSPECT: "Contradicts another reading: an input is wrong.",
+    Quality.APPROXIMATE: "Worked out from counters that are booked at different moments: right over minutes, not seconds.",
+}
+
+CAUSES: Mapping[Cause, str] = {
+    Cause.SHARED_PREFIX: "Likely sequences share a prefix that was counted for each of them: the ratio's lower bound is possible.",
+    Cause.EXPERT_ROUTING: "Likely tokens agree on experts more than independent ones would: the ratio's lower bound is possible.",
+    Cause.GPU_COUNT: (
+        "Likely the number of GPUs in a step is wrong: all the engine's GPUs were taken for one tensor-parallel group; "
+        "set targets[].tensor_parallel_size and pipeline_parallel_size."
+    ),
+    Cause.WEIGHT_FORMAT: (
+        "Likely the weights or the KV cache are smaller than assumed: set targets[].model.config, weight_format or kv_cache_dtype."
+    ),
+    Cause.INPUTS: "An input is wrong: check the model, its formats, the GPU and its number against the engine's start-up log.",
+}
+
+LIMITERS: Mapping[Limiter, str] = {
+    Limiter.BANDWIDTH: "memory bandwidth: smaller weights or KV, more or faster GPUs, or a larger batch raise tokens per second",
+    Limiter.COMPUTE: "compute: the GPUs' tensor cores are as busy as they get; more GPUs or a faster precision",
+    Limiter.KV_CAPACITY: "KV capacity: requests wait for memory; more of it, an 8-bit KV cache, shorter contexts",
+    Limiter.BATCH_LIMIT: (
+        "the batch limit: requests wait while hardware has room; raise it "
+        "(vLLM max_num_seqs, SGLang --max-running-requests, TensorRT-LLM max_batch_size)"
+    ),
+    Limiter.PREFILL_INTERFERENCE: "prefill in decode's steps: smaller prefill chunks, or prefill and decode on replicas of their own",
+    Limiter.OVERHEAD: "overhead: launches, communication or the scheduler; neither memory nor compute is near its ceiling",
+    Limiter.STARVED: "nothing: there is hardly any work",
+    Limiter.UNKNOWN: "not known",
+}
+
+GPU_ABSENCES: Mapping[GpuAbsence, str] = {
+    GpuAbsence.NOT_SUPPORTED: "This card, driver or library does not have it.",
+    GpuAbsence.NO_PERMISSION: "The exporter's user may not read it.",
+    GpuAbsence.DISABLED: "Switched off by configuration.",
+    GpuAbsence.IN_USE: "NVML refuses it while something else holds the GPU; under MIG with driver 535 set gpu.gpm to false.",
+    GpuAbsence.NO_DATA: "NVML has no value for it at the moment.",
+    GpuAbsence.NO_WINDOW: "It needs two samples, and so far there is one.",
+    GpuAbsence.ON_PARENT: "A MIG instance has none of its own; the whole GPU's row has it.",
+    GpuAbsence.ON_INSTANCES: "A GPU in MIG mode has none as a whole; its instances have it.",
+    GpuAbsence.ERROR: "NVML failed to read it; the log has the call.",
+}
+
+
+_FIELD_OF: Mapping[str, str] = {
+    **{f"latency_{name}": field for name, field in LATENCIES.items()},
+    **{f"slo_{name}": field for name, field in LATENCY_FIELDS.items()},
+    **{f"phase_tokens_per_second_{phase}": field for phase, field in COUNTERS.items()},
+    **{signal: inputs[0] for signal, (_, inputs) in SIGNALS.items()},
+    "slo_errors": "requests_finished_total",
+    "preemptions_per_second": "preemptions_total",
+}
+
+
+def why_absent(signal: str, absence: Absence, missing: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Why a signal is not there and what to do, as one sentence or two; "" for one that is there.
+
+    `signal` as in `Derived.signals`: an exported name without prefix, or latency_*, slo_*, phase_tokens_per_second_*. `missing`: field ->
+    why the target's runtime never says it.
+    """
+    never = missing.get(signal) or missing.get(_FIELD_OF.get(signal, signal))
+    if never and absence is Absence.NOT_EXPORTED:
+        return f"This runtime does not say it: {never.rstrip('.')}."
+    return _BY_SIGNAL.get((signal, absence), ABSENCES[absence])
+
+
+def what_to_do(reason: FailureReason) -> str:
+    """What a failed attempt means and what to do, as one sentence."""
+    return FAILURES[reason]
+
+
+def why_gpu_absent(code: str) -> str:
+    """Why a GPU reading is not there; unknown codes read as an error."""
+    return GPU_ABSENCES[GpuAbsence(code) if code in set(GpuAbsence) else GpuAbsence.ERROR]
+
+
+# names that a person reads, where the signal's own is not plain enough
+_TITLES = {
+    "ttft": "time to first token",
+    "itl": "inter-token latency",
+    "tpot": "time per output token",
+    "e2e": "end to end",
+    "queue": "time in the queue",
+    "prefill": "prefill time",
+    "decode": "decode time",
+}
+_ACRONYMS = {"usd": "USD", "kv": "KV", "gpu": "GPU", "http": "HTTP", "e2e": "end-to-end"}
+
+
+def title(name: str) -> str:
+    """A signal's or latency's name for a person: "slo_ttft" -> "SLO time to first token"."""
+    head, _, rest = name.partition("_")
+    if head in ("slo", "latency") and rest:
+        word = "SLO" if head == "slo" else "latency"
+        return f"{word} {_TITLES.get(rest, rest)}"
+    if name in _TITLES:
+        return _TITLES[name]
+    return " ".join(_ACRONYMS.get(word, word) for word in name.removesuffix("_total").split("_"))

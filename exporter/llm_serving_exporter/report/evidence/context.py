@@ -1,0 +1,165 @@
+"""What stands beside the counters: prices, GPUs, nodes, commitments, replicas, ratios, alerts, and how long Prometheus remembers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from llm_serving_exporter.clients.json_api import ApiError
+from llm_serving_exporter.clients.prometheus import Labels, Series
+from llm_serving_exporter.report.evidence import names
+from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, Reader
+from llm_serving_exporter.report.evidence.usage import Book, Episode, Fleet, Gauge, RateFacts
+from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
+from llm_serving_exporter.schema.duration import parse_duration
+
+_RETENTION = re.compile(r"(?:^|\s)([0-9][0-9a-z]*[a-z])(?:\s|$)")
+# evaluations of a rule may be a minute apart and late
+_SAME_EPISODE_SECONDS = 2.5 * MINUTE_SECONDS
+_OF_WHOM = ("model_name", "role", "target", "node", "gpu", "slo", "phase", "resource")
+
+
+def book(reader: Reader, week: Week) -> Book:
+    """The price book as it was in force, hour by hour. What cannot be read is missing, in `reader.missing`."""
+    asking = reader.asking
+
+    def gauges(what: str, name: str, labels: tuple[str, ...], function: str = "max_over_time") -> tuple[Gauge, ...]:
+        return _gauges(reader, what, week, lambda seconds: asking.over_hour(name, labels, seconds, function))
+
+    reader.progress(f"{week.name}: prices, GPUs, nodes")
+    info = gauges("rates", names.RATE_INFO, ("rate", "kind", "includes_power"))
+    budgets = gauges("the budget", names.BUDGET, (), "last_over_time")
+    return Book(
+        prices=gauges("prices", names.PRICE, ("target", "gpu_name", "rate"), "last_over_time"),
+        gpus=gauges("GPUs of targets", names.TARGET_GPUS, ("target", "gpu_name")),
+        nodes=gauges("nodes of targets", names.NODE_INFO, ("target", "node")),
+        committed=gauges("commitments", names.COMMITTED, ("rate",)),
+        rates={
+            gauge.labels.get("rate", ""): RateFacts(
+                gauge.labels.get("rate", ""),
+                gauge.labels.get("kind", ""),
+                gauge.labels.get("includes_power") != "false",
+            )
+            for gauge in info
+        },
+        budget_usd_per_month=_budget(budgets),
+    )
+
+
+def fleet(reader: Reader, week: Week) -> Fleet:
+    """Replicas and ratios by model. Without the rule pack there is nothing about replicas."""
+    asking = reader.asking
+    reader.progress(f"{week.name}: replicas, bandwidth, batch")
+    required: list[Gauge] = []
+    for reserve in names.RESERVES:
+        found = _gauges(
+            reader,
+            "required replicas",
+            week,
+            lambda seconds, reserve=reserve: asking.replicas(
+                names.REQUIRED, f'reserve="{reserve}"', "max_over_time", seconds
+            ),
+        )
+        required += [Gauge({**gauge.labels, "reserve": reserve}, gauge.hours) for gauge in found]
+    return Fleet(
+        present=_gauges(
+            reader, "replicas", week, lambda seconds: asking.replicas(names.PRESENT, "", "avg_over_time", seconds)
+        ),
+        required=tuple(required),
+        bandwidth=_gauges(
+            reader, "bandwidth", week, lambda seconds: asking.mean_by_model(names.BANDWIDTH, ("source",), seconds)
+        ),
+        batch=_gauges(
+            reader, "batch utilisation", week, lambda seconds: asking.mean_by_model(names.BATCH, (), seconds)
+        ),
+    )
+
+
+def methods(reader: Reader, week: Week) -> tuple[tuple[str, str], ...]:
+    """How busy time was split and from what, each pair once."""
+    found = _gauges(
+        reader,
+        "the method",
+        week,
+        lambda seconds: reader.asking.over_hour(names.ATTRIBUTION, ("method", "inputs"), seconds),
+    )
+    return tuple(sorted({(gauge.labels.get("method", ""), gauge.labels.get("inputs", "")) for gauge in found}))
+
+
+def episodes(reader: Reader, week: Week) -> tuple[Episode, ...] | None:
+    """Times in which alerts of the rule pack fired; None where that cannot be read."""
+    reader.progress(f"{week.name}: alerts")
+    series = reader.attempt(
+        f"alerts of {week.name}", lambda: list(reader.by_minute(reader.asking.alerts(), week.begin, week.end))
+    )
+    return None if series is None else tuple(runs(series, reader.asking.identity))
+
+
+def watched_hours(reader: Reader, week: Week) -> float | None:
+    """How long rules were evaluated, by the alert that always fires; None where that cannot be read."""
+
+    def minutes() -> float:
+        found = reader.by_minute(reader.asking.watchdog(), week.begin + MINUTE_SECONDS, week.end)
+        return float(sum(len(points) for _, points in found))
+
+    read = reader.attempt(f"whether rules were evaluated in {week.name}", minutes)
+    return None if read is None else read * MINUTE_SECONDS / HOUR_SECONDS
+
+
+def runs(series: Iterable[Series], identity: Iterable[str]) -> list[Episode]:
+    """Minutes in which alerts fired -> episodes, in order of their beginning. Pieces of one series are put together."""
+    minutes: dict[tuple[tuple[str, str], ...], list[float]] = {}
+    for labels, points in series:
+        minutes.setdefault(tuple(sorted(labels.items())), []).extend(at for at, _ in points)
+    found = []
+    for key, moments in minutes.items():
+        labels = dict(key)
+        begin = last = None
+        for at in sorted(moments):
+            if begin is not None and last is not None and at - last > _SAME_EPISODE_SECONDS:
+                found.append(_episode(labels, begin, last, identity))
+                begin = None
+            begin = at if begin is None else begin
+            last = at
+        if begin is not None and last is not None:
+            found.append(_episode(labels, begin, last, identity))
+    return sorted(found, key=lambda episode: (episode.begin, episode.alert, episode.what))
+
+
+def _episode(labels: Labels, begin: float, last: float, identity: Iterable[str]) -> Episode:
+    whom = [labels[name] for name in (*identity, *_OF_WHOM) if labels.get(name)]
+    return Episode(
+        labels.get("alertname", ""), labels.get("severity", ""), " / ".join(whom), begin, last + MINUTE_SECONDS
+    )
+
+
+def retention_seconds(reader: Reader) -> float | None:
+    """How long the server says it keeps samples; None where it does not say, or keeps them by size alone."""
+    try:
+        said = str(reader.prometheus.runtime_info().get("storageRetention", ""))
+    except ApiError as error:
+        if error.reason == "unreachable":
+            raise
+        return None
+    match = _RETENTION.search(said)
+    if match is None:
+        return None
+    try:
+        return parse_duration(match[1])
+    except ValueError:
+        return None
+
+
+def _gauges(reader: Reader, what: str, week: Week, query: object) -> tuple[Gauge, ...]:
+    found = reader.attempt(f"{what} of {week.name}", reader.hourly, query, week)
+    return tuple(Gauge(labels, hours) for labels, hours in found or ())
+
+
+def _budget(found: Iterable[Gauge]) -> float | None:
+    """The last ones in force; fleets that the identity labels tell apart have each their own."""
+    last = []
+    for gauge in found:
+        values = [value for value in gauge.hours if value is not None]
+        if values:
+            last.append(values[-1])
+    return sum(last) if last else None

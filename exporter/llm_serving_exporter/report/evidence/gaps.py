@@ -1,0 +1,162 @@
+"""When a target's series were there -> gaps; counters at a gap's edges -> what they counted across it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from llm_serving_exporter.clients.prometheus import Labels, Sample
+from llm_serving_exporter.report.evidence import names
+from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, added, owner_of
+from llm_serving_exporter.report.evidence.names import Quantity
+from llm_serving_exporter.report.evidence.usage import Extra, Gap, Hours, Line, Owner, Usage
+from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
+
+# an instant query looks back so far, so that whatever fell silent is seen that much longer
+LOOKBACK_SECONDS = 300.0
+# counters that show more GPU time than the GPUs had are another process' counters
+_POSSIBLE = 1.05
+Who = tuple[Extra, str]
+# minutes at which there was a sample, ascending
+Presence = Mapping[Who, Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A time without data. `end` None: it lasts to the end of all data; `alone`: while others' data went on.
+
+    As it is found by looking each minute, it begins up to five minutes late, and ends up to one minute late.
+    """
+
+    who: Who
+    begin: float
+    end: float | None
+    alone: bool = False
+
+
+def silences(presence: Presence, end: float) -> list[Silence]:
+    """Minutes without data between two with data, and from a target's last to `end`."""
+    found = []
+    last = max((minutes[-1] for minutes in presence.values() if minutes), default=0.0)
+    for who, minutes in presence.items():
+        for seen, seen_again in pairwise(minutes):
+            if seen_again - seen > 1.5 * MINUTE_SECONDS:
+                found.append(Silence(who, seen, seen_again))
+        if minutes and minutes[-1] < end - LOOKBACK_SECONDS:
+            found.append(Silence(who, minutes[-1], None, alone=minutes[-1] <= last - LOOKBACK_SECONDS))
+    return sorted(found, key=lambda silence: (silence.begin, silence.who))
+
+
+def within(silence: Silence, week: Week) -> Gap | None:
+    """The part of a silence in a week; None for none of it."""
+    begin = max(silence.begin, week.begin)
+    end = week.end if silence.end is None else min(silence.end, week.end)
+    if end <= begin:
+        return None
+    return Gap(*silence.who, begin, end, silence.end is not None and silence.end <= week.end)
+
+
+def crosses_hour(silence: Silence, week: Week) -> bool:
+    """Whether no hour has samples of both sides, so that no hourly increase saw what was counted in between."""
+    if silence.end is None:
+        return True
+    offset = week.begin % HOUR_SECONDS
+    return (silence.begin - offset) // HOUR_SECONDS != (silence.end - offset) // HOUR_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What counters show across a silence, by quantity. `gpus`, `usd_per_gpu_hour`: before it, None where not known."""
+
+    lines: Mapping[str, Mapping[tuple[Owner, tuple[str, ...]], float]]
+    gpus: float | None
+    usd_per_gpu_hour: float | None
+
+    @property
+    def gpu_seconds(self) -> float:
+        """Of all states."""
+        return sum(self.lines.get(names.GPU_SECONDS.name, {}).values())
+
+
+def growth(before: Iterable[Sample], after: Iterable[Sample], identity: Sequence[str], extra: Sequence[str]) -> Growth:
+    """From all of a target's series at both edges. As `increase` has it: a counter that fell began again at 0."""
+    first = {_key(labels): value for labels, value in before}
+    by_name = {names.exported(quantity.counter): quantity for quantity in names.QUANTITIES}
+    best: dict[tuple[Quantity, tuple[str, ...]], tuple[float, Labels]] = {}
+    for labels, value in after:
+        quantity = by_name.get(labels.get("__name__", ""))
+        if quantity is None:
+            continue
+        old = first.get(_key(labels), 0.0)
+        grown = value - old if value >= old else value
+        alike = tuple(labels.get(name, "") for name in (*extra, *names.TARGET, *quantity.alike, *quantity.of))
+        if (quantity, alike) not in best or best[quantity, alike][0] < grown:
+            best[quantity, alike] = grown, labels
+    lines: dict[str, dict[tuple[Owner, tuple[str, ...]], float]] = {}
+    for (quantity, _), (grown, labels) in best.items():
+        key = owner_of(labels, extra), tuple(labels.get(label, "") for label in quantity.of)
+        into = lines.setdefault(quantity.name, {})
+        into[key] = into.get(key, 0.0) + grown
+    kinds: dict[str, float] = {}
+    prices = []
+    for labels_key, value in first.items():
+        own = dict(labels_key)
+        if own.get("__name__") == names.exported(names.TARGET_GPUS):
+            kinds[own.get("gpu_name", "")] = max(value, kinds.get(own.get("gpu_name", ""), 0.0))
+        elif own.get("__name__") == names.exported(names.PRICE):
+            prices.append(value)
+    return Growth(lines, sum(kinds.values()) if kinds else None, sum(prices) / len(prices) if prices else None)
+
+
+def described(gap: Gap, silence: Silence, grown: Growth | None, week: Week) -> Gap:
+    """The gap with what is known of it. Growth that the GPUs cannot have had is not believed."""
+    if grown is None:
+        return gap
+    gap = replace(gap, gpus=grown.gpus, usd_per_gpu_hour=grown.usd_per_gpu_hour)
+    if silence.end is None or not _believed(silence, grown):
+        return gap
+    share = (gap.end - gap.begin) / (silence.end - silence.begin)
+    gap = replace(gap, seen_gpu_seconds=share * grown.gpu_seconds)
+    if not crosses_hour(silence, week):
+        return gap
+    return replace(gap, recovered={name: share * sum(lines.values()) for name, lines in grown.lines.items()})
+
+
+def recovered(usage: Usage, gap: Gap, silence: Silence, grown: Growth, week: Week, *, booked: bool = False) -> Usage:
+    """The usage with what a gap's counters show, spread evenly over the gap. `booked`: the hour in which data came back has all of it, and
+    gives it away."""
+    if not (gap.recovered or booked) or silence.end is None:
+        return usage
+    length = silence.end - silence.begin
+    shares = [0.0] * len(week.hours)
+    if gap.recovered:
+        shares = [max(0.0, min(hour.end, gap.end) - max(hour.begin, gap.begin)) / length for hour in week.hours]
+    if booked:
+        for index, hour in enumerate(week.hours):
+            if hour.begin < silence.end <= hour.end:
+                shares[index] -= 1.0
+    changed = {}
+    for name, lines in grown.lines.items():
+        known = {(line.owner, line.of): line for line in getattr(usage, name)}
+        for (owner, of), value in lines.items():
+            if value:
+                more: Hours = tuple(value * share if share else None for share in shares)
+                line = known.get((owner, of))
+                # no hour holds less than nothing
+                hours = added(line.hours, more) if line else more
+                known[owner, of] = Line(owner, of, tuple(None if one is None else max(0.0, one) for one in hours))
+        changed[name] = tuple(known.values())
+    return replace(usage, **changed)
+
+
+def _believed(silence: Silence, grown: Growth) -> bool:
+    assert silence.end is not None
+    return (
+        grown.gpus is None
+        or grown.gpu_seconds <= _POSSIBLE * grown.gpus * (silence.end - silence.begin) + MINUTE_SECONDS
+    )
+
+
+def _key(labels: Labels) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(labels.items()))

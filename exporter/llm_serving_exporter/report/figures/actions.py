@@ -1,0 +1,108 @@
+"""What to do first: each action's USD a week comes from figures of the review, none is a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from llm_serving_exporter.render.money import amount, hours, percent, usd
+from llm_serving_exporter.report.figures.formulas import ratio
+from llm_serving_exporter.report.figures.rates import Commitment, Steady
+from llm_serving_exporter.report.figures.spare import Spare
+from llm_serving_exporter.report.figures.totals import Totals
+
+SHOWN = 3
+# below that share of the spend nobody acts
+LEAST_SHARE = 0.005
+
+
+class Kind(StrEnum):
+    """What an action's USD are: paid no more, or that at most; freed for other work and paid all the same, or that at most; paid for
+    nothing already."""
+
+    CASH = "cash"
+    AT_MOST = "at_most"
+    CAPACITY = "capacity"
+    CAPACITY_AT_MOST = "capacity_at_most"
+    LOST = "lost"
+
+
+_WORTH = {
+    Kind.CASH: "saves {} a week",
+    Kind.AT_MOST: "saves up to {} a week",
+    Kind.CAPACITY: "frees capacity worth {} a week",
+    Kind.CAPACITY_AT_MOST: "frees capacity worth up to {} a week",
+    Kind.LOST: "cost {} in the week",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """`usd_per_week`: of the week that is reviewed. `what` is an imperative, `why` says where the figure comes from."""
+
+    what: str
+    why: str
+    usd_per_week: float
+    kind: Kind
+
+    @property
+    def worth(self) -> str:
+        """The amount, and what it is."""
+        return _WORTH[self.kind].format(usd(self.usd_per_week))
+
+
+def actions(
+    week: Totals,
+    spare: Spare | None,
+    commitments: tuple[Commitment, ...],
+    steady: tuple[Steady, ...],
+    cash_by_phase: Mapping[str, float],
+) -> tuple[Action, ...]:
+    """The largest first. They may overlap (an idle replica that is removed is idle no more), so that they are never added up.
+
+    `cash_by_phase`: cost at rates that are paid by the hour. A GPU that is committed or owned costs the same with nothing on it.
+    """
+    found = []
+    least = LEAST_SHARE * (week.usd or 0.0)
+
+    def freed(what: str, why: str, worth: float, cash: float, kind: Kind) -> Action:
+        if cash <= least:
+            capacity = Kind.CAPACITY_AT_MOST if kind == Kind.AT_MOST else Kind.CAPACITY
+            return Action(what, f"{why}, on GPUs that are committed or owned", worth, capacity)
+        rest = worth - cash
+        more = f"; {usd(rest)} more on GPUs that are committed or owned" if rest > least else ""
+        return Action(what, why + more, cash, kind)
+
+    over = spare.excess_usd if spare is not None else None
+    if spare is not None and over:
+        why = f"{hours(spare.excess_hours)} replica-hours ran beyond what the demand and the reserve for a lost node required"
+        found.append(freed("Run fewer replicas in quiet hours", why, over, spare.excess_cash_usd, Kind.CASH))
+    for one in commitments:
+        if one.unused_usd:
+            why = (
+                f"{hours(one.unused_gpu_hours)} of {hours(one.committed_gpu_hours)} committed GPU-hours went unused, at "
+                f"{usd(one.usd_per_gpu_hour)} each"
+            )
+            what = f"Move work onto the commitment “{one.name}”, or commit to fewer GPUs"
+            found.append(Action(what, why, one.unused_usd, Kind.CAPACITY))
+    for offer in steady:
+        why = (
+            f"{amount(offer.gpus)} {offer.gpu_name} ran on demand in every hour, at {usd(offer.usd_per_gpu_hour)} instead of "
+            f"{usd(offer.reserved_usd_per_gpu_hour)}"
+        )
+        found.append(Action(f"Reserve the steady GPUs at the rate “{offer.rate}”", why, offer.usd, Kind.CASH))
+    down = week.usd_by_phase.get("down", 0.0)
+    if down:
+        lost = week.gpu_hours_by_state.get("down", 0.0)
+        why = f"{hours(lost)} GPU-hours were paid while a target was down"
+        found.append(Action("Find out why targets were down", why, down, Kind.LOST))
+    idle = week.usd_by_phase.get("idle", 0.0)
+    rest = idle - (over or 0.0) - (spare.reserve_usd or 0.0 if spare is not None else 0.0)
+    if rest > 0:
+        of = " outside of spare and reserve replicas" if spare is not None else ""
+        why = f"GPUs that were paid for had nothing to do{of}: {percent(ratio(rest, week.usd))} of the spend"
+        cash = rest * cash_by_phase.get("idle", 0.0) / idle
+        what = "Fill or shrink idle time: consolidate models, shift batch work into quiet hours"
+        found.append(freed(what, why, rest, cash, Kind.AT_MOST))
+    return tuple(sorted((one for one in found if one.usd_per_week > least), key=lambda one: -one.usd_per_week)[:SHOWN])

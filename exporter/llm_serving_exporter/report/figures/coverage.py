@@ -1,0 +1,41 @@
+"""How much of a week is in its figures: what is missing at its beginning or falls into gaps is in none. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from llm_serving_exporter.report.evidence.usage import Gap, Usage, by_hour
+from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
+from llm_serving_exporter.report.figures.totals import Totals
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Hours of the week whose GPU time is in the figures, of all its hours. An hour without one of two equal targets is seen by half."""
+
+    hours: float
+    of: float
+
+    @property
+    def missing_share(self) -> float:
+        """Of the week's GPU time."""
+        return 1 - self.hours / self.of
+
+
+def seen(week: Week, usage: Usage, sums: Totals, gaps: Iterable[Gap] | None, begins: int) -> Seen:
+    """`gaps` None: not known; then hours of which nothing at all is known are not seen. `begins`: hours before the first data of all."""
+    if gaps is None:
+        known = by_hour(usage.gpu_seconds, len(week.hours))
+        there = (hour.seconds for hour, value in zip(week.hours, known, strict=True) if value is not None)
+        return Seen(sum(there) / HOUR_SECONDS, week.length_hours)
+    left = (week.end - week.hours[begins].begin) / HOUR_SECONDS
+    lost = sum(missing_gpu_seconds(gap) for gap in gaps) / HOUR_SECONDS
+    have = sums.gpu_hours or 0.0
+    return Seen(left * have / (have + lost) if lost else left, week.length_hours)
+
+
+def missing_gpu_seconds(gap: Gap) -> float:
+    """Of nothing known; a target whose GPUs are not known has one at least."""
+    missing = gap.missing_gpu_seconds
+    return gap.end - gap.begin if missing is None else missing

@@ -1,0 +1,253 @@
+"""What stands out, as sentences with their numbers: a table of rules, each of which speaks or is silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from llm_serving_exporter.render.money import amount, hours, percent, signed_usd, usd
+from llm_serving_exporter.report.evidence.usage import Gap
+from llm_serving_exporter.report.figures.formulas import change
+from llm_serving_exporter.report.figures.outlook import Outlook
+from llm_serving_exporter.report.figures.rates import Commitment
+from llm_serving_exporter.report.figures.rows import AlertSums, Attainment, ModelRow
+from llm_serving_exporter.report.figures.spare import Spare
+from llm_serving_exporter.report.figures.split import Split
+from llm_serving_exporter.report.figures.totals import Totals
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that rules look at. `earlier`: the week before; `split`: None without both weeks."""
+
+    now: Totals
+    earlier: Totals
+    split: Split | None = None
+    models: tuple[ModelRow, ...] = ()
+    spare: Spare | None = None
+    commitments: tuple[Commitment, ...] = ()
+    outlook: Outlook | None = None
+    gaps: tuple[Gap, ...] = ()
+    alerts: AlertSums | None = None
+    attainments: tuple[Attainment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A sentence, and the rule that said it."""
+
+    rule: str
+    sentence: str
+
+
+def findings(facts: Facts) -> tuple[Finding, ...]:
+    """In the order of `RULES`."""
+    said = ((name, rule(facts)) for name, rule in RULES.items())
+    return tuple(Finding(name, sentence) for name, sentence in said if sentence)
+
+
+def _moved(value: float | None, least: float) -> float | None:
+    return value if value is not None and abs(value) >= least else None
+
+
+def _words(value: float, down: str = "fell", up: str = "rose") -> str:
+    return f"{up if value > 0 else down} {percent(abs(value), 0)}"
+
+
+def _apart(facts: Facts) -> str | None:
+    """Unit cost and total went opposite ways, which either alone would hide."""
+    unit = _moved(change(facts.now.blended_usd_per_million, facts.earlier.blended_usd_per_million), 0.03)
+    spend = _moved(change(facts.now.usd, facts.earlier.usd), 0.03)
+    if unit is None or spend is None or unit * spend > 0:
+        return None
+    tokens = change(facts.now.tokens, facts.earlier.tokens) or 0.0
+    joined = "while" if spend > 0 else "although"
+    return (
+        f"Cost per token {_words(unit)} {joined} the total {_words(spend)}: "
+        f"{percent(abs(tokens), 0)} {'more' if tokens > 0 else 'fewer'} tokens were served."
+    )
+
+
+def _cause(facts: Facts) -> str | None:
+    """What moved the spend most."""
+    if facts.split is None or facts.earlier.usd is None or facts.now.usd is None:
+        return None
+    total = facts.now.usd - facts.earlier.usd
+    if abs(total) < 0.03 * facts.earlier.usd:
+        return None
+    causes = {
+        "prices": facts.split.price,
+        "the volume of tokens": facts.split.volume,
+        "the mix of models and phases": facts.split.mix,
+        "how well the GPUs were used": facts.split.utilisation,
+    }
+    name, part = max(causes.items(), key=lambda one: one[1] if total > 0 else -one[1])
+    moved, pushed = ("rose", "drove it up") if total > 0 else ("fell", "brought it down")
+    return f"The spend {moved} by {usd(abs(total))}; what {pushed} most was {name} ({signed_usd(part)})."
+
+
+def _dearer(facts: Facts) -> str | None:
+    """A model whose tokens cost much more."""
+    worst: tuple[float, ModelRow] | None = None
+    for row in facts.models:
+        rise = change(row.now.blended_usd_per_million, row.before.blended_usd_per_million)
+        weight = (row.now.usd or 0.0) >= 0.05 * (facts.now.usd or 0.0)
+        if rise is not None and rise >= 0.2 and weight and (worst is None or rise > worst[0]):
+            worst = rise, row
+    if worst is None:
+        return None
+    rise, row = worst
+    return (
+        f"Tokens of {row.model_name or 'no model'} cost {percent(rise, 0)} more than the week before: "
+        f"{usd(row.now.blended_usd_per_million)} a million instead of {usd(row.before.blended_usd_per_million)}."
+    )
+
+
+def _idle(facts: Facts) -> str | None:
+    share = facts.now.share("idle")
+    if share is None or share < 0.3:
+        return None
+    return (
+        f"{percent(share, 0)} of the spend, {usd(facts.now.usd_by_phase['idle'])}, went to GPUs that had nothing to do."
+    )
+
+
+def _empty_batches(facts: Facts) -> str | None:
+    """Busy, but nearly empty: what idle time does not show."""
+    rows = [row for row in facts.models if row.batch_ratio is not None and row.now.usd]
+    small = [row for row in rows if row.batch_ratio is not None and row.batch_ratio < 0.25]
+    if not small:
+        return None
+    row = max(small, key=lambda one: one.now.usd or 0.0)
+    if (row.now.usd or 0.0) < 0.1 * (facts.now.usd or 0.0):
+        return None
+    memory = (
+        f", memory bandwidth at {percent(row.bandwidth_ratio, 0)} of its ceiling"
+        if row.bandwidth_ratio is not None
+        else ""
+    )
+    return (
+        f"{row.model_name or 'No model'} ran batches {percent(row.batch_ratio, 0)} full{memory}: its GPUs were busy, "
+        f"but every token bore the cost of the empty slots."
+    )
+
+
+def _spare(facts: Facts) -> str | None:
+    if facts.spare is None or not facts.spare.excess_usd or facts.spare.excess_usd < 0.05 * (facts.now.usd or 0.0):
+        return None
+    return (
+        f"{hours(facts.spare.excess_hours)} replica-hours, {usd(facts.spare.excess_usd)}, ran beyond what the demand and its "
+        "reserve for a lost node required."
+    )
+
+
+def _commitment(facts: Facts) -> str | None:
+    """Paid and unused while other GPUs were paid for."""
+    unused = [one for one in facts.commitments if one.unused_gpu_hours > 0.05 * one.committed_gpu_hours]
+    if not unused:
+        return None
+    one = max(unused, key=lambda found: found.unused_usd or 0.0)
+    cost = f", {usd(one.unused_usd)}," if one.unused_usd is not None else ""
+    used = percent(one.used_gpu_hours / one.committed_gpu_hours, 0)
+    return f"The commitment “{one.name}” was used to {used}: {hours(one.unused_gpu_hours)} GPU-hours{cost} were paid for nothing."
+
+
+def _unknown_commitment(facts: Facts) -> str | None:
+    unknown = [one.name for one in facts.commitments if one.usd_per_gpu_hour is None]
+    if not unknown:
+        return None
+    named = ", ".join(f"“{name}”" for name in unknown)
+    return f"No target ran at the rate of {named}, so that its price is not known: what is committed there is in no figure of cost."
+
+
+def _down(facts: Facts) -> str | None:
+    share = facts.now.share("down")
+    if share is None or share < 0.02:
+        return None
+    return f"{usd(facts.now.usd_by_phase['down'])} ({percent(share)}) was paid for GPUs whose target was down."
+
+
+def _unattributed(facts: Facts) -> str | None:
+    share = facts.now.share("unattributed")
+    if share is None or share < 0.05:
+        return None
+    return (
+        f"{percent(share, 0)} of the spend could be given to neither phase; the costs of prefill and decode are too low by it. "
+        "The exporter's page says what it does not know."
+    )
+
+
+def _unpriced(facts: Facts) -> str | None:
+    if facts.now.unpriced_gpu_hours < 0.5:
+        return None
+    return (
+        f"{hours(facts.now.unpriced_gpu_hours)} GPU-hours have no price and are in no figure of cost, nor are their tokens; "
+        "the price file does not name them."
+    )
+
+
+def _budget(facts: Facts) -> str | None:
+    found = facts.outlook
+    if found is None or found.budget_usd is None or found.budget_used_ratio is None or found.budget_used_ratio <= 1:
+        return None
+    over = found.projected_usd - found.budget_usd
+    return f"At this week's rate a month comes to {usd(found.projected_usd)}, {usd(over)} above the budget of {usd(found.budget_usd)}."
+
+
+def _api(facts: Facts) -> str | None:
+    api = facts.outlook.api if facts.outlook is not None else None
+    if api is None or not api.own_usd:
+        return None
+    less = api.api_usd < api.own_usd
+    apart = percent(abs(api.api_usd / api.own_usd - 1), 0)
+    at = f" Own serving breaks even at {amount(api.break_even_tokens_per_month)} tokens a month." if less else ""
+    words = "less" if less else "more"
+    return f"At the price of {api.name} the week's tokens would have cost {usd(api.api_usd)}, {apart} {words} than here.{at}"
+
+
+def _objectives(facts: Facts) -> str | None:
+    missed = [
+        one
+        for one in facts.attainments
+        if one.objective is not None and one.share is not None and one.share < one.objective
+    ]
+    if not missed:
+        return None
+    names = ", ".join(f"{one.slo} {percent(one.share, 2)} (objective {percent(one.objective, 2)})" for one in missed)
+    return f"Objectives that were missed: {names}."
+
+
+def _pages(facts: Facts) -> str | None:
+    if facts.alerts is None or not facts.alerts.pages:
+        return None
+    loudest = facts.alerts.noisiest[0].alert if facts.alerts.noisiest else ""
+    times = f"{facts.alerts.pages} page{'' if facts.alerts.pages == 1 else 's'}"
+    return f"{times} in {hours(facts.alerts.page_minutes / 60)} hours of firing; the noisiest alert was {loudest}."
+
+
+def _gaps(facts: Facts) -> str | None:
+    lost = sum(gap.estimated_usd or 0.0 for gap in facts.gaps)
+    if lost < 0.01 * (facts.now.usd or 0.0) or not lost:
+        return None
+    least = any(gap.estimated_usd is None for gap in facts.gaps)
+    return f"{'At least' if least else 'About'} {usd(lost)} of GPU time falls into gaps of the data; it is not in the spend."
+
+
+RULES: dict[str, Callable[[Facts], str | None]] = {
+    "unit cost and total apart": _apart,
+    "cause of the change": _cause,
+    "dearer model": _dearer,
+    "over budget": _budget,
+    "idle": _idle,
+    "empty batches": _empty_batches,
+    "spare replicas": _spare,
+    "unused commitment": _commitment,
+    "commitment without a price": _unknown_commitment,
+    "down": _down,
+    "objectives missed": _objectives,
+    "pages": _pages,
+    "API price": _api,
+    "unattributed": _unattributed,
+    "no price": _unpriced,
+    "gaps": _gaps,
+}

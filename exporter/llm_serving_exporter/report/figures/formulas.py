@@ -1,0 +1,81 @@
+"""Formulas of the review, one function each; None = cannot be said. docs/report.md has them in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llm_serving_exporter.report.settings.settings import ApiPrice
+
+MILLION = 1e6
+# the price file's own month: 8760 / 12
+MONTH_HOURS = 730.0
+# the month of the total cost of ownership: 30 days
+TCO_MONTH_HOURS = 720.0
+
+
+def usd_per_million(usd: float | None, tokens: float | None) -> float | None:
+    """USD for a million tokens; None where there are none."""
+    return usd / tokens * MILLION if usd is not None and tokens else None
+
+
+def ratio(above: float | None, below: float | None) -> float | None:
+    """above / below; None where one is not known or `below` is 0."""
+    return above / below if above is not None and below else None
+
+
+def change(after: float | None, before: float | None) -> float | None:
+    """Relative change, 0.08 = 8 % more; None where there is nothing to compare with."""
+    return after / before - 1 if after is not None and before else None
+
+
+def plus(*values: float | None) -> float | None:
+    """The sum of what is known; None where nothing is."""
+    there = [value for value in values if value is not None]
+    return sum(there) if there else None
+
+
+def allocated(phase_usd: float, prefill_usd: float, decode_usd: float, all_usd: float) -> float | None:
+    """A phase's share of all cost of a target, idle and down time included; None where neither phase cost anything."""
+    productive = prefill_usd + decode_usd
+    return phase_usd * all_usd / productive if productive > 0 else None
+
+
+def total_cost_of_ownership(
+    gpus: float, usd_per_gpu_hour: float, other_usd_per_month: float, hours: float = TCO_MONTH_HOURS
+) -> float:
+    """USD a month: GPUs by the hour and everything beside them."""
+    return gpus * usd_per_gpu_hour * hours + other_usd_per_month
+
+
+def api_usd(price: ApiPrice, prompt_tokens: float, cached_tokens: float, output_tokens: float) -> float:
+    """What an API would have asked. `prompt_tokens` as sent, cached ones among them, which have a price of their own."""
+    cached = min(cached_tokens, prompt_tokens)
+    return (
+        (prompt_tokens - cached) * price.input_usd_per_million
+        + cached * price.cached_input_usd_per_million
+        + output_tokens * price.output_usd_per_million
+    ) / MILLION
+
+
+def break_even_tokens(own_usd_per_month: float, api_usd_per_million: float | None) -> float | None:
+    """Tokens a month for which the API would ask as much as own serving costs, whether used or not; None where it asks nothing."""
+    return own_usd_per_month / api_usd_per_million * MILLION if api_usd_per_million else None
+
+
+@dataclass(frozen=True, slots=True)
+class Payback:
+    """`months` until a purchase is paid back; None = never, for `reason`."""
+
+    months: float | None
+    reason: str = ""
+
+
+def payback(purchase_usd: float, api_usd_per_month: float, own_usd_per_month: float) -> Payback:
+    """A purchase over what it saves each month against the API."""
+    saving = api_usd_per_month - own_usd_per_month
+    if saving <= 0:
+        words = "as much as" if saving == 0 else "less than"
+        return Payback(
+            None, f"the API would cost {words} own serving does: nothing is saved that could pay the purchase back"
+        )
+    return Payback(purchase_usd / saving)

@@ -1,0 +1,117 @@
+"""Beyond the week: the month at its run rate, the budget, the total cost of ownership, and what an API would have asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llm_serving_exporter.render.money import hours
+from llm_serving_exporter.report.figures.coverage import Seen
+from llm_serving_exporter.report.figures.formulas import (
+    MONTH_HOURS,
+    Payback,
+    api_usd,
+    break_even_tokens,
+    payback,
+    ratio,
+    total_cost_of_ownership,
+    usd_per_million,
+)
+from llm_serving_exporter.report.figures.totals import Totals
+from llm_serving_exporter.report.settings.settings import Settings
+
+_LEAST_SAID = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class ApiComparison:
+    """The week's tokens at an API's price. `own_usd`: GPU time, unused commitments, electricity and the monthly costs, of
+    the hours seen.
+    """
+
+    name: str
+    api_usd: float
+    own_usd: float
+    api_usd_per_million: float | None
+    own_usd_per_million: float | None
+    break_even_tokens_per_month: float | None
+    tokens_per_month: float
+    payback: Payback | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """USD a month. `projected`: GPU time, commitments unused, and electricity at the run rate of the hours seen, 730 hours; `own`: with
+    the monthly costs.
+
+    `tco`: a month of 720 hours, None without GPU-hours; `budget` None: there is none.
+    """
+
+    projected_usd: float
+    own_usd: float
+    monthly_costs_usd: float
+    budget_usd: float | None
+    budget_used_ratio: float | None
+    tco_usd: float | None
+    api: ApiComparison | None
+    seen: Seen | None = None
+
+    @property
+    def of_hours(self) -> str:
+        """On how much of the week it rests, where that is not all of it."""
+        if self.seen is None or self.seen.missing_share < _LEAST_SAID:
+            return ""
+        return f"from {hours(self.seen.hours)} of {hours(self.seen.of)} hours"
+
+
+def outlook(
+    week: Totals,
+    there: Seen,
+    budget_usd: float | None,
+    settings: Settings,
+    owned_usd: float = 0.0,
+    unused_usd: float = 0.0,
+) -> Outlook | None:
+    """None where the week has no cost. `owned_usd`: what of it is a purchase stated as a rate, which is not paid back by itself;
+    `unused_usd`: commitments that stood unused, which are paid like the rest.
+
+    What is not seen is taken to have cost what the rest did.
+    """
+    if week.usd is None or there.hours <= 0:
+        return None
+    spent = week.usd + (week.energy_usd or 0.0) + unused_usd
+    months = there.hours / MONTH_HOURS
+    projected = spent / months
+    other = settings.monthly_costs.total
+    price = ratio(spent, week.gpu_hours)
+    return Outlook(
+        projected,
+        projected + other,
+        other,
+        budget_usd,
+        ratio(projected, budget_usd),
+        None
+        if price is None or week.gpu_hours is None
+        else total_cost_of_ownership(week.gpu_hours / there.hours, price, other),
+        _compared(week, spent + other * months, owned_usd, months, settings),
+        there,
+    )
+
+
+def _compared(
+    week: Totals, own_usd: float, owned_usd: float, months: float, settings: Settings
+) -> ApiComparison | None:
+    price = settings.api_price
+    if price is None or week.prompt_tokens is None or week.decode_tokens is None or not week.tokens:
+        return None
+    api = api_usd(price, week.prompt_tokens, week.cached_tokens or 0.0, week.decode_tokens)
+    purchase = settings.purchase_usd
+    return ApiComparison(
+        price.name,
+        api,
+        own_usd,
+        usd_per_million(api, week.tokens),
+        usd_per_million(own_usd, week.tokens),
+        break_even_tokens(own_usd / months, usd_per_million(api, week.tokens)),
+        week.tokens / months,
+        None if purchase is None else payback(purchase, api / months, (own_usd - owned_usd) / months),
+    )

@@ -1,0 +1,202 @@
+"""Rates: what they cost, how far commitments were used, and what steady load could save. Pure.
+
+Targets, rates and commitments are one another's only within a fleet: identity labels are part of every key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from llm_serving_exporter.model.prices import RateKind
+from llm_serving_exporter.report.evidence.usage import Book, Gap, Line, Owner, Usage, by_hour
+from llm_serving_exporter.report.evidence.week import Week
+
+# of a GPU, in the hour of a restart or of a missed scrape
+_LOST_AT_EDGES = 0.05
+_KNOWN_SECONDS = 60.0
+# a GPU at such a rate that is given back is paid for no more
+_CASH = (RateKind.ON_DEMAND, RateKind.SPOT)
+
+Where = tuple[str, ...]
+
+
+def where(labels: Mapping[str, str], identity: Sequence[str]) -> Where:
+    """The fleet of a gauge."""
+    return tuple(labels.get(name, "") for name in identity)
+
+
+def whose(owner: Owner, identity: Sequence[str]) -> Where:
+    """The fleet of a line."""
+    return tuple(owner.label(name) for name in identity)
+
+
+def cash_rates(book: Book) -> frozenset[str]:
+    """Rates that are paid by the hour; one of unknown kind is not taken for one."""
+    return frozenset(rate.name for rate in book.rates.values() if rate.kind in _CASH)
+
+
+def of_kind(book: Book, kind: RateKind) -> frozenset[str]:
+    """Names of the rates of a kind."""
+    return frozenset(rate.name for rate in book.rates.values() if rate.kind == kind)
+
+
+def kinds(book: Book, identity: Sequence[str]) -> dict[tuple[Where, str, str], set[str]]:
+    """Kinds of GPU by fleet, target and rate."""
+    found: dict[tuple[Where, str, str], set[str]] = {}
+    for gauge in book.prices:
+        key = where(gauge.labels, identity), gauge.labels.get("target", ""), gauge.labels.get("rate", "")
+        found.setdefault(key, set()).add(gauge.labels.get("gpu_name", ""))
+    return found
+
+
+def rate_price(
+    usage: Usage,
+    book: Book,
+    rate: str,
+    identity: Sequence[str],
+    gpu_name: str | None = None,
+    fleet: Where | None = None,
+) -> float | None:
+    """USD per GPU-hour of a rate, mean over the GPU time at it; None where it was in force on no target."""
+    seconds: dict[tuple[Where, str], list[Line]] = {}
+    for line in usage.gpu_seconds:
+        if line.of[1] == rate:
+            seconds.setdefault((whose(line.owner, identity), line.owner.target), []).append(line)
+    weighted: list[tuple[float, float]] = []
+    for gauge in book.prices:
+        at = where(gauge.labels, identity)
+        if gauge.labels.get("rate") != rate or gpu_name not in (None, gauge.labels.get("gpu_name")):
+            continue
+        if fleet not in (None, at):
+            continue
+        used = by_hour(seconds.get((at, gauge.labels.get("target", "")), ()), len(gauge.hours))
+        weighted += [
+            (value, weight or 0.0) for value, weight in zip(gauge.hours, used, strict=True) if value is not None
+        ]
+    if not any(weight for _, weight in weighted):
+        # in force, but nothing was counted at it
+        weighted = [(value, 1.0) for value, _ in weighted]
+    all_ = sum(weight for _, weight in weighted)
+    return sum(value * weight for value, weight in weighted) / all_ if all_ else None
+
+
+@dataclass(frozen=True, slots=True)
+class Commitment:
+    """GPU-hours of a rate that are paid whether used or not. `unused_usd` None: the rate's price was not in force on any target.
+    `fleet`: values of the identity labels; `known_share`: of the committed GPU-hours, those in which no gap hides who used them."""
+
+    rate: str
+    committed_gpu_hours: float
+    used_gpu_hours: float
+    unused_gpu_hours: float
+    usd_per_gpu_hour: float | None
+    fleet: Where = ()
+    known_share: float = 1.0
+
+    @property
+    def unused_usd(self) -> float | None:
+        """What was paid for nothing."""
+        return None if self.usd_per_gpu_hour is None else self.unused_gpu_hours * self.usd_per_gpu_hour
+
+    @property
+    def name(self) -> str:
+        """The rate, and whose."""
+        return " / ".join((self.rate, *filter(None, self.fleet)))
+
+
+def unused_usd(found: Iterable[Commitment]) -> float:
+    """Of those whose price is known."""
+    return sum(one.unused_usd or 0.0 for one in found)
+
+
+def unused_rate(found: Iterable[Commitment], seen_share: float) -> float:
+    """USD for commitments unused in the hours of the week that are seen, hours in gaps taken to be like the others."""
+    return sum((one.unused_usd or 0.0) / one.known_share for one in found) * seen_share
+
+
+def commitments(
+    usage: Usage, book: Book, week: Week, identity: Sequence[str] = (), gaps: Iterable[Gap] = ()
+) -> tuple[Commitment, ...]:
+    """By fleet and rate, hour by hour: what is left over at night does not make up for noon. Hours in which nobody says what is
+    committed, or in which data of a target at that rate are missing, are left out."""
+    count = len(week.hours)
+    committed: dict[tuple[Where, str], list[float | None]] = {}
+    for gauge in book.committed:
+        key = where(gauge.labels, identity), gauge.labels.get("rate", "")
+        line = committed.setdefault(key, [None] * count)
+        for index, value in enumerate(gauge.hours):
+            if value is not None:
+                line[index] = max(value, line[index] or 0.0)
+    holes = [gap for gap in gaps if gap.missing_gpu_seconds is None or gap.missing_gpu_seconds > _KNOWN_SECONDS]
+    found = []
+    for (fleet, rate), gpus in sorted(committed.items()):
+        lines = [line for line in usage.gpu_seconds if line.of[1] == rate and whose(line.owner, identity) == fleet]
+        targets = {line.owner.target for line in lines if line.total}
+        unknown = [gap for gap in holes if gap.target in targets and where(dict(gap.extra), identity) == fleet]
+        used = by_hour(lines, count)
+        bought = taken = idle = hidden = 0.0
+        for index, (hour, committed_gpus) in enumerate(zip(week.hours, gpus, strict=True)):
+            if committed_gpus is None:
+                continue
+            if any(gap.begin < hour.end and hour.begin < gap.end for gap in unknown):
+                hidden += committed_gpus
+                continue
+            hour_used = (used[index] or 0.0) / 3600
+            bought += committed_gpus
+            taken += hour_used
+            idle += max(0.0, committed_gpus - hour_used)
+        if bought:
+            price = rate_price(usage, book, rate, identity, fleet=fleet)
+            found.append(Commitment(rate, bought, taken, idle, price, fleet, bought / (bought + hidden)))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """GPUs that ran at an on-demand rate in every hour that is known, and the cheapest reserved rate of the same book for their kind."""
+
+    gpu_name: str
+    gpus: float
+    usd_per_gpu_hour: float
+    rate: str
+    reserved_usd_per_gpu_hour: float
+    usd: float
+
+
+def steady(
+    usage: Usage, book: Book, hours: int, unused: Iterable[Commitment] = (), identity: Sequence[str] = ()
+) -> tuple[Steady, ...]:
+    """By kind of GPU, beyond commitments that stand `unused`. A reserved rate is known only while some target runs at it: prices are
+    exported as they are in force."""
+    of = kinds(book, identity)
+    reserved, on_demand = of_kind(book, RateKind.RESERVED), of_kind(book, RateKind.ON_DEMAND)
+    # an hour of which nothing at all is known says nothing about what is steady
+    known = [index for index, value in enumerate(by_hour(usage.gpu_seconds, hours)) if value is not None]
+    idle: dict[str, float] = {}
+    for one in unused:
+        idle[one.rate] = idle.get(one.rate, 0.0) + one.unused_gpu_hours
+    found = []
+    for kind in sorted({kind for each in of.values() for kind in each}):
+        lines = [
+            line
+            for line in usage.gpu_seconds
+            if line.of[1] in on_demand
+            and of.get((whose(line.owner, identity), line.owner.target, line.of[1])) == {kind}
+        ]
+        seconds = by_hour(lines, hours)
+        floor = min(((seconds[index] or 0.0) / 3600 for index in known), default=0.0)
+        offers = [
+            (price, rate) for rate in reserved if (price := rate_price(usage, book, rate, identity, kind)) is not None
+        ]
+        current = [price for rate in on_demand if (price := rate_price(usage, book, rate, identity, kind)) is not None]
+        gpus = float(int(floor + _LOST_AT_EDGES))
+        if offers and known:
+            # what is committed already and stands unused comes first
+            gpus -= ceil(idle.get(min(offers)[1], 0.0) / len(known))
+        if offers and current and gpus >= 1 and min(offers)[0] < min(current):
+            price, rate = min(offers)
+            usd = gpus * (min(current) - price) * len(known)
+            found.append(Steady(kind, gpus, min(current), rate, price, usd))
+    return tuple(found)

@@ -1,0 +1,255 @@
+"""Tables of the review: by model, by label, by node, for an invoice, objectives, alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from llm_serving_exporter.report.evidence.names import PAGE, TICKET
+from llm_serving_exporter.report.evidence.usage import Book, Episode, Fleet, Gauge, Usage, known
+from llm_serving_exporter.report.evidence.week import Week
+from llm_serving_exporter.report.figures.formulas import ratio
+from llm_serving_exporter.report.figures.rates import Commitment, kinds, unused_usd, where, whose
+from llm_serving_exporter.report.figures.split import Split, per_million, split
+from llm_serving_exporter.report.figures.totals import Chosen, Totals, cells, totals
+
+# of the exporter's sources the first that is there; the engine's own estimate is no measurement
+_BANDWIDTH_SOURCES = ("gpm", "dcgm", "model")
+UNKNOWN_NODE = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """A model's week and the one before. `split`: why USD per million computed tokens changed, None without both weeks' tokens.
+    `bandwidth_ratio`, `batch_ratio`: means of its engines, None where not known."""
+
+    model_name: str
+    now: Totals
+    before: Totals
+    split: Split | None
+    bandwidth_ratio: float | None
+    bandwidth_source: str
+    batch_ratio: float | None
+
+
+def model_rows(usage: Usage, earlier: Usage, fleet: Fleet) -> tuple[ModelRow, ...]:
+    """The most expensive first."""
+    models = {line.owner.model_name for line in (*usage.cost, *earlier.cost, *usage.gpu_seconds)}
+    rows = []
+    for model in models:
+        chosen = _of_model(model)
+        new, _ = cells(usage, chosen)
+        old, _ = cells(earlier, chosen)
+        source, bandwidth = _bandwidth(fleet, model)
+        rows.append(
+            ModelRow(
+                model,
+                totals(usage, chosen),
+                totals(earlier, chosen),
+                split(per_million(old), per_million(new)) if old and new else None,
+                bandwidth,
+                source,
+                _mean(gauge for gauge in fleet.batch if gauge.labels.get("model_name") == model),
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: (-(row.now.usd or 0.0), row.model_name)))
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRow:
+    """A value of a label that the bill is split by; "" = series without it."""
+
+    label: str
+    value: str
+    now: Totals
+    before: Totals
+
+
+def label_rows(usage: Usage, earlier: Usage, labels: Iterable[str]) -> tuple[LabelRow, ...]:
+    """Label by label, the most expensive value first. The values of each label add up to the spend."""
+    rows = []
+    for label in labels:
+        values = {line.owner.label(label) for line in (*usage.cost, *usage.gpu_seconds, *earlier.cost)}
+        of_label = []
+        for value in values:
+            chosen = _of_label(label, value)
+            of_label.append(LabelRow(label, value, totals(usage, chosen), totals(earlier, chosen)))
+        rows += sorted(of_label, key=lambda row: (-(row.now.usd or 0.0), row.value))
+    return tuple(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A node, "" where it is not known. A target on several nodes is split evenly."""
+
+    node: str
+    usd: float
+    gpu_hours: float
+
+
+def node_rows(usage: Usage, book: Book, hours: int) -> tuple[NodeRow, ...]:
+    """The most expensive first."""
+    where: dict[tuple[str, ...], list[set[str]]] = {}
+    extra = sorted({name for gauge in book.nodes for name in gauge.labels} - {"target", "node"})
+    for gauge in book.nodes:
+        key = *(gauge.labels.get(name, "") for name in extra), gauge.labels.get("target", "")
+        of_target = where.setdefault(key, [set() for _ in range(hours)])
+        for index, value in enumerate(gauge.hours):
+            if value is not None:
+                of_target[index].add(gauge.labels.get("node", ""))
+    sums: dict[str, list[float]] = {}
+    for column, lines in enumerate((usage.cost, usage.gpu_seconds)):
+        for line in lines:
+            key = *(line.owner.label(name) for name in extra), line.owner.target
+            of_target = where.get(key, [])
+            ever = sorted(set().union(*of_target)) if of_target else []
+            for index, value in enumerate(line.hours):
+                if not value:
+                    continue
+                nodes = (sorted(of_target[index]) if of_target else []) or ever or [UNKNOWN_NODE]
+                for node in nodes:
+                    sums.setdefault(node, [0.0, 0.0])[column] += value / len(nodes)
+    rows = [NodeRow(node, usd, seconds / 3600) for node, (usd, seconds) in sums.items()]
+    return tuple(sorted(rows, key=lambda row: (-row.usd, row.node)))
+
+
+@dataclass(frozen=True, slots=True)
+class InvoiceRow:
+    """GPU-hours of a rate and a kind of GPU, and what they were counted at. Rate "" = without a price."""
+
+    rate: str
+    kind: str
+    gpu_name: str
+    gpu_hours: float
+    usd: float
+
+    @property
+    def usd_per_gpu_hour(self) -> float | None:
+        """Mean over the week."""
+        return ratio(self.usd, self.gpu_hours)
+
+
+def invoice_rows(usage: Usage, book: Book, identity: Sequence[str] = ()) -> tuple[InvoiceRow, ...]:
+    """Their USD add up to the spend."""
+    of_rate = kinds(book, identity)
+    of_target: dict[tuple[tuple[str, ...], str], set[str]] = {}
+    for gauge in book.gpus:
+        key = where(gauge.labels, identity), gauge.labels.get("target", "")
+        of_target.setdefault(key, set()).add(gauge.labels.get("gpu_name", ""))
+    sums: dict[tuple[str, str], list[float]] = {}
+    for column, lines in enumerate((usage.gpu_seconds, usage.cost)):
+        for line in lines:
+            rate = line.of[1]
+            who = whose(line.owner, identity), line.owner.target
+            gpus = of_rate.get((*who, rate)) or of_target.get(who, set())
+            sums.setdefault((rate, " + ".join(sorted(gpus))), [0.0, 0.0])[column] += line.total
+    rows = [
+        InvoiceRow(rate, book.rates[rate].kind if rate in book.rates else "", gpu, seconds / 3600, usd)
+        for (rate, gpu), (seconds, usd) in sums.items()
+        if seconds or usd
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.usd, row.rate, row.gpu_name)))
+
+
+def invoice_sum(rows: Iterable[InvoiceRow], unused: Iterable[Commitment], energy_usd: float | None) -> float:
+    """What invoices should come to: GPU-hours used, committed ones that were not and whose price is known, electricity."""
+    return sum(row.usd for row in rows) + unused_usd(unused) + (energy_usd or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Attainment:
+    """Good events of an objective. `objective` None: none is set."""
+
+    slo: str
+    good: float
+    total: float
+    objective: float | None
+
+    @property
+    def share(self) -> float | None:
+        """Good ones over all; None without events."""
+        return ratio(self.good, self.total)
+
+
+def attainments(usage: Usage, objectives: Mapping[str, float]) -> tuple[Attainment, ...]:
+    """By objective, of all models."""
+    sums: dict[str, list[float]] = {}
+    for line in usage.slo:
+        into = sums.setdefault(line.of[0], [0.0, 0.0])
+        into[1] += line.total
+        if line.of[1] == "good":
+            into[0] += line.total
+    return tuple(Attainment(slo, good, total, objectives.get(slo)) for slo, (good, total) in sorted(sums.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRow:
+    """What fired of one alert."""
+
+    alert: str
+    severity: str
+    episodes: int
+    minutes: float
+
+
+@dataclass(frozen=True, slots=True)
+class AlertSums:
+    """Pages (critical) and tickets (warning): how often, for how long, and the noisiest. `watched_hours`: in which rules were evaluated,
+    None where that is not known."""
+
+    pages: int
+    page_minutes: float
+    tickets: int
+    ticket_minutes: float
+    noisiest: tuple[AlertRow, ...]
+    watched_hours: float | None = None
+
+
+def alert_sums(
+    episodes: Iterable[Episode], week: Week, watched_hours: float | None = None, shown: int = 5
+) -> AlertSums | None:
+    """Of what fired within the week; an episode that began before counts, with its minutes within. None where nothing fired because nothing
+    evaluated the rules."""
+    sums: dict[tuple[str, str], list[float]] = {}
+    episodes = tuple(episodes)
+    if not watched_hours and not episodes:
+        return None
+    for episode in episodes:
+        minutes = (min(episode.end, week.end) - max(episode.begin, week.begin)) / 60
+        into = sums.setdefault((episode.alert, episode.severity), [0, 0.0])
+        into[0] += 1
+        into[1] += max(0.0, minutes)
+    rows = [AlertRow(alert, severity, int(times), minutes) for (alert, severity), (times, minutes) in sums.items()]
+    rows.sort(key=lambda row: (-row.episodes, -row.minutes, row.alert))
+
+    def of(severity: str) -> tuple[int, float]:
+        chosen = [row for row in rows if row.severity == severity]
+        return sum(row.episodes for row in chosen), sum(row.minutes for row in chosen)
+
+    notified = [row for row in rows if row.severity in (PAGE, TICKET)]
+    return AlertSums(*of(PAGE), *of(TICKET), tuple(notified[:shown]), watched_hours or None)
+
+
+def _of_model(model_name: str) -> Chosen:
+    return lambda owner: owner.model_name == model_name
+
+
+def _of_label(label: str, value: str) -> Chosen:
+    return lambda owner: owner.label(label) == value
+
+
+def _bandwidth(fleet: Fleet, model: str) -> tuple[str, float | None]:
+    for source in _BANDWIDTH_SOURCES:
+        mean = _mean(
+            gauge
+            for gauge in fleet.bandwidth
+            if gauge.labels.get("model_name") == model and gauge.labels.get("source") == source
+        )
+        if mean is not None:
+            return source, mean
+    return "", None
+
+
+def _mean(gauges: Iterable[Gauge]) -> float | None:
+    values = [value for gauge in gauges for value in known(gauge.hours)]
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,92 @@
+"""What ran beyond what was required, and what the reserve for a lost node held."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from llm_serving_exporter.report.evidence.usage import Fleet, Gauge, Hours, Line, Usage, by_hour
+
+_DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """Replica-hours and what they cost. `excess`: beyond the demand and its reserve; `reserve`: held against the loss of a node.
+
+    `…_by_hour`: replicas in each hour of the week, None where one of the figures is not known. `usd` None: no hour has both
+    replicas and a cost. `excess_cash_usd`: what of `excess_usd` is at rates that are paid by the hour.
+    """
+
+    excess_hours: float
+    excess_usd: float | None
+    reserve_hours: float
+    reserve_usd: float | None
+    excess_by_hour: Hours
+    reserve_by_hour: Hours
+    excess_cash_usd: float = 0.0
+
+
+def spare(usage: Usage, fleet: Fleet, hours: int, cash: Collection[str] = ()) -> Spare | None:
+    """Over all models; None without the rule pack's records of replicas. `cash`: rates that are paid by the hour."""
+    present = {_of(gauge): gauge.hours for gauge in fleet.present}
+    required = {(_of(gauge), gauge.labels.get("reserve", "")): gauge.hours for gauge in fleet.required}
+    excess: list[float | None] = [None] * hours
+    reserve: list[float | None] = [None] * hours
+    excess_usd: float | None = None
+    reserve_usd: float | None = None
+    excess_cash = 0.0
+    for who, running in present.items():
+        bare, whole = required.get((who, "none")), required.get((who, "nodes"))
+        cost, of_cash, priced = _living(usage, who, hours, cash)
+        for index, there in enumerate(running):
+            without = bare[index] if bare else None
+            with_reserve = whole[index] if whole else None
+            if there is None or with_reserve is None:
+                continue
+            over = max(0.0, there - with_reserve)
+            held = max(0.0, min(there, with_reserve) - min(there, without)) if without is not None else 0.0
+            excess[index] = (excess[index] or 0.0) + over
+            reserve[index] = (reserve[index] or 0.0) + held
+            usd = cost[index]
+            # of those that have a price: what others cost is not known
+            paid = there * priced[index]
+            if usd is not None and paid > 0:
+                excess_usd = (excess_usd or 0.0) + over * usd / paid
+                reserve_usd = (reserve_usd or 0.0) + held * usd / paid
+                excess_cash += over * (of_cash[index] or 0.0) / paid
+    if all(value is None for value in excess):
+        return None
+    return Spare(_sum(excess), excess_usd, _sum(reserve), reserve_usd, tuple(excess), tuple(reserve), excess_cash)
+
+
+def _living(
+    usage: Usage, who: Iterable[tuple[str, str]], hours: int, cash: Collection[str]
+) -> tuple[Hours, Hours, tuple[float, ...]]:
+    """What a model's replicas cost by hour, but for dead ones, what of it at rates of `cash`, and their share that has a price."""
+
+    def of(lines: Iterable[Line]) -> list[Line]:
+        return [
+            line
+            for line in lines
+            if line.of[0] != _DOWN and _is(line.owner.extra, line.owner.model_name, line.owner.role, who)
+        ]
+
+    cost, seconds = of(usage.cost), of(usage.gpu_seconds)
+    all_, priced = by_hour(seconds, hours), by_hour((line for line in seconds if line.of[1]), hours)
+    shares = tuple((part or 0.0) / whole if whole else 1.0 for part, whole in zip(priced, all_, strict=True))
+    return by_hour(cost, hours), by_hour((line for line in cost if line.of[1] in cash), hours), shares
+
+
+def _of(gauge: Gauge) -> tuple[tuple[str, str], ...]:
+    """Identity labels, model and role."""
+    return tuple(sorted((name, value) for name, value in gauge.labels.items() if name not in ("reserve", "__name__")))
+
+
+def _is(extra: Iterable[tuple[str, str]], model_name: str, role: str, who: Iterable[tuple[str, str]]) -> bool:
+    own = {**dict(extra), "model_name": model_name, "role": role}
+    return all(own.get(name, "") == value for name, value in who)
+
+
+def _sum(values: Iterable[float | None]) -> float:
+    return sum(value for value in values if value is not None)

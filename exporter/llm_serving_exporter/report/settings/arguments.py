@@ -1,0 +1,167 @@
+"""The flags of `report`, laid over its settings file."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.model.target import Secret
+from llm_serving_exporter.report.settings import file as settings_file
+from llm_serving_exporter.report.settings import kinds as settings_kinds
+from llm_serving_exporter.report.settings.settings import Settings
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.context import Context, Host
+from llm_serving_exporter.schema.document import read_document
+from llm_serving_exporter.schema.kinds import Kind
+from llm_serving_exporter.schema.problems import InvalidValueError, Place
+
+T = TypeVar("T")
+
+_DESCRIPTION = """\
+Reads a week of the exporter's series from Prometheus and writes what serving cost, where it went, why it changed and what to do
+about it: one page that opens without a network, two CSV files and a summary in Markdown, which is printed too."""
+
+_EPILOG = """\
+examples:
+  llm-serving-exporter report --prometheus http://prometheus:9090
+  llm-serving-exporter report --prometheus http://prometheus:9090 --week 2026-W46 --timezone Europe/Berlin --out reports/
+  llm-serving-exporter report --settings report.yml
+
+docs/report.md says what each figure means and which settings there are.
+
+exit status: 0 written (what could not be read is named in it), 1 none could be made or written, 2 bad usage or settings,
+130 interrupted"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Everything is text to argparse, so that every fault is reported at once."""
+    found = argparse.ArgumentParser(
+        prog="llm-serving-exporter report",
+        usage="%(prog)s --prometheus URL [--week 2026-W46] [--settings report.yml] [--out FOLDER] [OPTIONS]",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    say = found.add_argument
+    say("--prometheus", metavar="URL", help="whose series are read; anything that answers Prometheus' queries")
+    say("--week", metavar="2026-W46", help="ISO week (default: the last that is over)")
+    say("--settings", metavar="FILE", help="YAML or JSON; flags win over it")
+    say("--out", metavar="FOLDER", help="where the files go (default: here)")
+    say("--keep", metavar="N", help="weeks whose files stay in that folder (default: all)")
+    say("--timezone", metavar="ZONE", help="where the week begins, as in Europe/Berlin (default UTC)")
+    say(
+        "--identity-label",
+        action="append",
+        metavar="LABEL",
+        help="label of the scrape that tells fleets apart, as in cluster",
+    )
+    say(
+        "--by-label", action="append", metavar="LABEL", help="label of the scrape that the bill is split by, as in team"
+    )
+    say(
+        "--deliver",
+        action="store_true",
+        help="send it where the settings say (webhook, mail), and note beside it that it was made; for schedules",
+    )
+    say("--bearer-token-file", metavar="FILE", help="token for Prometheus")
+    say("--username", metavar="NAME", help="basic auth at Prometheus")
+    say("--password-file", metavar="FILE", help="its password")
+    say("--ca-file", metavar="FILE", help="certificates to trust instead of the system's")
+    say("--query-timeout", metavar="2m", help="longest wait for one answer (default 2m)")
+    say("--progress", action="store_true", help="say what is being read, also where standard error is no terminal")
+    return found
+
+
+class Flags:
+    """Texts of the command line -> values; faults gather in `problems`."""
+
+    def __init__(self, arguments: argparse.Namespace, problems: list[Problem]) -> None:
+        self._arguments = arguments
+        self._problems = problems
+
+    def text(self, name: str) -> Any:
+        """As it was given, None where it was not."""
+        return getattr(self._arguments, name.replace("-", "_"))
+
+    def value(self, name: str, kind: Kind[T]) -> T | None:
+        """Its value; None where it is not given, or not usable, which is then reported."""
+        text = self.text(name)
+        return None if text is None else self._parsed(name, text, kind)
+
+    def values(self, name: str, kind: Kind[T]) -> tuple[T, ...]:
+        """Those of a flag that may be repeated."""
+        parsed = (self._parsed(name, text, kind) for text in self.text(name) or ())
+        return tuple(dict.fromkeys(one for one in parsed if one is not None))
+
+    def refuse(self, name: str, what: str, fix: str) -> None:
+        """Reports a flag."""
+        self._problems.append(Problem(f"flag --{name}", "", what, fix))
+
+    def _parsed(self, name: str, text: str, kind: Kind[T]) -> T | None:
+        try:
+            return kind.parse(text)
+        except InvalidValueError as error:
+            self.refuse(name, error.what, error.fix)
+            return None
+
+
+def settings_of(arguments: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings, float, tuple[str, ...]]:
+    """Settings, the longest wait for an answer in seconds, and warnings. Raises ConfigError with every fault."""
+    problems: list[Problem] = []
+    flags = Flags(arguments, problems)
+    path = flags.value("settings", kinds.PATH)
+    context = Context(Host("", ""), environ, (), _folder(path))
+    if path is None:
+        settings = Settings()
+    else:
+        place = Place(path, "", problems)
+        settings = settings_file.read_settings(read_document(path, place), place, context)
+    settings = _over(settings, flags)
+    if not settings.server.url and not any("prometheus" in str(problem) for problem in problems):
+        problems.append(
+            Problem("report", "", "it is not said whom to ask", "Give --prometheus http://prometheus:9090.")
+        )
+    timeout = flags.value("query-timeout", kinds.DURATION)
+    if problems:
+        raise ConfigError(*problems)
+    return settings, timeout or 120.0, tuple(context.warnings)
+
+
+def _over(settings: Settings, flags: Flags) -> Settings:
+    server = settings.server
+    url = flags.value("prometheus", settings_kinds.URL)
+    token, password = flags.value("bearer-token-file", kinds.PATH), flags.value("password-file", kinds.PATH)
+    username = flags.value("username", settings_kinds.TEXT)
+    if (username is None) != (password is None) or (username is not None and token is not None):
+        flags.refuse(
+            "username",
+            "it stands with --password-file, and without a token",
+            "Give both, or --bearer-token-file alone.",
+        )
+    elif token is not None:
+        server = replace(server, bearer_token=Secret(file=token), basic_username=None, basic_password=None)
+    elif username is not None:
+        server = replace(server, bearer_token=None, basic_username=username, basic_password=Secret(file=password))
+    ca_file = flags.value("ca-file", kinds.PATH)
+    server = replace(server, url=url or server.url, ca_file=ca_file or server.ca_file)
+    keep = flags.value("keep", settings_kinds.KEEP)
+    return replace(
+        settings,
+        server=server,
+        timezone=flags.value("timezone", settings_kinds.ZONE) or settings.timezone,
+        identity_labels=flags.values("identity-label", settings_kinds.LABEL) or settings.identity_labels,
+        by_labels=flags.values("by-label", settings_kinds.LABEL) or settings.by_labels,
+        out=flags.value("out", kinds.PATH) or settings.out,
+        keep=keep if keep is not None else settings.keep,
+    )
+
+
+def _folder(path: str | None) -> str | None:
+    if path is None:
+        return None
+    head, slash, _ = path.rpartition("/")
+    return head or slash or None

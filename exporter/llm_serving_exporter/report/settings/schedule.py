@@ -1,0 +1,37 @@
+"""What the daemon needs of the review's settings: when it is due, and where it goes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+
+from llm_serving_exporter.config.effective import hash_of
+from llm_serving_exporter.config.types import Config, ReviewSchedule
+from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.report.settings.file import read_settings
+from llm_serving_exporter.schema.context import Context, Host
+from llm_serving_exporter.schema.document import read_document
+from llm_serving_exporter.schema.problems import Place
+
+
+def with_review(config: Config, environ: Mapping[str, str]) -> Config:
+    """The configuration with the review of `report_settings_file`. Raises ConfigError with everything that is wrong with that file."""
+    path = config.report_settings_file
+    assert path is not None
+    problems: list[Problem] = []
+    place = Place(path, "", problems)
+    context = Context(Host("", ""), environ, (), os.path.dirname(path))
+    settings = read_settings(read_document(path, place), place, context)
+    if not problems:
+        if not settings.server.url:
+            place.refuse("it is not said whom to ask", "Write prometheus: {url: http://prometheus:9090}.")
+        if settings.schedule is None:
+            place.refuse("there is no schedule", 'Write schedule: "0 7 * * mon" for Mondays at 7.')
+        if not os.path.isabs(settings.out):
+            place.refuse("there is no folder for the reviews", "Write out: /var/lib/llm-serving-exporter/reviews.")
+    if problems:
+        raise ConfigError(*problems)
+    review = ReviewSchedule(path, settings.out, settings.schedule, settings.timezone, config.report_run)
+    found = replace(config, review=review, warnings=(*config.warnings, *context.warnings))
+    return replace(found, config_hash=hash_of(found))

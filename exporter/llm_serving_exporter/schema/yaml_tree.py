@@ -1,0 +1,210 @@
+"""YAML text -> tree, or the reason why not. Safe for any text: bounded in depth and aliases."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from llm_serving_exporter.schema.problems import InvalidValueError, Place
+from llm_serving_exporter.schema.tree import DEEPEST_LEVEL, MOST_NODES, Node, Scalar
+
+try:
+    from yaml import CSafeLoader as _Loader
+except ImportError:  # a PyYAML that was built without libyaml
+    from yaml import SafeLoader as _Loader  # type: ignore[assignment]  # PyYAML without libyaml
+
+_KINDS = {
+    "str": "text",
+    "int": "a number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+    "timestamp": "a date",
+    "merge": "text",
+    "value": "text",
+}
+_TAG = "tag:yaml.org,2002:"
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A mapping or list whose end has not been read yet."""
+
+    node: dict[str, Node] | list[Node]
+    anchor: str | None
+    place: Place
+    size: int = 1
+    key: str | None = None
+    key_lines: dict[str, int] = field(default_factory=dict)
+    merged: list[dict[str, Node]] = field(default_factory=list)
+
+
+def parse_yaml(text: str, place: Place) -> Node | None:
+    """The tree of a YAML text; None where it is not usable, which is then reported at `place`.
+
+    An empty text is like an explicit null. A key given twice is reported too; its first value stands in the tree.
+
+    Events are read one by one instead of composing nodes: PyYAML's C composer recurses and ends the process with a
+    segmentation fault on deep nesting.
+    """
+    try:
+        loader = _Loader(text)
+        try:
+            return _Builder(loader, place).build()
+        finally:
+            loader.dispose()
+    except InvalidValueError as error:
+        place.refuse(error.what, error.fix)
+    except yaml.MarkedYAMLError as error:
+        _refuse_syntax(error, text, place)
+    except yaml.YAMLError as error:
+        what = re.sub(r"\s+", " ", str(error))
+        place.refuse(f"this is not YAML: {what}", "Remove control characters and save the file as UTF-8 text.")
+    return None
+
+
+def _refuse_syntax(error: yaml.MarkedYAMLError, text: str, place: Place) -> None:
+    mark = error.problem_mark or error.context_mark
+    line, column = (mark.line, mark.column) if mark else (0, 0)
+    lines = text.splitlines()
+    whole = lines[line] if line < len(lines) else ""
+    rest = whole[column:]
+    where = f"line {line + 1}, column {column + 1}"
+    problem = error.problem or "syntax error"
+    if rest.startswith("\t") or re.match(r"\s*\t", whole):
+        place.refuse(f"a tab at {where}", "YAML indents with spaces only.")
+        return
+    if "mapping values are not allowed" in problem:
+        fix = "Check the indentation, and put a text that contains a colon and a space in quotes."
+    elif "cannot start any token" in problem or rest.startswith(":"):
+        fix = f"Put a text that starts with {rest[:1]} in quotes."
+    else:
+        problem = f"{error.context}, {problem}" if error.context else problem
+        fix = "Check indentation, brackets and quotes."
+    place.refuse(f"this is not YAML at {where}: {problem}", fix)
+
+
+class _Builder:
+    """Reads events and keeps the open mappings and lists on a stack of its own."""
+
+    def __init__(self, loader: Any, place: Place) -> None:
+        self._loader = loader
+        self._place = place
+        self._stack: list[_Frame] = []
+        self._anchors: dict[str, tuple[Node, int]] = {}
+        self._root: Node | None = None
+        self._nodes = 0
+
+    def build(self) -> Node | None:
+        documents = 0
+        while self._loader.check_event():
+            event = self._loader.get_event()
+            line = event.start_mark.line + 1
+            match event:
+                case yaml.DocumentStartEvent():
+                    documents += 1
+                    if documents > 1:
+                        raise InvalidValueError(
+                            f"a second document starts at line {line}", "Keep one document and remove ---."
+                        )
+                case yaml.MappingStartEvent():
+                    self._open({}, event.anchor, line)
+                case yaml.SequenceStartEvent():
+                    self._open([], event.anchor, line)
+                case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                    self._close()
+                case yaml.ScalarEvent():
+                    self._add(self._scalar(event, line), 1, event.anchor, line)
+                case yaml.AliasEvent():
+                    if event.anchor not in self._anchors:
+                        # the name is not shown: it may be a password that starts with *
+                        raise InvalidValueError(
+                            f"line {line} uses an alias (*…) that no anchor (&…) before it defines",
+                            "Put a text that starts with * in quotes.",
+                        )
+                    node, size = self._anchors[event.anchor]
+                    self._add(node, size, None, line)
+        # a text without any value is like an explicit null
+        return Scalar("", "nothing") if self._root is None else self._root
+
+    def _scalar(self, event: yaml.ScalarEvent, line: int) -> Scalar:
+        tag = event.tag
+        if tag is None or tag == "!":
+            tag = self._loader.resolve(yaml.ScalarNode, event.value, event.implicit)
+        kind = _KINDS.get(tag.removeprefix(_TAG)) if tag.startswith(_TAG) else None
+        if kind is None:
+            raise InvalidValueError(f"line {line} has a tag (!…) that is not known here", "Remove it.")
+        return Scalar(event.value, kind)
+
+    def _open(self, node: dict[str, Node] | list[Node], anchor: str | None, line: int) -> None:
+        if len(self._stack) >= DEEPEST_LEVEL:
+            raise InvalidValueError(
+                f"line {line} is nested more than {DEEPEST_LEVEL} levels deep", "No setting is that deep."
+            )
+        if self._stack and isinstance(self._stack[-1].node, dict) and self._stack[-1].key is None:
+            raise InvalidValueError(f"line {line} has a list or mapping as a key", "Write a word before the colon.")
+        self._stack.append(_Frame(node, anchor, self._here()))
+
+    def _here(self) -> Place:
+        if not self._stack:
+            return self._place
+        top = self._stack[-1]
+        return top.place.item(len(top.node)) if isinstance(top.node, list) else top.place.key(top.key or "")
+
+    def _close(self) -> None:
+        frame = self._stack.pop()
+        if isinstance(frame.node, dict):
+            for source in frame.merged:
+                for key, value in source.items():
+                    frame.node.setdefault(key, value)
+        self._add(frame.node, frame.size, frame.anchor, 0)
+
+    def _add(self, node: Node, size: int, anchor: str | None, line: int) -> None:
+        if anchor is not None:
+            self._anchors[anchor] = (node, size)
+        self._nodes += 1
+        if not self._stack:
+            self._root = node
+            return
+        top = self._stack[-1]
+        top.size += size
+        if max(top.size, self._nodes) > MOST_NODES:
+            raise InvalidValueError(
+                f"the file holds more than {MOST_NODES} values, counting its aliases", "Use fewer aliases."
+            )
+        if isinstance(top.node, list):
+            top.node.append(node)
+        elif top.key is None:
+            self._key(top, node, line)
+        elif top.key == "<<":
+            self._merge(top, node)
+        elif top.key in top.node:
+            top.key = None  # reported with its key
+        else:
+            top.node[top.key] = node
+            top.key = None
+
+    @staticmethod
+    def _key(top: _Frame, node: Node, line: int) -> None:
+        if not isinstance(node, Scalar):
+            raise InvalidValueError(f"line {line} has a list or mapping as a key", "Write a word before the colon.")
+        top.key = node.text
+        if node.text in top.key_lines:
+            first = top.key_lines[node.text]
+            what = f"the key is given twice (lines {first} and {line})"
+            top.place.key(node.text).refuse(what, "Keep one of them.")
+        top.key_lines[node.text] = line
+
+    @staticmethod
+    def _merge(top: _Frame, node: Node) -> None:
+        sources = node if isinstance(node, list) else [node]
+        for source in sources:
+            if not isinstance(source, dict):
+                raise InvalidValueError(
+                    "<< merges something that is not a mapping", "Merge an alias of a mapping, as in <<: *base."
+                )
+            top.merged.append(source)
+        top.key = None

@@ -1,0 +1,1 @@
+"""One target, tick by tick: its page, its side endpoints, its facts."""

@@ -1,0 +1,275 @@
+"""Where a target's page is, whose it is, and its samples: the pipeline's front half, with the state that looking for it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from llm_serving_exporter.errors import ExpositionError
+from llm_serving_exporter.model.attempt import FailureReason, Stage
+from llm_serving_exporter.model.page import Page, Refusal
+from llm_serving_exporter.model.samples import Layout, Samples
+from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.normalise.apply import wanted_by
+from llm_serving_exporter.normalise.detect import detect, labels_needed
+from llm_serving_exporter.normalise.mapping import PageKind, Runtime
+from llm_serving_exporter.normalise.polled import EMPTY, Joiner, Totals
+from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.parse.page import PageParser
+from llm_serving_exporter.scrape.http import Connect, HttpClient
+from llm_serving_exporter.targets.polls import Polls
+from llm_serving_exporter.targets.side_endpoints import Retry, beside
+
+# where metrics pages are, tried in this order until one is an engine's. TensorRT-LLM's first: its /metrics is another thing, JSON that is
+# emptied by reading it
+METRICS_PATHS = ("/prometheus/metrics", "/metrics", "/v1/metrics")
+TENSORRT_LLMS, EMPTIED_BY_READING = METRICS_PATHS[:2]
+_ELSEWHERE = frozenset({FailureReason.CONTENT_TYPE, FailureReason.UNAUTHORIZED})
+_WRONG_PATH = _ELSEWHERE | {FailureReason.UNKNOWN_RUNTIME, FailureReason.EMPTY}
+# JSON on /metrics costs its reader what is read: it is left alone this long, over outages too, twice as long each time
+FIRST_JSON_RETRY_SECONDS, LONGEST_JSON_RETRY_SECONDS = 600.0, 3600.0
+# endpoints that could tell whose a page is are asked again after this long, twice as long each time, while its families stay the same
+FIRST_ASKING_SECONDS, LONGEST_ASKING_SECONDS = 60.0, 600.0
+
+_OF_ANY_PROCESS = "only python_* and process_* families"
+_NOTHING_YET = f"the page {TENSORRT_LLMS} is empty: TensorRT-LLM before its first request, or set metrics_path to where the page is"
+_JSON = (
+    f"{EMPTIED_BY_READING} answered with JSON, not with a metrics page. If that is TensorRT-LLM: set `return_perf_metrics: true` in "
+    f"it, which puts a page on {TENSORRT_LLMS}; or `runtime: trtllm-json` for the target, to have the JSON read, and emptied, on purpose"
+)
+
+
+class FailedTickError(Exception):
+    """Carries a failed attempt out of a tick's stages; never leaves the pipeline."""
+
+    def __init__(
+        self, stage: Stage, reason: FailureReason, detail: str, status: int | None = None, page: Page | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.stage, self.reason, self.detail, self.status, self.page = stage, reason, detail, status, page
+
+
+class PageSource:
+    """Reads one target's page. Used by one thread at a time.
+
+    `runtime`: whose page it is, None until it was recognised; `path`: where it is, None until it was found. `runtimes`: those that
+    have a table.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        runtimes: Mapping[str, Runtime],
+        monotonic: Callable[[], float],
+        wall: Callable[[], float],
+        connect: Connect = HttpClient,
+    ) -> None:
+        self._target, self._runtimes = target, runtimes
+        self._monotonic, self._wall = monotonic, wall
+        self._client = connect(target.url, target.http, monotonic=monotonic, wall=wall)
+        self._polls = Polls(target, self._client, monotonic)
+        self._joiner, self._totals = Joiner(), Totals()
+        self._json_refused: tuple[Refusal, Retry] | None = None
+        # the path of the last page of metrics, and its samples without polled ones
+        self._page: tuple[str, Samples] | None = None
+        # path -> the families that nobody knew there, and when to ask again
+        self._unknown: dict[str, tuple[frozenset[str], Retry]] = {}
+        self.path: str | None = target.metrics_path
+        self.runtime: Runtime | None = None
+        self._use(runtimes.get(target.runtime) if target.runtime else None)
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._client.close()
+
+    def anew(self, samples: Samples, started: float) -> Samples:
+        """`samples`, just read, of a server that has restarted: what its endpoints said before is forgotten, and they are asked once more.
+        What its JSON page said last holds on: that told of the restart."""
+        self._polls.forget()
+        return samples if self._page is None else self._polled(self._page, started)
+
+    @property
+    def url(self) -> str:
+        """The page's URL, as far as it is known."""
+        return self._target.url + (self.path or ("/metrics" if self.runtime is None else self.runtime.paths[0]))
+
+    def _paths(self) -> tuple[str, ...]:
+        if self.path is not None:
+            return (self.path,)
+        return self.runtime.paths if self.runtime is not None else METRICS_PATHS
+
+    def read(self, started: float) -> tuple[Page, Samples]:
+        """The page and its samples, polled ones included; `started`: when the tick began. Raises FailedTickError."""
+        failures: dict[str, FailedTickError] = {}
+        for path in self._paths():
+            try:
+                found = self._read(path, started)
+            except FailedTickError as failure:
+                failures[path] = failure
+                # a page of TensorRT-LLM's that shows nothing yet is its page all the same: going on would read the JSON
+                goes_on = _ELSEWHERE if self._searching and path == TENSORRT_LLMS else _WRONG_PATH
+                if failure.status == 404 or failure.reason in goes_on:
+                    continue
+                raise
+            self.path = path
+            return found
+        if self.path is not None:
+            self._look_anew()
+        raise _telling(failures)
+
+    def _look_anew(self) -> None:
+        """A page that was found is there no more: another server may stand at the address, and have its own elsewhere."""
+        if self._target.metrics_path is None:
+            self.path = None
+            if self._target.runtime is None:
+                self._use(None)
+
+    @property
+    def _searching(self) -> bool:
+        return self.path is None and self.runtime is None
+
+    def _read(self, path: str, started: float) -> tuple[Page, Samples]:
+        if self.runtime is not None and self.runtime.kind is not PageKind.METRICS:
+            return self._read_other(self.runtime, path)
+        page = self._looked_for(path) if self._searching else self._client.get_metrics(path)
+        if isinstance(page, Refusal):
+            raise FailedTickError(Stage.SCRAPE, page.reason, page.detail, page.status)
+        samples = self._parse(page)
+        if self.runtime is None:
+            self._use(self._detected(samples.layout, path, page))
+            samples = self._parse(page)
+        self._page = path, samples
+        return page, self._polled(self._page, started)
+
+    def _polled(self, page: tuple[str, Samples], started: float) -> Samples:
+        path, samples = page
+        assert self.runtime is not None
+        polled = self._polls.ask(self.runtime, path, samples, started + self._target.http.timeout_seconds)
+        return self._joiner.join(samples, polled)
+
+    def _looked_for(self, path: str) -> Page | Refusal:
+        """What is on a path where nobody said that a page is, in words that help; JSON that its reader empties is seldom asked for."""
+        if path != EMPTIED_BY_READING:
+            page = self._client.get_metrics(path)
+            if isinstance(page, Refusal) and page.reason is FailureReason.EMPTY and path == TENSORRT_LLMS:
+                return replace(page, detail=_NOTHING_YET)
+            return page
+        if self._json_refused is not None and not self._json_refused[1].due(self._monotonic()):
+            return self._json_refused[0]
+        page = self._client.get_metrics(path)
+        # the detail has the content type
+        if isinstance(page, Refusal) and page.reason is FailureReason.CONTENT_TYPE and "json" in page.detail.lower():
+            page = replace(page, detail=_JSON)
+            first, longest = FIRST_JSON_RETRY_SECONDS, LONGEST_JSON_RETRY_SECONDS
+            retry = self._json_refused[1] if self._json_refused else Retry(first, longest)
+            retry.failed(self._monotonic())
+            self._json_refused = page, retry
+        elif not isinstance(page, Refusal):
+            self._json_refused = None
+        return page
+
+    def _read_other(self, runtime: Runtime, path: str) -> tuple[Page, Samples]:
+        """A server whose page is JSON, or that has none."""
+        self._page = None
+        if runtime.read_page is None:
+            page = self._client.get_any(path)
+            if isinstance(page, Refusal):
+                raise FailedTickError(Stage.SCRAPE, page.reason, page.detail, page.status)
+            return page, Samples(EMPTY, ())
+        started = self._monotonic()
+        answer = self._client.get_json(path, self._target.http.max_body_bytes)
+        if isinstance(answer, Refusal):
+            self._totals.let_go()
+            raise FailedTickError(Stage.SCRAPE, answer.reason, answer.detail, answer.status)
+        received = self._monotonic()
+        page = Page(b"", "application/json", self._wall(), received, received - started, 0)
+        found = runtime.read_page(answer.value)
+        if found is None:
+            self._totals.let_go()
+            raise self._nothing_of(runtime, path, "other JSON", page)
+        return page, self._joiner.join(Samples(EMPTY, ()), self._totals.of(runtime, found))
+
+    def _nothing_of(self, runtime: Runtime, path: str, seen: str, page: Page) -> FailedTickError:
+        detail = f"{path} has nothing of {runtime.title} (seen: {seen}); check runtime and metrics_path of the target"
+        return FailedTickError(Stage.NORMALISE, FailureReason.UNKNOWN_RUNTIME, detail, page.status, page)
+
+    def _parse(self, page: Page) -> Samples:
+        try:
+            return self._parser.parse(page)
+        except ExpositionError as error:
+            raise FailedTickError(Stage.PARSE, FailureReason(error.reason), str(error), page.status, page) from None
+
+    def _detected(self, layout: Layout, path: str, page: Page) -> Runtime:
+        found = detect(layout, self._runtimes)
+        if found.runtime is not None:
+            return found.runtime
+        if found.router is not None:
+            detail = f"{path} is the page of {found.router.title}, not of an engine; {found.router.instead}"
+            raise FailedTickError(Stage.NORMALISE, FailureReason.NOT_AN_ENGINE, detail, page.status, page)
+        if found.runtimes:
+            titles = " and ".join(runtime.title for runtime in found.runtimes)
+            detail = f"{path} has families of {titles}; set runtime for the target to the one that is meant"
+        elif (shown := self._shown_elsewhere(layout, path)) is not None:
+            return shown
+        else:
+            seen = ", ".join(found.families) or _OF_ANY_PROCESS
+            detail = (
+                f"no known runtime on {path} (seen: {seen}); a vLLM server shows none with --disable-log-stats; "
+                "another runtime can be given a mapping of its own (runtimes: in the configuration)"
+            )
+        raise FailedTickError(Stage.NORMALISE, FailureReason.UNKNOWN_RUNTIME, detail, page.status, page)
+
+    def _shown_elsewhere(self, layout: Layout, path: str) -> Runtime | None:
+        """A runtime whose page has nothing of its own, by an endpoint that it alone has. Asked for each page once, and seldom again."""
+        families, now = frozenset(layout.types) | layout.names, self._monotonic()
+        known, retry = self._unknown.get(path, (None, None))
+        if retry is None or known != families:
+            retry = Retry(FIRST_ASKING_SECONDS, LONGEST_ASKING_SECONDS)
+            self._unknown[path] = families, retry
+        if not retry.due(now):
+            return None
+        for runtime in self._runtimes.values():
+            for endpoint, is_its in runtime.shows:
+                answer = self._client.get_json(beside(runtime, path, endpoint))
+                if not isinstance(answer, Refusal) and is_its(answer.value):
+                    del self._unknown[path]
+                    return runtime
+        retry.failed(now)
+        return None
+
+    def _use(self, runtime: Runtime | None) -> None:
+        self.runtime = runtime
+        # until the runtime is known only names are needed, and the page is read again once it is
+        wanted = wanted_by(runtime) if runtime else labels_needed(self._runtimes)
+        self._parser = PageParser(wanted, self._target.max_series)
+
+    def not_its(self, layout: Layout, page: Page) -> FailedTickError:
+        """Why a page that has nothing of the runtime's is not its: another server may have taken the address, or the setting is wrong."""
+        assert self.runtime is not None
+        path = self.path or self._paths()[0]
+        found = detect(layout, self._runtimes)
+        if self.runtime in found.runtimes:
+            detail = f"{path} is the page of {self.runtime.title}, with no series of any model yet: it has served nothing, or loaded none"
+            return FailedTickError(Stage.SCRAPE, FailureReason.EMPTY, detail, page.status, page)
+        # a table of the configuration's own is believed against what else its names may mean
+        if self._target.runtime is not None and (found.router is None or self.runtime.name not in RUNTIMES):
+            seen = " or ".join(runtime.title for runtime in found.runtimes)
+            looks = f"a page of {seen}" if seen else ", ".join(found.families) or _OF_ANY_PROCESS
+            return self._nothing_of(self.runtime, path, looks, page)
+        self._look_anew()
+        if found.runtime is not None:
+            detail = f"another server, {found.runtime.title}, answers on {path} now"
+            return FailedTickError(Stage.NORMALISE, FailureReason.UNKNOWN_RUNTIME, detail, page.status, page)
+        try:
+            self._detected(layout, path, page)
+        except FailedTickError as failure:
+            return failure
+        detail = f"another kind of server answers on {path} now"
+        return FailedTickError(Stage.NORMALISE, FailureReason.UNKNOWN_RUNTIME, detail, page.status, page)
+
+
+def _telling(failures: Mapping[str, FailedTickError]) -> FailedTickError:
+    """The failure that says most: not a page that is just not there, and of those /metrics."""
+    there = {path: failure for path, failure in failures.items() if failure.status != 404}
+    asked = {path: failure for path, failure in there.items() if path != METRICS_PATHS[0]} or there or failures
+    return asked.get("/metrics") or next(iter(asked.values()))

@@ -1,0 +1,381 @@
+"""One target, tick by tick: scrape -> parse -> normalise -> window -> derive -> reading.
+
+The stages are pure; what a target needs to remember between ticks (connection, layout, window, facts) stands here. A tick
+never raises: every failure is an Attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from llm_serving_exporter.derive.derive import Settings, derive
+from llm_serving_exporter.derive.held import Held, hold
+from llm_serving_exporter.derive.lengths import Histories, follow
+from llm_serving_exporter.derive.ring import (
+    START_TOLERANCE_SECONDS,
+    Counts,
+    advance,
+    counts,
+    reads_otherwise,
+    remember,
+    restarted,
+)
+from llm_serving_exporter.derive.span import span_seconds
+from llm_serving_exporter.derive.stale import FROZEN_AFTER_SECONDS, moved, without_frozen
+from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
+from llm_serving_exporter.model.derived import Derived
+from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
+from llm_serving_exporter.model.page import Page
+from llm_serving_exporter.model.reading import RECENT_FAILURES, State, TargetReading
+from llm_serving_exporter.model.samples import Samples
+from llm_serving_exporter.model.snapshot import Absence, Snapshot
+from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.window import Window
+from llm_serving_exporter.normalise.apply import Normaliser, Overrides
+from llm_serving_exporter.normalise.mapping import Runtime
+from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.scrape.http import Connect, HttpClient
+from llm_serving_exporter.targets.page_source import FailedTickError, PageSource
+from llm_serving_exporter.targets.side_endpoints import SideEndpoints
+
+log = logging.getLogger("llm_serving_exporter.target")
+
+# a process start that goes back is another server; this many within so many intervals are several behind one address
+SEVERAL_SERVERS, SEVERAL_SERVERS_BY_FALLS, SEVERAL_SERVERS_INTERVALS = 2, 3, 20
+
+# models of one page that are looked up
+MOST_MODELS = 32
+
+_ANSWERED = frozenset(
+    {
+        FailureReason.UNAUTHORIZED, FailureReason.REDIRECT, FailureReason.CONTENT_TYPE, FailureReason.ENCODING, FailureReason.TOO_LARGE,
+        FailureReason.EMPTY, FailureReason.CREDENTIALS, FailureReason.MALFORMED, FailureReason.TRUNCATED, FailureReason.TOO_MANY_SERIES,
+        FailureReason.UNKNOWN_RUNTIME, FailureReason.NOT_AN_ENGINE, FailureReason.SEVERAL_SERVERS, FailureReason.INTERNAL,
+    }
+)  # fmt: skip
+
+
+class TargetPipeline:
+    """Reads one target. `tick` and `refresh_facts` are called by one thread at a time; `close` ends the connection.
+
+    `settings` is asked at each tick for what derive needs (thresholds, GPUs of the target; given what the server said of itself and how
+    many engines it has), so that a reload or a GPU that is found takes effect without losing the window. `models` finds
+    out about a served model; without it none is known. `runtimes`: those that have a table. `connect` makes what reads the server.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        settings: Callable[[ServerFacts, int], Settings],
+        window_seconds: float,
+        *,
+        models: Callable[[ModelSettings, ServedModel], ModelFacts | FactsError] | None = None,
+        runtimes: Mapping[str, Runtime] = RUNTIMES,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        connect: Connect = HttpClient,
+    ) -> None:
+        self.target = target
+        self._settings = settings
+        self._window_seconds = window_seconds
+        self._monotonic, self._wall = monotonic, wall
+        self._source = PageSource(target, runtimes, monotonic, wall, connect)
+        self._normaliser: Normaliser | None = None
+        self._moved_at: float | None = None
+        self._side = SideEndpoints(target, monotonic, wall, connect)
+        self._went_back: tuple[float, ...] = ()
+        self._fell: tuple[float, ...] = ()
+        self._counts: Counts = {}
+        self._last_start: float | None = None
+        self._reading = TargetReading(target)
+        self._window: Window | None = None
+        self._held: Held = {}
+        self._lengths: Histories = {}
+        self._derived: Derived | None = None
+        self._find_model = models
+        self._models: dict[str, tuple[ServedModel, ModelFacts | FactsError]] = {}
+        self._look_again = False
+        self._closed = False
+
+    def close(self) -> None:
+        """Ends the connection; a tick under way in another thread ends its own when it is done."""
+        self._closed = True
+        self._source.close()
+
+    @property
+    def runtime(self) -> Runtime | None:
+        """Whose page the target's is, None as long as that is not known."""
+        return self._source.runtime
+
+    def look_again(self) -> None:
+        """Has the models looked up anew, as after a reload: files may have changed. May be called from another thread."""
+        self._look_again = True
+
+    def tick(self) -> TargetReading:
+        """One attempt; the reading after it. Never raises."""
+        started = self._monotonic()
+        try:
+            page, samples = self._source.read(started)
+            reading = self._succeeded(page, samples, started)
+        except FailedTickError as failure:
+            reading = self._failed(failure, started)
+        except Exception as error:
+            log.exception("target=%s: a tick failed; this is a bug, please report it", self.target.name)
+            detail = f"internal error ({type(error).__name__}); the log has the traceback"
+            reading = self._failed(FailedTickError(Stage.SCRAPE, FailureReason.INTERNAL, detail), started)
+        self._reading = reading
+        if self._closed:
+            self._source.close()
+        return reading
+
+    def _new_normaliser(self, runtime: Runtime) -> Normaliser:
+        target = self.target
+        overrides = Overrides(target.model_name, target.batch_limit_requests, target.context_limit_tokens)
+        return Normaliser(runtime, self._side.facts, overrides)
+
+    def _named(self, runtime: Runtime) -> Normaliser:
+        """A normaliser for a server that is new here. Where its page names no model its endpoints are asked first, so that its series do
+        not stand under one name for a tick and under another after it."""
+        if not runtime.model_labels and self.target.model_name is None and not self._side.facts.model_names:
+            self._side.refresh(runtime, self._source.path or "")
+        return self._new_normaliser(runtime)
+
+    def _forget(self) -> None:
+        """A new engine life: nothing that was counted before can be subtracted. Lengths of requests say the same in it."""
+        self._window, self._derived, self._held, self._moved_at, self._counts = None, None, {}, None, {}
+
+    # --- what follows from it -----------------------------------------------------------------------------------
+
+    def _succeeded(self, page: Page, samples: Samples, started: float) -> TargetReading:
+        runtime = self._source.runtime
+        assert runtime is not None
+        other = self._normaliser is not None and self._normaliser.runtime is not runtime
+        if other:  # another kind of server took the address: nothing of the old one is true of it
+            self._forget()
+            self._lengths = {}
+            self._side.forget()
+        if self._normaliser is None or other:
+            self._normaliser = self._named(runtime)
+        snapshot = self._normaliser.apply(samples, page)
+        if not snapshot.engines:
+            raise self._source.not_its(samples.layout, page)
+        self._refuse_several_servers(snapshot, page)
+        before = self._reading
+        now = counts(snapshot)
+        again = self._window is not None and restarted(self._window.later, snapshot, self._counts, now)
+        if again:
+            self._refuse_falls(snapshot, page)
+            self._forget()
+            self._side.forget()
+            self._normaliser = self._named(runtime)
+            snapshot = self._normaliser.apply(self._source.anew(samples, started), page)
+            now = counts(snapshot)
+            log.info("target=%s: the engine restarted; its window starts anew", self.target.name)
+        elif self._window is not None and reads_otherwise(self._window.later, snapshot):
+            self._window, self._held, self._counts, self._lengths = None, {}, {}, {}
+        self._counts = remember(self._counts, now)
+        if before.up is False or _identities(before.snapshot) != _identities(snapshot):
+            self._side.due()  # after an outage or a rename too: a restart may have left no other trace
+        snapshot = self._faded(snapshot)
+        snapshot, self._held = hold(self._held, snapshot)
+        self._lengths = follow(self._lengths, snapshot, new_life=again)
+        engines = sum(engine.is_engine for engine in snapshot.engines)
+        page_role = _role(snapshot) or runtime.role
+        settings = replace(
+            self._settings(self._side.facts, engines),
+            models=self._known_models(),
+            significant_digits=snapshot.significant_digits,
+            errors_counted=snapshot.errors_counted,
+            role=self.target.role or page_role or Role.UNIFIED,
+            lengths=self._lengths,
+            default_edges=runtime.default_edges,
+        )
+        span = span_seconds(self._window_seconds, snapshot)
+        self._window = advance(self._window, snapshot, span, settings.device)
+        self._derived = derive(self._window, settings, self._derived)
+        attempt = Attempt(
+            Stage.SCRAPE, None, "", page.received_unix_seconds, self._monotonic() - started, page.status, len(page.body)
+        )
+        if before.up is not True:
+            log.info(
+                "target=%s: up, %s on %s",
+                self.target.name,
+                f"{runtime.title} {self._side.facts.version or ''}".rstrip(),
+                self._source.url,
+            )
+        return replace(
+            before,
+            state=State.SLEEPING if snapshot.sleeping else State.READY,
+            metrics_url=self._source.url,
+            runtime=runtime.name,
+            facts=self._side.facts,
+            page_role=page_role,
+            missing=runtime.missing,
+            model_name=_model_name(snapshot) or self.target.model_name or before.model_name,
+            up=True,
+            last=attempt,
+            attempts_total=before.attempts_total + 1,
+            restarts_total=before.restarts_total + (again or other),
+            snapshot=snapshot,
+            derived=self._derived,
+            models={name: found for name, (_, found) in self._models.items()},
+            start_unix_seconds=_start(snapshot, before, restarted=again or other),
+            problem="",
+        )
+
+    def _faded(self, snapshot: Snapshot) -> Snapshot:
+        """Without gauges that the engine has not brought up to date for a while, or nobody knows for how long."""
+        if not snapshot.freezes:
+            return snapshot
+        earlier = self._window.later if self._window is not None else None
+        now = snapshot.monotonic_seconds
+        if moved(earlier, snapshot):
+            self._moved_at = now
+        if self._moved_at is not None and now - self._moved_at <= FROZEN_AFTER_SECONDS:
+            return snapshot
+        return without_frozen(snapshot)
+
+    def _refuse_several_servers(self, snapshot: Snapshot, page: Page) -> None:
+        """An address that answers for several replicas in turn gives counters that are nobody's: no series is better."""
+        start, last = snapshot.process_start_unix_seconds, self._last_start
+        self._last_start = start if start is not None else last
+        if start is not None and last is not None and start < last - START_TOLERANCE_SECONDS:
+            self._went_back = (*self._went_back, snapshot.monotonic_seconds)[-SEVERAL_SERVERS:]
+        self._refuse_turns(self._went_back, SEVERAL_SERVERS, snapshot, page)
+        self._refuse_turns(self._fell, SEVERAL_SERVERS_BY_FALLS, snapshot, page)
+
+    def _refuse_falls(self, snapshot: Snapshot, page: Page) -> None:
+        """The same of servers that do not say when they started: counters fall again and again while they answer all the time."""
+        if snapshot.process_start_unix_seconds is None and self._reading.up:
+            self._fell = (*self._fell, snapshot.monotonic_seconds)[-SEVERAL_SERVERS_BY_FALLS:]
+            self._refuse_turns(self._fell, SEVERAL_SERVERS_BY_FALLS, snapshot, page)
+
+    def _refuse_turns(self, turns: tuple[float, ...], most: int, snapshot: Snapshot, page: Page) -> None:
+        span = SEVERAL_SERVERS_INTERVALS * self.target.interval_seconds
+        if sum(snapshot.monotonic_seconds - at < span for at in turns) >= most:
+            detail = "several servers answer here in turn (a Service or load balancer?); list each replica as a target of its own"
+            raise FailedTickError(Stage.NORMALISE, FailureReason.SEVERAL_SERVERS, detail, page.status, page)
+
+    def refresh_facts(self) -> None:
+        """Asks the side endpoints where that is due, and looks up models that are new. Never raises.
+
+        Apart from `tick`, so that a page is shown whatever they do; the next tick uses what they said.
+        """
+        runtime = self._source.runtime
+        if runtime is not None and self._reading.up and self._side.refresh(runtime, self._source.path or ""):
+            self._normaliser = self._new_normaliser(runtime)
+        if self._look_again:
+            self._look_again, self._models = False, {}
+        front = self._reading.role is Role.FRONTEND  # it runs no model itself
+        if self._reading.snapshot is not None and self._find_model is not None and not front:
+            self._find_models(self._reading.snapshot, self._find_model)
+
+    def _known_models(self) -> dict[str, ModelFacts | Absence]:
+        return {
+            name: Absence(found.reason) if isinstance(found, FactsError) else found
+            for name, (_, found) in self._models.items()
+        }
+
+    def _find_models(
+        self, snapshot: Snapshot, find: Callable[[ModelSettings, ServedModel], ModelFacts | FactsError]
+    ) -> None:
+        """Looks up what has not been looked up under what the server says of it now."""
+        known: dict[str, tuple[ServedModel, ModelFacts | FactsError]] = {}
+        for engine in snapshot.engines:
+            if not (engine.is_engine or snapshot.rests) or engine.model_name in known or len(known) >= MOST_MODELS:
+                continue
+            served = served_model(engine.model_name, self._side.facts, engine.kv_cache_dtype)
+            before = self._models.get(engine.model_name)
+            if before is not None and before[0] == served:
+                known[engine.model_name] = before
+                continue
+            found = find(self.target.model, served)
+            known[engine.model_name] = served, found
+            if isinstance(found, FactsError):
+                log.warning(
+                    "target=%s: no roofline for model %s: %s", self.target.name, engine.model_name or "?", found
+                )
+            else:
+                log.info("target=%s: model %s, %s", self.target.name, engine.model_name or "?", found.origin)
+                for note in found.notes:
+                    log.warning("target=%s: model %s: %s", self.target.name, engine.model_name or "?", note)
+        self._models = known
+
+    def _failed(self, failure: FailedTickError, started: float) -> TargetReading:
+        before = self._reading
+        page = failure.page
+        attempt = Attempt(
+            failure.stage, failure.reason, failure.detail, self._wall(), self._monotonic() - started, failure.status,
+            len(page.body) if page else None,
+        )  # fmt: skip
+        changed = before.last is None or before.last.reason is not failure.reason
+        log.log(
+            logging.WARNING if changed else logging.DEBUG,
+            "target=%s: %s failed, reason=%s: %s",
+            self.target.name, failure.stage.value, failure.reason.value, failure.detail,
+        )  # fmt: skip
+        key = (failure.stage, failure.reason)
+        return replace(
+            before,
+            state=_state_after(failure.reason, failure.status),
+            metrics_url=self._source.url,
+            up=False,
+            last=attempt,
+            recent_failures=(*before.recent_failures, attempt)[-RECENT_FAILURES:],
+            attempts_total=before.attempts_total + 1,
+            failures_total={**before.failures_total, key: before.failures_total.get(key, 0) + 1},
+            problem=failure.detail,
+        )
+
+
+def served_model(name: str, facts: ServerFacts, kv_cache_dtype: str | None) -> ServedModel:
+    """What the server says of a model that it serves, its page before its side endpoints."""
+    return ServedModel(
+        name,
+        root=facts.model_roots.get(name),
+        dtype=facts.dtype,
+        quantization=facts.quantization,
+        kv_cache_dtype=kv_cache_dtype or facts.kv_cache_dtype,
+        state_dtype=facts.state_dtype,
+        weight_bytes=facts.weight_bytes,
+    )
+
+
+def _identities(snapshot: Snapshot | None) -> tuple[tuple[str, str], ...]:
+    return tuple((engine.model_name, engine.engine) for engine in snapshot.engines) if snapshot else ()
+
+
+def _state_after(reason: FailureReason, status: int | None) -> State:
+    if reason is FailureReason.LOADING:
+        return State.LOADING
+    # an answer that cannot be used says nothing about the engine: missing data is not down
+    if reason in _ANSWERED or (
+        reason is FailureReason.STATUS and status is not None and (status < 500 or status == 501)
+    ):
+        return State.UNKNOWN
+    return State.DOWN
+
+
+def _role(snapshot: Snapshot) -> Role | None:
+    """The role that the page says, where all its engines have the same."""
+    said = {engine.role for engine in snapshot.engines if engine.role in set(Role)}
+    return Role(said.pop() or "") if len(said) == 1 else None
+
+
+def _model_name(snapshot: Snapshot) -> str:
+    names = sorted({engine.model_name for engine in snapshot.engines if engine.model_name})
+    return names[0] if names else ""
+
+
+def _start(snapshot: Snapshot, before: TargetReading, *, restarted: bool) -> float:
+    if snapshot.process_start_unix_seconds is not None:
+        return snapshot.process_start_unix_seconds
+    if restarted or before.start_unix_seconds is None:
+        return snapshot.unix_seconds
+    return before.start_unix_seconds

@@ -1,0 +1,160 @@
+"""Who is let in: TLS and basic auth by the web config file as it stands now.
+
+The file, certificate, key and CA are looked at (one stat each) for every connection and request, as the exporter-toolkit
+reads them, and loaded anew when one of them changed. What cannot be used changes nothing and is logged once.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import ssl
+import threading
+from dataclasses import dataclass
+
+from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.web.auth import PasswordCheck, credentials
+from llm_serving_exporter.web.exchange import Request, Response, plain
+from llm_serving_exporter.web.webconfig import (
+    VERIFY_OPTIONAL,
+    VERIFY_REQUIRED,
+    TlsSettings,
+    WebSettings,
+    load_web_config,
+)
+
+_VERIFY = {VERIFY_OPTIONAL: ssl.CERT_OPTIONAL, VERIFY_REQUIRED: ssl.CERT_REQUIRED}
+_VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
+_CHALLENGE = ("WWW-Authenticate", 'Basic realm="llm-serving-exporter", charset="UTF-8"')
+_DENIED = plain(401, "Unauthorized: send a name and password by basic authentication.", _CHALLENGE)
+
+Stamp = tuple[int, int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    settings: WebSettings
+    context: ssl.SSLContext | None
+
+
+class Guard:
+    """Live settings of one web config file. Raises ConfigError when it is made and the file cannot be used.
+
+    Whether TLS is on is settled when it is made: a change of that needs a restart, which is logged.
+    """
+
+    def __init__(self, path: str, log: logging.Logger) -> None:
+        self._path, self._log = path, log
+        self._lock = threading.Lock()
+        self._check = PasswordCheck()
+        self._loaded, self._seen = self._load()
+        self.tls = self._loaded.context is not None
+
+    def context(self) -> ssl.SSLContext:
+        """For the next handshake. Only where `tls`."""
+        context = self._current().context
+        assert context is not None
+        return context
+
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """What every answer carries; an empty value means that a header is not sent."""
+        return self._current().settings.headers
+
+    def lets_in(self, secured: ssl.SSLSocket) -> bool:
+        """Whether the client's verified certificate bears one of the allowed names, where any are set."""
+        tls = self._current().settings.tls
+        if tls is None or not tls.client_allowed_sans:
+            return True
+        certificate = secured.getpeercert() or {}
+        # (kind, name) pairs; a directory name, which nobody can list, is a deeper tuple
+        found = [pair[1] for pair in certificate.get("subjectAltName", ()) if len(pair) == 2]
+        names = {_canonical(name) for name in found if isinstance(name, str)}
+        return not names.isdisjoint(map(_canonical, tls.client_allowed_sans))
+
+    def denied(self, request: Request) -> Response | None:
+        """The answer to a request without valid credentials; None for one that may pass."""
+        users = self._current().settings.users
+        if not users:
+            return None
+        sent = credentials(request.headers.get("authorization", ""))
+        return None if sent is not None and self._check.allows(users, *sent) else _DENIED
+
+    def _current(self) -> _Loaded:
+        with self._lock:
+            stamps = (_stamp(self._path), *_tls_stamps(self._loaded.settings.tls))
+            if stamps != self._seen:
+                self._seen = stamps
+                self._reload()
+            return self._loaded
+
+    def _reload(self) -> None:
+        try:
+            loaded, seen = self._load()
+        except ConfigError as error:
+            self._log.error("the web config file was not loaded anew, what was loaded before stays: %s", error)
+            return
+        if (loaded.context is not None) != self.tls:
+            self._log.error(
+                "%s: TLS cannot be switched on or off while running: restart; what was loaded before stays", self._path
+            )
+            return
+        self._loaded, self._seen = loaded, seen
+        self._log.info("web config file loaded anew")
+
+    def _load(self) -> tuple[_Loaded, tuple[Stamp, ...]]:
+        # each stamp is taken before its file is read, so that no change in between goes unseen
+        stamp = _stamp(self._path)
+        settings = load_web_config(self._path)
+        stamps = (stamp, *_tls_stamps(settings.tls))
+        return _Loaded(settings, _context(self._path, settings.tls) if settings.tls is not None else None), stamps
+
+
+def _tls_stamps(tls: TlsSettings | None) -> tuple[Stamp, ...]:
+    if tls is None:
+        return ()
+    return tuple(_stamp(file) for file in (tls.cert_file, tls.key_file, tls.client_ca_file) if file is not None)
+
+
+def _stamp(path: str) -> Stamp:
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _canonical(name: str) -> str:
+    """An IP address in its one short form (OpenSSL writes IPv6 in full), anything else as it is."""
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        return name
+
+
+def _context(file: str, tls: TlsSettings) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version, context.maximum_version = _VERSIONS[tls.min_version], _VERSIONS[tls.max_version]
+    context.set_alpn_protocols(["http/1.1"])
+    section = "tls_server_config"
+    try:
+        # without a password function OpenSSL would ask on the terminal, and wait
+        context.load_cert_chain(tls.cert_file, tls.key_file, password=lambda: "")
+    except OSError as error:
+        raise _unusable(file, f"{section}.cert_file", f"{tls.cert_file} with {tls.key_file}", error) from error
+    if tls.client_ca_file is not None:
+        context.verify_mode = _VERIFY[tls.client_auth_type]
+        try:
+            context.load_verify_locations(tls.client_ca_file)
+        except OSError as error:
+            raise _unusable(file, f"{section}.client_ca_file", tls.client_ca_file, error) from error
+    return context
+
+
+def _unusable(file: str, path: str, what: str, error: OSError) -> ConfigError:
+    if isinstance(error, ssl.SSLError):
+        fix = "Files must be PEM, the key must fit its certificate and have no passphrase."
+        return ConfigError(Problem(file, path, f"{what} cannot be used ({error.reason or 'not PEM'})", fix))
+    return ConfigError(
+        Problem(file, path, f"{what} cannot be read: {error.strerror}", "Check the paths and permissions.")
+    )

@@ -1,0 +1,62 @@
+"""What a target costs, as HTML: the price in force, what tokens come to now, and where the money went since the exporter's start."""
+
+from __future__ import annotations
+
+from llm_serving_exporter.model.cost import CostPhase, EngineCost, TargetCost
+from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.render.html import header, row, table, text
+from llm_serving_exporter.render.numbers import NOTHING, share, span
+
+MOST_ROWS = 64
+_COLUMNS = (
+    "prefill, $/M", "decode, $/M", "blended, $/M", "$/request", "spent", "prefill", "decode", "idle", "down", "other",
+)  # fmt: skip
+
+
+def cost(reading: TargetReading, *, fresh: bool) -> str:
+    """ "" where the target has no price and never had one. `fresh`: whether figures of the window are shown."""
+    found = reading.cost
+    if found is None or not any(one.totals.usd for one in found.engines):
+        return ""
+    rows = [row(text(_name(one, found)), _cells(one, fresh=fresh)) for one in found.engines[:MOST_ROWS]]
+    return table(header("cost", _COLUMNS), rows) + f'<p class="facts">{text(_basis(reading, found))}</p>'
+
+
+def usd(value: float | None) -> str:
+    """Three significant digits below a cent, cents above: "$0.000119", "$1,234.50"."""
+    if value is None:
+        return NOTHING
+    if 0 < abs(value) < 0.1:
+        return f"${value:.3g}" if abs(value) >= 1e-4 else f"${value:.3e}"
+    return f"${value:,.2f}"
+
+
+def _name(one: EngineCost, found: TargetCost) -> str:
+    return one.model_name or "?" if len(found.engines) == 1 else f"{one.model_name or '?'} / {one.engine}"
+
+
+def _cells(one: EngineCost, *, fresh: bool) -> list[str]:
+    each = one.window.usd_per_million_tokens if fresh else {}
+    by_phase: dict[str, float] = {}
+    for (phase, _rate, _method), amount in one.totals.usd.items():
+        by_phase[phase] = by_phase.get(phase, 0.0) + amount
+    everything = sum(by_phase.values())
+    return [
+        *(usd(each.get((phase, "allocated"))) for phase in ("prefill", "decode", "blended")),
+        usd(one.window.usd_per_request if fresh else None),
+        usd(everything),
+        *(share(by_phase.get(phase.value, 0.0) / everything) if everything > 0 else NOTHING for phase in CostPhase),
+    ]
+
+
+def _basis(reading: TargetReading, found: TargetCost) -> str:
+    price, gpus = found.price, reading.target_gpus
+    now = "no price is in force now"
+    if price is not None and gpus is not None:
+        part = "" if reading.target.gpu_share is None else f" x share {reading.target.gpu_share:g}"
+        now = f"{gpus.count} GPUs{part} at {usd(price.usd_per_gpu_hour)} an hour (rate {price.rate.name})"
+    window = span(reading.derived.window_seconds) if reading.derived is not None else "a window"
+    return (
+        f"{now}; per million tokens and per request over {window}, idle time borne by the tokens; spent since the exporter's start; "
+        f"busy time split by {found.method.value}: {found.inputs}"
+    )

@@ -1,0 +1,125 @@
+"""What an operator asks the exporter itself: whether it is ready, and everything it knows about its targets, as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from math import isfinite
+from typing import Any
+
+from llm_serving_exporter.model.attempt import Attempt
+from llm_serving_exporter.model.reading import TargetReading, View
+from llm_serving_exporter.render.sentences import what_to_do, why_absent
+from llm_serving_exporter.web.exchange import Response, plain
+
+JSON = "application/json"
+MOST_NAMES = 20
+
+
+def ready(view: View) -> Response:
+    """200 once every configured target was tried at least once, whatever came of it (or there are none); else 503 with their names."""
+    missing = [reading.target.name for reading in view.targets if reading.attempts_total == 0]
+    if not missing:
+        return plain(200, "llm-serving-exporter is ready.")
+    names = ", ".join(missing[:MOST_NAMES]) + (
+        f" and {len(missing) - MOST_NAMES} more" if len(missing) > MOST_NAMES else ""
+    )
+    return plain(503, f"Not ready: {len(missing)} of {len(view.targets)} targets were not tried yet: {names}.")
+
+
+def debug_targets(view: View, effective: Mapping[str, Any]) -> Response:
+    """Targets with attempts, problems and absent signals, GPUs, discovery and the effective configuration (which holds no secrets).
+
+    Times are seconds since the epoch; null is absent.
+    """
+    document = {
+        "targets": [_target(reading) for reading in view.targets],
+        "gpus": _gpus(view),
+        "discovery": {"problems": view.discovery_problems, "failures_total": view.discovery_failures_total},
+        "reload": {
+            "ok": view.reload_ok,
+            "last_good_unix_seconds": view.reload_unix_seconds,
+            "config_sha256": view.config_hash,
+        },
+        "config": effective,
+    }
+    body = json.dumps(_plain(document), indent=2, ensure_ascii=False, allow_nan=False)
+    return Response(200, JSON, f"{body}\n".encode(errors="replace"))
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN: null then."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def _attempt(attempt: Attempt | None) -> dict[str, Any] | None:
+    if attempt is None:
+        return None
+    advice = what_to_do(attempt.reason) if attempt.reason is not None else None
+    return {**asdict(attempt), "ok": attempt.ok, "what_to_do": advice}
+
+
+def _target(reading: TargetReading) -> dict[str, Any]:
+    snapshot, derived = reading.snapshot, reading.derived
+    return {
+        "name": reading.target.name,
+        "url": reading.target.url,
+        "metrics_url": reading.metrics_url or None,
+        "state": reading.state.value,
+        "up": reading.up,
+        "problem": reading.problem or None,
+        "runtime": reading.runtime or None,
+        "model_name": reading.model_name or None,
+        "facts": asdict(reading.facts),
+        "start_unix_seconds": reading.start_unix_seconds,
+        "restarts_total": reading.restarts_total,
+        "attempts_total": reading.attempts_total,
+        "failures_total": [
+            {"stage": stage.value, "reason": reason.value, "count": count}
+            for (stage, reason), count in sorted(reading.failures_total.items())
+        ],
+        "last_attempt": _attempt(reading.last),
+        "recent_failures": [_attempt(attempt) for attempt in reversed(reading.recent_failures)],
+        "last_page": None
+        if snapshot is None
+        else {
+            "read_unix_seconds": snapshot.unix_seconds,
+            "engines": [{"model_name": engine.model_name, "engine": engine.engine} for engine in snapshot.engines],
+            "unmapped_families": snapshot.unmapped_families,
+        },
+        "window_seconds": derived.window_seconds if derived else None,
+        "absent_signals": [
+            {"signal": signal, "reason": reason.value, "why": why_absent(signal, reason, reading.missing)}
+            for signal, reason in (derived.signals.items() if derived else ())
+            if reason
+        ],
+        "quality": {signal: quality.value for signal, quality in derived.quality.items()} if derived else {},
+        "gpus": {"uuids": reading.gpu_uuids, "origin": reading.gpu_origin or None},
+    }
+
+
+def _gpus(view: View) -> dict[str, Any] | None:
+    readings = view.gpus
+    if readings is None:
+        return None
+    return {
+        "source": readings.source,
+        "driver_version": readings.driver_version,
+        "last_attempt": _attempt(readings.attempt),
+        "failures_total": {reason.value: count for reason, count in sorted(view.nvml_failures_total.items())},
+        "gpus": [
+            {
+                "uuid": gpu.identity.uuid,
+                "index": gpu.identity.index,
+                "name": gpu.identity.name,
+                "lost": gpu.lost,
+                "absent": gpu.absent,
+            }
+            for gpu in readings.gpus
+        ],
+    }

@@ -1,0 +1,122 @@
+"""The GPUs as HTML, or why there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llm_serving_exporter.model.device import GpuReading, GpuReadings
+from llm_serving_exporter.model.reading import View
+from llm_serving_exporter.render.html import badge, facts, header, level, note, row, table, text
+from llm_serving_exporter.render.numbers import NOTHING, share, size, span
+from llm_serving_exporter.render.sentences import what_to_do, why_gpu_absent
+
+MOST_GPUS = 64
+_COLUMNS = ("busy", "DRAM bandwidth", "tensor cores", "power", "memory", "temperature", "slowed by")
+# keys of GpuReading.slowdown
+_SLOWDOWNS = {
+    "sw_power_cap": "power cap",
+    "hw_slowdown": "hardware",
+    "sync_boost": "sync boost",
+    "sw_thermal_slowdown": "heat",
+    "hw_thermal_slowdown": "heat (hardware)",
+    "hw_power_brake_slowdown": "power brake",
+}
+
+
+def gpus(view: View, now_monotonic: float) -> str:
+    """The section about GPUs."""
+    readings = view.gpus
+    if readings is None:
+        inside = '<p class="facts">GPUs are not read: none was read yet, or gpu.enabled is off.</p>'
+    elif readings.attempt.reason is not None:
+        inside = note("bad", f"NVML: {readings.attempt.detail}", what_to_do(readings.attempt.reason))
+    elif not readings.gpus:
+        inside = '<p class="facts">NVML works, but no GPU is visible to the exporter.</p>'
+    else:
+        inside = _table(view, readings, readings.gpus)
+    if readings is not None:
+        driver = f"driver {text(readings.driver_version)}" if readings.driver_version else ""
+        source = "" if readings.source == "nvml" else f"<b>{text(readings.source)}</b>"
+        age = span(max(0.0, now_monotonic - readings.monotonic_seconds))
+        inside = facts((source, driver, f"read {age} ago")) + inside
+    return f'<section class="card" id="gpus"><div class="title"><h2>GPUs</h2></div>{inside}</section>'
+
+
+def _table(view: View, readings: GpuReadings, all_of_them: tuple[GpuReading, ...]) -> str:
+    targets: dict[str, list[str]] = {}
+    for reading in view.targets:
+        for uuid in reading.gpu_uuids:
+            targets.setdefault(uuid, []).append(reading.target.name)
+    rows = [row(_name(gpu, targets.get(gpu.identity.uuid, ())), _cells(gpu)) for gpu in all_of_them[:MOST_GPUS]]
+    left = len(all_of_them) - MOST_GPUS
+    rest = f'<p class="facts">{left} more GPUs are not shown here.</p>' if left > 0 else ""
+    return table(header("GPU", _COLUMNS), rows) + rest
+
+
+def _name(gpu: GpuReading, targets: Sequence[str]) -> str:
+    identity = gpu.identity
+    profile = f" MIG {identity.mig.profile}" if identity.mig else ""
+    return (
+        f"{identity.index} {text(identity.name + profile)}"
+        f'<br><code class="soft" title="{text(identity.uuid)}">{text(short_uuid(identity.uuid))}</code>'
+        f' <span class="soft">{text(", ".join(targets))}</span>'
+    )
+
+
+def short_uuid(uuid: str) -> str:
+    """As much of a UUID as tells GPUs of one host apart: "GPU-0b1d5c9e"."""
+    head, dash, rest = uuid.partition("-")
+    return f"{head}{dash}{rest.partition('-')[0]}"
+
+
+def _cells(gpu: GpuReading) -> list[str]:
+    if gpu.lost:
+        return [badge("lost", "bad"), *[NOTHING] * (len(_COLUMNS) - 1)]
+
+    def or_why(value: str, field: str) -> str:
+        code = gpu.absent.get(field)
+        return f'<span title="{text(why_gpu_absent(code))}">{value}</span>' if value == NOTHING and code else value
+
+    return [
+        or_why(_level(gpu.busy_ratio), "busy_ratio"),
+        or_why(_level(gpu.dram_bandwidth_ratio), "dram_bandwidth_ratio"),
+        or_why(share(gpu.tensor_activity_ratio), "tensor_activity_ratio"),
+        or_why(_power(gpu), "power_watts"),
+        _memory(gpu),
+        or_why(_temperature(gpu), "temperature_celsius"),
+        _slowdown(gpu),
+    ]
+
+
+def _level(ratio: float | None) -> str:
+    return NOTHING if ratio is None else level(ratio, share(ratio))
+
+
+def _power(gpu: GpuReading) -> str:
+    if gpu.power_watts is None:
+        return NOTHING
+    limit = f" of {gpu.power_limit_watts:.0f}" if gpu.power_limit_watts is not None else ""
+    return f"{gpu.power_watts:.0f}{limit} W"
+
+
+def _memory(gpu: GpuReading) -> str:
+    used = gpu.memory_used_bytes
+    total = gpu.memory_total_bytes if gpu.memory_total_bytes is not None else gpu.identity.memory_total_bytes
+    if used is None or not total:
+        return size(used)
+    return f"{size(used)} of {size(total)}"
+
+
+def _temperature(gpu: GpuReading) -> str:
+    names = {"gpu": "", "memory": "memory "}
+    found = [
+        f"{names.get(sensor, sensor + ' ')}{celsius:.0f} °C" for sensor, celsius in gpu.temperature_celsius.items()
+    ]
+    return "<br>".join(map(text, found)) or NOTHING
+
+
+def _slowdown(gpu: GpuReading) -> str:
+    if gpu.slowdown is None:
+        return f'<span title="{text(why_gpu_absent(gpu.absent.get("slowdown", "error")))}">{NOTHING}</span>'
+    held = [_SLOWDOWNS.get(reason, reason.replace("_", " ")) for reason, holds in gpu.slowdown.items() if holds]
+    return "<br>".join(badge(words, "warn") for words in held) or "nothing"

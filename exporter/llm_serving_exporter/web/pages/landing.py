@@ -1,0 +1,343 @@
+"""One View -> the page at /: what every target and GPU does now, what is missing and why. HTML without scripts or outside parts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from urllib.parse import quote
+
+from llm_serving_exporter.model.attempt import Attempt
+from llm_serving_exporter.model.derived import Derived
+from llm_serving_exporter.model.reading import State, TargetReading, View
+from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.render.html import badge, facts, header, note, row, table, text
+from llm_serving_exporter.render.numbers import NOTHING, count, number, share, size, span
+from llm_serving_exporter.render.sentences import QUALITIES, STATES, title, what_to_do, why_absent
+from llm_serving_exporter.web.pages.cost import cost
+from llm_serving_exporter.web.pages.engines import figures
+from llm_serving_exporter.web.pages.gpus import gpus
+from llm_serving_exporter.web.pages.roofline import section
+from llm_serving_exporter.web.pages.style import STYLE
+
+REFRESH_SECONDS = 10
+# above that many targets they stand in one table, and only those with a problem have a card of their own
+MOST_CARDS = 20
+SHOWN_FAILURES = 3
+_BADGES = {State.READY: "good", State.LOADING: "wait", State.SLEEPING: "calm", State.DOWN: "bad", State.UNKNOWN: "warn"}
+# reasons that nobody can or need act on
+_PASSING = frozenset(
+    {
+        Absence.IDLE,
+        Absence.WARMING_UP,
+        Absence.NOT_EXPORTED,
+        Absence.INPUT_MISSING,
+        Absence.NO_METRICS,
+        Absence.OTHER_ROLE,
+    }
+)
+# Assignment.origin of derive.gpus
+_ORIGINS = {"configured": "as configured", "processes": "found by its processes", "only_target": "all that are here"}
+_ICON = (
+    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cpath d='M2 13V9h3v4zm4.5 0V3h3v10z"
+    "M11 13V6h3v7z' fill='%233b7ddd'/%3E%3C/svg%3E"
+)
+
+
+class _Clock:
+    """The instant of the page, and from when on a reading is too old to be shown."""
+
+    def __init__(self, unix: float, monotonic: float, stale_after_seconds: float) -> None:
+        self.unix, self.monotonic = unix, monotonic
+        self._stale_after_seconds = stale_after_seconds
+
+    def fresh(self, reading: TargetReading) -> bool:
+        """Whether its figures are shown."""
+        return reading.fresh(self.monotonic, self._stale_after_seconds)
+
+    def page_age(self, reading: TargetReading) -> str:
+        """How long ago the last good page came; "" where none did."""
+        if reading.snapshot is None:
+            return ""
+        return span(max(0.0, self.monotonic - reading.snapshot.monotonic_seconds))
+
+    def ago(self, unix: float) -> str:
+        """How long ago an instant of the wall clock was."""
+        return span(max(0.0, self.unix - unix))
+
+
+def landing(
+    view: View,
+    *,
+    now_unix: float,
+    now_monotonic: float,
+    stale_after_seconds: float,
+    version: str,
+    telemetry_path: str,
+    links: Sequence[tuple[str, str]] = (),
+    only: str = "",
+) -> bytes:
+    """The page as UTF-8. `links`: (label, href) beside the exporter's own pages, such as its documentation. `only`: the name of a target
+    whose card alone is shown; "" or an unknown name shows all."""
+    clock = _Clock(now_unix, now_monotonic, stale_after_seconds)
+    pages = [
+        ("Metrics", telemetry_path),
+        ("Ready", "/-/ready"),
+        ("Healthy", "/-/healthy"),
+        ("Debug", "/debug/targets"),
+        *links,
+    ]
+    nav = "".join(f'<a href="{text(href)}">{text(label)}</a>' for label, href in pages)
+    when = datetime.fromtimestamp(now_unix, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    page = (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="refresh" content="{REFRESH_SECONDS}"><title>llm-serving-exporter</title>'
+        f'<link rel="icon" href="{_ICON}"><style>{STYLE}</style></head><body>'
+        f'<header><div class="top"><h1>llm-serving-exporter<small>{text(version)}</small></h1><nav>{nav}</nav></div>'
+        f"{_summary(view)}</header><main>{_exporter(view, clock)}{''.join(_targets(view, clock, only))}{gpus(view, now_monotonic)}</main>"
+        f"<footer>As of {when}; this page reloads every {REFRESH_SECONDS} s.</footer></body></html>"
+    )
+    return page.encode(errors="replace")
+
+
+def _summary(view: View) -> str:
+    states = Counter(reading.state for reading in view.targets)
+    chips = [badge(f"{states[state]} {state.value}", kind) for state, kind in _BADGES.items() if states[state]]
+    targets = f"{len(view.targets)} target{'' if len(view.targets) == 1 else 's'}"
+    chips.insert(0, badge(targets, "plain"))
+    if view.gpus is not None:
+        if view.gpus.attempt.ok:
+            lost = sum(gpu.lost for gpu in view.gpus.gpus)
+            chips.append(badge(f"{len(view.gpus.gpus)} GPU{'' if len(view.gpus.gpus) == 1 else 's'}", "plain"))
+            chips += [badge(f"{lost} GPU lost", "bad")] if lost else []
+        else:
+            chips.append(badge("NVML failed", "bad"))
+    if not view.reload_ok:
+        chips.append(badge("reload failed", "bad"))
+    return f'<ul class="summary">{"".join(f"<li>{chip}</li>" for chip in chips)}</ul>'
+
+
+def _exporter(view: View, clock: _Clock) -> str:
+    """What is wrong with the exporter's own input."""
+    parts = []
+    if not view.reload_ok:
+        since = (
+            f"the one loaded {clock.ago(view.reload_unix_seconds)} ago stays in use" if view.reload_unix_seconds else ""
+        )
+        parts.append(
+            note(
+                "bad",
+                f"The last reload of the configuration failed; {since}.",
+                "The exporter's log lists every problem; check-config does too.",
+            )
+        )
+    if view.discovery_problems:
+        parts.append(note("warn", "Discovery files that cannot be used:", *view.discovery_problems[:10]))
+    if not view.targets:
+        parts.append(
+            note(
+                "warn",
+                "No target is configured.",
+                "Start with --target http://localhost:8000, or list targets in --config.file.",
+            )
+        )
+    return "".join(parts)
+
+
+def _targets(view: View, clock: _Clock, only: str) -> Iterator[str]:
+    shown = tuple(reading for reading in view.targets if reading.target.name == only) or view.targets
+    if len(shown) > MOST_CARDS:
+        yield _overview(view.targets, clock)
+        shown = tuple(
+            reading for reading in view.targets if reading.state is not State.READY or not clock.fresh(reading)
+        )
+    for reading in shown[:MOST_CARDS]:
+        yield _card(reading, clock)
+
+
+def _overview(targets: tuple[TargetReading, ...], clock: _Clock) -> str:
+    columns = (
+        "state",
+        "engine",
+        "model",
+        "last page",
+        "prefill, tok/s",
+        "decode, tok/s",
+        "running",
+        "waiting",
+        "KV cache",
+    )
+    rows = (row(_link(reading.target.name), _overview_cells(reading, clock)) for reading in targets)
+    return f'<section class="card"><div class="title"><h2>Targets</h2></div>{table(header("target", columns), rows)}</section>'
+
+
+def _link(name: str) -> str:
+    return f'<a href="/?target={text(quote(name, safe=""))}">{text(name)}</a>'
+
+
+def _models(reading: TargetReading) -> str:
+    """The models that a target serves: two of them by name, and how many more."""
+    engines = reading.snapshot.engines if reading.snapshot is not None else ()
+    names = sorted({engine.model_name for engine in engines if engine.model_name}) or [reading.model_name]
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    return ", ".join(names[:2]) + more
+
+
+def _overview_cells(reading: TargetReading, clock: _Clock) -> list[str]:
+    age = clock.page_age(reading)
+    known = [
+        badge(reading.state.value, _BADGES[reading.state]),
+        text(f"{reading.runtime} {reading.facts.version or ''}".strip() or NOTHING),
+        text(_models(reading) or NOTHING),
+        f"{age} ago" if age else NOTHING,
+    ]
+    if not clock.fresh(reading) or reading.derived is None or reading.snapshot is None:
+        return [*known, *[NOTHING] * 5]
+    engines, derived = reading.snapshot.engines, reading.derived.engines
+
+    def total(values: list[float | None]) -> float | None:
+        there = [value for value in values if value is not None]
+        return sum(there) if values and len(there) == len(values) else None
+
+    usage = [engine.kv_cache_usage_ratio for engine in engines if engine.kv_cache_usage_ratio is not None]
+    fullest = f"{'≤ ' if len(usage) > 1 else ''}{share(max(usage))}" if usage else NOTHING
+    return [
+        *known,
+        number(total([one.phase_tokens_per_second.get("prefill") for one in derived])),
+        number(total([one.phase_tokens_per_second.get("decode") for one in derived])),
+        count(total([one.requests_running for one in engines])),
+        count(total([one.requests_waiting for one in engines])),
+        fullest,
+    ]
+
+
+def _card(reading: TargetReading, clock: _Clock) -> str:
+    fresh = clock.fresh(reading)
+    parts = [
+        f'<div class="title"><h2>{text(reading.target.name)}</h2>'
+        f'<span title="{text(STATES[reading.state])}">{badge(reading.state.value, _BADGES[reading.state])}</span></div>',
+        _facts(reading, clock),
+        _problem(reading, clock, fresh=fresh),
+    ]
+    if fresh and reading.derived is not None:
+        parts += [
+            figures(reading),
+            section(reading),
+            cost(reading, fresh=True),
+            _absent(reading),
+            _careful(reading.derived),
+        ]
+    else:
+        parts.append(cost(reading, fresh=False))
+    parts.append(_failures(reading, clock))
+    return f'<section class="card">{"".join(parts)}</section>'
+
+
+def _facts(reading: TargetReading, clock: _Clock) -> str:
+    target = reading.target
+    url = text(reading.metrics_url or target.url)
+    age = clock.page_age(reading)
+    last = reading.last
+    page = (
+        f", {size(last.page_bytes)} in {1000 * last.duration_seconds:.0f} ms"
+        if last and last.ok and last.page_bytes
+        else ""
+    )
+    return facts(
+        (
+            f"<b>{text(reading.runtime)} {text(reading.facts.version or '')}</b>" if reading.runtime else "",
+            f"<b>{text(_models(reading))}</b>" if _models(reading) else "",
+            f"role {text(reading.role.value)}" if reading.role is not Role.UNIFIED else "",
+            f"group {text(target.group)}" if target.group else "",
+            f'<a href="{url}" rel="noreferrer">{url}</a>',
+            f"last page {age} ago{page}" if age else "no page was read yet",
+            f"engine up for {clock.ago(reading.start_unix_seconds)}"
+            if reading.up and reading.start_unix_seconds
+            else "",
+            f"{reading.restarts_total} restart{'' if reading.restarts_total == 1 else 's'} seen"
+            if reading.restarts_total
+            else "",
+            f"figures over {span(reading.derived.window_seconds)}" if reading.derived and clock.fresh(reading) else "",
+            _gpus_of(reading),
+        )
+    )
+
+
+def _problem(reading: TargetReading, clock: _Clock, *, fresh: bool) -> str:
+    withdrawn = ""
+    if reading.snapshot is not None and not fresh:
+        withdrawn = f"Last page {clock.page_age(reading)} ago; figures withdrawn."
+    last = reading.last
+    if last is not None and last.reason is not None:
+        return note(_BADGES[reading.state], reading.problem or last.detail, what_to_do(last.reason), withdrawn)
+    if reading.state is State.SLEEPING:
+        return note("calm", STATES[State.SLEEPING], withdrawn)
+    return note("warn", withdrawn)
+
+
+def _absent(reading: TargetReading) -> str:
+    """Every absent signal with its reason in a sentence, what somebody can act on first; signals with one reason share a line."""
+    signals = dict(reading.derived.signals) if reading.derived is not None else {}
+    signals |= reading.cost.signals if reading.cost is not None else {}
+    missing = reading.missing
+    absent = [(signal, absence) for signal, absence in signals.items() if absence]
+    absent.sort(key=lambda entry: entry[1] in _PASSING)
+    return _by_sentence("Not available", [(signal, why_absent(signal, absence, missing)) for signal, absence in absent])
+
+
+def _careful(derived: Derived) -> str:
+    """What is there but not to be taken at its face; clipped quantiles say so themselves."""
+    telling = [
+        (signal, QUALITIES[quality])
+        for signal, quality in derived.quality.items()
+        if quality not in (Quality.LIVE, Quality.CLIPPED) and not derived.signals.get(signal)
+    ]
+    return _by_sentence("To be read with care", telling)
+
+
+def _by_sentence(heading: str, told: Sequence[tuple[str, str]]) -> str:
+    names: dict[str, list[str]] = {}
+    for signal, sentence in told:
+        names.setdefault(sentence, []).append(title(signal))
+    if not names:
+        return ""
+    lines = "".join(
+        f'<li><b>{text(", ".join(dict.fromkeys(signals)))}:</b> <span class="soft">{text(sentence)}</span></li>'
+        for sentence, signals in names.items()
+    )
+    return f'<h3>{heading}</h3><ul class="why">{lines}</ul>'
+
+
+def _gpus_of(reading: TargetReading) -> str:
+    configured = len(reading.target.gpus or ()) if reading.gpu_origin == "configured" else 0
+    if len(reading.gpu_uuids) < configured:
+        return f"{len(reading.gpu_uuids)} of {configured} configured GPUs are visible here"
+    if not reading.gpu_uuids:
+        return ""
+    found = _ORIGINS.get(reading.gpu_origin, reading.gpu_origin)
+    return f"{len(reading.gpu_uuids)} GPU{'' if len(reading.gpu_uuids) == 1 else 's'}, {text(found)}"
+
+
+def _failures(reading: TargetReading, clock: _Clock) -> str:
+    """The latest kinds of failure, newest first; a run of equal ones is one line."""
+    latest = reversed(reading.recent_failures)
+    runs = [
+        list(run) for _, run in groupby(latest, key=lambda attempt: (attempt.stage, attempt.reason, attempt.detail))
+    ]
+    if runs and len(runs[0]) == 1 and runs[0][0] == reading.last:
+        del runs[0]  # the problem of now says it already
+    if not runs:
+        return ""
+    lines = "".join(_failure(run, clock) for run in runs[:SHOWN_FAILURES])
+    return f'<h3>Last failures</h3><ul class="why">{lines}</ul>'
+
+
+def _failure(run: Sequence[Attempt], clock: _Clock) -> str:
+    newest = run[0]
+    reason = text(newest.reason.value.replace("_", " ") if newest.reason else "")
+    often = f", {len(run)} times since {clock.ago(run[-1].at_unix_seconds)} ago" if len(run) > 1 else ""
+    ago = clock.ago(newest.at_unix_seconds)
+    return f'<li><b>{reason}</b>, {newest.stage.value}, {ago} ago{often}: <span class="soft">{text(newest.detail)}</span></li>'

@@ -1,0 +1,121 @@
+"""Evidence made by hand, for what is worked out from it and how it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from zoneinfo import ZoneInfo
+
+from llm_serving_exporter.report.evidence.usage import (
+    Book,
+    Episode,
+    Evidence,
+    Extra,
+    Fleet,
+    Gap,
+    Gauge,
+    Hours,
+    Line,
+    Owner,
+    RateFacts,
+    Usage,
+)
+from llm_serving_exporter.report.evidence.week import before, parse_week
+
+UTC = ZoneInfo("UTC")
+WEEK = parse_week("2026-W46", UTC)
+
+
+def owner(target: str = "a:8000", model: str = "m", role: str = "unified", **extra: str) -> Owner:
+    return Owner(tuple(extra.items()), target, model, role)
+
+
+def flat(whose: Owner, of: tuple[str, ...], total: float, hours: int = 168) -> Line:
+    """A total spread evenly."""
+    return Line(whose, of, (total / hours,) * hours)
+
+
+def usage(
+    whose: Owner,
+    usd: Mapping[str, float],
+    prefill: float = 0.0,
+    decode: float = 0.0,
+    rate: str = "spot",
+    price: float = 2.0,
+) -> Usage:
+    """A target's week: USD by phase, tokens; GPU time follows from the price."""
+    state = {"idle": "idle", "down": "down", "unattributed": "unknown"}
+    seconds: dict[str, float] = {}
+    for phase, value in usd.items():
+        name = state.get(phase, "busy")
+        seconds[name] = seconds.get(name, 0.0) + value / price * 3600
+    return Usage(
+        cost=tuple(flat(whose, (phase, rate, "roofline"), value) for phase, value in usd.items()),
+        gpu_seconds=tuple(flat(whose, (name, rate), value) for name, value in seconds.items()),
+        prefill_tokens=(flat(whose, (), prefill),),
+        decode_tokens=(flat(whose, (), decode),),
+        prompt_tokens=(flat(whose, (), 1.25 * prefill),),
+        cached_tokens=(flat(whose, (), 0.25 * prefill),),
+        requests=(flat(whose, (), decode / 250),),
+        slo=(flat(whose, ("ttft", "good"), 990.0), flat(whose, ("ttft", "bad"), 10.0)),
+    )
+
+
+def joined(*parts: Usage) -> Usage:
+    """Several targets."""
+    names = Usage.__slots__
+    return Usage(**{name: tuple(line for part in parts for line in getattr(part, name)) for name in names})
+
+
+def gauge(hours: Hours | float, **labels: str) -> Gauge:
+    return Gauge(labels, hours if isinstance(hours, tuple) else (hours,) * 168)
+
+
+def evidence(now: Usage, earlier: Usage, **more: object) -> Evidence:
+    return Evidence(WEEK, before(WEEK, UTC), now, earlier, **more)  # type: ignore[arg-type]
+
+
+def fleet_of(models: int, teams: int, gaps: int, name: str = "model") -> Evidence:
+    """Many models, teams, nodes and gaps; `name` begins every name that comes from outside."""
+    parts, earlier, prices, nodes = [], [], [], []
+    for number in range(models):
+        extra: Extra = (("team", f"{name}-team-{number % teams}"),)
+        whose = Owner(extra, f"{name}-target-{number}:8000", f"{name}/{number}", "unified")
+        usd = {"prefill": 30.0 + number, "decode": 60.0 + number, "idle": 80.0, "down": 2.0, "unattributed": 1.0}
+        parts.append(usage(whose, usd, 9e8, 1e8, rate=f"{name}-rate"))
+        earlier.append(usage(whose, {**usd, "idle": 60.0}, 8e8, 0.9e8, rate=f"{name}-rate"))
+        prices.append(gauge(2.0, target=whose.target, gpu_name=f"{name}-gpu", rate=f"{name}-rate"))
+        nodes.append(gauge(1.0, target=whose.target, node=f"{name}-node-{number}"))
+    model = {"model_name": f"{name}/0", "role": "unified"}
+    holes = tuple(
+        Gap(
+            (),
+            f"{name}-target-{number}:8000",
+            WEEK.begin + 7200 * number,
+            WEEK.begin + 7200 * number + 600,
+            True,
+            1.0,
+            2.0,
+        )
+        for number in range(gaps)
+    )
+    return evidence(
+        joined(*parts),
+        joined(*earlier),
+        book=Book(
+            prices=tuple(prices),
+            nodes=tuple(nodes),
+            committed=(gauge(float(models), rate=f"{name}-rate"),),
+            rates={f"{name}-rate": RateFacts(f"{name}-rate", "reserved")},
+            budget_usd_per_month=1000.0,
+        ),
+        fleet=Fleet(
+            present=(gauge(3.0, **model),),
+            required=(gauge(1.0, **model, reserve="none"), gauge(2.0, **model, reserve="nodes")),
+            bandwidth=(gauge(0.4, **model, source="gpm"),),
+            batch=(gauge(0.2, **model),),
+        ),
+        episodes=(Episode(f"LLMServing{name}", "critical", name, WEEK.begin, WEEK.begin + 600),),
+        gaps=holes,
+        methods=(("roofline", f"{name}"),),
+        notes=(f"Prometheus warned: {name}",),
+    )

@@ -1,0 +1,110 @@
+"""Simulated fleets for tests: a small one, scenarios played to a minute, and the real pipeline reading one over HTTP in simulated time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.sim.fleet.clock import ScaledClock
+from llm_serving_exporter.sim.fleet.fleet import Fleet
+from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Profile
+from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
+from llm_serving_exporter.sim.fleet.scenario import Scenario
+from llm_serving_exporter.sim.fleet.server import FleetServer
+from llm_serving_exporter.sim.fleet.spec import EngineSpec
+from llm_serving_exporter.sim.fleet.truth import Truth
+from llm_serving_exporter.sim.fleet.workload import Lengths, Mix, PoissonWorkload, Prefixes
+from llm_serving_exporter.targets.glance import Glance
+from llm_serving_exporter.targets.pipeline import TargetPipeline
+from llm_serving_exporter.targets.served_models import ModelBook
+
+EPOCH = 1_800_000_000.0
+MINUTE, HOUR = 60.0, 3600.0
+MIX = Mix(Lengths(500), Lengths(150, most=1000), Prefixes(0.5, 4, 512))
+
+
+def starting(scenario: Scenario, hour: float, weekday: int = 2) -> Scenario:
+    """The same from another hour of the week on."""
+    daily = replace(scenario.rate.daily, begins_seconds=weekday * DAY_SECONDS + hour * HOUR)
+    return replace(scenario, rate=replace(scenario.rate, daily=daily))
+
+
+def minutes(fleet: Fleet, begin: float, end: float, step: float = 0.25) -> Iterator[float]:
+    """The fleet at each quarter of a minute from `begin` to `end`, in minutes."""
+    at = begin
+    while at <= end:
+        fleet.advance(at * MINUTE)
+        yield at
+        at += step
+
+
+def truth(fleet: Fleet, begin: float, end: float) -> Truth:
+    fleet.advance(end * MINUTE)
+    return fleet.truth(begin * MINUTE, end * MINUTE)
+
+
+def p99(found: Truth) -> float:
+    value = found.ttft_quantile_seconds(0.99)
+    assert value is not None
+    return value
+
+
+class HandClock(ScaledClock):
+    """A simulated clock that a test moves."""
+
+    def __init__(self) -> None:
+        super().__init__(1.0, EPOCH)
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+def small_fleet(replicas: int = 1, *, rate: float = 3.0, seed: int = 1, **engine: Any) -> Fleet:
+    spec = EngineSpec(**{"loading_seconds": 30.0, **engine})
+    specs = [ReplicaSpec(f"r{number}", (f"n{number}",), spec) for number in range(replicas)]
+    return Fleet(specs, PoissonWorkload(Profile(rate), [MIX], seed), epoch_unix_seconds=EPOCH)
+
+
+@dataclass
+class Watched:
+    """A fleet behind HTTP and a pipeline a replica."""
+
+    fleet: Fleet
+    server: FleetServer
+    clock: HandClock
+    pipelines: dict[str, TargetPipeline]
+
+    def tick(self, seconds: float = 10.0) -> dict[str, TargetReading]:
+        """Time goes on, and every target is read once."""
+        self.clock.seconds += seconds
+        found = {}
+        for name, pipeline in self.pipelines.items():
+            found[name] = pipeline.tick()
+            pipeline.refresh_facts()
+        return found
+
+
+@contextmanager
+def watched(fleet: Fleet, **target: Any) -> Iterator[Watched]:
+    clock = HandClock()
+    pipelines = {}
+    with FleetServer(fleet, clock=clock) as server:
+        for name, replica in fleet.replicas.items():
+            spec = replica.spec.engine
+            one = Target(name, server.url(name), gpu_model=spec.gpu, gpu_count=spec.gpus, **target)
+            settings = partial(Glance(Config(targets=()), (one,), None).settings, one)
+            pipelines[name] = TargetPipeline(
+                one, settings, 60.0, models=ModelBook(None).of, monotonic=clock.monotonic, wall=clock.wall
+            )
+        try:
+            yield Watched(fleet, server, clock, pipelines)
+        finally:
+            for pipeline in pipelines.values():
+                pipeline.close()

@@ -1,0 +1,395 @@
+"""The composition root: discovery that follows its files, a wall clock that jumps, what a reload keeps."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from llm_serving_exporter.config.types import Config, DcgmConfig, FileDiscovery, GpuConfig, SloConfig
+from llm_serving_exporter.daemon.jobs import Daemon
+from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.model.attempt import Attempt, Stage
+from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, GpuReadings
+from llm_serving_exporter.model.hardware import TargetGpus
+from llm_serving_exporter.model.reading import State, TargetReading
+from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Row, Runtime
+from llm_serving_exporter.normalise.registry import RUNTIMES, reads_otherwise
+from llm_serving_exporter.sim.replay import SteppedServer
+from tests.support.builders.configuration import load_text
+from tests.support.builders.recordings import recording
+from tests.support.servers.replica import Replica
+
+
+def until(holds: Callable[[], bool], seconds: float = 15.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "did not come about"
+        time.sleep(0.02)
+
+
+def config_for(*targets: Target, **more: object) -> Config:
+    return Config(targets=targets, gpu=GpuConfig(enabled=False), **more)  # type: ignore[arg-type]  # keywords by name
+
+
+def reading(daemon: Daemon, name: str) -> TargetReading:
+    found = daemon.store.target(name)
+    assert found is not None
+    return found
+
+
+class Watched:
+    """A daemon whose main loop runs in a thread."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon, self.stopping, self.reloading = daemon, threading.Event(), threading.Event()
+
+    def __enter__(self) -> Watched:
+        self.daemon.start()
+        self._thread = threading.Thread(target=self.daemon.run, args=(self.stopping, self.reloading))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stopping.set()
+        self._thread.join()
+        self.daemon.stop()
+
+
+@pytest.fixture
+def quick_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are looked at twice a second; every five seconds would only be waited for."""
+    monkeypatch.setattr("llm_serving_exporter.daemon.jobs.DISCOVERY_EVERY_SECONDS", 0.5)
+
+
+@pytest.mark.usefixtures("quick_discovery")
+def test_discovered_targets_come_change_and_go_with_their_file(tmp_path: Path) -> None:
+    file = tmp_path / "targets.json"
+    with SteppedServer(recording("vllm-0.32")) as engine:
+        address = engine.url.removeprefix("http://")
+        file.write_text(json.dumps([{"targets": [address], "labels": {"name": "first", "role": "decode"}}]))
+        defaults = Target("", "", interval_seconds=0.2)
+        config = config_for(discovery=(FileDiscovery((str(file),), defaults),))
+        daemon = Daemon(config, lambda: config, lambda _config: None)
+        with Watched(daemon):
+            until(lambda: reading(daemon, "first").up is True)
+            assert reading(daemon, "first").target.role == "decode"
+
+            file.write_text(json.dumps([{"targets": [address], "labels": {"name": "second"}}]))
+            until(lambda: daemon.store.target("second") is not None and reading(daemon, "second").up is True)
+            assert daemon.store.target("first") is None
+
+            file.write_text("[{")
+            until(lambda: bool(daemon.store.view().discovery_problems))
+            assert str(file) in daemon.store.view().discovery_problems[0]
+            assert daemon.store.view().discovery_failures_total == 1
+            assert reading(daemon, "second").up is True  # the last good targets stay
+
+            file.write_text("[]")
+            until(lambda: not daemon.store.view().targets)
+            assert daemon.store.view().discovery_problems == ()
+
+
+def test_a_wall_clock_that_falls_back_does_not_stop_the_scrapes() -> None:
+    # the scheduler plans by the wall clock: one that falls back by an hour would otherwise leave the jobs idle for an hour
+    offset = [0.0]
+    with SteppedServer(recording("vllm-0.32")) as engine:
+        config = config_for(Target("replica-0", engine.url, interval_seconds=30.0))
+        daemon = Daemon(config, lambda: config, lambda _config: None, wall=lambda: time.time() + offset[0])
+        with Watched(daemon):
+            until(lambda: reading(daemon, "replica-0").attempts_total == 1)
+            offset[0] = -3600.0
+            until(lambda: reading(daemon, "replica-0").attempts_total == 2)
+
+
+def test_a_reload_keeps_windows_of_unchanged_targets_and_takes_new_thresholds() -> None:
+    with SteppedServer(recording("vllm-0.32")) as engine, SteppedServer(recording("vllm-0.32")) as other:
+        engine.show(60)
+        kept, gone = Target("kept", engine.url, interval_seconds=0.2), Target("gone", other.url, interval_seconds=0.2)
+        configs = [config_for(kept, gone, config_hash="a")]
+        daemon = Daemon(configs[0], lambda: configs[-1], lambda _config: None)
+        with Watched(daemon) as watched:
+            until(lambda: reading(daemon, "kept").attempts_total >= 3)
+            before = reading(daemon, "kept")
+            configs.append(config_for(kept, slo=SloConfig(ttft_seconds=1.0), config_hash="b"))
+            watched.reloading.set()
+            until(lambda: daemon.store.target("gone") is None)
+            assert daemon.store.view().config_hash == "b"
+
+            def counted_at() -> float | None:
+                derived = reading(daemon, "kept").derived
+                return derived.engines[0].slo["ttft"].counted_seconds if derived else None
+
+            until(lambda: counted_at() == 1.0)
+            assert reading(daemon, "kept").attempts_total > before.attempts_total
+            assert reading(daemon, "kept").restarts_total == 0
+
+
+def test_a_reload_reads_the_file_of_thresholds_again_and_a_bad_one_changes_nothing(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yml"
+    with SteppedServer(recording("vllm-0.32")) as engine:
+        text = f"targets: [{{url: '{engine.url}', name: a, interval: 200ms}}]\ngpu: {{enabled: false}}\nslo: {{file: rules.yml}}\n"
+
+        def load() -> Config:
+            return load_text(tmp_path, text)
+
+        def configured() -> float | None:
+            derived = reading(daemon, "a").derived
+            return derived.engines[0].slo["ttft"].configured_seconds if derived else None
+
+        engine.show(60)
+        rules.write_text("slo: {ttft: {threshold: 1s}}\n")
+        daemon = Daemon(load(), load, lambda _config: None)
+        with Watched(daemon):
+            until(lambda: configured() == 1.0)
+            before = daemon.store.view().config_hash
+            rules.write_text("slo: {ttft: {threshold: 2.5s}}\n")
+            assert daemon.reload() is None
+            until(lambda: configured() == 2.5)
+            after = daemon.store.view().config_hash
+            assert after != before
+            rules.write_text("slo: {ttft: {threshold: soon}}\n")
+            error = daemon.reload()
+            assert error is not None
+            assert str(error).startswith(f"{rules}: slo.ttft.threshold: ")
+            view = daemon.store.view()
+            assert (view.reload_ok, view.config_hash) == (False, after)
+            assert configured() == 2.5
+
+
+def test_a_bad_reload_changes_nothing() -> None:
+    problem = Problem("exporter.yml", "targets", "is not a list", "Start each target with a dash.")
+
+    def load() -> Config:
+        raise ConfigError(problem)
+
+    with SteppedServer(recording("vllm-0.32")) as engine:
+        config = config_for(Target("replica-0", engine.url, interval_seconds=0.2), config_hash="a")
+        daemon = Daemon(config, load, lambda _config: None)
+        with Watched(daemon):
+            until(lambda: reading(daemon, "replica-0").up is True)
+            error = daemon.reload()
+            assert error is not None
+            assert error.problems == (problem,)
+            assert (daemon.store.view().reload_ok, daemon.store.view().config_hash) == (False, "a")
+            seen = reading(daemon, "replica-0").attempts_total
+            until(lambda: reading(daemon, "replica-0").attempts_total > seen)
+
+
+@pytest.mark.usefixtures("quick_discovery")
+def test_a_repaired_price_file_counts_whatever_is_wrong_with_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llm_serving_exporter.daemon.file_jobs.PRICES_EVERY_SECONDS", 0.1)
+    prices = tmp_path / "prices.yml"
+    prices.write_text("prices: [{gpu_model: H100 SXM, usd_per_gpu_hour: 2}]")
+    good = [True]
+
+    def load() -> Config:
+        if not good[0]:
+            raise ConfigError(Problem("exporter.yml", "", "it is broken", ""))
+        return config_for(price_file=str(prices))
+
+    def price() -> float | None:
+        book = daemon.config.prices
+        return None if book is None else book.statements[0].usd_per_gpu_hour
+
+    daemon = Daemon(load(), load, lambda _config: None)
+    with Watched(daemon):
+        until(lambda: price() == 2.0)
+        good[0] = False
+        assert daemon.reload() is not None
+        prices.write_text("prices: [{gpu_model: H100 SXM, usd_per_gpu_hour: 3}]")
+        until(lambda: price() == 3.0)
+        assert not daemon.store.view().reload_ok
+        good[0] = True
+        assert daemon.reload() is None
+        until(lambda: price() == 3.0)
+        assert daemon.store.view().reload_ok
+        prices.write_text("prices: nonsense")
+        until(lambda: not daemon.store.view().reload_ok)
+        assert price() == 3.0
+
+
+def test_a_reload_takes_a_changed_table_and_keeps_the_windows_of_others(tmp_path: Path) -> None:
+    """Targets that a changed table reads, or may now recognise, start anew; one that says another runtime does not."""
+    page = "# TYPE acme_tokens_total counter\nacme_tokens_total 640\n# TYPE acme_running gauge\nacme_running 3\nacme_busy 5\n"
+    text = """
+scrape: {{interval: 200ms}}
+file_sd: [{{files: [sd.yml]}}]
+targets:
+- {{name: said, url: '{0}', runtime: acme}}
+- {{name: recognised, url: '{0}', metrics_path: /metrics}}
+- {{name: other, url: '{1}', runtime: vllm}}
+runtimes:
+- name: acme
+  prefixes: [acme_]
+  fingerprints: acme_tokens_total
+  rows:
+  - {{field: decode_tokens_total, samples: acme_tokens_total}}
+  - {{field: requests_running, samples: acme_running}}
+"""
+    (tmp_path / "sd.yml").write_text("[]")
+    with Replica({"/metrics": page}) as acme, SteppedServer(recording("vllm-0.32")) as engine:
+        written = [text.format(acme.url, engine.url)]
+
+        def load() -> Config:
+            return load_text(tmp_path, written[-1], "--no-gpu.enabled")
+
+        def running(name: str) -> float | None:
+            snapshot = reading(daemon, name).snapshot
+            return snapshot.engines[0].requests_running if snapshot else None
+
+        daemon = Daemon(load(), load, lambda _config: None)
+        with Watched(daemon):
+            until(lambda: running("said") == running("recognised") == 3.0)
+            until(lambda: reading(daemon, "other").attempts_total >= 3)
+            before = reading(daemon, "other").attempts_total
+            written.append(written[0].replace("acme_running}", "acme_busy}"))
+            assert daemon.reload() is None
+            until(lambda: running("said") == running("recognised") == 5.0)
+            assert reading(daemon, "other").attempts_total >= before
+
+            # without the table the one is nobody's, and the other's setting is refused: nothing changes then
+            written.append(written[0].partition("runtimes:")[0])
+            assert daemon.reload() is not None
+            assert running("said") == 5.0
+            written.append(written[-1].replace(", runtime: acme", ", runtime: auto"))
+            assert daemon.reload() is None
+            until(lambda: reading(daemon, "recognised").up is False and reading(daemon, "said").up is False)
+
+            # a discovered target may name a table that a reload brought
+            (tmp_path / "sd.yml").write_text(
+                f"- {{targets: ['{acme.url.removeprefix('http://')}'], labels: {{__metrics_path__: /metrics/, runtime: acme}}}}"
+            )
+            until(lambda: "acme" in str(daemon.store.view().discovery_problems))
+            written.append(written[0])
+            assert daemon.reload() is None
+            assert daemon.store.view().discovery_problems == ()
+
+
+def test_only_targets_that_a_changed_table_concerns_start_anew() -> None:
+    table = Runtime("acme", "ACME", (Row("requests_running", ("acme_running",)),), prefixes=("acme_",))
+    marked = replace(table, fingerprints=(Fingerprint((Mark("acme_running"),)),))
+    fork = Runtime("fork", "Fork", (), prefixes=("vllm:",), fingerprints=(Fingerprint((Mark("vllm:fork_info"),)),))
+    auto, named, other = (Target("a", "http://a:1", runtime=runtime) for runtime in (None, "acme", "vllm"))
+    vllm = RUNTIMES["vllm"]
+    targets = ((auto, None), (auto, marked), (auto, vllm), (named, marked), (other, vllm))
+    changes = {
+        "a table that only its name recognises": ((), (table,), [False, True, False, True, False]),
+        "it gets a fingerprint": ((table,), (marked,), [True, False, False, True, False]),
+        "it is changed": ((marked,), (replace(marked, living="acme_up"),), [True, True, False, True, False]),
+        "nothing": ((marked,), (marked,), [False] * 5),
+        "a fork of vLLM's": ((marked,), (marked, fork), [True, False, True, False, False]),
+    }
+    for what, (before, after, expected) in changes.items():
+        found = [reads_otherwise(target, current, before, after) for target, current in targets]
+        assert found == expected, what
+
+
+class CountingSource:
+    """A source of GPU readings that counts its life."""
+
+    def __init__(self, *gpus: GpuReading) -> None:
+        self.reads = self.closes = 0
+        self.gpus = gpus
+
+    def read(self) -> GpuReadings:
+        self.reads += 1
+        return GpuReadings(Attempt(Stage.GPU, None, "", 0.0, 0.0), "nvml", float(self.reads), self.gpus)
+
+    def close(self) -> None:
+        self.closes += 1
+
+
+def test_gpus_are_opened_once_kept_over_reloads_and_closed_when_switched_off() -> None:
+    sources: list[CountingSource] = []
+
+    def make(_config: Config) -> CountingSource:
+        sources.append(CountingSource())
+        return sources[-1]
+
+    on = Config(targets=(Target("a", "http://127.0.0.1:9"),), gpu=GpuConfig(interval_seconds=0.1))
+    configs = [on]
+    daemon = Daemon(on, lambda: configs[-1], make)
+    with Watched(daemon):
+        until(lambda: bool(sources) and sources[0].reads > 2)
+        assert daemon.reload() is None
+        assert len(sources) == 1
+        configs.append(replace(on, gpu=GpuConfig(enabled=False)))
+        assert daemon.reload() is None
+        assert sources[0].closes == 1
+        assert daemon.store.view().gpus is None
+        configs.append(on)
+        assert daemon.reload() is None
+        until(lambda: len(sources) == 2 and sources[1].reads > 0)
+    assert sources[1].closes == 1
+
+
+def test_the_gpus_of_a_server_are_known_before_it_was_ever_up_and_stay_when_it_goes() -> None:
+    source = CountingSource(GpuReading(GpuIdentity("GPU-1", 0, "NVIDIA H100 80GB HBM3")))
+    with Replica() as server:
+        never = Target("never", "http://127.0.0.1:9", interval_seconds=0.2, gpu_count=8, gpu_model="H200")
+        here = Target("here", server.url, interval_seconds=0.2, gpus=("GPU-1",))
+        server.show({"/metrics": 'vllm:num_requests_running{engine="0",model_name="m"} 3\n'})
+        config = Config(targets=(never, here), gpu=GpuConfig(interval_seconds=0.1))
+        daemon = Daemon(config, lambda: config, lambda _config: source)
+        with Watched(daemon):
+            until(lambda: reading(daemon, "here").target_gpus == TargetGpus(1, "H100 SXM 80GB"))
+            until(lambda: reading(daemon, "never").up is False)
+            assert reading(daemon, "never").target_gpus == TargetGpus(8, "H200 SXM 141GB")
+            until(lambda: reading(daemon, "here").up is True)
+            server.refuse()
+            until(lambda: reading(daemon, "here").up is False)
+            assert reading(daemon, "here").target_gpus == TargetGpus(1, "H100 SXM 80GB")
+
+
+def test_another_server_of_the_same_name_does_not_inherit_its_gpus() -> None:
+    # both servers live in this process, which the GPU's process list names first and then no more
+    gpu = GpuReading(GpuIdentity("GPU-1", 0, "NVIDIA H100 80GB HBM3"), processes=(GpuProcess(os.getpid(), None),))
+    source = CountingSource(gpu)
+    with SteppedServer(recording("vllm-0.32")) as first, SteppedServer(recording("vllm-0.32")) as second:
+
+        def config(*targets: Target) -> Config:
+            return Config(targets=targets, gpu=GpuConfig(interval_seconds=0.1))
+
+        configs = [config(Target("a", first.url, interval_seconds=0.2))]
+        daemon = Daemon(configs[0], lambda: configs[-1], lambda _config: source)
+        with Watched(daemon):
+            until(lambda: reading(daemon, "a").gpu_origin == "processes")
+            source.gpus = (replace(gpu, processes=()),)
+            again = source.reads + 2
+            until(lambda: source.reads > again)
+            assert reading(daemon, "a").gpu_uuids == ("GPU-1",)  # away for a moment
+            moved = (Target("a", second.url, interval_seconds=0.2), Target("b", first.url, interval_seconds=0.2))
+            configs.append(config(*moved))
+            assert daemon.reload() is None
+            until(lambda: "process lists do not show" in reading(daemon, "a").gpu_origin)
+            assert reading(daemon, "a").gpu_uuids == ()
+
+
+def test_a_target_that_is_not_tried_yet_is_unknown_not_down() -> None:
+    daemon = Daemon(config_for(), lambda: config_for(), lambda _config: None)
+    daemon.store.add_target(Target("a", "http://127.0.0.1:9"))
+    assert (reading(daemon, "a").state, reading(daemon, "a").up) == (State.UNKNOWN, None)
+
+
+def test_a_dcgm_exporter_that_cannot_be_asked_does_not_end_a_reload() -> None:
+    """A URL that no checked configuration has: the rest of the configuration holds."""
+    broken = DcgmConfig("ftp://127.0.0.1:1")
+    target = Target("a", "http://127.0.0.1:1")
+    daemon = Daemon(config_for(target), lambda: config_for(target, dcgm=broken), lambda _config: None)
+    daemon.start()
+    try:
+        assert daemon.reload() is None
+        view = daemon.store.view()
+        assert (view.dcgm_ok, view.reload_ok, [reading.target.name for reading in view.targets]) == (False, True, ["a"])
+    finally:
+        daemon.stop()

@@ -1,0 +1,49 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm_serving_exporter.render import numbers as readable
+
+
+@pytest.mark.parametrize(
+    ("write", "value", "text"),
+    [
+        (readable.number, 0, "0"), (readable.number, 12_345, "12.3k"), (readable.number, 999.6, "1k"), (readable.number, 1.2e6, "1.2M"),
+        (readable.number, 0.05, "0.05"), (readable.number, 99.95, "100"), (readable.number, 3.3e12, "3.3T"),
+        (readable.count, 256, "256"), (readable.count, 9999, "9999"), (readable.count, 12_345, "12.3k"), (readable.count, 2.5, "2.5"),
+        (readable.share, 0, "0 %"), (readable.share, 0.123, "12.3 %"), (readable.share, 1, "100 %"), (readable.share, 1.2, "120 %"),
+        (readable.seconds, 0.0042, "4.2 ms"), (readable.seconds, 1.37, "1.37 s"), (readable.seconds, 8.5e-5, "85 µs"),
+        (readable.seconds, 0.9999, "1 s"), (readable.seconds, 120, "120 s"), (readable.seconds, 0, "0 s"),
+        (readable.span, 0, "0 s"), (readable.span, 725, "12 min 5 s"), (readable.span, 11_520, "3 h 12 min"),
+        (readable.span, 86_430, "1 d"), (readable.span, 3600, "1 h"), (readable.span, -3, "0 s"),
+        (readable.size, 77_100_000_000, "71.8 GiB"), (readable.size, 500, "500 B"),
+    ],
+)  # fmt: skip
+def test_three_digits_and_the_unit(write, value, text):
+    assert write(value) == text
+
+
+@pytest.mark.parametrize(
+    "write", [readable.number, readable.count, readable.share, readable.seconds, readable.span, readable.size]
+)
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
+def test_what_is_not_there_is_a_dash_and_never_a_zero(write, value):
+    assert write(value) == "–"
+
+
+@given(st.integers(min_value=1, max_value=10**9), st.integers(min_value=1, max_value=10**9))
+def test_a_share_with_any_bad_event_never_reads_as_perfect(good, bad):
+    assert readable.share(good / (good + bad)) != "100 %"
+
+
+@given(st.floats(min_value=1e-4, max_value=1e14))
+def test_a_number_is_true_to_half_a_percent(value):
+    text = readable.number(value)
+    scale = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}.get(text[-1], 1.0)
+    assert float(text.rstrip("kMGT")) * scale == pytest.approx(value, rel=0.006)

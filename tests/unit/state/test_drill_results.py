@@ -1,0 +1,191 @@
+"""The file in which drills leave their results: its format, what is merged, what is refused, and how an exporter follows it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llm_serving_exporter.errors import DrillResultsError, LLMServingExporterError
+from llm_serving_exporter.files.drill_source import DrillSource
+from llm_serving_exporter.model.drill import DrillResult, Verdict
+from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.state.drill_results import LARGEST_FILE_BYTES, LONGEST_MODEL_NAME, MOST_MODELS, read, record
+
+PASSED = DrillResult("m", Role.UNIFIED, 1000.0, 1000.0, Verdict.PASSED)
+ENTRY: dict[str, Any] = {
+    "model_name": "m",
+    "role": "unified",
+    "last_run_unix_seconds": 1000,
+    "last_success_unix_seconds": 1000.0,
+    "last_verdict": "passed",
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "drills.json")
+
+
+def write(path: str, *entries: object, version: object = 1) -> None:
+    Path(path).write_text(json.dumps({"version": version, "models": list(entries)}), encoding="utf-8")
+
+
+def test_what_is_recorded_is_read_again_and_stands_in_the_file_as_documented(path: str) -> None:
+    record(path, PASSED)
+    assert read(path) == (PASSED,)
+    assert json.loads(Path(path).read_text()) == {"version": 1, "models": [ENTRY]}
+    assert os.listdir(Path(path).parent) == ["drills.json"]
+
+
+def test_the_file_of_the_format_is_read_whatever_else_is_in_it(path: str) -> None:
+    write(
+        path,
+        {**ENTRY, "seconds": 12},
+        {**ENTRY, "role": "decode", "last_success_unix_seconds": None, "last_verdict": "aborted"},
+    )
+    assert read(path) == (PASSED, DrillResult("m", Role.DECODE, 1000.0, None, Verdict.ABORTED))
+
+
+@pytest.mark.parametrize("verdict", [Verdict.FAILED, Verdict.ABORTED])
+def test_a_run_that_did_not_pass_keeps_the_last_success(path: str, verdict: Verdict) -> None:
+    record(path, PASSED)
+    record(path, DrillResult("m", Role.UNIFIED, 2000.0, None, verdict))
+    assert read(path) == (DrillResult("m", Role.UNIFIED, 2000.0, 1000.0, verdict),)
+    record(path, DrillResult("m", Role.UNIFIED, 3000.0, None, Verdict.PASSED))
+    assert read(path) == (DrillResult("m", Role.UNIFIED, 3000.0, 3000.0, Verdict.PASSED),)
+
+
+def test_a_first_run_that_fails_has_no_success(path: str) -> None:
+    failed = DrillResult("m", Role.UNIFIED, 2000.0, None, Verdict.FAILED)
+    record(path, failed)
+    assert read(path) == (failed,)
+
+
+def test_models_and_roles_are_kept_apart(path: str) -> None:
+    others = [replace(PASSED, model_name="n"), replace(PASSED, role=Role.DECODE)]
+    for result in (PASSED, *others):
+        record(path, result)
+    failed = DrillResult("n", Role.UNIFIED, 2000.0, None, Verdict.FAILED)
+    record(path, failed)
+    assert read(path) == (PASSED, replace(failed, last_success_unix_seconds=1000.0), others[1])
+
+
+def test_there_is_nothing_to_read_before_the_first_drill(path: str) -> None:
+    assert read(path) == ()
+
+
+BAD: dict[str, tuple[object, str]] = {
+    "no object": ([ENTRY], "it has no list of models"),
+    "no list": ({"version": 1, "models": {}}, "it has no list of models"),
+    "newer": ({"version": 2, "models": []}, "its version is 2, this release reads version 1"),
+    "boolean version": ({"version": True, "models": []}, "its version is True"),
+    "no version": ({"models": []}, "its version is None"),
+    "entry": ({"version": 1, "models": [7]}, "models[0]: it is not an object"),
+    "twice": ({"version": 1, "models": [ENTRY, ENTRY]}, "models[1]: the model and role are there twice"),
+    "no name": ({"version": 1, "models": [{**ENTRY, "model_name": " "}]}, "models[0]: model_name is not"),
+    "long name": ({"version": 1, "models": [{**ENTRY, "model_name": "m" * (LONGEST_MODEL_NAME + 1)}]}, "model_name is not"),
+    "line break": ({"version": 1, "models": [{**ENTRY, "model_name": "a\nb"}]}, "model_name is not"),
+    "half a pair": ({"version": 1, "models": [{**ENTRY, "model_name": "\ud800"}]}, "model_name is not"),
+    "role": ({"version": 1, "models": [{**ENTRY, "role": "boss"}]}, "role is not one of unified, prefill, decode, frontend"),
+    "role list": ({"version": 1, "models": [{**ENTRY, "role": []}]}, "role is not one of"),
+    "verdict": ({"version": 1, "models": [{**ENTRY, "last_verdict": "ok"}]}, "is not one of passed, failed, aborted"),
+    "never run": ({"version": 1, "models": [{**ENTRY, "last_run_unix_seconds": None}]}, "last_run_unix_seconds is not a time"),
+    "text time": ({"version": 1, "models": [{**ENTRY, "last_run_unix_seconds": "1"}]}, "last_run_unix_seconds is not a time"),
+    "negative": ({"version": 1, "models": [{**ENTRY, "last_run_unix_seconds": -1}]}, "last_run_unix_seconds is not a time"),
+    "nan": ({"version": 1, "models": [{**ENTRY, "last_success_unix_seconds": float("nan")}]}, "is not a time"),
+    "huge": ({"version": 1, "models": [{**ENTRY, "last_success_unix_seconds": 10**400}]}, "is not a time"),
+    "many": ({"version": 1, "models": [7] * (MOST_MODELS + 1)}, "it has 1001 models, at most 1000 are allowed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_what_is_wrong_is_named_with_its_place_and_the_file(path: str, fault: str) -> None:
+    document, told = BAD[fault]
+    Path(path).write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(DrillResultsError) as found:
+        read(path)
+    assert told in str(found.value)
+    assert str(found.value).startswith(f"the file of drill results {path} is not what a drill leaves: ")
+    assert "the next drill starts a new one." in str(found.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 50_000, b" " * (LARGEST_FILE_BYTES + 1)])
+def test_any_bytes_are_an_error_of_ours(path: str, content: bytes) -> None:
+    Path(path).write_bytes(content)
+    with pytest.raises(DrillResultsError, match="the file of drill results"):
+        read(path)
+    with pytest.raises(LLMServingExporterError):
+        record(path, PASSED)
+    assert Path(path).read_bytes() == content
+
+
+def test_a_folder_is_an_error_of_ours(tmp_path: Path) -> None:
+    for use in (lambda: read(str(tmp_path)), lambda: record(str(tmp_path / "no" / "drills.json"), PASSED)):
+        with pytest.raises(DrillResultsError, match="Check its"):
+            use()
+
+
+def test_a_result_that_could_not_be_read_again_is_not_recorded(path: str) -> None:
+    record(path, PASSED)
+    with pytest.raises(DrillResultsError, match="model_name is not a text"):
+        record(path, replace(PASSED, model_name=""))
+    assert read(path) == (PASSED,)
+
+
+def test_a_full_file_says_so_and_stays(path: str) -> None:
+    write(path, *({**ENTRY, "model_name": f"{number:0200}"} for number in range(185)))
+    before = read(path)
+    with pytest.raises(DrillResultsError, match=r"would be larger than 64 KiB\. Remove models"):
+        record(path, PASSED)
+    assert read(path) == before
+
+
+# --- an exporter follows it -----------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_read_when_it_changes_and_only_then(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str] = []
+    monkeypatch.setattr(
+        "llm_serving_exporter.state.drill_results.read", lambda name: (reads.append(name), read(name))[1]
+    )
+    source = DrillSource(path)
+    write(path, ENTRY)
+    assert source.read() == source.read() == (PASSED,)
+    assert reads == [path]
+    write(path, ENTRY, {**ENTRY, "role": "decode"})
+    assert len(source.read()) == 2
+    assert reads == [path, path]
+
+
+def test_a_broken_or_missing_file_leaves_the_last_good_and_is_told_once(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = DrillSource(path)
+    with caplog.at_level(logging.INFO, logger="llm_serving_exporter.drill"):
+        assert source.read() == source.read() == ()
+        assert [record.getMessage() for record in caplog.records] == [
+            f"there is no file of drill results {path}; the first drill makes it"
+        ]
+        record(path, PASSED)
+        assert source.read() == (PASSED,)
+        caplog.clear()
+        Path(path).write_text("{")
+        assert source.read() == source.read() == (PASSED,)
+        os.remove(path)
+        assert source.read() == source.read() == (PASSED,)
+        assert len(caplog.records) == 2
+        assert all("1 results that it had before stay." in record.getMessage() for record in caplog.records)
+        record(path, replace(PASSED, last_verdict=Verdict.FAILED))
+        assert source.read()[0].last_verdict is Verdict.FAILED
+
+
+def test_a_path_that_no_file_can_have_is_told_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    for impossible in ("\0", "/dev/null/drills.json", "x" * 5000):
+        assert DrillSource(impossible).read() == ()
+    assert len(caplog.records) == 3

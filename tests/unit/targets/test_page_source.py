@@ -1,0 +1,175 @@
+"""Where a page is looked for, what is never asked twice, and which failure is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.reading import State
+from tests.support.builders.golden_cases import MADE
+from tests.support.builders.recordings import page, recording
+from tests.support.servers.replica import Answer, Replica, Routes, readings
+
+VLLM = page("vllm-0.32", 60)
+TRTLLM = page("trtllm-050f80de", 160)
+FORBIDDEN = (401, "application/json", b'{"error":"unauthorized"}')
+LIST = (200, "application/json", b'[{"iter": 1, "iterLatencyMS": 3.5}]')
+
+
+def test_a_page_at_its_usual_place_is_found_and_asked_for_there_ever_after() -> None:
+    with Replica() as server:
+        found = readings([{"/metrics": VLLM}] * 3, replica=server)
+    assert [one.up for one in found] == [True] * 3
+    assert server.asked.count("/prometheus/metrics") == 1
+    assert server.asked.count("/metrics") == 3
+
+
+def test_a_server_that_guards_unknown_paths_is_read_all_the_same() -> None:
+    (found,) = readings([{"/metrics": VLLM, "/prometheus/metrics": FORBIDDEN}])
+    assert (found.up, found.runtime) == (True, "vllm")
+
+
+def test_a_guarded_page_is_told_before_one_that_is_not_there() -> None:
+    (found,) = readings([{"/v1/metrics": FORBIDDEN}])
+    assert found.last is not None
+    assert found.last.reason is FailureReason.UNAUTHORIZED
+    assert "/v1/metrics" in found.problem
+
+
+def test_nothing_anywhere_is_told_of_the_usual_place() -> None:
+    (found,) = readings([{}])
+    assert found.last is not None
+    assert (found.last.reason, found.last.status) == (FailureReason.STATUS, 404)
+    assert "/metrics" in found.problem
+    assert "/prometheus" not in found.problem
+
+
+def test_json_that_is_emptied_by_reading_is_asked_for_once_at_most() -> None:
+    """TensorRT-LLM without return_perf_metrics has only its JSON; a second reader would take the iterations away from the first."""
+    with Replica() as server:
+        found = readings([{"/metrics": LIST}] * 4, replica=server)
+    assert all(one.last is not None and one.last.reason is FailureReason.CONTENT_TYPE for one in found)
+    assert server.asked.count("/metrics") == 1
+    for one in found:
+        assert one.state is State.UNKNOWN
+        assert "`return_perf_metrics: true`" in one.problem
+        assert "`runtime: trtllm-json`" in one.problem
+
+
+def test_an_outage_is_no_reason_to_read_the_json_again_before_ten_minutes_are_over() -> None:
+    steps: list[Routes | None] = [{"/metrics": LIST}, None, {"/metrics": LIST}, None, None, *[{"/metrics": LIST}] * 5]
+    with Replica() as server:
+        readings(steps, replica=server, seconds=60.0)  # 60 to 600 s
+        assert server.asked.count("/metrics") == 1
+    with Replica() as server:
+        # ticks at 300 s, 600 s …: asked at 300 s, and 600, 1200, 2400, 3600 s later
+        readings([{"/metrics": LIST}] * 28, replica=server, seconds=300.0)
+        assert server.asked.count("/metrics") == 5
+
+
+def test_another_server_where_there_was_json_is_found() -> None:
+    steps: list[Routes | None] = [{"/metrics": LIST}, None, *[{"/metrics": VLLM}] * 10]
+    found = readings(steps, seconds=60.0)  # asked at 60 s, and again at 660 s
+    assert [one.up for one in found] == [False] * 10 + [True] * 2
+    assert found[-1].runtime == "vllm"
+    # TensorRT-LLM with its page switched on is found at once
+    (_, _, trtllm) = readings([{"/metrics": LIST}, None, {"/prometheus/metrics": TRTLLM, "/metrics": LIST}])
+    assert (trtllm.up, trtllm.runtime) == (True, "trtllm")
+
+
+def test_an_html_page_in_its_place_is_gone_with_the_next_tick() -> None:
+    """A gateway's answer while the engine is away."""
+    away = (200, "text/html", b"<html>back soon</html>")
+    first, second = readings([{"/metrics": away, "/prometheus/metrics": away}, {"/metrics": VLLM}])
+    assert first.last is not None
+    assert first.last.reason is FailureReason.CONTENT_TYPE
+    assert "TensorRT" not in first.problem
+    assert second.up
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("", FailureReason.EMPTY),
+        ("\n", FailureReason.EMPTY),
+        ("# TYPE acme_total counter\nacme_total 3\n", FailureReason.UNKNOWN_RUNTIME),
+        ("process_start_time_seconds 1.7e9\n", FailureReason.UNKNOWN_RUNTIME),
+    ],
+)
+def test_a_page_at_tensorrt_llms_place_that_shows_nothing_keeps_its_json_from_being_read(
+    body: str, reason: FailureReason
+) -> None:
+    idle: Routes = {"/prometheus/metrics": body, "/metrics": LIST}
+    with Replica() as server:
+        found = readings([idle, idle, {"/prometheus/metrics": TRTLLM, "/metrics": LIST}], replica=server)
+        assert "/metrics" not in server.asked
+    for one in found[:2]:
+        assert (one.up, one.state) == (False, State.UNKNOWN)
+        assert one.last is not None
+        assert one.last.reason is reason
+        assert "/prometheus/metrics" in one.problem
+    assert (found[2].up, found[2].runtime) == (True, "trtllm")
+
+
+@pytest.mark.parametrize(
+    "answer", [FORBIDDEN, (401, "text/plain", b""), (404, "text/plain", b""), (200, "text/html", b"<html>"), LIST]
+)
+def test_an_answer_that_is_no_page_at_tensorrt_llms_place_is_passed_by(answer: Answer) -> None:
+    (found,) = readings([{"/prometheus/metrics": answer, "/metrics": VLLM}])
+    assert (found.up, found.runtime) == (True, "vllm")
+
+
+def test_an_empty_page_elsewhere_does_not_end_the_search() -> None:
+    (found,) = readings([{"/metrics": "", "/v1/metrics": VLLM}])
+    assert (found.up, found.runtime) == (True, "vllm")
+
+
+def asked_for_lists(pages: list[str], seconds: float = 10.0) -> int:
+    """How often a server with these pages that nobody knows was asked for the model list that could tell it."""
+    with Replica() as server:
+        readings([{"/metrics": page} for page in pages], replica=server, seconds=seconds)
+        return server.asked.count("/models")
+
+
+def test_an_unknown_page_is_looked_up_elsewhere_once_and_seldom_again() -> None:
+    one, other = "acme_total 3\n", "acme_total 3\nanother_total 1\n"
+    assert asked_for_lists([one] * 6) == 1  # 10 to 60 s
+    assert asked_for_lists([one, "acme_total 4\n", *[one] * 4]) == 1  # other values are the same page
+    # at 60 s, and 60, 120, 240, 480, 600, 600 s later
+    assert asked_for_lists([one] * 38, seconds=60.0) == 7
+    # another page is another question
+    assert asked_for_lists([one, one, other, other]) == 2
+
+
+def test_what_tells_the_runtime_later_is_seen() -> None:
+    infinity = recording("infinity-0.0.78")
+    late, models = infinity.pages[84], infinity.members["json/models-0084.json"]
+    found = readings([*[{"/metrics": late}] * 3, *[{"/metrics": late, "/models": models}] * 5])
+    assert [one.runtime for one in found] == [""] * 6 + ["infinity"] * 2
+
+
+def test_tensorrt_llms_page_is_found_without_touching_its_json() -> None:
+    with Replica() as server:
+        (found,) = readings([{"/prometheus/metrics": TRTLLM, "/metrics": LIST}], replica=server)
+    assert (found.up, found.runtime) == (True, "trtllm")
+    assert "/metrics" not in server.asked
+
+
+def test_a_page_that_was_found_is_looked_for_anew_when_another_server_has_the_address() -> None:
+    """vLLM's /metrics is TensorRT-LLM's JSON, which is emptied by reading; NIM's page is elsewhere altogether."""
+    nim = (MADE / "nim.prom").read_bytes()
+    with Replica() as server:
+        found = readings(
+            [{"/metrics": VLLM}, {"/metrics": VLLM}, *[{"/metrics": LIST}] * 4, *[{"/v1/metrics": nim}] * 3],
+            replica=server,
+        )
+        read = server.asked.count("/metrics")
+    assert [one.up for one in found] == [True, True, False, False, False, False, True, True, True]
+    # vLLM's twice, the JSON once where vLLM's page was and once in the search
+    assert read == 4
+    assert (found[-1].runtime, found[-1].restarts_total) == ("nim", 1)
+
+
+def test_a_setting_that_does_not_fit_says_what_the_page_is() -> None:
+    (found,) = readings([{"/metrics": VLLM}], runtime="sglang")
+    assert "has nothing of SGLang (seen: a page of vLLM)" in found.problem

@@ -1,0 +1,108 @@
+"""One target over time: side endpoints that hang, several servers behind one address, a path prefix."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import partial
+
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.reading import State
+from llm_serving_exporter.model.target import HttpSettings, Target
+from llm_serving_exporter.targets.glance import Glance
+from llm_serving_exporter.targets.pipeline import TargetPipeline
+from tests.support.builders.recordings import page, recording
+from tests.support.servers import faultbehaviours as fault
+from tests.support.servers.faultserver import FaultServer
+
+PAGE = page("vllm-0.32", 60)
+MODELS = fault.page(b'{"data":[{"id":"tiny-llama","max_model_len":2048}]}', "application/json")
+VERSION = fault.page(b'{"version":"0.32.0"}', "application/json")
+
+
+def pipeline_of(url: str, path: str | None = None, now: list[float] | None = None) -> TargetPipeline:
+    target = Target("a", url, metrics_path=path, interval_seconds=1.0, http=HttpSettings(timeout_seconds=0.7))
+    clocks = {"monotonic": lambda: now[0], "wall": lambda: 1_795_147_700.0 + now[0]} if now else {}
+    return TargetPipeline(target, partial(Glance(Config(targets=()), (target,), None).settings, target), 60.0, **clocks)
+
+
+def test_a_side_endpoint_that_hangs_costs_no_page_and_is_asked_again_later() -> None:
+    routes = {
+        "/metrics": fault.page(PAGE),
+        "/version": VERSION,
+        "/v1/models": fault.silent(),
+        "/server_info": fault.silent(),
+    }
+    with FaultServer(routes) as server, closing(pipeline_of(server.url)) as pipeline:
+        assert pipeline.tick().up is True
+        looked_for = ["/prometheus/metrics", "/metrics"]
+        assert [request.path for request in server.requests] == looked_for
+        pipeline.refresh_facts()
+        # the first that hangs ends the round: the rest would cost the next page
+        assert [request.path for request in server.requests] == [*looked_for, "/version", "/v1/models"]
+        pipeline.refresh_facts()
+        assert len(server.requests) == 4
+        assert pipeline.tick().facts.version == "0.32.0"
+
+
+def test_side_endpoints_stand_below_the_same_prefix_as_the_page() -> None:
+    with (
+        FaultServer({"/vllm/metrics": fault.page(PAGE), "/vllm/version": VERSION, "/vllm/v1/models": MODELS}) as server,
+        closing(pipeline_of(server.url, "/vllm/metrics")) as pipeline,
+    ):
+        pipeline.tick()
+        pipeline.refresh_facts()
+        reading = pipeline.tick()
+    assert (reading.facts.version, reading.facts.context_limit_tokens) == ("0.32.0", {"tiny-llama": 2048})
+
+
+def test_an_endpoint_that_fails_once_is_asked_again_and_nothing_known_is_lost() -> None:
+    now = [0.0]
+    routes = {
+        "/metrics": fault.page(PAGE),
+        "/version": VERSION,
+        "/v1/models": fault.status(500),
+        "/server_info": fault.status(404),
+    }
+    with FaultServer(routes) as server, closing(pipeline_of(server.url, now=now)) as pipeline:
+        pipeline.tick()
+        pipeline.refresh_facts()
+        server.behave("/v1/models", MODELS)
+        server.behave("/version", fault.status(500))
+        for _ in range(31):
+            now[0] += 1.0
+            pipeline.tick()
+            pipeline.refresh_facts()
+        reading = pipeline.tick()
+    assert (reading.facts.version, reading.facts.context_limit_tokens) == ("0.32.0", {"tiny-llama": 2048})
+
+
+def test_several_replicas_behind_one_address_are_refused_not_mixed() -> None:
+    now = [0.0]
+    other = recording("vllm-0.32-spec").pages[40]
+    with FaultServer({"/metrics": fault.page(PAGE)}) as server, closing(pipeline_of(server.url, now=now)) as pipeline:
+        states = []
+        for turn in range(8):
+            server.behave("/metrics", fault.page(PAGE if turn % 2 else other))
+            now[0] += 1.0
+            states.append(pipeline.tick())
+        last = states[-1]
+        assert (last.up, last.state) == (False, State.UNKNOWN)
+        assert last.last is not None
+        assert last.last.reason is FailureReason.SEVERAL_SERVERS
+        assert "list each replica" in last.problem
+        # one server alone again: after a while it is believed
+        for _ in range(30):
+            now[0] += 1.0
+            last = pipeline.tick()
+        assert last.up is True
+
+
+def test_one_failover_is_only_a_restart() -> None:
+    now = [0.0]
+    with FaultServer({"/metrics": fault.page(PAGE)}) as server, closing(pipeline_of(server.url, now=now)) as pipeline:
+        for body in (recording("vllm-0.32-spec").pages[40], PAGE, PAGE):
+            server.behave("/metrics", fault.page(body))
+            now[0] += 1.0
+            reading = pipeline.tick()
+    assert (reading.up, reading.restarts_total) == (True, 1)

@@ -1,0 +1,297 @@
+"""A target's models over time: looked up when they are new or served otherwise, absent with the reason, seen by `once`."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llm_serving_exporter.cli import main
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
+from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.target import HttpSettings, Role, Target
+from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.sim.recording import demo_model_config
+from llm_serving_exporter.targets.glance import Glance
+from llm_serving_exporter.targets.pipeline import TargetPipeline, served_model
+from llm_serving_exporter.targets.served_models import ModelBook
+from tests.support.builders.golden_cases import MADE
+from tests.support.builders.recordings import page
+from tests.support.models.modelfolders import FP8, LLAMA, folder
+from tests.support.servers import faultbehaviours as fault
+from tests.support.servers.faultserver import FaultServer
+
+EARLY, LATE = page("vllm-0.32", 50), page("vllm-0.32", 60)
+NAME = "tiny-llama"
+
+
+def models(root: str | None) -> Any:
+    said = {"data": [{"id": NAME, "root": root, "max_model_len": 2048}]}
+    return fault.page(json.dumps(said).encode(), "application/json")
+
+
+@dataclass
+class Rig:
+    server: FaultServer
+    pipeline: TargetPipeline
+    now: list[float]
+
+    def look(self, seconds: float = 10.0) -> TargetReading:
+        """A tick, the side endpoints, and the tick that uses what they said."""
+        self.pipeline.tick()
+        self.pipeline.refresh_facts()
+        self.now[0] += seconds
+        return self.pipeline.tick()
+
+
+@contextmanager
+def rig(settings: ModelSettings, root: str | None = None, **target: Any) -> Iterator[Rig]:
+    now = [0.0]
+    routes = {"/metrics": fault.page(EARLY), "/version": fault.page(b'{"version":"0.32.0"}', "application/json")}
+    with FaultServer({**routes, "/v1/models": models(root), "/server_info": fault.status(404)}) as server:
+        one = Target(
+            "a", server.url, model=settings, interval_seconds=1.0, http=HttpSettings(timeout_seconds=0.7), **target
+        )
+        glance = Glance(Config(targets=()), (one,), None)
+        clocks = {"monotonic": lambda: now[0], "wall": lambda: 1_795_147_700.0 + now[0]}
+        pipeline = TargetPipeline(one, partial(glance.settings, one), 60.0, models=ModelBook(None).of, **clocks)
+        with closing(pipeline):
+            yield Rig(server, pipeline, now)
+
+
+def known(reading: TargetReading) -> ModelFacts:
+    (found,) = reading.models.values()
+    assert isinstance(found, ModelFacts), found
+    return found
+
+
+def unknown(reading: TargetReading) -> FactsError:
+    (found,) = reading.models.values()
+    assert isinstance(found, FactsError), found
+    return found
+
+
+def reasons(reading: TargetReading) -> set[str]:
+    assert reading.derived is not None
+    return {why.value for why in reading.derived.signals.values()}
+
+
+def test_a_configured_model_is_known_at_the_tick_after_the_first() -> None:
+    with rig(ModelSettings(config=demo_model_config()), gpu_model="L40S", gpu_count=1) as it:
+        assert it.pipeline.tick().models == {}
+        it.pipeline.refresh_facts()
+        it.server.behave("/metrics", fault.page(LATE))
+        it.now[0] += 10.0
+        reading = it.pipeline.tick()
+    facts = known(reading)
+    # the model of the recordings: 38 million parameters
+    assert 38e6 < facts.geometry.parameters_total < 38.5e6
+    assert facts.name == NAME
+    assert not {"model_unknown", "architecture_unknown"} & reasons(reading)
+    assert reading.derived is not None
+    assert reading.derived.engines[0].roofline.decode_ceiling is not None
+
+
+def test_a_model_is_known_before_its_first_request_and_after_a_restart() -> None:
+    """TensorRT-LLM's first page names the model, and nothing on it shows an engine yet."""
+    path = "/prometheus/metrics"
+    with rig(ModelSettings(config=demo_model_config()), gpu_model="L40S", gpu_count=1) as it:
+        for number in (0, 46, 0):
+            it.server.behave(path, fault.page(page("trtllm-050f80de", number)))
+            reading = it.look()
+            assert reading.runtime == "trtllm"
+            assert known(reading).name == NAME
+            assert "model_unknown" not in reasons(reading)
+            assert reading.derived is not None
+            assert reading.derived.signals["phase_reference_seconds_per_token"] == ""
+    assert reading.restarts_total == 1
+
+
+def test_a_page_that_will_not_show_an_engine_looks_up_no_model() -> None:
+    """TensorRT-LLM 1.1 at work: five families, none of them an engine's."""
+    with rig(ModelSettings(config=demo_model_config())) as it:
+        it.server.behave("/prometheus/metrics", fault.page((MADE / "trtllm-1.1.prom").read_bytes()))
+        reading = it.look()
+        assert (reading.runtime, reading.models) == ("trtllm", {})
+
+
+def test_a_model_that_nothing_knows_is_the_reason_of_its_signals(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING), rig(ModelSettings(), gpu_model="L40S", gpu_count=1) as it:
+        reading = it.look()
+        it.look()
+    assert unknown(reading).reason == "model_unknown"
+    assert "model_unknown" in reasons(reading)
+    said = [record.getMessage() for record in caplog.records if "no roofline" in record.getMessage()]
+    assert len(said) == 1, "said once, not at each tick"
+    assert said[0].startswith(
+        "target=a: no roofline for model tiny-llama: model 'tiny-llama' is not in the built-in catalogue"
+    )
+    assert "targets[].model.config" in said[0]
+
+
+def test_an_architecture_without_a_formula_is_another_reason(tmp_path: Path) -> None:
+    place = folder(tmp_path, {"model_type": "hyena"})
+    with rig(ModelSettings(config=str(place)), gpu_model="L40S", gpu_count=1) as it:
+        reading = it.look()
+    assert unknown(reading).reason == "architecture_unknown"
+    assert "architecture_unknown" in reasons(reading)
+    assert "model_unknown" not in reasons(reading)
+
+
+def test_the_folder_that_a_server_loaded_is_read(tmp_path: Path) -> None:
+    with rig(ModelSettings(), root=str(folder(tmp_path))) as it:
+        facts = known(it.look())
+    assert facts.geometry.layers == 8
+    assert facts.origin.startswith(str(tmp_path / "config.json"))
+
+
+def test_a_server_that_loads_another_model_is_looked_up_anew(tmp_path: Path) -> None:
+    first, second = folder(tmp_path / "one"), folder(tmp_path / "two", {**LLAMA, "num_hidden_layers": 3})
+    with rig(ModelSettings(), root=str(first)) as it:
+        assert known(it.look()).geometry.layers == 8
+        it.server.behave("/v1/models", models(str(second)))
+        # an outage makes the side endpoints due; the name on the page stays
+        it.server.behave("/metrics", fault.status(503))
+        it.look()
+        it.server.behave("/metrics", fault.page(EARLY))
+        it.look()
+        assert known(it.look()).geometry.layers == 3
+        it.server.behave("/v1/models", models("/nowhere"))
+        it.server.behave("/metrics", fault.status(503))
+        it.look()
+        it.server.behave("/metrics", fault.page(LATE))
+        it.look()
+        assert unknown(it.look()).reason == "model_unknown"
+
+
+def test_files_that_changed_count_after_a_reload_only(tmp_path: Path) -> None:
+    settings = ModelSettings(config=str(folder(tmp_path)))
+    now = [0.0]
+    books = [ModelBook(None), ModelBook(None)]
+    with FaultServer({"/metrics": fault.page(EARLY)}) as server:
+        target = Target("a", server.url, model=settings, interval_seconds=1.0, http=HttpSettings(timeout_seconds=0.7))
+        glance = Glance(Config(targets=()), (target,), None)
+        clocks = {"monotonic": lambda: now[0], "wall": lambda: 1_795_147_700.0 + now[0]}
+        find = lambda asked, served: books[0].of(asked, served)  # noqa: E731  # as the daemon does, which takes a new book
+        with closing(TargetPipeline(target, partial(glance.settings, target), 60.0, models=find, **clocks)) as pipeline:
+            it = Rig(server, pipeline, now)
+            assert known(it.look()).geometry.layers == 8
+            folder(tmp_path, {**LLAMA, "num_hidden_layers": 3})
+            assert known(it.look()).geometry.layers == 8
+            books.pop(0)
+            assert known(it.look()).geometry.layers == 8
+            pipeline.look_again()
+            assert known(it.look()).geometry.layers == 3
+
+
+def test_notes_about_a_model_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from tests.support.models.modelfolders import index
+
+    place = folder(tmp_path, index=index(10**9))
+    with caplog.at_level(logging.WARNING), rig(ModelSettings(config=str(place))) as it:
+        it.look()
+        it.look()
+    said = [record.getMessage() for record in caplog.records if "the checkpoint holds" in record.getMessage()]
+    assert len(said) == 1
+    assert said[0].startswith("target=a: model tiny-llama: the checkpoint holds 1.00 GB")
+
+
+def test_a_front_end_looks_up_no_models() -> None:
+    """Configured as one, or by its page: what the names are of runs elsewhere."""
+    configured = ModelSettings(config=demo_model_config())
+    with rig(configured, role=Role.FRONTEND) as it:
+        reading = it.look()
+        assert (reading.model_name, reading.models) == (NAME, {})
+    with rig(configured) as it:
+        it.server.behave("/metrics", fault.page(page("dynamo-1.6.1-frontend", 60)))
+        reading = it.look()
+        assert (reading.role, reading.model_name, reading.models) == (Role.FRONTEND, "tiny", {})
+
+
+def test_without_a_book_no_model_is_known() -> None:
+    with FaultServer({"/metrics": fault.page(EARLY)}) as server:
+        target = Target("a", server.url, http=HttpSettings(timeout_seconds=0.7))
+        glance = Glance(Config(targets=()), (target,), None)
+        with closing(TargetPipeline(target, partial(glance.settings, target), 60.0)) as pipeline:
+            pipeline.tick()
+            pipeline.refresh_facts()
+            assert pipeline.tick().models == {}
+
+
+def test_a_lookup_that_breaks_costs_no_page() -> None:
+    """The book never raises; were it to, ticks go on."""
+    with rig(ModelSettings(config="\0")) as it:
+        reading = it.look()
+    assert reading.up is True
+    assert unknown(reading).reason == "model_unknown"
+
+
+def test_what_the_server_says_of_a_model() -> None:
+    facts = ServerFacts(
+        model_roots={"m": "acme/m"}, dtype="bfloat16", quantization="fp8", kv_cache_dtype="auto", state_dtype="float32"
+    )
+    assert served_model("m", facts, None) == ServedModel("m", "acme/m", "bfloat16", "fp8", "auto", "float32")
+    # the page's own label is of this engine, the endpoint's of the server
+    assert served_model("m", facts, "fp8_e4m3").kv_cache_dtype == "fp8_e4m3"
+    assert served_model("other", facts, None).root is None
+
+
+# --- once -------------------------------------------------------------------------------------------------------------
+
+
+def once(capsys: pytest.CaptureFixture[str], url: str, tmp_path: Path, model: str, *words: str) -> str:
+    file = tmp_path / "exporter.yml"
+    file.write_text(
+        f"gpu: {{enabled: false}}\ntargets:\n- {{url: '{url}', gpu_model: L40S, gpu_count: 1, batch_limit_requests: 16, model: {model}}}\n"
+    )
+    assert main(["once", "--config.file", str(file), "--wait", "0.1", *words]) == 0
+    return capsys.readouterr().out
+
+
+@contextmanager
+def replayed() -> Iterator[str]:
+    """A recorded page and what the server says of its model."""
+    with FaultServer({"/metrics": fault.page(EARLY), "/v1/models": models(None)}) as server:
+        yield server.url
+
+
+def test_once_with_a_known_model_shows_its_roofline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with replayed() as url:
+        document = json.loads(once(capsys, url, tmp_path, demo_model_config(), "--json"))
+        table = once(capsys, url, tmp_path, demo_model_config())
+    found = document["models"][NAME]
+    assert found["known"] is True
+    assert found["family"] == "llama"
+    fields = json.loads(Path(demo_model_config()).read_text())
+    assert found["parameters_total"] - found["decode_read_parameters"] == fields["vocab_size"] * fields["hidden_size"]
+    assert 38e6 < found["parameters_total"] < 38.5e6
+    assert found["weight_bytes"] == 2 * found["parameters_total"]
+    assert "model_unknown" not in document["signals"].values()
+    assert "model tiny-llama is not known" not in table
+
+
+def test_once_with_an_unknown_model_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with replayed() as url:
+        document = json.loads(once(capsys, url, tmp_path, "{name: acme-9}", "--json"))
+        table = once(capsys, url, tmp_path, "{name: acme-9}")
+    assert document["models"][NAME]["known"] is False
+    assert "targets[].model.config" in document["models"][NAME]["problem"]
+    assert "model_unknown" in document["signals"].values()
+    assert "model tiny-llama is not known: model 'acme-9' is not in the built-in catalogue" in table
+
+
+def test_a_quantised_checkpoint_is_told_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = folder(tmp_path / "fp8", {**LLAMA, "quantization_config": FP8})
+    with replayed() as url:
+        document = json.loads(once(capsys, url, tmp_path, str(place), "--json"))
+    assert document["models"][NAME]["weight_formats"] == ["bf16", "fp8_block"]

@@ -1,0 +1,22 @@
+"""Where an endpoint stands beside a metrics page."""
+
+from __future__ import annotations
+
+import pytest
+
+from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
+from llm_serving_exporter.targets.side_endpoints import beside
+
+
+@pytest.mark.parametrize(
+    ("page", "endpoint", "expected"),
+    [
+        ("/metrics", "/version", "/version"),
+        ("/vllm/metrics", "/version", "/vllm/version"),
+        ("/metrics?model=a", "/version", "/version?model=a"),
+        ("/metrics", "/server_info?config_format=json", "/server_info?config_format=json"),
+        ("/metrics?model=a", "/server_info?config_format=json", "/server_info?config_format=json&model=a"),
+    ],
+)
+def test_an_endpoint_has_the_prefix_and_the_query_of_the_page(page: str, endpoint: str, expected: str) -> None:
+    assert beside(VLLM, page, endpoint) == expected

@@ -1,0 +1,96 @@
+"""The landing page: GPUs, and text from outside."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from llm_serving_exporter.model.attempt import FailureReason
+from tests.support.builders import views
+from tests.support.builders.landingpage import landing_bytes, page_of
+
+# --- GPUs ---------------------------------------------------------------------------------------------------------
+
+
+def test_gpus_with_units_and_what_slows_them():
+    page = page_of(views.fleet())
+    assert page.row("1 NVIDIA H100 80GB HBM3 GPU-1b1d5c9e chat-0") == [
+        "1 NVIDIA H100 80GB HBM3 GPU-1b1d5c9e chat-0", "94 %", "58.4 %", "31 %", "698 of 700 W", "71.8 GiB of 79.6 GiB",
+        "61 °C memory 74 °C", "power cap heat (hardware)",
+    ]  # fmt: skip
+    assert page.row("0 NVIDIA H100 80GB HBM3 GPU-0b1d5c9e chat-0")[-1] == "nothing"
+    assert "driver 570.86.15 read 1 s ago" in page.card("GPUs")
+
+
+def test_readings_that_a_gpu_does_not_have_are_dashes():
+    bare = views.gpu(
+        0, busy_ratio=None, dram_bandwidth_ratio=None, tensor_activity_ratio=None, power_watts=None, temperature_celsius={},
+        memory_used_bytes=None, slowdown=None, absent={"power_watts": "not_supported"},
+    )  # fmt: skip
+    page = page_of(views.view(gpu_readings=views.gpus(bare)))
+    assert page.row("0 NVIDIA H100 80GB HBM3 GPU-0b1d5c9e")[1:] == ["–"] * 7
+
+
+def test_a_lost_gpu():
+    page = page_of(views.view(gpu_readings=views.gpus(views.gpu(0, lost=True))))
+    assert page.row("0 NVIDIA H100 80GB HBM3 GPU-0b1d5c9e")[1:] == ["lost", *["–"] * 6]
+    assert "1 GPU lost" in page.text
+
+
+def test_nvml_that_fails_says_what_to_do():
+    failed = views.gpus(reason=FailureReason.NO_LIBRARY, detail="NVML Shared Library Not Found")
+    card = page_of(views.view(gpu_readings=failed)).card("GPUs")
+    assert "NVML: NVML Shared Library Not Found libnvidia-ml.so.1 is not there" in card
+
+
+def test_no_gpu_and_gpus_off():
+    assert "no GPU is visible" in page_of(views.view(gpu_readings=views.gpus())).card("GPUs")
+    assert "gpu.enabled is off" in page_of(views.view()).card("GPUs")
+
+
+def test_simulated_gpus_are_named_so():
+    assert "simulated" in page_of(views.view(gpu_readings=replace(views.gpus(views.gpu(0)), source="simulated"))).card(
+        "GPUs"
+    )
+
+
+# --- what comes from outside --------------------------------------------------------------------------------------
+
+
+def test_text_from_outside_is_text_and_bounded():
+    evil = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
+    snapshot, derived = views.engine("m")
+    engines = [
+        (replace(snapshot, model_name=f"{evil}{n}"), replace(derived, model_name=f"{evil}{n}")) for n in range(2)
+    ]
+    failed = views.failure(FailureReason.STATUS, evil * 1000, 1.0)
+    reading = views.reading(
+        evil, engines, metrics_url=f"http://x/{evil}", runtime=evil, model_name=evil, problem=evil * 1000,
+        last=failed, recent_failures=(failed, failed), gpu_uuids=(evil,), gpu_origin=evil,
+    )  # fmt: skip
+    bad_gpu = views.gpu(0)
+    bad_gpu = replace(bad_gpu, identity=replace(bad_gpu.identity, name=evil, uuid=evil), slowdown={evil: True})
+    view = views.view(
+        reading, gpu_readings=replace(views.gpus(bad_gpu), driver_version=evil), discovery_problems=(evil,)
+    )
+    page = page_of(view, version=evil, telemetry_path=f"/{evil}", links=((evil, evil),))
+    assert not page.tags & {"script", "img"}
+    assert len(page.text) < 20_000
+
+
+def test_the_page_loads_nothing_and_runs_nothing():
+    html = landing_bytes(views.fleet()).decode()
+    assert not re.search(r'\b(src|srcset|action)=|<script|<iframe|@import|url\(|<link [^>]*href="http', html)
+    assert 'http-equiv="refresh" content="10"' in html
+
+
+def test_text_that_is_no_unicode_does_not_break_the_page():
+    assert "a?" in page_of(views.view(views.reading("a\udcff", [views.engine("m")]))).text
+
+
+def test_figures_that_are_no_numbers_are_dashes():
+    nan = float("nan")
+    one = views.engine("m", batch_utilization_ratio=nan, phase_tokens_per_second={"prefill": nan})
+    card = page_of(views.view(views.reading("a", [one]))).card("a")
+    assert "Prefill –" in card
+    assert "nan" not in card

@@ -1,0 +1,63 @@
+"""Where the web server listens, and how it says that it cannot."""
+
+from __future__ import annotations
+
+import re
+import socket
+from urllib.parse import urlsplit
+
+import pytest
+
+from llm_serving_exporter.errors import ListenError
+from llm_serving_exporter.model.web import WebConfig
+from llm_serving_exporter.web.server import WebServer
+from tests.support.servers.webclient import ask, client
+
+
+def test_a_port_without_host_listens_on_both_families(make_server):
+    server = make_server(":0")
+    assert urlsplit(server.url).hostname == "127.0.0.1"
+    hosts = ["127.0.0.1", "::1"] if socket.has_dualstack_ipv6() else ["127.0.0.1"]
+    for host in hosts:
+        connection = client(server, host)
+        connection.request("GET", "/")
+        assert connection.getresponse().status == 200
+        connection.close()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_an_ipv6_address(make_server):
+    server = make_server("[::1]:0")
+    assert server.url.startswith("http://[::1]:")
+    assert ask(server, "/")[0].status == 200
+
+
+def test_a_host_name(make_server):
+    assert ask(make_server("localhost:0"), "/")[0].status == 200
+
+
+def test_a_taken_port(make_server):
+    address = make_server().url.removeprefix("http://")
+    with pytest.raises(ListenError) as caught:
+        WebServer(WebConfig(listen_address=address), {})
+    assert str(caught.value) == (
+        f"cannot listen on {address}: the port is already in use by another process; "
+        "choose another address with --web.listen-address"
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "cause"),
+    [
+        ("192.0.2.1:0", "not an address of this machine"),
+        ("no-such-host.invalid:0", "the host name does not resolve"),
+        ("a..b:0", "this is not a host name"),
+        ("10077", "this is not host:port"),
+        ("::1:10077", "this is not host:port"),
+        ("127.0.0.1:99999", "this is not host:port"),
+    ],
+)
+def test_an_address_that_cannot_be_had(address, cause):
+    with pytest.raises(ListenError, match=re.escape(f"cannot listen on {address}: {cause}")) as caught:
+        WebServer(WebConfig(listen_address=address), {})
+    assert "--web.listen-address" in str(caught.value)
