@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from llm_serving_exporter.config.build import build_target
 from llm_serving_exporter.config.checks import Placed
 from llm_serving_exporter.config.file import ConfigFile
 from llm_serving_exporter.config.options import Settings
 from llm_serving_exporter.config.pattern import check_pattern
-from llm_serving_exporter.config.settings import TargetSettings, build_target
-from llm_serving_exporter.config.target import MODEL_NAME, ROLE, read_defaults, read_target, read_url
+from llm_serving_exporter.config.target import read_defaults, read_target, read_target_url
+from llm_serving_exporter.config.target_keys import TargetSettings
+from llm_serving_exporter.config.target_kinds import MODEL_NAME, ROLE
 from llm_serving_exporter.config.types import FileDiscovery
 from llm_serving_exporter.model.target import ExpectedReplicas, Role
 from llm_serving_exporter.schema import kinds
@@ -24,8 +26,10 @@ def targets_of(settings: Settings, file: ConfigFile, defaults: TargetSettings, c
     found = [(read_target(node, at, context), at) for node, at in elements(*file.at("targets"), "targets")]
     if "target" in settings:
         place = settings["target"].place
-        found = [(read_url(url, place), place) for url in settings["target"].value]
-    return [Placed(build_target(own.over(defaults), at, context.host), at) for own, at in found if own is not None]
+        found = [(read_target_url(url, place), place) for url in settings["target"].value]
+    return [
+        Placed(build_target(own.completed_by(defaults), at, context.host), at) for own, at in found if own is not None
+    ]
 
 
 def discovery_of(
@@ -51,7 +55,7 @@ def _discovery(node: Node, place: Place, under: TargetSettings, context: Context
     files = tuple(context.resolve(path) for path, where in patterns if path is not None and check_pattern(path, where))
     where = place.key("defaults")
     own = read_defaults(section.get("defaults"), where, context)
-    return files, Placed(build_target(own.over(under), where, context.host), where)
+    return files, Placed(build_target(own.completed_by(under), where, context.host), where)
 
 
 def expected_replicas_of(file: ConfigFile) -> tuple[ExpectedReplicas, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from enum import StrEnum
 from math import nan
 from typing import Generic, TypeVar
 
@@ -12,6 +13,7 @@ from llm_serving_exporter.schema.duration import format_duration, parse_duration
 from llm_serving_exporter.schema.problems import InvalidValueError, did_you_mean, listed, shown
 
 T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
 
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
@@ -137,6 +139,12 @@ def choice(what: str, options: Collection[str]) -> Kind[str]:
         raise InvalidValueError(f"{shown(text)} is not a {what}", near)
 
     return Kind(f"a {what}: {listed(options)}", parse)
+
+
+def member(what: str, words: type[E]) -> Kind[E]:
+    """One of the words of an enumeration, as its member. `what` names the kind: "role"."""
+    one = choice(what, tuple(str(word) for word in words))
+    return Kind(one.expects, lambda text: words(one.parse(text)))
 
 
 def text(what: str, longest: int = 200) -> Kind[str]:

@@ -154,7 +154,7 @@ BROKEN = [
     ),
     (
         "- {targets: ['a:1'], labels: {__param_x: y}}\n",
-        "[0].labels.__param_x: query parameters stand in the path. Write __metrics_path__: /metrics?NAME=VALUE.",
+        "[0].labels.__param_x: query parameters are part of the path. Write __metrics_path__: /metrics?NAME=VALUE.",
     ),
     (
         "- {targets: ['a:1'], labels: {role: both}}\n",
