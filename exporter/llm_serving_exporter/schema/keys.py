@@ -18,8 +18,8 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from llm_serving_exporter.schema.kinds import Kind
-from llm_serving_exporter.schema.problems import Place
-from llm_serving_exporter.schema.reading import value
+from llm_serving_exporter.schema.problems import Place, listed
+from llm_serving_exporter.schema.reading import NO_HINTS, mapping, value
 from llm_serving_exporter.schema.tree import Node
 
 # (node, place, context) -> the value; None where it is not usable, which the reader has reported
@@ -113,6 +113,24 @@ def read_keys(keys: Keys, section: Mapping[str, Node], place: Place, context: An
     return found
 
 
-def missing(keys: Keys, section: Mapping[str, Node]) -> list[str]:
-    """The required keys that a mapping of the file does not have."""
-    return [one.name for one in keys.values() if one.required and one.name not in section]
+def refuse_missing(keys: Keys, section: Mapping[str, Node], place: Place, example: str) -> bool:
+    """Whether a mapping lacks required keys, which are then reported. `example`: a sentence with one that has them."""
+    absent = [one.name for one in keys.values() if one.required and one.name not in section]
+    if absent:
+        place.refuse(f"{listed(absent, 'and')} {'is' if len(absent) == 1 else 'are'} missing", example)
+    return bool(absent)
+
+
+def read_complete(
+    keys: Keys,
+    node: Node | None,
+    place: Place,
+    example: str,
+    context: Any = None,
+    hints: Mapping[str, str] = NO_HINTS,
+) -> dict[str, Any] | None:
+    """The values of a mapping, by field; None where a required one is missing, or not usable, which is then reported."""
+    section = mapping(node, place, names_of(keys), hints)
+    found = read_keys(keys, section, place, context)
+    refuse_missing(keys, section, place, example)
+    return found if all(one.field in found for one in keys.values() if one.required) else None
