@@ -45,12 +45,19 @@ class Option(Key):
         """The attribute of the argparse namespace."""
         return re.sub(r"[.-]", "_", self.name)
 
+    def parsed_default(self) -> Any:
+        """The value of the default, as one that is set; None where the option has no default."""
+        if not self.default:
+            return None
+        content = self.reads.parse(self.default)
+        return (content,) if self.repeatable else content
+
     def default_value(self) -> Any:
         """What the configuration holds where nobody sets the option; None where it has no default."""
-        return self.kept(self.reads.parse(self.default)) if self.default else None
+        return self.kept(self.parsed_default()) if self.default else None
 
     def kept(self, content: Any) -> Any:
-        """What the configuration holds for a value of the kind."""
+        """What the configuration holds for a value that is set."""
         return content if self.becomes is None else self.becomes(content)
 
 
@@ -60,8 +67,10 @@ def option(
     help_text: str,
     *,
     default: str = "",
+    repeatable: bool = False,
     unset: Any = None,
     becomes: Callable[[Any], Any] | None = None,
 ) -> Any:
     """A field of a dataclass that an option sets. Without a value the field has the default, else `unset`."""
-    return declare(Option(name=name, reads=kind, help=help_text, default=default, becomes=becomes), unset)
+    declared = Option(name=name, reads=kind, help=help_text, default=default, repeatable=repeatable, becomes=becomes)
+    return declare(declared, unset)

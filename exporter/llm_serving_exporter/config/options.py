@@ -22,6 +22,7 @@ from llm_serving_exporter.config.types import (
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.keys import Keys, keys_of
+from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import Place, did_you_mean
 from llm_serving_exporter.schema.reading import elements, mapping, parsed, value
 from llm_serving_exporter.schema.tree import Node
@@ -190,7 +191,7 @@ def _walk(
 ) -> None:
     if () in options:
         option = options[()]
-        item = _repeated(node, place, option) if option.repeatable else value(node, place, option.reads)
+        item = _repeated(node, place, option.reads) if option.repeatable else value(node, place, option.reads)
         if item is not None:
             found[option.name] = Setting(item, place, from_file=True)
         return
@@ -205,13 +206,15 @@ def _walk(
         _walk(child, place.key(key), below, found)
 
 
-def _repeated(node: Node, place: Place, option: Option) -> tuple[Any, ...] | None:
-    """A list, or a single value."""
+def _repeated(node: Node, place: Place, kind: Kind[Any]) -> tuple[Any, ...] | None:
+    """The values of a list, or a single one; None where there is none to use, which is then reported."""
     if not isinstance(node, list):
-        single = value(node, place, option.reads)
+        single = value(node, place, kind)
         return None if single is None else (single,)
-    found = [value(element, at, option.reads) for element, at in elements(node, place, "values")]
-    return tuple(item for item in found if item is not None)
+    if not node:
+        place.refuse("the list is empty", f"Write {kind.expects}, or remove the line.")
+    found = (value(element, at, kind) for element, at in elements(node, place, kind.expects))
+    return tuple(item for item in found if item is not None) or None
 
 
 def settings_of(declaring: type[T], settings: Settings, **others: Any) -> T:
@@ -223,7 +226,7 @@ def settings_of(declaring: type[T], settings: Settings, **others: Any) -> T:
 def defaults(problems: list[Problem]) -> dict[str, Setting]:
     """The defaults of the options that have one."""
     return {
-        option.name: Setting(option.reads.parse(option.default), Place("default", option.name, problems))
+        option.name: Setting(option.parsed_default(), Place("default", option.name, problems))
         for option in OPTIONS
         if option.default
     }

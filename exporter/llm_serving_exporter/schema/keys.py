@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import Place, listed
-from llm_serving_exporter.schema.reading import NO_HINTS, mapping, value
+from llm_serving_exporter.schema.reading import NO_HINTS, elements, is_empty, mapping, value
 from llm_serving_exporter.schema.tree import Node
 
 # (node, place, context) -> the value; None where it is not usable, which the reader has reported
@@ -134,3 +134,25 @@ def read_complete(
     found = read_keys(keys, section, place, context)
     refuse_missing(keys, section, place, example)
     return found if all(one.field in found for one in keys.values() if one.required) else None
+
+
+def section_reader(declaring: type, example: str = "", hints: Mapping[str, str] = NO_HINTS) -> Reader:
+    """Reads a mapping into the dataclass that declares its keys; None for an empty one, or where a required key is missing."""
+
+    def read(node: Node, place: Place, context: Any) -> Any:
+        if is_empty(node):
+            return None
+        found = read_complete(keys_of(declaring), node, place, example, context, hints)
+        return None if found is None else declaring(**found)
+
+    return read
+
+
+def list_reader(kind: Kind[Any], expects: str) -> Reader:
+    """Reads a list of single values, each once, as a tuple. `expects` completes "must be a list of …"."""
+
+    def read(node: Node, place: Place, context: Any) -> tuple[Any, ...]:
+        found = (value(element, at, kind) for element, at in elements(node, place, expects))
+        return tuple(dict.fromkeys(content for content in found if content is not None))
+
+    return read
