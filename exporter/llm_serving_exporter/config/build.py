@@ -37,7 +37,7 @@ def build_target(settings: TargetSettings, place: Place, host: Host) -> Target:
     return Target(
         name=settings.name or (address.name(host.name) if address else ""),
         url=address.url if address else "",
-        nodes=nodes_of(settings.nodes, address, host),
+        nodes=choose_nodes(settings.nodes, address, host),
         http=HttpSettings(
             timeout_seconds=settings.timeout_seconds or default_timeout(interval),
             max_body_bytes=settings.max_body_bytes,
@@ -61,7 +61,7 @@ def _by_name(settings: TargetSettings | Auth | Tls) -> dict[str, Any]:
     return {item.name: getattr(settings, item.name) for item in fields(settings)}
 
 
-def nodes_of(configured: tuple[str, ...] | None, address: Address | None, host: Host) -> tuple[str, ...]:
+def choose_nodes(configured: tuple[str, ...] | None, address: Address | None, host: Host) -> tuple[str, ...]:
     """The nodes of a target: as configured, else the exporter's node for a local server, else () = unknown."""
     if configured:
         return configured

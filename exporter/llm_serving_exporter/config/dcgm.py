@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from llm_serving_exporter.config.build import build_target
 from llm_serving_exporter.config.checks import Placed, refuse_timeout
 from llm_serving_exporter.config.file import ConfigFile
-from llm_serving_exporter.config.options import Settings, plain_keys, settings_of
+from llm_serving_exporter.config.options import Settings, build_section, plain_keys
 from llm_serving_exporter.config.target_keys import DcgmSettings, TargetSettings
 from llm_serving_exporter.config.types import Config, DcgmConfig, ScrapeConfig
 from llm_serving_exporter.config.warnings import target_warnings
@@ -20,13 +20,13 @@ METRICS_PATH = "/metrics"
 _PLAIN_KEYS = plain_keys(DcgmSettings)
 
 
-def dcgm_of(settings: Settings, file: ConfigFile, context: Context) -> DcgmConfig | None:
+def read_dcgm(settings: Settings, file: ConfigFile, context: Context) -> DcgmConfig | None:
     """How to read dcgm-exporter; None where no URL of one is set. What is wrong is reported either way."""
     node, place = file.at("dcgm")
-    dcgm = settings_of(
+    dcgm = build_section(
         DcgmSettings, settings, **read_keys(_PLAIN_KEYS, node if isinstance(node, dict) else {}, place, context)
     )
-    scrape = settings_of(ScrapeConfig, settings)
+    scrape = build_section(ScrapeConfig, settings)
     own = TargetSettings(
         address=dcgm.url,
         interval_seconds=dcgm.interval_seconds,

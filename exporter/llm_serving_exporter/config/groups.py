@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from llm_serving_exporter.config.build import carried, nodes_of
+from llm_serving_exporter.config.build import carried, choose_nodes
 from llm_serving_exporter.config.target_keys import TARGET_KEYS
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.schema import kinds
@@ -54,7 +54,7 @@ def read_group(
         address = _read_address(value(element, at, _ADDRESS), labels.get("scheme", "http"), at)
         if address is not None:
             name = labels.get("name") or address.name(host.name)
-            targets.append(replace(shared, name=name, url=address.url, nodes=nodes_of(nodes, address, host)))
+            targets.append(replace(shared, name=name, url=address.url, nodes=choose_nodes(nodes, address, host)))
     return targets
 
 

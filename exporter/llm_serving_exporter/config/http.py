@@ -48,7 +48,7 @@ class Auth:
     basic_password: Secret | None = None
 
 
-def read_readable_file(node: Node, place: Place, context: Context) -> str | None:
+def read_existing_path(node: Node, place: Place, context: Context) -> str | None:
     """The path of a file, made relative to the working directory; one that cannot be read is reported."""
     path = value(node, place, kinds.PATH)
     if path is None:
@@ -61,9 +61,9 @@ def read_readable_file(node: Node, place: Place, context: Context) -> str | None
 class Tls:
     """How the exporter checks the server, and what it shows to it."""
 
-    ca_file: str | None = key(read_readable_file, "The CAs that are trusted. Default: the system's.")
-    cert_file: str | None = key(read_readable_file, "A client certificate. Default: none.")
-    key_file: str | None = key(read_readable_file, "Its key.")
+    ca_file: str | None = key(read_existing_path, "The CAs that are trusted. Default: the system's.")
+    cert_file: str | None = key(read_existing_path, "A client certificate. Default: none.")
+    key_file: str | None = key(read_existing_path, "Its key.")
     server_name: str | None = key(_SERVER_NAME, "The name in the server's certificate. Default: the URL's host.")
     insecure_skip_verify: bool = key(kinds.BOOLEAN, "Trust any certificate.", default="false")
 

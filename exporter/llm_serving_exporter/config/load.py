@@ -17,15 +17,15 @@ from llm_serving_exporter.config.checks import (
     refuse_too_many,
     refuse_window,
 )
-from llm_serving_exporter.config.dcgm import dcgm_of, dcgm_warnings, refuse_dcgm_timeout
+from llm_serving_exporter.config.dcgm import dcgm_warnings, read_dcgm, refuse_dcgm_timeout
 from llm_serving_exporter.config.effective import hash_of
 from llm_serving_exporter.config.file import ConfigFile, read_config_file
 from llm_serving_exporter.config.http import check_file
-from llm_serving_exporter.config.lists import discovery_of, expected_replicas_of, targets_of
-from llm_serving_exporter.config.options import Setting, Settings, settings_of
+from llm_serving_exporter.config.lists import read_configured_targets, read_discovery, read_expected_replicas
+from llm_serving_exporter.config.options import Setting, Settings, build_section
 from llm_serving_exporter.config.prices import prices_of
-from llm_serving_exporter.config.runtimes import runtimes_of
-from llm_serving_exporter.config.slo_file import overridden, thresholds_of
+from llm_serving_exporter.config.runtimes import read_runtimes
+from llm_serving_exporter.config.slo_file import overridden, read_thresholds
 from llm_serving_exporter.config.target import read_defaults
 from llm_serving_exporter.config.target_keys import TargetSettings
 from llm_serving_exporter.config.target_kinds import NODE
@@ -81,15 +81,15 @@ def load(
     file = read_config_file(given["config.file"].value if "config.file" in given else None, problems, read)
     own_name = host_name or socket.gethostname()
     host = Host(own_name, _node_name(environ, problems) or own_name)
-    configured = runtimes_of(file, runtimes)
+    configured = read_runtimes(file, runtimes)
     context = Context(host, environ, configured.names.union(runtimes), file.folder)
     settings = _settings(given, file, context, problems, read)
 
     defaults = _target_defaults(settings, file, context)
-    targets = targets_of(settings, file, defaults, context)
-    discovery, discovered = discovery_of(settings, file, defaults, context)
-    expected = expected_replicas_of(file)
-    dcgm = dcgm_of(settings, file, context)
+    targets = read_configured_targets(settings, file, defaults, context)
+    discovery, discovered = read_discovery(settings, file, defaults, context)
+    expected = read_expected_replicas(file)
+    dcgm = read_dcgm(settings, file, context)
     prices = prices_of(settings["cost.price-file"], read) if "cost.price-file" in settings else None
     everywhere = [*targets, *discovered]
     stale_after = _stale_after(settings, everywhere)
@@ -108,12 +108,12 @@ def load(
         raise ConfigError(*problems)
 
     config = replace(
-        settings_of(
+        build_section(
             Config,
             settings,
             targets=tuple(item.target for item in targets),
             discovery=discovery,
-            **{name: settings_of(section, settings) for name, section in _SECTIONS.items()},
+            **{name: build_section(section, settings) for name, section in _SECTIONS.items()},
             expected_replicas=expected,
             runtimes=configured.tables,
             dcgm=dcgm,
@@ -164,7 +164,7 @@ def _settings(
         for name, setting in options.from_file(file.tree, file.place).items()
     }
     explicit = from_file | given
-    thresholds = thresholds_of(explicit["slo.file"], read) if "slo.file" in explicit else {}
+    thresholds = read_thresholds(explicit["slo.file"], read) if "slo.file" in explicit else {}
     context.warnings.extend(overridden(thresholds, explicit))
     settings = options.defaults(problems) | thresholds | explicit
     if "web.config.file" in settings:
@@ -174,7 +174,7 @@ def _settings(
 
 
 def _target_defaults(settings: Settings, file: ConfigFile, context: Context) -> TargetSettings:
-    scrape = settings_of(ScrapeConfig, settings)
+    scrape = build_section(ScrapeConfig, settings)
     process = TargetSettings(
         interval_seconds=settings["scrape.interval"].value,
         timeout_seconds=scrape.timeout_seconds,

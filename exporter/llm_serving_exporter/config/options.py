@@ -217,7 +217,7 @@ def _repeated(node: Node, place: Place, kind: Kind[Any]) -> tuple[Any, ...] | No
     return tuple(item for item in found if item is not None) or None
 
 
-def settings_of(declaring: type[T], settings: Settings, **others: Any) -> T:
+def build_section(declaring: type[T], settings: Settings, **others: Any) -> T:
     """An instance of a class that declares options. What nobody set has its default; `others` are its other fields."""
     found = {one.field: one.kept(settings[one.name].value) for one in _options_of(declaring) if one.name in settings}
     return declaring(**found, **others)

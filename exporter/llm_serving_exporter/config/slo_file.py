@@ -20,7 +20,7 @@ NAMES = ("ttft", "itl", "e2e")
 _EXAMPLE = "Write slo: {ttft: {threshold: 2.5s}} into it, or do not give slo.file."
 
 
-def thresholds_of(path: Setting, read: Callable[[Path], str]) -> dict[str, Setting]:
+def read_thresholds(path: Setting, read: Callable[[Path], str]) -> dict[str, Setting]:
     """The thresholds of the file that `slo.file` names, by option name ("slo.ttft"); those that are not in it are left out.
 
     A file that cannot be used, has no section `slo`, or a threshold that is none, is reported at its place.

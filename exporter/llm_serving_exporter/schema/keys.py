@@ -55,7 +55,7 @@ class Key:
         return self.reads.parse(self.default) if self.default and isinstance(self.reads, Kind) else None
 
 
-# by field, in the order in which they are declared, read and shown
+# by field, in the order in which they are declared and shown
 Keys: TypeAlias = Mapping[str, Key]
 
 
@@ -104,10 +104,12 @@ def read_keys(keys: Keys, section: Mapping[str, Node], place: Place, context: An
 
     `section`: as `reading.mapping` gives it, so that unknown keys are reported already. `context`: for readers that need one.
     """
+    by_name = {one.name: one for one in keys.values()}
     found = {}
-    for one in keys.values():
-        if one.name in section:
-            content = one.read(section[one.name], place.key(one.name), context)
+    # in the order of the file, so that faults are reported in that order
+    for name, node in section.items():
+        if (one := by_name.get(name)) is not None:
+            content = one.read(node, place.key(name), context)
             if content is not None:
                 found[one.field] = content
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 from math import nan
 from typing import Generic, TypeVar
 
@@ -13,7 +13,7 @@ from llm_serving_exporter.schema.duration import format_duration, parse_duration
 from llm_serving_exporter.schema.problems import InvalidValueError, did_you_mean, listed, shown
 
 T = TypeVar("T")
-E = TypeVar("E", bound=StrEnum)
+E = TypeVar("E", bound=Enum)
 
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
@@ -143,7 +143,7 @@ def choice(what: str, options: Collection[str]) -> Kind[str]:
 
 def member(what: str, words: type[E]) -> Kind[E]:
     """One of the words of an enumeration, as its member. `what` names the kind: "role"."""
-    one = choice(what, tuple(str(word) for word in words))
+    one = choice(what, tuple(word.value for word in words))
     return Kind(one.expects, lambda text: words(one.parse(text)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llm_serving_exporter.config.http import read_readable_file
+from llm_serving_exporter.config.http import read_existing_path
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.report.settings.kinds import HOST, KEEP, LABEL, MAIL, PORT, SHARE, TEXT, URL, USD, ZONE
 from llm_serving_exporter.schema import kinds
@@ -39,7 +39,7 @@ class Server:
     basic_username: str | None = None
     basic_password: Secret | None = None
     # None = the system's CAs
-    ca_file: str | None = key(read_readable_file)
+    ca_file: str | None = key(read_existing_path)
 
 
 @dataclass(frozen=True, slots=True)
