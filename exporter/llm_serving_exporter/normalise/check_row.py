@@ -36,11 +36,11 @@ Path = tuple[str | int, ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong: `path` to the column, `what` without a full stop, `fix` a sentence or ""."""
+    """One thing that is wrong with a row."""
 
-    path: Path
-    what: str
-    fix: str = ""
+    path: Path  # to the column
+    what: str  # without a full stop
+    fix: str = ""  # a sentence, or ""
 
     def __str__(self) -> str:
         where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path).lstrip(".")

@@ -29,26 +29,25 @@ MAX_ENGINES = 1024  # identities (model_name, engine) of one page; the largest d
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`engines`: identity -> field -> function of the page's values, None for an invalid value.
+    """How a page of one layout is read."""
 
-    `refresh_seconds` of slow fields, `freezes` and `may_fall` as rows have them; `inconsistent`: fields whose None means that two samples
-    disagree; `unset`: that nothing is set.
-    """
-
+    # identity -> field -> function of the page's values, None for an invalid value
     engines: Mapping[Identity, Mapping[str, Reader]]
-    absent: Mapping[str, Absence]
-    quality: Mapping[str, Quality]
-    start_index: int | None
-    unmapped: tuple[str, ...]
-    may_fall: frozenset[str]
-    freezes: frozenset[str]
-    refresh_seconds: float
-    inconsistent: frozenset[str]
-    unset: frozenset[str]
-    names_models: bool
-    sources: Mapping[str, int]
+    absent: Mapping[str, Absence]  # why a field is not read
+    quality: Mapping[str, Quality]  # of each field that is read
+    start_index: int | None  # place of the process's start among the values; None: the page has none
+    unmapped: tuple[str, ...]  # families of the runtime that no row reads
+    may_fall: frozenset[str]  # fields that may fall, as their rows state
+    freezes: frozenset[str]  # fields that freeze, as their rows state
+    refresh_seconds: float  # the longest of the slow fields
+    inconsistent: frozenset[str]  # fields whose None means that two samples disagree
+    unset: frozenset[str]  # fields whose None means that nothing is set
+    names_models: bool  # whether the page names its models
+    sources: Mapping[str, int]  # field -> number of its row in the runtime's table
+    # whether the page tells requests that ended in an error from others, or may once there are some
     errors_counted: bool
-    unborn: frozenset[str]
+    unborn: frozenset[str]  # fields that the page lacks because their first event is yet to come: 0 until then
+    # those of `unborn`, and of declared families without a sample, that this version certainly has
     awaited: frozenset[str]
 
 

@@ -31,11 +31,11 @@ class Cached:
 
 @dataclass(slots=True)
 class Holding:
-    """Blocks of one running request: of a shared prefix, and its own."""
+    """KV blocks of one running request."""
 
-    shared: Cached | None
-    own_blocks: int
-    hit_tokens: int
+    shared: Cached | None  # the shared prefix that it reads; None: none
+    own_blocks: int  # of its own
+    hit_tokens: int  # that it found in the cache at its admission
 
 
 class KvCache:
