@@ -21,7 +21,7 @@ from llm_serving_exporter.normalise.mapping import ERRORS, PageKind, Reads, Row,
 from llm_serving_exporter.normalise.readers import Reader
 from llm_serving_exporter.normalise.rows import MAX_LABEL_VALUES, read_row
 from llm_serving_exporter.normalise.selector import selector
-from llm_serving_exporter.normalise.version import Version, parse_version, within
+from llm_serving_exporter.normalise.version import Version, parse_version, satisfies
 
 # A page's labels come from outside; this cap keeps the series that we export bounded whatever it holds.
 MAX_ENGINES = 1024  # identities (model_name, engine) of one page; the largest data-parallel layouts known have hundreds
@@ -87,7 +87,7 @@ def _applies(row: Row, index: Index, version: Version | None) -> Absence | None:
         return None
     if version is None:
         return Absence.VERSION_UNKNOWN if index.select(row.samples[0]) else Absence.NOT_EXPORTED
-    return None if within(version, row.versions) else Absence.NOT_EXPORTED
+    return None if satisfies(version, row.versions) else Absence.NOT_EXPORTED
 
 
 def make_plan(runtime: Runtime, layout: Layout, facts: ServerFacts) -> Plan:
@@ -225,7 +225,7 @@ def _waited_for(runtime: Runtime, index: Index, version: Version | None) -> tupl
         row
         for row in runtime.rows
         if (row.field in _BORN or row.born_at_first_event)
-        and (version is None or within(version, row.versions))
+        and (version is None or satisfies(version, row.versions))
         and not (row.unless is not None and index.shown(row.unless))
     )
 
@@ -240,7 +240,7 @@ def _awaited(
     found: dict[str, Row] = {}
     for row in runtime.rows:
         declared = absent.get(row.field) is Absence.IDLE
-        known = not row.versions or (version is not None and within(version, row.versions))
+        known = not row.versions or (version is not None and satisfies(version, row.versions))
         comes = row.field in unborn and known and row.when is None and row.unless is None
         if row.field in _BORN and row.field in absent and (declared or comes):
             found.setdefault(row.field, row)

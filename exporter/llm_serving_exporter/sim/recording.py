@@ -70,7 +70,7 @@ class Recording:
         """The recording in the archive at `path`."""
         return cls(Path(path))
 
-    def within(self, folder: str) -> Recording:
+    def open_folder(self, folder: str) -> Recording:
         """The run in one folder of an archive that holds several."""
         return Recording(self.path, folder)
 

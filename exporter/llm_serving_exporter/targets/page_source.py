@@ -187,7 +187,7 @@ class PageSource:
         if found is None:
             self._totals.let_go()
             raise self._nothing_of(runtime, path, "other JSON", page)
-        return page, self._joiner.join(Samples(EMPTY, ()), self._totals.of(runtime, found))
+        return page, self._joiner.join(Samples(EMPTY, ()), self._totals.add_up(runtime, found))
 
     def _nothing_of(self, runtime: Runtime, path: str, seen: str, page: Page) -> FailedTickError:
         detail = f"{path} has nothing of {runtime.title} (seen: {seen}); check runtime and metrics_path of the target"

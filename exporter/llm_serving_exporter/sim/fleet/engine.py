@@ -277,7 +277,7 @@ class Engine:
 
     def _decoded(self, steps: int) -> None:
         """`steps` decode steps of the whole batch are over."""
-        self.kv.take(self._batch.blocks_needed(steps))
+        self.kv.allocate(self._batch.blocks_needed(steps))
         self._batch.decoded(steps)
         counts = self.books.counts
         counts.generated_tokens += steps * self._batch.size

@@ -12,7 +12,7 @@ DAY_SECONDS = 86_400.0
 class Rate(Protocol):
     """Requests/s as a function of simulated seconds."""
 
-    def at(self, seconds: float) -> float:
+    def requests_per_second(self, seconds: float) -> float:
         """The rate then."""
         ...
 
@@ -72,7 +72,7 @@ class Profile:
     steps: tuple[Step, ...] = ()  # in order of time
     bursts: tuple[Burst, ...] = ()  # those under way multiply
 
-    def at(self, seconds: float) -> float:
+    def requests_per_second(self, seconds: float) -> float:
         """The rate then."""
         rate = self.base * self.daily.factor(seconds)
         stepped = 1.0

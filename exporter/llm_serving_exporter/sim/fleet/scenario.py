@@ -108,7 +108,7 @@ class Scenario:
             self.replicas, workload, retry=self.retry, ready=self.ready, epoch_unix_seconds=epoch_unix_seconds
         )
         for event in self.events:
-            fleet.at(begin + event.at_seconds, partial(ACTIONS[event.what], fleet, event))
+            fleet.call_at(begin + event.at_seconds, partial(ACTIONS[event.what], fleet, event))
         return fleet
 
     def begin_seconds(self, *, with_history: bool) -> float:

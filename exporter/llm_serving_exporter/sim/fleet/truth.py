@@ -81,7 +81,7 @@ class Ledger:
         self._marks.append((at_seconds, totals, self._peak))
         self._peak = 0
 
-    def between(self, begin_seconds: float, end_seconds: float) -> Truth:
+    def truth_between(self, begin_seconds: float, end_seconds: float) -> Truth:
         """The truth between the last marks at or before both times. Raises ValueError where nothing was marked by then."""
         marks = list(self._marks)
         times = [at for at, _, _ in marks]

@@ -85,7 +85,7 @@ class PoissonWorkload:
         while highest > 0:
             at += rng.expovariate(highest)
             thinned += 1
-            if rng.random() * highest < self.rate.at(at):
+            if rng.random() * highest < self.rate.requests_per_second(at):
                 yield self._request(at, rng.getrandbits(64))
                 thinned = 0
             elif thinned >= _MOST_THINNED:
