@@ -237,7 +237,7 @@ def _plain(dtype: str | None) -> WeightFormat | None:
 def _kv(
     settings: ModelSettings, served: ServedModel | None, source: _Source, dtype: WeightFormat, shape: Geometry
 ) -> tuple[kv_dtype.KvFormat, str, bool]:
-    """Format of the KV cache, how it was come by, whether nobody said it.
+    """Format of the KV cache, where it comes from, whether it is assumed.
 
     Where nobody says it, what the checkpoint was calibrated for, as engines take it then; "auto" said by a server is the model's dtype.
     """

@@ -223,7 +223,7 @@ class ScenarioReader:
         return self._rate(given.get("rate"), place.key("rate")), tuple(mixes)
 
     def _mix(self, given: Mapping[str, Node], place: Place, at: float, before: Mix | None) -> Mix | None:
-        """What is not said anew stays as it was before."""
+        """What is not stated again stays as it was."""
         found: dict[str, Any] = {}
         for key, known, make in (
             ("prompt", _LENGTHS, Lengths),
