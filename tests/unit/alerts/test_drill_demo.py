@@ -33,7 +33,7 @@ def test_a_load_of_one_is_what_the_survivors_can_do() -> None:
 def test_the_load_is_steady_and_nothing_happens_by_itself() -> None:
     scenario = scenario_at(0.6)
     assert scenario.events == ()
-    assert {scenario.rate.at(hour * 3600.0) for hour in range(48)} == {scenario_at(0.3).rate.base * 2}
+    assert {scenario.rate.requests_per_second(hour * 3600.0) for hour in range(48)} == {scenario_at(0.3).rate.base * 2}
 
 
 def test_the_rules_burn_by_what_the_exporter_counts_by() -> None:
