@@ -17,13 +17,13 @@ MOST_KEPT = 256
 
 
 class ModelBook:
-    """`of` may be called from several threads. `hf_cache`: a Hugging Face cache to look into, None = none."""
+    """`find` may be called from several threads. `hf_cache`: a Hugging Face cache to look into, None = none."""
 
     def __init__(self, hf_cache: str | None) -> None:
         self._hf_cache = hf_cache
         self._known: OrderedDict[tuple[ModelSettings, ServedModel], ModelFacts | FactsError] = OrderedDict()
 
-    def of(self, settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
+    def find(self, settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
         """What is known about a model, or why nothing is. Never raises."""
         key = settings, served
         found = self._known.get(key)
