@@ -44,8 +44,7 @@ def run(
     readings = []
     try:
         for target in targets:
-            # the two samples are its interval: else a long wait would pass for an outage, in which nothing is known of the GPUs
-            host.add_target(replace(target, interval_seconds=max(target.interval_seconds, wait_seconds)))
+            host.add_target(fit_target(target, wait_seconds))
         host.settle_targets()
         for hosted in host.targets.values():
             readings.append(read_twice(host, hosted, wait_seconds, sys.stderr))
@@ -61,10 +60,19 @@ def run(
 
 
 def open_host(config: Config, wait_seconds: float) -> TargetHost:
-    """A host whose windows hold both samples, with the GPUs of this node as configured. Raises ConfigError."""
+    """A host with the GPUs of this node and the dcgm-exporter as configured. Raises ConfigError."""
     dcgm = DcgmSource(config.dcgm) if config.dcgm is not None else None
-    config = replace(config, window_seconds=max(config.window_seconds, 2 * wait_seconds))
-    return TargetHost(config, gpu_source=open_nvml(config), dcgm_source=dcgm)
+    return TargetHost(fit_config(config, wait_seconds), gpu_source=open_nvml(config), dcgm_source=dcgm)
+
+
+def fit_config(config: Config, wait_seconds: float) -> Config:
+    """The configuration with windows that hold both samples, however far apart they are."""
+    return replace(config, window_seconds=max(config.window_seconds, 2 * wait_seconds))
+
+
+def fit_target(target: Target, wait_seconds: float) -> Target:
+    """The target with an interval no shorter than the wait: a longer wait would pass for an outage, of which nothing is known."""
+    return replace(target, interval_seconds=max(target.interval_seconds, wait_seconds))
 
 
 def read_twice(

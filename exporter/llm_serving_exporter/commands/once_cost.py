@@ -56,7 +56,8 @@ def cost_lines(reading: TargetReading) -> list[str]:
     if found is None or found.price is None or gpus is None or not reading.up:
         return []
     share = "" if reading.target.gpu_share is None else f" x share {reading.target.gpu_share:g}"
-    price = f"{gpus.count} GPUs{share} at {usd(found.price.usd_per_gpu_hour)} an hour (rate {found.price.rate.name})"
+    count = f"{gpus.count} GPU{'' if gpus.count == 1 else 's'}{share}"
+    price = f"{count} at {usd(found.price.usd_per_gpu_hour)} an hour (rate {found.price.rate.name})"
     lines = [f"\n  cost: {price}; busy time split by {found.method.value}"]
     for one in found.engines:
         rows = _engine_rows(one)
@@ -73,8 +74,8 @@ def _engine_rows(one: EngineCost) -> list[tuple[str, str]]:
     for phase in _PHASES:
         allocated, busy = each.get((phase, "allocated")), each.get((phase, "busy"))
         if allocated is not None:
-            part = "" if busy is None else f", {usd(busy)} of them while busy"
-            rows.append((phase, f"{usd(allocated)} a million tokens{part}"))
+            without_idle = f" ({usd(busy)} without idle time)" if usd(busy) != usd(allocated) else ""
+            rows.append((phase, f"{usd(allocated)} per million tokens{without_idle}"))
     if window.usd_per_request is not None:
         rows.append(("request, mean", usd(window.usd_per_request)))
     if window.joules_per_token is not None:

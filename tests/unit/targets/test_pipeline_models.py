@@ -20,8 +20,8 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import HttpSettings, Role, Target
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.sim.recording import demo_model_config
-from llm_serving_exporter.targets.pipeline import TargetPipeline, served_model
-from llm_serving_exporter.targets.served_models import ModelBook
+from llm_serving_exporter.targets.pipeline import TargetPipeline
+from llm_serving_exporter.targets.served_models import ModelBook, served_model
 from tests.support.builders.golden_cases import MADE
 from tests.support.builders.pipelines import make_pipeline
 from tests.support.builders.recordings import page
