@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from llm_serving_exporter import __version__
@@ -137,41 +136,10 @@ def _discovered(config: Config) -> Discovered:
 
 def _once(config: Config, *, wait_seconds: float, as_document: bool) -> int:
     from llm_serving_exporter import logs
-    from llm_serving_exporter.commands.once import as_document_of, as_table, read_once
-    from llm_serving_exporter.daemon.service import nvml_source
-    from llm_serving_exporter.targets.glance import Glance
-    from llm_serving_exporter.targets.pipeline import TargetPipeline
-    from llm_serving_exporter.targets.served_models import ModelBook
+    from llm_serving_exporter.commands import once
 
     logs.set_up("error", config.log.format)  # the reading itself says what is wrong with a target
-    targets = _discovered(config).targets
-    if not targets:
-        print("error: file_sd has no target to read now", file=sys.stderr)
-        return EXIT_FAILED
-    readings = []
-    book = ModelBook(config.hf_cache)
-    glance = Glance(config, targets, nvml_source(config) if config.gpu.enabled else None)
-    try:
-        for target in targets:
-            pipeline = TargetPipeline(
-                target,
-                partial(glance.settings, target),
-                config.window_seconds,
-                models=book.of,
-                runtimes=together(config.runtimes),
-            )
-            try:
-                readings.append(read_once(pipeline, wait_seconds, sys.stderr))
-            finally:
-                pipeline.close()
-            if not as_document:
-                print(as_table(readings[-1]), flush=True)
-    finally:
-        glance.close()
-    if as_document:
-        documents = [as_document_of(reading) for reading in readings]
-        print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2, allow_nan=False))
-    return EXIT_OK if all(reading.up for reading in readings) else EXIT_FAILED
+    return once.run(config, _discovered(config).targets, wait_seconds=wait_seconds, as_json=as_document)
 
 
 def _ceiling(words: list[str]) -> int:

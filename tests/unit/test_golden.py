@@ -40,9 +40,8 @@ from llm_serving_exporter.model.review import ReviewRuns
 from llm_serving_exporter.model.target import ExpectedReplicas, Role, Target
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.sim.recording import demo_model_config
-from llm_serving_exporter.targets.glance import Glance
-from llm_serving_exporter.targets.pipeline import TargetPipeline
 from tests.support.builders.golden_cases import CASES
+from tests.support.builders.pipelines import make_pipeline, settings_without_gpus
 from tests.support.paths import TESTS
 from tests.support.servers.replica import Replica
 
@@ -83,7 +82,7 @@ def settings(name: str, config: Config, target: Target, now: list[float], facts:
         dcgm_ratio=0.45,
         memory_used_bytes=150e9,
     )
-    return replace(Glance(config, (target,), None).settings(target, facts, engines), device=device)
+    return replace(settings_without_gpus(config, target, facts, engines), device=device)
 
 
 def model(name: str, settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
@@ -108,12 +107,10 @@ def rendered(name: str) -> CollectorRegistry:
         }
         target = Target("replica-0", server.url, group="golden", nodes=("node-a",), **settled)
         store.add_target(target)
-        costs.keep([target.name])
+        costs.begin(target.name)
         store.put_config("0" * 64, True, START)
-        clocks = {"monotonic": lambda: now[0], "wall": lambda: START + now[0]}
-        pipeline = TargetPipeline(
-            target, partial(settings, name, config, target, now), 60.0, models=partial(model, name), **clocks
-        )
+        forced = partial(settings, name, config, target, now)
+        pipeline = make_pipeline(target, now, settings=forced, unix_start=START, models=partial(model, name))
         passed = Attempt(Stage.GPU, None, "", START, 0.004)
         gpus = (GPU, LOST_GPU)
         for number, routes in enumerate(steps):

@@ -17,6 +17,7 @@ from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon.jobs import Daemon
 from llm_serving_exporter.devices.attribution import gpu_interval
 from llm_serving_exporter.devices.locality import host_node
+from llm_serving_exporter.devices.node_gpus import open_nvml
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.gpu.source import GpuSource
@@ -30,13 +31,6 @@ log = logging.getLogger("llm_serving_exporter.service")
 _TEXT = "text/plain; charset=utf-8"
 
 
-def nvml_source(config: Config) -> GpuSource | None:
-    """NVML as configured. pynvml is 8,000 lines: imported only where GPUs are on."""
-    from llm_serving_exporter.gpu.nvml import NvmlSource
-
-    return NvmlSource(gpm=config.gpu.gpm)
-
-
 class Service:
     """Binds the web server, then reads targets and serves. Raises ListenError or ConfigError (web config file) when it is made.
 
@@ -47,7 +41,7 @@ class Service:
         self,
         config: Config,
         load: Callable[[], Config],
-        gpu_source: Callable[[Config], GpuSource | None] = nvml_source,
+        gpu_source: Callable[[Config], GpuSource | None] = open_nvml,
         environ: Mapping[str, str] = os.environ,
         *,
         monotonic: Callable[[], float] = time.monotonic,

@@ -15,7 +15,6 @@ from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.held import Held, hold
 from llm_serving_exporter.derive.lengths import Histories, follow
 from llm_serving_exporter.derive.ring import (
-    START_TOLERANCE_SECONDS,
     Counts,
     advance,
     counts,
@@ -25,32 +24,25 @@ from llm_serving_exporter.derive.ring import (
 )
 from llm_serving_exporter.derive.span import span_seconds
 from llm_serving_exporter.derive.stale import FROZEN_AFTER_SECONDS, moved, without_frozen
-from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.reading import RECENT_FAILURES, State, TargetReading
 from llm_serving_exporter.model.samples import Samples
-from llm_serving_exporter.model.snapshot import Absence, Snapshot
+from llm_serving_exporter.model.snapshot import Snapshot
 from llm_serving_exporter.model.target import Role, Target
-from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import Window
 from llm_serving_exporter.normalise.apply import Normaliser, Overrides
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.targets.page_source import FailedTickError, PageSource
+from llm_serving_exporter.targets.served_models import FindModel, TargetModels
+from llm_serving_exporter.targets.several_servers import SeveralServers
 from llm_serving_exporter.targets.side_endpoints import SideEndpoints
 
 log = logging.getLogger("llm_serving_exporter.target")
-
-# a process start that goes back is another server; this many within so many intervals are several behind one address
-SEVERAL_SERVERS, SEVERAL_SERVERS_BY_FALLS, SEVERAL_SERVERS_INTERVALS = 2, 3, 20
-
-# models of one page that are looked up
-MOST_MODELS = 32
 
 _ANSWERED = frozenset(
     {
@@ -75,7 +67,7 @@ class TargetPipeline:
         settings: Callable[[ServerFacts, int], Settings],
         window_seconds: float,
         *,
-        models: Callable[[ModelSettings, ServedModel], ModelFacts | FactsError] | None = None,
+        models: FindModel | None = None,
         runtimes: Mapping[str, Runtime] = RUNTIMES,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -89,18 +81,14 @@ class TargetPipeline:
         self._normaliser: Normaliser | None = None
         self._moved_at: float | None = None
         self._side = SideEndpoints(target, monotonic, wall, connect)
-        self._went_back: tuple[float, ...] = ()
-        self._fell: tuple[float, ...] = ()
+        self._several_servers = SeveralServers(target.interval_seconds)
         self._counts: Counts = {}
-        self._last_start: float | None = None
         self._reading = TargetReading(target)
         self._window: Window | None = None
         self._held: Held = {}
         self._lengths: Histories = {}
         self._derived: Derived | None = None
-        self._find_model = models
-        self._models: dict[str, tuple[ServedModel, ModelFacts | FactsError]] = {}
-        self._look_again = False
+        self._models = TargetModels(target, models)
         self._closed = False
 
     def close(self) -> None:
@@ -115,7 +103,7 @@ class TargetPipeline:
 
     def look_again(self) -> None:
         """Has the models looked up anew, as after a reload: files may have changed. May be called from another thread."""
-        self._look_again = True
+        self._models.look_again()
 
     def tick(self) -> TargetReading:
         """One attempt; the reading after it. Never raises."""
@@ -165,12 +153,12 @@ class TargetPipeline:
         snapshot = self._normaliser.apply(samples, page)
         if not snapshot.engines:
             raise self._source.not_its(samples.layout, page)
-        self._refuse_several_servers(snapshot, page)
+        self._several_servers.check_start(snapshot, page)
         before = self._reading
         now = counts(snapshot)
         again = self._window is not None and restarted(self._window.later, snapshot, self._counts, now)
         if again:
-            self._refuse_falls(snapshot, page)
+            self._several_servers.check_fall(snapshot, page, answered_before=bool(before.up))
             self._forget()
             self._side.forget()
             self._normaliser = self._named(runtime)
@@ -189,7 +177,7 @@ class TargetPipeline:
         page_role = _role(snapshot) or runtime.role
         settings = replace(
             self._settings(self._side.facts, engines),
-            models=self._known_models(),
+            models=self._models.facts_or_absence(),
             significant_digits=snapshot.significant_digits,
             errors_counted=snapshot.errors_counted,
             role=self.target.role or page_role or Role.UNIFIED,
@@ -224,7 +212,7 @@ class TargetPipeline:
             restarts_total=before.restarts_total + (again or other),
             snapshot=snapshot,
             derived=self._derived,
-            models={name: found for name, (_, found) in self._models.items()},
+            models=self._models.found(),
             start_unix_seconds=_start(snapshot, before, restarted=again or other),
             problem="",
         )
@@ -241,27 +229,6 @@ class TargetPipeline:
             return snapshot
         return without_frozen(snapshot)
 
-    def _refuse_several_servers(self, snapshot: Snapshot, page: Page) -> None:
-        """An address that answers for several replicas in turn gives counters that are nobody's: no series is better."""
-        start, last = snapshot.process_start_unix_seconds, self._last_start
-        self._last_start = start if start is not None else last
-        if start is not None and last is not None and start < last - START_TOLERANCE_SECONDS:
-            self._went_back = (*self._went_back, snapshot.monotonic_seconds)[-SEVERAL_SERVERS:]
-        self._refuse_turns(self._went_back, SEVERAL_SERVERS, snapshot, page)
-        self._refuse_turns(self._fell, SEVERAL_SERVERS_BY_FALLS, snapshot, page)
-
-    def _refuse_falls(self, snapshot: Snapshot, page: Page) -> None:
-        """The same of servers that do not say when they started: counters fall again and again while they answer all the time."""
-        if snapshot.process_start_unix_seconds is None and self._reading.up:
-            self._fell = (*self._fell, snapshot.monotonic_seconds)[-SEVERAL_SERVERS_BY_FALLS:]
-            self._refuse_turns(self._fell, SEVERAL_SERVERS_BY_FALLS, snapshot, page)
-
-    def _refuse_turns(self, turns: tuple[float, ...], most: int, snapshot: Snapshot, page: Page) -> None:
-        span = SEVERAL_SERVERS_INTERVALS * self.target.interval_seconds
-        if sum(snapshot.monotonic_seconds - at < span for at in turns) >= most:
-            detail = "several servers answer here in turn (a Service or load balancer?); list each replica as a target of its own"
-            raise FailedTickError(Stage.NORMALISE, FailureReason.SEVERAL_SERVERS, detail, page.status, page)
-
     def refresh_facts(self) -> None:
         """Asks the side endpoints where that is due, and looks up models that are new. Never raises.
 
@@ -270,42 +237,8 @@ class TargetPipeline:
         runtime = self._source.runtime
         if runtime is not None and self._reading.up and self._side.refresh(runtime, self._source.path or ""):
             self._normaliser = self._new_normaliser(runtime)
-        if self._look_again:
-            self._look_again, self._models = False, {}
         front = self._reading.role is Role.FRONTEND  # it runs no model itself
-        if self._reading.snapshot is not None and self._find_model is not None and not front:
-            self._find_models(self._reading.snapshot, self._find_model)
-
-    def _known_models(self) -> dict[str, ModelFacts | Absence]:
-        return {
-            name: Absence(found.reason) if isinstance(found, FactsError) else found
-            for name, (_, found) in self._models.items()
-        }
-
-    def _find_models(
-        self, snapshot: Snapshot, find: Callable[[ModelSettings, ServedModel], ModelFacts | FactsError]
-    ) -> None:
-        """Looks up what has not been looked up under what the server says of it now."""
-        known: dict[str, tuple[ServedModel, ModelFacts | FactsError]] = {}
-        for engine in snapshot.engines:
-            if not (engine.is_engine or snapshot.rests) or engine.model_name in known or len(known) >= MOST_MODELS:
-                continue
-            served = served_model(engine.model_name, self._side.facts, engine.kv_cache_dtype)
-            before = self._models.get(engine.model_name)
-            if before is not None and before[0] == served:
-                known[engine.model_name] = before
-                continue
-            found = find(self.target.model, served)
-            known[engine.model_name] = served, found
-            if isinstance(found, FactsError):
-                log.warning(
-                    "target=%s: no roofline for model %s: %s", self.target.name, engine.model_name or "?", found
-                )
-            else:
-                log.info("target=%s: model %s, %s", self.target.name, engine.model_name or "?", found.origin)
-                for note in found.notes:
-                    log.warning("target=%s: model %s: %s", self.target.name, engine.model_name or "?", note)
-        self._models = known
+        self._models.refresh(self._reading.snapshot if not front else None, self._side.facts)
 
     def _failed(self, failure: FailedTickError, started: float) -> TargetReading:
         before = self._reading
@@ -332,19 +265,6 @@ class TargetPipeline:
             failures_total={**before.failures_total, key: before.failures_total.get(key, 0) + 1},
             problem=failure.detail,
         )
-
-
-def served_model(name: str, facts: ServerFacts, kv_cache_dtype: str | None) -> ServedModel:
-    """What the server says of a model that it serves, its page before its side endpoints."""
-    return ServedModel(
-        name,
-        root=facts.model_roots.get(name),
-        dtype=facts.dtype,
-        quantization=facts.quantization,
-        kv_cache_dtype=kv_cache_dtype or facts.kv_cache_dtype,
-        state_dtype=facts.state_dtype,
-        weight_bytes=facts.weight_bytes,
-    )
 
 
 def _identities(snapshot: Snapshot | None) -> tuple[tuple[str, str], ...]:
