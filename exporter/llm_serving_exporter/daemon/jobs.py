@@ -19,7 +19,7 @@ from llm_serving_exporter.config.effective import hash_of
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meters import Costs, cards_of
 from llm_serving_exporter.daemon.discovery import Discovery
-from llm_serving_exporter.daemon.file_jobs import FileJobs
+from llm_serving_exporter.daemon.file_jobs import FileJobs, PriceFile
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.derive.gpus import YIELDED, Assignment, assign
@@ -28,7 +28,6 @@ from llm_serving_exporter.devices.dcgm_source import DcgmSource
 from llm_serving_exporter.devices.locality import pids_of
 from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.errors import ConfigError, FactsError
-from llm_serving_exporter.files.price_source import PriceSource
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.facts import ServerFacts
@@ -341,11 +340,12 @@ class Daemon:
                 self._gpus = replace(self._gpus, dcgm=readings)
                 self.store.put_dcgm(readings.attempt.ok)
 
-    def _set_prices(self, source: PriceSource) -> None:
-        if source.good:  # whatever is wrong with the other files
-            config = replace(self.config, prices=source.book)
+    def _set_prices(self, source: PriceFile) -> None:
+        good = source.problem is None
+        if good:  # whatever is wrong with the other files
+            config = replace(self.config, prices=source.value)
             self.config = replace(config, config_hash=hash_of(config))
-        self.store.put_config(self.config.config_hash, source.good and self._config_good, self._wall())
+        self.store.put_config(self.config.config_hash, good and self._config_good, self._wall())
 
     def _assign(self, readings: GpuReadings) -> None:
         if not readings.attempt.ok:

@@ -27,13 +27,13 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _ANEW = "Remove it, or name another with drill.result_file; the next drill starts a new one"
 
 
-def read(path: str) -> tuple[DrillResult, ...]:
-    """Every result of the file, in its order; () where there is no file yet. Raises DrillResultsError."""
+def read(path: str) -> tuple[DrillResult, ...] | None:
+    """Every result of the file, in its order; None where there is no file yet. Raises DrillResultsError."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(LARGEST_FILE_BYTES + 1)
     except FileNotFoundError:
-        return ()
+        return None
     except (OSError, ValueError) as error:
         raise _unusable(path, f"cannot be read: {_cause(error)}", "Check its path and permissions") from None
     if len(content) > LARGEST_FILE_BYTES:
@@ -51,7 +51,7 @@ def record(path: str, result: DrillResult) -> None:
     The last success stays where the new run was none. One writer at a time. Raises DrillResultsError: nothing has changed then, also
     where what stands in the file cannot be read.
     """
-    known = {(one.model_name, one.role): one for one in read(path)}
+    known = {(one.model_name, one.role): one for one in read(path) or ()}
     key = result.model_name, result.role
     success = result.last_success_unix_seconds
     if result.last_verdict is Verdict.PASSED:
