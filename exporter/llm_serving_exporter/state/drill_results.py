@@ -7,7 +7,6 @@ Format, version 1: {"version": 1, "models": [{"model_name": "…", "role": "unif
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import replace
 from math import isfinite
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from llm_serving_exporter.errors import DrillResultsError
+from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.target import Role
 
@@ -68,20 +68,9 @@ def record(path: str, result: DrillResult) -> None:
     if len(content) > LARGEST_FILE_BYTES:
         what = f"would be larger than {LARGEST_FILE_BYTES // 2**10} KiB"
         raise _unusable(path, what, "Remove models from it that are drilled no more")
-    _write(path, content)
-
-
-def _write(path: str, content: bytes) -> None:
-    file = Path(path)
-    fresh = file.with_name(f"{file.name}.{os.getpid()}.new")
     try:
-        with fresh.open("wb") as writer:
-            writer.write(content)
-            writer.flush()
-            os.fsync(writer.fileno())
-        os.replace(fresh, file)
+        write_atomically(Path(path), content)
     except (OSError, ValueError) as error:
-        fresh.unlink(missing_ok=True)
         raise _unusable(path, f"cannot be written: {_cause(error)}", "Check its folder and permissions") from None
 
 
