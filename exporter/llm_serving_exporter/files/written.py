@@ -27,5 +27,6 @@ def write_atomically(path: Path, content: bytes) -> None:
             unfinished.unlink(missing_ok=True)
         if isinstance(error, OSError):
             # a message shows the file that the caller knows
-            error.filename, error.filename2 = str(path), None
+            error.filename = str(path)
+            del error.filename2  # with None there, the text of the error would end in "-> None"
         raise

@@ -7,7 +7,6 @@ Format, version 1: {"version": 1, "models": [{"model_name": "…", "role": "unif
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
@@ -17,13 +16,13 @@ from llm_serving_exporter.errors import DrillResultsError
 from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.text import has_control_characters
 
 VERSION = 1
 LARGEST_FILE_BYTES = 64 * 2**10
 MOST_MODELS = 1000
 # as a model name in the configuration
 LONGEST_MODEL_NAME = 256
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _ANEW = "Remove it, or name another with drill.result_file; the next drill starts a new one"
 
 
@@ -118,7 +117,7 @@ def _result(one: Any) -> DrillResult:
     if not isinstance(one, dict):
         raise ValueError("it is not an object")
     name = one.get("model_name")
-    if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_MODEL_NAME or _CONTROL.search(name):
+    if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_MODEL_NAME or has_control_characters(name):
         raise ValueError(f"model_name is not a text of 1 to {LONGEST_MODEL_NAME} characters without control characters")
     success = one.get("last_success_unix_seconds")
     return DrillResult(
