@@ -32,3 +32,10 @@ def on_one_line(text: str, longest: int | None = None) -> str:
     """One printable line: unprintable characters are blanks, runs of blanks are one; cut to `longest` characters with "…"."""
     line = " ".join(blank_unprintable(text).split())
     return line if longest is None or len(line) <= longest else line[: longest - 1] + "…"
+
+
+def escape_label_value(value: str) -> str:
+    """A label's value as it stands between double quotes in the exposition format and in PromQL."""
+    if "\\" in value or '"' in value or "\n" in value:  # most values need nothing, and a page has thousands
+        return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return value
