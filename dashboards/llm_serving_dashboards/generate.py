@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from llm_serving_alerts.output import generated
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.boards import boards
 from llm_serving_dashboards.grafana import text_of
 from llm_serving_dashboards.provisioning import datasource, provider
+from llm_serving_exporter.docgen.generated_files import write_or_check
 
 RENDERED = Path("dashboards/rendered")
 PROVISIONING = Path("dashboards/provisioning")
@@ -27,7 +27,7 @@ def files() -> dict[Path, str]:
 
 def main(argv: list[str] | None = None) -> int:
     """Writes or checks every generated file below the current folder; 1 where one differs or should not be there."""
-    return generated(
+    return write_or_check(
         "python -m llm_serving_dashboards.generate",
         __doc__,
         files(),

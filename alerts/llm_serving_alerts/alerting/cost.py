@@ -10,6 +10,7 @@ from llm_serving_alerts.declare import (
     SPAN,
     Alert,
     Text,
+    alert_matchers,
     asked,
     lookup,
     of_model,
@@ -132,9 +133,8 @@ def _unpriced(dialect: Dialect, settings: Settings, own: AlertSettings, tier: st
 
 def _unpriced_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     names = (*dialect.identity, "target")
-    matchers = "".join(f"{name}=%q," for name in names)
-    values = " ".join(f"$labels.{name}" for name in names)
-    query = f"max by ({dialect.labels('reason')}) ({_signal(matchers)} == 0)"
+    matchers, values = alert_matchers(names)
+    query = f"max by ({dialect.labels('reason')}) ({_signal(matchers + ',')} == 0)"
     reasons = f'{{{{ range printf `{query}` {values} | query | sortByLabel "reason" }}}}{{{{ .Labels.reason }}}} {{{{ end }}}}'
     return Text(
         f"{of_target(dialect)}: its GPU time has no price",

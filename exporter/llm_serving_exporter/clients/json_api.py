@@ -159,7 +159,7 @@ class JsonApi:
             said = content[:_SEARCHED_BYTES].decode("utf-8", errors="replace")
         for secret in self._secrets:
             said = said.replace(secret, "***")
-        return on_one_line(said)[:_LONGEST_WORDS]
+        return on_one_line(said, _LONGEST_WORDS)
 
     def _error(self, what: str, reason: str = "") -> ApiError:
         return ApiError(f"{self._access.what} at {self._access.url} {what}; check {self._access.flag}", reason)

@@ -10,6 +10,7 @@ from requests import Session
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.errors import PageError
+from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.schema.duration import format_duration
 from llm_serving_exporter.schema.problems import shown
 
@@ -59,7 +60,7 @@ def _without(secret: str | None, text: str) -> str:
 
 def line(text: str) -> str:
     """What a server said, as a message shows it: one line, cut where it is long."""
-    return "".join(character if character.isprintable() else " " for character in text[:_SHOWN_CHARACTERS])
+    return on_one_line(text, _SHOWN_CHARACTERS)
 
 
 def new_session() -> Session:

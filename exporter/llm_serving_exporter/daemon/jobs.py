@@ -18,12 +18,11 @@ from apscheduler.triggers.interval import IntervalTrigger
 from llm_serving_exporter.config.effective import hash_of
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon.discovery import Discovery
-from llm_serving_exporter.daemon.file_jobs import FileJobs
+from llm_serving_exporter.daemon.file_jobs import FileJobs, PriceFile
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.devices.attribution import gpu_interval
 from llm_serving_exporter.devices.dcgm_source import DcgmSource
 from llm_serving_exporter.errors import ConfigError
-from llm_serving_exporter.files.price_source import PriceSource
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.registry import reads_otherwise, together
@@ -262,11 +261,12 @@ class Daemon:
             if readings is not None and self._host.gpus.latest.dcgm is readings:
                 self.store.put_dcgm(readings.attempt.ok)
 
-    def _set_prices(self, source: PriceSource) -> None:
-        if source.good:  # whatever is wrong with the other files
-            config = replace(self.config, prices=source.book)
+    def _set_prices(self, source: PriceFile) -> None:
+        good = source.problem is None
+        if good:  # whatever is wrong with the other files
+            config = replace(self.config, prices=source.value)
             self._host.config = replace(config, config_hash=hash_of(config))
-        self.store.put_config(self.config.config_hash, source.good and self._config_good, self._wall())
+        self.store.put_config(self.config.config_hash, good and self._config_good, self._wall())
 
 
 def _guarded(name: str, job: Callable[[], None]) -> None:

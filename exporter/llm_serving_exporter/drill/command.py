@@ -26,6 +26,7 @@ from llm_serving_exporter.drill.runner import Drill, Rim, Started
 from llm_serving_exporter.drill.usage import UsageError, access_of, duration, scope_of, settings_of, share
 from llm_serving_exporter.drill.verdict import judge
 from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.state.drill_results import read, record
@@ -170,7 +171,7 @@ def _write(course: Course, folder: Path, began_unix_seconds: float) -> Iterator[
     document = json.dumps(as_document(course), indent=1, allow_nan=False, ensure_ascii=False)
     for suffix, text in ((".json", document + "\n"), (".md", as_markdown(course))):
         path = folder / f"{name}{suffix}"
-        path.write_text(text, encoding="utf-8", errors="replace")
+        write_atomically(path, text.encode(errors="replace"))
         yield path
 
 

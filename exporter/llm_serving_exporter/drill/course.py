@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from llm_serving_exporter.model.text import escape_label_value
+
 # a p99 of which more than this share lies above the top finite edge of the histogram is only known to be "at least" that edge
 CLIPPED_ABOVE = 0.01
 # what a command is run for
@@ -50,10 +52,7 @@ class Scope:
 
 
 def _matchers(labels: Mapping[str, str]) -> str:
-    def quoted(value: str) -> str:
-        return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-    return ",".join(f'{name}="{quoted(value)}"' for name, value in labels.items())
+    return ",".join(f'{name}="{escape_label_value(value)}"' for name, value in labels.items())
 
 
 @dataclass(frozen=True, slots=True)

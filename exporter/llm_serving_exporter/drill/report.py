@@ -12,7 +12,7 @@ from llm_serving_exporter.drill.measures import compared, extremes, lost_reading
 from llm_serving_exporter.drill.paging import Paged, paged
 from llm_serving_exporter.drill.progress import ttft
 from llm_serving_exporter.drill.verdict import Judged, bad_share, judge, rejections
-from llm_serving_exporter.model.text import on_one_line
+from llm_serving_exporter.model.text import blank_unprintable, on_one_line
 from llm_serving_exporter.render.numbers import NOTHING, count, number, share, span
 
 VERSION = 1
@@ -257,7 +257,7 @@ def _commands(course: Course) -> Iterator[str]:
 
 def _shown(line: str) -> str:
     """A line of output with its columns, without what would colour or clear a terminal."""
-    return "".join(character if character.isprintable() else " " for character in line.expandtabs())
+    return blank_unprintable(line.expandtabs())
 
 
 def _listed(title: str, sentences: Sequence[str]) -> Iterator[str]:

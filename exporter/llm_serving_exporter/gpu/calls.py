@@ -13,6 +13,7 @@ from typing import Any
 from llm_serving_exporter.errors import GpuError
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.device import GpuAbsence
+from llm_serving_exporter.model.text import on_one_line
 
 NOT_SUPPORTED = GpuAbsence.NOT_SUPPORTED
 NO_PERMISSION = GpuAbsence.NO_PERMISSION
@@ -119,7 +120,7 @@ class NvmlCallError(GpuError):
 
 
 def _text(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
+    return on_one_line(str(error), 200) or type(error).__name__
 
 
 class Device:

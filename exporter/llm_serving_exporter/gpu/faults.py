@@ -1,13 +1,9 @@
-"""Faults that last: one log line where a fault begins, one where it ends, none while it goes on; and when to try
-again."""
+"""Faults that last: one log line where a fault begins, one where it ends, none while it goes on."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-
-FIRST_RETRY_SECONDS = 1.0  # below any sampling interval: the first retry is the next pass
-LONGEST_RETRY_SECONDS = 60.0
 
 
 class FaultLog:
@@ -42,27 +38,3 @@ class FaultLog:
     def holds(self, key: str) -> bool:
         """Whether a fault stands under `key`."""
         return key in self._open
-
-
-class Backoff:
-    """When the next try is due: at once, then `first` seconds after a failure, doubling up to `longest`."""
-
-    def __init__(self, first: float = FIRST_RETRY_SECONDS, longest: float = LONGEST_RETRY_SECONDS) -> None:
-        self._first = first
-        self._longest = longest
-        self._delay = first
-        self._due_at: float | None = None
-
-    def due(self, now: float) -> bool:
-        """Whether a try is allowed at `now` (monotonic seconds)."""
-        return self._due_at is None or now >= self._due_at
-
-    def failed(self, now: float) -> None:
-        """A try failed at `now`."""
-        self._due_at = now + self._delay
-        self._delay = min(self._delay * 2, self._longest)
-
-    def reset(self) -> None:
-        """A try succeeded."""
-        self._delay = self._first
-        self._due_at = None

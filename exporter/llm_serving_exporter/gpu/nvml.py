@@ -14,15 +14,18 @@ from pathlib import Path
 
 from llm_serving_exporter.errors import GpuError
 from llm_serving_exporter.gpu.calls import Nvml
-from llm_serving_exporter.gpu.faults import Backoff, FaultLog
+from llm_serving_exporter.gpu.faults import FaultLog
 from llm_serving_exporter.gpu.session import Kept, Pass, Session
 from llm_serving_exporter.gpu.vendor import other_vendor_gpus
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
+from llm_serving_exporter.model.retry import Retry
 
 _LOG = logging.getLogger("llm_serving_exporter.gpu")
 SOURCE = "nvml"
 # NVML keeps the state that a GPU had when it was initialised: a card that was reset comes back only in a new session
+FIRST_RETRY_SECONDS = 1.0  # below any sampling interval: the first retry is the next pass
+LONGEST_RETRY_SECONDS = 60.0
 FIRST_LOOK_FOR_LOST_SECONDS = 60.0
 LONGEST_LOOK_FOR_LOST_SECONDS = 600.0
 # distinct GPUs remembered as having been there
@@ -79,8 +82,8 @@ class NvmlSource:
         self._kept = Kept()
         self._nvml: Nvml | None = None
         self._session: Session | None = None
-        self._retry = Backoff()
-        self._look_for_lost = Backoff(FIRST_LOOK_FOR_LOST_SECONDS, LONGEST_LOOK_FOR_LOST_SECONDS)
+        self._retry = Retry(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
+        self._look_for_lost = Retry(FIRST_LOOK_FOR_LOST_SECONDS, LONGEST_LOOK_FOR_LOST_SECONDS)
         self._failure = GpuError(FailureReason.NVML, "not read yet")
         self._known: dict[str, tuple[GpuIdentity, ...]] = {}
         try:
@@ -126,16 +129,16 @@ class NvmlSource:
     def _pass(self, now: float) -> Pass:
         if self._closed:
             raise GpuError(FailureReason.NVML, "closed")
-        if self._session is not None and self._faults.holds("looking") and self._look_for_lost.due(now):
-            self._look_for_lost.failed(now)
+        if self._session is not None and self._faults.holds("looking") and self._look_for_lost.is_due(now):
+            self._look_for_lost.note_failure(now)
             self._end_session()
-        if self._session is None and (self._nvml is None or not self._retry.due(now)):
+        if self._session is None and (self._nvml is None or not self._retry.is_due(now)):
             self._faults.begin("nvml", f"GPU: {self._failure}")
             raise self._last_failure()
         try:
             done = self._open().read()
         except GpuError as error:
-            self._retry.failed(now)
+            self._retry.note_failure(now)
             self._end_session()
             self._failure = self._explained(error)
             self._faults.begin("nvml", f"GPU: {self._failure}")
@@ -213,7 +216,7 @@ class NvmlSource:
             self._faults.begin(
                 "looking", "GPU: NVML is initialised anew now and then until every GPU answers", logging.INFO
             )
-            self._look_for_lost.failed(self._monotonic())
+            self._look_for_lost.note_failure(self._monotonic())
 
     def _attempt(self, started: float, reason: FailureReason | None, detail: str) -> Attempt:
         return Attempt(

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from zoneinfo import ZoneInfo
 from llm_serving_exporter.clients.json_api import Access, ApiError, JsonApi
 from llm_serving_exporter.clients.prometheus import Prometheus
 from llm_serving_exporter.errors import ConfigError, DeliveryError, Problem, ReviewRunsError
+from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.report.evidence.evidence import NoDataError, gather
 from llm_serving_exporter.report.evidence.fetch import Reader
@@ -107,16 +107,7 @@ def write(made: Review, folder: Path, keep: int | None) -> list[Path]:
         (".md", markdown(made)),
     ):
         path = folder / f"{name}{suffix}"
-        descriptor, unfinished = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)
-        try:
-            # a line feed stays one: CSV has its own
-            with open(descriptor, "w", encoding="utf-8", errors="replace", newline="") as file:
-                os.fchmod(file.fileno(), 0o644)
-                file.write(text)
-            os.replace(unfinished, path)
-        except BaseException:
-            Path(unfinished).unlink(missing_ok=True)
-            raise
+        write_atomically(path, text.encode(errors="replace"))
         written.append(path)
     if keep is not None:
         _remove_older(folder, keep)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import os
 import re
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass
+from stat import S_ISREG
 
 from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.files.watched import Stamp, Watched, stamp_file
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.target import HttpSettings, Secret
 from llm_serving_exporter.scrape.failure import ScrapeError
@@ -23,22 +24,20 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2: to
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SHORTEST_CUT_SECRET = 4
 
-FileStamp = tuple[int, int, int]
 
+def stamp_regular_file(path: str, what: str) -> Stamp:
+    """The stamp of a credentials file. `what`: the setting that names it, for the message.
 
-def file_stamp(path: str, what: str) -> FileStamp:
-    """Modification time, size and inode of a regular file: equal stamps mean an unchanged file.
-
-    Links are followed, so a Kubernetes secret volume's swap of `..data` shows. Raises ScrapeError (CREDENTIALS)
-    for a file that is missing, out of reach or not regular (a FIFO would block the read for ever).
+    Raises ScrapeError (CREDENTIALS) for a file that is missing, out of reach or not regular (a FIFO would block the read for
+    ever).
     """
     try:
-        found = os.stat(path)
+        stamp = stamp_file(path)
     except (OSError, ValueError) as error:
         raise unreadable(path, what, error) from error
-    if not stat.S_ISREG(found.st_mode):
+    if not S_ISREG(stamp.mode):
         raise ScrapeError(FailureReason.CREDENTIALS, f"{what} {path} is not a regular file; name the file itself")
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return stamp
 
 
 def unreadable(path: str, what: str, error: Exception) -> ScrapeError:
@@ -51,23 +50,25 @@ def unreadable(path: str, what: str, error: Exception) -> ScrapeError:
 
 
 class _FileSecret:
-    """The secret in a file, without its trailing newline; read again when the file's stamp changes."""
+    """The secret in a file, without its trailing newline; read again when the file changes."""
 
     def __init__(self, path: str, what: str) -> None:
         self._path = path
         self._what = f"{what} file"
-        self._stamp: FileStamp | None = None
-        self._value = ""
+        self._file = Watched(path, self._read, "")
 
     def __call__(self) -> str:
-        # The stamp is taken before the read: a change in between shows as a new stamp next time.
-        stamp = file_stamp(self._path, self._what)
-        if stamp != self._stamp:
-            self._value = self._read()
-            self._stamp = stamp
-        return self._value
+        # no request is sent with a secret that its file no longer holds, so here the last good value does not stand in
+        if self._file.problem is None:
+            self._file.refresh()
+        else:  # a failure such as too many open files passes although the file stays as it is
+            self._file.reread()
+        if self._file.problem is not None:
+            raise self._file.problem
+        return self._file.value
 
     def _read(self) -> str:
+        stamp_regular_file(self._path, self._what)
         try:
             with open(self._path, "rb") as file:
                 raw = file.read(MAX_SECRET_BYTES + 1)

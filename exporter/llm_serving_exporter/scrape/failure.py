@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.text import on_one_line
 
 EXCERPT_CHARACTERS = 200
 
@@ -23,8 +24,4 @@ class ScrapeError(LLMServingExporterError):
 
 def one_line(text: str) -> str:
     """First line with any content of a text from outside: printable, blanks collapsed, at most 200 characters."""
-    for line in text.splitlines():
-        shown = " ".join("".join(c if c.isprintable() else " " for c in line).split())
-        if shown:
-            return shown if len(shown) <= EXCERPT_CHARACTERS else shown[: EXCERPT_CHARACTERS - 1] + "…"
-    return ""
+    return next((shown for line in text.splitlines() if (shown := on_one_line(line, EXCERPT_CHARACTERS))), "")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ssl
 from functools import lru_cache
 
+from llm_serving_exporter.files.watched import Stamp
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.target import HttpSettings
-from llm_serving_exporter.scrape.credentials import FileStamp, file_stamp, unreadable
+from llm_serving_exporter.scrape.credentials import stamp_regular_file, unreadable
 from llm_serving_exporter.scrape.failure import ScrapeError
 
 
@@ -18,7 +19,7 @@ def client_context(settings: HttpSettings) -> ssl.SSLContext:
     read or is not what it should be.
     """
     stamps = tuple(
-        None if path is None else file_stamp(path, what)
+        None if path is None else stamp_regular_file(path, what)
         for path, what in (
             (settings.ca_file, "ca_file"),
             (settings.cert_file, "cert_file"),
@@ -36,7 +37,7 @@ def _context(
     cert_file: str | None,
     key_file: str | None,
     insecure_skip_verify: bool,
-    stamps: tuple[FileStamp | None, ...],
+    stamps: tuple[Stamp | None, ...],
 ) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca_file)

@@ -7,33 +7,32 @@ Format, version 1: {"version": 1, "models": [{"model_name": "…", "role": "unif
 from __future__ import annotations
 
 import json
-import os
-import re
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from llm_serving_exporter.errors import DrillResultsError
+from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.text import has_control_characters
 
 VERSION = 1
 LARGEST_FILE_BYTES = 64 * 2**10
 MOST_MODELS = 1000
 # as a model name in the configuration
 LONGEST_MODEL_NAME = 256
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _ANEW = "Remove it, or name another with drill.result_file; the next drill starts a new one"
 
 
-def read(path: str) -> tuple[DrillResult, ...]:
-    """Every result of the file, in its order; () where there is no file yet. Raises DrillResultsError."""
+def read(path: str) -> tuple[DrillResult, ...] | None:
+    """Every result of the file, in its order; None where there is no file yet. Raises DrillResultsError."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(LARGEST_FILE_BYTES + 1)
     except FileNotFoundError:
-        return ()
+        return None
     except (OSError, ValueError) as error:
         raise _unusable(path, f"cannot be read: {_cause(error)}", "Check its path and permissions") from None
     if len(content) > LARGEST_FILE_BYTES:
@@ -51,7 +50,7 @@ def record(path: str, result: DrillResult) -> None:
     The last success stays where the new run was none. One writer at a time. Raises DrillResultsError: nothing has changed then, also
     where what stands in the file cannot be read.
     """
-    known = {(one.model_name, one.role): one for one in read(path)}
+    known = {(one.model_name, one.role): one for one in read(path) or ()}
     key = result.model_name, result.role
     success = result.last_success_unix_seconds
     if result.last_verdict is Verdict.PASSED:
@@ -68,20 +67,9 @@ def record(path: str, result: DrillResult) -> None:
     if len(content) > LARGEST_FILE_BYTES:
         what = f"would be larger than {LARGEST_FILE_BYTES // 2**10} KiB"
         raise _unusable(path, what, "Remove models from it that are drilled no more")
-    _write(path, content)
-
-
-def _write(path: str, content: bytes) -> None:
-    file = Path(path)
-    fresh = file.with_name(f"{file.name}.{os.getpid()}.new")
     try:
-        with fresh.open("wb") as writer:
-            writer.write(content)
-            writer.flush()
-            os.fsync(writer.fileno())
-        os.replace(fresh, file)
+        write_atomically(Path(path), content)
     except (OSError, ValueError) as error:
-        fresh.unlink(missing_ok=True)
         raise _unusable(path, f"cannot be written: {_cause(error)}", "Check its folder and permissions") from None
 
 
@@ -129,7 +117,7 @@ def _result(one: Any) -> DrillResult:
     if not isinstance(one, dict):
         raise ValueError("it is not an object")
     name = one.get("model_name")
-    if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_MODEL_NAME or _CONTROL.search(name):
+    if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_MODEL_NAME or has_control_characters(name):
         raise ValueError(f"model_name is not a text of 1 to {LONGEST_MODEL_NAME} characters without control characters")
     success = one.get("last_success_unix_seconds")
     return DrillResult(

@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from llm_serving_exporter.errors import ReviewRunsError
+from llm_serving_exporter.files.written import write_atomically
 
 log = logging.getLogger("llm_serving_exporter.review")
 
@@ -142,7 +142,6 @@ def record(folder: str, at: float, *, succeeded: bool, week: str = "", sent_to: 
 
 def _write(folder: str, runs: Runs) -> None:
     path = Path(folder) / NAME
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
     document = {
         "version": VERSION,
         "since_unix_seconds": runs.since,
@@ -153,14 +152,8 @@ def _write(folder: str, runs: Runs) -> None:
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with fresh.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(document, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())  # else a crash of the machine may leave an empty file under the name
-        os.replace(fresh, path)
+        write_atomically(path, (json.dumps(document, indent=1) + "\n").encode())
     except (OSError, ValueError) as error:
-        with suppress(OSError):
-            fresh.unlink(missing_ok=True)
         raise ReviewRunsError(_unusable(path, f"cannot be written: {_cause(error)}")) from None
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from llm_serving_exporter.errors import ExpositionError
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.page import Page, Refusal
+from llm_serving_exporter.model.retry import Retry
 from llm_serving_exporter.model.samples import Layout, Samples
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.apply import wanted_by
@@ -18,7 +19,7 @@ from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.targets.polls import Polls
-from llm_serving_exporter.targets.side_endpoints import Retry, beside
+from llm_serving_exporter.targets.side_endpoints import beside
 
 # where metrics pages are, tried in this order until one is an engine's. TensorRT-LLM's first: its /metrics is another thing, JSON that is
 # emptied by reading it
@@ -154,7 +155,7 @@ class PageSource:
             if isinstance(page, Refusal) and page.reason is FailureReason.EMPTY and path == TENSORRT_LLMS:
                 return replace(page, detail=_NOTHING_YET)
             return page
-        if self._json_refused is not None and not self._json_refused[1].due(self._monotonic()):
+        if self._json_refused is not None and not self._json_refused[1].is_due(self._monotonic()):
             return self._json_refused[0]
         page = self._client.get_metrics(path)
         # the detail has the content type
@@ -162,7 +163,7 @@ class PageSource:
             page = replace(page, detail=_JSON)
             first, longest = FIRST_JSON_RETRY_SECONDS, LONGEST_JSON_RETRY_SECONDS
             retry = self._json_refused[1] if self._json_refused else Retry(first, longest)
-            retry.failed(self._monotonic())
+            retry.note_failure(self._monotonic())
             self._json_refused = page, retry
         elif not isinstance(page, Refusal):
             self._json_refused = None
@@ -226,7 +227,7 @@ class PageSource:
         if retry is None or known != families:
             retry = Retry(FIRST_ASKING_SECONDS, LONGEST_ASKING_SECONDS)
             self._unknown[path] = families, retry
-        if not retry.due(now):
+        if not retry.is_due(now):
             return None
         for runtime in self._runtimes.values():
             for endpoint, is_its in runtime.shows:
@@ -234,7 +235,7 @@ class PageSource:
                 if not isinstance(answer, Refusal) and is_its(answer.value):
                     del self._unknown[path]
                     return runtime
-        retry.failed(now)
+        retry.note_failure(now)
         return None
 
     def _use(self, runtime: Runtime | None) -> None:

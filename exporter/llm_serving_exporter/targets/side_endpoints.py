@@ -9,6 +9,7 @@ from dataclasses import replace
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.page import Refusal
+from llm_serving_exporter.model.retry import Retry
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.scrape.http import Connect, HttpClient
@@ -18,23 +19,6 @@ log = logging.getLogger("llm_serving_exporter.target")
 # an endpoint that failed for a passing reason is asked again after this long, twice as long each time
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 30.0, 600.0
 SHORTEST_TIMEOUT_SECONDS = 0.25
-
-
-class Retry:
-    """When something that failed is tried again: after `first` seconds, then after twice as long each time, at most `longest`."""
-
-    def __init__(self, first: float, longest: float) -> None:
-        self._first, self._longest = first, longest
-        self._wait, self._at = 0.0, 0.0
-
-    def failed(self, now: float) -> None:
-        """It failed at `now`, monotonic seconds."""
-        self._wait = min(2 * self._wait, self._longest) or self._first
-        self._at = now + self._wait
-
-    def due(self, now: float) -> bool:
-        """Whether the time has come; True before the first failure."""
-        return now >= self._at
 
 
 class SideEndpoints:
@@ -53,12 +37,12 @@ class SideEndpoints:
         self._connect = connect
         self.facts = ServerFacts()
         self._target, self._monotonic, self._wall = target, monotonic, wall
-        self._due_at: float | None = 0.0
-        self._retry_seconds = FIRST_RETRY_SECONDS
+        self._asks, self._retry = True, Retry(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
 
     def due(self) -> None:
         """Asks again at the next `refresh`."""
-        self._due_at = 0.0
+        self._asks = True
+        self._retry.reset()
 
     def forget(self) -> None:
         """Nothing that was said before is true of a restarted server."""
@@ -71,15 +55,17 @@ class SideEndpoints:
         Each endpoint may take what the interval leaves beside the metrics page; at the first that takes longer the round ends, so that no
         page comes late. Endpoints stand below the same prefix as the page ("/vllm/metrics": "/vllm/version").
         """
-        if self._due_at is None or self._monotonic() < self._due_at:
+        if not (self._asks and self._retry.is_due(self._monotonic())):
             return False
-        before, again = self.facts, True
+        before, self._asks = self.facts, True
         try:
-            again = self._ask(runtime, metrics_path)
+            self._asks = self._ask(runtime, metrics_path)
         except Exception:
             log.exception("target=%s: side endpoints failed; this is a bug, please report it", self._target.name)
-        self._due_at = self._monotonic() + self._retry_seconds if again else None
-        self._retry_seconds = min(2 * self._retry_seconds, LONGEST_RETRY_SECONDS) if again else FIRST_RETRY_SECONDS
+        if self._asks:
+            self._retry.note_failure(self._monotonic())
+        else:
+            self._retry.reset()
         return self.facts != before
 
     def _ask(self, runtime: Runtime, metrics_path: str) -> bool:

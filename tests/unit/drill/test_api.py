@@ -85,7 +85,7 @@ def test_a_server_that_repeats_what_it_was_sent_does_not_give_it_away() -> None:
     coloured = status(400, body=b"bad \x1b[31m request: Authorization: Bearer t0ken")
     with FaultServer(coloured) as server, pytest.raises(ApiError) as failed:
         api(server.url, bearer_token="t0ken").get("/")
-    assert "answered 400 Bad Request: bad  [31m request: Authorization: Bearer ***; check" in str(failed.value)
+    assert "answered 400 Bad Request: bad [31m request: Authorization: Bearer ***; check" in str(failed.value)
     # base64 of ops:s3cret
     message = r": Basic \*\*\* is ops and \*\*\*; check"
     repeated = status(400, body=b"Basic b3BzOnMzY3JldA== is ops and s3cret")

@@ -1,9 +1,8 @@
-"""The file in which drills leave their results: its format, what is merged, what is refused, and how an exporter follows it."""
+"""The file in which drills leave their results: its format, what is merged and what is refused."""
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.errors import DrillResultsError, LLMServingExporterError
-from llm_serving_exporter.files.drill_source import DrillSource
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.state.drill_results import LARGEST_FILE_BYTES, LONGEST_MODEL_NAME, MOST_MODELS, read, record
@@ -77,7 +75,7 @@ def test_models_and_roles_are_kept_apart(path: str) -> None:
 
 
 def test_there_is_nothing_to_read_before_the_first_drill(path: str) -> None:
-    assert read(path) == ()
+    assert read(path) is None
 
 
 BAD: dict[str, tuple[object, str]] = {
@@ -144,48 +142,3 @@ def test_a_full_file_says_so_and_stays(path: str) -> None:
     with pytest.raises(DrillResultsError, match=r"would be larger than 64 KiB\. Remove models"):
         record(path, PASSED)
     assert read(path) == before
-
-
-# --- an exporter follows it -----------------------------------------------------------------------------------------------
-
-
-def test_a_file_is_read_when_it_changes_and_only_then(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    reads: list[str] = []
-    monkeypatch.setattr(
-        "llm_serving_exporter.state.drill_results.read", lambda name: (reads.append(name), read(name))[1]
-    )
-    source = DrillSource(path)
-    write(path, ENTRY)
-    assert source.read() == source.read() == (PASSED,)
-    assert reads == [path]
-    write(path, ENTRY, {**ENTRY, "role": "decode"})
-    assert len(source.read()) == 2
-    assert reads == [path, path]
-
-
-def test_a_broken_or_missing_file_leaves_the_last_good_and_is_told_once(
-    path: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    source = DrillSource(path)
-    with caplog.at_level(logging.INFO, logger="llm_serving_exporter.drill"):
-        assert source.read() == source.read() == ()
-        assert [record.getMessage() for record in caplog.records] == [
-            f"there is no file of drill results {path}; the first drill makes it"
-        ]
-        record(path, PASSED)
-        assert source.read() == (PASSED,)
-        caplog.clear()
-        Path(path).write_text("{")
-        assert source.read() == source.read() == (PASSED,)
-        os.remove(path)
-        assert source.read() == source.read() == (PASSED,)
-        assert len(caplog.records) == 2
-        assert all("1 results that it had before stay." in record.getMessage() for record in caplog.records)
-        record(path, replace(PASSED, last_verdict=Verdict.FAILED))
-        assert source.read()[0].last_verdict is Verdict.FAILED
-
-
-def test_a_path_that_no_file_can_have_is_told_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
-    for impossible in ("\0", "/dev/null/drills.json", "x" * 5000):
-        assert DrillSource(impossible).read() == ()
-    assert len(caplog.records) == 3

@@ -112,7 +112,7 @@ def test_tls_is_not_switched_off_while_running(make_server, tmp_path, authority,
     server = make_server(config_file=write(tmp_path, TLS))
     write(tmp_path, f"basic_auth_users: {{alice: {HASH}}}")
     assert get(server, trusting(authority)).status == 200
-    assert "TLS cannot be switched on or off while running: restart" in caplog.text
+    assert "TLS cannot be switched on or off while the exporter runs. Restart the exporter." in caplog.text
 
 
 def client_context(authority: trustme.CA, own: trustme.CA | None, *names: str) -> ssl.SSLContext:
