@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+
+from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, print_line, print_message
 
 
 def written(folder: Path, files: Mapping[str, str], option: str) -> int:
@@ -15,13 +16,11 @@ def written(folder: Path, files: Mapping[str, str], option: str) -> int:
         for name, text in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8")
-            sys.stdout.write(f"{folder / name}\n")
+            print_line(str(folder / name))
     except OSError as error:
-        sys.stderr.write(
-            f"error: {error.filename or folder} cannot be written: {error.strerror}; choose another {option}\n"
-        )
-        return 1
-    return 0
+        print_message(f"error: {error.filename or folder} cannot be written: {error.strerror}; choose another {option}")
+        return EXIT_FAILED
+    return EXIT_OK
 
 
 def generated(
@@ -44,8 +43,8 @@ def generated(
         elif not path.is_file() or path.read_text(encoding="utf-8") != text:
             stale.append(str(path))
     if stale:
-        sys.stderr.write(
-            f"out of date: {', '.join(stale)}; run `make generate`, remove what is not made any more, commit the result\n"
+        print_message(
+            f"out of date: {', '.join(stale)}; run `make generate`, remove what is not made any more, commit the result"
         )
     return 1 if stale else 0
 
