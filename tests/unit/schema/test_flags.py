@@ -141,3 +141,9 @@ def test_no_document_shows_an_old_name() -> None:
             for command, names in RENAMED.items():
                 used = {word.strip("`(),;.[]") for word in line.replace("=", " ").split()}
                 assert f" {command} " not in line or used.isdisjoint(names), (path.name, line)
+
+
+@pytest.mark.parametrize(("command", "old", "new"), OLD, ids=lambda one: str(one))
+def test_the_changelog_says_what_each_old_name_is_now(command: str, old: str, new: str) -> None:
+    shown = "python -m llm_serving_alerts.drill_demo" if command == "drill_demo" else command
+    assert f"| `{shown}` | `{old}` | `{new}` |\n" in (Path(__file__).parents[3] / "CHANGELOG.md").read_text()
