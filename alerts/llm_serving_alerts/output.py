@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from llm_serving_exporter.files.written import write_atomically
+from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, print_line, print_message
 
 
 def written(folder: Path, files: Mapping[str, str], option: str) -> int:
@@ -17,13 +17,11 @@ def written(folder: Path, files: Mapping[str, str], option: str) -> int:
         for name, text in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             write_atomically(folder / name, text.encode())
-            sys.stdout.write(f"{folder / name}\n")
+            print_line(str(folder / name))
     except OSError as error:
-        sys.stderr.write(
-            f"error: {error.filename or folder} cannot be written: {error.strerror}; choose another {option}\n"
-        )
-        return 1
-    return 0
+        print_message(f"error: {error.filename or folder} cannot be written: {error.strerror}; choose another {option}")
+        return EXIT_FAILED
+    return EXIT_OK
 
 
 def name_value(text: str) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,13 +15,14 @@ from llm_serving_alerts.settings_file import read_settings
 from llm_serving_dashboards.boards import boards
 from llm_serving_dashboards.grafana import text_of
 from llm_serving_dashboards.provisioning import datasource
-from llm_serving_exporter.errors import ConfigError
+from llm_serving_exporter.schema.flags import CommandParser
+from llm_serving_exporter.terminal import print_message, run_command
 
 _DESCRIPTION = "Dashboards for Grafana 12 (schema 42), with the thresholds and labels of the rules' settings."
 _EPILOG = """examples:
-  llm-serving-exporter dashboards --out dashboards/                           for Grafana's provisioning
-  llm-serving-exporter dashboards --config my-rules.yml --out dashboards/     with the thresholds and labels of your rules
-  llm-serving-exporter dashboards --format configmap --namespace monitoring --out manifests/
+  llm-serving-exporter dashboards --output-dir dashboards/                             for Grafana's provisioning
+  llm-serving-exporter dashboards --config.file my-rules.yml --output-dir dashboards/  with the thresholds and labels of your rules
+  llm-serving-exporter dashboards --format configmap --namespace monitoring --output-dir manifests/
 
 The data source is chosen on each dashboard. The settings are those of `llm-serving-exporter rules --print-settings`."""
 # what kube-prometheus-stack's sidecar looks for
@@ -31,19 +31,18 @@ _DASHBOARD, _DATASOURCE = {"grafana_dashboard": "1"}, {"grafana_datasource": "1"
 
 def run(argv: Sequence[str]) -> int:
     """Renders; 0 good, 1 a file could not be written, 2 bad settings or usage."""
-    arguments = _arguments(argv)
-    try:
-        settings, warnings = read_settings(arguments.config)
-    except ConfigError as error:
-        for problem in error.problems:
-            sys.stderr.write(f"error: {problem}\n")
-        return 2
+    return run_command(lambda: _render(_arguments(argv)))
+
+
+def _render(arguments: argparse.Namespace) -> int:
+    settings, warnings = read_settings(arguments.config_file)
     for warning in warnings:
-        sys.stderr.write(f"warning: {warning}\n")
+        print_message(f"warning: {warning}")
+    folder = Path(arguments.output_dir)
     if arguments.format == "json":
-        return written(Path(arguments.out), json_files(settings), "--out")
+        return written(folder, json_files(settings), "--output-dir")
     files = configmaps(settings, dict(arguments.label), arguments.namespace, arguments.datasource_url)
-    return written(Path(arguments.out), files, "--out")
+    return written(folder, files, "--output-dir")
 
 
 def json_files(settings: Settings) -> dict[str, str]:
@@ -80,16 +79,13 @@ def _url(text: str) -> str:
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="llm-serving-exporter dashboards",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--out", metavar="DIR", required=True, help="write files there")
+    parser = CommandParser("dashboards", description=_DESCRIPTION, epilog=_EPILOG)
+    parser.add_argument("--output-dir", metavar="DIR", required=True, help="write files there")
     parser.add_argument(
-        "--config", metavar="FILE", help="settings of the rules (YAML); what it leaves out has its default"
+        "--config.file",
+        dest="config_file",
+        metavar="FILE",
+        help="settings of the rules (YAML); what it leaves out has its default",
     )
     parser.add_argument(
         "--format",

@@ -84,7 +84,7 @@ def test_where_prometheus_is_away_the_run_is_noted_as_failed_and_the_exporter_go
             exporter,
             lambda page: (
                 bool(page.series("report_last_run_timestamp_seconds"))
-                and any("cannot be reached; check --prometheus" in line for line in exporter.log)
+                and any("; check --prometheus.url" in line for line in exporter.log)
             ),
             "no run was noted",
         )

@@ -26,7 +26,7 @@ from llm_serving_exporter.render.numbers import CLIPPED, NOTHING, count, number,
 from llm_serving_exporter.render.sentences import CAUSES, LIMITERS, title, why_absent
 from llm_serving_exporter.render.tail import long_requests_fit, longest_share
 from llm_serving_exporter.targets.host import HostedTarget, TargetHost
-from llm_serving_exporter.terminal import say
+from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, print_line, print_message
 
 
 def run(
@@ -38,10 +38,10 @@ def run(
     dcgm-exporter cannot be asked as configured.
     """
     if not targets:
-        sys.stderr.write("error: file_sd has no target to read now\n")
-        return 1
+        print_message("error: file_sd has no target to read now")
+        return EXIT_FAILED
     host = host if host is not None else open_host(config, wait_seconds)
-    readings = []
+    readings, printed = [], True
     try:
         for target in targets:
             host.add_target(fit_target(target, wait_seconds))
@@ -50,13 +50,13 @@ def run(
             readings.append(read_twice(host, hosted, wait_seconds, sys.stderr))
             hosted.close()
             if not as_json:
-                say(as_table(readings[-1]))
+                printed = print_line(as_table(readings[-1])) and printed
     finally:
         host.close()
     if as_json:
         documents = [as_document_of(reading) for reading in readings]
-        say(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2, allow_nan=False))
-    return 0 if all(reading.up for reading in readings) else 1
+        printed = print_line(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2, allow_nan=False))
+    return EXIT_OK if printed and all(reading.up for reading in readings) else EXIT_FAILED
 
 
 def open_host(config: Config, wait_seconds: float) -> TargetHost:

@@ -204,7 +204,7 @@ def _config(settings: Settings, targets: Sequence[Target], discovery: tuple[File
         targets=tuple(targets),
         discovery=discovery,
         web=WebConfig(
-            listen_address=values["web.listen-address"],
+            listen_addresses=tuple(dict.fromkeys(values["web.listen-address"])),
             telemetry_path=values["web.telemetry-path"],
             enable_lifecycle=values["web.enable-lifecycle"],
             config_file=values["web.config.file"],

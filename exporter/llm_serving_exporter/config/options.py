@@ -13,7 +13,7 @@ from llm_serving_exporter.model.cost import Method
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import Place, did_you_mean
-from llm_serving_exporter.schema.reading import mapping, parsed, value
+from llm_serving_exporter.schema.reading import elements, mapping, parsed, value
 from llm_serving_exporter.schema.tree import Node
 from llm_serving_exporter.schema.url import URL
 
@@ -29,8 +29,8 @@ _SERVICE_LINK = re.compile(
 class Option:
     """One option. `name` is the flag without "--". `default` is written as a user would write it, "" = none.
 
-    `repeatable`: the flag may be given again, the variable holds a comma-separated list, and the file has a richer form
-    of its own. `in_file`: whether the file has it under its dotted name.
+    `repeatable`: the flag may be given again, and the variable holds a comma-separated list; the file has a list or a single value, or a
+    richer form of its own. `in_file`: whether the file has it under its dotted name.
     """
 
     name: str
@@ -73,7 +73,11 @@ OPTIONS: tuple[Option, ...] = (
         "Prometheus file_sd file or glob (*.yml) to take targets from; takes the place of the file's file_sd.",
         repeatable=True, in_file=False,
     ),
-    Option("web.listen-address", kinds.LISTEN_ADDRESS, ":10077", "Address to listen on; :PORT means every interface."),
+    Option(
+        "web.listen-address", kinds.LISTEN_ADDRESS, ":10077",
+        "Address to listen on; :PORT means every interface. A list in the file.",
+        repeatable=True,
+    ),
     Option("web.telemetry-path", kinds.TELEMETRY_PATH, "/metrics", "Path of the metrics page."),
     Option("web.enable-lifecycle", kinds.BOOLEAN, "false", "Allow a reload by a POST to /-/reload."),
     Option("web.config.file", kinds.PATH, "", "exporter-toolkit web config file: TLS and basic auth."),
@@ -148,8 +152,8 @@ BY_NAME = {option.name: option for option in OPTIONS}
 _READ_ELSEWHERE: Mapping[str, tuple[str, ...]] = {"dcgm": ("auth", "headers", "tls")}
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds every option as a flag. Values stay text, unchecked, so that `load` reports them with all other problems.
+def add_flags(parser: argparse._ActionsContainer) -> None:
+    """Adds every option as a flag to a parser or a group of one. Values stay text: `load` checks them and reports all problems together.
 
     The parser should be made with `allow_abbrev=False`, so that a later flag never changes what a short form means.
     """
@@ -253,7 +257,7 @@ def _walk(
 ) -> None:
     if () in options:
         option = options[()]
-        item = value(node, place, option.kind)
+        item = _values(node, place, option.kind) if option.repeatable else value(node, place, option.kind)
         if item is not None:
             found[option.name] = Setting(item, place, from_file=True)
         return
@@ -268,10 +272,24 @@ def _walk(
         _walk(child, place.key(key), below, found)
 
 
+def _values(node: Node, place: Place, kind: Kind[Any]) -> tuple[Any, ...] | None:
+    """The values of a list, or a single one. None where there is none to use, which is reported."""
+    if not isinstance(node, list):
+        single = value(node, place, kind)
+        return None if single is None else (single,)
+    if not node:
+        place.refuse("the list is empty", f"Write {kind.expects}, or remove the line.")
+    found = (value(element, at, kind) for element, at in elements(node, place, kind.expects))
+    return tuple(item for item in found if item is not None) or None
+
+
 def defaults(problems: list[Problem]) -> dict[str, Setting]:
     """The defaults of the options that have one."""
     return {
-        option.name: Setting(option.kind.parse(option.default), Place("default", option.name, problems))
+        option.name: Setting(
+            (option.kind.parse(option.default),) if option.repeatable else option.kind.parse(option.default),
+            Place("default", option.name, problems),
+        )
         for option in OPTIONS
         if option.default
     }

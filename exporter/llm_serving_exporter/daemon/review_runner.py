@@ -100,7 +100,7 @@ class ReviewRunner:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.schedule = schedule
-        self._command = (*command, "--settings", schedule.settings_file)
+        self._command = (*command, "--config.file", schedule.settings_file)
         self._wall, self._monotonic = wall, monotonic
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None

@@ -57,14 +57,15 @@ class Service:
 
     @property
     def url(self) -> str:
-        """Where the web server listens."""
+        """Where the web server listens, by the first of its addresses."""
         return self._web.url
 
     def start(self) -> None:
         """Starts the jobs, then serves: the first page already has every configured target, its counters at 0."""
         self.daemon.start()
         self._web.start()
-        log.info("listening on %s", self._web.url)
+        for url in self._web.urls:
+            log.info("listening on %s", url)
         # modules and tables live as long as the process: the collector need not go through them again and again
         gc.freeze()
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+
+from llm_serving_exporter.terminal import print_message
 
 
 def write_or_check(
@@ -29,7 +30,7 @@ def write_or_check(
         elif not path.is_file() or path.read_text(encoding="utf-8") != text:
             stale.append(str(path))
     if stale:
-        sys.stderr.write(
-            f"out of date: {', '.join(stale)}; run `make generate`, remove what is not made any more, commit the result\n"
+        print_message(
+            f"out of date: {', '.join(stale)}; run `make generate`, remove what is not made any more, commit the result"
         )
     return 1 if stale else 0

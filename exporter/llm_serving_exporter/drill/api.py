@@ -62,8 +62,8 @@ class Alertmanager:
         filters = [("filter", f"{name}={_quoted(scope.identity[name])}") for name in ("model_name", "role")]
         found = self._api.get("/api/v2/alerts", filters)
         if not isinstance(found, list):
-            raise ApiError("what answers in Alertmanager's place is none: check --alertmanager-url")
-        with understood("Alertmanager", "--alertmanager-url"):
+            raise ApiError("what answers in Alertmanager's place is none: check --alertmanager.url")
+        with understood("Alertmanager", "--alertmanager.url"):
             known = [_received(one) for one in found]
         return tuple(one for one in known if all(one.labels.get(key, value) == value for key, value in scope.labels))
 
@@ -81,7 +81,7 @@ class Grafana:
     def begin(self, unix_seconds: float, text: str) -> int:
         """Marks a moment; the answer ends it."""
         document = {"time": round(1000 * unix_seconds), "tags": ["llm-serving", "drill"], "text": text}
-        with understood("Grafana", "--grafana-url"):
+        with understood("Grafana", "--grafana.url"):
             return int(self._api.send("POST", "/api/annotations", document)["id"])
 
     def end(self, annotation: int, unix_seconds: float, text: str) -> None:

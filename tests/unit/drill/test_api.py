@@ -31,16 +31,16 @@ SCOPE = Scope("m", "unified", (("cluster", "prod"),))
 
 
 def api(url: str, timeout_seconds: float = 30.0, **more: Any) -> JsonApi:
-    return JsonApi(Access("Prometheus", url, "--prometheus-url", **more), timeout_seconds)
+    return JsonApi(Access("Prometheus", url, "--prometheus.url", **more), timeout_seconds)
 
 
 @pytest.mark.parametrize(
     ("behaviour", "message"),
     [
-        (silent(), "did not answer within 0.5 s"),
+        (silent(), "did not answer within 500ms"),
         (hang_up(), "cannot be reached"),
         (garbage(), "cannot be reached"),
-        (drip(b"[" + b" " * 200, interval_seconds=0.05), "did not answer within 0.5 s"),
+        (drip(b"[" + b" " * 200, interval_seconds=0.05), "did not answer within 500ms"),
         (endless(b" " * 1000), "answered with more than 32 MiB"),
         (gzip_bomb(), "answered with more than 32 MiB"),
         (page(b"<html>", content_type="text/html"), "did not answer with JSON"),
@@ -59,7 +59,7 @@ def test_whatever_a_server_does_is_a_sentence_in_time(behaviour: Behaviour, mess
         assert time.monotonic() - asked < timeout_seconds + 9
     assert message in str(failed.value)
     assert str(failed.value).startswith(f"Prometheus at {server.url} ")
-    assert str(failed.value).endswith("; check --prometheus-url")
+    assert str(failed.value).endswith("; check --prometheus.url")
 
 
 @pytest.mark.parametrize("name", ["url", "netrc"])

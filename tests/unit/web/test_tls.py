@@ -167,13 +167,13 @@ def test_files_that_are_not_pem(tmp_path, authority, broken, message):
     issue(authority, tmp_path)
     write(tmp_path, "junk", broken)
     with pytest.raises(ConfigError, match=re.escape(message.format(folder=tmp_path))):
-        WebServer(WebConfig(listen_address="127.0.0.1:0", config_file=write(tmp_path, TLS)), {})
+        WebServer(WebConfig(listen_addresses=("127.0.0.1:0",), config_file=write(tmp_path, TLS)), {})
 
 
 def test_files_that_are_not_there(tmp_path, authority):
     with pytest.raises(ConfigError, match="cannot be read: No such file or directory"):
-        WebServer(WebConfig(listen_address="127.0.0.1:0", config_file=write(tmp_path, TLS)), {})
+        WebServer(WebConfig(listen_addresses=("127.0.0.1:0",), config_file=write(tmp_path, TLS)), {})
     issue(authority, tmp_path)
     text = TLS + "  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: none.pem\n"
     with pytest.raises(ConfigError, match=r"client_ca_file: .*none\.pem cannot be read"):
-        WebServer(WebConfig(listen_address="127.0.0.1:0", config_file=write(tmp_path, text)), {})
+        WebServer(WebConfig(listen_addresses=("127.0.0.1:0",), config_file=write(tmp_path, text)), {})
