@@ -9,7 +9,8 @@ from types import ModuleType
 from llm_serving_alerts.settings import Settings
 from llm_serving_dashboards import cost, embedding, exporter, gpu, home, kv, latency, node_loss, phases, roofline
 from llm_serving_dashboards.asking import Asking, recorded
-from llm_serving_dashboards.grafana import Json, dashboard
+from llm_serving_dashboards.grafana.document import dashboard
+from llm_serving_dashboards.grafana.fields import Json
 from llm_serving_dashboards.happenings import happenings
 from llm_serving_dashboards.nouns import Board
 

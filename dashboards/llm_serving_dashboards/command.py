@@ -13,7 +13,7 @@ from llm_serving_alerts.output import name_value, written
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import read_settings
 from llm_serving_dashboards.boards import boards
-from llm_serving_dashboards.grafana import text_of
+from llm_serving_dashboards.grafana.document import text_of
 from llm_serving_dashboards.provisioning import datasource
 from llm_serving_exporter.schema.flags import CommandParser
 from llm_serving_exporter.terminal import print_message, run_command

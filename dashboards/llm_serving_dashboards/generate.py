@@ -7,7 +7,7 @@ from pathlib import Path
 
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.boards import boards
-from llm_serving_dashboards.grafana import text_of
+from llm_serving_dashboards.grafana.document import text_of
 from llm_serving_dashboards.provisioning import datasource, provider
 from llm_serving_exporter.docgen.generated_files import write_or_check
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from llm_serving_dashboards.boards import boards
-from llm_serving_dashboards.grafana import text_of
+from llm_serving_dashboards.grafana.document import text_of
 from llm_serving_dashboards.provisioning import datasource, provider
 from tests.simweek.build import Plan, build, week_settings
 from tests.simweek.fleets import HOUR

@@ -13,7 +13,7 @@ from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards import exporter, home
 from llm_serving_dashboards.asking import recorded
 from llm_serving_dashboards.boards import boards
-from llm_serving_dashboards.grafana import SCHEMA_VERSION, TAG
+from llm_serving_dashboards.grafana.document import SCHEMA_VERSION, TAG
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PREFIX, Kind
 from llm_serving_exporter.model.reading import State

@@ -1,0 +1,136 @@
+"""Panels, rows and queries as grafanalib's classes write them, brought to schema 42 by the tables in `changes`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from grafanalib import core
+from grafanalib._gen import DashboardEncoder
+
+from llm_serving_dashboards.grafana.changes import PANEL_CHANGES, QUERY_CHANGES, ROW_CHANGES
+from llm_serving_dashboards.grafana.fields import (
+    Json,
+    color_mode,
+    overrides,
+    query_id,
+    threshold_steps,
+    transformations,
+    value_mappings,
+)
+from llm_serving_dashboards.grafana.patch import apply_changes
+from llm_serving_dashboards.nouns import Look, Panel, Query
+
+DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+
+
+def encode(made: Any) -> Json:
+    """The JSON of one of grafanalib's objects, as plain dicts and lists."""
+    plain: Json = json.loads(json.dumps(made, cls=DashboardEncoder))
+    return plain
+
+
+def render_row(title: str, number: int, place: Mapping[str, int]) -> Json:
+    """A heading. `place`: x, y, w, h on the grid."""
+    made = core.RowPanel(title=title, id=number, gridPos=core.GridPos(**place), collapsed=False, panels=[])
+    return apply_changes(encode(made.to_json_data()), ROW_CHANGES, None)
+
+
+def render_panel(panel: Panel, number: int, place: Mapping[str, int], identity: tuple[str, ...]) -> Json:
+    """A panel. `place`: x, y, w, h on the grid; `identity`: labels that legends of models and replicas show too."""
+    common = {
+        "title": panel.title,
+        "description": panel.description,
+        "id": number,
+        "gridPos": core.GridPos(**place),
+        "dataSource": DATASOURCE,
+        "targets": [_write_query(query, place, panel.look, identity) for place, query in enumerate(panel.queries)],
+        "thresholds": threshold_steps(panel.steps),
+        "transformations": transformations(panel),
+    }
+    written = encode(_WRITERS[panel.look](panel, common))
+    return apply_changes(written, PANEL_CHANGES[panel.look], panel)
+
+
+def _write_time_series(panel: Panel, common: Json) -> Any:
+    return core.TimeSeries(
+        **common,
+        unit=panel.unit.value,
+        valueMin=panel.least,
+        valueMax=panel.most,
+        valueDecimals=panel.decimals,
+        mappings=value_mappings(panel),
+        overrides=overrides(panel),
+        colorMode=color_mode(panel),
+        showPoints="never",
+        fillOpacity=25 if panel.stacked else 0,
+        stacking={"mode": "normal" if panel.stacked else "none", "group": "A"},
+        thresholdsStyleMode="dashed" if panel.lines else "off",
+        tooltipMode="multi",
+        tooltipSort="desc",
+    ).to_json_data()
+
+
+def _write_stat(panel: Panel, common: Json) -> Any:
+    return core.Stat(
+        **common,
+        format=panel.unit.value,
+        decimals=panel.decimals,
+        mappings=value_mappings(panel),
+        overrides=overrides(panel),
+        color={"mode": color_mode(panel)},
+        colorMode="background" if panel.says else "value",
+        graphMode="none",
+        noValue=None,
+        # the class would show the mean of the range
+        reduceCalc="lastNotNull",
+    ).to_json_data()
+
+
+def _write_state_timeline(panel: Panel, common: Json) -> Any:
+    return core.StateTimeline(
+        **common,
+        mappings=value_mappings(panel),
+        overrides=overrides(panel),
+        colorMode=color_mode(panel),
+        fillOpacity=80,
+        rowHeight=0.85,
+    ).to_json_data()
+
+
+def _write_table(panel: Panel, common: Json) -> Any:
+    return core.Table(**common, unit=panel.unit.value, overrides=overrides(panel)).to_json_data()
+
+
+def _write_base(panel: Panel, common: Json) -> Any:
+    """What every panel has; the rest is ours."""
+    return core.Panel(**common).panel_json({"fieldConfig": {"overrides": overrides(panel)}})
+
+
+_WRITERS: Mapping[Look, Callable[[Panel, Json], Any]] = {
+    Look.LINES: _write_time_series,
+    Look.VALUE: _write_stat,
+    Look.STATES: _write_state_timeline,
+    Look.TABLE: _write_table,
+    Look.BARS: _write_base,
+    Look.HEATMAP: _write_base,
+    Look.POINTS: _write_base,
+}
+
+# legends that name one of these are of a model, a replica or a node
+_WHO = ("{{model_name}}", "{{target}}", "{{node}}")
+
+
+def _write_query(query: Query, number: int, look: Look, identity: tuple[str, ...]) -> Json:
+    named = any(who in query.legend for who in _WHO)
+    where = " ".join(f"{{{{{label}}}}}" for label in identity) if named else ""
+    made = core.Target(
+        refId=query_id(number),
+        datasource=DATASOURCE,
+        expr=query.expr,
+        format="heatmap" if look is Look.HEATMAP else "table" if query.table else "time_series",
+        instant=query.instant,
+        legendFormat=f"{query.legend} {where}".strip() or "__auto",
+    )
+    return apply_changes(made.to_json_data(), QUERY_CHANGES, query)
