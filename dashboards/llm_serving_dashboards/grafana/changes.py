@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from llm_serving_dashboards.grafana.fields import (
-    color_mode,
-    detail_links,
-    scale_distribution,
-    soft_maximum,
-    value_mappings,
-    xy_series,
+    choose_colour_mode,
+    choose_soft_maximum,
+    write_detail_links,
+    write_scale,
+    write_value_mappings,
+    write_xy_series,
 )
 from llm_serving_dashboards.grafana.patch import Changes
-from llm_serving_dashboards.nouns import Look, Panel, Query, Unit
+from llm_serving_dashboards.panels import Panel, Query, Unit, Visualization
 
 # options belong to the plugin of this version: Grafana migrates those of a panel that names none
 PLUGIN_VERSION = "12.0.0"
@@ -33,15 +33,15 @@ _LAST = {"calcs": ["lastNotNull"], "fields": "", "values": False}
 _HIDDEN_ZEROS = {"options.tooltip.hideZeros": False}
 
 
-def _unless_empty(name: str) -> Callable[[Panel], Any]:
+def _read_if_set(name: str) -> Callable[[Panel], Any]:
     return lambda panel: getattr(panel, name) or None
 
 
 _EVERY_PANEL_ADDED: Mapping[str, Any] = {
     "pluginVersion": PLUGIN_VERSION,
     # shown in place of "No data"
-    f"{_DEFAULTS}.noValue": _unless_empty("may_be_empty"),
-    f"{_DEFAULTS}.links": detail_links,
+    f"{_DEFAULTS}.noValue": _read_if_set("may_be_empty"),
+    f"{_DEFAULTS}.links": write_detail_links,
 }
 _EVERY_PANEL_REMOVED = (
     # of Angular panels
@@ -55,8 +55,8 @@ _EVERY_PANEL_REMOVED = (
     "transparent",
 )
 _BOUNDS: Mapping[str, Any] = {
-    f"{_DEFAULTS}.min": lambda panel: panel.least,
-    f"{_DEFAULTS}.max": lambda panel: panel.most,
+    f"{_DEFAULTS}.min": lambda panel: panel.minimum,
+    f"{_DEFAULTS}.max": lambda panel: panel.maximum,
 }
 # of the panels whose class has no argument for them
 _FIELD: Mapping[str, Any] = {
@@ -66,8 +66,8 @@ _FIELD: Mapping[str, Any] = {
 }
 _OUR_FIELD: Mapping[str, Any] = {
     **_FIELD,
-    f"{_DEFAULTS}.mappings": value_mappings,
-    f"{_DEFAULTS}.color.mode": color_mode,
+    f"{_DEFAULTS}.mappings": write_value_mappings,
+    f"{_DEFAULTS}.color.mode": choose_colour_mode,
 }
 
 # --- panels that grafanalib writes -----------------------------------------------------------------------------------
@@ -78,11 +78,11 @@ _TIME_SERIES: Changes[Panel] = Changes(
         **_HIDDEN_ZEROS,
         "options.legend.showLegend": True,
         # the class takes whole numbers only
-        f"{_CUSTOM}.axisSoftMax": soft_maximum,
+        f"{_CUSTOM}.axisSoftMax": choose_soft_maximum,
     },
     replaced={
         # the class gives a linear scale the base of a logarithm
-        f"{_CUSTOM}.scaleDistribution": scale_distribution,
+        f"{_CUSTOM}.scaleDistribution": write_scale,
     },
     removed=_EVERY_PANEL_REMOVED,
 )
@@ -118,8 +118,8 @@ _TABLE: Changes[Panel] = Changes(
         **_EVERY_PANEL_ADDED,
         **_BOUNDS,
         f"{_DEFAULTS}.decimals": lambda panel: panel.decimals,
-        f"{_DEFAULTS}.mappings": value_mappings,
-        f"{_DEFAULTS}.color.mode": color_mode,
+        f"{_DEFAULTS}.mappings": write_value_mappings,
+        f"{_DEFAULTS}.color.mode": choose_colour_mode,
         f"{_CUSTOM}.minWidth": 80,
         f"{_CUSTOM}.cellOptions": {"type": "auto"},
         "options.cellHeight": "sm",
@@ -142,7 +142,7 @@ _BAR_GAUGE: Changes[Panel] = Changes(
     added={
         **_EVERY_PANEL_ADDED,
         **_OUR_FIELD,
-        "type": Look.BARS.value,
+        "type": Visualization.BAR_GAUGE.value,
         "options": {
             "reduceOptions": _LAST, "displayMode": "basic", "orientation": "horizontal", "showUnfilled": True,
             "valueMode": "color", "minVizWidth": 8, "minVizHeight": 16, "maxVizHeight": 300, "namePlacement": "auto", "sizing": "auto",
@@ -156,7 +156,7 @@ _HEATMAP: Changes[Panel] = Changes(
     added={
         **_EVERY_PANEL_ADDED,
         **_OUR_FIELD,
-        "type": Look.HEATMAP.value,
+        "type": Visualization.HEATMAP.value,
         "options": lambda panel: {
             "calculate": False, "cellGap": 1, "legend": {"show": True}, "showValue": "never",
             # the engine's own edges: a cell is what lies between two of them
@@ -174,12 +174,12 @@ _XY_CHART: Changes[Panel] = Changes(
     added={
         **_EVERY_PANEL_ADDED,
         **_OUR_FIELD,
-        "type": Look.POINTS.value,
+        "type": Visualization.XY_CHART.value,
         _CUSTOM: lambda panel: {
-            "show": "points", "pointSize": {"fixed": 8}, "fillOpacity": 60, "scaleDistribution": scale_distribution(panel),
+            "show": "points", "pointSize": {"fixed": 8}, "fillOpacity": 60, "scaleDistribution": write_scale(panel),
         },
         "options": lambda panel: {
-            "mapping": "manual", "series": xy_series(panel.columns),
+            "mapping": "manual", "series": write_xy_series(panel.columns),
             "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
             "tooltip": {"mode": "single", "sort": "none", "hideZeros": False},
         },
@@ -187,14 +187,14 @@ _XY_CHART: Changes[Panel] = Changes(
     removed=_EVERY_PANEL_REMOVED,
 )  # fmt: skip
 
-PANEL_CHANGES: Mapping[Look, Changes[Panel]] = {
-    Look.LINES: _TIME_SERIES,
-    Look.VALUE: _STAT,
-    Look.STATES: _STATE_TIMELINE,
-    Look.TABLE: _TABLE,
-    Look.BARS: _BAR_GAUGE,
-    Look.HEATMAP: _HEATMAP,
-    Look.POINTS: _XY_CHART,
+PANEL_CHANGES: Mapping[Visualization, Changes[Panel]] = {
+    Visualization.TIME_SERIES: _TIME_SERIES,
+    Visualization.STAT: _STAT,
+    Visualization.STATE_TIMELINE: _STATE_TIMELINE,
+    Visualization.TABLE: _TABLE,
+    Visualization.BAR_GAUGE: _BAR_GAUGE,
+    Visualization.HEATMAP: _HEATMAP,
+    Visualization.XY_CHART: _XY_CHART,
 }
 
 # --- queries and rows ------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from llm_serving_dashboards.grafana.fields import Json
-from llm_serving_dashboards.nouns import Panel, Query
+from llm_serving_dashboards.panels import Panel, Query
 
 Drawn = TypeVar("Drawn", Panel, Query, None)
 

@@ -9,23 +9,23 @@ import pytest
 from grafanalib import core
 
 from llm_serving_alerts.settings_file import default_settings
-from llm_serving_dashboards.boards import boards
-from llm_serving_dashboards.grafana import panels as grafana_panels
+from llm_serving_dashboards.boards import build_dashboards
+from llm_serving_dashboards.grafana import render
 from llm_serving_dashboards.grafana.changes import PANEL_CHANGES, QUERY_CHANGES, ROW_CHANGES
 from llm_serving_dashboards.grafana.patch import Changes, apply_changes
-from llm_serving_dashboards.nouns import Look, Panel, Unit
+from llm_serving_dashboards.panels import Panel, Unit, Visualization
 
 # of each visualization the class that writes its panels; the base of all where the visualization is ours
 CLASSES = {
-    Look.LINES: "TimeSeries",
-    Look.VALUE: "Stat",
-    Look.STATES: "StateTimeline",
-    Look.TABLE: "Table",
-    Look.BARS: "Panel",
-    Look.HEATMAP: "Panel",
-    Look.POINTS: "Panel",
+    Visualization.TIME_SERIES: "TimeSeries",
+    Visualization.STAT: "Stat",
+    Visualization.STATE_TIMELINE: "StateTimeline",
+    Visualization.TABLE: "Table",
+    Visualization.BAR_GAUGE: "Panel",
+    Visualization.HEATMAP: "Panel",
+    Visualization.XY_CHART: "Panel",
 }
-LOOKS = pytest.mark.parametrize("look", list(Look))
+VISUALIZATIONS = pytest.mark.parametrize("visualization", list(Visualization))
 ABSENT = object()
 
 
@@ -42,9 +42,9 @@ class Empty:
         return {}
 
 
-def rendered(look: Look) -> Iterator[dict[str, Any]]:
-    for made in boards(default_settings()):
-        yield from (panel for panel in made.document["panels"] if panel.get("type") == look.value)
+def rendered(visualization: Visualization) -> Iterator[dict[str, Any]]:
+    for made in build_dashboards(default_settings()):
+        yield from (panel for panel in made.document["panels"] if panel.get("type") == visualization.value)
 
 
 def value_at(document: dict[str, Any], path: str) -> Any:
@@ -64,18 +64,25 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, Any], Chan
         found.append((written, changes, drawn))
         return apply_changes(written, changes, drawn)
 
-    monkeypatch.setattr(grafana_panels, "apply_changes", apply)
-    for made in boards(default_settings()):
+    monkeypatch.setattr(render, "apply_changes", apply)
+    for made in build_dashboards(default_settings()):
         assert made.document
     return found
 
 
-@LOOKS
-def test_without_grafanalibs_class_a_panel_is_empty(monkeypatch: pytest.MonkeyPatch, look: Look) -> None:
-    before = list(rendered(look))
+@VISUALIZATIONS
+def test_without_grafanalibs_class_a_panel_is_empty(
+    monkeypatch: pytest.MonkeyPatch, visualization: Visualization
+) -> None:
+    before = list(rendered(visualization))
     assert before
-    monkeypatch.setattr(core, CLASSES[look], Empty)
-    found = [panel for made in boards(default_settings()) for panel in made.document["panels"] if "title" not in panel]
+    monkeypatch.setattr(core, CLASSES[visualization], Empty)
+    found = [
+        panel
+        for made in build_dashboards(default_settings())
+        for panel in made.document["panels"]
+        if "title" not in panel
+    ]
     assert len(found) >= len(before)
     for panel in found:
         assert not {"title", "description", "targets", "datasource", "gridPos", "transformations"} & set(panel)
@@ -84,27 +91,34 @@ def test_without_grafanalibs_class_a_panel_is_empty(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("look", "written"),
+    ("visualization", "written"),
     [
-        (Look.LINES, ["fieldConfig.defaults.unit", "fieldConfig.defaults.custom.showPoints", "options.legend.placement"]),
-        (Look.VALUE, ["fieldConfig.defaults.unit", "options.reduceOptions", "options.colorMode", "options.graphMode"]),
-        (Look.STATES, ["fieldConfig.defaults.custom.fillOpacity", "options.rowHeight", "options.showValue"]),
-        (Look.TABLE, ["fieldConfig.defaults.unit", "fieldConfig.defaults.custom.align", "options.showHeader"]),
+        (Visualization.TIME_SERIES, ["fieldConfig.defaults.unit", "fieldConfig.defaults.custom.showPoints", "options.legend.placement"]),
+        (Visualization.STAT, ["fieldConfig.defaults.unit", "options.reduceOptions", "options.colorMode", "options.graphMode"]),
+        (Visualization.STATE_TIMELINE, ["fieldConfig.defaults.custom.fillOpacity", "options.rowHeight", "options.showValue"]),
+        (Visualization.TABLE, ["fieldConfig.defaults.unit", "fieldConfig.defaults.custom.align", "options.showHeader"]),
     ],
 )  # fmt: skip
-def test_grafanalibs_class_writes_the_options(monkeypatch: pytest.MonkeyPatch, look: Look, written: list[str]) -> None:
-    assert all(value_at(panel, path) is not ABSENT for panel in rendered(look) for path in (*written, "type"))
-    monkeypatch.setattr(core, CLASSES[look], Empty)
-    left = [panel for made in boards(default_settings()) for panel in made.document["panels"] if "type" not in panel]
+def test_grafanalibs_class_writes_the_options(
+    monkeypatch: pytest.MonkeyPatch, visualization: Visualization, written: list[str]
+) -> None:
+    assert all(value_at(panel, path) is not ABSENT for panel in rendered(visualization) for path in (*written, "type"))
+    monkeypatch.setattr(core, CLASSES[visualization], Empty)
+    left = [
+        panel
+        for made in build_dashboards(default_settings())
+        for panel in made.document["panels"]
+        if "type" not in panel
+    ]
     assert left
     assert all(value_at(panel, path) is ABSENT for panel in left for path in written)
 
 
 def test_grafanalibs_classes_write_the_queries_the_mappings_and_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert any(value_at(panel, "fieldConfig.defaults.mappings") for panel in rendered(Look.VALUE))
+    assert any(value_at(panel, "fieldConfig.defaults.mappings") for panel in rendered(Visualization.STAT))
     for name in ("Target", "StatValueMappings", "RowPanel"):
         monkeypatch.setattr(core, name, Empty)
-    for made in boards(default_settings()):
+    for made in build_dashboards(default_settings()):
         for panel in made.document["panels"]:
             assert panel.get("type") != "row"
             assert all(set(target) == {"editorMode", "range"} for target in panel.get("targets", ()))
@@ -148,7 +162,7 @@ QUERY_KEYS = {"datasource", "editorMode", "expr", "format", "instant", "legendFo
 
 
 def test_no_other_key_is_rendered() -> None:
-    for made in boards(default_settings()):
+    for made in build_dashboards(default_settings()):
         for panel in made.document["panels"]:
             if panel["type"] == "row":
                 assert set(panel) == {"type", "title", "collapsed", "panels", "id", "gridPos"}
@@ -158,8 +172,8 @@ def test_no_other_key_is_rendered() -> None:
 
 
 def test_a_panel_that_has_nothing_of_its_own_is_drawn() -> None:
-    bare = Panel("Title", "Says what it is.", Look.VALUE, (), Unit.COUNT)
-    found = grafana_panels.render_panel(bare, 1, {"x": 0, "y": 0, "w": 4, "h": 4}, ())
+    bare = Panel("Title", "Says what it is.", Visualization.STAT, (), Unit.COUNT)
+    found = render.render_panel(bare, 1, {"x": 0, "y": 0, "w": 4, "h": 4}, ())
     assert found["options"]["reduceOptions"]["calcs"] == ["lastNotNull"]
     assert found["fieldConfig"]["defaults"]["thresholds"]["steps"] == [{"color": "text", "value": None}]
     assert "noValue" not in found["fieldConfig"]["defaults"]

@@ -12,15 +12,15 @@ from grafanalib._gen import DashboardEncoder
 from llm_serving_dashboards.grafana.changes import PANEL_CHANGES, QUERY_CHANGES, ROW_CHANGES
 from llm_serving_dashboards.grafana.fields import (
     Json,
-    color_mode,
-    overrides,
-    query_id,
-    threshold_steps,
-    transformations,
-    value_mappings,
+    choose_colour_mode,
+    name_query,
+    write_overrides,
+    write_threshold_steps,
+    write_transformations,
+    write_value_mappings,
 )
 from llm_serving_dashboards.grafana.patch import apply_changes
-from llm_serving_dashboards.nouns import Look, Panel, Query
+from llm_serving_dashboards.panels import Panel, Query, Visualization
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
@@ -45,28 +45,30 @@ def render_panel(panel: Panel, number: int, place: Mapping[str, int], identity: 
         "id": number,
         "gridPos": core.GridPos(**place),
         "dataSource": DATASOURCE,
-        "targets": [_write_query(query, place, panel.look, identity) for place, query in enumerate(panel.queries)],
-        "thresholds": threshold_steps(panel.steps),
-        "transformations": transformations(panel),
+        "targets": [
+            _write_query(query, place, panel.visualization, identity) for place, query in enumerate(panel.queries)
+        ],
+        "thresholds": write_threshold_steps(panel.thresholds),
+        "transformations": write_transformations(panel),
     }
-    written = encode(_WRITERS[panel.look](panel, common))
-    return apply_changes(written, PANEL_CHANGES[panel.look], panel)
+    written = encode(_WRITERS[panel.visualization](panel, common))
+    return apply_changes(written, PANEL_CHANGES[panel.visualization], panel)
 
 
 def _write_time_series(panel: Panel, common: Json) -> Any:
     return core.TimeSeries(
         **common,
         unit=panel.unit.value,
-        valueMin=panel.least,
-        valueMax=panel.most,
+        valueMin=panel.minimum,
+        valueMax=panel.maximum,
         valueDecimals=panel.decimals,
-        mappings=value_mappings(panel),
-        overrides=overrides(panel),
-        colorMode=color_mode(panel),
+        mappings=write_value_mappings(panel),
+        overrides=write_overrides(panel),
+        colorMode=choose_colour_mode(panel),
         showPoints="never",
         fillOpacity=25 if panel.stacked else 0,
         stacking={"mode": "normal" if panel.stacked else "none", "group": "A"},
-        thresholdsStyleMode="dashed" if panel.lines else "off",
+        thresholdsStyleMode="dashed" if panel.draw_thresholds else "off",
         tooltipMode="multi",
         tooltipSort="desc",
     ).to_json_data()
@@ -77,10 +79,10 @@ def _write_stat(panel: Panel, common: Json) -> Any:
         **common,
         format=panel.unit.value,
         decimals=panel.decimals,
-        mappings=value_mappings(panel),
-        overrides=overrides(panel),
-        color={"mode": color_mode(panel)},
-        colorMode="background" if panel.says else "value",
+        mappings=write_value_mappings(panel),
+        overrides=write_overrides(panel),
+        color={"mode": choose_colour_mode(panel)},
+        colorMode="background" if panel.mappings else "value",
         graphMode="none",
         noValue=None,
         # the class would show the mean of the range
@@ -91,45 +93,45 @@ def _write_stat(panel: Panel, common: Json) -> Any:
 def _write_state_timeline(panel: Panel, common: Json) -> Any:
     return core.StateTimeline(
         **common,
-        mappings=value_mappings(panel),
-        overrides=overrides(panel),
-        colorMode=color_mode(panel),
+        mappings=write_value_mappings(panel),
+        overrides=write_overrides(panel),
+        colorMode=choose_colour_mode(panel),
         fillOpacity=80,
         rowHeight=0.85,
     ).to_json_data()
 
 
 def _write_table(panel: Panel, common: Json) -> Any:
-    return core.Table(**common, unit=panel.unit.value, overrides=overrides(panel)).to_json_data()
+    return core.Table(**common, unit=panel.unit.value, overrides=write_overrides(panel)).to_json_data()
 
 
 def _write_base(panel: Panel, common: Json) -> Any:
     """What every panel has; the rest is ours."""
-    return core.Panel(**common).panel_json({"fieldConfig": {"overrides": overrides(panel)}})
+    return core.Panel(**common).panel_json({"fieldConfig": {"overrides": write_overrides(panel)}})
 
 
-_WRITERS: Mapping[Look, Callable[[Panel, Json], Any]] = {
-    Look.LINES: _write_time_series,
-    Look.VALUE: _write_stat,
-    Look.STATES: _write_state_timeline,
-    Look.TABLE: _write_table,
-    Look.BARS: _write_base,
-    Look.HEATMAP: _write_base,
-    Look.POINTS: _write_base,
+_WRITERS: Mapping[Visualization, Callable[[Panel, Json], Any]] = {
+    Visualization.TIME_SERIES: _write_time_series,
+    Visualization.STAT: _write_stat,
+    Visualization.STATE_TIMELINE: _write_state_timeline,
+    Visualization.TABLE: _write_table,
+    Visualization.BAR_GAUGE: _write_base,
+    Visualization.HEATMAP: _write_base,
+    Visualization.XY_CHART: _write_base,
 }
 
 # legends that name one of these are of a model, a replica or a node
 _WHO = ("{{model_name}}", "{{target}}", "{{node}}")
 
 
-def _write_query(query: Query, number: int, look: Look, identity: tuple[str, ...]) -> Json:
+def _write_query(query: Query, number: int, visualization: Visualization, identity: tuple[str, ...]) -> Json:
     named = any(who in query.legend for who in _WHO)
     where = " ".join(f"{{{{{label}}}}}" for label in identity) if named else ""
     made = core.Target(
-        refId=query_id(number),
+        refId=name_query(number),
         datasource=DATASOURCE,
         expr=query.expr,
-        format="heatmap" if look is Look.HEATMAP else "table" if query.table else "time_series",
+        format="heatmap" if visualization is Visualization.HEATMAP else "table" if query.table else "time_series",
         instant=query.instant,
         legendFormat=f"{query.legend} {where}".strip() or "__auto",
     )
