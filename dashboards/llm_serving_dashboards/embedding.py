@@ -1,4 +1,4 @@
-"""Embedding and reranking servers: no decode, so requests and prompt tokens are what there is."""
+"""The dashboard of embedding and reranking servers, which have no decode phase."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ VARIABLES = ("model_name", "target")
 
 
 def build_board(queries: QueryBuilder) -> Board:
-    """Work, then waiting."""
+    """Throughput, then latency and queue."""
     return Board(
         UID,
         "LLM serving: embedding servers",
-        "Servers that compute prompts and generate nothing: embeddings, reranking, classification. Without one, this page is empty.",
+        "Servers that compute prompts and generate no tokens: embedding, reranking, classification. Without such a server there is no data.",
         VARIABLES,
-        (Row("Work", _make_work_panels(queries)), Row("Waiting", _make_waiting_panels(queries))),
+        (Row("Throughput", _make_throughput_panels(queries)), Row("Latency and queue", _make_latency_panels(queries))),
         model_query=queries.select_models_without_decode(),
     )
 
 
-def _make_work_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+def _make_throughput_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_time_series(
             "Prompt tokens/s computed",
-            "By model. There is no other phase: tokens/s of prefill are the throughput.",
+            "Prefill tokens/s of each model. There is no decode phase, so this is the throughput.",
             Unit.TOKENS_PER_SECOND,
             Query(queries.select("model:llm_serving_phase_tokens:rate5m", phase="prefill"), MODEL),
             minimum=0,
         ),
         make_time_series(
             "Finished requests/s by reason",
-            "An embedding server's natural measure.",
+            "Requests/s are the usual measure of an embedding server.",
             Unit.REQUESTS_PER_SECOND,
             Query(queries.select("model:llm_serving_requests_finished:rate5m"), f"{{{{reason}}}} {MODEL}"),
             minimum=0,
@@ -43,11 +43,11 @@ def _make_work_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     )
 
 
-def _make_waiting_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+def _make_latency_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_time_series(
             "Request latency",
-            "Over 5m, by rank, interpolated between the server's bucket edges.",
+            "Quantiles over 5m, interpolated between the server's bucket edges.",
             Unit.SECONDS,
             *(
                 Query(
@@ -61,7 +61,7 @@ def _make_waiting_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Running requests",
-            "By replica.",
+            "Requests that each replica is computing.",
             Unit.COUNT,
             Query(queries.select("target:llm_serving_requests_running:sum"), REPLICA),
             width=8,
@@ -69,7 +69,7 @@ def _make_waiting_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Waiting requests",
-            "By replica.",
+            "Requests in the queue of each replica.",
             Unit.COUNT,
             Query(queries.select("target:llm_serving_requests_waiting:sum"), REPLICA),
             width=8,

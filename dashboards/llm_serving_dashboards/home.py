@@ -1,4 +1,4 @@
-"""Five checks: the page that stays open."""
+"""The home dashboard: the five checks on one page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VARIABLES = ("model_name", "role")
 MODEL = "{{model_name}} {{role}}"
 _CHANGES = 20
 
-# in the order of docs/limiter.md, with what it takes to give more
+# in the order of docs/limiter.md
 LIMITERS = (
     ("starved", "super-light-blue"),
     ("bandwidth", Colour.GOOD),
@@ -28,15 +28,15 @@ LIMITERS = (
 
 
 def build_board(queries: QueryBuilder) -> Board:
-    """A row a check: its verdict, and the two numbers that it goes by."""
+    """One row for each check: its verdict, and the two numbers behind it."""
     return Board(
         UID,
         "LLM serving: five checks",
-        "Is every model well, and if not, which check says so? A row a check; the coloured field leads to its details.",
+        "Is every model healthy, and if not, which check fails? Each row is one check. Click its coloured field for the details.",
         VARIABLES,
         (
             Row("Now", (*_make_now_panels(queries),)),
-            Row("1. Phases: prefill and decode apart", _make_phase_panels(queries)),
+            Row("1. Phases: prefill and decode", _make_phase_panels(queries)),
             Row("2. Time to first token", _make_ttft_panels(queries)),
             Row("3. KV cache", _make_kv_panels(queries)),
             Row("4. Long-context tail", _make_tail_panels(queries)),
@@ -46,7 +46,7 @@ def build_board(queries: QueryBuilder) -> Board:
 
 
 def make_limiter(queries: QueryBuilder, width: int, height: int = 6) -> Panel:
-    """What holds throughput now, a line a model."""
+    """What limits the throughput of each model, over time."""
     counted = "model:llm_serving_limiter:count"
     most = queries.aggregate("max", queries.select(counted), "model_name", "role")
     states = [
@@ -54,9 +54,9 @@ def make_limiter(queries: QueryBuilder, width: int, height: int = 6) -> Panel:
         for code, (state, _) in enumerate(LIMITERS)
     ]
     return Panel(
-        "What limits",
-        "What most replicas of a model are bound by: bandwidth and compute are a well-fed server; batch_limit and kv_capacity give more once the "
-        "limit or the memory grows; prefill_interference asks for a smaller prefill budget or pools of their own; overhead is launch or network. "
+        "Limiter",
+        "What limits most replicas of a model. Bandwidth and compute: the server is well used. Batch limit and KV capacity: throughput rises with a "
+        "higher limit or more memory. Prefill interference: reduce the prefill budget or use separate pools. Overhead: kernel launches or the network. "
         "See docs/limiter.md.",
         Visualization.STATE_TIMELINE,
         (Query(" or ".join(states), MODEL),),
@@ -86,7 +86,7 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         *rest,
         Panel(
             "Replicas",
-            "Ready ones, of all that were chosen. Loading and sleeping ones are not ready, and not down.",
+            "Ready replicas in the selection. Loading and sleeping replicas are neither ready nor down.",
             Visualization.STAT,
             (Query(f"sum({queries.select('model:llm_serving_ready_replicas:sum')})", "ready"),),
             Unit.COUNT,
@@ -96,7 +96,7 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         Panel(
             "Waiting",
-            "Requests that wait to run, of all that were chosen. Above 0 for minutes, something limits: see what, below.",
+            "Requests in the queue, over the selection. If they stay above 0 for minutes, the panel Limiter shows the reason.",
             Visualization.STAT,
             (Query(f"sum({queries.select('model:llm_serving_requests_waiting:sum')})", "waiting"),),
             Unit.COUNT,
@@ -107,15 +107,15 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_limiter(queries, 9, 9),
         Panel(
             "Error rate",
-            "Share of requests that failed in 5m: finished by error, and HTTP 5xx that no finish covers. Rejections and aborts are neither good nor bad. "
-            "Absent while nothing ends.",
+            "Share of requests that failed in the last 5m: requests that finished with an error, and HTTP 5xx responses without a finish reason. Rejections "
+            "and aborts count neither as good nor as bad. There is no data while no request ends.",
             Visualization.TIME_SERIES,
             (Query(f"{errors} / ({queries.aggregate('sum', queries.select('model:llm_serving_slo_events:increase5m', slo='errors'), 'model_name', 'role')} > 0)", MODEL),),
             Unit.RATIO,
             5,
             9,
             minimum=0,
-            may_be_empty="nothing ended yet",
+            may_be_empty="no request has ended",
         ),
         _make_changes_panel(queries),
     )  # fmt: skip
@@ -131,9 +131,9 @@ def _make_changes_panel(queries: QueryBuilder) -> Panel:
     )
     named = " or ".join(f'label_replace({when}, "what", "{text}", "", "")' for text, when in what)
     return Panel(
-        "What changed",
-        f"The {_CHANGES} latest starts of replicas with their versions, drills, and loads of the exporter's configuration. A start a moment ago explains "
-        "cold caches; two versions of a model explain most else.",
+        "Recent changes",
+        f"The {_CHANGES} latest replica starts with their versions, drills, and configuration loads of the exporter. A recent start explains cold caches. Two "
+        "versions of one model explain most other differences.",
         Visualization.TABLE,
         (Query(f"topk({_CHANGES}, 1000 * ({named}))", table=True, instant=True),),
         Unit.NONE,
@@ -153,7 +153,7 @@ def _make_phase_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         *(
             Panel(
                 f"{phase.capitalize()} tokens/s per GPU",
-                f"{what}, per GPU of the ready replicas: comparable between models and fleets of any size.",
+                f"{what}, per GPU of the ready replicas. Models and fleets of any size can be compared.",
                 Visualization.TIME_SERIES,
                 (Query(queries.select(per_gpu, phase=phase), MODEL),),
                 Unit.TOKENS_PER_SECOND,
@@ -162,8 +162,8 @@ def _make_phase_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 minimum=0,
             )
             for phase, what in (
-                ("prefill", "Prompt tokens really computed"),
-                ("decode", "Tokens generated"),
+                ("prefill", "Prompt tokens that were computed"),
+                ("decode", "Generated tokens"),
             )
         ),
     )
@@ -181,7 +181,7 @@ def _make_ttft_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         Panel(
             "p99 time to first token",
-            "99th percentile over 5m. At the engine's largest bucket edge it reads that edge and means at least so much.",
+            "99th percentile over 5m. A value at the engine's largest bucket edge is a lower bound.",
             Visualization.TIME_SERIES,
             (Query(queries.select(quantile, rank="p99"), MODEL),),
             Unit.SECONDS,
@@ -193,7 +193,7 @@ def _make_ttft_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         Panel(
             "Requests within the objective",
-            f"Share of first tokens in time over {span}; the objective is {objective.objective:.4g}. Absent while nothing was asked.",
+            f"Share of first tokens that were in time over {span}. The objective is {objective.objective:.4g}. There is no data without requests.",
             Visualization.TIME_SERIES,
             (Query(f"1 - {bad}", MODEL),),
             Unit.RATIO,
@@ -212,7 +212,7 @@ def _make_kv_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_verdict(queries, Check.KV, "KV cache", queries.select("model:llm_serving_kv_cache_usage_ratio:max")),
         Panel(
             "KV cache usage of the fullest engine",
-            "Share of the KV cache that live requests hold, of the engine where it is most. Full while requests wait: the next ones are preempted.",
+            "Share of the KV cache that running requests hold, on the engine with the highest usage. If it is full while requests wait, running requests get preempted.",
             Visualization.TIME_SERIES,
             (Query(queries.select("model:llm_serving_kv_cache_usage_ratio:max"), MODEL),),
             Unit.RATIO,
@@ -225,7 +225,7 @@ def _make_kv_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         Panel(
             "Prefix cache hit rate",
-            "Share of looked-up tokens that were there, over 5m. Half of the usual means that prefill computes again what it used to find.",
+            "Share of looked-up tokens that were in the cache, over 5m. When it falls, prefill computes tokens that used to be cached.",
             Visualization.TIME_SERIES,
             (Query(queries.select("model:llm_serving_prefix_cache_hit:ratio_rate5m"), MODEL),),
             Unit.RATIO,
@@ -244,8 +244,8 @@ def _make_tail_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             queries, Check.TAIL, "Tail", queries.select("model:llm_serving_long_context_requests_observed:max")
         ),
         Panel(
-            "Requests of p99 length that fit",
-            "How many requests with a p99 prompt and a mean answer the KV cache holds at once, at least: few of them leave room for nobody else.",
+            "Long requests that fit",
+            "How many requests with a p99 prompt and a mean answer fit into the KV cache at once (lower bound). If only a few fit, they leave no room for others.",
             Visualization.TIME_SERIES,
             (Query(queries.select("model:llm_serving_long_context_requests_fit:min", bound="lower"), MODEL),),
             Unit.COUNT,
@@ -256,8 +256,8 @@ def _make_tail_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             draw_thresholds=True,
         ),
         Panel(
-            "KV held by the longest hundredth",
-            "Share of all KV that the longest 1 % of requests hold, at least: an estimate from the lengths of finished requests.",
+            "KV cache share of the longest 1 %",
+            "Share of the KV cache that the longest 1 % of requests hold (lower bound). Estimated from the lengths of finished requests.",
             Visualization.TIME_SERIES,
             (Query(queries.select("model:llm_serving_long_context_kv_share_ratio:max", bound="lower"), MODEL),),
             Unit.RATIO,
@@ -276,7 +276,7 @@ def _make_node_loss_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_verdict(queries, Check.NODE_LOSS, "Node loss", queries.select("model:llm_serving_n1_sufficient:bool")),
         Panel(
             "Load without the largest node",
-            "Demand of the last hour over what would be left without the largest node, of the scarcest resource: above 100 % the loss is not carried.",
+            "Demand of the last hour over the capacity that remains without the largest node, for the scarcest resource. Above 100 %, the survivors cannot carry the demand.",
             Visualization.TIME_SERIES,
             (Query(queries.select("model:llm_serving_n1_load:max"), MODEL),),
             Unit.RATIO,
@@ -287,8 +287,8 @@ def _make_node_loss_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             draw_thresholds=True,
         ),
         Panel(
-            "Replicas: ready, required, required with the reserve",
-            "What serves now, what the demand needs, and what it needs so that the largest node may go.",
+            "Replicas: ready, required, required with reserve",
+            "How many replicas are ready, how many the demand requires, and how many it requires so that the largest node can fail.",
             Visualization.TIME_SERIES,
             (
                 Query(queries.select("model:llm_serving_ready_replicas:sum"), f"ready {MODEL}"),

@@ -1,4 +1,4 @@
-"""KV cache and long-context tail: what memory holds, what it spares, and how much a few long requests take."""
+"""The dashboard of the KV cache and long contexts: capacity, prefix cache hits, and the share of the longest requests."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ VARIABLES = ("model_name", "role", "target")
 
 
 def build_board(queries: QueryBuilder) -> Board:
-    """Room, hits, preemptions; then the tail."""
+    """Capacity, prefix cache, long-context tail, replicas."""
     return Board(
         UID,
         "LLM serving: KV cache and long contexts",
-        "Is there room for the next request, does the prefix cache find what it used to, and what do the longest requests take.",
+        "Is there room for the next request, does the prefix cache hit as usual, and how much do the longest requests hold?",
         VARIABLES,
         (
-            Row("Room", _make_room_panels(queries)),
+            Row("Capacity", _make_capacity_panels(queries)),
             Row("Prefix cache", _make_prefix_cache_panels(queries)),
             Row("Long-context tail", _make_tail_panels(queries)),
             Row("Replicas", _make_replica_panels(queries)),
@@ -33,7 +33,7 @@ def build_board(queries: QueryBuilder) -> Board:
     )
 
 
-def _make_room_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     own = queries.settings.alerts
     used, capacity = (queries.select(f"model:llm_serving_kv_cache_{what}_tokens:sum") for what in ("used", "capacity"))
     preempted, finished = (
@@ -43,9 +43,9 @@ def _make_room_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_time_series(
             "KV cache usage",
-            "Share of all KV tokens of a model in use, and of its fullest engine. Far apart, the load is spread unevenly.",
+            "Share of KV cache tokens in use: over all engines of a model, and on its fullest engine. If the two differ widely, the load is uneven.",
             Unit.RATIO,
-            Query(queries.select("model:llm_serving_kv_cache_usage:ratio"), f"mean {MODEL}"),
+            Query(queries.select("model:llm_serving_kv_cache_usage:ratio"), f"all {MODEL}"),
             Query(queries.select("model:llm_serving_kv_cache_usage_ratio:max"), f"fullest {MODEL}"),
             width=8,
             minimum=0,
@@ -53,8 +53,8 @@ def _make_room_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             **draw_thresholds(warn_above(own["KVFilling"]["above"], own["KVSaturated"]["above"])),
         ),
         make_time_series(
-            "KV tokens in use and that fit",
-            "Tokens of context that live requests hold, and what the caches of all replicas hold at most.",
+            "KV cache tokens: used and capacity",
+            "Context tokens that running requests hold, and the capacity of all replicas.",
             Unit.TOKENS,
             Query(used, f"used {MODEL}"),
             Query(capacity, f"capacity {MODEL}"),
@@ -63,7 +63,7 @@ def _make_room_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Preemptions per finished request",
-            "How often a running request lost its KV to others, over 10m. Its prompt is computed again: more memory, or fewer requests at once.",
+            "How often a running request lost its KV cache to others, over 10m. The engine computes its context again. Add memory or lower the batch limit.",
             Unit.COUNT,
             Query(f"{preempted} / ({finished} > 0)", MODEL),
             width=8,
@@ -77,7 +77,7 @@ def _make_prefix_cache_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_time_series(
             "Prefix cache hit rate",
-            "Share of looked-up tokens that were there: over 5m, and usually (median of 7 days).",
+            "Share of looked-up tokens that were in the cache. Now: over 5m. Usual: the median of 7 days.",
             Unit.RATIO,
             Query(queries.select("model:llm_serving_prefix_cache_hit:ratio_rate5m"), f"now {MODEL}"),
             Query(queries.select("model:llm_serving_prefix_cache_hit:median7d"), f"usual {MODEL}"),
@@ -86,7 +86,7 @@ def _make_prefix_cache_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Prefix cache tokens/s",
-            "Looked up, and found.",
+            "Tokens that were looked up in the prefix cache, and tokens that were found.",
             Unit.TOKENS_PER_SECOND,
             Query(queries.select("model:llm_serving_prefix_cache_query_tokens:rate5m"), f"looked up {MODEL}"),
             Query(queries.select("model:llm_serving_prefix_cache_hit_tokens:rate5m"), f"found {MODEL}"),
@@ -100,8 +100,8 @@ def _make_tail_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     fit, share = "model:llm_serving_long_context_requests_fit:min", "model:llm_serving_long_context_kv_share_ratio:max"
     return (
         make_time_series(
-            "Requests of p99 length that fit",
-            "With a p99 prompt and a mean answer, of the engine where fewest fit; both bounds, from the bucket edges of the lengths of finished requests.",
+            "Long requests that fit",
+            "Requests with a p99 prompt and a mean answer that fit at once, on the engine where the fewest fit. Both bounds come from the bucket edges of request lengths.",
             Unit.COUNT,
             Query(queries.select(fit), f"{{{{bound}}}} {MODEL}"),
             width=8,
@@ -109,8 +109,8 @@ def _make_tail_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             **draw_thresholds(warn_below(own["LongContextFewFit"]["below"])),
         ),
         make_time_series(
-            "KV held by the longest hundredth",
-            "Share of all context that the longest 1 % of requests take; both bounds.",
+            "KV cache share of the longest 1 %",
+            "Share of the context tokens that the longest 1 % of requests hold, with both bounds.",
             Unit.RATIO,
             Query(queries.select(share), f"{{{{bound}}}} {MODEL}"),
             width=8,
@@ -119,16 +119,16 @@ def _make_tail_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             **draw_thresholds(warn_above(own["LongContextShare"]["above"])),
         ),
         make_time_series(
-            "p99 to mean",
-            "How many times as long as the mean prompt the p99 prompt is. A long tail makes means of anything useless.",
+            "p99 over mean",
+            "Length of the p99 prompt over the mean prompt. With a long tail, means say little.",
             Unit.TIMES,
             Query(queries.select("model:llm_serving_long_context_amplification_ratio:max"), MODEL),
             width=4,
             minimum=0,
         ),
         make_time_series(
-            "Observed",
-            "Requests behind these estimates: of the last hour, or the last thousand. Few of them make wide bounds.",
+            "Observed requests",
+            "Requests behind these estimates: those of the last hour, or the last thousand. With few requests the bounds are wide.",
             Unit.COUNT,
             Query(queries.select("model:llm_serving_long_context_requests_observed:max"), MODEL),
             width=4,
@@ -143,7 +143,7 @@ def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_time_series(
             "KV cache usage by engine",
-            "One full engine among free ones: the router sends it what others could take.",
+            "If one engine is full and others are not, the router distributes requests unevenly.",
             Unit.RATIO,
             Query(queries.select("engine:llm_serving_kv_cache_usage_ratio:max"), ENGINE),
             width=8,
@@ -152,7 +152,7 @@ def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Mean context of a running request",
-            "KV tokens a request, mean of the exporter's window; a shared prefix counts once.",
+            "KV cache tokens per running request, averaged over the exporter's window. A shared prefix counts once.",
             Unit.TOKENS,
             Query(queries.select_one("context_tokens_mean", "target", "model_name", "engine"), ENGINE),
             width=8,
@@ -160,7 +160,7 @@ def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Prompts beyond the top bucket",
-            "Share of prompts longer than the engine's largest edge: their length is known as at least.",
+            "Share of prompts that are longer than the engine's largest bucket edge. Only a lower bound of their length is known.",
             Unit.RATIO,
             Query(beyond, ENGINE),
             width=8,
@@ -169,15 +169,15 @@ def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         Panel(
             "Prompt lengths",
-            "Finished requests per second between two edges of the engines' buckets.",
+            "Finished requests per second between two bucket edges of the engine.",
             Visualization.HEATMAP,
             (Query(prompts, "{{le}}"),),
             Unit.TOKENS,
             12,
         ),
         make_time_series(
-            "GPU memory: weights, KV, other",
-            "Estimate of what takes up the engine's GPUs. Other is activations, graphs and the context of the driver.",
+            "GPU memory: weights, KV cache, other",
+            "Estimated use of the engine's GPU memory. Other: activations, CUDA graphs and the driver's context.",
             Unit.BYTES,
             Query(
                 queries.aggregate("sum", queries.select("model:llm_serving_gpu_memory_bytes_estimate:sum"), "part"),

@@ -1,4 +1,4 @@
-"""Latency and objectives: what users wait for, against what was promised."""
+"""The dashboard of latency and objectives: how long users wait, against the objectives."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _OBJECTIVE = {
 
 
 def build_board(queries: QueryBuilder) -> Board:
-    """Objectives first, then each latency: quantiles, where its events lie, and how much of it nobody can see."""
+    """Objectives first, then each latency: its quantiles, its distribution, and the share above the top bucket edge."""
     return Board(
         UID,
         "LLM serving: latency and objectives",
-        "Are first tokens, tokens and answers in time, how fast is the error budget spent, and how much of it is left.",
+        "Are first tokens, tokens and responses in time, how fast is the error budget spent, and how much of it is left?",
         VARIABLES,
         (
             Row("Objectives", _make_objective_panels(queries)),
@@ -59,7 +59,7 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     found: list[Panel] = []
     settings = queries.settings
     period = seconds_text(settings.period_seconds)
-    # the windows that page, and the shortest there is
+    # the windows of the paging alerts, and the shortest window
     spans = [
         seconds_text(one) for one in sorted({BASE_SECONDS, *(window.long_seconds for window in settings.burn["fast"])})
     ]
@@ -73,7 +73,7 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         found += [
             make_stat(
                 f"{slo} attained",
-                f"Share of good events in {period}, of all that were chosen{when}. The objective is {objective.objective:.4g}.",
+                f"Share of good events in {period} over the selection{when}. The objective is {objective.objective:.4g}.",
                 Unit.RATIO,
                 Query(attained, slo),
                 thresholds=warn_below(objective.objective),
@@ -82,7 +82,7 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             ),
             make_stat(
                 f"{slo} budget left",
-                f"Share of the error budget of {period} that is left; below 0 the objective is missed.",
+                f"Share of the error budget of {period} that is left. Below 0, the objective is missed.",
                 Unit.RATIO,
                 Query(f"1 - (sum({bad}) / (sum({events}) > 0)) / {objective.budget:.6g}", slo),
                 thresholds=warn_below(0.25, 0.0),
@@ -90,8 +90,8 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 height=6,
             ),
             make_time_series(
-                f"{slo}: how fast the budget is spent",
-                f"Share of bad events over the share that may be bad: at 1 the budget lasts {period}, at {loudest.factor:g} over {seconds_text(loudest.long_seconds)} somebody is paged.",
+                f"{slo} burn rate",
+                f"Share of bad events over the share that the objective allows. At 1, the budget lasts {period}. At {loudest.factor:g} over {seconds_text(loudest.long_seconds)}, the alert pages.",
                 Unit.TIMES,
                 *(
                     Query(
@@ -117,8 +117,8 @@ def _make_latency_panels(queries: QueryBuilder, histogram: str) -> tuple[Panel, 
     return (
         make_time_series(
             f"{short}: quantiles",
-            "Over 5m, interpolated between the engine's bucket edges. p99 may truly be as high as the edge above it, which is drawn too; at the top edge both "
-            "mean at least so much: see the share above it.",
+            "Over 5m, interpolated between the engine's bucket edges. The true p99 can be as high as the edge above it, which the graph shows too. At the top "
+            "edge both are lower bounds: see the share above the top edge.",
             Unit.SECONDS,
             *(
                 Query(queries.select(f"model:llm_serving_{histogram}:quantile_rate5m", rank=rank), f"{rank} {MODEL}")
@@ -130,8 +130,8 @@ def _make_latency_panels(queries: QueryBuilder, histogram: str) -> tuple[Panel, 
             **draw_thresholds(warn_above(limit) if limit is not None else ()),
         ),
         Panel(
-            f"{short}: where the events lie",
-            "Events per second between two edges of the engine's buckets, of all that were chosen. No quantile is sharper than a cell.",
+            f"{short}: distribution",
+            "Events per second between two bucket edges of the engine, over the selection. No quantile is more precise than a cell.",
             Visualization.HEATMAP,
             (Query(queries.aggregate("sum", queries.select(edges), "le"), "{{le}}"),),
             Unit.SECONDS,
@@ -139,7 +139,7 @@ def _make_latency_panels(queries: QueryBuilder, histogram: str) -> tuple[Panel, 
         ),
         make_time_series(
             f"{short}: above the top edge",
-            "Events longer than the engine's largest bucket edge: nobody can tell how long. Above 1 % the p99 is such a one.",
+            "Share of events above the engine's largest bucket edge. Their length is unknown. Above 1 %, the p99 is among them.",
             Unit.RATIO,
             Query(queries.select(f"model:llm_serving_{histogram}:above_top_edge_ratio_rate5m"), MODEL),
             width=6,
@@ -151,7 +151,10 @@ def _make_latency_panels(queries: QueryBuilder, histogram: str) -> tuple[Panel, 
 
 
 def _find_edge_above(queries: QueryBuilder, buckets: str, quantile: float) -> str:
-    """The upper edge of the bucket that a quantile lies in: of buckets that hold no more than its share, the last one is full there."""
+    """PromQL for the upper edge of the bucket that holds a quantile. `buckets`: a selector of cumulative bucket rates.
+
+    Buckets are cut off at the quantile's share of all events, so that quantile 1 of the rest is that edge.
+    """
     on = queries.match_on("model_name", "role")
     share = f"{quantile:g} * {queries.aggregate('max', buckets, 'model_name', 'role')}"
     cut = f"{buckets} * 1 < {on} group_left () {share} or {buckets} * 0 + {on} group_left () {share}"
@@ -162,7 +165,7 @@ def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return tuple(
         make_time_series(
             f"{title} by replica, p99",
-            "Of each replica over the exporter's window, a minute by default: for a glance at who differs, not for an objective.",
+            "Over the exporter's window, one minute by default. Use it to find replicas that differ, not to judge an objective.",
             Unit.SECONDS,
             Query(
                 queries.select_one(

@@ -1,4 +1,4 @@
-"""Node loss: can the largest node go, which would hurt most, and has it been tried."""
+"""The dashboard of node loss: can the fleet lose its largest node, which node matters most, and what did drills show."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from llm_serving_dashboards.shared_panels import (
 
 VARIABLES = ("model_name", "role")
 SUFFICIENT = (
-    ValueMapping(1, "can go", Colour.GOOD),
-    ValueMapping(0, "cannot go", Colour.BAD),
+    ValueMapping(1, "survives", Colour.GOOD),
+    ValueMapping(0, "too little capacity", Colour.BAD),
     ValueMapping(None, "unknown", Colour.UNKNOWN),
 )
 
 
 def build_board(queries: QueryBuilder) -> Board:
-    """The answer, what it rests on, and what was tried."""
+    """The verdict, the capacity behind it, then nodes and drills."""
     return Board(
         Check.NODE_LOSS.dashboard,
         "LLM serving: node loss",
-        "N-1: whether the survivors carry the demand of the last hour when the largest node goes, by every resource.",
+        "N-1: can the surviving replicas carry the demand of the last hour without the largest node, for every resource?",
         VARIABLES,
         (
             Row("N-1", _make_n1_panels(queries)),
-            Row("What it rests on", _make_capacity_panels(queries)),
+            Row("Capacity", _make_capacity_panels(queries)),
             Row("Nodes and drills", _make_node_panels(queries)),
         ),
     )
@@ -43,8 +43,8 @@ def _make_n1_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             queries, Check.NODE_LOSS, "Check", queries.select("model:llm_serving_n1_sufficient:bool"), height=8
         ),
         Panel(
-            "The largest node may go",
-            "By model, over time. Unknown where a resource is: a replica that was never seen under a queue and has no roofline, or a node that nobody names.",
+            "Loss of the largest node",
+            "Whether each model survives it, over time. Unknown: the capacity of a replica is unknown (never seen with a queue, and no roofline), or its node is.",
             Visualization.STATE_TIMELINE,
             (Query(queries.select("model:llm_serving_n1_sufficient:bool"), MODEL),),
             Unit.NONE,
@@ -53,7 +53,7 @@ def _make_n1_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Load without the largest node, by resource",
-            "Demand of the last hour over what would be left. The highest line binds: it says what to add.",
+            "Demand of the last hour over the capacity that remains. The highest line is the scarcest resource: add that one.",
             Unit.RATIO,
             Query(queries.select("model:llm_serving_n1_load:ratio", 'resource!="work"'), f"{{{{resource}}}} {MODEL}"),
             width=12,
@@ -68,7 +68,7 @@ def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_time_series(
             "Replicas: wanted, ready, required",
-            "Required: what the demand and its slope need until a new replica serves; with the reserve: and the largest node may go.",
+            "Required: replicas for the demand and its trend until a new replica is ready. With reserve: also without the largest node.",
             Unit.COUNT,
             Query(queries.select("model:llm_serving_desired_replicas:max"), f"wanted {MODEL}"),
             Query(queries.select("model:llm_serving_ready_replicas:sum"), f"ready {MODEL}"),
@@ -78,23 +78,23 @@ def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             decimals=0,
         ),
         make_time_series(
-            "Required replicas by reason",
-            "What each resource alone would need: the largest is the reason.",
+            "Required replicas by resource",
+            "How many replicas each resource alone requires. The highest number decides.",
             Unit.COUNT,
             Query(queries.select("model:llm_serving_required:ratio", 'resource!="work"'), f"{{{{resource}}}} {MODEL}"),
             minimum=0,
         ),
         make_time_series(
             "Load of the ready replicas, by resource",
-            "Demand of the last hour over what is there now. Above 100 % they queue already.",
+            "Demand of the last hour over the present capacity. Above 100 %, requests already queue.",
             Unit.RATIO,
             Query(queries.select("model:llm_serving_load:ratio", 'resource!="work"'), f"{{{{resource}}}} {MODEL}"),
             logarithmic=True,
             **draw_thresholds(warn_above(1)),
         ),
         make_table(
-            "How the capacity of a replica is known",
-            "Measured: the best rate seen while requests waited in 7 days. Estimated: a share of the roofline's ceiling.",
+            "Source of a replica's capacity",
+            "Measured: the best rate in 7 days while requests waited. Estimated: a share of the roofline's ceiling.",
             (
                 Column("model_name", "model"),
                 Column("gpu_name", "GPU"),
@@ -115,8 +115,8 @@ def _make_node_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     last_run = queries.select_one("drill_last_run_timestamp_seconds", "model_name", "role")
     return (
         Panel(
-            "Capacity that goes with a node",
-            "Mean share over the resources. The longest bar is the node that would hurt most.",
+            "Capacity share of each node",
+            "Averaged over the resources. Losing the node with the longest bar costs the most capacity.",
             Visualization.BAR_GAUGE,
             (Query(queries.aggregate("avg", share, "model_name", "node"), "{{node}} {{model_name}}", instant=True),),
             Unit.RATIO,
@@ -126,12 +126,12 @@ def _make_node_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_table(
             "Drills",
-            "The last node-loss drill of each model: what has not been tried does not work.",
+            "The last node-loss drill of each model. Only a drill proves that a model survives.",
             (
                 Column("model_name", "model"), Column("role", "role"), Column("verdict", "verdict"),
                 Column(0, "last run", Unit.MILLISECONDS_SINCE),
             ),
             f"({verdicts} == 1) * {queries.match_on('model_name', 'role')} group_left () (1000 * {last_run})",
-            may_be_empty="no drill was recorded",
+            may_be_empty="no drill has run",
         ),
     )  # fmt: skip

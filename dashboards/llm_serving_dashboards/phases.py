@@ -1,4 +1,4 @@
-"""Throughput and phases: how much is served, by which phase, and what holds it."""
+"""The dashboard of throughput and phases: how much is served, in which phase, and what limits it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ PHASES = ("prefill", "decode")
 
 
 def build_board(queries: QueryBuilder) -> Board:
-    """By model above, by replica below."""
+    """Models first, then replicas."""
     return Board(
         Check.PHASES.dashboard,
         "LLM serving: throughput and phases",
-        "How many tokens are computed and generated, how full the batch is, which phase takes the time, and what limits.",
+        "How many tokens are computed and generated, how full the batch is, which phase takes the time, and what limits throughput.",
         VARIABLES,
         (
             Row("Models", _make_model_panels(queries)),
-            Row("Against the usual", _make_baseline_panels(queries)),
+            Row("Against the baseline", _make_baseline_panels(queries)),
             Row("Phases", _make_phase_panels(queries)),
             Row("Requests", _make_request_panels(queries)),
             Row("Replicas", _make_replica_panels(queries)),
@@ -44,21 +44,21 @@ def _make_model_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         *(
             make_time_series(
                 f"{phase.capitalize()} tokens/s",
-                f"{what} by all replicas of a model, mean of 5m.",
+                f"{what} on all replicas of a model, averaged over 5m.",
                 Unit.TOKENS_PER_SECOND,
                 Query(queries.select(tokens, phase=phase), MODEL),
                 width=8,
                 minimum=0,
             )
             for phase, what in (
-                ("prefill", "Prompt tokens really computed (no cache hits)"),
-                ("decode", "Tokens generated"),
+                ("prefill", "Prompt tokens that were computed (without cache hits)"),
+                ("decode", "Generated tokens"),
             )
         ),
         make_limiter(queries, 8, 8),
         make_time_series(
             "Prompt tokens/s: computed and cached",
-            "What clients sent, and what of it the prefix cache had. The distance is prefill that was spared.",
+            "Prompt tokens that clients sent, and those of them that came from the prefix cache. The cache saved the prefill of the latter.",
             Unit.TOKENS_PER_SECOND,
             Query(queries.select("model:llm_serving_prompt_tokens:rate5m"), f"sent {MODEL}"),
             Query(queries.select("model:llm_serving_cached_prompt_tokens:rate5m"), f"cached {MODEL}"),
@@ -66,7 +66,7 @@ def _make_model_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Tokens/s per GPU",
-            "By phase, over the GPUs of the ready replicas.",
+            "Tokens/s of each phase over the GPUs of the ready replicas.",
             Unit.TOKENS_PER_SECOND,
             Query(queries.select("model:llm_serving_phase_tokens_per_gpu:rate5m"), f"{{{{phase}}}} {MODEL}"),
             minimum=0,
@@ -81,18 +81,18 @@ def _make_baseline_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     )
     return (
         make_time_series(
-            "Work of a replica under a queue, against its usual",
-            "Prefill and decode weighed by their reference seconds, at moments when requests waited, over the 90th percentile of 7 days. Absent while "
-            "nothing waits or there is no history.",
+            "Work per replica with a queue, against the baseline",
+            "Prefill and decode tokens, weighted by their reference seconds, while requests wait. The baseline is the 90th percentile of the last 7 days. "
+            "There is no data while no requests wait or the history is too short.",
             Unit.RATIO,
             Query(f"{work} / {queries.match_on('model_name', 'role')} {usual}", MODEL),
             minimum=0,
-            may_be_empty="nothing waited",
+            may_be_empty="no requests waited",
             **draw_thresholds(warn_below(own["warning_below"], own["critical_below"])),
         ),
         make_time_series(
             "Tokens/s against the same hour of other days",
-            "Both phases together; usual: median of the same hour on the last seven days. A fall without a queue is traffic that went elsewhere.",
+            "Both phases together. Usual: the median of the same hour on the last seven days. A drop without a queue means less traffic, not a slower server.",
             Unit.TOKENS_PER_SECOND,
             Query(queries.select("model:llm_serving_tokens:rate5m"), f"now {MODEL}"),
             Query(queries.select("model:llm_serving_tokens:same_hour_median7d"), f"usual {MODEL}"),
@@ -120,7 +120,7 @@ def _make_phase_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_time_series(
             "Share of busy time by phase",
-            "What each phase needs at its ceiling, mean of the replicas. Above half of it in prefill, answers may stutter while prompts are computed.",
+            "Share of time that each phase needs at its ceiling, averaged over the replicas. With a high prefill share, decode may stall while prompts are computed.",
             Unit.RATIO,
             Query(busy, f"{{{{phase}}}} {MODEL}"),
             width=8,
@@ -130,7 +130,7 @@ def _make_phase_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Reference seconds per token",
-            "Time of a token at the ceilings, at a fixed batch and context: the weights by which mixed work is added up. Changes with model, GPU or format only.",
+            "Time per token at the ceilings, with a fixed batch and context. These weights add up prefill and decode work. They change only with the model, GPU or format.",
             Unit.SECONDS,
             Query(reference, f"{{{{phase}}}} {MODEL}"),
             width=8,
@@ -138,7 +138,7 @@ def _make_phase_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Batch utilisation",
-            "Running requests over the engines' limit. At the limit with a queue, a higher limit gives more while bandwidth binds.",
+            "Running requests over the engines' limit. If the batch is at its limit, requests wait and decode is bandwidth-bound, a higher limit gives more throughput.",
             Unit.RATIO,
             Query(queries.select("model:llm_serving_batch_utilization:ratio"), MODEL),
             width=8,
@@ -152,7 +152,7 @@ def _make_request_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_time_series(
             "Running requests",
-            "In the batch of all replicas.",
+            "Requests in the batches of all replicas.",
             Unit.COUNT,
             Query(queries.select("model:llm_serving_requests_running:sum"), MODEL),
             width=6,
@@ -160,7 +160,7 @@ def _make_request_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Waiting requests",
-            "Not yet in a batch.",
+            "Requests that are not yet in a batch.",
             Unit.COUNT,
             Query(queries.select("model:llm_serving_requests_waiting:sum"), MODEL),
             width=6,
@@ -168,7 +168,7 @@ def _make_request_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Finished requests/s by reason",
-            "stop and length are good ends; error is not; abort is the client's.",
+            "Stop and length are successes. Error is a failure. Abort: the client gave up.",
             Unit.REQUESTS_PER_SECOND,
             Query(queries.select("model:llm_serving_requests_finished:rate5m"), f"{{{{reason}}}} {MODEL}"),
             width=6,
@@ -178,13 +178,13 @@ def _make_request_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Rejected requests/s by reason",
-            "Refused at admission: neither good nor bad for the objectives, and still somebody's error.",
+            "Requests refused at admission. The objectives count them neither as good nor as bad, but each one is an error for its client.",
             Unit.REQUESTS_PER_SECOND,
             Query(queries.select("model:llm_serving_requests_rejected:rate5m"), f"{{{{reason}}}} {MODEL}"),
             width=6,
             minimum=0,
             stacked=True,
-            may_be_empty="the engine's page counts no rejections",
+            may_be_empty="the engine does not count rejections",
         ),
     )
 
@@ -206,7 +206,7 @@ def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         *(
             make_time_series(
                 f"{phase.capitalize()} tokens/s by replica",
-                "A replica that does less than its peers under the same load is slow, or the router favours others.",
+                "A replica with fewer tokens/s than its peers is slow, or the router prefers the others.",
                 Unit.TOKENS_PER_SECOND,
                 Query(queries.select(tokens, phase=phase), REPLICA),
                 width=8,
@@ -216,7 +216,7 @@ def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Batch size by replica",
-            "Decoding sequences in a step, mean of the exporter's window.",
+            "Decoding sequences per step, averaged over the exporter's window.",
             Unit.COUNT,
             Query(queries.select_one("batch_size_mean", "target", "model_name", "engine"), ENGINE),
             width=8,
@@ -224,7 +224,7 @@ def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Running requests by replica",
-            "In the batch.",
+            "Requests in the batch of each replica.",
             Unit.COUNT,
             Query(queries.select("target:llm_serving_requests_running:sum"), REPLICA),
             width=8,
@@ -232,7 +232,7 @@ def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Waiting requests by replica",
-            "A queue at one replica while others are idle is the router's.",
+            "Requests in the queue of each replica. If one replica has a queue while others are idle, check the router.",
             Unit.COUNT,
             Query(queries.select("target:llm_serving_requests_waiting:sum"), REPLICA),
             width=8,
@@ -240,12 +240,12 @@ def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Speculative tokens accepted",
-            "Share of proposed tokens that were kept. Low acceptance computes tokens for nothing.",
+            "Share of draft tokens that were accepted. With a low share, most of the draft work is wasted.",
             Unit.RATIO,
             Query(f"{accepted} / ({drafts} > 0)", REPLICA),
             width=8,
             minimum=0,
             maximum=1,
-            may_be_empty="no speculative decoding",
+            may_be_empty="speculative decoding is off",
         ),
     )

@@ -1,4 +1,4 @@
-"""Roofline: what the hardware could do, how near it is, and on which side of the ridge."""
+"""The dashboard of the roofline: how close the engines are to the bandwidth and compute ceilings."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _LEGEND = f"{REPLICA} engine {{{{engine}}}}"
 
 
 def build_board(queries: QueryBuilder) -> Board:
-    """Ratios, then bytes and tokens, then the batch."""
+    """Ratios first, then bytes and tokens, then the batch."""
     return Board(
         UID,
         "LLM serving: roofline",
-        "How near decode is to the memory-bandwidth ceiling and all work to the compute ceiling, by every source that knows.",
+        "How close is decode to the memory bandwidth ceiling, and all work to the compute ceiling, according to each source?",
         VARIABLES,
         (
-            Row("How near", _make_ceiling_panels(queries)),
-            Row("Bytes and tokens", _make_traffic_panels(queries)),
+            Row("Ceiling ratios", _make_ceiling_panels(queries)),
+            Row("Memory traffic and tokens", _make_traffic_panels(queries)),
             Row("Batch and intensity", _make_batch_panels(queries)),
-            Row("What is known", _make_model_panels(queries)),
+            Row("Model facts", _make_model_panels(queries)),
         ),
     )
 
@@ -38,8 +38,8 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_time_series(
             "MBU and MFU by model",
-            "Model bandwidth and model FLOPs utilisation together: memory traffic over the peak (by the best source that is not suspect), FLOPs over the dense "
-            "tensor peak, mean of a model's engines. Good kernels reach 0.9 of the bandwidth; near neither while requests run, overhead binds.",
+            "MBU: memory traffic over the peak bandwidth, from the best source that is not suspect. MFU: FLOPs over the dense tensor peak, averaged over the "
+            "engines. Good kernels reach an MBU of 90 %. If both are low while requests run, overhead is the limit.",
             Unit.RATIO,
             Query(reached, "MBU ({{source}}) {{model_name}} {{gpu_name}}"),
             Query(queries.aggregate("avg", compute, "model_name", "role"), f"MFU {MODEL}"),
@@ -48,17 +48,17 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Bandwidth ceiling ratio (MBU) by source",
-            "Of each engine: gpm and dcgm measure it, model works it out from steps and context, runtime is the engine's own estimate. Above 1 an input is wrong, "
-            "and the exporter's dashboard says which is likely.",
+            "MBU of each engine. gpm and dcgm measure it, model computes it from steps and context, runtime is the engine's own estimate. Above 100 % an input is "
+            "wrong, and the exporter's dashboard names the likely cause.",
             Unit.RATIO,
             Query(queries.select("engine:llm_serving_bandwidth_ceiling_ratio:max"), f"{{{{source}}}} {_LEGEND}"),
             width=8,
             minimum=0,
         ),
         Panel(
-            "Under the roof",
-            "Each engine as a point: intensity over the ridge across, share of the compute peak upwards; the roof is the most that either allows. Left of "
-            "1 bandwidth binds, right of it compute; far below the roof something else does.",
+            "Roofline",
+            "Each engine is a point: horizontal its arithmetic intensity over the ridge, vertical its MFU. The roof is the highest possible MFU. Left of 1, bandwidth "
+            "is the limit; right of 1, compute. Far below the roof, something else is.",
             Visualization.XY_CHART,
             (
                 Query(f"{intensity} / {on} {ridge}", instant=True, table=True),
@@ -75,8 +75,8 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             ),
         ),
         make_time_series(
-            "Decode against its ceiling",
-            "Sequence-steps over what the hardware allows at the batch and context of now. Idle time and steps shared with prefill lower it.",
+            "Decode ceiling ratio",
+            "Decode steps of all sequences over what the hardware allows at the present batch and context. Idle time and steps shared with prefill lower it.",
             Unit.RATIO,
             Query(queries.select_one("decode_ceiling_ratio", *ENGINE), _LEGEND),
             width=8,
@@ -84,15 +84,15 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Compute ceiling ratio (MFU)",
-            "FLOPs of the window over the dense tensor peak, of each engine.",
+            "FLOPs in the exporter's window over the dense tensor peak, for each engine.",
             Unit.RATIO,
             Query(compute, _LEGEND),
             width=8,
             minimum=0,
         ),
         make_time_series(
-            "MBU against the usual, by kind of GPU",
-            "Over the peak of all engines of that kind; usual: median of 7 days.",
+            "MBU against the baseline, by GPU model",
+            "Memory traffic over the peak of all engines with this GPU. Usual: the median of 7 days.",
             Unit.RATIO,
             Query(reached, "now {{model_name}} {{gpu_name}} {{source}}"),
             Query(
@@ -112,7 +112,7 @@ def _make_traffic_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_time_series(
             "Memory traffic and its peak",
-            "All GPUs of an engine together.",
+            "Sum over all GPUs of an engine.",
             Unit.BYTES_PER_SECOND,
             Query(achieved, f"{{{{source}}}} {_LEGEND}"),
             Query(ceiling, f"peak {_LEGEND}"),
@@ -120,7 +120,7 @@ def _make_traffic_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Decode tokens/s and their ceiling",
-            "Generated, and the most at the batch and context of now with one token a step: speculation may go beyond.",
+            "Generated tokens, and the most that is possible at the present batch and context with one token per step. Speculative decoding can exceed it.",
             Unit.TOKENS_PER_SECOND,
             Query(decode, f"decode {_LEGEND}"),
             Query(queries.select_one("decode_ceiling_tokens_per_second", *ENGINE), f"ceiling {_LEGEND}"),
@@ -133,8 +133,8 @@ def _make_batch_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_time_series(
             "Batch and its ridge",
-            "Decoding sequences in a step, and from how many on decode is bound by compute: step with the context of now (absent where KV alone keeps it bound by "
-            "bandwidth), weights without any. Below the ridge a larger batch is nearly free.",
+            "Decoding sequences per step, and the batch from which decode is compute-bound. Ridge (step): with the present context; absent if KV cache reads alone keep "
+            "decode bandwidth-bound. Ridge (weights): without context. Below the ridge a larger batch costs little.",
             Unit.COUNT,
             Query(queries.select_one("batch_size_mean", *ENGINE), f"batch {_LEGEND}"),
             Query(queries.select_one("batch_ridge_size", *ENGINE, "part"), f"ridge ({{{{part}}}}) {_LEGEND}"),
@@ -143,8 +143,8 @@ def _make_batch_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             logarithmic=True,
         ),
         make_time_series(
-            "Intensity and its ridge",
-            "FLOPs per byte moved, and where compute begins to bind.",
+            "Arithmetic intensity and its ridge",
+            "FLOPs per byte of memory traffic, and the ridge above which compute is the limit.",
             Unit.FLOPS_PER_BYTE,
             Query(queries.select_one("arithmetic_intensity_flops_per_byte", *ENGINE), f"intensity {_LEGEND}"),
             Query(queries.select_one("ridge_flops_per_byte", *ENGINE), f"ridge {_LEGEND}"),
@@ -152,8 +152,8 @@ def _make_batch_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             minimum=0,
         ),
         make_time_series(
-            "Bytes of a mean step",
-            "Weights are read once a step whatever the batch; KV grows with batch and context.",
+            "Bytes per step",
+            "Weights are read once per step, whatever the batch. KV cache reads grow with batch and context.",
             Unit.BYTES,
             Query(
                 queries.aggregate("avg", queries.select("model:llm_serving_step_bytes_mean:avg"), "part"), "{{part}}"
@@ -170,16 +170,16 @@ def _make_model_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_table(
             "Models",
-            "What the arithmetic rests on, and where it is known from.",
+            "The model facts behind these numbers, and where they come from.",
             (
                 Column("target", "target"), Column("model_name", "model"), Column("family", "family"), Column("weight_format", "weights"),
-                Column("kv_format", "KV"), Column("origin", "known from"),
+                Column("kv_format", "KV"), Column("origin", "source"),
             ),
             info,
         ),
         make_table(
-            "Limiter's evidence",
-            "The numbers that the limiter is decided on, now.",
+            "Evidence of the limiter",
+            "The present numbers that decide the limiter.",
             (Column("target", "target"), Column("evidence", "evidence"), Column(0, "value", Unit.COUNT, decimals=2)),
             queries.select_one("limiter_evidence", "target", "evidence"),
         ),

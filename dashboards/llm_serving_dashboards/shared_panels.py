@@ -19,10 +19,12 @@ VERDICT = (
 
 
 def make_verdict(
-    queries: QueryBuilder, check: Check, about: str, present: str, width: int = 4, height: int = 6
+    queries: QueryBuilder, check: Check, title: str, present: str, width: int = 4, height: int = 6
 ) -> Panel:
-    """The most severe firing alert of a check. `present`: the series that the check rests on; without it the verdict is unknown, and without an
-    exporter it is that."""
+    """The most severe firing alert of a check, with a link to its dashboard.
+
+    `present`: PromQL of the series that the check needs. Without them the verdict is "unknown", or "no exporter" where none is running.
+    """
     page, ticket = (
         queries.select_firing_alerts(f'check="{check.value}",severity="{severity}"')
         for severity in ("critical", "warning")
@@ -32,15 +34,15 @@ def make_verdict(
         f"max({TICKET:g} * {ticket})",
         f"max({FINE:g} * {present})",
         f"max({UNKNOWN:g} * {queries.select('exporter_build_info')})",
-        # Grafana shows nothing at all where a query yields nothing
+        # without any series Grafana would show no field at all
         f"vector({DEAD:g})",
     ]
     return Panel(
-        about,
-        f"The loudest alert of the check {check.value} that fires: a page, a ticket, or none. Unknown: the series that the check rests on are "
-        "absent, so silence means nothing; the exporter's dashboard says which and why. No exporter: nobody looks.",
+        title,
+        f"The most severe firing alert of the check {check.value}: a page, a ticket or none (fine). Unknown: the series that the check needs are absent, and the "
+        "exporter's dashboard says which and why. No exporter: no exporter is running.",
         Visualization.STAT,
-        (Query(" or ".join(worst), about),),
+        (Query(" or ".join(worst), title),),
         Unit.NONE,
         width,
         height,

@@ -20,7 +20,7 @@ PLAN = Plan(1_704_294_000.0, 2.5 * 3600, calm_seconds=1200.0)
 # what nothing in these hours does; a simulated card counts neither, and none of them fails
 NEVER = {"Versions"}
 EMPTY = {
-    ("llm-serving-gpu", "GPUs held down, by reason"),
+    ("llm-serving-gpu", "GPUs with lowered clocks, by reason"),
     ("llm-serving-gpu", "XID events"),
     ("llm-serving-gpu", "PCIe traffic"),
     ("llm-serving-gpu", "NVLink traffic"),

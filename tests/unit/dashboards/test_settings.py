@@ -39,11 +39,11 @@ def steps(found: dict[str, Any]) -> list[float | None]:
             [None, 0.9],
         ),
         ("alerts: {KVSaturated: {above: 0.9}}", "llm-serving-kv", "KV cache usage", [None, 0.8, 0.9]),
-        ("alerts: {LongContextFewFit: {below: 9}}", "llm-serving-kv", "Requests of p99 length that fit", [None, 9]),
+        ("alerts: {LongContextFewFit: {below: 9}}", "llm-serving-kv", "Long requests that fit", [None, 9]),
         ("slo: {ttft: {threshold: 1s}}", "llm-serving-home", "p99 time to first token", [None, 1]),
         ("slo: {ttft: {objective: 0.95}}", "llm-serving-home", "Requests within the objective", [None, 0.95]),
-        ("alerts: {IdleSpend: {above: 0.4}}", "llm-serving-cost", "Idle share of the spend", [None, 0.4]),
-        ("alerts: {CostPerTokenUp: {above: 2}}", "llm-serving-cost", "Against the usual", [None, 2]),
+        ("alerts: {IdleSpend: {above: 0.4}}", "llm-serving-cost", "Idle share of the cost", [None, 0.4]),
+        ("alerts: {CostPerTokenUp: {above: 2}}", "llm-serving-cost", "Cost against the baseline", [None, 2]),
     ],
 )
 def test_a_threshold_is_the_alerts_own(
