@@ -1,4 +1,4 @@
-"""What is done to the JSON that grafanalib 0.7.1 writes: one table a visualization, and one each for queries and rows.
+"""Changes to the JSON that grafanalib 0.7.1 writes: one table for each visualization, one for queries and one for rows.
 
 grafanalib was frozen in 2024. Some keys that it writes have been renamed since, others mislead (at most 100 points a graph), and some of
 Grafana 12's settings have no argument in its classes. It writes a heatmap and a bar gauge in the Angular form and has no XY chart: these three
@@ -29,7 +29,6 @@ PLUGIN_VERSION = "12.0.0"
 
 _DEFAULTS = "fieldConfig.defaults"
 _CUSTOM = f"{_DEFAULTS}.custom"
-_LAST = {"calcs": ["lastNotNull"], "fields": "", "values": False}
 _HIDDEN_ZEROS = {"options.tooltip.hideZeros": False}
 
 
@@ -126,7 +125,7 @@ _TABLE: Changes[Panel] = Changes(
     },
     removed=(
         *_EVERY_PANEL_REMOVED,
-        # of the Angular table; mappings and color belong into the field's defaults
+        # of the Angular table; Grafana 12 reads mappings and color from the field's defaults
         "color",
         "columns",
         "fontSize",
@@ -144,8 +143,8 @@ _BAR_GAUGE: Changes[Panel] = Changes(
         **_OUR_FIELD,
         "type": Visualization.BAR_GAUGE.value,
         "options": {
-            "reduceOptions": _LAST, "displayMode": "basic", "orientation": "horizontal", "showUnfilled": True,
-            "valueMode": "color", "minVizWidth": 8, "minVizHeight": 16, "maxVizHeight": 300, "namePlacement": "auto", "sizing": "auto",
+            "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}, "displayMode": "basic", "orientation": "horizontal",
+            "showUnfilled": True, "valueMode": "color", "minVizWidth": 8, "minVizHeight": 16, "maxVizHeight": 300, "namePlacement": "auto", "sizing": "auto",
             "legend": {"displayMode": "list", "placement": "bottom", "showLegend": False, "calcs": []},
         },
     },

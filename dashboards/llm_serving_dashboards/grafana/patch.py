@@ -25,7 +25,7 @@ class Changes(Generic[Drawn]):
 
 
 def apply_changes(written: Json, changes: Changes[Drawn], drawn: Drawn) -> Json:
-    """A copy of `written` with the changes made. Keys without a value are left out, except in lists: there null has a meaning of its own."""
+    """A copy of `written` with the changes. Keys whose value is None are left out, except in lists: the first threshold of a list starts at null."""
     changed = _copy_with_values(written)
     for path in changes.removed:
         _set_value(changed, path, None)

@@ -38,7 +38,7 @@ def render_row(title: str, number: int, place: Mapping[str, int]) -> Json:
 
 
 def render_panel(panel: Panel, number: int, place: Mapping[str, int], identity: tuple[str, ...]) -> Json:
-    """A panel. `place`: x, y, w, h on the grid; `identity`: labels that legends of models and replicas show too."""
+    """A panel. `place`: x, y, w, h on the grid. `identity`: labels that are added to the legends of models, replicas and nodes."""
     common = {
         "title": panel.title,
         "description": panel.description,
@@ -46,7 +46,7 @@ def render_panel(panel: Panel, number: int, place: Mapping[str, int], identity: 
         "gridPos": core.GridPos(**place),
         "dataSource": DATASOURCE,
         "targets": [
-            _write_query(query, place, panel.visualization, identity) for place, query in enumerate(panel.queries)
+            _write_query(query, index, panel.visualization, identity) for index, query in enumerate(panel.queries)
         ],
         "thresholds": write_threshold_steps(panel.thresholds),
         "transformations": write_transformations(panel),
@@ -120,12 +120,12 @@ _WRITERS: Mapping[Visualization, Callable[[Panel, Json], Any]] = {
     Visualization.XY_CHART: _write_base,
 }
 
-# legends that name one of these are of a model, a replica or a node
-_WHO = ("{{model_name}}", "{{target}}", "{{node}}")
+# a legend with one of these names a model, a replica or a node
+_NAMING_LABELS = ("{{model_name}}", "{{target}}", "{{node}}")
 
 
 def _write_query(query: Query, number: int, visualization: Visualization, identity: tuple[str, ...]) -> Json:
-    named = any(who in query.legend for who in _WHO)
+    named = any(label in query.legend for label in _NAMING_LABELS)
     where = " ".join(f"{{{{{label}}}}}" for label in identity) if named else ""
     made = core.Target(
         refId=name_query(number),
