@@ -12,9 +12,9 @@ import yaml
 from llm_serving_alerts.output import name_value, written
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import read_settings
-from llm_serving_dashboards.boards import boards
-from llm_serving_dashboards.grafana import text_of
-from llm_serving_dashboards.provisioning import datasource
+from llm_serving_dashboards.boards import build_dashboards
+from llm_serving_dashboards.grafana.document import format_json
+from llm_serving_dashboards.provisioning import render_datasource
 from llm_serving_exporter.schema.flags import CommandParser
 from llm_serving_exporter.terminal import print_message, run_command
 
@@ -47,7 +47,7 @@ def _render(arguments: argparse.Namespace) -> int:
 
 def json_files(settings: Settings) -> dict[str, str]:
     """By name: what Grafana's file provider reads."""
-    return {f"{made.board.uid}.json": text_of(made.document) for made in boards(settings)}
+    return {f"{made.board.uid}.json": format_json(made.document) for made in build_dashboards(settings)}
 
 
 def configmaps(
@@ -60,7 +60,7 @@ def configmaps(
     }
     if url:
         name = "llm-serving-datasource.yml"
-        found[name] = _configmap(name, datasource(settings, url), {**_DATASOURCE, **labels}, namespace)
+        found[name] = _configmap(name, render_datasource(settings, url), {**_DATASOURCE, **labels}, namespace)
     return found
 
 
