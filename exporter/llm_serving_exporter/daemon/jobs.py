@@ -56,7 +56,9 @@ class Daemon:
         # reloads come from the web server, from a signal and from discovery: one at a time changes what is run
         self._lock = threading.RLock()
         self._discovery = Discovery(config.discovery)
+        # whether the configuration could be loaded last, whatever its price file says
         self._config_good = True
+        # whether a dcgm-exporter is configured that can be asked
         self._dcgm_is_read = False
         self._schedule: Schedule = schedule or ThreadSchedule()
         self._files = FileJobs(
@@ -93,7 +95,7 @@ class Daemon:
                     self.reload()
                 moved = self._wall() - self._monotonic() - drift
                 if abs(moved) > CLOCK_STEP_SECONDS:
-                    log.warning("the wall clock moved by %.1f s; every job is planned anew", moved)
+                    log.warning("the wall clock moved by %.1f s; every job is planned again", moved)
                     drift += moved
                     with self._lock:
                         self._schedule.plan_again(1.0 if len(self._host.targets) > 1 else 0.0)
@@ -103,7 +105,7 @@ class Daemon:
     # --- configuration --------------------------------------------------------------------------------------------
 
     def reload(self) -> ConfigError | None:
-        """Loads the configuration anew; a bad one changes nothing and is returned."""
+        """Loads the configuration again; a bad one changes nothing, and its error is returned."""
         with self._lock:
             try:
                 config = self._load()
