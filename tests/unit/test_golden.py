@@ -24,7 +24,7 @@ from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.derive.derive import Settings
-from llm_serving_exporter.devices.attribution import Gpus, known_gpus
+from llm_serving_exporter.devices.attribution import Gpus, keep_known_gpus
 from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
@@ -117,7 +117,7 @@ def rendered(name: str) -> CollectorRegistry:
             server.show(routes)
             now[0] += 10.0
             reading = pipeline.tick()
-            found = known_gpus(reading, reading, (), Gpus(), GpuFacts())
+            found = keep_known_gpus(reading, reading, (), Gpus(), GpuFacts())
             reading = replace(reading, gpu_uuids=OWN_GPUS, gpu_origin="configured", target_gpus=found)
             # 630 W for ten seconds a tick
             drawn = tuple(
@@ -128,7 +128,7 @@ def rendered(name: str) -> CollectorRegistry:
             store.put_target(costs.after(reading, driver, priced, monotonic=now[0], unix=START + now[0]))
             pipeline.refresh_facts()
         pipeline.close()
-    store.put_gpus(GpuReadings(passed, "nvml", now[0], gpus, "580.105.08"), GpuFacts().of_gpus(gpus))
+    store.put_gpus(GpuReadings(passed, "nvml", now[0], gpus, "580.105.08"), GpuFacts().find_peaks(gpus))
     store.put_dcgm(True)
     store.put_review(ReviewRuns(START - 7200, START - 3600, START - 3500, START + 597_600))
     store.put_drills((DrillResult("tiny-llama", Role.UNIFIED, START - 3600, START - 90_000, Verdict.FAILED),))

@@ -8,17 +8,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from functools import partial
-
-from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.schedulers.background import BackgroundScheduler
-from apscheduler.triggers.interval import IntervalTrigger
 
 from llm_serving_exporter.config.effective import hash_of
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon.discovery import Discovery
 from llm_serving_exporter.daemon.file_jobs import FileJobs, PriceFile
+from llm_serving_exporter.daemon.schedule import Schedule, ThreadSchedule
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.devices.attribution import gpu_interval
 from llm_serving_exporter.devices.dcgm_source import DcgmSource
@@ -30,9 +26,6 @@ from llm_serving_exporter.targets.host import HostedTarget, TargetHost
 
 log = logging.getLogger("llm_serving_exporter.daemon")
 
-# jobs that block (a wedged engine holds a thread until its deadline) must not starve the others; threads are made as needed
-# (at the default deadline of 80 % of the interval, this many threads carry 320 targets that all hang)
-MAX_THREADS = 256
 DISCOVERY_EVERY_SECONDS = 5.0
 # the wall clock jumped when it moved this much against the monotonic one between two looks
 CLOCK_STEP_SECONDS = 2.0
@@ -41,7 +34,8 @@ CLOCK_STEP_SECONDS = 2.0
 class Daemon:
     """Runs targets, GPUs and discovery until `stop`. The web server is the caller's: it reads `store` and calls `reload`.
 
-    `load` reads the configuration anew (raises ConfigError); `gpu_source` makes the source of GPU readings, or None where GPUs are off.
+    `load` reads the configuration again (raises ConfigError); `gpu_source` makes the source of GPU readings, or None where GPUs are off.
+    `schedule`: what runs the jobs (default: threads, by the wall clock).
     """
 
     def __init__(
@@ -51,6 +45,7 @@ class Daemon:
         gpu_source: Callable[[Config], GpuSource | None],
         *,
         store: Store | None = None,
+        schedule: Schedule | None = None,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -61,13 +56,13 @@ class Daemon:
         # reloads come from the web server, from a signal and from discovery: one at a time changes what is run
         self._lock = threading.RLock()
         self._discovery = Discovery(config.discovery)
-        self._files = FileJobs(self.store, self._lock, self._every, self._cancel, self._set_prices, wall)
+        # whether the configuration could be loaded last, whatever its price file says
         self._config_good = True
+        # whether a dcgm-exporter is configured that can be asked
         self._dcgm_is_read = False
-        self._scheduler = BackgroundScheduler(
-            executors={"default": ThreadPoolExecutor(MAX_THREADS)},
-            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
-            timezone=UTC,
+        self._schedule: Schedule = schedule or ThreadSchedule()
+        self._files = FileJobs(
+            self.store, self._lock, self._schedule.every, self._schedule.cancel, self._set_prices, wall
         )
 
     @property
@@ -81,11 +76,11 @@ class Daemon:
         """Starts every job; returns at once."""
         with self._lock:
             self._apply(self.config)
-        self._scheduler.start()
+        self._schedule.start()
 
     def stop(self) -> None:
         """Ends every job without waiting for exchanges under way; they end at their deadline."""
-        self._scheduler.shutdown(wait=False)
+        self._schedule.stop()
         self._files.close()
         with self._lock:
             self._host.close()
@@ -100,16 +95,17 @@ class Daemon:
                     self.reload()
                 moved = self._wall() - self._monotonic() - drift
                 if abs(moved) > CLOCK_STEP_SECONDS:
-                    log.warning("the wall clock moved by %.1f s; every job is planned anew", moved)
+                    log.warning("the wall clock moved by %.1f s; every job is planned again", moved)
                     drift += moved
-                    self._plan_anew()
+                    with self._lock:
+                        self._schedule.plan_again(1.0 if len(self._host.targets) > 1 else 0.0)
             except Exception:
                 log.exception("the main loop goes on after a fault; this is a bug, please report it")
 
     # --- configuration --------------------------------------------------------------------------------------------
 
     def reload(self) -> ConfigError | None:
-        """Loads the configuration anew; a bad one changes nothing and is returned."""
+        """Loads the configuration again; a bad one changes nothing, and its error is returned."""
         with self._lock:
             try:
                 config = self._load()
@@ -151,9 +147,9 @@ class Daemon:
             self._remove(name)
         self._set_targets()
         if config.discovery:
-            self._every("discovery", DISCOVERY_EVERY_SECONDS, self._discover)
+            self._schedule.every("discovery", DISCOVERY_EVERY_SECONDS, self._discover)
         else:
-            self._cancel("discovery")
+            self._schedule.cancel("discovery")
         self._files.apply(config)
         self._config_good = True
         self.store.put_config(config.config_hash, True, self._wall())
@@ -189,32 +185,14 @@ class Daemon:
             return
         # many targets are spread over the interval, a single one is read at once
         delay = 0.0 if alone else random.uniform(0, min(target.interval_seconds, 5.0))
-        self._every(f"target {target.name}", target.interval_seconds, partial(self._tick, hosted), delay)
+        self._schedule.every(f"target {target.name}", target.interval_seconds, partial(self._tick, hosted), delay)
 
     def _remove(self, name: str) -> None:
-        self._cancel(f"target {name}")
+        self._schedule.cancel(f"target {name}")
         self._host.remove_target(name)
         self.store.remove_target(name)
 
     # --- jobs -----------------------------------------------------------------------------------------------------
-
-    def _every(self, name: str, seconds: float, job: Callable[[], None], delay_seconds: float = 0.0) -> None:
-        # jitter keeps many exporters from asking one server in step; small against the interval, so that rates stay smooth
-        trigger = IntervalTrigger(seconds=seconds, timezone=UTC, jitter=min(0.05 * seconds, 0.5))
-        first = datetime.now(UTC) + timedelta(seconds=delay_seconds)
-        self._scheduler.add_job(
-            partial(_guarded, name, job), trigger, id=name, next_run_time=first, replace_existing=True
-        )
-
-    def _cancel(self, name: str) -> None:
-        if self._scheduler.get_job(name):
-            self._scheduler.remove_job(name)
-
-    def _plan_anew(self) -> None:
-        with self._lock:
-            for job in self._scheduler.get_jobs():
-                delay = random.uniform(0, 1.0) if len(self._host.targets) > 1 else 0.0
-                self._scheduler.modify_job(job.id, next_run_time=datetime.now(UTC) + timedelta(seconds=delay))
 
     def _tick(self, hosted: HostedTarget) -> None:
         self.store.put_target(hosted.tick())
@@ -227,9 +205,9 @@ class Daemon:
         self._host.gpus.set_source(source)
         if source is None:
             self.store.clear_gpus()
-            self._cancel("gpus")
+            self._schedule.cancel("gpus")
         else:
-            self._every("gpus", gpu_interval(config), self._read_gpus)
+            self._schedule.every("gpus", gpu_interval(config), self._read_gpus)
 
     def _read_gpus(self) -> None:
         readings = self._host.read_gpus()
@@ -251,9 +229,9 @@ class Daemon:
         self._host.gpus.set_dcgm(source)
         self._dcgm_is_read = source is not None
         if config.dcgm is not None and source is not None:
-            self._every("dcgm", config.dcgm.interval_seconds, self._read_dcgm)
+            self._schedule.every("dcgm", config.dcgm.interval_seconds, self._read_dcgm)
         else:
-            self._cancel("dcgm")
+            self._schedule.cancel("dcgm")
 
     def _read_dcgm(self) -> None:
         readings = self._host.gpus.read_dcgm()
@@ -267,11 +245,3 @@ class Daemon:
             config = replace(self.config, prices=source.value)
             self._host.config = replace(config, config_hash=hash_of(config))
         self.store.put_config(self.config.config_hash, good and self._config_good, self._wall())
-
-
-def _guarded(name: str, job: Callable[[], None]) -> None:
-    """A job that fails is a fault of ours: logged, and tried again at the next interval."""
-    try:
-        job()
-    except Exception:
-        log.exception("job %s failed; this is a bug, please report it", name)

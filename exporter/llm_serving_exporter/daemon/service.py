@@ -16,7 +16,7 @@ from llm_serving_exporter.config.effective import effective
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon.jobs import Daemon
 from llm_serving_exporter.devices.attribution import gpu_interval
-from llm_serving_exporter.devices.locality import host_node
+from llm_serving_exporter.devices.locality import find_node_name
 from llm_serving_exporter.devices.node_gpus import open_nvml
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
@@ -48,7 +48,7 @@ class Service:
     ) -> None:
         self._monotonic = monotonic
         self.daemon = Daemon(config, load, gpu_source, monotonic=monotonic)
-        self._node = host_node(environ)
+        self._node = find_node_name(environ)
         self._installed = installed_unix_seconds(config.state_file, time.time())
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(ViewCollector(self.daemon.store.view, self._setup, monotonic))

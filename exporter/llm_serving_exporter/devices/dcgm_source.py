@@ -46,7 +46,7 @@ class DcgmSource:
             log.exception("reading dcgm-exporter failed; this is a bug, please report it")
             detail = f"internal error ({type(error).__name__}); the log has the traceback"
             readings = self._failed(started, Stage.GPU, FailureReason.INTERNAL, detail)
-        self._say(readings)
+        self._log_change(readings)
         return readings
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class DcgmSource:
         now = self._monotonic()
         return DcgmReadings(Attempt(stage, reason, detail, self._wall(), now - started, status, page_bytes), now)
 
-    def _say(self, readings: DcgmReadings) -> None:
+    def _log_change(self, readings: DcgmReadings) -> None:
         """Logs what changed since the last scrape."""
         attempt = readings.attempt
         bandwidth = any(gpu.dram_bandwidth_ratio is not None for gpu in readings.gpus)

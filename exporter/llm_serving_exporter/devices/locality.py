@@ -19,14 +19,14 @@ def is_local(target: Target, own_name: str | None = None) -> bool:
 
 def engine_pids_by_target(targets: Iterable[Target], own_name: str | None = None) -> dict[str, frozenset[int]]:
     """The processes behind each local target's port, by its name; empty where they cannot be seen. Other targets are left out."""
-    return {target.name: engine_pids(_port(target)) for target in targets if is_local(target, own_name)}
+    return {target.name: engine_pids(_find_port(target)) for target in targets if is_local(target, own_name)}
 
 
-def _port(target: Target) -> int:
+def _find_port(target: Target) -> int:
     parts = urlsplit(target.url)
     return parts.port or (443 if parts.scheme == "https" else 80)
 
 
-def host_node(environ: Mapping[str, str]) -> str:
+def find_node_name(environ: Mapping[str, str]) -> str:
     """The node's name: NODE_NAME (Kubernetes' downward API), else the host name."""
     return environ.get("NODE_NAME") or socket.gethostname()

@@ -101,7 +101,7 @@ class NodeGpus:
         with self._lock:
             if source is not self._source:
                 return None
-            peaks = self.facts.of_gpus(readings.gpus) if readings.attempt.ok else self.latest.peaks
+            peaks = self.facts.find_peaks(readings.gpus) if readings.attempt.ok else self.latest.peaks
             self.latest = replace(self.latest, readings=readings, peaks=peaks)
             # what is known of the assignment stays while the driver is away
             if readings.attempt.ok:
@@ -120,7 +120,7 @@ class NodeGpus:
             self.latest = replace(self.latest, dcgm=readings)
             return readings
 
-    def uuids_of(self, target: Target) -> tuple[str, ...]:
+    def find_uuids(self, target: Target) -> tuple[str, ...]:
         """UUIDs of the GPUs that are here and belong to the target; () where they are not known."""
         assignment = self.assignments.get(target.name)
         return assignment.uuids if assignment is not None else ()

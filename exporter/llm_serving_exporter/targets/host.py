@@ -14,7 +14,7 @@ from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meters import Costs, cards_of
 from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.derive.gpus import YIELDED
-from llm_serving_exporter.devices.attribution import known_gpus, settings_of
+from llm_serving_exporter.devices.attribution import build_settings, keep_known_gpus
 from llm_serving_exporter.devices.node_gpus import DcgmReader, NodeGpus
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.gpu.source import GpuSource
@@ -165,8 +165,8 @@ class TargetHost:
     # --- what a tick asks for -------------------------------------------------------------------------------------
 
     def _settings_for(self, target: Target, facts: ServerFacts, engines: int) -> Settings:
-        uuids, gpus = self.gpus.uuids_of(target), self.gpus
-        return settings_of(self.config, target, uuids, gpus.latest, gpus.facts, facts, engines)
+        uuids, gpus = self.gpus.find_uuids(target), self.gpus
+        return build_settings(self.config, target, uuids, gpus.latest, gpus.facts, facts, engines)
 
     def _find_model(self, settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
         return self._models.find(settings, served)
@@ -176,7 +176,7 @@ class TargetHost:
     def _finish_reading(self, before: TargetReading, reading: TargetReading) -> TargetReading:
         latest, assignment = self.gpus.latest, self.gpus.assignments.get(reading.target.name)
         uuids = assignment.uuids if assignment is not None else ()
-        reading = replace(reading, target_gpus=known_gpus(before, reading, uuids, latest, self.gpus.facts))
+        reading = replace(reading, target_gpus=keep_known_gpus(before, reading, uuids, latest, self.gpus.facts))
         if assignment is not None:
             reading = replace(reading, gpu_uuids=uuids, gpu_origin=assignment.origin or assignment.why)
         now = {"monotonic": self._monotonic(), "unix": self._wall()}

@@ -78,14 +78,19 @@ class TargetPipeline:
         self._window_seconds = window_seconds
         self._monotonic, self._wall = monotonic, wall
         self._source = PageSource(target, runtimes, monotonic, wall, connect)
+        # None before the first page that is recognised
         self._normaliser: Normaliser | None = None
+        # monotonic seconds of the last page that showed the engine at work; None before one
         self._moved_at: float | None = None
         self._side = SideEndpoints(target, monotonic, wall, connect)
         self._several_servers = SeveralServers(target.interval_seconds)
+        # the counters of this engine life, for the detection of the next one
         self._counts: Counts = {}
         self._reading = TargetReading(target)
         self._window: Window | None = None
+        # first and highest values of counters that may be missing for a moment, or step back
         self._held: Held = {}
+        # lengths of requests, over engine lives
         self._lengths: Histories = {}
         self._derived: Derived | None = None
         self._models = TargetModels(target, models)
@@ -102,7 +107,7 @@ class TargetPipeline:
         return self._source.runtime
 
     def look_again(self) -> None:
-        """Has the models looked up anew, as after a reload: files may have changed. May be called from another thread."""
+        """Has the models looked up again, as after a reload: files may have changed. May be called from another thread."""
         self._models.look_again()
 
     def tick(self) -> TargetReading:
@@ -110,71 +115,73 @@ class TargetPipeline:
         started = self._monotonic()
         try:
             page, samples = self._source.read(started)
-            reading = self._succeeded(page, samples, started)
+            reading = self._derive_reading(page, samples, started)
         except FailedTickError as failure:
-            reading = self._failed(failure, started)
+            reading = self._record_failure(failure, started)
         except Exception as error:
             log.exception("target=%s: a tick failed; this is a bug, please report it", self.target.name)
             detail = f"internal error ({type(error).__name__}); the log has the traceback"
-            reading = self._failed(FailedTickError(Stage.SCRAPE, FailureReason.INTERNAL, detail), started)
+            reading = self._record_failure(FailedTickError(Stage.SCRAPE, FailureReason.INTERNAL, detail), started)
         self._reading = reading
         if self._closed:
             self._source.close()
         return reading
 
-    def _new_normaliser(self, runtime: Runtime) -> Normaliser:
+    def _make_normaliser(self, runtime: Runtime) -> Normaliser:
         target = self.target
         overrides = Overrides(target.model_name, target.batch_limit_requests, target.context_limit_tokens)
         return Normaliser(runtime, self._side.facts, overrides)
 
-    def _named(self, runtime: Runtime) -> Normaliser:
-        """A normaliser for a server that is new here. Where its page names no model its endpoints are asked first, so that its series do
-        not stand under one name for a tick and under another after it."""
+    def _make_named_normaliser(self, runtime: Runtime) -> Normaliser:
+        """A normaliser for a server that is new here.
+
+        Where its page names no model, its endpoints are asked first: else its series would have one name for a tick and another afterwards.
+        """
         if not runtime.model_labels and self.target.model_name is None and not self._side.facts.model_names:
             self._side.refresh(runtime, self._source.path or "")
-        return self._new_normaliser(runtime)
+        return self._make_normaliser(runtime)
 
-    def _forget(self) -> None:
-        """A new engine life: nothing that was counted before can be subtracted. Lengths of requests say the same in it."""
+    def _forget_life(self) -> None:
+        """Forgets what cannot be compared across a restart of the engine. Lengths of requests can be."""
         self._window, self._derived, self._held, self._moved_at, self._counts = None, None, {}, None, {}
 
     # --- what follows from it -----------------------------------------------------------------------------------
 
-    def _succeeded(self, page: Page, samples: Samples, started: float) -> TargetReading:
+    def _derive_reading(self, page: Page, samples: Samples, started: float) -> TargetReading:
         runtime = self._source.runtime
         assert runtime is not None
         other = self._normaliser is not None and self._normaliser.runtime is not runtime
         if other:  # another kind of server took the address: nothing of the old one is true of it
-            self._forget()
+            self._forget_life()
             self._lengths = {}
             self._side.forget()
         if self._normaliser is None or other:
-            self._normaliser = self._named(runtime)
+            self._normaliser = self._make_named_normaliser(runtime)
         snapshot = self._normaliser.apply(samples, page)
         if not snapshot.engines:
-            raise self._source.not_its(samples.layout, page)
+            raise self._source.explain_foreign_page(samples.layout, page)
         self._several_servers.check_start(snapshot, page)
         before = self._reading
         now = counts(snapshot)
         again = self._window is not None and restarted(self._window.later, snapshot, self._counts, now)
         if again:
             self._several_servers.check_fall(snapshot, page, answered_before=bool(before.up))
-            self._forget()
+            self._forget_life()
             self._side.forget()
-            self._normaliser = self._named(runtime)
-            snapshot = self._normaliser.apply(self._source.anew(samples, started), page)
+            self._normaliser = self._make_named_normaliser(runtime)
+            snapshot = self._normaliser.apply(self._source.ask_restarted(samples, started), page)
             now = counts(snapshot)
             log.info("target=%s: the engine restarted; its window starts anew", self.target.name)
         elif self._window is not None and reads_otherwise(self._window.later, snapshot):
             self._window, self._held, self._counts, self._lengths = None, {}, {}, {}
         self._counts = remember(self._counts, now)
-        if before.up is False or _identities(before.snapshot) != _identities(snapshot):
-            self._side.due()  # after an outage or a rename too: a restart may have left no other trace
-        snapshot = self._faded(snapshot)
+        if before.up is False or _list_identities(before.snapshot) != _list_identities(snapshot):
+            self._side.ask_again()  # after an outage or a rename too: a restart may have left no other trace
+        snapshot = self._drop_frozen_gauges(snapshot)
         snapshot, self._held = hold(self._held, snapshot)
         self._lengths = follow(self._lengths, snapshot, new_life=again)
         engines = sum(engine.is_engine for engine in snapshot.engines)
-        page_role = _role(snapshot) or runtime.role
+        page_role = _find_page_role(snapshot) or runtime.role
         settings = replace(
             self._settings(self._side.facts, engines),
             models=self._models.facts_or_absence(),
@@ -205,7 +212,7 @@ class TargetPipeline:
             facts=self._side.facts,
             page_role=page_role,
             missing=runtime.missing,
-            model_name=_model_name(snapshot) or self.target.model_name or before.model_name,
+            model_name=_choose_model_name(snapshot) or self.target.model_name or before.model_name,
             up=True,
             last=attempt,
             attempts_total=before.attempts_total + 1,
@@ -213,12 +220,12 @@ class TargetPipeline:
             snapshot=snapshot,
             derived=self._derived,
             models=self._models.found(),
-            start_unix_seconds=_start(snapshot, before, restarted=again or other),
+            start_unix_seconds=_find_engine_start(snapshot, before, restarted=again or other),
             problem="",
         )
 
-    def _faded(self, snapshot: Snapshot) -> Snapshot:
-        """Without gauges that the engine has not brought up to date for a while, or nobody knows for how long."""
+    def _drop_frozen_gauges(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot without gauges that the engine has not brought up to date for too long, or for an unknown time."""
         if not snapshot.freezes:
             return snapshot
         earlier = self._window.later if self._window is not None else None
@@ -236,11 +243,11 @@ class TargetPipeline:
         """
         runtime = self._source.runtime
         if runtime is not None and self._reading.up and self._side.refresh(runtime, self._source.path or ""):
-            self._normaliser = self._new_normaliser(runtime)
+            self._normaliser = self._make_normaliser(runtime)
         front = self._reading.role is Role.FRONTEND  # it runs no model itself
         self._models.refresh(self._reading.snapshot if not front else None, self._side.facts)
 
-    def _failed(self, failure: FailedTickError, started: float) -> TargetReading:
+    def _record_failure(self, failure: FailedTickError, started: float) -> TargetReading:
         before = self._reading
         page = failure.page
         attempt = Attempt(
@@ -256,7 +263,7 @@ class TargetPipeline:
         key = (failure.stage, failure.reason)
         return replace(
             before,
-            state=_state_after(failure.reason, failure.status),
+            state=_choose_state(failure.reason, failure.status),
             metrics_url=self._source.url,
             up=False,
             last=attempt,
@@ -267,11 +274,11 @@ class TargetPipeline:
         )
 
 
-def _identities(snapshot: Snapshot | None) -> tuple[tuple[str, str], ...]:
+def _list_identities(snapshot: Snapshot | None) -> tuple[tuple[str, str], ...]:
     return tuple((engine.model_name, engine.engine) for engine in snapshot.engines) if snapshot else ()
 
 
-def _state_after(reason: FailureReason, status: int | None) -> State:
+def _choose_state(reason: FailureReason, status: int | None) -> State:
     if reason is FailureReason.LOADING:
         return State.LOADING
     # an answer that cannot be used says nothing about the engine: missing data is not down
@@ -282,18 +289,18 @@ def _state_after(reason: FailureReason, status: int | None) -> State:
     return State.DOWN
 
 
-def _role(snapshot: Snapshot) -> Role | None:
+def _find_page_role(snapshot: Snapshot) -> Role | None:
     """The role that the page says, where all its engines have the same."""
     said = {engine.role for engine in snapshot.engines if engine.role in set(Role)}
     return Role(said.pop() or "") if len(said) == 1 else None
 
 
-def _model_name(snapshot: Snapshot) -> str:
+def _choose_model_name(snapshot: Snapshot) -> str:
     names = sorted({engine.model_name for engine in snapshot.engines if engine.model_name})
     return names[0] if names else ""
 
 
-def _start(snapshot: Snapshot, before: TargetReading, *, restarted: bool) -> float:
+def _find_engine_start(snapshot: Snapshot, before: TargetReading, *, restarted: bool) -> float:
     if snapshot.process_start_unix_seconds is not None:
         return snapshot.process_start_unix_seconds
     if restarted or before.start_unix_seconds is None:

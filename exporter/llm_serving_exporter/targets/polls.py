@@ -12,7 +12,7 @@ from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.index import spellings
 from llm_serving_exporter.normalise.mapping import Readings, Runtime
 from llm_serving_exporter.scrape.http import Client
-from llm_serving_exporter.targets.side_endpoints import beside, for_good
+from llm_serving_exporter.targets.side_endpoints import is_for_good, place_beside
 
 log = logging.getLogger("llm_serving_exporter.target")
 
@@ -27,7 +27,9 @@ class Polls:
 
     def __init__(self, target: Target, client: Client, monotonic: Callable[[], float]) -> None:
         self._target, self._client, self._monotonic = target, client, monotonic
+        # paths that were refused for good, and when they are asked again
         self._silent: dict[str, Retry] = {}
+        # by path, what it said last
         self._last: dict[str, Readings] = {}
 
     def forget(self) -> None:
@@ -52,10 +54,10 @@ class Polls:
                 if poll.at_rest is not None and working is not None and silent is None:
                     found.append(poll.at_rest(self._last.get(poll.path, ())))
                 continue
-            answer = self._client.get_json(beside(runtime, metrics_path, poll.path), timeout_seconds=left)
+            answer = self._client.get_json(place_beside(runtime, metrics_path, poll.path), timeout_seconds=left)
             if isinstance(answer, Refusal):
                 log.debug("target=%s: %s does not say %s: %s", self._target.name, poll.path, poll.says, answer.detail)
-                if for_good(answer):
+                if is_for_good(answer):
                     self._fall_silent(poll.path)
                 continue
             try:

@@ -106,7 +106,7 @@ class TargetModels:
                 continue
             found = self._find(self._target.model, served)
             known[engine.model_name] = served, found
-            _say(self._target.name, engine.model_name, found)
+            _log_finding(self._target.name, engine.model_name, found)
         self._known = known
 
 
@@ -123,7 +123,7 @@ def served_model(name: str, facts: ServerFacts, kv_cache_dtype: str | None) -> S
     )
 
 
-def _say(target: str, model: str, found: ModelFacts | FactsError) -> None:
+def _log_finding(target: str, model: str, found: ModelFacts | FactsError) -> None:
     if isinstance(found, FactsError):
         _target_log.warning("target=%s: no roofline for model %s: %s", target, model or "?", found)
         return

@@ -24,7 +24,7 @@ SHORTEST_TIMEOUT_SECONDS = 0.25
 class SideEndpoints:
     """What one server said beside its page. Used by one thread at a time.
 
-    `facts` is the last that is known; `due` asks for another round; `forget` is for a new engine life.
+    `facts` is the last that is known; `ask_again` has another round asked for; `forget` is for a new engine life.
     """
 
     def __init__(
@@ -37,17 +37,18 @@ class SideEndpoints:
         self._connect = connect
         self.facts = ServerFacts()
         self._target, self._monotonic, self._wall = target, monotonic, wall
+        # whether the next round is to be made, and not before when
         self._asks, self._retry = True, Retry(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
 
-    def due(self) -> None:
-        """Asks again at the next `refresh`."""
+    def ask_again(self) -> None:
+        """Has the next `refresh` ask."""
         self._asks = True
         self._retry.reset()
 
     def forget(self) -> None:
         """Nothing that was said before is true of a restarted server."""
         self.facts = ServerFacts()
-        self.due()
+        self.ask_again()
 
     def refresh(self, runtime: Runtime, metrics_path: str) -> bool:
         """One round where one is due; whether something new was said. Never raises.
@@ -77,14 +78,14 @@ class SideEndpoints:
         again = False
         try:
             for endpoint in runtime.endpoints:
-                answer = client.get_json(beside(runtime, metrics_path, endpoint.path))
+                answer = client.get_json(place_beside(runtime, metrics_path, endpoint.path))
                 if not isinstance(answer, Refusal):
                     self.facts = endpoint.read(answer.value, self.facts)
                     continue
                 log.debug(
                     "target=%s: %s does not say %s: %s", self._target.name, endpoint.path, endpoint.said, answer.detail
                 )
-                again = again or not for_good(answer)
+                again = again or not is_for_good(answer)
                 if answer.reason is FailureReason.TIMEOUT:
                     break
         finally:
@@ -92,7 +93,7 @@ class SideEndpoints:
         return again
 
 
-def beside(runtime: Runtime, metrics_path: str, path: str) -> str:
+def place_beside(runtime: Runtime, metrics_path: str, path: str) -> str:
     """The path of an endpoint that stands beside a metrics page: below the same prefix, with the same query ("?model=…" of a router)."""
     page, _, query = metrics_path.partition("?")
     known = max((known for known in runtime.paths if page.endswith(known)), key=len, default=page)
@@ -101,7 +102,7 @@ def beside(runtime: Runtime, metrics_path: str, path: str) -> str:
     return f"{prefix}{path}{joint}{query}" if query else prefix + path
 
 
-def for_good(answer: Refusal) -> bool:
+def is_for_good(answer: Refusal) -> bool:
     """Whether asking again would be answered the same: the server does not have the endpoint, or not for us."""
     if answer.reason is FailureReason.STATUS:
         # 408 and 429 are the server's load; 501: what the endpoint needs is switched off (llama.cpp without --metrics, with --no-slots)

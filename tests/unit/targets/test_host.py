@@ -138,7 +138,7 @@ def test_a_source_that_is_replaced_while_it_is_read_says_nothing_any_more() -> N
         assert host.read_gpus() is None
         assert (card.closes, host.gpus.latest.readings, host.gpus.assignments) == (1, None, {})
         assert host.read_gpus() is not None
-        assert host.gpus.uuids_of(HERE) == ("GPU-1",)
+        assert host.gpus.find_uuids(HERE) == ("GPU-1",)
         host.gpus.set_source(None)
         assert (other.closes, host.gpus.latest.readings, host.gpus.assignments) == (1, None, {})
         assert host.read_gpus() is None
