@@ -97,9 +97,11 @@ def baseline(seconds: float, series: Iterable[Series], rejected: float | None) -
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Unix seconds from which on the replicas were back, and the queue too, until the last reading; None where they are not."""
+    """Since when replicas and queue are back, without a break until the last reading. Unix seconds; None where they are not back."""
 
+    # as many are ready as before
     replicas_unix_seconds: float | None = None
+    # the queue is no longer than before
     queue_unix_seconds: float | None = None
 
     @property
@@ -159,13 +161,19 @@ def lost_readings(course: Course) -> tuple[Reading, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Extremes:
-    """The worst from the loss to the end; None where nothing was known of it."""
+    """The worst from the loss to the end. None where the series was absent."""
 
+    # fewest ready replicas
     ready_min: float | None = None
+    # highest p99
     p99_ttft_seconds: float | None = None
+    # that p99 is a lower bound
     p99_at_least: bool = False
+    # longest queue, requests
     waiting_max: float | None = None
+    # of the fullest engine
     kv_usage_ratio: float | None = None
+    # highest share of failed requests
     errors_ratio: float | None = None
 
 
@@ -190,15 +198,17 @@ def _most(values: Iterable[float | None]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One resource: what was forecast for the survivors, and the most that they then did, both as shares of their capacity.
+    """One resource: what was forecast for the survivors, and the most that they then did."""
 
-    `reached`: None where no reading shows the survivors alone.
-    """
-
+    # "kv", "decode" and the like, as the label resource has it
     resource: str
+    # most of the hour before, in the units of capacity
     demand: float | None
+    # without the largest node
     capacity: float | None
+    # demand as a share of that capacity
     forecast: float | None
+    # the most that was used, as a share of that capacity; None where no reading shows the survivors alone
     reached: float | None
 
 

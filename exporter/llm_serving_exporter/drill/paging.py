@@ -23,15 +23,15 @@ class Arrival(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Paged:
-    """An alert after the drill.
+    """An alert after the drill."""
 
-    `due_unix_seconds`: by then it had to be there; None where it neither came nor was due, and for one that was asked for by name: that has
-    to come, at any time of the drill.
-    """
-
+    # the label alertname
     name: str
+    # whether it came
     arrival: Arrival
+    # when it had to be there; None where it was not due, and for one that was asked for by name, which may come at any time of the drill
     due_unix_seconds: float | None
+    # what was seen of it
     sighting: Sighting
 
     @property

@@ -49,18 +49,21 @@ class Started(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rim:
-    """What a drill touches the world with.
+    """What a drill touches the world with."""
 
-    `clock`: monotonic seconds. `sleep`: waits so many seconds, or less where an end is asked for; then it returns True, as does every
-    later call. `start`: (what for, command, Unix clock) -> a command that runs. `say`: a line for the user.
-    """
-
+    # answers queries
     prometheus: Prometheus
+    # monotonic seconds
     clock: Callable[[], float]
+    # waits so many seconds, or less where the drill is to end: then, and in every later call, it returns True
     sleep: Callable[[float], bool]
+    # (what for, command, Unix clock) -> a command that runs
     start: Callable[[str, str, Callable[[], float]], Started]
+    # prints a line for the user
     say: Callable[[str], None]
+    # None = is not asked
     alertmanager: Alertmanager | None = None
+    # None = gets no annotation
     grafana: Grafana | None = None
 
 

@@ -18,10 +18,13 @@ FEW_EVENTS = 100
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The verdict. `reasons`: why it is not passed; `remarks`: what a reader of a passed one should know."""
+    """The verdict and why."""
 
+    # passed, failed or aborted
     verdict: Verdict
+    # why it is not passed
     reasons: tuple[str, ...]
+    # what a reader of a passed one should know
     remarks: tuple[str, ...]
 
 
