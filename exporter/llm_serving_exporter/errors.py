@@ -12,8 +12,8 @@ LLMServingExporterError
 └── PageError            PagerDuty or Alertmanager did not take a page (command page-test)
 
 Stages may have errors of their own below the base that never leave them (scrape.failure.ScrapeError, gpu.calls.NvmlCallError,
-config.problems.InvalidValueError, prometheus_api.http.ApiError, drill.usage.UsageError,
-report.evidence.NoDataError).
+schema.problems.InvalidValueError, clients.http.HttpError, clients.json_api.ApiError, clients.secrets.SecretError,
+drill.arguments.UsageError, report.evidence.evidence.NoDataError).
 Failures of a single attempt are data, not exceptions: see `model.attempt`. The stages translate; nothing foreign leaves them.
 """
 

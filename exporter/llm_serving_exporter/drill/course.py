@@ -1,4 +1,4 @@
-"""The nouns of a drill: whose it is, what was asked, what was forecast, what was seen, what came of it. Frozen; times in Unix seconds."""
+"""The values of a drill: whose it is, what was asked, what was forecast, what was seen, what came of it. Frozen; times in Unix seconds."""
 
 from __future__ import annotations
 
