@@ -55,6 +55,7 @@ class Answer:
 
     # where it was asked, without the query
     url: str
+    # HTTP status code
     status: int
     # names compare without case
     headers: Mapping[str, str]

@@ -37,13 +37,19 @@ class ApiError(LLMServingExporterError):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where an API is and how to get in. `what` names it in messages; `flag` is what to check; secrets are as they stood in their files."""
+    """Where an API is, and how to get in."""
 
+    # its name in messages: "Prometheus"
     what: str
+    # http or https, with the path below which it serves
     url: str
+    # the flag to check where it does not answer
     flag: str
+    # as it stood in its file; None = none is sent
     bearer_token: str | None = None
+    # user name and password; None = none are sent
     basic: tuple[str, str] | None = None
+    # authorities to trust instead of the system's
     ca_file: str | None = None
 
 

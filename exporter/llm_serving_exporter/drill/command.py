@@ -46,19 +46,21 @@ def run(argv: Sequence[str]) -> int:
     try:
         scope, settings = scope_of(args), settings_of(args)
         access = access_of(args)
-        record = None if args.drill_result_file is None or args.plan else _recorder(args.drill_result_file)
+        record = None if args.drill_result_file is None or args.plan else _make_recorder(args.drill_result_file)
         if args.output_dir is not None and not args.plan:
-            _writable(Path(args.output_dir))
+            _require_writable(Path(args.output_dir))
     except LLMServingExporterError as error:
         print_message(f"error: {error}")
         return EXIT_USAGE
     with ExitStack() as stack:
         stopping = stack.enter_context(ended_by_signal())
-        drill = Drill(scope, settings, _rim(args, access, stopping, stack), args.trigger_command, args.restore_command)
-        return _plan(drill) if args.plan else _run(drill, args, stopping, record)
+        drill = Drill(
+            scope, settings, _make_rim(args, access, stopping, stack), args.trigger_command, args.restore_command
+        )
+        return _print_plan(drill) if args.plan else _run_drill(drill, args, stopping, record)
 
 
-def _plan(drill: Drill) -> int:
+def _print_plan(drill: Drill) -> int:
     try:
         course = drill.plan()
     except ApiError as error:
@@ -77,14 +79,14 @@ def _plan(drill: Drill) -> int:
     return EXIT_FAILED if made.refusals else EXIT_OK
 
 
-def _run(drill: Drill, args: argparse.Namespace, stopping: threading.Event, record: Recorder | None) -> int:
+def _run_drill(drill: Drill, args: argparse.Namespace, stopping: threading.Event, record: Recorder | None) -> int:
     began = time.time()
     course = drill.run()
     verdict = judge(course).verdict
     status = EXIT_OK if verdict is Verdict.PASSED else EXIT_FAILED
     if args.output_dir is not None:
         try:
-            for path in _write(course, Path(args.output_dir), began):
+            for path in _write_reports(course, Path(args.output_dir), began):
                 print_message(f"written: {path}")
         except OSError as error:
             print_message(
@@ -102,17 +104,17 @@ def _run(drill: Drill, args: argparse.Namespace, stopping: threading.Event, reco
     return EXIT_INTERRUPTED if stopping.is_set() and verdict is Verdict.ABORTED else status
 
 
-def _recorder(path: str) -> Recorder:
+def _make_recorder(path: str) -> Recorder:
     """Puts a verdict into the results file. Raises LLMServingExporterError now where that file cannot be used, before anything is lost."""
     read(path)
 
-    def put(model_name: str, role: str, unix_seconds: float, verdict: Verdict) -> None:
+    def record_verdict(model_name: str, role: str, unix_seconds: float, verdict: Verdict) -> None:
         record(path, DrillResult(model_name, Role(role), unix_seconds, None, verdict))
 
-    return put
+    return record_verdict
 
 
-def _rim(args: argparse.Namespace, access: dict[str, Access], stopping: threading.Event, stack: ExitStack) -> Rim:
+def _make_rim(args: argparse.Namespace, access: dict[str, Access], stopping: threading.Event, stack: ExitStack) -> Rim:
     apis = {name: JsonApi(one) for name, one in access.items()}
     for api in apis.values():
         stack.callback(api.close)
@@ -131,7 +133,7 @@ def _rim(args: argparse.Namespace, access: dict[str, Access], stopping: threadin
     )
 
 
-def _write(course: Course, folder: Path, began_unix_seconds: float) -> Iterator[Path]:
+def _write_reports(course: Course, folder: Path, began_unix_seconds: float) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     name = datetime.fromtimestamp(began_unix_seconds, UTC).strftime("drill-%Y%m%dT%H%M%SZ")
     document = json.dumps(as_document(course), indent=1, allow_nan=False, ensure_ascii=False)
@@ -141,7 +143,7 @@ def _write(course: Course, folder: Path, began_unix_seconds: float) -> Iterator[
         yield path
 
 
-def _writable(folder: Path) -> None:
+def _require_writable(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -131,7 +131,7 @@ def test_an_answer_of_another_shape_is_a_sentence(data: object) -> None:
 def test_of_an_alert_with_two_tiers_the_quicker_counts() -> None:
     rules = [{"name": "A", "duration": seconds, "type": "alerting"} for seconds in (300, 60, 900)]
     with Prom("/api/v1/rules", {"groups": [{"rules": rules}, {"rules": [{"name": "B", "duration": 0}]}]}) as asked:
-        assert asked.rules() == {"A": AlertRule("A", 60.0), "B": AlertRule("B", 0.0)}
+        assert asked.alert_rules() == {"A": AlertRule("A", 60.0), "B": AlertRule("B", 0.0)}
 
 
 def test_only_alerts_of_these_replicas_are_theirs() -> None:
@@ -146,7 +146,7 @@ def test_only_alerts_of_these_replicas_are_theirs() -> None:
     alerts = [alert("firing", **ours), alert("firing", **{**ours, "cluster": "dev"}), alert("pending", model_name="m")]
     with Prom("/api/v1/alerts", {"alerts": alerts}) as asked:
         # 2026-11-22T02:18:05Z is 1795313885 (date -u -d … +%s)
-        assert asked.active(SCOPE) == (ActiveAlert("A", "warning", True, pytest.approx(1795313885.123456)),)
+        assert asked.active_alerts(SCOPE) == (ActiveAlert("A", "warning", True, pytest.approx(1795313885.123456)),)
 
 
 class Prom:
@@ -203,8 +203,8 @@ def test_grafana_gets_one_annotation_that_becomes_a_span() -> None:
     )
     try:
         grafana = Grafana(api(server.url))
-        annotation = grafana.begin(1000.5, "a drill")
-        grafana.end(annotation, 1600.25, "passed")
+        annotation = grafana.begin_annotation(1000.5, "a drill")
+        grafana.end_annotation(annotation, 1600.25, "passed")
         grafana.close()
     finally:
         server.close()
@@ -230,7 +230,7 @@ def test_alertmanager_says_for_whom_and_what_keeps_it_quiet() -> None:
     # external labels may have been dropped on the way, another cluster's are another's
     alerts = [alert("A", [], [], cluster="prod"), alert("B", ["x"], ["y"]), alert("C", [], [], cluster="dev")]
     with Replica({"/api/v2/alerts": (200, "application/json", json.dumps(alerts).encode())}) as server:
-        found = Alertmanager(api(server.url)).received(SCOPE)
+        found = Alertmanager(api(server.url)).received_alerts(SCOPE)
     assert [(one.labels["alertname"], one.receivers, one.silenced, one.inhibited) for one in found] == [
         ("A", ("pager", "tickets"), False, False),
         ("B", ("pager", "tickets"), True, True),
