@@ -123,7 +123,7 @@ def _make_process_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Unknown metric families",
-            "Metric families of the runtime that the exporter does not know. The engine is newer than this version of the exporter.",
+            "Metric families of the runtime that the exporter does not know. Usually the engine is newer than this version of the exporter.",
             Unit.COUNT,
             Query(queries.select_one("unmapped_families", "target"), TARGET),
             width=6,

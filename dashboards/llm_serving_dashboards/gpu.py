@@ -177,7 +177,7 @@ def _make_link_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Unit.BYTES_PER_SECOND,
             Query(f"rate({queries.select(f'gpu_{name.lower()}_bytes_total')}[{RATE}])", f"{{{{direction}}}} {_LEGEND}"),
             minimum=0,
-            may_be_empty="the GPU does not report it",
+            may_be_empty=f"the GPU does not report {name} traffic",
         )
         for name in ("PCIe", "NVLink")
     )

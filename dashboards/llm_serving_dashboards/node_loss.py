@@ -44,7 +44,7 @@ def _make_n1_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         Panel(
             "Loss of the largest node",
-            "Whether each model survives it, over time. Unknown: the capacity of a replica is unknown (never seen with a queue, and no roofline), or its node is.",
+            "Whether each model survives it, over time. Unknown: a replica has no node, or its capacity is unknown because it never had a queue and has no roofline.",
             Visualization.STATE_TIMELINE,
             (Query(queries.select("model:llm_serving_n1_sufficient:bool"), MODEL),),
             Unit.NONE,
@@ -67,10 +67,10 @@ def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     required = "model:llm_serving_required_replicas:ceil"
     return (
         make_time_series(
-            "Replicas: wanted, ready, required",
+            "Replicas: desired, ready, required",
             "Required: replicas for the demand and its trend until a new replica is ready. With reserve: also without the largest node.",
             Unit.COUNT,
-            Query(queries.select("model:llm_serving_desired_replicas:max"), f"wanted {MODEL}"),
+            Query(queries.select("model:llm_serving_desired_replicas:max"), f"desired {MODEL}"),
             Query(queries.select("model:llm_serving_ready_replicas:sum"), f"ready {MODEL}"),
             Query(queries.select(required, reserve="none"), f"required {MODEL}"),
             Query(queries.select(required, reserve="nodes"), f"required with reserve {MODEL}"),
