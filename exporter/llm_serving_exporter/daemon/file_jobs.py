@@ -60,7 +60,7 @@ def watch_drills(path: str) -> DrillFile:
     """The file of drill results over time."""
 
     def read() -> tuple[DrillResult, ...]:
-        found = drill_results.read(path)
+        found = drill_results.read_results(path)
         if found is None:
             raise DrillResultsError(f"there is no file of drill results {path}; the first drill makes it")
         return found

@@ -21,7 +21,7 @@ from llm_serving_exporter.devices.node_gpus import open_nvml
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.gpu.source import GpuSource
-from llm_serving_exporter.state.install_time import installed_unix_seconds
+from llm_serving_exporter.state.install_time import read_or_write_install_time
 from llm_serving_exporter.web.pages.debug import debug_targets, ready
 from llm_serving_exporter.web.pages.landing import landing
 from llm_serving_exporter.web.server import Handler, Request, Response, WebServer
@@ -49,7 +49,7 @@ class Service:
         self._monotonic = monotonic
         self.daemon = Daemon(config, load, gpu_source, monotonic=monotonic)
         self._node = find_node_name(environ)
-        self._installed = installed_unix_seconds(config.state_file, time.time())
+        self._installed = read_or_write_install_time(config.state_file, time.time())
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(ViewCollector(self.daemon.store.view, self._setup, monotonic))
         ProcessCollector(registry=self._registry)

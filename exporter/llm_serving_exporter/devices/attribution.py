@@ -11,7 +11,7 @@ from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.derive.parallel import spread
 from llm_serving_exporter.derive.roofline import Hardware
 from llm_serving_exporter.devices.peaks import GpuFacts
-from llm_serving_exporter.gpu.dcgm import ratios_for
+from llm_serving_exporter.gpu.dcgm import select_dcgm_ratios
 from llm_serving_exporter.model.dcgm import DcgmReadings
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.devices import DeviceSample
@@ -115,6 +115,6 @@ def _sample_devices(config: Config, uuids: Sequence[str], gpus: Gpus) -> DeviceS
     oldest = float("-inf")
     if config.dcgm is not None:
         oldest = gpus.readings.monotonic_seconds - DCGM_STALE_INTERVALS * config.dcgm.interval_seconds
-    ratios = ratios_for(uuids, gpus.dcgm, gpus.readings.gpus, not_before_monotonic_seconds=oldest)
+    ratios = select_dcgm_ratios(uuids, gpus.dcgm, gpus.readings.gpus, not_before_monotonic_seconds=oldest)
     found = ratios.by_uuid if ratios.by_uuid is not None else ratios.absence or Absence.NOT_EXPORTED
     return devices.sample(uuids, gpus.readings, found)

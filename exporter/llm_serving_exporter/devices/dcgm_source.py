@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from llm_serving_exporter.config.types import DcgmConfig
 from llm_serving_exporter.errors import ExpositionError
-from llm_serving_exporter.gpu.dcgm import PROFILING_NEEDS, is_dcgm_page, read_gpus, wanted
+from llm_serving_exporter.gpu.dcgm import PROFILING_NEEDS, is_dcgm_page, is_wanted_name, read_gpus
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.dcgm import DcgmReadings
 from llm_serving_exporter.model.page import Refusal
@@ -34,7 +34,7 @@ class DcgmSource:
         self._config = config
         self._monotonic, self._wall = monotonic, wall
         self._client = HttpClient(config.url, config.http, monotonic=monotonic, wall=wall)
-        self._parser = PageParser(wanted, config.max_series)
+        self._parser = PageParser(is_wanted_name, config.max_series)
         self._said: tuple[FailureReason | None, bool] | None = None
 
     def read(self) -> DcgmReadings:

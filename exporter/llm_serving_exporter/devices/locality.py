@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
-from llm_serving_exporter.gpu.processes import engine_pids
+from llm_serving_exporter.gpu.processes import find_engine_pids
 from llm_serving_exporter.model.own_host import is_own_host
 from llm_serving_exporter.model.target import Target
 
@@ -19,7 +19,7 @@ def is_local(target: Target, own_name: str | None = None) -> bool:
 
 def engine_pids_by_target(targets: Iterable[Target], own_name: str | None = None) -> dict[str, frozenset[int]]:
     """The processes behind each local target's port, by its name; empty where they cannot be seen. Other targets are left out."""
-    return {target.name: engine_pids(_find_port(target)) for target in targets if is_local(target, own_name)}
+    return {target.name: find_engine_pids(_find_port(target)) for target in targets if is_local(target, own_name)}
 
 
 def _find_port(target: Target) -> int:

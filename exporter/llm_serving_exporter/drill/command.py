@@ -24,7 +24,7 @@ from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.state.drill_results import read, record
+from llm_serving_exporter.state.drill_results import read_results, record_result
 from llm_serving_exporter.terminal import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -106,10 +106,10 @@ def _run_drill(drill: Drill, args: argparse.Namespace, stopping: threading.Event
 
 def _make_recorder(path: str) -> Recorder:
     """Puts a verdict into the results file. Raises LLMServingExporterError now where that file cannot be used, before anything is lost."""
-    read(path)
+    read_results(path)
 
     def record_verdict(model_name: str, role: str, unix_seconds: float, verdict: Verdict) -> None:
-        record(path, DrillResult(model_name, Role(role), unix_seconds, None, verdict))
+        record_result(path, DrillResult(model_name, Role(role), unix_seconds, None, verdict))
 
     return record_verdict
 

@@ -14,27 +14,27 @@ class FaultLog:
         self._limit = limit
         self._open: dict[str, str] = {}
 
-    def begin(self, key: str, message: str, level: int = logging.WARNING) -> None:
+    def begin_fault(self, key: str, message: str, level: int = logging.WARNING) -> None:
         """Log `message` unless the same one stands under `key` already."""
         if self._open.get(key) == message or (key not in self._open and len(self._open) >= self._limit):
             return
         self._open[key] = message
         self._log.log(level, "%s", message)
 
-    def end(self, key: str, message: str) -> None:
+    def end_fault(self, key: str, message: str) -> None:
         """Log `message` if a fault stood under `key`."""
         if self._open.pop(key, None) is not None:
             self._log.info("%s", message)
 
-    def settle(self, kind: str, current: Mapping[str, str], ended: str) -> None:
+    def replace_faults(self, kind: str, current: Mapping[str, str], ended: str) -> None:
         """Make `current` (name -> message) the faults of a kind: those that are new begin, those that it lacks end."""
         for name, message in current.items():
-            self.begin(f"{kind} {name}", message)
+            self.begin_fault(f"{kind} {name}", message)
         names = [key.removeprefix(f"{kind} ") for key in self._open if key.startswith(f"{kind} ")]
         for name in names:
             if name not in current:
-                self.end(f"{kind} {name}", f"GPU {name} {ended}")
+                self.end_fault(f"{kind} {name}", f"GPU {name} {ended}")
 
-    def holds(self, key: str) -> bool:
+    def is_open(self, key: str) -> bool:
         """Whether a fault stands under `key`."""
         return key in self._open

@@ -158,7 +158,7 @@ def _delivered(
         return secret(named, what, environ)
 
     try:
-        known = review_runs.read(settings.out)
+        known = review_runs.read_runs(settings.out)
         spared = known.sent_to if known is not None and known.sent_week == made.week.name else ()
         sent = deliver(markdown(made), files, f"{made.title}: {made.week.name}", settings, opened, spared)
     except (DeliveryError, ReviewRunsError) as error:
@@ -172,7 +172,7 @@ def _delivered(
 def _noted(folder: str, status: int, week: str = "", sent: tuple[str, ...] = ()) -> int:
     """The status, once the run has been noted for the exporter that publishes it."""
     try:
-        review_runs.record(folder, time.time(), succeeded=status == EXIT_OK, week=week, sent_to=sent)
+        review_runs.record_run(folder, time.time(), succeeded=status == EXIT_OK, week=week, sent_to=sent)
     except ReviewRunsError as error:
         print_message(f"error: {error}")
         return status or EXIT_FAILED

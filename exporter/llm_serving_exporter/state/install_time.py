@@ -1,4 +1,4 @@
-"""What outlives the process, where a state file is configured: when the exporter was installed."""
+"""When the exporter was installed, kept in the state file where one is configured."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ log = logging.getLogger("llm_serving_exporter.state")
 _KEY = "installed_unix_seconds"
 
 
-def installed_unix_seconds(path: str | None, now_unix_seconds: float) -> float | None:
-    """The time of the first run, written at that run. None without a state file or where it cannot be used (logged once)."""
+def read_or_write_install_time(path: str | None, now_unix_seconds: float) -> float | None:
+    """The Unix time of the first run, which writes it. None without a state file, and where it cannot be used (logged)."""
     if path is None:
         return None
     file = Path(path)

@@ -10,7 +10,7 @@ import pytest
 from llm_serving_exporter.daemon.file_jobs import refresh_drills, refresh_prices, watch_drills, watch_prices
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.state.drill_results import record
+from llm_serving_exporter.state.drill_results import record_result
 
 PASSED = DrillResult("m", Role.UNIFIED, 1000.0, 1000.0, Verdict.PASSED)
 
@@ -23,7 +23,7 @@ def test_a_missing_or_broken_file_of_drills_leaves_the_last_good_and_is_told_onc
     with caplog.at_level(logging.INFO, logger="llm_serving_exporter.drill"):
         assert refresh_drills(file) == refresh_drills(file) == ()
         assert caplog.messages == [f"there is no file of drill results {path}; the first drill makes it"]
-        record(str(path), PASSED)
+        record_result(str(path), PASSED)
         assert refresh_drills(file) == (PASSED,)
         caplog.clear()
         path.write_text("{")
@@ -32,7 +32,7 @@ def test_a_missing_or_broken_file_of_drills_leaves_the_last_good_and_is_told_onc
         assert refresh_drills(file) == refresh_drills(file) == (PASSED,)
         assert len(caplog.messages) == 2
         assert all(message.endswith(" 1 results that it had before stay.") for message in caplog.messages)
-        record(str(path), PASSED)
+        record_result(str(path), PASSED)
         assert refresh_drills(file) == (PASSED,)
         assert len(caplog.messages) == 2
 

@@ -294,5 +294,5 @@ def test_without_the_library_gpus_of_another_vendor_are_named(tmp_path):
 def test_the_fault_log_is_bounded(gpu_log):
     faults = FaultLog(logging.getLogger("llm_serving_exporter.gpu"), limit=3)
     for number in range(10):
-        faults.begin(f"fault {number}", f"message {number}")
+        faults.begin_fault(f"fault {number}", f"message {number}")
     assert len(gpu_log.records) == 3
