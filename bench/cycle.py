@@ -6,16 +6,13 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 from bench.servers import Nginx, Program, fetch, need
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.targets.glance import Glance
-from llm_serving_exporter.targets.pipeline import TargetPipeline
-from llm_serving_exporter.targets.served_models import ModelBook
+from llm_serving_exporter.targets.host import TargetHost
 
 # until every plan is made and the window has its usual twelve snapshots
 WARM_UP = 50
@@ -31,15 +28,10 @@ class OurCycle:
     def __init__(self, nginx: Nginx, target: Target, pages: Iterator[bytes]) -> None:
         self._nginx, self._pages = nginx, pages
         self.costs: list[float] = []
-        self.pipeline = TargetPipeline(
-            target,
-            partial(Glance(Config(targets=()), (target,), None).settings, target),
-            60.0,
-            models=ModelBook(None).of,
-            monotonic=lambda: time.monotonic() + 5.0 * len(self.costs),
-        )
+        host = TargetHost(Config(targets=()), monotonic=lambda: time.monotonic() + 5.0 * len(self.costs))
+        self.hosted = host.add_target(target)
         self.tick()
-        self.pipeline.refresh_facts()
+        self.hosted.refresh_facts()
         for _ in range(WARM_UP):
             self.tick()
         gc.freeze()  # as the daemon does once it is up
@@ -47,7 +39,7 @@ class OurCycle:
     def tick(self) -> TargetReading:
         self._nginx.show(next(self._pages))
         before = time.process_time()
-        reading = self.pipeline.tick()
+        reading = self.hosted.tick()
         self.costs.append(time.process_time() - before)
         assert reading.up, reading.problem
         return reading

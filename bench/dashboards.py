@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from llm_serving_dashboards.boards import boards
+from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_exporter.sim.fleet.exposition import labels_text
 from tests.simweek.build import Plan, simulated, week_settings
 from tests.support.builders.panelqueries import filled
@@ -45,7 +45,7 @@ class Asked:
 def asked() -> list[Asked]:
     return [
         Asked(made.board.uid, panel.title, filled(query.expr), query.instant)
-        for made in boards(week_settings())
+        for made in build_dashboards(week_settings())
         for panel in made.board.panels
         for query in panel.queries
     ]

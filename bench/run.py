@@ -36,7 +36,7 @@ from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
 from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.sim.carry import Carry
 from llm_serving_exporter.sim.recording import demo_model_config
-from llm_serving_exporter.targets.pipeline import TargetPipeline
+from llm_serving_exporter.targets.host import HostedTarget
 from tests.support.builders.recordings import page as recorded_page
 from tests.support.builders.recordings import recording
 
@@ -146,10 +146,10 @@ def targets_on_a_core(folder: Path, nginx: Nginx) -> float:
     return 15 * made / used
 
 
-def render_ms(pipeline: TargetPipeline) -> float:
+def render_ms(hosted: HostedTarget) -> float:
     store = Store()
-    store.add_target(pipeline.target)
-    store.put_target(pipeline.tick())
+    store.add_target(hosted.target)
+    store.put_target(hosted.tick())
     registry = CollectorRegistry()
     now = store.view().targets[0].snapshot
     assert now is not None
@@ -184,9 +184,9 @@ def main() -> None:
             for _ in range(arguments.rounds):
                 cycle.tick()
             alone = cycle.mean_ms(first)
-            render = render_ms(cycle.pipeline)
+            render = render_ms(cycle.hosted)
             others = {} if arguments.no_peers else peers(Path(name), nginx, cycle, arguments.seconds)
-            cycle.pipeline.close()
+            cycle.hosted.close()
             ours = our_daemon(nginx)
             carried = targets_on_a_core(Path(name), nginx)
     say("")

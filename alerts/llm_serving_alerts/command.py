@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,32 +11,30 @@ from llm_serving_alerts.render import prometheus_rules, rule_document, rule_file
 from llm_serving_alerts.routes import alertmanager_files
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import defaults_text, read_settings
-from llm_serving_exporter.errors import ConfigError
+from llm_serving_exporter.schema.flags import CommandParser
+from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, print_line, print_message, run_command
 
 _DESCRIPTION = "Recording rules and alerts for Prometheus (2.42 or newer), its operator, Mimir, Thanos or vmalert."
 _EPILOG = """examples:
   llm-serving-exporter rules --print-settings > my-rules.yml       the settings with their defaults and reasons, to be changed
-  llm-serving-exporter rules --config my-rules.yml --output-dir rules/
-  llm-serving-exporter rules --config my-rules.yml --format alertmanager --output-dir alertmanager/
-  llm-serving-exporter rules --config my-rules.yml --format operator --label release=kube-prometheus-stack | kubectl apply -f -
+  llm-serving-exporter rules --config.file my-rules.yml --output-dir rules/
+  llm-serving-exporter rules --config.file my-rules.yml --format alertmanager --output-dir alertmanager/
+  llm-serving-exporter rules --config.file my-rules.yml --format operator --label release=kube-prometheus-stack | kubectl apply -f -
 
 The exporter counts its objectives by the same file: start it with --slo.file my-rules.yml."""
 
 
 def run(argv: Sequence[str]) -> int:
     """Renders; 0 good, 1 a file could not be written, 2 bad settings or usage."""
-    arguments = _arguments(argv)
+    return run_command(lambda: _render(_arguments(argv)))
+
+
+def _render(arguments: argparse.Namespace) -> int:
     if arguments.print_settings:
-        sys.stdout.write(defaults_text())
-        return 0
-    try:
-        settings, warnings = read_settings(arguments.config)
-    except ConfigError as error:
-        for problem in error.problems:
-            sys.stderr.write(f"error: {problem}\n")
-        return 2
+        return EXIT_OK if print_line(defaults_text().removesuffix("\n")) else EXIT_FAILED
+    settings, warnings = read_settings(arguments.config_file)
     for warning in warnings:
-        sys.stderr.write(f"warning: {warning}\n")
+        print_message(f"warning: {warning}")
     if arguments.format == "operator":
         files = prometheus_rules(settings, dict(arguments.label), arguments.namespace)
     elif arguments.format == "alertmanager":
@@ -45,8 +42,8 @@ def run(argv: Sequence[str]) -> int:
     else:
         files = rule_files(settings)
     if arguments.output_dir is None:
-        sys.stdout.write(_one_stream(arguments.format, files, settings))
-        return 0
+        stream = _one_stream(arguments.format, files, settings)
+        return EXIT_OK if print_line(stream.removesuffix("\n")) else EXIT_FAILED
     return written(Path(arguments.output_dir), files, "--output-dir")
 
 
@@ -58,14 +55,10 @@ def _one_stream(form: str, files: dict[str, str], settings: Settings) -> str:
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="llm-serving-exporter rules",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = CommandParser("rules", description=_DESCRIPTION, epilog=_EPILOG)
+    parser.add_argument(
+        "--config.file", dest="config_file", metavar="FILE", help="settings (YAML); what it leaves out has its default"
     )
-    parser.add_argument("--config", metavar="FILE", help="settings (YAML); what it leaves out has its default")
     parser.add_argument("--output-dir", metavar="DIR", help="write files there; default: everything to standard output")
     parser.add_argument(
         "--format",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,11 +54,16 @@ def value(how: str = "humanize") -> str:
     return f"{{{{ $value | {how} }}}}"
 
 
+def alert_matchers(names: Sequence[str]) -> tuple[str, str]:
+    """PromQL matchers for these labels of the firing alert: the text for printf in a template, and its arguments."""
+    return ",".join(f"{name}=%q" for name in names), " ".join(f"$labels.{name}" for name in names)
+
+
 def lookup(dialect: Dialect, record: str, level: tuple[str, ...], how: str, extra: str = "") -> str:
     """Another series of the same identity in a template, "unknown" where there is none: what may change must not be a label."""
     names = (*dialect.identity, *level)
-    matchers = ",".join([*(f"{name}=%q" for name in names), *([extra] if extra else [])])
-    values = " ".join(f"$labels.{name}" for name in names)
+    own, values = alert_matchers(names)
+    matchers = ",".join(filter(None, (own, extra)))
     query = f"printf `{record}{{{matchers}}}` {values}" if names else f"`{record}`"
     return f"{{{{ with {query} | query }}}}{{{{ . | first | value | {how} }}}}{{{{ else }}}}unknown{{{{ end }}}}"
 
@@ -66,8 +71,8 @@ def lookup(dialect: Dialect, record: str, level: tuple[str, ...], how: str, extr
 def asked(dialect: Dialect, query: str, level: tuple[str, ...], how: str) -> str:
     """The first answer to a query in a template, likewise. `query`: with %s where the matchers of the alert's identity belong."""
     names = (*dialect.identity, *level)
-    values = " ".join(f"$labels.{name}" for name in names)
-    text = query.replace("%s", ",".join(f"{name}=%q" for name in names))
+    matchers, values = alert_matchers(names)
+    text = query.replace("%s", matchers)
     found = f"printf `{text}` {values}" if names else f"`{text}`"
     return f"{{{{ with {found} | query }}}}{{{{ . | first | value | {how} }}}}{{{{ else }}}}unknown{{{{ end }}}}"
 

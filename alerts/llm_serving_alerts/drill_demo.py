@@ -32,6 +32,7 @@ from llm_serving_exporter.daemon.service import Service
 from llm_serving_exporter.drill import names
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.schema.duration import format_duration
+from llm_serving_exporter.schema.flags import CommandParser
 from llm_serving_exporter.sim import alertmanager
 from llm_serving_exporter.sim.child import ChildError
 from llm_serving_exporter.sim.fleet.paced import ServedGpuSource, paced_config
@@ -40,7 +41,7 @@ from llm_serving_exporter.sim.fleet.scenario import Scenario
 from llm_serving_exporter.sim.fleet.scenario_file import load
 from llm_serving_exporter.sim.fleet.server import FleetServer
 from llm_serving_exporter.sim.prometheus import Pace, Prometheus, Rules
-from llm_serving_exporter.terminal import ended_by_signal, say
+from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_INTERRUPTED, ended_by_signal, print_line, print_message
 
 _SCENARIO, _NODE = "node-loss-under-load", "node-0"
 # the scenario's load as a share of what its four nodes can do (its summary says so), and what is left of them without one
@@ -60,8 +61,6 @@ _SEEN_SECONDS = _BASELINE_SECONDS + _RATE_WINDOW_SECONDS
 _LEAST_PAGE_SLACK_SECONDS = 15.0
 _PATIENCE_SECONDS, _PUBLISHED_SECONDS, _END_SECONDS = 120.0, 60.0, 20.0
 _LOOK_SECONDS, _PROGRESS_SECONDS = 0.5, 5.0
-
-EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
 
 _WHAT_THIS_IS = """\
 A simulated fleet: {replicas} replicas of {model} on {nodes} nodes, {rate:.2f} requests/s, {load:.0%} of what the others can do
@@ -100,10 +99,10 @@ def run(argv: Sequence[str] | None = None) -> int:
                 _show_published(stage, ended)
         except (OSError, ChildError, LLMServingExporterError) as error:
             if not ended.is_set():
-                sys.stderr.write(f"drill demo: {error}\n")
+                print_message(f"error: {error}")
                 return EXIT_FAILED
             status = EXIT_INTERRUPTED
-        say("\nstopping")
+        print_line("\nstopping")
     return EXIT_INTERRUPTED if ended.is_set() else status
 
 
@@ -142,7 +141,7 @@ def drill_command(stage: Stage, speed: float, output: Path, *, force: bool) -> l
 
     node = f"{stage.server.control_url}/nodes/{_NODE}"
     asked = [
-        *("--prometheus-url", stage.prometheus_url),
+        *("--prometheus.url", stage.prometheus_url),
         *("--model", stage.scenario.replicas[0].engine.model),
         *("--node", _NODE),
         *("--trigger-command", post_command(f"{node}/lose")),
@@ -154,11 +153,11 @@ def drill_command(stage: Stage, speed: float, output: Path, *, force: bool) -> l
         *("--rate-window", paced(_RATE_WINDOW_SECONDS)),
         *("--max-duration", paced(_MOST_SECONDS)),
         *("--page-slack", format_duration(max(_PAGE_SLACK_SECONDS / speed, _LEAST_PAGE_SLACK_SECONDS))),
-        *("--output", str(output)),
-        *("--result-file", str(stage.result_file)),
+        *("--output-dir", str(output)),
+        *("--drill.result-file", str(stage.result_file)),
     ]
     if stage.alertmanager_url is not None:
-        asked += ["--alertmanager-url", stage.alertmanager_url]
+        asked += ["--alertmanager.url", stage.alertmanager_url]
     if force:
         asked.append("--force")
     return [sys.executable, "-m", "llm_serving_exporter", "drill", *asked]
@@ -169,9 +168,11 @@ def _start(args: argparse.Namespace, stack: ExitStack, ended: threading.Event) -
     if program is None:
         raise DemoError("no `prometheus` on PATH, and a drill asks one (Debian, Ubuntu: apt-get install prometheus)")
     try:
-        args.output.mkdir(parents=True, exist_ok=True)
+        args.output_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DemoError(f"--output: the folder {args.output} cannot be made: {error.strerror}; name another") from None
+        raise DemoError(
+            f"flag --output-dir: the folder {args.output_dir} cannot be made: {error.strerror}; name another"
+        ) from None
     scenario, speed = scenario_at(args.load), args.speed
     settings = settings_of(scenario)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="llm-serving-drill-")))
@@ -203,20 +204,22 @@ def _start(args: argparse.Namespace, stack: ExitStack, ended: threading.Event) -
         "node": _NODE,
     }
     routes = ", Alertmanager with the routes (its receivers send nothing)" if told else ""
-    say(_WHAT_THIS_IS.format(**about, rate=scenario.rate.base, load=args.load, speed=speed, routes=routes))
-    say(f"fleet           {server.control_url}/fleet")
-    say(f"exporter        {service.url}/")
-    say(f"Prometheus      {prometheus.url}/alerts")
+    print_line(_WHAT_THIS_IS.format(**about, rate=scenario.rate.base, load=args.load, speed=speed, routes=routes))
+    print_line(f"fleet           {server.control_url}/fleet")
+    print_line(f"exporter        {service.url}/")
+    print_line(f"Prometheus      {prometheus.url}/alerts")
     if told is not None:
-        say(f"Alertmanager    {told}/")
-    say("")
+        print_line(f"Alertmanager    {told}/")
+    print_line("")
     return Stage(scenario, server, service.url, prometheus.url, told, result_file)
 
 
 def _start_alertmanager(settings: Settings, stack: ExitStack, ended: threading.Event) -> str | None:
     program = alertmanager.program()
     if program is None:
-        say("no Alertmanager on PATH: the drill runs without (Debian, Ubuntu: apt-get install prometheus-alertmanager)")
+        print_line(
+            "no Alertmanager on PATH: the drill runs without (Debian, Ubuntu: apt-get install prometheus-alertmanager)"
+        )
         return None
     running = alertmanager.Alertmanager(program, alertmanager_config(settings), cancelled=ended)
     stack.callback(running.close)
@@ -247,9 +250,9 @@ def _known(stage: Stage, name: str) -> bool:
 
 def _drill(stage: Stage, args: argparse.Namespace, ended: threading.Event) -> int:
     """Runs the real command, which shows its own progress and prints its report; its exit status."""
-    before = set(args.output.glob("drill-*"))
-    command = drill_command(stage, args.speed, args.output, force=args.force)
-    say(f"\n$ llm-serving-exporter {shlex.join(command[3:])}\n")
+    before = set(args.output_dir.glob("drill-*"))
+    command = drill_command(stage, args.speed, args.output_dir, force=args.force)
+    print_line(f"\n$ llm-serving-exporter {shlex.join(command[3:])}\n")
     # in our process group: it heeds a Ctrl-C itself, and brings the node back
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603  # our own interpreter and arguments
     try:
@@ -263,16 +266,16 @@ def _drill(stage: Stage, args: argparse.Namespace, ended: threading.Event) -> in
         if process.poll() is None:
             process.kill()
             process.wait()
-    say("")
-    for path in sorted(set(args.output.glob("drill-*")) - before):
-        say(f"report: {path}")
+    print_line("")
+    for path in sorted(set(args.output_dir.glob("drill-*")) - before):
+        print_line(f"report: {path}")
     return process.returncode
 
 
 def _show_published(stage: Stage, ended: threading.Event) -> None:
     """The result as the exporter has it. Raises DemoError where it does not publish what was recorded."""
     if not stage.result_file.exists():
-        say("\nNothing was lost, so that nothing was recorded: the exporter has no drill_* series.")
+        print_line("\nNothing was lost, so that nothing was recorded: the exporter has no drill_* series.")
         return
     shown: list[str] = []
 
@@ -282,9 +285,9 @@ def _show_published(stage: Stage, ended: threading.Event) -> None:
         return "" if shown else "it looks every 30 s for results of drills"
 
     _wait_until_nothing(missing, "the exporter's drill_* series", _PUBLISHED_SECONDS, ended)
-    say(f"\n{stage.exporter_url}/metrics says of it:")
+    print_line(f"\n{stage.exporter_url}/metrics says of it:")
     for line in shown:
-        say(f"  {line}")
+        print_line(f"  {line}")
 
 
 def _wait_until_nothing(missing: Callable[[], str], what: str, patience_seconds: float, ended: threading.Event) -> None:
@@ -299,7 +302,7 @@ def _wait_until_nothing(missing: Callable[[], str], what: str, patience_seconds:
             )
         if passed - said >= _PROGRESS_SECONDS:
             said = passed
-            say(f"waiting for {what}: {lacking}")
+            print_line(f"waiting for {what}: {lacking}")
         if ended.wait(_LOOK_SECONDS):
             raise DemoError("interrupted")
 
@@ -324,11 +327,11 @@ def _number(least: float, most: float) -> Callable[[str], float]:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
+        "drill_demo",
         prog="python -m llm_serving_alerts.drill_demo",
         description="A node-loss drill on a simulated fleet, faster than time, with the real exporter, rules and drill.",
         epilog="exit status: that of drill: 0 passed, 1 failed, aborted or not begun, 130 interrupted; 2 bad usage",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "--load",
@@ -339,7 +342,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--force", action="store_true", help="begin although N-1 says no")
     parser.add_argument(
-        "--output",
+        "--output-dir",
         type=Path,
         default=Path("build/drill"),
         metavar="FOLDER",

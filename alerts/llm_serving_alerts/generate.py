@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from llm_serving_alerts.output import generated
 from llm_serving_alerts.reference import alerts_md, records_md
 from llm_serving_alerts.render import rule_files
 from llm_serving_alerts.routes import alertmanager_files
 from llm_serving_alerts.settings_file import default_settings
+from llm_serving_exporter.docgen.generated_files import write_or_check
 
 RENDERED = Path("alerts/rendered")
 ROUTES = Path("alerts/alertmanager")
@@ -26,7 +26,7 @@ def files() -> dict[Path, str]:
 
 def main(argv: list[str] | None = None) -> int:
     """Writes or checks every generated file below the current folder; 1 where one differs or should not be there."""
-    return generated("python -m llm_serving_alerts.generate", __doc__, files(), RENDERED.glob("*"), argv)
+    return write_or_check("python -m llm_serving_alerts.generate", __doc__, files(), RENDERED.glob("*"), argv)
 
 
 if __name__ == "__main__":

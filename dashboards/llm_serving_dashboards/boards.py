@@ -1,4 +1,4 @@
-"""Every dashboard, as files."""
+"""The list of all dashboards."""
 
 from __future__ import annotations
 
@@ -8,32 +8,35 @@ from types import ModuleType
 
 from llm_serving_alerts.settings import Settings
 from llm_serving_dashboards import cost, embedding, exporter, gpu, home, kv, latency, node_loss, phases, roofline
-from llm_serving_dashboards.asking import Asking, recorded
-from llm_serving_dashboards.grafana import Json, dashboard
-from llm_serving_dashboards.happenings import happenings
-from llm_serving_dashboards.nouns import Board
+from llm_serving_dashboards.annotations import build_annotations
+from llm_serving_dashboards.grafana.document import render_dashboard
+from llm_serving_dashboards.grafana.fields import Json
+from llm_serving_dashboards.panels import Board
+from llm_serving_dashboards.queries import QueryBuilder, list_record_labels
 
 _MODULES: tuple[ModuleType, ...] = (home, phases, latency, kv, roofline, gpu, node_loss, cost, embedding, exporter)
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """A dashboard and its queries' maker."""
+class Dashboard:
+    """A dashboard of the user's settings."""
 
+    # its panels
     board: Board
-    asking: Asking
+    # what built its queries
+    queries: QueryBuilder
 
     @property
     def document(self) -> Json:
-        """As Grafana reads it."""
-        return dashboard(self.board, self.asking, happenings(self.asking))
+        """As Grafana reads it from a file."""
+        return render_dashboard(self.board, self.queries, build_annotations(self.queries))
 
 
-def boards(settings: Settings) -> tuple[Made, ...]:
-    """All, with the user's thresholds and labels."""
-    found, records = [], recorded(settings)
+def build_dashboards(settings: Settings) -> tuple[Dashboard, ...]:
+    """Every dashboard, with the thresholds and labels of the settings."""
+    found, records = [], list_record_labels(settings)
     for module in _MODULES:
-        make: Callable[[Asking], Board] = module.board
-        asking = Asking(settings, module.VARIABLES, records)
-        found.append(Made(make(asking), asking))
+        build_board: Callable[[QueryBuilder], Board] = module.build_board
+        queries = QueryBuilder(settings, module.VARIABLES, records)
+        found.append(Dashboard(build_board(queries), queries))
     return tuple(found)

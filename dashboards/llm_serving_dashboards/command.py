@@ -1,9 +1,8 @@
-"""Command `dashboards`: the settings of a user rendered to Grafana's JSON."""
+"""The command `dashboards`: writes the dashboards for the user's settings."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,16 +12,17 @@ import yaml
 from llm_serving_alerts.output import name_value, written
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import read_settings
-from llm_serving_dashboards.boards import boards
-from llm_serving_dashboards.grafana import text_of
-from llm_serving_dashboards.provisioning import datasource
-from llm_serving_exporter.errors import ConfigError
+from llm_serving_dashboards.boards import build_dashboards
+from llm_serving_dashboards.grafana.document import format_json
+from llm_serving_dashboards.provisioning import render_datasource
+from llm_serving_exporter.schema.flags import CommandParser
+from llm_serving_exporter.terminal import print_message, run_command
 
 _DESCRIPTION = "Dashboards for Grafana 12 (schema 42), with the thresholds and labels of the rules' settings."
 _EPILOG = """examples:
-  llm-serving-exporter dashboards --out dashboards/                           for Grafana's provisioning
-  llm-serving-exporter dashboards --config my-rules.yml --out dashboards/     with the thresholds and labels of your rules
-  llm-serving-exporter dashboards --format configmap --namespace monitoring --out manifests/
+  llm-serving-exporter dashboards --output-dir dashboards/                             for Grafana's provisioning
+  llm-serving-exporter dashboards --config.file my-rules.yml --output-dir dashboards/  with the thresholds and labels of your rules
+  llm-serving-exporter dashboards --format configmap --namespace monitoring --output-dir manifests/
 
 The data source is chosen on each dashboard. The settings are those of `llm-serving-exporter rules --print-settings`."""
 # what kube-prometheus-stack's sidecar looks for
@@ -30,66 +30,63 @@ _DASHBOARD, _DATASOURCE = {"grafana_dashboard": "1"}, {"grafana_datasource": "1"
 
 
 def run(argv: Sequence[str]) -> int:
-    """Renders; 0 good, 1 a file could not be written, 2 bad settings or usage."""
-    arguments = _arguments(argv)
-    try:
-        settings, warnings = read_settings(arguments.config)
-    except ConfigError as error:
-        for problem in error.problems:
-            sys.stderr.write(f"error: {problem}\n")
-        return 2
+    """Writes the dashboards. Returns the exit status: 0 done, 1 a file could not be written, 2 bad settings or usage."""
+    return run_command(lambda: _render(_parse_arguments(argv)))
+
+
+def _render(arguments: argparse.Namespace) -> int:
+    settings, warnings = read_settings(arguments.config_file)
     for warning in warnings:
-        sys.stderr.write(f"warning: {warning}\n")
+        print_message(f"warning: {warning}")
+    folder = Path(arguments.output_dir)
     if arguments.format == "json":
-        return written(Path(arguments.out), json_files(settings), "--out")
-    files = configmaps(settings, dict(arguments.label), arguments.namespace, arguments.datasource_url)
-    return written(Path(arguments.out), files, "--out")
+        return written(folder, render_json_files(settings), "--output-dir")
+    files = render_configmaps(settings, dict(arguments.label), arguments.namespace, arguments.datasource_url)
+    return written(folder, files, "--output-dir")
 
 
-def json_files(settings: Settings) -> dict[str, str]:
-    """By name: what Grafana's file provider reads."""
-    return {f"{made.board.uid}.json": text_of(made.document) for made in boards(settings)}
+def render_json_files(settings: Settings) -> dict[str, str]:
+    """The text of each dashboard's file by the file's name."""
+    return {f"{made.board.uid}.json": format_json(made.document) for made in build_dashboards(settings)}
 
 
-def configmaps(
+def render_configmaps(
     settings: Settings, labels: dict[str, str], namespace: str | None, url: str | None = None
 ) -> dict[str, str]:
-    """By name: one ConfigMap a dashboard, since each may have a mebibyte; and the data source at `url`, where there is none yet."""
+    """The text of each ConfigMap by its file's name: one for each dashboard, since a ConfigMap holds at most 1 MiB, and one for a data source at
+    `url`, unless that is None."""
     found = {
-        name.replace(".json", ".yml"): _configmap(name, text, {**_DASHBOARD, **labels}, namespace)
-        for name, text in json_files(settings).items()
+        name.replace(".json", ".yml"): _render_configmap(name, text, {**_DASHBOARD, **labels}, namespace)
+        for name, text in render_json_files(settings).items()
     }
     if url:
         name = "llm-serving-datasource.yml"
-        found[name] = _configmap(name, datasource(settings, url), {**_DATASOURCE, **labels}, namespace)
+        found[name] = _render_configmap(name, render_datasource(settings, url), {**_DATASOURCE, **labels}, namespace)
     return found
 
 
-def _configmap(name: str, text: str, labels: dict[str, str], namespace: str | None) -> str:
+def _render_configmap(name: str, text: str, labels: dict[str, str], namespace: str | None) -> str:
     metadata = {"name": Path(name).stem, "labels": labels, **({"namespace": namespace} if namespace else {})}
     made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {name: text}}
     return yaml.safe_dump(made, sort_keys=False, allow_unicode=True, width=1_000_000)
 
 
-def _url(text: str) -> str:
-    """Of a server, from a command line. Raises ArgumentTypeError."""
+def _parse_url(text: str) -> str:
+    """A server's URL from the command line. Raises ArgumentTypeError."""
     found = urlsplit(text)
     if found.scheme not in ("http", "https") or not found.hostname:
         raise argparse.ArgumentTypeError(f"{text!r} is not a URL; write http:// or https:// and the server")
     return text
 
 
-def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="llm-serving-exporter dashboards",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--out", metavar="DIR", required=True, help="write files there")
+def _parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = CommandParser("dashboards", description=_DESCRIPTION, epilog=_EPILOG)
+    parser.add_argument("--output-dir", metavar="DIR", required=True, help="write files there")
     parser.add_argument(
-        "--config", metavar="FILE", help="settings of the rules (YAML); what it leaves out has its default"
+        "--config.file",
+        dest="config_file",
+        metavar="FILE",
+        help="settings of the rules (YAML); what it leaves out has its default",
     )
     parser.add_argument(
         "--format",
@@ -109,7 +106,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--datasource-url",
         metavar="URL",
-        type=_url,
+        type=_parse_url,
         help="of Prometheus: a ConfigMap for a data source too, where Grafana has none yet",
     )
     arguments = parser.parse_args(argv)

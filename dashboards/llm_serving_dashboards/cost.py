@@ -1,11 +1,20 @@
-"""Cost: what tokens cost, where the money goes, and what of it buys nothing."""
+"""The dashboard of cost: USD per million tokens, where the money goes, and what is spare."""
 
 from __future__ import annotations
 
 from llm_serving_alerts.rules import Check
-from llm_serving_dashboards.asking import Asking
-from llm_serving_dashboards.nouns import Board, Column, Panel, Query, Row, Unit
-from llm_serving_dashboards.parts import MODEL, REPLICA, SPENT_ON, above, lines, table, threshold, value
+from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit
+from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.shared_panels import (
+    MODEL,
+    REPLICA,
+    SPENT_ON,
+    draw_thresholds,
+    make_stat,
+    make_table,
+    make_time_series,
+    warn_above,
+)
 
 VARIABLES = ("model_name", "role", "target")
 NO_PRICE = "no price is configured"
@@ -13,200 +22,201 @@ SPENT = "model:llm_serving_cost_usd:increase1h"
 PER_MILLION = "model:llm_serving_cost_usd_per_million_tokens:ratio6h"
 
 
-def board(asking: Asking) -> Board:
-    """Per million tokens, the spend, and what is spare. All of it is absent without a price."""
+def build_board(queries: QueryBuilder) -> Board:
+    """The present, cost per million tokens, the spend, and spare capacity. Without a price there is no data."""
     return Board(
         Check.COST.dashboard,
         "LLM serving: cost",
-        "USD per million tokens by phase, the spend and what it went to. Without a price in the exporter's configuration there is nothing here.",
+        "USD per million tokens by phase, and where the money goes. There is no data without a price in the exporter's configuration.",
         VARIABLES,
         (
-            Row("Now", _now(asking)),
-            Row("USD per million tokens", _tokens(asking)),
-            Row("Where it goes", _spend(asking)),
-            Row("What is spare", _spare(asking)),
+            Row("Now", _make_now_panels(queries)),
+            Row("USD per million tokens", _make_token_cost_panels(queries)),
+            Row("Where the money goes", _make_spend_panels(queries)),
+            Row("Spare capacity", _make_spare_panels(queries)),
         ),
     )
 
 
-def _now(asking: Asking) -> tuple[Panel, ...]:
-    pace = asking.of("fleet:llm_serving_cost_usd_per_hour:avg7d")
-    budget = f"max({asking.of('cost_budget_usd_per_month')})"
+def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    pace = queries.select("fleet:llm_serving_cost_usd_per_hour:avg7d")
+    budget = f"max({queries.select('cost_budget_usd_per_month')})"
     return (
-        value(
-            "A month at this pace",
-            "Mean of the last 7 days x 730 hours, GPU time and energy, of all models whatever was chosen.",
+        make_stat(
+            "Monthly cost at this pace",
+            "Mean hourly cost of the last 7 days x 730 hours: GPU time and energy of all models, whatever the selection.",
             Unit.USD,
             Query(f"730 * {pace}", "month"),
             width=6,
             may_be_empty=NO_PRICE,
         ),
-        value(
+        make_stat(
             "Share of the budget",
-            "That pace over the budget of a month. Above 100 % for six hours is a ticket.",
+            "The monthly cost at this pace over the monthly budget. Above 100 % for six hours, a ticket opens.",
             Unit.RATIO,
             Query(f"730 * sum({pace}) / {budget}", "of the budget"),
             width=6,
-            steps=above(1),
+            thresholds=warn_above(1),
             may_be_empty="no budget is configured",
         ),
-        value(
+        make_stat(
             "Spent in the last hour",
-            "GPU time of what was chosen.",
+            "Cost of the selection's GPU time.",
             Unit.USD,
-            Query(f"sum({asking.of(SPENT)})", "USD"),
+            Query(f"sum({queries.select(SPENT)})", "USD"),
             width=6,
             decimals=2,
             may_be_empty=NO_PRICE,
         ),
-        value(
-            "Idle in the last day",
-            "Share of the spend of what was chosen that went to idle time.",
+        make_stat(
+            "Idle share of the last day",
+            "Share of the selection's cost that went to idle time.",
             Unit.RATIO,
             Query(
-                f"sum({asking.of('model:llm_serving_cost_usd:increase1d', phase='idle')}) / (sum({asking.of('model:llm_serving_cost_usd:increase1d')}) > 0)",
+                f"sum({queries.select('model:llm_serving_cost_usd:increase1d', phase='idle')}) / (sum({queries.select('model:llm_serving_cost_usd:increase1d')}) > 0)",
                 "idle",
             ),
             width=6,
-            steps=above(asking.settings.alerts["IdleSpend"]["above"]),
+            thresholds=warn_above(queries.settings.alerts["IdleSpend"]["above"]),
             may_be_empty=NO_PRICE,
         ),
     )
 
 
-def _tokens(asking: Asking) -> tuple[Panel, ...]:
-    own = asking.settings.alerts["CostPerTokenUp"]
+def _make_token_cost_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    own = queries.settings.alerts["CostPerTokenUp"]
     now, usual = (
-        asking.of(f"model:llm_serving_cost_usd_per_million_tokens:{name}") for name in ("ratio6h_compared", "median7d")
+        queries.select(f"model:llm_serving_cost_usd_per_million_tokens:{name}")
+        for name in ("ratio6h_compared", "median7d")
     )
     return (
-        lines(
+        make_time_series(
             "By phase, allocated",
-            "All time, idle and down included, borne by the tokens: what a million really costs. Six whole hours.",
+            "All GPU time, including idle and down time, shared out over the tokens: what a million tokens really cost. Over 6h.",
             Unit.USD,
-            Query(asking.of(PER_MILLION, basis="allocated"), f"{{{{phase}}}} {MODEL}"),
+            Query(queries.select(PER_MILLION, basis="allocated"), f"{{{{phase}}}} {MODEL}"),
             width=8,
-            least=0,
+            minimum=0,
             may_be_empty=NO_PRICE,
         ),
-        lines(
+        make_time_series(
             "By phase, busy",
-            "Only the time that a phase took: what a million would cost on full replicas. The distance to allocated is what utilisation would save.",
+            "Only the time that the phase took: what a million tokens would cost on fully used replicas. The difference to the allocated cost is the price of low utilisation.",
             Unit.USD,
-            Query(asking.of(PER_MILLION, basis="busy"), f"{{{{phase}}}} {MODEL}"),
+            Query(queries.select(PER_MILLION, basis="busy"), f"{{{{phase}}}} {MODEL}"),
             width=8,
-            least=0,
+            minimum=0,
             may_be_empty=NO_PRICE,
         ),
-        lines(
-            "Against the usual",
-            "Blended and allocated, over its median of 7 days.",
+        make_time_series(
+            "Cost against the baseline",
+            "Blended, allocated cost per token over its median of 7 days.",
             Unit.TIMES,
-            Query(f"{now} / {asking.on('model_name', 'role')} {usual}", MODEL),
+            Query(f"{now} / {queries.match_on('model_name', 'role')} {usual}", MODEL),
             width=8,
-            least=0,
-            may_be_empty="no price, or less than days of history",
-            **threshold(above(own["above"])),
+            minimum=0,
+            may_be_empty="no price is configured, or the history is too short",
+            **draw_thresholds(warn_above(own["above"])),
         ),
     )
 
 
-def _spend(asking: Asking) -> tuple[Panel, ...]:
+def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
-        lines(
-            "USD per hour by what it went to",
-            "Prefill, decode, idle, down and unattributed add up to all GPU time.",
+        make_time_series(
+            "USD per hour by use",
+            "Prefill, decode, idle, down and unattributed time add up to all GPU time.",
             Unit.USD,
-            Query(asking.by("sum", asking.of(SPENT), "phase"), "{{phase}}"),
+            Query(queries.aggregate("sum", queries.select(SPENT), "phase"), "{{phase}}"),
             width=8,
-            least=0,
+            minimum=0,
             stacked=True,
-            colours=SPENT_ON,
+            series_colours=SPENT_ON,
             may_be_empty=NO_PRICE,
         ),
-        lines(
+        make_time_series(
             "USD per hour by model",
-            "All GPU time of its replicas.",
+            "All GPU time of the model's replicas.",
             Unit.USD,
-            Query(asking.by("sum", asking.of(SPENT), "model_name", "role"), MODEL),
+            Query(queries.aggregate("sum", queries.select(SPENT), "model_name", "role"), MODEL),
             width=8,
-            least=0,
+            minimum=0,
             stacked=True,
             may_be_empty=NO_PRICE,
         ),
-        lines(
+        make_time_series(
             "This week and the week before",
-            "USD per hour of what was chosen, over the same hours a week ago.",
+            "USD per hour of the selection, and the same hours a week ago.",
             Unit.USD,
-            Query(f"sum({asking.of(SPENT)})", "now"),
-            Query(f"sum({asking.of(SPENT)} offset 1w)", "a week ago"),
+            Query(f"sum({queries.select(SPENT)})", "now"),
+            Query(f"sum({queries.select(SPENT)} offset 1w)", "a week ago"),
             width=8,
-            least=0,
+            minimum=0,
             may_be_empty=NO_PRICE,
         ),
-        table(
+        make_table(
             "Models, last day",
-            "What each spent in 24 hours, and the share of it that was idle.",
+            "Cost of each model in 24 hours, and its idle share.",
             (
                 Column("model_name", "model"), Column("role", "role"), Column(0, "USD", Unit.USD, decimals=2),
-                Column(1, "idle", Unit.RATIO, above(asking.settings.alerts["IdleSpend"]["above"])),
+                Column(1, "idle", Unit.RATIO, warn_above(queries.settings.alerts["IdleSpend"]["above"])),
             ),
-            asking.by("sum", asking.of("model:llm_serving_cost_usd:increase1d"), "model_name", "role"),
-            asking.of("model:llm_serving_idle_cost:ratio1d"),
+            queries.aggregate("sum", queries.select("model:llm_serving_cost_usd:increase1d"), "model_name", "role"),
+            queries.select("model:llm_serving_idle_cost:ratio1d"),
             width=8,
             may_be_empty=NO_PRICE,
         ),
-        lines(
+        make_time_series(
             "USD per hour by replica",
-            "All GPU time of each, whatever it did.",
+            "All GPU time of the replica, whatever it did.",
             Unit.USD,
-            Query(asking.by("sum", asking.of("target:llm_serving_cost_usd:increase1h"), "target", "model_name"), REPLICA),
+            Query(queries.aggregate("sum", queries.select("target:llm_serving_cost_usd:increase1h"), "target", "model_name"), REPLICA),
             width=8,
-            least=0,
+            minimum=0,
             stacked=True,
             may_be_empty=NO_PRICE,
         ),
-        lines(
+        make_time_series(
             "Prefix cache savings, USD per hour",
-            "What the cached prompt tokens would at least have cost to compute: capacity that was free for other work, not cash.",
+            "What it would have cost, at least, to compute the cached prompt tokens. The saving is capacity for other work, not money.",
             Unit.USD,
-            Query(asking.by("sum", asking.of("target:llm_serving_prefix_cache_savings_usd:increase1h"), "model_name", "role"), MODEL),
+            Query(queries.aggregate("sum", queries.select("target:llm_serving_prefix_cache_savings_usd:increase1h"), "model_name", "role"), MODEL),
             width=8,
-            least=0,
+            minimum=0,
             may_be_empty=NO_PRICE,
         ),
     )  # fmt: skip
 
 
-def _spare(asking: Asking) -> tuple[Panel, ...]:
+def _make_spare_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
-        lines(
-            "Idle share of the spend",
-            "Over 24 whole hours.",
+        make_time_series(
+            "Idle share of the cost",
+            "Share of each model's cost that went to idle time, over 24h.",
             Unit.RATIO,
-            Query(asking.of("model:llm_serving_idle_cost:ratio1d"), MODEL),
+            Query(queries.select("model:llm_serving_idle_cost:ratio1d"), MODEL),
             width=8,
-            least=0,
-            most=1,
+            minimum=0,
+            maximum=1,
             may_be_empty=NO_PRICE,
-            **threshold(above(asking.settings.alerts["IdleSpend"]["above"])),
+            **draw_thresholds(warn_above(queries.settings.alerts["IdleSpend"]["above"])),
         ),
-        lines(
-            "Beyond what was required, USD per hour",
-            "Replicas that ran beyond the demand and the reserve for a lost node. 0 where the fleet is as large as it must be.",
+        make_time_series(
+            "Overprovisioning, USD per hour",
+            "Cost of replicas beyond the demand and the node-loss reserve. 0: the fleet has no surplus.",
             Unit.USD,
-            Query(asking.of("model:llm_serving_overprovisioned_cost_usd:sum1h"), MODEL),
+            Query(queries.select("model:llm_serving_overprovisioned_cost_usd:sum1h"), MODEL),
             width=8,
-            least=0,
+            minimum=0,
             may_be_empty=NO_PRICE,
         ),
-        lines(
-            "The reserve, USD per hour",
-            "What it costs that the largest node may go: an insurance, not waste.",
+        make_time_series(
+            "Node-loss reserve, USD per hour",
+            "Cost of the replicas that let the fleet survive the loss of its largest node. This is an insurance, not waste.",
             Unit.USD,
-            Query(asking.of("model:llm_serving_reserve_cost_usd:sum1h"), MODEL),
+            Query(queries.select("model:llm_serving_reserve_cost_usd:sum1h"), MODEL),
             width=8,
-            least=0,
+            minimum=0,
             may_be_empty=NO_PRICE,
         ),
     )

@@ -1,78 +1,78 @@
-"""Embedding and reranking servers: no decode, so requests and prompt tokens are what there is."""
+"""The dashboard of embedding and reranking servers, which have no decode phase."""
 
 from __future__ import annotations
 
-from llm_serving_dashboards.asking import Asking
-from llm_serving_dashboards.nouns import Board, Panel, Query, Row, Unit
-from llm_serving_dashboards.parts import MODEL, REASONS, REPLICA, lines
+from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit
+from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.shared_panels import MODEL, REASONS, REPLICA, make_time_series
 
 UID = "llm-serving-embedding"
 VARIABLES = ("model_name", "target")
 
 
-def board(asking: Asking) -> Board:
-    """Work, then waiting."""
+def build_board(queries: QueryBuilder) -> Board:
+    """Throughput, then latency and queue."""
     return Board(
         UID,
         "LLM serving: embedding servers",
-        "Servers that compute prompts and generate nothing: embeddings, reranking, classification. Without one, this page is empty.",
+        "Servers that compute prompts and generate no tokens: embedding, reranking, classification. Without such a server there is no data.",
         VARIABLES,
-        (Row("Work", _work(asking)), Row("Waiting", _waiting(asking))),
-        models_of=asking.readers(),
+        (Row("Throughput", _make_throughput_panels(queries)), Row("Latency and queue", _make_latency_panels(queries))),
+        model_query=queries.select_models_without_decode(),
     )
 
 
-def _work(asking: Asking) -> tuple[Panel, ...]:
+def _make_throughput_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
-        lines(
+        make_time_series(
             "Prompt tokens/s computed",
-            "By model. There is no other phase: tokens/s of prefill are the throughput.",
+            "Prefill tokens/s of each model. There is no decode phase, so this is the throughput.",
             Unit.TOKENS_PER_SECOND,
-            Query(asking.of("model:llm_serving_phase_tokens:rate5m", phase="prefill"), MODEL),
-            least=0,
+            Query(queries.select("model:llm_serving_phase_tokens:rate5m", phase="prefill"), MODEL),
+            minimum=0,
         ),
-        lines(
+        make_time_series(
             "Finished requests/s by reason",
-            "An embedding server's natural measure.",
+            "Requests/s are the usual measure of an embedding server.",
             Unit.REQUESTS_PER_SECOND,
-            Query(asking.of("model:llm_serving_requests_finished:rate5m"), f"{{{{reason}}}} {MODEL}"),
-            least=0,
+            Query(queries.select("model:llm_serving_requests_finished:rate5m"), f"{{{{reason}}}} {MODEL}"),
+            minimum=0,
             stacked=True,
-            colours=REASONS,
+            series_colours=REASONS,
         ),
     )
 
 
-def _waiting(asking: Asking) -> tuple[Panel, ...]:
+def _make_latency_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
-        lines(
+        make_time_series(
             "Request latency",
-            "Over 5m, by rank, interpolated between the server's bucket edges.",
+            "Quantiles over 5m, interpolated between the server's bucket edges.",
             Unit.SECONDS,
             *(
                 Query(
-                    asking.of("model:llm_serving_e2e_request_latency_seconds:quantile_rate5m", rank=rank),
+                    queries.select("model:llm_serving_e2e_request_latency_seconds:quantile_rate5m", rank=rank),
                     f"{rank} {MODEL}",
                 )
                 for rank in ("p50", "p95", "p99")
             ),
             width=8,
-            least=0,
+            minimum=0,
         ),
-        lines(
+        make_time_series(
             "Running requests",
-            "By replica.",
+            "Requests that each replica is computing.",
             Unit.COUNT,
-            Query(asking.of("target:llm_serving_requests_running:sum"), REPLICA),
+            Query(queries.select("target:llm_serving_requests_running:sum"), REPLICA),
             width=8,
-            least=0,
+            minimum=0,
         ),
-        lines(
+        make_time_series(
             "Waiting requests",
-            "By replica.",
+            "Requests in the queue of each replica.",
             Unit.COUNT,
-            Query(asking.of("target:llm_serving_requests_waiting:sum"), REPLICA),
+            Query(queries.select("target:llm_serving_requests_waiting:sum"), REPLICA),
             width=8,
-            least=0,
+            minimum=0,
         ),
     )

@@ -1,11 +1,11 @@
-"""The exporter itself: which targets answer, which signals are missing and why, and what it costs to look."""
+"""The dashboard of the exporter itself: its targets, missing signals with their reasons, and its scrapes."""
 
 from __future__ import annotations
 
 from llm_serving_alerts.rules import Check
-from llm_serving_dashboards.asking import Asking
-from llm_serving_dashboards.nouns import Board, Colour, Column, Look, Panel, Query, Row, Says, Unit
-from llm_serving_dashboards.parts import TARGET, lines, table, value
+from llm_serving_dashboards.panels import Board, Colour, Column, Panel, Query, Row, Unit, ValueMapping, Visualization
+from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.shared_panels import TARGET, make_stat, make_table, make_time_series
 
 VARIABLES = ("model_name", "role", "target")
 STATES = (
@@ -17,141 +17,149 @@ STATES = (
 )
 
 
-def board(asking: Asking) -> Board:
-    """Targets, signals, and the process."""
+def build_board(queries: QueryBuilder) -> Board:
+    """Targets, signals, then the exporter's process."""
     return Board(
         Check.EXPORTER.dashboard,
         "LLM serving: the exporter",
-        "Whether what the other pages show can be trusted: states of targets, missing and untrustworthy signals with their reasons, failures.",
+        "Can the other dashboards be trusted? States of the targets, missing and doubtful signals with their reasons, and failed scrapes.",
         VARIABLES,
         (
-            Row("Targets", _targets(asking)),
-            Row("Signals", _signals(asking)),
-            Row("The process", _process(asking)),
+            Row("Targets", _make_target_panels(queries)),
+            Row("Signals", _make_signal_panels(queries)),
+            Row("The process", _make_process_panels(queries)),
         ),
     )
 
 
-def _targets(asking: Asking) -> tuple[Panel, ...]:
+def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     states = " or ".join(
-        f"max by ({asking.dialect.labels('target')}) ({asking.of('target:llm_serving_state:max', state=state)}) * 0 + {code}"
+        f"max by ({queries.dialect.labels('target')}) ({queries.select('target:llm_serving_state:max', state=state)}) * 0 + {code}"
         for code, (state, _) in enumerate(STATES)
     )
-    failures = asking.of("target:llm_serving_scrape_failures:increase5m")
+    failures = queries.select("target:llm_serving_scrape_failures:increase5m")
     return (
         Panel(
-            "States",
-            "Loading and sleeping are neither ready nor down. Unknown: a page that answers and cannot be read.",
-            Look.STATES,
+            "Target states",
+            "Loading and sleeping targets are neither ready nor down. Unknown: the target answers with a page that the exporter cannot read.",
+            Visualization.STATE_TIMELINE,
             (Query(states, TARGET),),
             Unit.NONE,
             12,
-            says=tuple(Says(code, state, colour) for code, (state, colour) in enumerate(STATES)),
+            mappings=tuple(ValueMapping(code, state, colour) for code, (state, colour) in enumerate(STATES)),
         ),
-        lines(
+        make_time_series(
             "Age of the last good page",
-            "Grows while a target does not answer; after three intervals its serving series vanish.",
+            "Rises while a target does not answer. After three scrape intervals, the target's serving series are absent.",
             Unit.SECONDS,
-            Query(asking.one("target_sample_age_seconds", "target"), TARGET),
+            Query(queries.select_one("target_sample_age_seconds", "target"), TARGET),
             width=6,
-            least=0,
+            minimum=0,
         ),
-        lines(
-            "Failed attempts by reason",
-            "In 5m, where there were any: why the exporter could not read a page. See its log for the whole sentence.",
+        make_time_series(
+            "Failed scrapes by reason",
+            "Failed scrapes in 5m, by reason. The exporter's log has the full messages.",
             Unit.COUNT,
             Query(failures, f"{TARGET} {{{{reason}}}}"),
             width=6,
-            least=0,
-            may_be_empty="nothing failed",
+            minimum=0,
+            may_be_empty="no scrape failed",
         ),
     )
 
 
-def _signals(asking: Asking) -> tuple[Panel, ...]:
-    missing = f"{asking.one('signal_available', 'target', 'signal', 'reason')} == 0"
+def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    missing = f"{queries.select_one('signal_available', 'target', 'signal', 'reason')} == 0"
     untrusted = 'quality!="live"'
-    quality = f"{asking.one('signal_quality', 'target', 'signal', 'quality', matchers=untrusted)} == 1"
-    suspect = f"{asking.one('signal_suspect', 'target', 'signal', 'cause')} == 1"
+    quality = f"{queries.select_one('signal_quality', 'target', 'signal', 'quality', matchers=untrusted)} == 1"
+    suspect = f"{queries.select_one('signal_suspect', 'target', 'signal', 'cause')} == 1"
     return (
-        table(
+        make_table(
             "Missing signals",
-            "Of how many of the chosen targets, and why; METRICS.md and the exporter's own page say it in sentences. Not available is not zero.",
+            "How many of the chosen targets lack each signal, and why. METRICS.md and the exporter's landing page explain the reasons. A missing signal is not zero.",
             (Column("signal", "signal"), Column("reason", "reason"), Column(0, "targets", Unit.COUNT)),
-            asking.by("count", missing, "signal", "reason"),
+            queries.aggregate("count", missing, "signal", "reason"),
             width=9,
             height=10,
         ),
-        table(
-            "Signals to take with care",
-            "Of how many of the chosen targets. lagging: booked at a request's end; slow: refreshed every few seconds; clipped: beyond a bucket edge.",
+        make_table(
+            "Signals of lower quality",
+            "How many of the chosen targets have each signal at less than live quality. Lagging: counted when a request ends. Slow: refreshed every few seconds. Clipped: beyond a bucket edge.",
             (Column("signal", "signal"), Column("quality", "quality"), Column(0, "targets", Unit.COUNT)),
-            asking.by("count", quality, "signal", "quality"),
+            queries.aggregate("count", quality, "signal", "quality"),
             width=9,
             height=10,
-            may_be_empty="all are live",
+            may_be_empty="all signals are live",
         ),
-        table(
+        make_table(
             "Suspect signals",
-            "They contradict what is possible; the cause is the likely one.",
+            "Signals with impossible values, and the likely cause.",
             (Column("target", "target"), Column("signal", "signal"), Column("cause", "likely cause")),
             suspect,
             width=6,
             height=10,
-            may_be_empty="none is",
+            may_be_empty="no signal is suspect",
         ),
     )
 
 
-def _process(asking: Asking) -> tuple[Panel, ...]:
+def _make_process_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
-        lines(
-            "Duration of a scrape",
-            "The last attempt at each target.",
+        make_time_series(
+            "Scrape duration",
+            "Duration of the last scrape of each target.",
             Unit.SECONDS,
-            Query(asking.one("scrape_duration_seconds", "target"), TARGET),
+            Query(queries.select_one("scrape_duration_seconds", "target"), TARGET),
             width=6,
-            least=0,
+            minimum=0,
         ),
-        lines(
-            "Size of the page",
-            "After decompression.",
+        make_time_series(
+            "Page size",
+            "Size of each target's metrics page after decompression.",
             Unit.BYTES,
-            Query(asking.one("scrape_page_bytes", "target"), TARGET),
+            Query(queries.select_one("scrape_page_bytes", "target"), TARGET),
             width=6,
-            least=0,
+            minimum=0,
         ),
-        lines(
-            "Families it does not know",
-            "Of the runtime, on its page: a newer engine than this version of the exporter.",
+        make_time_series(
+            "Unknown metric families",
+            "Metric families of the runtime that the exporter does not know. Usually the engine is newer than this version of the exporter.",
             Unit.COUNT,
-            Query(asking.one("unmapped_families", "target"), TARGET),
+            Query(queries.select_one("unmapped_families", "target"), TARGET),
             width=6,
-            least=0,
+            minimum=0,
         ),
-        value(
-            "Config",
-            "Whether the last reload went well; a bad file changes nothing.",
+        make_stat(
+            "Configuration",
+            "Result of the last reload. A bad file is refused, and the old configuration stays in force.",
             Unit.NONE,
-            Query(f"min({asking.of('exporter_config_reload_success')}) or vector(2)", "last reload"),
+            Query(f"min({queries.select('exporter_config_reload_success')}) or vector(2)", "last reload"),
             width=3,
             height=8,
-            says=(Says(1, "good", Colour.GOOD), Says(0, "refused", Colour.BAD), Says(2, "no exporter", Colour.DEAD)),
+            mappings=(
+                ValueMapping(1, "loaded", Colour.GOOD),
+                ValueMapping(0, "refused", Colour.BAD),
+                ValueMapping(2, "no exporter", Colour.DEAD),
+            ),
         ),
-        value(
+        make_stat(
             "NVML",
-            "Whether the GPUs could be read at the last attempt.",
+            "Result of the last reading of the GPUs.",
             Unit.NONE,
-            Query(f"min({asking.of('nvml_up')}) or vector(2)", "NVML"),
+            Query(f"min({queries.select('nvml_up')}) or vector(2)", "NVML"),
             width=3,
             height=8,
-            says=(Says(1, "reads", Colour.GOOD), Says(0, "fails", Colour.BAD), Says(2, "off", Colour.UNKNOWN)),
+            mappings=(
+                ValueMapping(1, "ok", Colour.GOOD),
+                ValueMapping(0, "failed", Colour.BAD),
+                ValueMapping(2, "off", Colour.UNKNOWN),
+            ),
         ),
-        table(
+        make_table(
             "Exporters",
-            "Versions that run.",
+            "Versions of the running exporters.",
             (Column("version", "version"), Column("python_version", "Python"), Column(0, "exporters", Unit.COUNT)),
-            asking.by("count", asking.of("exporter_build_info"), "version", "python_version"),
+            queries.aggregate("count", queries.select("exporter_build_info"), "version", "python_version"),
             width=24,
             height=5,
         ),

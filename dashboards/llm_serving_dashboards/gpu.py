@@ -1,49 +1,49 @@
-"""GPU health: what the cards do, what holds their clocks down, and which of them are about to fail."""
+"""The dashboard of GPU health: errors, slowdowns, work, power, heat and links."""
 
 from __future__ import annotations
 
 from llm_serving_alerts.alerting.gpu import FATAL_XIDS
 from llm_serving_alerts.rules import Check
-from llm_serving_dashboards.asking import RATE, Asking
-from llm_serving_dashboards.nouns import Board, Column, Panel, Query, Row, Unit
-from llm_serving_dashboards.parts import lines, table, value
+from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit
+from llm_serving_dashboards.queries import RATE, QueryBuilder
+from llm_serving_dashboards.shared_panels import make_stat, make_table, make_time_series
 
 VARIABLES = ("node", "gpu_name", "gpu")
 GPU = ("gpu", "gpu_name", "node")
 _LEGEND = "{{node}} {{gpu}}"
 
 
-def board(asking: Asking) -> Board:
-    """Health first, then what they do."""
+def build_board(queries: QueryBuilder) -> Board:
+    """Health first, then work, power and links."""
     return Board(
         Check.GPU.dashboard,
         "LLM serving: GPU health",
-        "Which cards answer, err, or are held down; power, heat, clocks, memory and links.",
+        "Which GPUs answer, report errors or are slowed down? Also power, heat, clocks, memory and links.",
         VARIABLES,
         (
-            Row("Health", _health(asking)),
-            Row("Work", _work(asking)),
-            Row("Power, heat and clocks", _power(asking)),
-            Row("Links", _links(asking)),
+            Row("Health", _make_health_panels(queries)),
+            Row("Work", _make_work_panels(queries)),
+            Row("Power, heat and clocks", _make_power_panels(queries)),
+            Row("Links", _make_link_panels(queries)),
         ),
     )
 
 
-def _health(asking: Asking) -> tuple[Panel, ...]:
-    xid = asking.one("gpu_xid_events_total", *GPU, "xid")
-    names = asking.one("gpu_info", *GPU, "index", "driver_version", "mig_profile")
+def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    xid = queries.select_one("gpu_xid_events_total", *GPU, "xid")
+    names = queries.select_one("gpu_info", *GPU, "index", "driver_version", "mig_profile")
     return (
-        value(
+        make_stat(
             "GPUs that answer",
-            "Of those that this exporter has seen. One fewer than an hour ago is a lost card: somebody is paged.",
+            "Of those that the exporters have seen. If one is missing that answered an hour ago, an alert pages.",
             Unit.COUNT,
-            Query(f"sum({asking.one('gpu_up', *GPU)})", "up"),
+            Query(f"sum({queries.select_one('gpu_up', *GPU)})", "up"),
             height=8,
-            steps=(),
+            thresholds=(),
         ),
-        table(
-            "Cards",
-            "What they are.",
+        make_table(
+            "GPUs",
+            "Model, MIG profile, UUID and driver version of each GPU.",
             (
                 Column("node", "node"), Column("index", "index"), Column("gpu_name", "GPU"), Column("mig_profile", "MIG"), Column("gpu", "UUID"),
                 Column("driver_version", "driver"),
@@ -51,133 +51,133 @@ def _health(asking: Asking) -> tuple[Panel, ...]:
             names,
             width=12,
         ),
-        lines(
-            "GPUs held down, by reason",
-            "How many have lower clocks than they were asked for. Hardware and thermal slowdown and power brake are faults of cooling or supply; the software "
-            "power cap is how a card is run. Choose a node above to find the card.",
+        make_time_series(
+            "GPUs with lowered clocks, by reason",
+            "How many GPUs run at lower clocks than requested. Hardware slowdown, thermal slowdown and power brake point to cooling or power supply. The software "
+            "power cap is a setting. Choose a node at the top to find the GPU.",
             Unit.COUNT,
-            Query(asking.by("sum", asking.of("gpu:llm_serving_gpu_slowdown:max"), "reason"), "{{reason}}"),
+            Query(queries.aggregate("sum", queries.select("gpu:llm_serving_gpu_slowdown:max"), "reason"), "{{reason}}"),
             width=8,
-            least=0,
+            minimum=0,
             decimals=0,
-            may_be_empty="nothing holds a clock down",
+            may_be_empty="no clock is lowered",
         ),
-        table(
+        make_table(
             "XID events",
-            f"Since the exporter's start. {', '.join(FATAL_XIDS)} page; what a program did itself does not.",
+            f"XID errors since the exporter's start. XIDs {', '.join(FATAL_XIDS)} page. XIDs that an application causes do not.",
             (Column("node", "node"), Column("gpu", "UUID"), Column("xid", "XID"), Column(0, "events", Unit.COUNT)),
             f"{xid} > 0",
             width=8,
-            may_be_empty="none happened",
+            may_be_empty="no XID events",
         ),
-        lines(
-            "Memory errors in the range",
-            "By kind; an uncorrectable one is a ticket.",
+        make_time_series(
+            "ECC memory errors",
+            "New errors by kind. An uncorrectable error opens a ticket.",
             Unit.COUNT,
-            Query(f"increase({asking.of('gpu_ecc_errors_total')}[{RATE}])", f"{{{{kind}}}} {_LEGEND}"),
+            Query(f"increase({queries.select('gpu_ecc_errors_total')}[{RATE}])", f"{{{{kind}}}} {_LEGEND}"),
             width=8,
-            least=0,
-            may_be_empty="the card counts none",
+            minimum=0,
+            may_be_empty="the GPU does not report ECC errors",
         ),
-        lines(
-            "Rows remapped, and remaps that wait",
-            "Over the card's life. One that waits for a reset, or failed, is a ticket.",
+        make_time_series(
+            "Remapped rows and pending remaps",
+            "Over the life of the GPU. A remap that is pending until a reset, or that failed, opens a ticket.",
             Unit.COUNT,
-            Query(asking.one("gpu_remapped_rows", *GPU, "kind"), f"{{{{kind}}}} {_LEGEND}"),
-            Query(asking.one("gpu_remap_pending", *GPU), f"pending {_LEGEND}"),
+            Query(queries.select_one("gpu_remapped_rows", *GPU, "kind"), f"{{{{kind}}}} {_LEGEND}"),
+            Query(queries.select_one("gpu_remap_pending", *GPU), f"pending {_LEGEND}"),
             width=8,
-            least=0,
-            may_be_empty="the card does not remap rows",
+            minimum=0,
+            may_be_empty="the GPU does not report row remapping",
         ),
     )  # fmt: skip
 
 
-def _work(asking: Asking) -> tuple[Panel, ...]:
+def _make_work_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
-        lines(
+        make_time_series(
             "Memory bandwidth",
-            "Over the theoretical peak (GPM: Hopper and newer). This, not the time share below, is how near the roof is.",
+            "Memory traffic over the theoretical peak (GPM: Hopper and newer). This is the distance to the bandwidth ceiling; the share of busy time is not.",
             Unit.RATIO,
-            Query(asking.one("gpu_dram_bandwidth_ratio", *GPU), _LEGEND),
+            Query(queries.select_one("gpu_dram_bandwidth_ratio", *GPU), _LEGEND),
             width=8,
-            least=0,
-            most=1,
+            minimum=0,
+            maximum=1,
             may_be_empty="GPM needs Hopper or newer",
         ),
-        lines(
-            "Tensor cores and multiprocessors",
-            "Share of time in which they worked (GPM).",
+        make_time_series(
+            "Tensor core and SM activity",
+            "Share of time in which the tensor cores and the streaming multiprocessors (SM) were active (GPM: Hopper and newer).",
             Unit.RATIO,
-            Query(asking.one("gpu_tensor_activity_ratio", *GPU), f"tensor {_LEGEND}"),
-            Query(asking.one("gpu_sm_activity_ratio", *GPU), f"SM {_LEGEND}"),
+            Query(queries.select_one("gpu_tensor_activity_ratio", *GPU), f"tensor {_LEGEND}"),
+            Query(queries.select_one("gpu_sm_activity_ratio", *GPU), f"SM {_LEGEND}"),
             width=8,
-            least=0,
-            most=1,
+            minimum=0,
+            maximum=1,
             may_be_empty="GPM needs Hopper or newer",
         ),
-        lines(
-            "Busy, a share of time",
-            "In which any kernel ran: 100 % says nothing about how much of the card it used.",
+        make_time_series(
+            "Share of busy time",
+            "Share of time in which any kernel ran. 100 % does not mean that the GPU was fully used.",
             Unit.RATIO,
-            Query(asking.one("gpu_busy_ratio", *GPU), _LEGEND),
+            Query(queries.select_one("gpu_busy_ratio", *GPU), _LEGEND),
             width=8,
-            least=0,
-            most=1,
+            minimum=0,
+            maximum=1,
         ),
-        lines(
+        make_time_series(
             "Memory in use",
-            "Engines take what they are given: full is as it should be, growing is not.",
+            "Share of GPU memory in use. Engines allocate their share at start, so a high value is normal. A value that keeps rising is not.",
             Unit.RATIO,
-            Query(asking.of("gpu:llm_serving_gpu_memory_used:ratio"), _LEGEND),
+            Query(queries.select("gpu:llm_serving_gpu_memory_used:ratio"), _LEGEND),
             width=24,
-            least=0,
-            most=1,
+            minimum=0,
+            maximum=1,
         ),
     )
 
 
-def _power(asking: Asking) -> tuple[Panel, ...]:
+def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
-        lines(
+        make_time_series(
             "Power",
-            "Drawn, and the limit in force.",
+            "Power draw and the power limit.",
             Unit.WATTS,
-            Query(asking.one("gpu_power_watts", *GPU), _LEGEND),
-            Query(asking.one("gpu_power_limit_watts", *GPU), f"limit {_LEGEND}"),
+            Query(queries.select_one("gpu_power_watts", *GPU), _LEGEND),
+            Query(queries.select_one("gpu_power_limit_watts", *GPU), f"limit {_LEGEND}"),
             width=8,
-            least=0,
+            minimum=0,
         ),
-        lines(
+        make_time_series(
             "Temperature",
-            "By sensor. What a card bears differs; it slows down by itself, see above.",
+            "By sensor. The limits differ by GPU model. A GPU that gets too hot lowers its clocks: see the panel on lowered clocks.",
             Unit.CELSIUS,
-            Query(asking.one("gpu_temperature_celsius", *GPU, "sensor"), f"{{{{sensor}}}} {_LEGEND}"),
+            Query(queries.select_one("gpu_temperature_celsius", *GPU, "sensor"), f"{{{{sensor}}}} {_LEGEND}"),
             width=8,
         ),
-        lines(
-            "SM clock over its highest",
-            "Below 1 under load: power cap, heat, or a fault.",
+        make_time_series(
+            "SM clock over its maximum",
+            "Below 100 % under load: the power cap, heat or a fault.",
             Unit.RATIO,
             Query(
-                f"{asking.one('gpu_clock_hertz', *GPU, domain='sm')} / {asking.on(*GPU)} {asking.one('gpu_clock_max_hertz', *GPU, domain='sm')}",
+                f"{queries.select_one('gpu_clock_hertz', *GPU, domain='sm')} / {queries.match_on(*GPU)} {queries.select_one('gpu_clock_max_hertz', *GPU, domain='sm')}",
                 _LEGEND,
             ),
             width=8,
-            least=0,
-            most=1,
+            minimum=0,
+            maximum=1,
         ),
     )
 
 
-def _links(asking: Asking) -> tuple[Panel, ...]:
+def _make_link_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return tuple(
-        lines(
+        make_time_series(
             f"{name} traffic",
-            f"By direction, seen from the card.{' Between the cards of one engine: tensor parallelism.' if name == 'NVLink' else ''}",
+            f"By direction, from the GPU's view.{' Traffic between the GPUs of one engine comes from tensor parallelism.' if name == 'NVLink' else ''}",
             Unit.BYTES_PER_SECOND,
-            Query(f"rate({asking.of(f'gpu_{name.lower()}_bytes_total')}[{RATE}])", f"{{{{direction}}}} {_LEGEND}"),
-            least=0,
-            may_be_empty="the card does not count it",
+            Query(f"rate({queries.select(f'gpu_{name.lower()}_bytes_total')}[{RATE}])", f"{{{{direction}}}} {_LEGEND}"),
+            minimum=0,
+            may_be_empty=f"the GPU does not report {name} traffic",
         )
         for name in ("PCIe", "NVLink")
     )

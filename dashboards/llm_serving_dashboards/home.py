@@ -1,20 +1,20 @@
-"""Five checks: the page that stays open."""
+"""The home dashboard: the five checks on one page."""
 
 from __future__ import annotations
 
 from llm_serving_alerts.promql import seconds_text
 from llm_serving_alerts.records.slo import RATIO
 from llm_serving_alerts.rules import Check
-from llm_serving_dashboards.asking import Asking
-from llm_serving_dashboards.nouns import Board, Colour, Column, Look, Panel, Query, Row, Says, Unit
-from llm_serving_dashboards.parts import above, below, verdict
+from llm_serving_dashboards.panels import Board, Colour, Column, Panel, Query, Row, Unit, ValueMapping, Visualization
+from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.shared_panels import make_verdict, warn_above, warn_below
 
 UID = "llm-serving-home"
 VARIABLES = ("model_name", "role")
 MODEL = "{{model_name}} {{role}}"
 _CHANGES = 20
 
-# in the order of docs/limiter.md, with what it takes to give more
+# in the order of docs/limiter.md
 LIMITERS = (
     ("starved", "super-light-blue"),
     ("bandwidth", Colour.GOOD),
@@ -27,49 +27,51 @@ LIMITERS = (
 )
 
 
-def board(asking: Asking) -> Board:
-    """A row a check: its verdict, and the two numbers that it goes by."""
+def build_board(queries: QueryBuilder) -> Board:
+    """One row for each check: its verdict, and the two numbers behind it."""
     return Board(
         UID,
         "LLM serving: five checks",
-        "Is every model well, and if not, which check says so? A row a check; the coloured field leads to its details.",
+        "Is every model healthy, and if not, which check fails? Each row is one check. Click its coloured field for the details.",
         VARIABLES,
         (
-            Row("Now", (*_now(asking),)),
-            Row("1. Phases: prefill and decode apart", _phases(asking)),
-            Row("2. Time to first token", _ttft(asking)),
-            Row("3. KV cache", _kv(asking)),
-            Row("4. Long-context tail", _tail(asking)),
-            Row("5. Node loss", _node_loss(asking)),
+            Row("Now", (*_make_now_panels(queries),)),
+            Row("1. Phases: prefill and decode", _make_phase_panels(queries)),
+            Row("2. Time to first token", _make_ttft_panels(queries)),
+            Row("3. KV cache", _make_kv_panels(queries)),
+            Row("4. Long-context tail", _make_tail_panels(queries)),
+            Row("5. Node loss", _make_node_loss_panels(queries)),
         ),
     )
 
 
-def limiter(asking: Asking, width: int, height: int = 6) -> Panel:
-    """What holds throughput now, a line a model."""
+def make_limiter(queries: QueryBuilder, width: int, height: int = 6) -> Panel:
+    """What limits the throughput of each model, over time."""
     counted = "model:llm_serving_limiter:count"
-    most = asking.by("max", asking.of(counted), "model_name", "role")
+    most = queries.aggregate("max", queries.select(counted), "model_name", "role")
     states = [
-        f"(({asking.by('max', asking.of(counted, state=state), 'model_name', 'role')} == {asking.on('model_name', 'role')} {most}) * 0 + {code})"
+        f"(({queries.aggregate('max', queries.select(counted, state=state), 'model_name', 'role')} == {queries.match_on('model_name', 'role')} {most}) * 0 + {code})"
         for code, (state, _) in enumerate(LIMITERS)
     ]
     return Panel(
-        "What limits",
-        "What most replicas of a model are bound by: bandwidth and compute are a well-fed server; batch_limit and kv_capacity give more once the "
-        "limit or the memory grows; prefill_interference asks for a smaller prefill budget or pools of their own; overhead is launch or network. "
+        "Limiter",
+        "What limits most replicas of a model. Bandwidth and compute: the server is well used. Batch limit and KV capacity: throughput rises with a "
+        "higher limit or more memory. Prefill interference: reduce the prefill budget or use separate pools. Overhead: kernel launches or the network. "
         "See docs/limiter.md.",
-        Look.STATES,
+        Visualization.STATE_TIMELINE,
         (Query(" or ".join(states), MODEL),),
         Unit.NONE,
         width,
         height,
-        says=tuple(Says(code, state.replace("_", " "), colour) for code, (state, colour) in enumerate(LIMITERS)),
+        mappings=tuple(
+            ValueMapping(code, state.replace("_", " "), colour) for code, (state, colour) in enumerate(LIMITERS)
+        ),
     )
 
 
-def _now(asking: Asking) -> tuple[Panel, ...]:
+def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     rest = tuple(
-        verdict(asking, check, title, asking.of(present), width=4, height=3)
+        make_verdict(queries, check, title, queries.select(present), width=4, height=3)
         for check, title, present in (
             (Check.SLO, "Other SLOs", "model:llm_serving_slo_events:increase5m"),
             (Check.GPU, "GPUs", "gpu_up"),
@@ -77,60 +79,62 @@ def _now(asking: Asking) -> tuple[Panel, ...]:
             (Check.EXPORTER, "Exporter", "target:llm_serving_ready:max"),
         )
     )
-    errors = asking.by("sum", asking.of("model:llm_serving_slo_bad:increase5m", slo="errors"), "model_name", "role")
+    errors = queries.aggregate(
+        "sum", queries.select("model:llm_serving_slo_bad:increase5m", slo="errors"), "model_name", "role"
+    )
     return (
         *rest,
         Panel(
             "Replicas",
-            "Ready ones, of all that were chosen. Loading and sleeping ones are not ready, and not down.",
-            Look.VALUE,
-            (Query(f"sum({asking.of('model:llm_serving_ready_replicas:sum')})", "ready"),),
+            "Ready replicas in the selection. Loading and sleeping replicas are neither ready nor down.",
+            Visualization.STAT,
+            (Query(f"sum({queries.select('model:llm_serving_ready_replicas:sum')})", "ready"),),
             Unit.COUNT,
             4,
             3,
-            steps=below(1),
+            thresholds=warn_below(1),
         ),
         Panel(
             "Waiting",
-            "Requests that wait to run, of all that were chosen. Above 0 for minutes, something limits: see what, below.",
-            Look.VALUE,
-            (Query(f"sum({asking.of('model:llm_serving_requests_waiting:sum')})", "waiting"),),
+            "Requests in the queue, over the selection. If they stay above 0 for minutes, the panel Limiter shows the reason.",
+            Visualization.STAT,
+            (Query(f"sum({queries.select('model:llm_serving_requests_waiting:sum')})", "waiting"),),
             Unit.COUNT,
             4,
             3,
-            steps=above(1),
+            thresholds=warn_above(1),
         ),
-        limiter(asking, 9, 9),
+        make_limiter(queries, 9, 9),
         Panel(
             "Error rate",
-            "Share of requests that failed in 5m: finished by error, and HTTP 5xx that no finish covers. Rejections and aborts are neither good nor bad. "
-            "Absent while nothing ends.",
-            Look.LINES,
-            (Query(f"{errors} / ({asking.by('sum', asking.of('model:llm_serving_slo_events:increase5m', slo='errors'), 'model_name', 'role')} > 0)", MODEL),),
+            "Share of requests that failed in the last 5m: requests that finished with an error, and HTTP 5xx responses without a finish reason. Rejections "
+            "and aborts count neither as good nor as bad. There is no data while no request ends.",
+            Visualization.TIME_SERIES,
+            (Query(f"{errors} / ({queries.aggregate('sum', queries.select('model:llm_serving_slo_events:increase5m', slo='errors'), 'model_name', 'role')} > 0)", MODEL),),
             Unit.RATIO,
             5,
             9,
-            least=0,
-            may_be_empty="nothing ended yet",
+            minimum=0,
+            may_be_empty="no request has ended",
         ),
-        _changed(asking),
+        _make_changes_panel(queries),
     )  # fmt: skip
 
 
-def _changed(asking: Asking) -> Panel:
-    started = asking.by("max", asking.of("target_start_time_seconds"), "target")
-    whose = asking.by("max", asking.of("target_info"), "target", "model_name", "version")
+def _make_changes_panel(queries: QueryBuilder) -> Panel:
+    started = queries.aggregate("max", queries.select("target_start_time_seconds"), "target")
+    whose = queries.aggregate("max", queries.select("target_info"), "target", "model_name", "version")
     what = (
-        ("started", f"{whose} * {asking.on('target')} group_left () {started}"),
-        ("drill", asking.by("max", asking.of("drill_last_run_timestamp_seconds"), "model_name")),
-        ("config loaded", f"max({asking.of('exporter_config_reload_success_timestamp_seconds')})"),
+        ("started", f"{whose} * {queries.match_on('target')} group_left () {started}"),
+        ("drill", queries.aggregate("max", queries.select("drill_last_run_timestamp_seconds"), "model_name")),
+        ("config loaded", f"max({queries.select('exporter_config_reload_success_timestamp_seconds')})"),
     )
     named = " or ".join(f'label_replace({when}, "what", "{text}", "", "")' for text, when in what)
     return Panel(
-        "What changed",
-        f"The {_CHANGES} latest starts of replicas with their versions, drills, and loads of the exporter's configuration. A start a moment ago explains "
-        "cold caches; two versions of a model explain most else.",
-        Look.TABLE,
+        "Recent changes",
+        f"The {_CHANGES} latest replica starts with their versions, drills, and configuration loads of the exporter. A recent start explains cold caches. Two "
+        "versions of one model explain most other differences.",
+        Visualization.TABLE,
         (Query(f"topk({_CHANGES}, 1000 * ({named}))", table=True, instant=True),),
         Unit.NONE,
         10,
@@ -142,156 +146,161 @@ def _changed(asking: Asking) -> Panel:
     )  # fmt: skip
 
 
-def _phases(asking: Asking) -> tuple[Panel, ...]:
+def _make_phase_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     per_gpu = "model:llm_serving_phase_tokens_per_gpu:rate5m"
     return (
-        verdict(asking, Check.PHASES, "Phases", asking.of("model:llm_serving_phase_tokens:rate5m")),
+        make_verdict(queries, Check.PHASES, "Phases", queries.select("model:llm_serving_phase_tokens:rate5m")),
         *(
             Panel(
                 f"{phase.capitalize()} tokens/s per GPU",
-                f"{what}, per GPU of the ready replicas: comparable between models and fleets of any size.",
-                Look.LINES,
-                (Query(asking.of(per_gpu, phase=phase), MODEL),),
+                f"{what}, per GPU of the ready replicas. Models and fleets of any size can be compared.",
+                Visualization.TIME_SERIES,
+                (Query(queries.select(per_gpu, phase=phase), MODEL),),
                 Unit.TOKENS_PER_SECOND,
                 10,
                 6,
-                least=0,
+                minimum=0,
             )
             for phase, what in (
-                ("prefill", "Prompt tokens really computed"),
-                ("decode", "Tokens generated"),
+                ("prefill", "Prompt tokens that were computed"),
+                ("decode", "Generated tokens"),
             )
         ),
     )
 
 
-def _ttft(asking: Asking) -> tuple[Panel, ...]:
-    objective = asking.settings.slo["ttft"]
+def _make_ttft_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    objective = queries.settings.slo["ttft"]
     quantile = "model:llm_serving_time_to_first_token_seconds:quantile_rate5m"
-    steps = above(objective.threshold_seconds) if objective.threshold_seconds is not None else ()
-    span = seconds_text(asking.settings.burn["fast"][0].long_seconds)
-    bad = asking.of(RATIO.format(window=span), slo="ttft")
+    steps = warn_above(objective.threshold_seconds) if objective.threshold_seconds is not None else ()
+    span = seconds_text(queries.settings.burn["fast"][0].long_seconds)
+    bad = queries.select(RATIO.format(window=span), slo="ttft")
     return (
-        verdict(asking, Check.TTFT, "TTFT", asking.of("model:llm_serving_slo_events:increase5m", slo="ttft")),
+        make_verdict(
+            queries, Check.TTFT, "TTFT", queries.select("model:llm_serving_slo_events:increase5m", slo="ttft")
+        ),
         Panel(
             "p99 time to first token",
-            "99th percentile over 5m. At the engine's largest bucket edge it reads that edge and means at least so much.",
-            Look.LINES,
-            (Query(asking.of(quantile, rank="p99"), MODEL),),
+            "99th percentile over 5m. A value at the engine's largest bucket edge is a lower bound.",
+            Visualization.TIME_SERIES,
+            (Query(queries.select(quantile, rank="p99"), MODEL),),
             Unit.SECONDS,
             10,
             6,
             logarithmic=True,
-            steps=steps,
-            lines=bool(steps),
+            thresholds=steps,
+            draw_thresholds=bool(steps),
         ),
         Panel(
             "Requests within the objective",
-            f"Share of first tokens in time over {span}; the objective is {objective.objective:.4g}. Absent while nothing was asked.",
-            Look.LINES,
+            f"Share of first tokens that were in time over {span}. The objective is {objective.objective:.4g}. There is no data without requests.",
+            Visualization.TIME_SERIES,
             (Query(f"1 - {bad}", MODEL),),
             Unit.RATIO,
             10,
             6,
-            most=1,
-            steps=below(objective.objective),
-            lines=True,
+            maximum=1,
+            thresholds=warn_below(objective.objective),
+            draw_thresholds=True,
         ),
     )
 
 
-def _kv(asking: Asking) -> tuple[Panel, ...]:
-    full = asking.settings.alerts["KVSaturated"]["above"]
+def _make_kv_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    full = queries.settings.alerts["KVSaturated"]["above"]
     return (
-        verdict(asking, Check.KV, "KV cache", asking.of("model:llm_serving_kv_cache_usage_ratio:max")),
+        make_verdict(queries, Check.KV, "KV cache", queries.select("model:llm_serving_kv_cache_usage_ratio:max")),
         Panel(
             "KV cache usage of the fullest engine",
-            "Share of the KV cache that live requests hold, of the engine where it is most. Full while requests wait: the next ones are preempted.",
-            Look.LINES,
-            (Query(asking.of("model:llm_serving_kv_cache_usage_ratio:max"), MODEL),),
+            "Share of the KV cache that running requests hold, on the engine with the highest usage. If it is full while requests wait, running requests get preempted.",
+            Visualization.TIME_SERIES,
+            (Query(queries.select("model:llm_serving_kv_cache_usage_ratio:max"), MODEL),),
             Unit.RATIO,
             10,
             6,
-            least=0,
-            most=1,
-            steps=above(full),
-            lines=True,
+            minimum=0,
+            maximum=1,
+            thresholds=warn_above(full),
+            draw_thresholds=True,
         ),
         Panel(
             "Prefix cache hit rate",
-            "Share of looked-up tokens that were there, over 5m. Half of the usual means that prefill computes again what it used to find.",
-            Look.LINES,
-            (Query(asking.of("model:llm_serving_prefix_cache_hit:ratio_rate5m"), MODEL),),
+            "Share of looked-up tokens that were in the cache, over 5m. When it falls, prefill computes tokens that used to be cached.",
+            Visualization.TIME_SERIES,
+            (Query(queries.select("model:llm_serving_prefix_cache_hit:ratio_rate5m"), MODEL),),
             Unit.RATIO,
             10,
             6,
-            least=0,
-            most=1,
+            minimum=0,
+            maximum=1,
         ),
     )
 
 
-def _tail(asking: Asking) -> tuple[Panel, ...]:
-    few, share = (asking.settings.alerts[name] for name in ("LongContextFewFit", "LongContextShare"))
+def _make_tail_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    few, share = (queries.settings.alerts[name] for name in ("LongContextFewFit", "LongContextShare"))
     return (
-        verdict(asking, Check.TAIL, "Tail", asking.of("model:llm_serving_long_context_requests_observed:max")),
+        make_verdict(
+            queries, Check.TAIL, "Tail", queries.select("model:llm_serving_long_context_requests_observed:max")
+        ),
         Panel(
-            "Requests of p99 length that fit",
-            "How many requests with a p99 prompt and a mean answer the KV cache holds at once, at least: few of them leave room for nobody else.",
-            Look.LINES,
-            (Query(asking.of("model:llm_serving_long_context_requests_fit:min", bound="lower"), MODEL),),
+            "Long requests that fit",
+            "How many requests with a p99 prompt and a mean answer fit into the KV cache at once (lower bound). If only a few fit, they leave no room for others.",
+            Visualization.TIME_SERIES,
+            (Query(queries.select("model:llm_serving_long_context_requests_fit:min", bound="lower"), MODEL),),
             Unit.COUNT,
             10,
             6,
-            least=0,
-            steps=below(few["below"]),
-            lines=True,
+            minimum=0,
+            thresholds=warn_below(few["below"]),
+            draw_thresholds=True,
         ),
         Panel(
-            "KV held by the longest hundredth",
-            "Share of all KV that the longest 1 % of requests hold, at least: an estimate from the lengths of finished requests.",
-            Look.LINES,
-            (Query(asking.of("model:llm_serving_long_context_kv_share_ratio:max", bound="lower"), MODEL),),
+            "KV cache share of the longest 1 %",
+            "Share of the KV cache that the longest 1 % of requests hold (lower bound). Estimated from the lengths of finished requests.",
+            Visualization.TIME_SERIES,
+            (Query(queries.select("model:llm_serving_long_context_kv_share_ratio:max", bound="lower"), MODEL),),
             Unit.RATIO,
             10,
             6,
-            least=0,
-            most=1,
-            steps=above(share["above"]),
-            lines=True,
+            minimum=0,
+            maximum=1,
+            thresholds=warn_above(share["above"]),
+            draw_thresholds=True,
         ),
     )
 
 
-def _node_loss(asking: Asking) -> tuple[Panel, ...]:
+def _make_node_loss_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
-        verdict(asking, Check.NODE_LOSS, "Node loss", asking.of("model:llm_serving_n1_sufficient:bool")),
+        make_verdict(queries, Check.NODE_LOSS, "Node loss", queries.select("model:llm_serving_n1_sufficient:bool")),
         Panel(
             "Load without the largest node",
-            "Demand of the last hour over what would be left without the largest node, of the scarcest resource: above 100 % the loss is not carried.",
-            Look.LINES,
-            (Query(asking.of("model:llm_serving_n1_load:max"), MODEL),),
+            "Demand of the last hour over the capacity that remains without the largest node, for the scarcest resource. Above 100 %, the survivors cannot carry the demand.",
+            Visualization.TIME_SERIES,
+            (Query(queries.select("model:llm_serving_n1_load:max"), MODEL),),
             Unit.RATIO,
             10,
             6,
             logarithmic=True,
-            steps=above(1),
-            lines=True,
+            thresholds=warn_above(1),
+            draw_thresholds=True,
         ),
         Panel(
-            "Replicas: ready, required, required with the reserve",
-            "What serves now, what the demand needs, and what it needs so that the largest node may go.",
-            Look.LINES,
+            "Replicas: ready, required, required with reserve",
+            "How many replicas are ready, how many the demand requires, and how many it requires so that the largest node can fail.",
+            Visualization.TIME_SERIES,
             (
-                Query(asking.of("model:llm_serving_ready_replicas:sum"), f"ready {MODEL}"),
+                Query(queries.select("model:llm_serving_ready_replicas:sum"), f"ready {MODEL}"),
                 Query(
-                    asking.of("model:llm_serving_required_replicas:ceil"), f"required {MODEL}, reserve: {{{{reserve}}}}"
+                    queries.select("model:llm_serving_required_replicas:ceil"),
+                    f"required {MODEL}, reserve: {{{{reserve}}}}",
                 ),
             ),
             Unit.COUNT,
             10,
             6,
-            least=0,
+            minimum=0,
             decimals=0,
         ),
     )

@@ -1,183 +1,190 @@
-"""KV cache and long-context tail: what memory holds, what it spares, and how much a few long requests take."""
+"""The dashboard of the KV cache and long contexts: capacity, prefix cache hits, and the share of the longest requests."""
 
 from __future__ import annotations
 
-from llm_serving_dashboards.asking import Asking
-from llm_serving_dashboards.nouns import Board, Look, Panel, Query, Row, Unit
-from llm_serving_dashboards.parts import ENGINE, MODEL, above, below, lines, threshold
+from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit, Visualization
+from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.shared_panels import (
+    ENGINE,
+    MODEL,
+    draw_thresholds,
+    make_time_series,
+    warn_above,
+    warn_below,
+)
 
 UID = "llm-serving-kv"
 VARIABLES = ("model_name", "role", "target")
 
 
-def board(asking: Asking) -> Board:
-    """Room, hits, preemptions; then the tail."""
+def build_board(queries: QueryBuilder) -> Board:
+    """Capacity, prefix cache, long-context tail, replicas."""
     return Board(
         UID,
         "LLM serving: KV cache and long contexts",
-        "Is there room for the next request, does the prefix cache find what it used to, and what do the longest requests take.",
+        "Is there room for the next request, does the prefix cache hit as usual, and how much do the longest requests hold?",
         VARIABLES,
         (
-            Row("Room", _room(asking)),
-            Row("Prefix cache", _prefixes(asking)),
-            Row("Long-context tail", _tail(asking)),
-            Row("Replicas", _replicas(asking)),
+            Row("Capacity", _make_capacity_panels(queries)),
+            Row("Prefix cache", _make_prefix_cache_panels(queries)),
+            Row("Long-context tail", _make_tail_panels(queries)),
+            Row("Replicas", _make_replica_panels(queries)),
         ),
     )
 
 
-def _room(asking: Asking) -> tuple[Panel, ...]:
-    own = asking.settings.alerts
-    used, capacity = (asking.of(f"model:llm_serving_kv_cache_{what}_tokens:sum") for what in ("used", "capacity"))
+def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    own = queries.settings.alerts
+    used, capacity = (queries.select(f"model:llm_serving_kv_cache_{what}_tokens:sum") for what in ("used", "capacity"))
     preempted, finished = (
-        asking.by("sum", asking.of(f"target:llm_serving_{what}:increase10m"), "model_name", "role")
+        queries.aggregate("sum", queries.select(f"target:llm_serving_{what}:increase10m"), "model_name", "role")
         for what in ("preemptions", "requests_finished")
     )
     return (
-        lines(
+        make_time_series(
             "KV cache usage",
-            "Share of all KV tokens of a model in use, and of its fullest engine. Far apart, the load is spread unevenly.",
+            "Share of KV cache tokens in use: over all engines of a model, and on its fullest engine. If the two differ widely, the load is uneven.",
             Unit.RATIO,
-            Query(asking.of("model:llm_serving_kv_cache_usage:ratio"), f"mean {MODEL}"),
-            Query(asking.of("model:llm_serving_kv_cache_usage_ratio:max"), f"fullest {MODEL}"),
+            Query(queries.select("model:llm_serving_kv_cache_usage:ratio"), f"all {MODEL}"),
+            Query(queries.select("model:llm_serving_kv_cache_usage_ratio:max"), f"fullest {MODEL}"),
             width=8,
-            least=0,
-            most=1,
-            **threshold(above(own["KVFilling"]["above"], own["KVSaturated"]["above"])),
+            minimum=0,
+            maximum=1,
+            **draw_thresholds(warn_above(own["KVFilling"]["above"], own["KVSaturated"]["above"])),
         ),
-        lines(
-            "KV tokens in use and that fit",
-            "Tokens of context that live requests hold, and what the caches of all replicas hold at most.",
+        make_time_series(
+            "KV cache tokens: used and capacity",
+            "Context tokens that running requests hold, and the capacity of all replicas.",
             Unit.TOKENS,
             Query(used, f"used {MODEL}"),
             Query(capacity, f"capacity {MODEL}"),
             width=8,
-            least=0,
+            minimum=0,
         ),
-        lines(
+        make_time_series(
             "Preemptions per finished request",
-            "How often a running request lost its KV to others, over 10m. Its prompt is computed again: more memory, or fewer requests at once.",
+            "How often a running request lost its KV cache to others, over 10m. The engine computes its context again. Add memory or lower the batch limit.",
             Unit.COUNT,
             Query(f"{preempted} / ({finished} > 0)", MODEL),
             width=8,
-            least=0,
-            **threshold(above(own["PreemptionStorm"]["above"])),
+            minimum=0,
+            **draw_thresholds(warn_above(own["PreemptionStorm"]["above"])),
         ),
     )
 
 
-def _prefixes(asking: Asking) -> tuple[Panel, ...]:
+def _make_prefix_cache_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
-        lines(
+        make_time_series(
             "Prefix cache hit rate",
-            "Share of looked-up tokens that were there: over 5m, and usually (median of 7 days).",
+            "Share of looked-up tokens that were in the cache. Now: over 5m. Usual: the median of 7 days.",
             Unit.RATIO,
-            Query(asking.of("model:llm_serving_prefix_cache_hit:ratio_rate5m"), f"now {MODEL}"),
-            Query(asking.of("model:llm_serving_prefix_cache_hit:median7d"), f"usual {MODEL}"),
-            least=0,
-            most=1,
+            Query(queries.select("model:llm_serving_prefix_cache_hit:ratio_rate5m"), f"now {MODEL}"),
+            Query(queries.select("model:llm_serving_prefix_cache_hit:median7d"), f"usual {MODEL}"),
+            minimum=0,
+            maximum=1,
         ),
-        lines(
+        make_time_series(
             "Prefix cache tokens/s",
-            "Looked up, and found.",
+            "Tokens that were looked up in the prefix cache, and tokens that were found.",
             Unit.TOKENS_PER_SECOND,
-            Query(asking.of("model:llm_serving_prefix_cache_query_tokens:rate5m"), f"looked up {MODEL}"),
-            Query(asking.of("model:llm_serving_prefix_cache_hit_tokens:rate5m"), f"found {MODEL}"),
-            least=0,
+            Query(queries.select("model:llm_serving_prefix_cache_query_tokens:rate5m"), f"looked up {MODEL}"),
+            Query(queries.select("model:llm_serving_prefix_cache_hit_tokens:rate5m"), f"found {MODEL}"),
+            minimum=0,
         ),
     )
 
 
-def _tail(asking: Asking) -> tuple[Panel, ...]:
-    own = asking.settings.alerts
+def _make_tail_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    own = queries.settings.alerts
     fit, share = "model:llm_serving_long_context_requests_fit:min", "model:llm_serving_long_context_kv_share_ratio:max"
     return (
-        lines(
-            "Requests of p99 length that fit",
-            "With a p99 prompt and a mean answer, of the engine where fewest fit; both bounds, from the bucket edges of the lengths of finished requests.",
+        make_time_series(
+            "Long requests that fit",
+            "Requests with a p99 prompt and a mean answer that fit at once, on the engine where the fewest fit. Both bounds come from the bucket edges of request lengths.",
             Unit.COUNT,
-            Query(asking.of(fit), f"{{{{bound}}}} {MODEL}"),
+            Query(queries.select(fit), f"{{{{bound}}}} {MODEL}"),
             width=8,
-            least=0,
-            **threshold(below(own["LongContextFewFit"]["below"])),
+            minimum=0,
+            **draw_thresholds(warn_below(own["LongContextFewFit"]["below"])),
         ),
-        lines(
-            "KV held by the longest hundredth",
-            "Share of all context that the longest 1 % of requests take; both bounds.",
+        make_time_series(
+            "KV cache share of the longest 1 %",
+            "Share of the context tokens that the longest 1 % of requests hold, with both bounds.",
             Unit.RATIO,
-            Query(asking.of(share), f"{{{{bound}}}} {MODEL}"),
+            Query(queries.select(share), f"{{{{bound}}}} {MODEL}"),
             width=8,
-            least=0,
-            most=1,
-            **threshold(above(own["LongContextShare"]["above"])),
+            minimum=0,
+            maximum=1,
+            **draw_thresholds(warn_above(own["LongContextShare"]["above"])),
         ),
-        lines(
-            "p99 to mean",
-            "How many times as long as the mean prompt the p99 prompt is. A long tail makes means of anything useless.",
+        make_time_series(
+            "p99 over mean",
+            "Length of the p99 prompt over the mean prompt. With a long tail, means say little.",
             Unit.TIMES,
-            Query(asking.of("model:llm_serving_long_context_amplification_ratio:max"), MODEL),
+            Query(queries.select("model:llm_serving_long_context_amplification_ratio:max"), MODEL),
             width=4,
-            least=0,
+            minimum=0,
         ),
-        lines(
-            "Observed",
-            "Requests behind these estimates: of the last hour, or the last thousand. Few of them make wide bounds.",
+        make_time_series(
+            "Observed requests",
+            "Requests behind these estimates: those of the last hour, or the last thousand. With few requests the bounds are wide.",
             Unit.COUNT,
-            Query(asking.of("model:llm_serving_long_context_requests_observed:max"), MODEL),
+            Query(queries.select("model:llm_serving_long_context_requests_observed:max"), MODEL),
             width=4,
-            least=0,
+            minimum=0,
         ),
     )
 
 
-def _replicas(asking: Asking) -> tuple[Panel, ...]:
-    beyond = asking.one("long_context_beyond_top_bucket_ratio", "target", "model_name", "engine")
-    prompts = asking.by("sum", asking.of("model:llm_serving_request_prompt_tokens_bucket:rate5m"), "le")
+def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    beyond = queries.select_one("long_context_beyond_top_bucket_ratio", "target", "model_name", "engine")
+    prompts = queries.aggregate("sum", queries.select("model:llm_serving_request_prompt_tokens_bucket:rate5m"), "le")
     return (
-        lines(
+        make_time_series(
             "KV cache usage by engine",
-            "One full engine among free ones: the router sends it what others could take.",
+            "If one engine is full and others are not, the router distributes requests unevenly.",
             Unit.RATIO,
-            Query(asking.of("engine:llm_serving_kv_cache_usage_ratio:max"), ENGINE),
+            Query(queries.select("engine:llm_serving_kv_cache_usage_ratio:max"), ENGINE),
             width=8,
-            least=0,
-            most=1,
+            minimum=0,
+            maximum=1,
         ),
-        lines(
+        make_time_series(
             "Mean context of a running request",
-            "KV tokens a request, mean of the exporter's window; a shared prefix counts once.",
+            "KV cache tokens per running request, averaged over the exporter's window. A shared prefix counts once.",
             Unit.TOKENS,
-            Query(asking.one("context_tokens_mean", "target", "model_name", "engine"), ENGINE),
+            Query(queries.select_one("context_tokens_mean", "target", "model_name", "engine"), ENGINE),
             width=8,
-            least=0,
+            minimum=0,
         ),
-        lines(
+        make_time_series(
             "Prompts beyond the top bucket",
-            "Share of prompts longer than the engine's largest edge: their length is known as at least.",
+            "Share of prompts that are longer than the engine's largest bucket edge. Only a lower bound of their length is known.",
             Unit.RATIO,
             Query(beyond, ENGINE),
             width=8,
-            least=0,
-            most=1,
+            minimum=0,
+            maximum=1,
         ),
         Panel(
             "Prompt lengths",
-            "Finished requests per second between two edges of the engines' buckets.",
-            Look.HEATMAP,
+            "Finished requests per second between two bucket edges of the engine.",
+            Visualization.HEATMAP,
             (Query(prompts, "{{le}}"),),
             Unit.TOKENS,
             12,
         ),
-        lines(
-            "GPU memory: weights, KV, other",
-            "Estimate of what takes up the engine's GPUs. Other is activations, graphs and the context of the driver.",
+        make_time_series(
+            "GPU memory: weights, KV cache, other",
+            "Estimated use of the engine's GPU memory. Other: activations, CUDA graphs and the driver's context.",
             Unit.BYTES,
             Query(
-                asking.by("sum", asking.of("model:llm_serving_gpu_memory_bytes_estimate:sum"), "part"),
+                queries.aggregate("sum", queries.select("model:llm_serving_gpu_memory_bytes_estimate:sum"), "part"),
                 "{{part}}",
             ),
             width=12,
-            least=0,
+            minimum=0,
             stacked=True,
         ),
     )

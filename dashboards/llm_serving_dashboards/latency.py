@@ -1,4 +1,4 @@
-"""Latency and objectives: what users wait for, against what was promised."""
+"""The dashboard of latency and objectives: how long users wait, against the objectives."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ from llm_serving_alerts.promql import seconds_text
 from llm_serving_alerts.records.slo import BAD, BASE_SECONDS, EVENTS, RATIO
 from llm_serving_alerts.records.traffic import LATENCIES, RANKS
 from llm_serving_alerts.settings import LATENCY_SLOS, Settings
-from llm_serving_dashboards.asking import Asking
-from llm_serving_dashboards.nouns import Board, Look, Panel, Query, Row, Unit
-from llm_serving_dashboards.parts import ENGINE, MODEL, above, below, lines, threshold, value
+from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit, Visualization
+from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.shared_panels import (
+    ENGINE,
+    MODEL,
+    draw_thresholds,
+    make_stat,
+    make_time_series,
+    warn_above,
+    warn_below,
+)
 
 UID = "llm-serving-latency"
 VARIABLES = ("model_name", "role", "target")
@@ -25,139 +33,144 @@ _OBJECTIVE = {
 }
 
 
-def board(asking: Asking) -> Board:
-    """Objectives first, then each latency: quantiles, where its events lie, and how much of it nobody can see."""
+def build_board(queries: QueryBuilder) -> Board:
+    """Objectives first, then each latency: its quantiles, its distribution, and the share above the top bucket edge."""
     return Board(
         UID,
         "LLM serving: latency and objectives",
-        "Are first tokens, tokens and answers in time, how fast is the error budget spent, and how much of it is left.",
+        "Are first tokens, tokens and responses in time, how fast is the error budget spent, and how much of it is left?",
         VARIABLES,
         (
-            Row("Objectives", _objectives(asking)),
-            *(Row(TITLES[name][0], _latency(asking, name)) for name in LATENCIES),
-            Row("Replicas", _replicas(asking)),
+            Row("Objectives", _make_objective_panels(queries)),
+            *(Row(TITLES[name][0], _make_latency_panels(queries, name)) for name in LATENCIES),
+            Row("Replicas", _make_replica_panels(queries)),
         ),
     )
 
 
-def counted(settings: Settings) -> tuple[str, ...]:
-    """Objectives that are set."""
+def list_set_objectives(settings: Settings) -> tuple[str, ...]:
+    """Names of the objectives that the settings define."""
     return tuple(
         name for name, one in settings.slo.items() if name not in LATENCY_SLOS or one.threshold_seconds is not None
     )
 
 
-def _objectives(asking: Asking) -> tuple[Panel, ...]:
+def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     found: list[Panel] = []
-    settings = asking.settings
+    settings = queries.settings
     period = seconds_text(settings.period_seconds)
-    # the windows that page, and the shortest there is
+    # the windows of the paging alerts, and the shortest window
     spans = [
         seconds_text(one) for one in sorted({BASE_SECONDS, *(window.long_seconds for window in settings.burn["fast"])})
     ]
     loudest = max(settings.burn["fast"], key=lambda window: window.factor)
-    for slo in counted(settings):
+    for slo in list_set_objectives(settings):
         objective = settings.slo[slo]
-        bad = asking.of(BAD.format(window=period), slo=slo)
-        events = asking.of(EVENTS.format(window=period), slo=slo)
+        bad = queries.select(BAD.format(window=period), slo=slo)
+        events = queries.select(EVENTS.format(window=period), slo=slo)
         attained = f"1 - sum({bad}) / (sum({events}) > 0)"
         when = "" if objective.threshold_seconds is None else f" (threshold {objective.threshold_seconds:g} s)"
         found += [
-            value(
+            make_stat(
                 f"{slo} attained",
-                f"Share of good events in {period}, of all that were chosen{when}. The objective is {objective.objective:.4g}.",
+                f"Share of good events in {period} over the selection{when}. The objective is {objective.objective:.4g}.",
                 Unit.RATIO,
                 Query(attained, slo),
-                steps=below(objective.objective),
+                thresholds=warn_below(objective.objective),
                 decimals=3,
                 height=6,
             ),
-            value(
+            make_stat(
                 f"{slo} budget left",
-                f"Share of the error budget of {period} that is left; below 0 the objective is missed.",
+                f"Share of the error budget of {period} that is left. Below 0, the objective is missed.",
                 Unit.RATIO,
                 Query(f"1 - (sum({bad}) / (sum({events}) > 0)) / {objective.budget:.6g}", slo),
-                steps=below(0.25, 0.0),
+                thresholds=warn_below(0.25, 0.0),
                 decimals=1,
                 height=6,
             ),
-            lines(
-                f"{slo}: how fast the budget is spent",
-                f"Share of bad events over the share that may be bad: at 1 the budget lasts {period}, at {loudest.factor:g} over {seconds_text(loudest.long_seconds)} somebody is paged.",
+            make_time_series(
+                f"{slo} burn rate",
+                f"Share of bad events over the share that the objective allows. At 1, the budget lasts {period}. At {loudest.factor:g} over {seconds_text(loudest.long_seconds)}, the alert pages.",
                 Unit.TIMES,
                 *(
                     Query(
-                        f"{asking.of(RATIO.format(window=span), slo=slo)} / {objective.budget:.6g}",
+                        f"{queries.select(RATIO.format(window=span), slo=slo)} / {objective.budget:.6g}",
                         f"{span} {MODEL}",
                     )
                     for span in spans
                 ),
                 width=16,
                 height=6,
-                least=0,
-                **threshold(above(1, loudest.factor)),
+                minimum=0,
+                **draw_thresholds(warn_above(1, loudest.factor)),
             ),
         ]
     return tuple(found)
 
 
-def _latency(asking: Asking, histogram: str) -> tuple[Panel, ...]:
+def _make_latency_panels(queries: QueryBuilder, histogram: str) -> tuple[Panel, ...]:
     _, short = TITLES[histogram]
-    objective = asking.settings.slo.get(_OBJECTIVE.get(histogram, ""))
+    objective = queries.settings.slo.get(_OBJECTIVE.get(histogram, ""))
     limit = objective.threshold_seconds if objective is not None else None
     edges = f"model:llm_serving_{histogram}_bucket:rate5m"
     return (
-        lines(
+        make_time_series(
             f"{short}: quantiles",
-            "Over 5m, interpolated between the engine's bucket edges. p99 may truly be as high as the edge above it, which is drawn too; at the top edge both "
-            "mean at least so much: see the share above it.",
+            "Over 5m, interpolated between the engine's bucket edges. The true p99 can be as high as the edge above it, which the graph shows too. At the top "
+            "edge both are lower bounds: see the share above the top edge.",
             Unit.SECONDS,
             *(
-                Query(asking.of(f"model:llm_serving_{histogram}:quantile_rate5m", rank=rank), f"{rank} {MODEL}")
+                Query(queries.select(f"model:llm_serving_{histogram}:quantile_rate5m", rank=rank), f"{rank} {MODEL}")
                 for rank in ("p50", "p95", "p99")
             ),
-            Query(_edge_above(asking, asking.of(edges), RANKS["p99"]), f"edge above p99 {MODEL}"),
+            Query(_find_edge_above(queries, queries.select(edges), RANKS["p99"]), f"edge above p99 {MODEL}"),
             width=10,
             logarithmic=True,
-            **threshold(above(limit) if limit is not None else ()),
+            **draw_thresholds(warn_above(limit) if limit is not None else ()),
         ),
         Panel(
-            f"{short}: where the events lie",
-            "Events per second between two edges of the engine's buckets, of all that were chosen. No quantile is sharper than a cell.",
-            Look.HEATMAP,
-            (Query(asking.by("sum", asking.of(edges), "le"), "{{le}}"),),
+            f"{short}: distribution",
+            "Events per second between two bucket edges of the engine, over the selection. No quantile is more precise than a cell.",
+            Visualization.HEATMAP,
+            (Query(queries.aggregate("sum", queries.select(edges), "le"), "{{le}}"),),
             Unit.SECONDS,
             8,
         ),
-        lines(
+        make_time_series(
             f"{short}: above the top edge",
-            "Events longer than the engine's largest bucket edge: nobody can tell how long. Above 1 % the p99 is such a one.",
+            "Share of events above the engine's largest bucket edge. Their length is unknown. Above 1 %, the p99 is among them.",
             Unit.RATIO,
-            Query(asking.of(f"model:llm_serving_{histogram}:above_top_edge_ratio_rate5m"), MODEL),
+            Query(queries.select(f"model:llm_serving_{histogram}:above_top_edge_ratio_rate5m"), MODEL),
             width=6,
-            least=0,
-            most=1,
-            **threshold(above(0.01)),
+            minimum=0,
+            maximum=1,
+            **draw_thresholds(warn_above(0.01)),
         ),
     )
 
 
-def _edge_above(asking: Asking, buckets: str, quantile: float) -> str:
-    """The upper edge of the bucket that a quantile lies in: of buckets that hold no more than its share, the last one is full there."""
-    on = asking.on("model_name", "role")
-    share = f"{quantile:g} * {asking.by('max', buckets, 'model_name', 'role')}"
+def _find_edge_above(queries: QueryBuilder, buckets: str, quantile: float) -> str:
+    """PromQL for the upper edge of the bucket that holds a quantile. `buckets`: a selector of cumulative bucket rates.
+
+    Buckets are cut off at the quantile's share of all events, so that quantile 1 of the rest is that edge.
+    """
+    on = queries.match_on("model_name", "role")
+    share = f"{quantile:g} * {queries.aggregate('max', buckets, 'model_name', 'role')}"
     cut = f"{buckets} * 1 < {on} group_left () {share} or {buckets} * 0 + {on} group_left () {share}"
     return f"histogram_quantile(1, {cut})"
 
 
-def _replicas(asking: Asking) -> tuple[Panel, ...]:
+def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return tuple(
-        lines(
+        make_time_series(
             f"{title} by replica, p99",
-            "Of each replica over the exporter's window, a minute by default: for a glance at who differs, not for an objective.",
+            "Over the exporter's window, one minute by default. Use it to find replicas that differ, not to judge an objective.",
             Unit.SECONDS,
             Query(
-                asking.one("window_latency_seconds", "target", "model_name", "engine", latency=latency, rank="p99"),
+                queries.select_one(
+                    "window_latency_seconds", "target", "model_name", "engine", latency=latency, rank="p99"
+                ),
                 ENGINE,
             ),
             logarithmic=True,

@@ -1,128 +1,137 @@
-"""Node loss: can the largest node go, which would hurt most, and has it been tried."""
+"""The dashboard of node loss: can the fleet lose its largest node, which node matters most, and what did drills show."""
 
 from __future__ import annotations
 
 from llm_serving_alerts.rules import Check
-from llm_serving_dashboards.asking import Asking
-from llm_serving_dashboards.nouns import Board, Colour, Column, Look, Panel, Query, Row, Says, Unit
-from llm_serving_dashboards.parts import MODEL, above, lines, table, threshold, verdict
+from llm_serving_dashboards.panels import Board, Colour, Column, Panel, Query, Row, Unit, ValueMapping, Visualization
+from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.shared_panels import (
+    MODEL,
+    draw_thresholds,
+    make_table,
+    make_time_series,
+    make_verdict,
+    warn_above,
+)
 
 VARIABLES = ("model_name", "role")
 SUFFICIENT = (
-    Says(1, "can go", Colour.GOOD),
-    Says(0, "cannot go", Colour.BAD),
-    Says(None, "unknown", Colour.UNKNOWN),
+    ValueMapping(1, "survives", Colour.GOOD),
+    ValueMapping(0, "too little capacity", Colour.BAD),
+    ValueMapping(None, "unknown", Colour.UNKNOWN),
 )
 
 
-def board(asking: Asking) -> Board:
-    """The answer, what it rests on, and what was tried."""
+def build_board(queries: QueryBuilder) -> Board:
+    """The verdict, the capacity behind it, then nodes and drills."""
     return Board(
         Check.NODE_LOSS.dashboard,
         "LLM serving: node loss",
-        "N-1: whether the survivors carry the demand of the last hour when the largest node goes, by every resource.",
+        "N-1: can the surviving replicas carry the demand of the last hour without the largest node, for every resource?",
         VARIABLES,
         (
-            Row("N-1", _answer(asking)),
-            Row("What it rests on", _rests(asking)),
-            Row("Nodes and drills", _nodes(asking)),
+            Row("N-1", _make_n1_panels(queries)),
+            Row("Capacity", _make_capacity_panels(queries)),
+            Row("Nodes and drills", _make_node_panels(queries)),
         ),
     )
 
 
-def _answer(asking: Asking) -> tuple[Panel, ...]:
+def _make_n1_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
-        verdict(asking, Check.NODE_LOSS, "Check", asking.of("model:llm_serving_n1_sufficient:bool"), height=8),
+        make_verdict(
+            queries, Check.NODE_LOSS, "Check", queries.select("model:llm_serving_n1_sufficient:bool"), height=8
+        ),
         Panel(
-            "The largest node may go",
-            "By model, over time. Unknown where a resource is: a replica that was never seen under a queue and has no roofline, or a node that nobody names.",
-            Look.STATES,
-            (Query(asking.of("model:llm_serving_n1_sufficient:bool"), MODEL),),
+            "Loss of the largest node",
+            "Whether each model survives it, over time. Unknown: a replica has no node, or its capacity is unknown because it never had a queue and has no roofline.",
+            Visualization.STATE_TIMELINE,
+            (Query(queries.select("model:llm_serving_n1_sufficient:bool"), MODEL),),
             Unit.NONE,
             8,
-            says=SUFFICIENT,
+            mappings=SUFFICIENT,
         ),
-        lines(
+        make_time_series(
             "Load without the largest node, by resource",
-            "Demand of the last hour over what would be left. The highest line binds: it says what to add.",
+            "Demand of the last hour over the capacity that remains. The highest line is the scarcest resource: add that one.",
             Unit.RATIO,
-            Query(asking.of("model:llm_serving_n1_load:ratio", 'resource!="work"'), f"{{{{resource}}}} {MODEL}"),
+            Query(queries.select("model:llm_serving_n1_load:ratio", 'resource!="work"'), f"{{{{resource}}}} {MODEL}"),
             width=12,
             logarithmic=True,
-            **threshold(above(1)),
+            **draw_thresholds(warn_above(1)),
         ),
     )
 
 
-def _rests(asking: Asking) -> tuple[Panel, ...]:
+def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     required = "model:llm_serving_required_replicas:ceil"
     return (
-        lines(
-            "Replicas: wanted, ready, required",
-            "Required: what the demand and its slope need until a new replica serves; with the reserve: and the largest node may go.",
+        make_time_series(
+            "Replicas: desired, ready, required",
+            "Required: replicas for the demand and its trend until a new replica is ready. With reserve: also without the largest node.",
             Unit.COUNT,
-            Query(asking.of("model:llm_serving_desired_replicas:max"), f"wanted {MODEL}"),
-            Query(asking.of("model:llm_serving_ready_replicas:sum"), f"ready {MODEL}"),
-            Query(asking.of(required, reserve="none"), f"required {MODEL}"),
-            Query(asking.of(required, reserve="nodes"), f"required with reserve {MODEL}"),
-            least=0,
+            Query(queries.select("model:llm_serving_desired_replicas:max"), f"desired {MODEL}"),
+            Query(queries.select("model:llm_serving_ready_replicas:sum"), f"ready {MODEL}"),
+            Query(queries.select(required, reserve="none"), f"required {MODEL}"),
+            Query(queries.select(required, reserve="nodes"), f"required with reserve {MODEL}"),
+            minimum=0,
             decimals=0,
         ),
-        lines(
-            "Required replicas by reason",
-            "What each resource alone would need: the largest is the reason.",
+        make_time_series(
+            "Required replicas by resource",
+            "How many replicas each resource alone requires. The highest number decides.",
             Unit.COUNT,
-            Query(asking.of("model:llm_serving_required:ratio", 'resource!="work"'), f"{{{{resource}}}} {MODEL}"),
-            least=0,
+            Query(queries.select("model:llm_serving_required:ratio", 'resource!="work"'), f"{{{{resource}}}} {MODEL}"),
+            minimum=0,
         ),
-        lines(
+        make_time_series(
             "Load of the ready replicas, by resource",
-            "Demand of the last hour over what is there now. Above 100 % they queue already.",
+            "Demand of the last hour over the present capacity. Above 100 %, requests already queue.",
             Unit.RATIO,
-            Query(asking.of("model:llm_serving_load:ratio", 'resource!="work"'), f"{{{{resource}}}} {MODEL}"),
+            Query(queries.select("model:llm_serving_load:ratio", 'resource!="work"'), f"{{{{resource}}}} {MODEL}"),
             logarithmic=True,
-            **threshold(above(1)),
+            **draw_thresholds(warn_above(1)),
         ),
-        table(
-            "How the capacity of a replica is known",
-            "Measured: the best rate seen while requests waited in 7 days. Estimated: a share of the roofline's ceiling.",
+        make_table(
+            "Source of a replica's capacity",
+            "Measured: the best rate in 7 days while requests waited. Estimated: a share of the roofline's ceiling.",
             (
                 Column("model_name", "model"),
                 Column("gpu_name", "GPU"),
                 Column("phase", "phase"),
                 Column("basis", "basis"),
             ),
-            f"{asking.of('model_gpu:llm_serving_replica_capacity:basis')} == 1",
+            f"{queries.select('model_gpu:llm_serving_replica_capacity:basis')} == 1",
         ),
     )
 
 
-def _nodes(asking: Asking) -> tuple[Panel, ...]:
+def _make_node_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     share = (
-        f"{asking.of('model_node:llm_serving_capacity:sum')} / {asking.on('model_name', 'role', 'resource')} group_left () "
-        f"{asking.of('model:llm_serving_capacity:sum')}"
+        f"{queries.select('model_node:llm_serving_capacity:sum')} / {queries.match_on('model_name', 'role', 'resource')} group_left () "
+        f"{queries.select('model:llm_serving_capacity:sum')}"
     )
-    verdicts = asking.one("drill_last_verdict", "model_name", "role", "verdict")
-    last_run = asking.one("drill_last_run_timestamp_seconds", "model_name", "role")
+    verdicts = queries.select_one("drill_last_verdict", "model_name", "role", "verdict")
+    last_run = queries.select_one("drill_last_run_timestamp_seconds", "model_name", "role")
     return (
         Panel(
-            "Capacity that goes with a node",
-            "Mean share over the resources. The longest bar is the node that would hurt most.",
-            Look.BARS,
-            (Query(asking.by("avg", share, "model_name", "node"), "{{node}} {{model_name}}", instant=True),),
+            "Capacity share of each node",
+            "Averaged over the resources. Losing the node with the longest bar costs the most capacity.",
+            Visualization.BAR_GAUGE,
+            (Query(queries.aggregate("avg", share, "model_name", "node"), "{{node}} {{model_name}}", instant=True),),
             Unit.RATIO,
             12,
-            least=0,
-            most=1,
+            minimum=0,
+            maximum=1,
         ),
-        table(
+        make_table(
             "Drills",
-            "The last node-loss drill of each model: what has not been tried does not work.",
+            "The last node-loss drill of each model. Only a drill proves that a model survives.",
             (
                 Column("model_name", "model"), Column("role", "role"), Column("verdict", "verdict"),
                 Column(0, "last run", Unit.MILLISECONDS_SINCE),
             ),
-            f"({verdicts} == 1) * {asking.on('model_name', 'role')} group_left () (1000 * {last_run})",
-            may_be_empty="no drill was recorded",
+            f"({verdicts} == 1) * {queries.match_on('model_name', 'role')} group_left () (1000 * {last_run})",
+            may_be_empty="no drill has run",
         ),
     )  # fmt: skip

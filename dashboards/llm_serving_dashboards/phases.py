@@ -1,192 +1,201 @@
-"""Throughput and phases: how much is served, by which phase, and what holds it."""
+"""The dashboard of throughput and phases: how much is served, in which phase, and what limits it."""
 
 from __future__ import annotations
 
 from llm_serving_alerts.rules import Check
-from llm_serving_dashboards.asking import RATE, Asking
-from llm_serving_dashboards.home import limiter
-from llm_serving_dashboards.nouns import Board, Panel, Query, Row, Unit
-from llm_serving_dashboards.parts import ENGINE, MODEL, REASONS, REPLICA, above, below, lines, threshold
+from llm_serving_dashboards.home import make_limiter
+from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit
+from llm_serving_dashboards.queries import RATE, QueryBuilder
+from llm_serving_dashboards.shared_panels import (
+    ENGINE,
+    MODEL,
+    REASONS,
+    REPLICA,
+    draw_thresholds,
+    make_time_series,
+    warn_above,
+    warn_below,
+)
 
 VARIABLES = ("model_name", "role", "target")
 PHASES = ("prefill", "decode")
 
 
-def board(asking: Asking) -> Board:
-    """By model above, by replica below."""
+def build_board(queries: QueryBuilder) -> Board:
+    """Models first, then replicas."""
     return Board(
         Check.PHASES.dashboard,
         "LLM serving: throughput and phases",
-        "How many tokens are computed and generated, how full the batch is, which phase takes the time, and what limits.",
+        "How many tokens are computed and generated, how full the batch is, which phase takes the time, and what limits throughput.",
         VARIABLES,
         (
-            Row("Models", _models(asking)),
-            Row("Against the usual", _usual(asking)),
-            Row("Phases", _phases(asking)),
-            Row("Requests", _requests(asking)),
-            Row("Replicas", _replicas(asking)),
+            Row("Models", _make_model_panels(queries)),
+            Row("Against the baseline", _make_baseline_panels(queries)),
+            Row("Phases", _make_phase_panels(queries)),
+            Row("Requests", _make_request_panels(queries)),
+            Row("Replicas", _make_replica_panels(queries)),
         ),
     )
 
 
-def _models(asking: Asking) -> tuple[Panel, ...]:
+def _make_model_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     tokens = "model:llm_serving_phase_tokens:rate5m"
     return (
         *(
-            lines(
+            make_time_series(
                 f"{phase.capitalize()} tokens/s",
-                f"{what} by all replicas of a model, mean of 5m.",
+                f"{what} on all replicas of a model, averaged over 5m.",
                 Unit.TOKENS_PER_SECOND,
-                Query(asking.of(tokens, phase=phase), MODEL),
+                Query(queries.select(tokens, phase=phase), MODEL),
                 width=8,
-                least=0,
+                minimum=0,
             )
             for phase, what in (
-                ("prefill", "Prompt tokens really computed (no cache hits)"),
-                ("decode", "Tokens generated"),
+                ("prefill", "Prompt tokens that were computed (without cache hits)"),
+                ("decode", "Generated tokens"),
             )
         ),
-        limiter(asking, 8, 8),
-        lines(
+        make_limiter(queries, 8, 8),
+        make_time_series(
             "Prompt tokens/s: computed and cached",
-            "What clients sent, and what of it the prefix cache had. The distance is prefill that was spared.",
+            "Prompt tokens that clients sent, and those of them that came from the prefix cache. The cache saved the prefill of the latter.",
             Unit.TOKENS_PER_SECOND,
-            Query(asking.of("model:llm_serving_prompt_tokens:rate5m"), f"sent {MODEL}"),
-            Query(asking.of("model:llm_serving_cached_prompt_tokens:rate5m"), f"cached {MODEL}"),
-            least=0,
+            Query(queries.select("model:llm_serving_prompt_tokens:rate5m"), f"sent {MODEL}"),
+            Query(queries.select("model:llm_serving_cached_prompt_tokens:rate5m"), f"cached {MODEL}"),
+            minimum=0,
         ),
-        lines(
+        make_time_series(
             "Tokens/s per GPU",
-            "By phase, over the GPUs of the ready replicas.",
+            "Tokens/s of each phase over the GPUs of the ready replicas.",
             Unit.TOKENS_PER_SECOND,
-            Query(asking.of("model:llm_serving_phase_tokens_per_gpu:rate5m"), f"{{{{phase}}}} {MODEL}"),
-            least=0,
+            Query(queries.select("model:llm_serving_phase_tokens_per_gpu:rate5m"), f"{{{{phase}}}} {MODEL}"),
+            minimum=0,
         ),
     )
 
 
-def _usual(asking: Asking) -> tuple[Panel, ...]:
-    own = asking.settings.alerts["ThroughputBelowBaseline"]
+def _make_baseline_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    own = queries.settings.alerts["ThroughputBelowBaseline"]
     work, usual = (
-        asking.of(f"model:llm_serving_reference_work_per_replica:{name}") for name in ("rate5m_waiting", "p90_7d")
+        queries.select(f"model:llm_serving_reference_work_per_replica:{name}") for name in ("rate5m_waiting", "p90_7d")
     )
     return (
-        lines(
-            "Work of a replica under a queue, against its usual",
-            "Prefill and decode weighed by their reference seconds, at moments when requests waited, over the 90th percentile of 7 days. Absent while "
-            "nothing waits or there is no history.",
+        make_time_series(
+            "Work per replica with a queue, against the baseline",
+            "Prefill and decode tokens, weighted by their reference seconds, while requests wait. The baseline is the 90th percentile of the last 7 days. "
+            "There is no data while no requests wait or the history is too short.",
             Unit.RATIO,
-            Query(f"{work} / {asking.on('model_name', 'role')} {usual}", MODEL),
-            least=0,
-            may_be_empty="nothing waited",
-            **threshold(below(own["warning_below"], own["critical_below"])),
+            Query(f"{work} / {queries.match_on('model_name', 'role')} {usual}", MODEL),
+            minimum=0,
+            may_be_empty="no requests waited",
+            **draw_thresholds(warn_below(own["warning_below"], own["critical_below"])),
         ),
-        lines(
+        make_time_series(
             "Tokens/s against the same hour of other days",
-            "Both phases together; usual: median of the same hour on the last seven days. A fall without a queue is traffic that went elsewhere.",
+            "Both phases together. Usual: the median of the same hour on the last seven days. A drop without a queue means less traffic, not a slower server.",
             Unit.TOKENS_PER_SECOND,
-            Query(asking.of("model:llm_serving_tokens:rate5m"), f"now {MODEL}"),
-            Query(asking.of("model:llm_serving_tokens:same_hour_median7d"), f"usual {MODEL}"),
-            least=0,
+            Query(queries.select("model:llm_serving_tokens:rate5m"), f"now {MODEL}"),
+            Query(queries.select("model:llm_serving_tokens:same_hour_median7d"), f"usual {MODEL}"),
+            minimum=0,
         ),
     )
 
 
-def _phases(asking: Asking) -> tuple[Panel, ...]:
-    starved = asking.settings.alerts["PrefillStarvesDecode"]
-    busy = asking.by(
+def _make_phase_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    starved = queries.settings.alerts["PrefillStarvesDecode"]
+    busy = queries.aggregate(
         "avg",
-        asking.one("phase_busy_ratio", "target", "model_name", "role", "engine", "phase"),
+        queries.select_one("phase_busy_ratio", "target", "model_name", "role", "engine", "phase"),
         "model_name",
         "role",
         "phase",
     )
-    reference = asking.by(
+    reference = queries.aggregate(
         "avg",
-        asking.one("phase_reference_seconds_per_token", "target", "model_name", "role", "engine", "phase"),
+        queries.select_one("phase_reference_seconds_per_token", "target", "model_name", "role", "engine", "phase"),
         "model_name",
         "role",
         "phase",
     )
     return (
-        lines(
+        make_time_series(
             "Share of busy time by phase",
-            "What each phase needs at its ceiling, mean of the replicas. Above half of it in prefill, answers may stutter while prompts are computed.",
+            "Share of time that each phase needs at its ceiling, averaged over the replicas. With a high prefill share, decode may stall while prompts are computed.",
             Unit.RATIO,
             Query(busy, f"{{{{phase}}}} {MODEL}"),
             width=8,
-            least=0,
-            most=1,
-            **threshold(above(starved["prefill_above"])),
+            minimum=0,
+            maximum=1,
+            **draw_thresholds(warn_above(starved["prefill_above"])),
         ),
-        lines(
+        make_time_series(
             "Reference seconds per token",
-            "Time of a token at the ceilings, at a fixed batch and context: the weights by which mixed work is added up. Changes with model, GPU or format only.",
+            "Time per token at the ceilings, with a fixed batch and context. These weights add up prefill and decode work. They change only with the model, GPU or format.",
             Unit.SECONDS,
             Query(reference, f"{{{{phase}}}} {MODEL}"),
             width=8,
-            least=0,
+            minimum=0,
         ),
-        lines(
+        make_time_series(
             "Batch utilisation",
-            "Running requests over the engines' limit. At the limit with a queue, a higher limit gives more while bandwidth binds.",
+            "Running requests over the engines' limit. If the batch is at its limit, requests wait and decode is bandwidth-bound, a higher limit gives more throughput.",
             Unit.RATIO,
-            Query(asking.of("model:llm_serving_batch_utilization:ratio"), MODEL),
+            Query(queries.select("model:llm_serving_batch_utilization:ratio"), MODEL),
             width=8,
-            least=0,
-            most=1,
+            minimum=0,
+            maximum=1,
         ),
     )
 
 
-def _requests(asking: Asking) -> tuple[Panel, ...]:
+def _make_request_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
-        lines(
+        make_time_series(
             "Running requests",
-            "In the batch of all replicas.",
+            "Requests in the batches of all replicas.",
             Unit.COUNT,
-            Query(asking.of("model:llm_serving_requests_running:sum"), MODEL),
+            Query(queries.select("model:llm_serving_requests_running:sum"), MODEL),
             width=6,
-            least=0,
+            minimum=0,
         ),
-        lines(
+        make_time_series(
             "Waiting requests",
-            "Not yet in a batch.",
+            "Requests that are not yet in a batch.",
             Unit.COUNT,
-            Query(asking.of("model:llm_serving_requests_waiting:sum"), MODEL),
+            Query(queries.select("model:llm_serving_requests_waiting:sum"), MODEL),
             width=6,
-            least=0,
+            minimum=0,
         ),
-        lines(
+        make_time_series(
             "Finished requests/s by reason",
-            "stop and length are good ends; error is not; abort is the client's.",
+            "Stop and length are successes. Error is a failure. Abort: the client gave up.",
             Unit.REQUESTS_PER_SECOND,
-            Query(asking.of("model:llm_serving_requests_finished:rate5m"), f"{{{{reason}}}} {MODEL}"),
+            Query(queries.select("model:llm_serving_requests_finished:rate5m"), f"{{{{reason}}}} {MODEL}"),
             width=6,
-            least=0,
+            minimum=0,
             stacked=True,
-            colours=REASONS,
+            series_colours=REASONS,
         ),
-        lines(
+        make_time_series(
             "Rejected requests/s by reason",
-            "Refused at admission: neither good nor bad for the objectives, and still somebody's error.",
+            "Requests refused at admission. The objectives count them neither as good nor as bad, but each one is an error for its client.",
             Unit.REQUESTS_PER_SECOND,
-            Query(asking.of("model:llm_serving_requests_rejected:rate5m"), f"{{{{reason}}}} {MODEL}"),
+            Query(queries.select("model:llm_serving_requests_rejected:rate5m"), f"{{{{reason}}}} {MODEL}"),
             width=6,
-            least=0,
+            minimum=0,
             stacked=True,
-            may_be_empty="the engine's page counts no rejections",
+            may_be_empty="the engine does not count rejections",
         ),
     )
 
 
-def _replicas(asking: Asking) -> tuple[Panel, ...]:
+def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     tokens = "target:llm_serving_phase_tokens:rate5m"
     drafts, accepted = (
-        asking.by(
+        queries.aggregate(
             "sum",
-            asking.dialect.one(
-                f"rate({asking.of(f'speculative_{what}_tokens_total')}[{RATE}])", "target", "model_name", "engine"
+            queries.dialect.one(
+                f"rate({queries.select(f'speculative_{what}_tokens_total')}[{RATE}])", "target", "model_name", "engine"
             ),
             "target",
             "model_name",
@@ -195,48 +204,48 @@ def _replicas(asking: Asking) -> tuple[Panel, ...]:
     )
     return (
         *(
-            lines(
+            make_time_series(
                 f"{phase.capitalize()} tokens/s by replica",
-                "A replica that does less than its peers under the same load is slow, or the router favours others.",
+                "A replica with fewer tokens/s than its peers is slow, or the router prefers the others.",
                 Unit.TOKENS_PER_SECOND,
-                Query(asking.of(tokens, phase=phase), REPLICA),
+                Query(queries.select(tokens, phase=phase), REPLICA),
                 width=8,
-                least=0,
+                minimum=0,
             )
             for phase in PHASES
         ),
-        lines(
+        make_time_series(
             "Batch size by replica",
-            "Decoding sequences in a step, mean of the exporter's window.",
+            "Decoding sequences per step, averaged over the exporter's window.",
             Unit.COUNT,
-            Query(asking.one("batch_size_mean", "target", "model_name", "engine"), ENGINE),
+            Query(queries.select_one("batch_size_mean", "target", "model_name", "engine"), ENGINE),
             width=8,
-            least=0,
+            minimum=0,
         ),
-        lines(
+        make_time_series(
             "Running requests by replica",
-            "In the batch.",
+            "Requests in the batch of each replica.",
             Unit.COUNT,
-            Query(asking.of("target:llm_serving_requests_running:sum"), REPLICA),
+            Query(queries.select("target:llm_serving_requests_running:sum"), REPLICA),
             width=8,
-            least=0,
+            minimum=0,
         ),
-        lines(
+        make_time_series(
             "Waiting requests by replica",
-            "A queue at one replica while others are idle is the router's.",
+            "Requests in the queue of each replica. If one replica has a queue while others are idle, check the router.",
             Unit.COUNT,
-            Query(asking.of("target:llm_serving_requests_waiting:sum"), REPLICA),
+            Query(queries.select("target:llm_serving_requests_waiting:sum"), REPLICA),
             width=8,
-            least=0,
+            minimum=0,
         ),
-        lines(
+        make_time_series(
             "Speculative tokens accepted",
-            "Share of proposed tokens that were kept. Low acceptance computes tokens for nothing.",
+            "Share of draft tokens that were accepted. With a low share, most of the draft work is wasted.",
             Unit.RATIO,
             Query(f"{accepted} / ({drafts} > 0)", REPLICA),
             width=8,
-            least=0,
-            most=1,
-            may_be_empty="no speculative decoding",
+            minimum=0,
+            maximum=1,
+            may_be_empty="speculative decoding is off",
         ),
     )

@@ -1,4 +1,4 @@
-"""What Grafana reads at its start: where the dashboards lie, and which Prometheus they ask (grafana.com/docs/grafana/latest/administration/provisioning)."""
+"""The files that Grafana reads at its start: where the dashboards are, and which Prometheus they query (grafana.com/docs/grafana/latest/administration/provisioning)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from llm_serving_alerts.promql import seconds_text
 from llm_serving_alerts.settings import Settings
 
 FOLDER = "LLM serving"
-# where the container image keeps what is mounted
+# where the container image has its mounted dashboards
 PATH = "/var/lib/grafana/dashboards/llm-serving"
 URL = "http://prometheus:9090"
 
 
-def provider(path: str = PATH) -> str:
-    """The dashboards of a folder, which nobody can change or delete in the browser."""
+def render_provider(path: str = PATH) -> str:
+    """Grafana's file provider for the dashboards in `path`. Nobody can change or delete them in the browser."""
     made = {
         "apiVersion": 1,
         "providers": [
@@ -32,8 +32,8 @@ def provider(path: str = PATH) -> str:
     return yaml.safe_dump(made, sort_keys=False)
 
 
-def datasource(settings: Settings, url: str = URL) -> str:
-    """A Prometheus. Its scrape interval is the rules' own: the shortest range of a rate is four of them."""
+def render_datasource(settings: Settings, url: str = URL) -> str:
+    """A data source for the Prometheus at `url`. Its scrape interval is that of the rules: the shortest range of a rate is four scrapes."""
     made = {
         "apiVersion": 1,
         "datasources": [

@@ -1,10 +1,10 @@
-"""Roofline: what the hardware could do, how near it is, and on which side of the ridge."""
+"""The dashboard of the roofline: how close the engines are to the bandwidth and compute ceilings."""
 
 from __future__ import annotations
 
-from llm_serving_dashboards.asking import Asking
-from llm_serving_dashboards.nouns import Board, Column, Look, Panel, Query, Row, Unit
-from llm_serving_dashboards.parts import MODEL, REPLICA, lines, table
+from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit, Visualization
+from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.shared_panels import MODEL, REPLICA, make_table, make_time_series
 
 UID = "llm-serving-roofline"
 VARIABLES = ("model_name", "role", "target")
@@ -12,54 +12,54 @@ ENGINE = ("target", "model_name", "role", "engine")
 _LEGEND = f"{REPLICA} engine {{{{engine}}}}"
 
 
-def board(asking: Asking) -> Board:
-    """Ratios, then bytes and tokens, then the batch."""
+def build_board(queries: QueryBuilder) -> Board:
+    """Ratios first, then bytes and tokens, then the batch."""
     return Board(
         UID,
         "LLM serving: roofline",
-        "How near decode is to the memory-bandwidth ceiling and all work to the compute ceiling, by every source that knows.",
+        "How close is decode to the memory bandwidth ceiling, and all work to the compute ceiling, according to each source?",
         VARIABLES,
         (
-            Row("How near", _near(asking)),
-            Row("Bytes and tokens", _amounts(asking)),
-            Row("Batch and intensity", _batch(asking)),
-            Row("What is known", _known(asking)),
+            Row("Ceiling ratios", _make_ceiling_panels(queries)),
+            Row("Memory traffic and tokens", _make_traffic_panels(queries)),
+            Row("Batch and intensity", _make_batch_panels(queries)),
+            Row("Model facts", _make_model_panels(queries)),
         ),
     )
 
 
-def _near(asking: Asking) -> tuple[Panel, ...]:
+def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     intensity, ridge, compute = (
-        asking.one(name, *ENGINE)
+        queries.select_one(name, *ENGINE)
         for name in ("arithmetic_intensity_flops_per_byte", "ridge_flops_per_byte", "compute_ceiling_ratio")
     )
-    on = asking.on(*ENGINE)
-    reached = asking.of("model_gpu:llm_serving_bandwidth_ceiling:ratio")
+    on = queries.match_on(*ENGINE)
+    reached = queries.select("model_gpu:llm_serving_bandwidth_ceiling:ratio")
     return (
-        lines(
+        make_time_series(
             "MBU and MFU by model",
-            "Model bandwidth and model FLOPs utilisation together: memory traffic over the peak (by the best source that is not suspect), FLOPs over the dense "
-            "tensor peak, mean of a model's engines. Good kernels reach 0.9 of the bandwidth; near neither while requests run, overhead binds.",
+            "MBU: memory traffic over the peak bandwidth, from the best source that is not suspect. MFU: FLOPs over the dense tensor peak, averaged over the "
+            "engines. Good kernels reach an MBU of 90 %. If both are low while requests run, overhead is the limit.",
             Unit.RATIO,
             Query(reached, "MBU ({{source}}) {{model_name}} {{gpu_name}}"),
-            Query(asking.by("avg", compute, "model_name", "role"), f"MFU {MODEL}"),
+            Query(queries.aggregate("avg", compute, "model_name", "role"), f"MFU {MODEL}"),
             width=8,
-            least=0,
+            minimum=0,
         ),
-        lines(
+        make_time_series(
             "Bandwidth ceiling ratio (MBU) by source",
-            "Of each engine: gpm and dcgm measure it, model works it out from steps and context, runtime is the engine's own estimate. Above 1 an input is wrong, "
-            "and the exporter's dashboard says which is likely.",
+            "MBU of each engine. gpm and dcgm measure it, model computes it from steps and context, runtime is the engine's own estimate. Above 100 % an input is "
+            "wrong, and the exporter's dashboard names the likely cause.",
             Unit.RATIO,
-            Query(asking.of("engine:llm_serving_bandwidth_ceiling_ratio:max"), f"{{{{source}}}} {_LEGEND}"),
+            Query(queries.select("engine:llm_serving_bandwidth_ceiling_ratio:max"), f"{{{{source}}}} {_LEGEND}"),
             width=8,
-            least=0,
+            minimum=0,
         ),
         Panel(
-            "Under the roof",
-            "Each engine as a point: intensity over the ridge across, share of the compute peak upwards; the roof is the most that either allows. Left of "
-            "1 bandwidth binds, right of it compute; far below the roof something else does.",
-            Look.POINTS,
+            "Roofline",
+            "Each engine is a point: horizontal its arithmetic intensity over the ridge, vertical its MFU. The roof is the highest possible MFU. Left of 1, bandwidth "
+            "is the limit; right of 1, compute. Far below the roof, something else is.",
+            Visualization.XY_CHART,
             (
                 Query(f"{intensity} / {on} {ridge}", instant=True, table=True),
                 Query(compute, instant=True, table=True),
@@ -74,111 +74,113 @@ def _near(asking: Asking) -> tuple[Panel, ...]:
                 Column(2, "roof", Unit.RATIO),
             ),
         ),
-        lines(
-            "Decode against its ceiling",
-            "Sequence-steps over what the hardware allows at the batch and context of now. Idle time and steps shared with prefill lower it.",
+        make_time_series(
+            "Decode ceiling ratio",
+            "Decode steps of all sequences over what the hardware allows at the present batch and context. Idle time and steps shared with prefill lower it.",
             Unit.RATIO,
-            Query(asking.one("decode_ceiling_ratio", *ENGINE), _LEGEND),
+            Query(queries.select_one("decode_ceiling_ratio", *ENGINE), _LEGEND),
             width=8,
-            least=0,
+            minimum=0,
         ),
-        lines(
+        make_time_series(
             "Compute ceiling ratio (MFU)",
-            "FLOPs of the window over the dense tensor peak, of each engine.",
+            "FLOPs in the exporter's window over the dense tensor peak, for each engine.",
             Unit.RATIO,
             Query(compute, _LEGEND),
             width=8,
-            least=0,
+            minimum=0,
         ),
-        lines(
-            "MBU against the usual, by kind of GPU",
-            "Over the peak of all engines of that kind; usual: median of 7 days.",
+        make_time_series(
+            "MBU against the baseline, by GPU model",
+            "Memory traffic over the peak of all engines with this GPU. Usual: the median of 7 days.",
             Unit.RATIO,
             Query(reached, "now {{model_name}} {{gpu_name}} {{source}}"),
             Query(
-                asking.of("model_gpu:llm_serving_bandwidth_ceiling:median7d"),
+                queries.select("model_gpu:llm_serving_bandwidth_ceiling:median7d"),
                 "usual {{model_name}} {{gpu_name}} {{source}}",
             ),
             width=8,
-            least=0,
+            minimum=0,
         ),
     )
 
 
-def _amounts(asking: Asking) -> tuple[Panel, ...]:
-    achieved = asking.of("engine:llm_serving_achieved_bandwidth_bytes_per_second:max")
-    ceiling = asking.one("bandwidth_ceiling_bytes_per_second", *ENGINE)
-    decode = asking.by("sum", asking.of("engine:llm_serving_phase_tokens:rate5m", phase="decode"), *ENGINE)
+def _make_traffic_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    achieved = queries.select("engine:llm_serving_achieved_bandwidth_bytes_per_second:max")
+    ceiling = queries.select_one("bandwidth_ceiling_bytes_per_second", *ENGINE)
+    decode = queries.aggregate("sum", queries.select("engine:llm_serving_phase_tokens:rate5m", phase="decode"), *ENGINE)
     return (
-        lines(
+        make_time_series(
             "Memory traffic and its peak",
-            "All GPUs of an engine together.",
+            "Sum over all GPUs of an engine.",
             Unit.BYTES_PER_SECOND,
             Query(achieved, f"{{{{source}}}} {_LEGEND}"),
             Query(ceiling, f"peak {_LEGEND}"),
-            least=0,
+            minimum=0,
         ),
-        lines(
+        make_time_series(
             "Decode tokens/s and their ceiling",
-            "Generated, and the most at the batch and context of now with one token a step: speculation may go beyond.",
+            "Generated tokens, and the most that is possible at the present batch and context with one token per step. Speculative decoding can exceed it.",
             Unit.TOKENS_PER_SECOND,
             Query(decode, f"decode {_LEGEND}"),
-            Query(asking.one("decode_ceiling_tokens_per_second", *ENGINE), f"ceiling {_LEGEND}"),
-            least=0,
+            Query(queries.select_one("decode_ceiling_tokens_per_second", *ENGINE), f"ceiling {_LEGEND}"),
+            minimum=0,
         ),
     )
 
 
-def _batch(asking: Asking) -> tuple[Panel, ...]:
+def _make_batch_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
-        lines(
+        make_time_series(
             "Batch and its ridge",
-            "Decoding sequences in a step, and from how many on decode is bound by compute: step with the context of now (absent where KV alone keeps it bound by "
-            "bandwidth), weights without any. Below the ridge a larger batch is nearly free.",
+            "Decoding sequences per step, and the batch from which decode is compute-bound. Ridge (step): with the present context; absent if KV cache reads alone keep "
+            "decode bandwidth-bound. Ridge (weights): without context. Below the ridge a larger batch costs little.",
             Unit.COUNT,
-            Query(asking.one("batch_size_mean", *ENGINE), f"batch {_LEGEND}"),
-            Query(asking.one("batch_ridge_size", *ENGINE, "part"), f"ridge ({{{{part}}}}) {_LEGEND}"),
+            Query(queries.select_one("batch_size_mean", *ENGINE), f"batch {_LEGEND}"),
+            Query(queries.select_one("batch_ridge_size", *ENGINE, "part"), f"ridge ({{{{part}}}}) {_LEGEND}"),
             width=8,
-            least=0,
+            minimum=0,
             logarithmic=True,
         ),
-        lines(
-            "Intensity and its ridge",
-            "FLOPs per byte moved, and where compute begins to bind.",
+        make_time_series(
+            "Arithmetic intensity and its ridge",
+            "FLOPs per byte of memory traffic, and the ridge above which compute is the limit.",
             Unit.FLOPS_PER_BYTE,
-            Query(asking.one("arithmetic_intensity_flops_per_byte", *ENGINE), f"intensity {_LEGEND}"),
-            Query(asking.one("ridge_flops_per_byte", *ENGINE), f"ridge {_LEGEND}"),
+            Query(queries.select_one("arithmetic_intensity_flops_per_byte", *ENGINE), f"intensity {_LEGEND}"),
+            Query(queries.select_one("ridge_flops_per_byte", *ENGINE), f"ridge {_LEGEND}"),
             width=8,
-            least=0,
+            minimum=0,
         ),
-        lines(
-            "Bytes of a mean step",
-            "Weights are read once a step whatever the batch; KV grows with batch and context.",
+        make_time_series(
+            "Bytes per step",
+            "Weights are read once per step, whatever the batch. KV cache reads grow with batch and context.",
             Unit.BYTES,
-            Query(asking.by("avg", asking.of("model:llm_serving_step_bytes_mean:avg"), "part"), "{{part}}"),
+            Query(
+                queries.aggregate("avg", queries.select("model:llm_serving_step_bytes_mean:avg"), "part"), "{{part}}"
+            ),
             width=8,
-            least=0,
+            minimum=0,
             stacked=True,
         ),
     )
 
 
-def _known(asking: Asking) -> tuple[Panel, ...]:
-    info = asking.one("model_info", "target", "model_name", "family", "weight_format", "kv_format", "origin")
+def _make_model_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    info = queries.select_one("model_info", "target", "model_name", "family", "weight_format", "kv_format", "origin")
     return (
-        table(
+        make_table(
             "Models",
-            "What the arithmetic rests on, and where it is known from.",
+            "The model facts behind these numbers, and where they come from.",
             (
                 Column("target", "target"), Column("model_name", "model"), Column("family", "family"), Column("weight_format", "weights"),
-                Column("kv_format", "KV"), Column("origin", "known from"),
+                Column("kv_format", "KV"), Column("origin", "source"),
             ),
             info,
         ),
-        table(
-            "Limiter's evidence",
-            "The numbers that the limiter is decided on, now.",
+        make_table(
+            "Evidence of the limiter",
+            "The present numbers that decide the limiter.",
             (Column("target", "target"), Column("evidence", "evidence"), Column(0, "value", Unit.COUNT, decimals=2)),
-            asking.one("limiter_evidence", "target", "evidence"),
+            queries.select_one("limiter_evidence", "target", "evidence"),
         ),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Arguments -> Config -> daemon: the only module that prints or exits."""
+"""The command line: words -> the command that they name -> its exit status."""
 
 from __future__ import annotations
 
@@ -6,24 +6,29 @@ import argparse
 import json
 import logging
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
-from llm_serving_exporter import __version__
 from llm_serving_exporter.config.load import load
 from llm_serving_exporter.config.options import add_flags
 from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.errors import ConfigError, ListenError, PageError
 from llm_serving_exporter.normalise.registry import RUNTIMES, together
+from llm_serving_exporter.schema.flags import CommandParser, duration_once_bare
+from llm_serving_exporter.schema.problems import listed, nearest, shown
+from llm_serving_exporter.terminal import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_USAGE,
+    ended_by_signal,
+    print_line,
+    print_message,
+    run_command,
+)
 
 if TYPE_CHECKING:
     from llm_serving_exporter.daemon.discovery import Discovered
-
-EXIT_OK, EXIT_FAILED, EXIT_CONFIG = 0, 1, 2
 
 _COMMANDS = {
     "run": "read the targets and serve /metrics until stopped (the default)",
@@ -47,21 +52,24 @@ _EPILOG = """examples:
   llm-serving-exporter once --target http://localhost:8000 --json
   llm-serving-exporter check-config --config.file exporter.yml
 
-Every option is also an environment variable: LLM_SERVING_EXPORTER_ and the flag in upper case, '.' and '-' as '_'."""
+Every option of the configuration is also an environment variable: LLM_SERVING_EXPORTER_ and the flag in upper case, '.' and '-' as '_'."""
+
+_USAGE = {
+    "run": "llm-serving-exporter [COMMAND] [OPTIONS]",
+    "once": "llm-serving-exporter once [--wait 5s] [--json] [OPTIONS OF THE CONFIGURATION]",
+    "check-config": "llm-serving-exporter check-config --config.file FILE [OPTIONS OF THE CONFIGURATION]",
+}
 
 
-def _parser(command: str) -> argparse.ArgumentParser:
+def _parser(command: str) -> CommandParser:
+    """The parser of a command that reads the daemon's configuration; its own flags come first in --help."""
     commands = "\n".join(f"  {name:<14}{what}" for name, what in _COMMANDS.items())
-    parser = argparse.ArgumentParser(
-        prog="llm-serving-exporter" if command == "run" else f"llm-serving-exporter {command}",
-        usage="llm-serving-exporter [COMMAND] [OPTIONS]",
+    parser = CommandParser(
+        command,
+        usage=_USAGE[command],
         description=f"{_DESCRIPTION}\n\ncommands:\n{commands}" if command == "run" else _COMMANDS[command],
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"llm-serving-exporter {__version__}")
-    add_flags(parser)
     if command == "once":
         parser.add_argument(
             "--json",
@@ -69,8 +77,13 @@ def _parser(command: str) -> argparse.ArgumentParser:
             help="print JSON for programs instead of a table; a list where there are several targets",
         )
         parser.add_argument(
-            "--wait", type=float, default=5.0, metavar="SECONDS", help="time between the two samples (default 5)"
+            "--wait",
+            type=duration_once_bare("--wait"),
+            default=5.0,
+            metavar="5s",
+            help="time between the two samples (default 5s)",
         )
+    add_flags(parser.add_argument_group("configuration"))
     return parser
 
 
@@ -84,29 +97,27 @@ def _load(arguments: argparse.Namespace) -> Config:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command; returns the exit status: 0 good, 1 failed, 2 bad usage or configuration."""
+    """Runs a command; returns the exit status: 0 good, 1 failed, 2 bad usage or configuration, 130 interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
+    return run_command(lambda: _run_words(words))
+
+
+def _run_words(words: list[str]) -> int:
     command = words.pop(0) if words and words[0] in _COMMANDS else "run"
     if command in _OWN_ARGUMENTS:
         return _OWN_ARGUMENTS[command](words)
     if words and not words[0].startswith("-"):
-        print(f"llm-serving-exporter: no command {words[0]!r}; commands are {', '.join(_COMMANDS)}", file=sys.stderr)
-        return EXIT_CONFIG
+        near = nearest(words[0], _COMMANDS)
+        fix = f"Did you mean {near}?" if near else f"The commands are {listed(_COMMANDS, 'and')}."
+        print_message(f"error: there is no command {shown(words[0])}. {fix}")
+        return EXIT_USAGE
     arguments = _parser(command).parse_args(words)
-    try:
-        config = _load(arguments)
-        if command == "check-config":
-            return _check(config)
-        if command == "once":
-            return _once(config, wait_seconds=arguments.wait, as_document=arguments.json)
-        return _run(config, arguments)
-    except ConfigError as error:
-        for problem in error.problems:
-            print(f"error: {problem}", file=sys.stderr)
-        return EXIT_CONFIG
-    except ListenError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_FAILED
+    config = _load(arguments)
+    if command == "check-config":
+        return _check(config)
+    if command == "once":
+        return _once(config, wait_seconds=arguments.wait, as_document=arguments.json)
+    return _run(config, arguments)
 
 
 def _check(config: Config) -> int:
@@ -117,16 +128,16 @@ def _check(config: Config) -> int:
 
         Guard(config.web.config_file, logging.getLogger("llm_serving_exporter.web"))
     for warning in config.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        print_message(f"warning: {warning}")
     found = _discovered(config)
     for problem in found.problems:
-        print(f"warning: {problem}", file=sys.stderr)
+        print_message(f"warning: {problem}")
     from_files = f", {len(found.targets) - len(config.targets)} of them from file_sd" if config.discovery else ""
     lines = [f"{config.file or 'flags and environment'}: good, {len(found.targets)} targets{from_files}"]
     lines += target_lines(found.targets)
     for number, table in enumerate(config.runtimes):
         lines += ["", *table_lines(table, f"{config.file}: runtimes[{number}]", RUNTIMES.values())]
-    return _say("\n".join(lines))
+    return EXIT_OK if print_line("\n".join(lines)) else EXIT_FAILED
 
 
 def _discovered(config: Config) -> Discovered:
@@ -137,79 +148,22 @@ def _discovered(config: Config) -> Discovered:
 
 def _once(config: Config, *, wait_seconds: float, as_document: bool) -> int:
     from llm_serving_exporter import logs
-    from llm_serving_exporter.commands.once import as_document_of, as_table, read_once
-    from llm_serving_exporter.daemon.service import nvml_source
-    from llm_serving_exporter.targets.glance import Glance
-    from llm_serving_exporter.targets.pipeline import TargetPipeline
-    from llm_serving_exporter.targets.served_models import ModelBook
+    from llm_serving_exporter.commands import once
 
     logs.set_up("error", config.log.format)  # the reading itself says what is wrong with a target
-    targets = _discovered(config).targets
-    if not targets:
-        print("error: file_sd has no target to read now", file=sys.stderr)
-        return EXIT_FAILED
-    readings = []
-    book = ModelBook(config.hf_cache)
-    glance = Glance(config, targets, nvml_source(config) if config.gpu.enabled else None)
-    try:
-        for target in targets:
-            pipeline = TargetPipeline(
-                target,
-                partial(glance.settings, target),
-                config.window_seconds,
-                models=book.of,
-                runtimes=together(config.runtimes),
-            )
-            try:
-                readings.append(read_once(pipeline, wait_seconds, sys.stderr))
-            finally:
-                pipeline.close()
-            if not as_document:
-                print(as_table(readings[-1]), flush=True)
-    finally:
-        glance.close()
-    if as_document:
-        documents = [as_document_of(reading) for reading in readings]
-        print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2, allow_nan=False))
-    return EXIT_OK if all(reading.up for reading in readings) else EXIT_FAILED
+    return once.run(config, _discovered(config).targets, wait_seconds=wait_seconds, as_json=as_document)
 
 
 def _ceiling(words: list[str]) -> int:
     from llm_serving_exporter.commands.ceiling.answer import answer
-    from llm_serving_exporter.commands.ceiling.arguments import EPILOG, USAGE, add_arguments
+    from llm_serving_exporter.commands.ceiling.arguments import parser
     from llm_serving_exporter.commands.ceiling.question import question
     from llm_serving_exporter.commands.ceiling.table import as_document, as_table
 
-    parser = argparse.ArgumentParser(
-        prog="llm-serving-exporter ceiling",
-        usage=USAGE,
-        description="What a model on given GPUs could do at best: fit, tokens/s by batch, price, replicas. Asks no server.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add_arguments(parser)
-    arguments = parser.parse_args(words)
-    try:
-        found = answer(question(arguments, os.environ))
-    except ConfigError as error:
-        for problem in error.problems:
-            print(f"error: {problem}", file=sys.stderr)
-        return EXIT_CONFIG
-    return _say(json.dumps(as_document(found), indent=2, allow_nan=False) if arguments.json else as_table(found))
-
-
-def _say(text: str) -> int:
-    """Prints an answer; a reader that went away (`| head`) or a full disk is no traceback."""
-    try:
-        print(text, flush=True)
-    except OSError as error:
-        # else the interpreter tries once more when it ends
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            print(f"error: the answer cannot be written: {error.strerror}", file=sys.stderr)
-        return EXIT_FAILED
-    return EXIT_OK
+    arguments = parser().parse_args(words)
+    found = answer(question(arguments, os.environ))
+    text = json.dumps(as_document(found), indent=2, allow_nan=False) if arguments.json else as_table(found)
+    return EXIT_OK if print_line(text) else EXIT_FAILED
 
 
 def _demo(words: list[str]) -> int:
@@ -240,8 +194,8 @@ def _dashboards(words: list[str]) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "grafanalib":
             raise
-        sys.stderr.write(
-            "error: dashboards are made with grafanalib, which is not installed; pip install 'llm-serving-exporter[dashboards]'\n"
+        print_message(
+            "error: dashboards are made with grafanalib, which is not installed; pip install 'llm-serving-exporter[dashboards]'"
         )
         return EXIT_FAILED
     return run(words)
@@ -262,15 +216,7 @@ def _report(words: list[str]) -> int:
 def _page_test(words: list[str]) -> int:
     from llm_serving_exporter.commands.page_test import run
 
-    try:
-        return run(words)
-    except ConfigError as error:
-        for problem in error.problems:
-            print(f"error: {problem}", file=sys.stderr)
-        return EXIT_CONFIG
-    except PageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_FAILED
+    return run(words)
 
 
 def _run(config: Config, arguments: argparse.Namespace) -> int:
@@ -278,18 +224,16 @@ def _run(config: Config, arguments: argparse.Namespace) -> int:
     from llm_serving_exporter.daemon.service import Service
 
     logs.set_up(config.log.level, config.log.format)
-    stopping, reloading = threading.Event(), threading.Event()
+    reloading = threading.Event()
     # set before anything listens: an early signal must find its handler
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: stopping.set())
-    signal.signal(signal.SIGHUP, lambda _number, _frame: reloading.set())
-    service = Service(config, lambda: _load(arguments))
-    service.start()
-    service.daemon.run(stopping, reloading)
-    service.close()
-    sys.stderr.flush()
-    # a scrape under way ends at its own deadline, seconds from now: its thread must not hold up the exit
-    os._exit(EXIT_OK)
+    with ended_by_signal(reloading) as stopping:
+        service = Service(config, lambda: _load(arguments))
+        service.start()
+        service.daemon.run(stopping, reloading)
+        service.close()
+        sys.stderr.flush()
+        # a scrape under way ends at its own deadline, seconds from now: its thread must not hold up the exit
+        os._exit(EXIT_OK)
 
 
 # commands that are not about the daemon's configuration; what they need is imported when they are called

@@ -12,8 +12,8 @@ LLMServingExporterError
 └── PageError            PagerDuty or Alertmanager did not take a page (command page-test)
 
 Stages may have errors of their own below the base that never leave them (scrape.failure.ScrapeError, gpu.calls.NvmlCallError,
-config.problems.InvalidValueError, prometheus_api.http.ApiError, drill.usage.UsageError,
-report.evidence.NoDataError).
+schema.problems.InvalidValueError, clients.http.HttpError, clients.json_api.ApiError, clients.secrets.SecretError,
+drill.arguments.UsageError, report.evidence.evidence.NoDataError).
 Failures of a single attempt are data, not exceptions: see `model.attempt`. The stages translate; nothing foreign leaves them.
 """
 
@@ -28,15 +28,15 @@ class LLMServingExporterError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with the configuration.
+    """One thing wrong with the configuration."""
 
-    `file` is the path as the user gave it, or "flag --x" or "environment variable Y" where the value came from there;
-    `path` the dotted path inside it ("targets[1].url", "" for the whole file); `what` the fault; `fix` what to do.
-    """
-
+    # the path as the user gave it, or "flag --x" or "environment variable Y" where the value came from there
     file: str
+    # dotted path inside the file ("targets[1].url"), "" for the whole file
     path: str
+    # the fault, without a full stop
     what: str
+    # what to do, a sentence, or ""
     fix: str
 
     def __str__(self) -> str:

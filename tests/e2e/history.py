@@ -103,7 +103,7 @@ def past_samples(known: Usual, rate: Profile, at: float) -> Iterator[tuple[str, 
     yield f"model:llm_serving_targets:count{{{model}}}", known.replicas
     if known.wanted is not None:
         yield f"model:llm_serving_desired_replicas:max{{{model}}}", known.wanted
-    hour = sum(rate.at(at - 3600.0 * step / 6) for step in range(7)) / 7
+    hour = sum(rate.requests_per_second(at - 3600.0 * step / 6) for step in range(7)) / 7
     yield f"model:llm_serving_tokens:rate1h{{{model}}}", hour * known.tokens_per_request
     yield f"model:llm_serving_reference_work_per_replica:rate5m_waiting{{{model}}}", known.work_waiting
     for suffix in ("", "_waiting"):

@@ -40,7 +40,7 @@ def test_a_week_of_a_clock_change(tmp_path: Path, week: str, monday: datetime, h
     fleet.write(tmp_path)
     truth = fleet.truth()
     with PrometheusServer(tmp_path, "global: {}\n", retention="10y") as prometheus:
-        asked = Prometheus(JsonApi(Access("Prometheus", prometheus.url, "--prometheus"), 120.0))
+        asked = Prometheus(JsonApi(Access("Prometheus", prometheus.url, "--prometheus.url"), 120.0))
         try:
             made = make(asked, Settings(timezone="Europe/Berlin"), parse_week(week, BERLIN), lambda text: None)
         finally:

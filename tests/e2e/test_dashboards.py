@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from llm_serving_dashboards.boards import Made, boards
-from llm_serving_dashboards.nouns import Column, Panel
+from llm_serving_dashboards.boards import Dashboard, build_dashboards
+from llm_serving_dashboards.panels import Column, Panel
 from tests.simweek.build import Plan, build, week_settings
 from tests.support.builders.panelqueries import filled
 from tests.support.servers.prometheus_server import PrometheusServer
@@ -20,7 +20,7 @@ PLAN = Plan(1_704_294_000.0, 2.5 * 3600, calm_seconds=1200.0)
 # what nothing in these hours does; a simulated card counts neither, and none of them fails
 NEVER = {"Versions"}
 EMPTY = {
-    ("llm-serving-gpu", "GPUs held down, by reason"),
+    ("llm-serving-gpu", "GPUs with lowered clocks, by reason"),
     ("llm-serving-gpu", "XID events"),
     ("llm-serving-gpu", "PCIe traffic"),
     ("llm-serving-gpu", "NVLink traffic"),
@@ -60,7 +60,7 @@ def week(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Week]:
         yield Week(server)
 
 
-MADE = boards(week_settings())
+MADE = build_dashboards(week_settings())
 PANELS = [
     pytest.param(made, panel, id=f"{made.board.uid}: {panel.title}") for made in MADE for panel in made.board.panels
 ]
@@ -70,7 +70,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("dashboards")]
 
 
 @pytest.mark.parametrize(("made", "panel"), PANELS)
-def test_every_query_returns_data_with_the_labels_that_are_shown(week: Week, made: Made, panel: Panel) -> None:
+def test_every_query_returns_data_with_the_labels_that_are_shown(week: Week, made: Dashboard, panel: Panel) -> None:
     for number, query in enumerate(panel.queries):
         found = (week.now if query.instant else week.range)(filled(query.expr))
         if (made.board.uid, panel.title) in EMPTY:
@@ -93,7 +93,7 @@ def _values(columns: tuple[Column, ...]) -> set[int]:
 
 
 @pytest.mark.parametrize("made", MADE, ids=[made.board.uid for made in MADE])
-def test_variables_and_annotations_have_values(week: Week, made: Made) -> None:
+def test_variables_and_annotations_have_values(week: Week, made: Dashboard) -> None:
     document = made.document
     for variable in document["templating"]["list"]:
         if variable["type"] != "query":
@@ -134,5 +134,5 @@ def test_the_edge_above_p99_is_an_edge_and_above_it(week: Week) -> None:
 
 def test_only_servers_that_generate_nothing_are_on_their_page(week: Week) -> None:
     (made,) = (one for one in MADE if one.board.uid == "llm-serving-embedding")
-    found = week.now(filled(made.board.models_of))
+    found = week.now(filled(made.board.model_query))
     assert [one["metric"] for one in found] == [{"model_name": "embedder"}]

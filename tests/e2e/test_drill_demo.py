@@ -32,7 +32,7 @@ def demo(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     temporary = folder / "tmp"
     temporary.mkdir()
     environment = {**os.environ, "TMPDIR": str(temporary)}
-    command = [*COMMAND, "--output", str(folder / "reports"), *arguments]
+    command = [*COMMAND, "--output-dir", str(folder / "reports"), *arguments]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
     ) as process:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.state.drill_results import record
+from llm_serving_exporter.state.drill_results import record_result
 from tests.support.servers.exporter_process import Exporter, Scraped
 
 FAILED = DrillResult("chat", Role.DECODE, 1_795_000_000.0, 1_794_000_000.0, Verdict.FAILED)
@@ -30,14 +30,14 @@ def exporter(path: Path) -> Exporter:
 
 def test_results_are_published_followed_and_outlive_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "drills.json"
-    record(str(path), FAILED)
+    record_result(str(path), FAILED)
     with exporter(path) as one:
         page = one.until(shown, "the result of the drill")
         assert page.value("drill_last_run_timestamp_seconds", **OF_CHAT) == 1_795_000_000
         assert page.value("drill_last_success_timestamp_seconds", **OF_CHAT) == 1_794_000_000
         assert verdicts(page) == {"passed": 0, "failed": 1, "aborted": 0}
 
-        record(str(path), replace(FAILED, last_run_unix_seconds=1_796_000_000.0, last_verdict=Verdict.PASSED))
+        record_result(str(path), replace(FAILED, last_run_unix_seconds=1_796_000_000.0, last_verdict=Verdict.PASSED))
         one.process.send_signal(signal.SIGHUP)  # a reload looks at once; without one it is within half a minute
         page = one.until(lambda page: verdicts(page)["passed"] == 1, "the drill that passed")
         assert page.value("drill_last_success_timestamp_seconds", **OF_CHAT) == 1_796_000_000
@@ -47,7 +47,7 @@ def test_results_are_published_followed_and_outlive_a_restart(tmp_path: Path) ->
 
 def test_a_model_that_no_drill_has_passed_has_no_time_of_success(tmp_path: Path) -> None:
     path = tmp_path / "drills.json"
-    record(str(path), replace(FAILED, last_success_unix_seconds=None))
+    record_result(str(path), replace(FAILED, last_success_unix_seconds=None))
     with exporter(path) as one:
         page = one.until(shown, "the result of the drill")
         assert page.series("drill_last_run_timestamp_seconds")
@@ -56,7 +56,7 @@ def test_a_model_that_no_drill_has_passed_has_no_time_of_success(tmp_path: Path)
 
 def test_a_file_that_breaks_leaves_what_it_said_and_one_line_in_the_log(tmp_path: Path) -> None:
     path = tmp_path / "drills.json"
-    record(str(path), FAILED)
+    record_result(str(path), FAILED)
     with exporter(path) as one:
         one.until(shown, "the result of the drill")
         path.write_text('{"version": 9, "models": []}')
@@ -74,14 +74,14 @@ def test_without_a_file_nothing_is_published_until_there_is_one(tmp_path: Path) 
         one.until(lambda _page: said(one, "there is no file of drill results") == 1, "a line about the file")
         assert not re.search("^llm_serving_drill", one.scrape().text, re.MULTILINE)
         path.parent.mkdir()
-        record(str(path), FAILED)
+        record_result(str(path), FAILED)
         one.process.send_signal(signal.SIGHUP)
         one.until(shown, "the result of the drill")
 
 
 def test_a_reload_without_the_setting_withdraws_the_results(tmp_path: Path) -> None:
     path, config = tmp_path / "drills.json", tmp_path / "config.yml"
-    record(str(path), FAILED)
+    record_result(str(path), FAILED)
     target = "targets: ['http://127.0.0.1:9']\n"
     config.write_text(target + "drill: {result_file: drills.json}\n")
     with Exporter("--config.file", str(config)) as one:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from llm_serving_exporter.state.review_runs import NAME, Runs, begin, read
+from llm_serving_exporter.state.review_runs import NAME, Runs, begin_runs, read_runs
 from tests.support.servers.exporter_process import Exporter, Scraped
 from tests.support.servers.fakeprometheus import FakePrometheus
 from tests.support.servers.server_process import free_port
@@ -48,7 +48,7 @@ def looked_at(exporter: Exporter, holds: Callable[[Scraped], bool], what: str) -
 
 def test_a_review_that_was_missed_is_made_sent_and_told_of(tmp_path: Path) -> None:
     folder = tmp_path / "reviews"
-    begin(str(folder), time.time() - 86_400)
+    begin_runs(str(folder), time.time() - 86_400)
     hook = Hook()
     with FakePrometheus(NOW) as prometheus, listening(hook) as url:
         path = settings(tmp_path, prometheus.url, url)
@@ -76,7 +76,7 @@ def test_a_review_that_was_missed_is_made_sent_and_told_of(tmp_path: Path) -> No
 
 def test_where_prometheus_is_away_the_run_is_noted_as_failed_and_the_exporter_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "reviews"
-    begin(str(folder), time.time() - 86_400)
+    begin_runs(str(folder), time.time() - 86_400)
     path = settings(tmp_path, f"http://127.0.0.1:{free_port()}", "http://127.0.0.1:9/hook")
     with Exporter("--target", "http://127.0.0.1:9", "--report.settings-file", str(path)) as exporter:
         # a run is noted before it begins, and what it said is logged after it has ended
@@ -84,19 +84,19 @@ def test_where_prometheus_is_away_the_run_is_noted_as_failed_and_the_exporter_go
             exporter,
             lambda page: (
                 bool(page.series("report_last_run_timestamp_seconds"))
-                and any("cannot be reached; check --prometheus" in line for line in exporter.log)
+                and any("; check --prometheus.url" in line for line in exporter.log)
             ),
             "no run was noted",
         )
         assert not page.series("report_last_success_timestamp_seconds")
-    runs = read(str(folder))
+    runs = read_runs(str(folder))
     assert runs is not None
     assert runs.last_success is None
 
 
 def test_an_exporter_that_only_tells_makes_none(tmp_path: Path) -> None:
     folder = tmp_path / "reviews"
-    begin(str(folder), 1_000.0)
+    begin_runs(str(folder), 1_000.0)
     (folder / NAME).write_text(
         json.dumps(
             {"version": 1, "since_unix_seconds": 1000, "last_run_unix_seconds": 2000, "last_success_unix_seconds": 1500}
@@ -108,4 +108,4 @@ def test_an_exporter_that_only_tells_makes_none(tmp_path: Path) -> None:
         page = exporter.until(lambda page: bool(page.series("report_due_timestamp_seconds")), "the file's times")
         assert page.value("report_last_run_timestamp_seconds") == 2000
         assert page.value("report_last_success_timestamp_seconds") == 1500
-    assert read(str(folder)) == Runs(1000.0, 2000.0, 1500.0)
+    assert read_runs(str(folder)) == Runs(1000.0, 2000.0, 1500.0)

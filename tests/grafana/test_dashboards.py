@@ -7,14 +7,14 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 
-from llm_serving_dashboards.boards import Made, boards
+from llm_serving_dashboards.boards import Dashboard, build_dashboards
 from tests.grafana.conftest import Grafana
 from tests.grafana.looking import Looked, Seen, looking
 from tests.simweek.build import week_settings
 
 pytestmark = pytest.mark.grafana
 
-MADE = boards(week_settings())
+MADE = build_dashboards(week_settings())
 EACH = pytest.mark.parametrize("made", MADE, ids=[made.board.uid for made in MADE])
 HOME = "llm-serving-home"
 MODEL = "kv-pressure"
@@ -29,7 +29,7 @@ def test_all_of_them_are_there(grafana: Grafana) -> None:
 @EACH
 @pytest.mark.parametrize(("width", "theme"), [(1440, "dark"), (1920, "light")])
 def test_every_panel_is_drawn_and_nothing_complains(
-    grafana: Grafana, browser: Any, made: Made, width: int, theme: str
+    grafana: Grafana, browser: Any, made: Dashboard, width: int, theme: str
 ) -> None:
     with looking(browser, grafana.address(made.board.uid), width, 3000, theme) as seen:
         panels = seen.panels()
@@ -56,7 +56,7 @@ def assert_apart(panels: dict[str, Seen]) -> None:
 
 
 @EACH
-def test_variables_fill_and_all_is_chosen(grafana: Grafana, browser: Any, made: Made) -> None:
+def test_variables_fill_and_all_is_chosen(grafana: Grafana, browser: Any, made: Dashboard) -> None:
     names = [one for one in made.document["templating"]["list"] if one["type"] == "query"]
     assert names
     with looking(browser, grafana.address(made.board.uid)) as seen:

@@ -9,9 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-from llm_serving_dashboards.boards import boards
-from llm_serving_dashboards.grafana import text_of
-from llm_serving_dashboards.provisioning import datasource, provider
+from llm_serving_dashboards.boards import build_dashboards
+from llm_serving_dashboards.grafana.document import format_json
+from llm_serving_dashboards.provisioning import render_datasource, render_provider
 from tests.simweek.build import Plan, build, week_settings
 from tests.simweek.fleets import HOUR
 
@@ -30,10 +30,10 @@ def main(folder: Path, hours: float) -> None:
         (own / name).mkdir(parents=True, exist_ok=True)
     rendered = folder / "dashboards"
     rendered.mkdir(exist_ok=True)
-    for made in boards(settings):
-        (rendered / f"{made.board.uid}.json").write_text(text_of(made.document))
-    (own / "dashboards" / "llm-serving.yml").write_text(provider(str(rendered.resolve())))
-    (own / "datasources" / "llm-serving.yml").write_text(datasource(settings, f"http://127.0.0.1:{PORT}"))
+    for made in build_dashboards(settings):
+        (rendered / f"{made.board.uid}.json").write_text(format_json(made.document))
+    (own / "dashboards" / "llm-serving.yml").write_text(render_provider(str(rendered.resolve())))
+    (own / "datasources" / "llm-serving.yml").write_text(render_datasource(settings, f"http://127.0.0.1:{PORT}"))
     print(f"""
 prometheus --config.file={folder}/prometheus.yml --storage.tsdb.path={data} --storage.tsdb.retention.time=10y \\
     --web.listen-address=127.0.0.1:{PORT}

@@ -16,7 +16,7 @@ from typing import Any
 from llm_serving_alerts.render import groups_text
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings
-from llm_serving_dashboards.boards import boards
+from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_exporter.sim.fleet.exposition import labels_text
 from llm_serving_exporter.sim.fleet.scenario_file import load, names
 from tests.e2e.replay import read_by, rules_in_order, steps
@@ -65,7 +65,7 @@ def week_settings() -> Settings:
 
 def queries(settings: Settings) -> Iterable[str]:
     """All that dashboards ask."""
-    for made in boards(settings):
+    for made in build_dashboards(settings):
         document: dict[str, Any] = made.document
         yield from (target["expr"] for panel in document["panels"] for target in panel.get("targets", ()))
         yield from (one["expr"] for one in document["annotations"]["list"])

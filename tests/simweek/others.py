@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from prometheus_client.metrics_core import Metric as Family
 
 from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.daemon.store import Store
-from llm_serving_exporter.devices.attribution import Gpus, known_gpus, settings_of
-from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.drill import DrillResult, Verdict
@@ -23,8 +19,7 @@ from llm_serving_exporter.scrape.http import JsonAnswer
 from llm_serving_exporter.sim.fleet.watch import Sample
 from llm_serving_exporter.sim.timeline import Timeline
 from llm_serving_exporter.sim.web import METRICS_CONTENT_TYPE
-from llm_serving_exporter.targets.pipeline import TargetPipeline
-from llm_serving_exporter.targets.served_models import ModelBook
+from llm_serving_exporter.targets.host import TargetHost
 from tests.support.builders.recordings import recording
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -55,29 +50,16 @@ class Recorded:
         )
         self._store = Store()
         self._store.add_target(self._target)
-        self._config, self._costs, self._facts = Config(targets=()), Costs(), GpuFacts()
-        self._costs.keep([name])
         self._collector = ViewCollector(
             self._store.view, lambda: Setup(3 * interval_seconds, 3 * interval_seconds, f"{name}-n0"), now
         )
-        self._pipeline = TargetPipeline(
-            self._target,
-            lambda facts, engines: settings_of(self._config, self._target, (), Gpus(), self._facts, facts, engines),
-            interval_seconds,
-            models=ModelBook(None).of,
-            monotonic=now,
-            wall=wall,
-            connect=lambda *_args, **_kwargs: self,
-        )
+        host = TargetHost(Config(targets=(), window_seconds=interval_seconds), monotonic=now, wall=wall)
+        self._hosted = host.add_target(self._target, lambda *_args, **_kwargs: self)
 
     def samples(self) -> Iterator[Sample]:
         """Every sample now, of the target only."""
-        reading = self._pipeline.tick()
-        before = self._store.target(self._target.name) or reading
-        reading = replace(reading, target_gpus=known_gpus(before, reading, [], Gpus(), self._facts))
-        now = {"monotonic": self._now(), "unix": self._wall()}
-        self._store.put_target(self._costs.after(reading, None, self._config, **now))
-        self._pipeline.refresh_facts()
+        self._store.put_target(self._hosted.tick())
+        self._hosted.refresh_facts()
         yield from _samples(self._collector.collect())
 
     # --- a scrape.http.Client ---------------------------------------------------------------------------------------

@@ -34,5 +34,5 @@ def _spent(known: Usual, rate: Profile, at: float) -> Iterator[tuple[str, float]
     model = f'model_name="{known.model_name}",role="unified"'
     usd = USD_PER_GPU_HOUR * known.replicas
     yield f'model:llm_serving_cost_usd:increase1h{{{model},phase="decode"}}', usd
-    million = usd / (rate.at(at) * known.tokens_per_request * 3600) * 1e6
+    million = usd / (rate.requests_per_second(at) * known.tokens_per_request * 3600) * 1e6
     yield f"model:llm_serving_cost_usd_per_million_tokens:ratio6h_compared{{{model}}}", million

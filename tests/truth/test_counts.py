@@ -1,7 +1,8 @@
 """What the exporter counts against what the load client counted for itself, phase by phase, on real recorded runs.
 
-The pages go over real HTTP into the real daemon; the client's truth is `client/truth.json` of the recording. Phases are cut
-where the recording's README cuts them: the first snapshot at or before a phase's start, and the last one before the next.
+The pages go over real HTTP into the exporter's own ticks, on clocks that stand still between them. The client's truth is
+`client/truth.json` of the recording. Phases are cut where the recording's README cuts them: the first snapshot at or before a phase's
+start, and the last one before the next.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import pytest
 from llm_serving_exporter.sim.recording import Recording
 from llm_serving_exporter.sim.replay import SteppedServer
 from tests.support.builders.recordings import recording
-from tests.support.servers.exporter_process import Exporter, Scraped
+from tests.support.servers.driven_exporter import DrivenExporter
+from tests.support.servers.exporter_process import Scraped
 
 COUNTED = (
     "prompt_tokens_total",
@@ -44,9 +46,9 @@ def nearest(run: Recording, number: int) -> int:
 
 
 class Walk:
-    """The daemon reading one recording whose pages are shown one by one."""
+    """The exporter reading one recording whose pages are shown one by one, a tick each."""
 
-    def __init__(self, run: Recording, server: SteppedServer, exporter: Exporter) -> None:
+    def __init__(self, run: Recording, server: SteppedServer, exporter: DrivenExporter) -> None:
         self.run, self.server, self.exporter = run, server, exporter
         self._seen: dict[int, Scraped] = {}
 
@@ -54,7 +56,8 @@ class Walk:
         number = nearest(self.run, number)
         if number not in self._seen:
             self.server.show(number)
-            self._seen[number] = self.exporter.after_ticks()
+            self.exporter.tick()
+            self._seen[number] = self.exporter.scrape()
         return self._seen[number]
 
     def increase(self, first: int, last: int, name: str, **labels: str) -> float:
@@ -66,8 +69,9 @@ def walk(name: str) -> Iterator[Walk]:
     run = recording(name)
     with SteppedServer(run) as server:
         server.show(next(iter(run.pages)))
-        with Exporter("--target", server.url, "--scrape.interval", "200ms") as exporter:
-            exporter.until(lambda page: bool(page.series("target_up")) and page.total("target_up") == 1, "target_up 1")
+        with DrivenExporter(server.url) as exporter:
+            (reading,) = exporter.tick()
+            assert reading.up, reading.problem
             yield Walk(run, server, exporter)
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-import time
 
 import pytest
 
+from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
 from llm_serving_exporter.sim.replay import SteppedServer
 from tests.support.builders.recordings import recording
-from tests.support.servers.exporter_process import Exporter
+from tests.support.servers.driven_exporter import DrivenExporter
 from tests.truth.test_counts import MAIN
 
-WINDOW_SECONDS = 2.0
+WINDOW_SECONDS = 60.0
 EDGES = VLLM.default_edges["ttft"]
 
 # The client's own event loop limits its precision (captures README): the p99 compares in these phases, the median elsewhere.
@@ -34,21 +34,18 @@ def client_quantile(phase: str, q: float) -> float:
 
 @pytest.fixture(scope="module")
 def window_quantiles() -> dict[str, dict[str, float]]:
-    """Each phase's quantiles as the daemon shows them: its window is made to begin at the phase's first page and end at its last."""
+    """Each phase's quantiles as the exporter shows them: its window is made to begin at the phase's first page and end at its last."""
     found: dict[str, dict[str, float]] = {}
     with SteppedServer(recording("vllm-0.32")) as server:
         server.show(0)
-        with Exporter(
-            "--target", server.url, "--scrape.interval", "200ms", "--window", f"{WINDOW_SECONDS:g}s"
-        ) as exporter:
+        with DrivenExporter(server.url, config=Config(targets=(), window_seconds=WINDOW_SECONDS)) as exporter:
             for phase, (first, last) in MAIN.items():
                 server.show(first)
-                exporter.after_ticks()
-                time.sleep(WINDOW_SECONDS + 0.5)  # the window now holds the first page only
+                exporter.tick()
+                exporter.tick(WINDOW_SECONDS)  # the window now holds the first page only
                 server.show(last)
-                page = exporter.until(
-                    lambda page: bool(page.series("window_latency_seconds", latency="ttft")), f"quantiles of {phase}"
-                )
+                exporter.tick()
+                page = exporter.scrape()
                 found[phase] = {q: page.value("window_latency_seconds", latency="ttft", rank=q) for q in ("p50", "p99")}
                 found[phase]["events"] = page.value("window_latency_events", latency="ttft")
     return found

@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 
 from llm_serving_exporter.catalogue.cost import COSTS
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.sim.replay import SteppedServer
-from llm_serving_exporter.targets.glance import Glance
-from llm_serving_exporter.targets.pipeline import TargetPipeline
 from tests.support.builders.recordings import recording
-from tests.support.servers.exporter_process import Exporter, Scraped
+from tests.support.servers.driven_exporter import DrivenExporter, hand_driven_host
+from tests.support.servers.exporter_process import Scraped
 
 RUN = recording("vllm-0.32-restart")
 LAST_OF_FIRST_LIFE, FIRST_OF_SECOND_LIFE = 22, 72
 
 
 def walk_second_by_second() -> dict[int, TargetReading]:
-    """Every second of the recording through the pipeline over HTTP, refused where the server refused; the window is 10 s."""
-    now = [0.0]
+    """Every second of the recording through the host over HTTP, refused where the server refused; the window is 10 s."""
     found: dict[int, TargetReading] = {}
     server = SteppedServer(RUN)
     port = server.port
-    clocks = {"monotonic": lambda: now[0], "wall": lambda: 1_795_147_700.0 + now[0]}
-    target = Target("replica-0", server.url)
-    pipeline = TargetPipeline(
-        target, partial(Glance(Config(targets=()), (target,), None).settings, target), 10.0, **clocks
-    )
+    host, clock = hand_driven_host(Config(targets=(), window_seconds=10.0))
+    hosted = host.add_target(Target("replica-0", server.url))
     listening = True
     try:
         for second in range(max(RUN.pages) + 1):
-            now[0] += 1.0
+            clock.seconds += 1.0
             if second in RUN.pages:
                 if not listening:
                     server, listening = SteppedServer(RUN, port=port), True
@@ -41,9 +35,9 @@ def walk_second_by_second() -> dict[int, TargetReading]:
             elif listening:
                 server.close()
                 listening = False
-            found[second] = pipeline.tick()
+            found[second] = hosted.tick()
     finally:
-        pipeline.close()
+        host.close()
         if listening:
             server.close()
     return found
@@ -85,27 +79,33 @@ def decode(page: str) -> float:
     return float(line.rsplit(" ", 1)[1])
 
 
-def test_the_daemon_sees_the_server_go_and_come_and_loses_what_the_server_lost() -> None:
+def test_the_exporter_sees_the_server_go_and_come_and_loses_what_the_server_lost() -> None:
     server = SteppedServer(RUN)
     port = server.port
     server.show(LAST_OF_FIRST_LIFE)
-    with Exporter("--target", server.url, "--scrape.interval", "200ms", "--scrape.stale-after", "2s") as exporter:
+    with DrivenExporter(server.url) as exporter:
 
-        def up(page: Scraped) -> bool:
-            return bool(page.series("target_up")) and page.total("target_up") == 1
+        def after_a_tick() -> Scraped:
+            exporter.tick()
+            return exporter.scrape()
 
-        first_life = exporter.until(up, "target_up 1").total("decode_tokens_total")
-        attempts = exporter.scrape().total("scrape_attempts_total")
+        page = after_a_tick()
+        assert page.value("target_up") == 1
+        first_life = page.total("decode_tokens_total")
         server.close()
-        page = exporter.until(lambda page: not up(page), "target_up 0")
-        assert page.total("scrape_attempts_total") - attempts <= 3  # the one under way, then two ticks
+        page = after_a_tick()
+        assert page.value("target_up") == 0  # at once, while the last good values stay for three intervals
+        assert page.total("decode_tokens_total") == first_life
+        for _ in range(3):
+            page = after_a_tick()
+        assert page.series("decode_tokens_total") == {}
         server = SteppedServer(RUN, port=port)
         server.show(FIRST_OF_SECOND_LIFE)
-        page = exporter.until(up, "target_up 1 again")
-        assert page.value("target_restarts_total") == 1
+        page = after_a_tick()
+        assert (page.value("target_up"), page.value("target_restarts_total")) == (1, 1)
         assert page.total("decode_tokens_total") == 0
         server.show(max(RUN.pages))
-        second_life = exporter.after_ticks().total("decode_tokens_total")
+        second_life = after_a_tick().total("decode_tokens_total")
         server.close()
     # the client received 9230 tokens; what the server counted in its last second went with it (captures README)
     assert (first_life, second_life) == (4296, 4891)
@@ -117,13 +117,11 @@ def test_an_exporter_that_restarts_loses_nothing_and_makes_no_reset() -> None:
 
     def pages(*numbers: int) -> list[Scraped]:
         found = []
-        with Exporter("--target", server.url, "--scrape.interval", "200ms") as exporter:
+        with DrivenExporter(server.url) as exporter:
             for number in numbers:
                 server.show(number)
-                exporter.until(
-                    lambda page: bool(page.series("target_up")) and page.total("target_up") == 1, "target_up 1"
-                )
-                found.append(exporter.after_ticks())
+                exporter.tick()
+                found.append(exporter.scrape())
         return found
 
     with SteppedServer(run) as server:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,12 +40,60 @@ def test_help_names_every_command_and_flag() -> None:
 
 
 def test_version() -> None:
-    assert run("--version").stdout == f"llm-serving-exporter {__version__}\n"
+    expected = re.compile(
+        rf"llm-serving-exporter {re.escape(__version__)} \(revision (unknown|[0-9a-f]{{7,40}}(-dirty)?)\)\n"
+    )
+    for command in ("", "once", "rules", "drill", "report", "page-test", "ceiling", "simulate"):
+        assert expected.fullmatch(run(*command.split(), "--version").stdout), command
 
 
-def test_an_unknown_command_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_is_refused_with_the_nearest_or_with_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chek-config"]) == 2
-    assert "no command 'chek-config'; commands are run, once, check-config, ceiling, rules, " in capsys.readouterr().err
+    assert capsys.readouterr().err == 'error: there is no command "chek-config". Did you mean check-config?\n'
+    assert main(["xyzzy"]) == 2
+    assert 'no command "xyzzy". The commands are run, once, check-config, ceiling, rules, ' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong", "near"),
+    [
+        (["--target", "http://a:1", "--scrape.intervall", "5s"], "--scrape.intervall", "--scrape.interval"),
+        (["once", "--jsn"], "--jsn", "--json"),
+        (["check-config", "--config-file=x"], "--config-file", "--config.file"),
+        (["ceiling", "--contxt", "5"], "--contxt", "--context"),
+        (["rules", "--conf", "x"], "--conf", "--config.file"),
+        (["dashboards", "--output", "x"], "--output", "--output-dir"),
+        (["drill", "--prometheus.uri", "http://p:9090"], "--prometheus.uri", "--prometheus.url"),
+        (["report", "--prometheus-url", "http://p:9090"], "--prometheus-url", "--prometheus.url"),
+        (["demo", "--engine-prot", "1"], "--engine-prot", "--engine-port"),
+        (["simulate", "--scenarios", "x"], "--scenarios", "--scenario"),
+        (["page-test", "--alertmanager-url", "x"], "--alertmanager-url", "--alertmanager.url"),
+    ],
+)
+def test_every_command_names_the_flag_that_is_near(
+    words: list[str], wrong: str, near: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert f"there is no flag {wrong}. Did you mean {near}?" in capsys.readouterr().err
+
+
+def test_help_of_a_command_begins_with_its_own_flags() -> None:
+    once = run("once", "--help").stdout
+    assert once.index("--wait") < once.index("configuration:") < once.index("--config.file")
+    assert once.startswith("usage: llm-serving-exporter once [--wait 5s] [--json]")
+    check = run("check-config", "--help").stdout
+    assert check.startswith("usage: llm-serving-exporter check-config --config.file FILE")
+    assert check.index("--version") < check.index("configuration:") < check.index("--config.file", 80)
+
+
+def test_a_wait_without_a_unit_still_works_and_says_what_to_write() -> None:
+    done = run("once", "--target", "http://127.0.0.1:9", "--wait", "0.5")
+    assert done.stderr == 'warning: flag --wait: write 500ms instead of "0.5", which the next version refuses\n'
+    refused = run("once", "--target", "http://127.0.0.1:9", "--wait", "soon")
+    assert refused.returncode == 2
+    assert '"soon" is not a duration' in refused.stderr
 
 
 def test_nothing_to_read_is_refused_with_what_to_do() -> None:
@@ -121,7 +170,7 @@ runtimes:
 def test_once_prints_a_table_a_person_can_read() -> None:
     with SteppedServer(recording("vllm-0.32"), advance=True) as server:
         server.show(50)
-        done = run("once", "--target", server.url, "--wait", "1")
+        done = run("once", "--target", server.url, "--wait", "1s")
     assert done.returncode == 0, done.stderr
     for words in (
         "ready, vllm 0.32.0",
@@ -139,7 +188,7 @@ def test_once_prints_a_table_a_person_can_read() -> None:
 def test_once_as_json_has_what_the_page_said() -> None:
     with SteppedServer(recording("vllm-0.32")) as server:
         server.show(60)
-        done = run("once", "--target", server.url, "--wait", "0.2", "--json")
+        done = run("once", "--target", server.url, "--wait", "200ms", "--json")
     document = json.loads(done.stdout)
     (engine,) = document["engines"]
     assert (document["runtime"], document["version"], document["state"]) == ("vllm", "0.32.0", "ready")

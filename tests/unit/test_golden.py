@@ -24,7 +24,7 @@ from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.derive.derive import Settings
-from llm_serving_exporter.devices.attribution import Gpus, known_gpus
+from llm_serving_exporter.devices.attribution import Gpus, keep_known_gpus
 from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
@@ -40,9 +40,8 @@ from llm_serving_exporter.model.review import ReviewRuns
 from llm_serving_exporter.model.target import ExpectedReplicas, Role, Target
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.sim.recording import demo_model_config
-from llm_serving_exporter.targets.glance import Glance
-from llm_serving_exporter.targets.pipeline import TargetPipeline
 from tests.support.builders.golden_cases import CASES
+from tests.support.builders.pipelines import make_pipeline, settings_without_gpus
 from tests.support.paths import TESTS
 from tests.support.servers.replica import Replica
 
@@ -83,7 +82,7 @@ def settings(name: str, config: Config, target: Target, now: list[float], facts:
         dcgm_ratio=0.45,
         memory_used_bytes=150e9,
     )
-    return replace(Glance(config, (target,), None).settings(target, facts, engines), device=device)
+    return replace(settings_without_gpus(config, target, facts, engines), device=device)
 
 
 def model(name: str, settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
@@ -108,19 +107,17 @@ def rendered(name: str) -> CollectorRegistry:
         }
         target = Target("replica-0", server.url, group="golden", nodes=("node-a",), **settled)
         store.add_target(target)
-        costs.keep([target.name])
+        costs.begin(target.name)
         store.put_config("0" * 64, True, START)
-        clocks = {"monotonic": lambda: now[0], "wall": lambda: START + now[0]}
-        pipeline = TargetPipeline(
-            target, partial(settings, name, config, target, now), 60.0, models=partial(model, name), **clocks
-        )
+        forced = partial(settings, name, config, target, now)
+        pipeline = make_pipeline(target, now, settings=forced, unix_start=START, models=partial(model, name))
         passed = Attempt(Stage.GPU, None, "", START, 0.004)
         gpus = (GPU, LOST_GPU)
         for number, routes in enumerate(steps):
             server.show(routes)
             now[0] += 10.0
             reading = pipeline.tick()
-            found = known_gpus(reading, reading, (), Gpus(), GpuFacts())
+            found = keep_known_gpus(reading, reading, (), Gpus(), GpuFacts())
             reading = replace(reading, gpu_uuids=OWN_GPUS, gpu_origin="configured", target_gpus=found)
             # 630 W for ten seconds a tick
             drawn = tuple(
@@ -131,7 +128,7 @@ def rendered(name: str) -> CollectorRegistry:
             store.put_target(costs.after(reading, driver, priced, monotonic=now[0], unix=START + now[0]))
             pipeline.refresh_facts()
         pipeline.close()
-    store.put_gpus(GpuReadings(passed, "nvml", now[0], gpus, "580.105.08"), GpuFacts().of_gpus(gpus))
+    store.put_gpus(GpuReadings(passed, "nvml", now[0], gpus, "580.105.08"), GpuFacts().find_peaks(gpus))
     store.put_dcgm(True)
     store.put_review(ReviewRuns(START - 7200, START - 3600, START - 3500, START + 597_600))
     store.put_drills((DrillResult("tiny-llama", Role.UNIFIED, START - 3600, START - 90_000, Verdict.FAILED),))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_alerts.alerting.kv import hits_lost
-from llm_serving_alerts.declare import DIGITS, Alert, Text, asked, lookup, of_model, of_target, value
+from llm_serving_alerts.declare import DIGITS, Alert, Text, alert_matchers, asked, lookup, of_model, of_target, value
 from llm_serving_alerts.promql import DAY, FLEET, HOUR, MODEL, TARGET, WEEK, Dialect, one_of, series
 from llm_serving_alerts.records.cost import FLEET_COST, MODEL_COST
 from llm_serving_alerts.records.cost_ratios import (
@@ -121,9 +121,8 @@ def _unpriced(dialect: Dialect, settings: Settings, own: AlertSettings, tier: st
 
 def _unpriced_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     names = (*dialect.identity, "target")
-    matchers = "".join(f"{name}=%q," for name in names)
-    values = " ".join(f"$labels.{name}" for name in names)
-    query = f"max by ({dialect.labels('reason')}) ({_signal(matchers)} == 0)"
+    matchers, values = alert_matchers(names)
+    query = f"max by ({dialect.labels('reason')}) ({_signal(matchers + ',')} == 0)"
     reasons = f'{{{{ range printf `{query}` {values} | query | sortByLabel "reason" }}}}{{{{ .Labels.reason }}}} {{{{ end }}}}'
     return Text(
         f"{of_target(dialect)}: its GPU time has no price",

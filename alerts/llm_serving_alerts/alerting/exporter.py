@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_alerts.alerting.cost import UNPRICED
-from llm_serving_alerts.declare import DIGITS, Alert, Text, label, lookup, of_model, of_target, value
+from llm_serving_alerts.declare import DIGITS, Alert, Text, alert_matchers, label, lookup, of_model, of_target, value
 from llm_serving_alerts.external import NOTIFICATIONS, NOTIFICATIONS_FAILED, PROCESS_START
 from llm_serving_alerts.promql import DAY, DAY_STEP_SECONDS, HOUR, MODEL, TARGET, Dialect, one_of, series
 from llm_serving_alerts.records.targets import DOWN, known
@@ -92,7 +92,7 @@ def _signal_lost_text(dialect: Dialect, settings: Settings, own: AlertSettings) 
     # the same values stand at several places of the query
     matchers = "".join(f"{name}=%[{number}]q," for number, name in enumerate(names, 1))
     query = _lost(dialect, ("target", "signal", "reason"), matchers)
-    values = " ".join(f"$labels.{name}" for name in names)
+    _, values = alert_matchers(names)
     signals = f'{{{{ range printf `{query}` {values} | query | sortByLabel "signal" }}}}{{{{ .Labels.signal }}}} ({{{{ .Labels.reason }}}}) {{{{ end }}}}'
     return Text(
         f"{of_target(dialect)}: {value()} signals that were there within a day are gone",

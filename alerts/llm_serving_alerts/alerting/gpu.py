@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.declare import Alert, Text, label
+from llm_serving_alerts.declare import Alert, Text, alert_matchers, label
 from llm_serving_alerts.promql import Dialect, one_of, series
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
@@ -69,8 +69,7 @@ def _slowdown(dialect: Dialect, settings: Settings, own: AlertSettings, tier: st
 
 def _slowdown_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     names = (*dialect.identity, *GPU_LABELS)
-    matchers = ",".join(f"{name}=%q" for name in names)
-    values = " ".join(f"$labels.{name}" for name in names)
+    matchers, values = alert_matchers(names)
     held = series("gpu_slowdown", f"{matchers},{one_of('reason', SLOWDOWNS)}")
     by_reason = dialect.labels("reason")
     query = f'printf `max by ({by_reason}) ({held}) == 1` {values} | query | sortByLabel "reason"'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.declare import Alert, Text, label, lookup, of_model, of_target, value
+from llm_serving_alerts.declare import Alert, Text, alert_matchers, label, lookup, of_model, of_target, value
 from llm_serving_alerts.promql import ENGINE, MODEL, TARGET, Dialect, seconds_text, series
 from llm_serving_alerts.records.baselines import HIT_RATE
 from llm_serving_alerts.rules import Check, Severity
@@ -117,7 +117,7 @@ def _observed(dialect: Dialect, own: AlertSettings, estimate: str, bound: str, m
 
 def _few_fit_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     names = (*dialect.identity, *MODEL)
-    matchers, values = ",".join(f"{name}=%q" for name in names), " ".join(f"$labels.{name}" for name in names)
+    matchers, values = alert_matchers(names)
     query = f"printf `min({_observed(dialect, own, _FIT, 'upper', matchers)})` {values} {values}"
     upper = f"{{{{ with {query} | query }}}}{{{{ . | first | value | {_PLAIN} }}}}{{{{ end }}}}"
     return Text(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.declare import DIGITS, Alert, Text, label, lookup, of_model, value
+from llm_serving_alerts.declare import DIGITS, Alert, Text, alert_matchers, label, lookup, of_model, value
 from llm_serving_alerts.promql import HOUR, MINUTE, MODEL, Dialect, seconds_text, series
 from llm_serving_alerts.records.node_loss import ALL, LARGEST, LOAD, LOST, N1_LOAD, PRESENT, UNREADABLE
 from llm_serving_alerts.rules import Check, Severity
@@ -42,8 +42,7 @@ def _largest(dialect: Dialect, settings: Settings) -> str:
 
 def _this(dialect: Dialect) -> tuple[str, str]:
     """Matchers for the model of the firing alert, with the arguments that printf puts in."""
-    names = (*dialect.identity, *MODEL)
-    return ",".join(f"{name}=%q" for name in names), " ".join(f"$labels.{name}" for name in names)
+    return alert_matchers((*dialect.identity, *MODEL))
 
 
 def _nodes(settings: Settings) -> str:

@@ -1,19 +1,13 @@
-"""Webhooks and APIs that commands post to, which answer in a line of text. Imports requests, which the daemon never pays for."""
+"""Webhooks and APIs that commands post to, which answer in a line of text."""
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
-import requests
-from requests import Session
-
-from llm_serving_exporter import __version__
+from llm_serving_exporter.clients.http import Answer, HttpError, HttpSession, Limits
 from llm_serving_exporter.errors import PageError
-from llm_serving_exporter.schema.duration import format_duration
+from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.schema.problems import shown
-
-__all__ = ["Answer", "Session", "ask", "line", "new_session"]
 
 CONNECT_SECONDS, READ_SECONDS = 10.0, 20.0
 MOST_BYTES = 64 * 1024  # of an answer; those that matter are a line
@@ -22,20 +16,14 @@ PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 60.0
 _SHOWN_CHARACTERS = 300
 
 
-class Answer:
+class Reply:
     """A status and the beginning of the body, without the secret where somebody echoes it."""
 
-    def __init__(self, response: requests.Response, secret: str | None) -> None:
-        self.url, self.status = response.url.partition("?")[0], response.status_code
-        self._location = _without(secret, response.headers.get("Location", ""))
-        self._retry_after = response.headers.get("Retry-After", "")
-        body = bytearray()
-        deadline = time.monotonic() + READ_SECONDS
-        for piece in response.iter_content(1):  # whatever is there: an answer that drips is cut at the deadline
-            body += piece
-            if len(body) >= MOST_BYTES or time.monotonic() > deadline:
-                break
-        self.text = _without(secret, body.decode("utf-8", "replace").strip())
+    def __init__(self, answer: Answer, secret: str | None) -> None:
+        self.url, self.status = answer.url, answer.status
+        self._location = _without(secret, answer.headers.get("Location", ""))
+        self._retry_after = answer.headers.get("Retry-After", "")
+        self.text = _without(secret, answer.content.decode("utf-8", "replace").strip())
 
     @property
     def retry_after_seconds(self) -> float:
@@ -59,43 +47,22 @@ def _without(secret: str | None, text: str) -> str:
 
 def line(text: str) -> str:
     """What a server said, as a message shows it: one line, cut where it is long."""
-    return "".join(character if character.isprintable() else " " for character in text[:_SHOWN_CHARACTERS])
+    return on_one_line(text, _SHOWN_CHARACTERS)
 
 
-def new_session() -> Session:
-    """To be closed by whoever asked for it."""
-    session = Session()
-    session.headers["User-Agent"] = f"llm-serving-exporter/{__version__}"
-    # proxies and CAs of the environment are welcome, a password of ~/.netrc is nobody's business
-    session.auth = lambda request: request
-    return session
+def new_session() -> HttpSession:
+    """A session for webhooks, to be closed by whoever asked for it. Proxies and authorities of the environment count."""
+    limits = Limits(CONNECT_SECONDS, READ_SECONDS, MOST_BYTES, cut=True)
+    return HttpSession(limits, proxies=True, trust_fix="REQUESTS_CA_BUNDLE names a file of other authorities")
 
 
-def ask(session: Session, method: str, url: str, secret: str | None = None, **more: Any) -> Answer:
-    """One request, never redirected. `secret`: what of it no message may show; `more`: as requests takes it.
+def ask(session: HttpSession, method: str, url: str, secret: str | None = None, **more: Any) -> Reply:
+    """One request. `secret`: what of it no message may show; `more`: as requests takes it (params, json).
 
     Raises PageError where no answer comes.
     """
     try:
-        with session.request(
-            method, url, timeout=(CONNECT_SECONDS, READ_SECONDS), allow_redirects=False, stream=True, **more
-        ) as response:
-            return Answer(response, secret)
-    except requests.RequestException as error:
-        raise PageError(f"{url}: {_why(error)}.") from None
-
-
-def _why(error: requests.RequestException) -> str:
-    root: BaseException = error
-    while (below := root.__cause__ or root.__context__) is not None:
-        root = below
-    words = getattr(root, "verify_message", None) or getattr(root, "strerror", None) or str(root)
-    if isinstance(error, requests.ConnectTimeout):
-        return f"no connection within {format_duration(CONNECT_SECONDS)}"
-    if isinstance(error, requests.ReadTimeout):
-        return f"no answer within {format_duration(READ_SECONDS)}; the page may have arrived all the same"
-    if isinstance(error, requests.exceptions.ProxyError):
-        return f"the proxy of HTTP_PROXY or HTTPS_PROXY does not let it through: {words}"
-    if isinstance(error, requests.exceptions.SSLError):
-        return f"its certificate is not accepted: {words}; REQUESTS_CA_BUNDLE names a file of other authorities"
-    return f"no connection: {words}"
+        return Reply(session.ask(method, url, **more), secret)
+    except HttpError as error:
+        arrived = "; the page may have arrived all the same" if error.reason == "late" else ""
+        raise PageError(f"{url} {error}{arrived}.") from None

@@ -1,32 +1,93 @@
-"""`once`: one reading of a target as a table or as JSON."""
+"""`once`: one reading of each target as a table or as JSON."""
 
 from __future__ import annotations
 
+import json
+import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, TextIO
 
+from llm_serving_exporter.commands.once_cost import absent_costs, cost_document, cost_lines
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.devices.dcgm_source import DcgmSource
+from llm_serving_exporter.devices.node_gpus import open_nvml
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.histogram import Quantile
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.snapshot import EngineSnapshot
+from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.render.numbers import CLIPPED, NOTHING, count, number, seconds, share, size, span
 from llm_serving_exporter.render.sentences import CAUSES, LIMITERS, title, why_absent
 from llm_serving_exporter.render.tail import long_requests_fit, longest_share
-from llm_serving_exporter.targets.pipeline import TargetPipeline
+from llm_serving_exporter.targets.host import HostedTarget, TargetHost
+from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, print_line, print_message
 
 
-def read_once(
-    pipeline: TargetPipeline, wait_seconds: float, progress: TextIO, sleep: Callable[[float], None] = time.sleep
+def run(
+    config: Config, targets: Sequence[Target], *, wait_seconds: float, as_json: bool, host: TargetHost | None = None
+) -> int:
+    """Reads each target twice, `wait_seconds` apart, and prints what it found. Gives the exit status: 0 where all answered, else 1.
+
+    `host`: what reads them (default: one of its own, with NVML and dcgm-exporter as configured). Raises ConfigError where a target or the
+    dcgm-exporter cannot be asked as configured.
+    """
+    if not targets:
+        print_message("error: file_sd has no target to read now")
+        return EXIT_FAILED
+    host = host if host is not None else open_host(config, wait_seconds)
+    readings, printed = [], True
+    try:
+        for target in targets:
+            host.add_target(fit_target(target, wait_seconds))
+        host.settle_targets()
+        for hosted in host.targets.values():
+            readings.append(read_twice(host, hosted, wait_seconds, sys.stderr))
+            hosted.close()
+            if not as_json:
+                printed = print_line(as_table(readings[-1])) and printed
+    finally:
+        host.close()
+    if as_json:
+        documents = [as_document_of(reading) for reading in readings]
+        printed = print_line(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2, allow_nan=False))
+    return EXIT_OK if printed and all(reading.up for reading in readings) else EXIT_FAILED
+
+
+def open_host(config: Config, wait_seconds: float) -> TargetHost:
+    """A host with the GPUs of this node and the dcgm-exporter as configured. Raises ConfigError."""
+    dcgm = DcgmSource(config.dcgm) if config.dcgm is not None else None
+    return TargetHost(fit_config(config, wait_seconds), gpu_source=open_nvml(config), dcgm_source=dcgm)
+
+
+def fit_config(config: Config, wait_seconds: float) -> Config:
+    """The configuration with windows that hold both samples, however far apart they are."""
+    return replace(config, window_seconds=max(config.window_seconds, 2 * wait_seconds))
+
+
+def fit_target(target: Target, wait_seconds: float) -> Target:
+    """The target with an interval no shorter than the wait: a longer wait would pass for an outage, of which nothing is known."""
+    return replace(target, interval_seconds=max(target.interval_seconds, wait_seconds))
+
+
+def read_twice(
+    host: TargetHost,
+    hosted: HostedTarget,
+    wait_seconds: float,
+    progress: TextIO,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> TargetReading:
-    """Two ticks `wait_seconds` apart, so that rates exist, with a countdown on a terminal. One tick where the first fails."""
-    reading = pipeline.tick()
-    pipeline.refresh_facts()
+    """Two ticks `wait_seconds` apart, so that rates exist, with a countdown on a terminal. One tick where the first fails.
+
+    The GPUs are read before each tick.
+    """
+    reading = _read_with_gpus(host, hosted)
+    hosted.refresh_facts()
     if reading.up:
         left = wait_seconds
         while left > 0:
@@ -37,8 +98,14 @@ def read_once(
             left -= 1.0
         if progress.isatty():
             progress.write("\r\x1b[K")
-        reading = pipeline.tick()
+        reading = _read_with_gpus(host, hosted)
     return reading
+
+
+def _read_with_gpus(host: TargetHost, hosted: HostedTarget) -> TargetReading:
+    host.read_gpus()
+    host.gpus.read_dcgm()
+    return hosted.tick()
 
 
 def _plain(value: Any) -> Any:
@@ -73,6 +140,7 @@ def as_document_of(reading: TargetReading) -> dict[str, Any]:
         "limiter": derived.verdict.state.value if derived and derived.verdict else None,
         "limiter_evidence": dict(derived.verdict.evidence) if derived and derived.verdict else {},
         "suspect": {name: cause.value for name, cause in derived.causes.items()} if derived else {},
+        "cost": cost_document(reading),
         "models": {name: _model(found) for name, found in reading.models.items()},
         "signals": {name: reason.value for name, reason in derived.signals.items()} if derived else {},
         "quality": {name: quality.value for name, quality in derived.quality.items()} if derived else {},
@@ -172,12 +240,12 @@ def _roofline_rows(figures: EngineDerived) -> list[tuple[str, str]]:
     return rows
 
 
-def _absent(derived: Derived, missing: Mapping[str, str]) -> list[str]:
+def _absent(derived: Derived, reading: TargetReading) -> list[str]:
     """One line a reason, with the signals that it keeps away."""
+    sentences = {name: why_absent(name, why, reading.missing) for name, why in derived.signals.items() if why}
     by_sentence: dict[str, list[str]] = {}
-    for signal, why in derived.signals.items():
-        if why:
-            by_sentence.setdefault(why_absent(signal, why, missing), []).append(title(signal))
+    for signal, sentence in {**sentences, **absent_costs(reading)}.items():
+        by_sentence.setdefault(sentence, []).append(title(signal))
     return [f"    {', '.join(signals)}: {sentence}" for sentence, signals in by_sentence.items()]
 
 
@@ -198,6 +266,7 @@ def as_table(reading: TargetReading) -> str:
         lines.append(f"\n  model {engine.model_name or '?'}, engine {engine.engine}")
         width = max(len(label) for label, _ in rows)
         lines += [f"    {label:<{width}}  {value}" for label, value in rows]
+    lines += cost_lines(reading)
     for name, found in reading.models.items():
         if isinstance(found, FactsError):
             lines.append(f"\n  model {name or '?'} is not known: {found}")
@@ -206,5 +275,5 @@ def as_table(reading: TargetReading) -> str:
     if derived:
         lines += [f"  suspect: {title(signal)} above 1. {CAUSES[cause]}" for signal, cause in derived.causes.items()]
         lines.append(f"\n  over {span(derived.window_seconds)}; not available:")
-        lines += _absent(derived, reading.missing) or ["    nothing is missing"]
+        lines += _absent(derived, reading) or ["    nothing is missing"]
     return "\n".join(lines)

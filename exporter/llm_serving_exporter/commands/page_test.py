@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import socket
-import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from llm_serving_exporter.clients.webhook import Session, ask, line, new_session
+from llm_serving_exporter.clients.http import HttpSession
+from llm_serving_exporter.clients.secrets import SecretError, read_secret
+from llm_serving_exporter.clients.webhook import ask, line, new_session
 from llm_serving_exporter.errors import ConfigError, PageError, Problem
+from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.duration import format_duration
+from llm_serving_exporter.schema.flags import CommandParser, FlagReader
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import InvalidValueError, shown
 from llm_serving_exporter.schema.url import parse_url
+from llm_serving_exporter.terminal import print_line
 
 PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
 ALERT = "LLMServingPageTest"
@@ -29,7 +33,7 @@ WAIT_SECONDS, WAIT_THROUGH_ALERTMANAGER_SECONDS, LONGEST_WAIT_SECONDS = 5.0, 300
 
 _EPILOG = """examples:
   llm-serving-exporter page-test --routing-key-file /etc/alertmanager/secrets/pagerduty-routing-key
-  llm-serving-exporter page-test --alertmanager http://localhost:9093
+  llm-serving-exporter page-test --alertmanager.url http://localhost:9093
 
 It really pages whoever is on call for the service. Through Alertmanager the whole way is tried: routes, groups, templates, key."""
 
@@ -42,29 +46,32 @@ def run(words: Sequence[str], pause: Pause = time.sleep) -> int:
     Raises ConfigError for arguments or a key file that cannot work, PageError where PagerDuty or Alertmanager does not take the page.
     """
     arguments = _parser().parse_args(words)
-    problems: list[Problem] = []
-    url, alertmanager = (
-        _read(f"--{name}", getattr(arguments, name), _URL, problems) for name in ("url", "alertmanager")
-    )
-    wait = _read("--wait", arguments.wait, kinds.DURATION, problems)
+    flags = FlagReader(arguments)
+    url, alertmanager = flags.value("--pagerduty.url", _URL), flags.value("--alertmanager.url", _URL)
+    wait = flags.value("--wait", kinds.DURATION)
     if wait is not None and wait > LONGEST_WAIT_SECONDS:
         longest = format_duration(LONGEST_WAIT_SECONDS)
-        problems.append(Problem("flag --wait", "", f"{shown(arguments.wait)} is too long", f"Write {longest} or less."))
-    key = _key(arguments.routing_key_file, problems) if arguments.routing_key_file is not None else None
-    if (arguments.routing_key_file is None) == (arguments.alertmanager is None):
+        flags.refuse("--wait", f"{shown(arguments.wait)} is too long", f"Write {longest} or less.")
+    key = _read_key(arguments.routing_key_file, flags) if arguments.routing_key_file is not None else None
+    if (arguments.routing_key_file is None) == (arguments.alertmanager_url is None):
         what = (
-            "neither --routing-key-file nor --alertmanager is given"
-            if arguments.alertmanager is None
+            "neither --routing-key-file nor --alertmanager.url is given"
+            if arguments.alertmanager_url is None
             else "both ways are given"
         )
-        problems.append(Problem("page-test", "", what, "Give --routing-key-file FILE, or --alertmanager URL."))
-    for flag, given in (("--url", arguments.url is not None), ("--no-resolve", arguments.no_resolve)):
-        if given and arguments.alertmanager is not None:
+        flags.problems.append(
+            Problem("page-test", "", what, "Give --routing-key-file FILE, or --alertmanager.url URL.")
+        )
+    for flag, given in (
+        ("--pagerduty.url", arguments.pagerduty_url is not None),
+        ("--no-resolve", arguments.no_resolve),
+    ):
+        if given and arguments.alertmanager_url is not None:
             fix = "Leave it away: Alertmanager has its own URL, and ends every alert."
-            problems.append(Problem(f"flag {flag}", "", "it is for --routing-key-file only", fix))
-    if problems:
-        raise ConfigError(*problems)
-    with new_session() as session:
+            flags.refuse(flag, "it is for --routing-key-file only", fix)
+    if flags.problems:
+        raise ConfigError(*flags.problems)
+    with closing(new_session()) as session:
         if alertmanager is not None:
             _through_alertmanager(session, alertmanager, wait or WAIT_THROUGH_ALERTMANAGER_SECONDS)
         else:
@@ -74,18 +81,23 @@ def run(words: Sequence[str], pause: Pause = time.sleep) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="llm-serving-exporter page-test",
-        usage="llm-serving-exporter page-test (--routing-key-file FILE | --alertmanager URL) [OPTIONS]",
+def _parser() -> CommandParser:
+    parser = CommandParser(
+        "page-test",
+        usage="llm-serving-exporter page-test (--routing-key-file FILE | --alertmanager.url URL) [OPTIONS]",
         description="Sends one page that says that it is a test, and its end.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--routing-key-file", metavar="FILE", help="integration key of a service's Events API v2")
-    parser.add_argument("--alertmanager", metavar="URL", help="send a test alert to this Alertmanager instead")
-    parser.add_argument("--url", metavar="URL", help=f"where events go (default {PAGERDUTY})")
+    parser.add_argument(
+        "--alertmanager.url",
+        dest="alertmanager_url",
+        metavar="URL",
+        help="send a test alert to this Alertmanager instead",
+    )
+    parser.add_argument(
+        "--pagerduty.url", dest="pagerduty_url", metavar="URL", help=f"where events go (default {PAGERDUTY})"
+    )
     parser.add_argument(
         "--wait",
         metavar="5s",
@@ -108,31 +120,18 @@ def _url(text: str) -> str:
 _URL = Kind("a URL such as http://localhost:9093", _url)
 
 
-def _read(flag: str, text: str | None, kind: Kind[Any], problems: list[Problem]) -> Any:
-    if text is None:
-        return None
+def _read_key(path: str, flags: FlagReader) -> str | None:
+    """The key in the file, without white space around it; None where it is reported. No message ever shows any of it."""
     try:
-        return kind.parse(text)
-    except InvalidValueError as error:
-        problems.append(Problem(f"flag {flag}", "", error.what, error.fix))
-        return None
-
-
-def _key(path: str, problems: list[Problem]) -> str | None:
-    """The key in the file, without white space around it; None where it is reported. Nothing of it is ever shown."""
-    fix = "Write the integration key of a service's Events API v2 into it, 32 characters and nothing else."
-    try:
-        with open(path, "rb") as file:
-            key = file.read(4096).decode("ascii", "replace").strip()
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not a path"
-        problems.append(Problem("flag --routing-key-file", "", f"{shown(path)} cannot be read: {why}", fix))
-        return None
-    if len(key) != KEY_CHARACTERS or not key.isascii() or not key.isalnum():
-        found = (
-            "is empty" if not key else f"holds {len(key)} characters, not a key of {KEY_CHARACTERS} letters and digits"
-        )
-        problems.append(Problem("flag --routing-key-file", "", f"{shown(path)} {found}", fix))
+        key = read_secret(Secret(file=path), {}).strip()
+        fault = "is empty" if not key else ""
+    except SecretError as error:
+        key, fault = "", error.what
+    if not fault and (len(key) != KEY_CHARACTERS or not key.isalnum()):
+        fault = f"holds {len(key)} characters, not a key of {KEY_CHARACTERS} letters and digits"
+    if fault:
+        fix = "Write the integration key of a service's Events API v2 into it, 32 characters and nothing else."
+        flags.refuse("--routing-key-file", f"{shown(path)} {fault}", fix)
         return None
     return key
 
@@ -140,7 +139,7 @@ def _key(path: str, problems: list[Problem]) -> str | None:
 class _Page:
     """One incident at PagerDuty: its trigger and its resolve have the same deduplication key."""
 
-    def __init__(self, session: Session, url: str, key: str, pause: Pause) -> None:
+    def __init__(self, session: HttpSession, url: str, key: str, pause: Pause) -> None:
         self._session, self._url, self._key, self._pause = session, url, key, pause
         self._dedup_key = f"llm-serving-exporter-page-test-{uuid.uuid4()}"
 
@@ -162,14 +161,16 @@ class _Page:
                 },
             },
         )
-        _say(f"PagerDuty has taken the page: {summary}")
+        print_line(f"PagerDuty has taken the page: {summary}")
         if not resolve:
-            _say(f"It stays open (--no-resolve). Resolve it in PagerDuty; its deduplication key is {self._dedup_key}.")
+            print_line(
+                f"It stays open (--no-resolve). Resolve it in PagerDuty; its deduplication key is {self._dedup_key}."
+            )
             return
         try:
             self._pause(wait_seconds)
         except KeyboardInterrupt:
-            _say("cut short")
+            print_line("cut short")
         try:
             self._post("resolve", {})
         except PageError as error:
@@ -177,7 +178,7 @@ class _Page:
                 f"The incident stays open: resolve it in PagerDuty; its deduplication key is {self._dedup_key}."
             )
             raise PageError(f"{error} {open_still}") from None
-        _say(
+        print_line(
             "It is resolved again. If nobody was paged, look at the service of this key: its escalation policy and urgency."
         )
 
@@ -186,7 +187,7 @@ class _Page:
         answer = ask(self._session, "POST", self._url, self._key, json=event)
         if answer.status == 429 or answer.status >= 500:  # "retry after some time" (docs/events-api-v2/overview)
             seconds = answer.retry_after_seconds
-            _say(f"{self._url} answered {answer.status}: once more in {format_duration(seconds)}")
+            print_line(f"{self._url} answered {answer.status}: once more in {format_duration(seconds)}")
             self._pause(seconds)
             answer = ask(self._session, "POST", self._url, self._key, json=event)
         if answer.status == 202:
@@ -198,10 +199,10 @@ class _Page:
             )
         if answer.status == 429:
             raise PageError(f"{self._url} takes no events for now (429, twice). Try again in some minutes.")
-        raise answer.unexpected("202, as PagerDuty's Events API v2 does. Check --url")
+        raise answer.unexpected("202, as PagerDuty's Events API v2 does. Check --pagerduty.url")
 
 
-def _through_alertmanager(session: Session, base: str, wait_seconds: float) -> None:
+def _through_alertmanager(session: HttpSession, base: str, wait_seconds: float) -> None:
     """Posts a test alert that ends by itself, and says where Alertmanager takes it."""
     # an instance of its own is a group of its own, so that a test soon after another pages too
     instance = f"page-test-{uuid.uuid4().hex[:12]}"
@@ -227,9 +228,9 @@ def _through_alertmanager(session: Session, base: str, wait_seconds: float) -> N
     answer = ask(session, "POST", url, json=[alert])
     if answer.status != 200:
         raise answer.unexpected(
-            "200. Check --alertmanager: it is the address of Alertmanager's page, without /api or /#"
+            "200. Check --alertmanager.url: it is the address of Alertmanager's page, without /api or /#"
         )
-    _say(f"Alertmanager has taken the alert {ALERT} ({instance}), which ends at {_utc(ends)}.")
+    print_line(f"Alertmanager has taken the alert {ALERT} ({instance}), which ends at {_utc(ends)}.")
     answer = ask(session, "GET", url, params={"filter": f'instance="{instance}"'})
     try:
         (found,) = json.loads(answer.text)
@@ -239,11 +240,11 @@ def _through_alertmanager(session: Session, base: str, wait_seconds: float) -> N
         raise PageError(f"{url} does not show the alert that it has just taken; look at Alertmanager's page.") from None
     if muted:
         raise PageError(f"Alertmanager keeps it back: silenced or inhibited by {', '.join(map(str, muted))}.")
-    _say(f"It routes it to: {', '.join(map(str, receivers))}.")
-    _say(
+    print_line(f"It routes it to: {', '.join(map(str, receivers))}.")
+    print_line(
         "Expect the page after that route's group_wait (15s in the example), its end at the next group_interval after the alert's."
     )
-    _say(
+    print_line(
         "If none comes: is that the receiver that pages, is the route in a mute time, what does Alertmanager's log say?"
     )
 
@@ -257,8 +258,3 @@ def _summary() -> str:
 
 def _utc(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()

@@ -1,5 +1,5 @@
 """File, flags and environment -> one frozen Config.
 
 `load.load` makes the `types.Config`, `options.add_flags` the flags, `effective.effective` the form for people,
-`file_sd.read_targets` the targets of discovered files.
+`file_sd.SectionFiles` the targets of discovered files.
 """

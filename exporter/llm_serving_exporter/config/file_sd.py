@@ -1,17 +1,21 @@
-"""Prometheus file_sd: files of target groups -> targets. The caller says when, and holds what was found last."""
+"""Prometheus file_sd: files of target groups -> targets. The caller says when to read.
+
+A file that cannot be used keeps its last good targets.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from llm_serving_exporter.config.checks import MOST_TARGETS, identity_of
 from llm_serving_exporter.config.groups import read_group
 from llm_serving_exporter.config.pattern import MOST_FILES, is_glob, matching
 from llm_serving_exporter.config.types import FileDiscovery
-from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.files.watched import Watched
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.normalise.registry import RUNTIMES
@@ -20,79 +24,97 @@ from llm_serving_exporter.schema.document import read_document
 from llm_serving_exporter.schema.problems import Place, listed, shown
 from llm_serving_exporter.schema.tree import Scalar
 
-# path, modification time in nanoseconds, size, inode of each file
-Stamp = tuple[tuple[str, int, int, int], ...]
-
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """What one file said. `targets` is None where it could not be used, and `problems` say why; () means no targets.
-
-    `warnings`: what in the file has no effect. After `keep_last_good`, `targets` may be older than `problems`.
-    """
+    """What one file says, and what of it is in use."""
 
     path: str
+    # the last good ones, () where the file says that there are none; None where it has not been good yet
     targets: tuple[Target, ...] | None
+    # why the file cannot be used as it is now
     problems: tuple[Problem, ...] = ()
+    # what has no effect in the file that `targets` are from
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class FileTargets:
-    """One reading of a discovery's files. `stamp` is of just before it; `problems` are those of no single file."""
+    """One reading of a section's files."""
 
-    files: tuple[FileResult, ...]
-    stamp: Stamp
-    problems: tuple[Problem, ...] = ()
-
-
-def stamp_of(discovery: FileDiscovery) -> Stamp:
-    """The state of the discovery's files, cheap to take: while it is equal to the last one there is nothing to read."""
-    found = []
-    for path in _paths(discovery):
-        try:
-            status = os.stat(path)
-        except OSError:
-            found.append((path, 0, 0, 0))
-        else:
-            found.append((path, status.st_mtime_ns, status.st_size, status.st_ino))
-    return tuple(found)
+    files: tuple[FileResult, ...]  # in the order of the patterns, then of the names; at most `MOST_FILES`
+    problems: tuple[Problem, ...] = ()  # those that belong to no single file
 
 
-def _paths(discovery: FileDiscovery) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class _Usable:
+    """What a file said when it was last good."""
+
+    targets: tuple[Target, ...]
+    warnings: tuple[str, ...]
+
+
+class SectionFiles:
+    """The files of one section of `file_sd` over time. Used by one thread at a time.
+
+    `host_name`: the exporter's own, default the system's. `node_name`: NODE_NAME, default the host name.
+    """
+
+    def __init__(self, section: FileDiscovery, *, host_name: str | None = None, node_name: str | None = None) -> None:
+        own_name = host_name or socket.gethostname()
+        self._section, self._host = section, Host(own_name, node_name or own_name)
+        self._runtimes: Collection[str] = RUNTIMES
+        # path -> the file; None before the first reading
+        self._files: dict[str, Watched[_Usable | None]] | None = None
+
+    def have_changed(self) -> bool:
+        """Whether a file differs from when it was last read, or another set of files matches; cheap to ask."""
+        if self._files is None or _matching_paths(self._section)[:MOST_FILES] != list(self._files):
+            return True
+        return any(file.has_changed() for file in self._files.values())
+
+    def read(self, runtimes: Collection[str] = RUNTIMES) -> FileTargets:
+        """Reads every file. Never raises; what is wrong with a file stands in its result.
+
+        A file that cannot be used keeps the targets that it had, as in Prometheus; the targets of a file that is gone are gone.
+        `runtimes`: names of those that have a table.
+        """
+        self._runtimes = runtimes
+        problems: list[Problem] = []
+        for pattern in self._section.files:
+            if not is_glob(pattern) and not os.path.exists(pattern):
+                Place(pattern, "", problems).refuse(
+                    "the file does not exist (yet)", "Check file_sd, or write the file."
+                )
+        paths = _matching_paths(self._section)
+        if len(paths) > MOST_FILES:
+            what = f"file_sd matches more than {MOST_FILES} files, the rest is not read"
+            Place(paths[-1], "", problems).refuse(what, "Put more targets into one file.")
+        known = self._files or {}
+        self._files = {path: known.get(path) or self._watch(path) for path in paths[:MOST_FILES]}
+        for file in self._files.values():
+            file.reread()
+        return FileTargets(tuple(_result(file) for file in self._files.values()), tuple(problems))
+
+    def _watch(self, path: str) -> Watched[_Usable | None]:
+        return Watched(path, lambda: _read_file(path, self._section.defaults, self._host, self._runtimes), None)
+
+
+def _matching_paths(section: FileDiscovery) -> list[str]:
     """At most `MOST_FILES` + 1."""
-    distinct = dict.fromkeys(path for pattern in discovery.files for path in matching(pattern))
+    distinct = dict.fromkeys(path for pattern in section.files for path in matching(pattern))
     return list(distinct)[: MOST_FILES + 1]
 
 
-def read_targets(
-    discovery: FileDiscovery,
-    *,
-    host_name: str | None = None,
-    node_name: str | None = None,
-    runtimes: Collection[str] = RUNTIMES,
-) -> FileTargets:
-    """Reads every file of the discovery. Never raises; what is wrong with a file stands in its result.
-
-    `host_name`: the exporter's own (default: the system's); `node_name`: NODE_NAME, default the host name. `runtimes`:
-    names of those that have a table.
-    """
-    own_name = host_name or socket.gethostname()
-    host = Host(own_name, node_name or own_name)
-    stamp = stamp_of(discovery)
-    problems: list[Problem] = []
-    for pattern in discovery.files:
-        if not is_glob(pattern) and not os.path.exists(pattern):
-            Place(pattern, "", problems).refuse("the file does not exist (yet)", "Check file_sd, or write the file.")
-    paths = [path for path, *_ in stamp]
-    if len(paths) > MOST_FILES:
-        what = f"file_sd matches more than {MOST_FILES} files, the rest is not read"
-        Place(paths[-1], "", problems).refuse(what, "Put more targets into one file.")
-    files = tuple(_read_file(path, discovery.defaults, host, runtimes) for path in paths[:MOST_FILES])
-    return FileTargets(files, stamp, tuple(problems))
+def _result(file: Watched[_Usable | None]) -> FileResult:
+    problems = file.problem.problems if isinstance(file.problem, ConfigError) else ()
+    if file.value is None:
+        return FileResult(file.path, None, problems)
+    return FileResult(file.path, file.value.targets, problems, file.value.warnings)
 
 
-def _read_file(path: str, defaults: Target, host: Host, runtimes: Collection[str]) -> FileResult:
+def _read_file(path: str, defaults: Target, host: Host, runtimes: Collection[str]) -> _Usable:
+    """What the file says. Raises ConfigError where it cannot be used."""
     problems: list[Problem] = []
     place = Place(path, "", problems)
     node = read_document(path, place)
@@ -108,25 +130,13 @@ def _read_file(path: str, defaults: Target, host: Host, runtimes: Collection[str
         place.refuse("the file must be a list of {targets: […], labels: {…}}", "Start each group with a dash.")
     if len(targets) > MOST_TARGETS:
         place.refuse(f"{len(targets)} targets are more than {MOST_TARGETS}", "Run several exporters.")
+    if problems:
+        raise ConfigError(*problems)
     warnings = []
     if ignored:
         names = listed((clean(name) for name in sorted(ignored)[:20]), "and")
         warnings.append(f"{path}: labels without effect here: {names}")
-    return FileResult(path, None if problems else tuple(targets), tuple(problems), tuple(warnings))
-
-
-def keep_last_good(previous: FileTargets | None, current: FileTargets) -> FileTargets:
-    """`current`, where each file that could not be used has the targets it had in `previous`, as Prometheus does.
-
-    The targets of a file that is gone are gone.
-    """
-    if previous is None:
-        return current
-    last = {file.path: file.targets for file in previous.files}
-    files = tuple(
-        replace(file, targets=last.get(file.path)) if file.targets is None else file for file in current.files
-    )
-    return replace(current, files=files)
+    return _Usable(tuple(targets), tuple(warnings))
 
 
 def merge_targets(

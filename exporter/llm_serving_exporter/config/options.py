@@ -86,8 +86,8 @@ def plain_keys(declaring: type) -> Keys:
 _PLAIN_NAMES = {"dcgm": tuple(plain_keys(DcgmSettings))}
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds every option as a flag. Values stay text, unchecked, so that `load` reports them with all other problems.
+def add_flags(parser: argparse._ActionsContainer) -> None:
+    """Adds every option as a flag to a parser or a group of one. Values stay text: `load` checks them and reports all problems together.
 
     The parser should be made with `allow_abbrev=False`, so that a later flag never changes what a short form means.
     """

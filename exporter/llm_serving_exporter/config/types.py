@@ -21,15 +21,23 @@ def none_if_off(seconds: float) -> float | None:
     return None if seconds == kinds.OFF else seconds
 
 
+def drop_repeats(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Each word once, in the order of the first."""
+    return tuple(dict.fromkeys(words))
+
+
 @dataclass(frozen=True, slots=True)
 class WebConfig:
     """Where and how the exporter listens."""
 
-    listen_address: str = option(
+    # "host:port" or ":port"; each of them is served
+    listen_addresses: tuple[str, ...] = option(
         "web.listen-address",
         kinds.LISTEN_ADDRESS,
-        "Address to listen on; :PORT means every interface.",
+        "Address to listen on; :PORT means every interface. A list in the file.",
         default=":10077",
+        repeatable=True,
+        becomes=drop_repeats,
     )
     telemetry_path: str = option(
         "web.telemetry-path", kinds.TELEMETRY_PATH, "Path of the metrics page.", default="/metrics"

@@ -26,11 +26,15 @@ class Costs:
         self._meters: dict[str, CostMeter] = {}
         self._claimed_twice: frozenset[str] = frozenset()
 
-    def keep(self, names: Collection[str]) -> None:
-        """Begins to count targets that are new, before their first tick, and forgets those that are gone; one that is configured anew goes
-        on counting."""
+    def begin(self, name: str) -> None:
+        """Begins to count a target before its first tick; one that is configured anew goes on counting."""
         with self._lock:
-            self._meters = {name: self._meters.get(name) or CostMeter() for name in names}
+            self._meters.setdefault(name, CostMeter())
+
+    def keep(self, names: Collection[str]) -> None:
+        """Forgets every target but `names`."""
+        with self._lock:
+            self._meters = {name: meter for name, meter in self._meters.items() if name in names}
 
     def claim(
         self, targets: Iterable[Target], uuids: Mapping[str, Collection[str]], yielded: Collection[str] = ()

@@ -2,19 +2,78 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 
+from llm_serving_exporter.config.prices import read_prices
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon.review_runner import ReviewRunner
 from llm_serving_exporter.daemon.store import Store
-from llm_serving_exporter.files.drill_source import DrillSource
-from llm_serving_exporter.files.price_source import PriceSource
+from llm_serving_exporter.errors import ConfigError, DrillResultsError, Problem
+from llm_serving_exporter.files.watched import Watched
+from llm_serving_exporter.model.drill import DrillResult
+from llm_serving_exporter.model.prices import PriceBook
+from llm_serving_exporter.schema.problems import Place
+from llm_serving_exporter.state import drill_results
+
+drill_log = logging.getLogger("llm_serving_exporter.drill")
+price_log = logging.getLogger("llm_serving_exporter.prices")
 
 # drills are run by people or once a week
 DRILLS_EVERY_SECONDS = 30.0
 PRICES_EVERY_SECONDS = 5.0
 REVIEW_EVERY_SECONDS = 30.0
+
+
+PriceFile = Watched[PriceBook | None]
+DrillFile = Watched[tuple[DrillResult, ...]]
+
+
+def watch_prices(path: str, book: PriceBook | None) -> PriceFile:
+    """The price file over time. `book`: the prices that are in use until it is read."""
+
+    def read() -> PriceBook | None:
+        problems: list[Problem] = []
+        found = read_prices(path, Place(path, "", problems))
+        if problems:
+            raise ConfigError(*problems)
+        return found
+
+    return Watched(path, read, book)
+
+
+def refresh_prices(file: PriceFile) -> bool:
+    """Reads the price file if it changed, and logs what came of it; whether its value or its usability changed."""
+    book, problem = file.value, file.problem
+    if not file.refresh():
+        return False
+    if isinstance(file.problem, ConfigError):
+        for fault in file.problem.problems:
+            price_log.error("the price file was not reloaded, its last good prices stay: %s", fault)
+    elif file.value is not None and file.value != book:
+        price_log.info("price file reloaded, %d prices", len(file.value.statements))
+    return file.value != book or (file.problem is None) != (problem is None)
+
+
+def watch_drills(path: str) -> DrillFile:
+    """The file of drill results over time."""
+
+    def read() -> tuple[DrillResult, ...]:
+        found = drill_results.read_results(path)
+        if found is None:
+            raise DrillResultsError(f"there is no file of drill results {path}; the first drill makes it")
+        return found
+
+    return Watched(path, read, ())
+
+
+def refresh_drills(file: DrillFile) -> tuple[DrillResult, ...]:
+    """The last good results, () where there have been none. A file that cannot be used is logged once."""
+    if file.refresh() and file.problem is not None:
+        kept = f" {len(file.value)} results that it had before stay." if file.value else ""
+        drill_log.warning("%s%s", file.problem, kept)
+    return file.value
 
 
 class FileJobs:
@@ -27,19 +86,19 @@ class FileJobs:
         lock: threading.RLock,
         every: Callable[[str, float, Callable[[], None]], None],
         cancel: Callable[[str], None],
-        priced: Callable[[PriceSource], None],
+        priced: Callable[[PriceFile], None],
         wall: Callable[[], float],
     ) -> None:
         self._store, self._lock, self._every, self._cancel = store, lock, every, cancel
         self._priced, self._wall = priced, wall
-        self._drills: DrillSource | None = None
-        self._prices: PriceSource | None = None
+        self._drills: DrillFile | None = None
+        self._prices: PriceFile | None = None
         self._review: ReviewRunner | None = None
 
     def apply(self, config: Config) -> None:
         """Starts and ends jobs as the configuration wants them; each looks at its file at once."""
         self._restart_drills(config.drill_result_file)
-        self._prices = PriceSource(config.price_file, config.prices) if config.price_file is not None else None
+        self._prices = watch_prices(config.price_file, config.prices) if config.price_file is not None else None
         self._set("prices", PRICES_EVERY_SECONDS, self._read_prices if self._prices is not None else None)
         self._restart_review(config)
 
@@ -57,7 +116,7 @@ class FileJobs:
 
     def _restart_drills(self, path: str | None) -> None:
         if self._drills is None or self._drills.path != path:
-            self._drills = DrillSource(path) if path is not None else None
+            self._drills = watch_drills(path) if path is not None else None
             self._store.put_drills(())
         self._set("drills", DRILLS_EVERY_SECONDS, self._read_drills if self._drills is not None else None)
 
@@ -65,7 +124,7 @@ class FileJobs:
         source = self._drills
         if source is None:
             return
-        results = source.read()
+        results = refresh_drills(source)
         with self._lock:
             if source is self._drills:  # else another file is configured since
                 self._store.put_drills(results)
@@ -73,7 +132,7 @@ class FileJobs:
     def _read_prices(self) -> None:
         with self._lock:
             source = self._prices
-            if source is not None and source.read():
+            if source is not None and refresh_prices(source):
                 self._priced(source)
 
     def _restart_review(self, config: Config) -> None:

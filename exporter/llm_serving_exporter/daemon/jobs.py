@@ -1,4 +1,4 @@
-"""The composition root: clock, jobs, web server, signals. Everything else is wired here and nowhere else."""
+"""Schedules what the daemon does: ticks, passes over the GPUs, discovery, files, reloads; what they find goes into the store."""
 
 from __future__ import annotations
 
@@ -6,47 +6,26 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from functools import partial
-
-from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.schedulers.background import BackgroundScheduler
-from apscheduler.triggers.interval import IntervalTrigger
 
 from llm_serving_exporter.config.effective import hash_of
 from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.cost.meters import Costs, cards_of
 from llm_serving_exporter.daemon.discovery import Discovery
-from llm_serving_exporter.daemon.file_jobs import FileJobs
+from llm_serving_exporter.daemon.file_jobs import FileJobs, PriceFile
+from llm_serving_exporter.daemon.schedule import Schedule, ThreadSchedule
 from llm_serving_exporter.daemon.store import Store
-from llm_serving_exporter.derive.derive import Settings
-from llm_serving_exporter.derive.gpus import YIELDED, Assignment, assign
-from llm_serving_exporter.devices.attribution import Gpus, gpu_interval, known_gpus, settings_of
+from llm_serving_exporter.devices.attribution import gpu_interval
 from llm_serving_exporter.devices.dcgm_source import DcgmSource
-from llm_serving_exporter.devices.locality import pids_of
-from llm_serving_exporter.devices.peaks import GpuFacts
-from llm_serving_exporter.errors import ConfigError, FactsError
-from llm_serving_exporter.files.price_source import PriceSource
+from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.gpu.source import GpuSource
-from llm_serving_exporter.model.device import GpuReadings
-from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
-from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.normalise.registry import reads_otherwise, together
-from llm_serving_exporter.targets.pipeline import TargetPipeline
-from llm_serving_exporter.targets.served_models import ModelBook
+from llm_serving_exporter.targets.host import HostedTarget, TargetHost
 
 log = logging.getLogger("llm_serving_exporter.daemon")
 
-# jobs that block (a wedged engine holds a thread until its deadline) must not starve the others; threads are made as needed
-# (at the default deadline of 80 % of the interval, this many threads carry 320 targets that all hang)
-MAX_THREADS = 256
-# process lists are read from /proc for every local target: cheap, but not every tick
-PIDS_EVERY_SECONDS = 30.0
 DISCOVERY_EVERY_SECONDS = 5.0
 # the wall clock jumped when it moved this much against the monotonic one between two looks
 CLOCK_STEP_SECONDS = 2.0
@@ -55,7 +34,8 @@ CLOCK_STEP_SECONDS = 2.0
 class Daemon:
     """Runs targets, GPUs and discovery until `stop`. The web server is the caller's: it reads `store` and calls `reload`.
 
-    `load` reads the configuration anew (raises ConfigError); `gpu_source` makes the source of GPU readings, or None where GPUs are off.
+    `load` reads the configuration again (raises ConfigError); `gpu_source` makes the source of GPU readings, or None where GPUs are off.
+    `schedule`: what runs the jobs (default: threads, by the wall clock).
     """
 
     def __init__(
@@ -65,33 +45,30 @@ class Daemon:
         gpu_source: Callable[[Config], GpuSource | None],
         *,
         store: Store | None = None,
+        schedule: Schedule | None = None,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store = store or Store()
-        self.config = config
         self._load, self._make_gpu_source = load, gpu_source
         self._wall, self._monotonic = wall, monotonic
+        self._host = TargetHost(config, monotonic=monotonic, wall=wall)
         # reloads come from the web server, from a signal and from discovery: one at a time changes what is run
         self._lock = threading.RLock()
-        self._pipelines: dict[str, TargetPipeline] = {}
-        self._assignments: Mapping[str, Assignment] = {}
-        self._pids: dict[str, frozenset[int]] = {}
-        self._pids_due = 0.0
-        self._source: GpuSource | None = None
-        self._dcgm: DcgmSource | None = None
-        self._gpus = Gpus()
-        self._gpu_facts = GpuFacts()
-        self._models = ModelBook(config.hf_cache)
         self._discovery = Discovery(config.discovery)
-        self._files = FileJobs(self.store, self._lock, self._every, self._cancel, self._set_prices, wall)
+        # whether the configuration could be loaded last, whatever its price file says
         self._config_good = True
-        self._costs = Costs()
-        self._scheduler = BackgroundScheduler(
-            executors={"default": ThreadPoolExecutor(MAX_THREADS)},
-            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
-            timezone=UTC,
+        # whether a dcgm-exporter is configured that can be asked
+        self._dcgm_is_read = False
+        self._schedule: Schedule = schedule or ThreadSchedule()
+        self._files = FileJobs(
+            self.store, self._lock, self._schedule.every, self._schedule.cancel, self._set_prices, wall
         )
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force, with the prices that its file states now."""
+        return self._host.config
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -99,21 +76,14 @@ class Daemon:
         """Starts every job; returns at once."""
         with self._lock:
             self._apply(self.config)
-        self._scheduler.start()
+        self._schedule.start()
 
     def stop(self) -> None:
         """Ends every job without waiting for exchanges under way; they end at their deadline."""
-        self._scheduler.shutdown(wait=False)
-        with self._lock:
-            sources = (self._source, self._dcgm)
-            self._source, self._dcgm = None, None
-            pipelines, self._pipelines = self._pipelines, {}
+        self._schedule.stop()
         self._files.close()
-        for pipeline in pipelines.values():
-            pipeline.close()
-        for source in sources:
-            if source is not None:
-                source.close()
+        with self._lock:
+            self._host.close()
 
     def run(self, stopping: threading.Event, reloading: threading.Event) -> None:
         """Watches for reloads and for steps of the wall clock, by which the scheduler plans, until `stopping` is set."""
@@ -125,16 +95,17 @@ class Daemon:
                     self.reload()
                 moved = self._wall() - self._monotonic() - drift
                 if abs(moved) > CLOCK_STEP_SECONDS:
-                    log.warning("the wall clock moved by %.1f s; every job is planned anew", moved)
+                    log.warning("the wall clock moved by %.1f s; every job is planned again", moved)
                     drift += moved
-                    self._plan_anew()
+                    with self._lock:
+                        self._schedule.plan_again(1.0 if len(self._host.targets) > 1 else 0.0)
             except Exception:
                 log.exception("the main loop goes on after a fault; this is a bug, please report it")
 
     # --- configuration --------------------------------------------------------------------------------------------
 
     def reload(self) -> ConfigError | None:
-        """Loads the configuration anew; a bad one changes nothing and is returned."""
+        """Loads the configuration again; a bad one changes nothing, and its error is returned."""
         with self._lock:
             try:
                 config = self._load()
@@ -149,39 +120,36 @@ class Daemon:
                 # otherwise the old one stays: it knows the last good targets of files that are broken now
                 self._discovery = Discovery(config.discovery)
             self._apply(config)
-            log.info("configuration reloaded, %d targets", len(self._pipelines))
+            log.info("configuration reloaded, %d targets", len(self._host.targets))
             return None
 
     def _apply(self, config: Config) -> None:
         window_kept = config.window_seconds == self.config.window_seconds
-        gpus_kept = self._source is not None and (config.gpu, gpu_interval(config)) == (
+        gpus_kept = self._host.gpus.is_read and (config.gpu, gpu_interval(config)) == (
             self.config.gpu,
             gpu_interval(self.config),
         )
-        dcgm_kept = self._dcgm is not None and config.dcgm == self.config.dcgm
+        dcgm_kept = self._dcgm_is_read and config.dcgm == self.config.dcgm
         retold = [
             name
-            for name, pipeline in self._pipelines.items()
-            if reads_otherwise(pipeline.target, pipeline.runtime, self.config.runtimes, config.runtimes)
+            for name, hosted in self._host.targets.items()
+            if reads_otherwise(hosted.target, hosted.runtime, self.config.runtimes, config.runtimes)
         ]
-        self.config = config
-        # files may have changed: a reload looks at them again
-        self._models = ModelBook(config.hf_cache)
-        for pipeline in self._pipelines.values():
-            pipeline.look_again()
+        self._host.config = config
+        self._host.forget_models()
         for warning in config.warnings:
             log.warning("%s", warning)
         if not gpus_kept:
             self._restart_gpus(config)
         if not dcgm_kept:
             self._restart_dcgm(config)
-        for name in retold if window_kept else list(self._pipelines):
+        for name in retold if window_kept else list(self._host.targets):
             self._remove(name)
         self._set_targets()
         if config.discovery:
-            self._every("discovery", DISCOVERY_EVERY_SECONDS, self._discover)
+            self._schedule.every("discovery", DISCOVERY_EVERY_SECONDS, self._discover)
         else:
-            self._cancel("discovery")
+            self._schedule.cancel("discovery")
         self._files.apply(config)
         self._config_good = True
         self.store.put_config(config.config_hash, True, self._wall())
@@ -197,175 +165,83 @@ class Daemon:
         for problem in found.problems:
             log.warning("discovery: %s", problem)
         wanted = {target.name: target for target in found.targets}
-        known = {name: pipeline.target for name, pipeline in self._pipelines.items()}
+        known = {name: hosted.target for name, hosted in self._host.targets.items()}
         known |= {reading.target.name: reading.target for reading in self.store.view().targets}
         for name in [name for name, target in known.items() if target != wanted.get(name)]:
             self._remove(name)
-        self._costs.keep(wanted)
         for name, target in wanted.items():
-            if name not in self._pipelines:
+            if name not in self._host.targets:
                 self._add(target, alone=len(wanted) == 1)
-        self._claim()
-        self._pids_due = 0.0
+        self._host.settle_targets(wanted)
 
     def _add(self, target: Target, *, alone: bool) -> None:
         reading = self.store.add_target(target)
         try:
-            pipeline = TargetPipeline(
-                target,
-                partial(self._settings, target),
-                self.config.window_seconds,
-                models=self._model,
-                runtimes=together(self.config.runtimes),
-                monotonic=self._monotonic,
-                wall=self._wall,
-            )
+            hosted = self._host.add_target(target)
         except ConfigError as error:
             # a configured target was checked when the configuration was loaded; a discovered one may still be unusable
             log.error("target=%s cannot be read: %s", target.name, error)
             self.store.put_target(replace(reading, problem=str(error)))
             return
-        self._pipelines[target.name] = pipeline
         # many targets are spread over the interval, a single one is read at once
         delay = 0.0 if alone else random.uniform(0, min(target.interval_seconds, 5.0))
-        self._every(f"target {target.name}", target.interval_seconds, partial(self._tick, pipeline), delay)
+        self._schedule.every(f"target {target.name}", target.interval_seconds, partial(self._tick, hosted), delay)
 
     def _remove(self, name: str) -> None:
-        self._cancel(f"target {name}")
-        pipeline = self._pipelines.pop(name, None)
-        if pipeline is not None:
-            pipeline.close()
-        # its GPUs go with it: another server may get the name
-        self._assignments = {other: found for other, found in self._assignments.items() if other != name}
+        self._schedule.cancel(f"target {name}")
+        self._host.remove_target(name)
         self.store.remove_target(name)
 
     # --- jobs -----------------------------------------------------------------------------------------------------
 
-    def _every(self, name: str, seconds: float, job: Callable[[], None], delay_seconds: float = 0.0) -> None:
-        # jitter keeps many exporters from asking one server in step; small against the interval, so that rates stay smooth
-        trigger = IntervalTrigger(seconds=seconds, timezone=UTC, jitter=min(0.05 * seconds, 0.5))
-        first = datetime.now(UTC) + timedelta(seconds=delay_seconds)
-        self._scheduler.add_job(
-            partial(_guarded, name, job), trigger, id=name, next_run_time=first, replace_existing=True
-        )
+    def _tick(self, hosted: HostedTarget) -> None:
+        self.store.put_target(hosted.tick())
+        hosted.refresh_facts()
 
-    def _cancel(self, name: str) -> None:
-        if self._scheduler.get_job(name):
-            self._scheduler.remove_job(name)
-
-    def _plan_anew(self) -> None:
-        with self._lock:
-            for job in self._scheduler.get_jobs():
-                delay = random.uniform(0, 1.0) if len(self._pipelines) > 1 else 0.0
-                self._scheduler.modify_job(job.id, next_run_time=datetime.now(UTC) + timedelta(seconds=delay))
-
-    def _settings(self, target: Target, facts: ServerFacts, engines: int) -> Settings:
-        assignment = self._assignments.get(target.name)
-        uuids = assignment.uuids if assignment else ()
-        return settings_of(self.config, target, uuids, self._gpus, self._gpu_facts, facts, engines)
-
-    def _model(self, settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
-        return self._models.of(settings, served)
-
-    def _tick(self, pipeline: TargetPipeline) -> None:
-        self.store.put_target(self._with_cost(self._with_gpus(pipeline.tick())))
-        pipeline.refresh_facts()
-
-    def _with_cost(self, reading: TargetReading) -> TargetReading:
-        now = {"monotonic": self._monotonic(), "unix": self._wall()}
-        return self._costs.after(reading, self._gpus.readings, self.config, **now)
-
-    def _claim(self) -> None:
-        uuids = {name: cards_of(found.uuids, self._gpus.readings) for name, found in self._assignments.items()}
-        yielded = [name for name, found in self._assignments.items() if found.why == YIELDED]
-        self._costs.claim((pipeline.target for pipeline in self._pipelines.values()), uuids, yielded)
-
-    def _with_gpus(self, reading: TargetReading) -> TargetReading:
-        assignment = self._assignments.get(reading.target.name)
-        uuids = assignment.uuids if assignment else ()
-        before = self.store.target(reading.target.name) or reading
-        reading = replace(reading, target_gpus=known_gpus(before, reading, uuids, self._gpus, self._gpu_facts))
-        if assignment is None:
-            return reading
-        return replace(reading, gpu_uuids=uuids, gpu_origin=assignment.origin or assignment.why)
+    # --- GPUs and prices --------------------------------------------------------------------------------------------
 
     def _restart_gpus(self, config: Config) -> None:
-        if self._source is not None:
-            self._source.close()
-        self._source = self._make_gpu_source(config) if config.gpu.enabled else None
-        if self._source is None:
+        source = self._make_gpu_source(config) if config.gpu.enabled else None
+        self._host.gpus.set_source(source)
+        if source is None:
             self.store.clear_gpus()
-            self._gpus = Gpus(dcgm=self._gpus.dcgm)
-            self._assignments = {}
-            self._cancel("gpus")
+            self._schedule.cancel("gpus")
         else:
-            self._every("gpus", gpu_interval(config), self._read_gpus)
+            self._schedule.every("gpus", gpu_interval(config), self._read_gpus)
 
     def _read_gpus(self) -> None:
-        source = self._source
-        if source is None:
-            return
-        readings = source.read()
+        readings = self._host.read_gpus()
         with self._lock:
-            if source is self._source:  # else it was switched off or replaced while it was read
-                peaks = self._gpu_facts.of_gpus(readings.gpus) if readings.attempt.ok else self._gpus.peaks
-                self._gpus = replace(self._gpus, readings=readings, peaks=peaks)
-                self.store.put_gpus(readings, peaks)
-                self._assign(readings)
+            latest = self._host.gpus.latest
+            if readings is not None and latest.readings is readings:  # else they were switched off while they were read
+                self.store.put_gpus(readings, latest.peaks)
 
     def _restart_dcgm(self, config: Config) -> None:
-        if self._dcgm is not None:
-            self._dcgm.close()
-        self._gpus = replace(self._gpus, dcgm=None)
+        source = None
         self.store.put_dcgm(None)
-        self._dcgm = None
         if config.dcgm is not None:
             try:
-                self._dcgm = DcgmSource(config.dcgm)
+                source = DcgmSource(config.dcgm)
             except ConfigError as error:
                 # as for a target: it was checked when the configuration was loaded, and must not take a reload down with it
                 log.error("dcgm-exporter cannot be read: %s", error)
                 self.store.put_dcgm(False)
-        if config.dcgm is not None and self._dcgm is not None:
-            self._every("dcgm", config.dcgm.interval_seconds, self._read_dcgm)
+        self._host.gpus.set_dcgm(source)
+        self._dcgm_is_read = source is not None
+        if config.dcgm is not None and source is not None:
+            self._schedule.every("dcgm", config.dcgm.interval_seconds, self._read_dcgm)
         else:
-            self._cancel("dcgm")
+            self._schedule.cancel("dcgm")
 
     def _read_dcgm(self) -> None:
-        source = self._dcgm
-        if source is None:
-            return
-        readings = source.read()
+        readings = self._host.gpus.read_dcgm()
         with self._lock:
-            if source is self._dcgm:
-                self._gpus = replace(self._gpus, dcgm=readings)
+            if readings is not None and self._host.gpus.latest.dcgm is readings:
                 self.store.put_dcgm(readings.attempt.ok)
 
-    def _set_prices(self, source: PriceSource) -> None:
-        if source.good:  # whatever is wrong with the other files
-            config = replace(self.config, prices=source.book)
-            self.config = replace(config, config_hash=hash_of(config))
-        self.store.put_config(self.config.config_hash, source.good and self._config_good, self._wall())
-
-    def _assign(self, readings: GpuReadings) -> None:
-        if not readings.attempt.ok:
-            return  # what is known of the assignment stays while the driver is away
-        targets = tuple(pipeline.target for pipeline in self._pipelines.values())
-        now = self._monotonic()
-        if now >= self._pids_due:
-            self._pids = pids_of(targets)
-            self._pids_due = now + PIDS_EVERY_SECONDS
-        before, self._assignments = self._assignments, assign(targets, readings.gpus, self._pids, self._assignments)
-        if before != self._assignments:
-            self._claim()
-        for name, found in self._assignments.items():
-            if found.origin == "configured" and found.why and (name not in before or before[name].why != found.why):
-                log.warning("target=%s: %s; see nvidia-smi -L for those that are", name, found.why)
-
-
-def _guarded(name: str, job: Callable[[], None]) -> None:
-    """A job that fails is a fault of ours: logged, and tried again at the next interval."""
-    try:
-        job()
-    except Exception:
-        log.exception("job %s failed; this is a bug, please report it", name)
+    def _set_prices(self, source: PriceFile) -> None:
+        good = source.problem is None
+        if good:  # whatever is wrong with the other files
+            config = replace(self.config, prices=source.value)
+            self._host.config = replace(config, config_hash=hash_of(config))
+        self.store.put_config(self.config.config_hash, good and self._config_good, self._wall())

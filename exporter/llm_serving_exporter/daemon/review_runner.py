@@ -100,7 +100,7 @@ class ReviewRunner:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.schedule = schedule
-        self._command = (*command, "--settings", schedule.settings_file)
+        self._command = (*command, "--config.file", schedule.settings_file)
         self._wall, self._monotonic = wall, monotonic
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -116,7 +116,7 @@ class ReviewRunner:
         due = last_due(self.schedule, now)
         runs, problem = None, ""
         try:
-            runs = review_runs.begin(self.schedule.folder, now, due).at(now)
+            runs = review_runs.begin_runs(self.schedule.folder, now, due).drop_future(now)
             if due is not None and due < runs.since:
                 due = None  # before anybody had asked for it
             if self._process is not None:
@@ -148,7 +148,7 @@ class ReviewRunner:
 
     def _start(self, now: float, due: float) -> None:
         """Raises ReviewRunsError where that cannot be noted."""
-        review_runs.attempt(self.schedule.folder, now, due)
+        review_runs.record_attempt(self.schedule.folder, now, due)
         log.info("the cost review is due: making it")
         self._said, self._started, self._started_monotonic = [], now, self._monotonic()
         self._tried = due, self._started_monotonic
@@ -190,8 +190,8 @@ class ReviewRunner:
     def _note_failure(self, now: float) -> None:
         """A command that was killed has not noted its end itself."""
         try:
-            runs = review_runs.read(self.schedule.folder)
+            runs = review_runs.read_runs(self.schedule.folder)
             if runs is None or runs.last_run is None or runs.last_run <= self._started:
-                review_runs.record(self.schedule.folder, now, succeeded=False)
+                review_runs.record_run(self.schedule.folder, now, succeeded=False)
         except ReviewRunsError as error:
             log.error("%s", error)

@@ -16,11 +16,12 @@ from llm_serving_exporter.config.effective import effective
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon.jobs import Daemon
 from llm_serving_exporter.devices.attribution import gpu_interval
-from llm_serving_exporter.devices.locality import host_node
+from llm_serving_exporter.devices.locality import find_node_name
+from llm_serving_exporter.devices.node_gpus import open_nvml
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.gpu.source import GpuSource
-from llm_serving_exporter.state.install_time import installed_unix_seconds
+from llm_serving_exporter.state.install_time import read_or_write_install_time
 from llm_serving_exporter.web.pages.debug import debug_targets, ready
 from llm_serving_exporter.web.pages.landing import landing
 from llm_serving_exporter.web.server import Handler, Request, Response, WebServer
@@ -28,13 +29,6 @@ from llm_serving_exporter.web.server import Handler, Request, Response, WebServe
 log = logging.getLogger("llm_serving_exporter.service")
 
 _TEXT = "text/plain; charset=utf-8"
-
-
-def nvml_source(config: Config) -> GpuSource | None:
-    """NVML as configured. pynvml is 8,000 lines: imported only where GPUs are on."""
-    from llm_serving_exporter.gpu.nvml import NvmlSource
-
-    return NvmlSource(gpm=config.gpu.gpm)
 
 
 class Service:
@@ -47,15 +41,15 @@ class Service:
         self,
         config: Config,
         load: Callable[[], Config],
-        gpu_source: Callable[[Config], GpuSource | None] = nvml_source,
+        gpu_source: Callable[[Config], GpuSource | None] = open_nvml,
         environ: Mapping[str, str] = os.environ,
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._monotonic = monotonic
         self.daemon = Daemon(config, load, gpu_source, monotonic=monotonic)
-        self._node = host_node(environ)
-        self._installed = installed_unix_seconds(config.state_file, time.time())
+        self._node = find_node_name(environ)
+        self._installed = read_or_write_install_time(config.state_file, time.time())
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(ViewCollector(self.daemon.store.view, self._setup, monotonic))
         ProcessCollector(registry=self._registry)
@@ -63,14 +57,15 @@ class Service:
 
     @property
     def url(self) -> str:
-        """Where the web server listens."""
+        """Where the web server listens, by the first of its addresses."""
         return self._web.url
 
     def start(self) -> None:
         """Starts the jobs, then serves: the first page already has every configured target, its counters at 0."""
         self.daemon.start()
         self._web.start()
-        log.info("listening on %s", self._web.url)
+        for url in self._web.urls:
+            log.info("listening on %s", url)
         # modules and tables live as long as the process: the collector need not go through them again and again
         gc.freeze()
 

@@ -22,17 +22,27 @@ class Store:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        # the last reading of each target, by its name
         self._targets: dict[str, TargetReading] = {}
+        # the last pass over the GPUs; None where they are not read
         self._gpus: GpuReadings | None = None
+        # by UUID
         self._gpu_peaks: Mapping[str, GpuPeaks] = {}
+        # failed passes over the GPUs since the start
         self._nvml_failures: dict[FailureReason, int] = {}
+        # whether dcgm-exporter could be read last; None where none is configured, or before its first scrape
         self._dcgm_ok: bool | None = None
+        # of the configuration in force, "" before the first
         self._config_hash = ""
+        # whether the last load of the configuration succeeded, and when the last good one was
         self._reload_ok = True
         self._reload_unix_seconds = 0.0
+        # discovery files that could not be used since the start, and what is wrong with them now
         self._discovery_failures = 0
         self._discovery_problems: tuple[str, ...] = ()
+        # the last result of each model and role
         self._drills: tuple[DrillResult, ...] = ()
+        # None where this exporter does not tell of a cost review
         self._review: ReviewRuns | None = None
 
     def put_target(self, reading: TargetReading) -> None:

@@ -102,7 +102,7 @@ def derive(window: Window, settings: Settings, previous: Derived | None) -> Deri
         verdict = _verdict(judged, previous, later.monotonic_seconds, notes)
     notes.settle()
     elapsed = later.monotonic_seconds - window.snapshots[0].monotonic_seconds
-    return Derived(tuple(engines), elapsed, notes.signals, notes.quality, verdict, causes)
+    return Derived(tuple(engines), elapsed, notes.in_order(), notes.quality, verdict, causes)
 
 
 def _verdict(

@@ -63,7 +63,7 @@ def _one(
         why = f"{missing} of the {len(target.gpus)} configured GPUs are not visible here" if missing > 0 else ""
         return Assignment(found, "configured", why)
     if target.name not in pids:
-        return Assignment((), "", "the target is not on this host: set gpus or gpu_count")
+        return Assignment((), "", "the target's URL does not name this host: set gpus or gpu_count")
     own = pids[target.name]
     named = tuple(
         gpu.identity.uuid for gpu in usable if gpu.processes and any(process.pid in own for process in gpu.processes)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from llm_serving_exporter.derive.latency import LATENCIES
+from llm_serving_exporter.derive.slo import LATENCY_FIELDS
+from llm_serving_exporter.derive.tail import SIGNALS
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     GAUGE_FIELDS,
@@ -13,6 +16,39 @@ from llm_serving_exporter.model.snapshot import (
 )
 
 PASSED_THROUGH = (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS, *GAUGE_FIELDS)
+# the order in which signals are told, whatever the page has and in whichever order it was worked out
+_ORDER = (
+    *PASSED_THROUGH,
+    "phase_tokens_per_second_prefill",
+    "phase_tokens_per_second_decode",
+    "phase_tokens_per_second_per_gpu",
+    "batch_size_mean",
+    "batch_utilization_ratio",
+    "kv_cache_used_tokens",
+    "prefix_cache_hit_ratio",
+    "context_tokens_mean",
+    "preemptions_per_second",
+    *(f"latency_{name}" for name in LATENCIES),
+    *SIGNALS,
+    *(f"slo_{name}" for name in LATENCY_FIELDS),
+    "slo_errors",
+    "bandwidth_ceiling_bytes_per_second",
+    "bandwidth_ceiling_ratio_gpm",
+    "bandwidth_ceiling_ratio_dcgm",
+    "bandwidth_ceiling_ratio_runtime",
+    "bandwidth_ceiling_ratio_model",
+    "decode_ceiling_tokens_per_second",
+    "decode_ceiling_ratio",
+    "phase_ceiling_tokens_per_second_prefill",
+    "phase_ceiling_tokens_per_second_decode",
+    "compute_ceiling_ratio",
+    "batch_ridge_size",
+    "phase_busy_ratio",
+    "phase_busy_seconds_total",
+    "phase_reference_seconds_per_token",
+    "gpu_memory_bytes_estimate",
+    "limiter",
+)
 # fields whose absence has a setting as its remedy
 _CONFIGURABLE = frozenset({"batch_limit_requests", "context_limit_tokens"})
 # what is taken from the GPUs alone, whatever runs on them
@@ -69,6 +105,10 @@ class Notes:
                 self.signals[name] = self._why(name)
         if any((engine.kv_cache_usage_ratio or 0.0) > 1.0 for engine in engines):
             self.quality["kv_cache_usage_ratio"] = Quality.SUSPECT  # exported as it is: hiding it would hide the fault
+
+    def in_order(self) -> dict[str, Absence]:
+        """The signals in the order in which they are told."""
+        return {name: self.signals[name] for name in _ORDER if name in self.signals}
 
     def settle(self) -> None:
         """Once all is taken: where a runtime publishes nothing of its work, no setting and no model would help."""

@@ -1,4 +1,4 @@
-"""What derive needs to know about one target's GPUs, put together at the rim."""
+"""What derive needs to know about one target's GPUs, put together from configuration, readings and what the server says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.derive.parallel import spread
 from llm_serving_exporter.derive.roofline import Hardware
 from llm_serving_exporter.devices.peaks import GpuFacts
-from llm_serving_exporter.gpu.dcgm import ratios_for
+from llm_serving_exporter.gpu.dcgm import select_dcgm_ratios
 from llm_serving_exporter.model.dcgm import DcgmReadings
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.devices import DeviceSample
@@ -28,14 +28,17 @@ DCGM_STALE_INTERVALS = 3
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """The GPUs of this node as last read; replaced whole. `peaks` by UUID."""
+    """The GPUs of this node as last read; replaced whole."""
 
+    # the last pass, failed ones included; None before the first
     readings: GpuReadings | None = None
+    # the last scrape of dcgm-exporter, failed ones included; None before the first, and where none is configured
     dcgm: DcgmReadings | None = None
+    # by UUID, of the last pass that did not fail
     peaks: Mapping[str, GpuPeaks] = field(default_factory=dict)
 
 
-def settings_of(
+def build_settings(
     config: Config, target: Target, uuids: Sequence[str], gpus: Gpus, known: GpuFacts, facts: ServerFacts, engines: int
 ) -> Settings:
     """What derive needs for one target whose page shows `engines` engines; `uuids`: its GPUs that are here, () if not known."""
@@ -44,20 +47,20 @@ def settings_of(
     configured = len(target.gpus) if target.gpus is not None else 0
     if len(uuids) < configured:
         uuids = ()  # what is known of some of them is not known of the target
-    work = spread(target, facts, _count(target, uuids) or None, engines)
+    work = spread(target, facts, _count_gpus(target, uuids) or None, engines)
     version = parse_version(facts.version)
     hardware = Hardware(
-        peaks=known.of_target(target, uuids, gpus.peaks, facts.gpu_name),
+        peaks=known.find_target_peaks(target, uuids, gpus.peaks, facts.gpu_name),
         parallel=work.parallel,
         gpus=work.gpus_per_engine,
         assumed_gpus=work.assumed,
         efficiency=config.attribution.efficiency,
         version=(version[0], version[1] if len(version) > 1 else 0) if version is not None else None,
     )
-    return Settings(thresholds, config.slo.errors, hardware, device=_sample(config, uuids, gpus))
+    return Settings(thresholds, config.slo.errors, hardware, device=_sample_devices(config, uuids, gpus))
 
 
-def gpus_of(
+def count_target_gpus(
     target: Target, uuids: Sequence[str], gpus: Gpus, known: GpuFacts, facts: ServerFacts, engines: int
 ) -> TargetGpus | None:
     """How many GPUs all engines of the target use together, and what they are; None where the number is not known.
@@ -67,17 +70,17 @@ def gpus_of(
     """
     if target.gpus == ():  # configured as a server without a GPU
         return None
-    count = _count(target, uuids)
+    count = _count_gpus(target, uuids)
     if count is None and not engines:
         return None
     engines = max(1, engines)
     each = spread(target, facts, count, engines).gpus_per_engine
     if each is None:
         return None
-    return TargetGpus(round(each * engines), known.name_of_target(target, uuids, gpus.peaks, facts.gpu_name))
+    return TargetGpus(round(each * engines), known.name_target_gpus(target, uuids, gpus.peaks, facts.gpu_name))
 
 
-def _count(target: Target, uuids: Sequence[str]) -> int | None:
+def _count_gpus(target: Target, uuids: Sequence[str]) -> int | None:
     """As listed, else as seen, else as stated. Of a target that spans nodes the GPUs of one at most are seen here: more may be stated."""
     if target.gpus is not None:
         return len(target.gpus)
@@ -85,17 +88,17 @@ def _count(target: Target, uuids: Sequence[str]) -> int | None:
     return (max(len(uuids), stated) if len(target.nodes) > 1 else len(uuids) or stated) or None
 
 
-def known_gpus(
+def keep_known_gpus(
     before: TargetReading, now: TargetReading, uuids: Sequence[str], gpus: Gpus, known: GpuFacts
 ) -> TargetGpus | None:
-    """The same for a target's reading; what was known at the reading before it stays where nothing is said now. A front end has none.
+    """As `count_target_gpus`, for a target's reading `now`. What the reading `before` knew stays where nothing is known now.
 
-    A restarted server has not been asked yet what it says of itself at the tick that shows the restart.
+    A front end has none. At the tick that shows a restart the server has not been asked yet what it says of itself: what was known stays.
     """
     if now.role is Role.FRONTEND:
         return None
     engines = sum(engine.is_engine for engine in now.snapshot.engines) or 1 if now.snapshot is not None else 0
-    found = gpus_of(now.target, uuids, gpus, known, now.facts, engines)
+    found = count_target_gpus(now.target, uuids, gpus, known, now.facts, engines)
     if before.target_gpus is None or found is None or now.restarts_total != before.restarts_total:
         return before.target_gpus or found
     return found if found.name else replace(found, name=before.target_gpus.name)
@@ -106,12 +109,12 @@ def gpu_interval(config: Config) -> float:
     return config.gpu.interval_seconds or config.interval_seconds
 
 
-def _sample(config: Config, uuids: Sequence[str], gpus: Gpus) -> DeviceSample | None:
+def _sample_devices(config: Config, uuids: Sequence[str], gpus: Gpus) -> DeviceSample | None:
     if gpus.readings is None:
         return None
     oldest = float("-inf")
     if config.dcgm is not None:
         oldest = gpus.readings.monotonic_seconds - DCGM_STALE_INTERVALS * config.dcgm.interval_seconds
-    ratios = ratios_for(uuids, gpus.dcgm, gpus.readings.gpus, not_before_monotonic_seconds=oldest)
+    ratios = select_dcgm_ratios(uuids, gpus.dcgm, gpus.readings.gpus, not_before_monotonic_seconds=oldest)
     found = ratios.by_uuid if ratios.by_uuid is not None else ratios.absence or Absence.NOT_EXPORTED
     return devices.sample(uuids, gpus.readings, found)

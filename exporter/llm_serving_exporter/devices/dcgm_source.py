@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from llm_serving_exporter.config.types import DcgmConfig
 from llm_serving_exporter.errors import ExpositionError
-from llm_serving_exporter.gpu.dcgm import PROFILING_NEEDS, is_dcgm_page, read_gpus, wanted
+from llm_serving_exporter.gpu.dcgm import PROFILING_NEEDS, is_dcgm_page, is_wanted_name, read_gpus
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.dcgm import DcgmReadings
 from llm_serving_exporter.model.page import Refusal
@@ -34,7 +34,7 @@ class DcgmSource:
         self._config = config
         self._monotonic, self._wall = monotonic, wall
         self._client = HttpClient(config.url, config.http, monotonic=monotonic, wall=wall)
-        self._parser = PageParser(wanted, config.max_series)
+        self._parser = PageParser(is_wanted_name, config.max_series)
         self._said: tuple[FailureReason | None, bool] | None = None
 
     def read(self) -> DcgmReadings:
@@ -46,7 +46,7 @@ class DcgmSource:
             log.exception("reading dcgm-exporter failed; this is a bug, please report it")
             detail = f"internal error ({type(error).__name__}); the log has the traceback"
             readings = self._failed(started, Stage.GPU, FailureReason.INTERNAL, detail)
-        self._say(readings)
+        self._log_change(readings)
         return readings
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class DcgmSource:
         now = self._monotonic()
         return DcgmReadings(Attempt(stage, reason, detail, self._wall(), now - started, status, page_bytes), now)
 
-    def _say(self, readings: DcgmReadings) -> None:
+    def _log_change(self, readings: DcgmReadings) -> None:
         """Logs what changed since the last scrape."""
         attempt = readings.attempt
         bandwidth = any(gpu.dram_bandwidth_ratio is not None for gpu in readings.gpus)

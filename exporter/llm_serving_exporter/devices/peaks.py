@@ -1,4 +1,4 @@
-"""What is known about the GPUs of targets, at the rim: the catalogue is read once, each GPU's peaks are worked out once."""
+"""Peaks of the GPUs of targets: the catalogue is read once, and each GPU's peaks are worked out once."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ class GpuFacts:
     """Peaks by GPU. May be used from several threads: what is known is replaced whole, and worked out twice at worst."""
 
     def __init__(self) -> None:
+        # the GPUs of the last pass
         self._known: dict[GpuIdentity, GpuPeaks] = {}
+        # by the name that a target or its server gives, None where the catalogue does not know it; the oldest first
         self._named: OrderedDict[str, GpuPeaks | None] = OrderedDict()
 
-    def of_gpus(self, gpus: Sequence[GpuReading]) -> dict[str, GpuPeaks]:
+    def find_peaks(self, gpus: Sequence[GpuReading]) -> dict[str, GpuPeaks]:
         """Peaks by UUID. GPUs that are gone are forgotten."""
-        self._known = {gpu.identity: self._of_identity(gpu.identity) for gpu in gpus}
+        self._known = {gpu.identity: self._find_identity_peaks(gpu.identity) for gpu in gpus}
         return {identity.uuid: peaks for identity, peaks in self._known.items()}
 
-    def _of_identity(self, identity: GpuIdentity) -> GpuPeaks:
+    def _find_identity_peaks(self, identity: GpuIdentity) -> GpuPeaks:
         known = self._known.get(identity)
         if known is None:
             known = peaks_of_identity(identity, loader.gpu_catalogue())
@@ -46,15 +48,15 @@ class GpuFacts:
             )  # fmt: skip
         return known
 
-    def of_target(
+    def find_target_peaks(
         self, target: Target, uuids: Sequence[str], known: Mapping[str, GpuPeaks], said: str | None = None
     ) -> GpuPeaks | Absence:
         """One GPU that stands for each of the target's: as configured by name, else by what NVML says of them, else the name that the
         server itself said."""
         if target.gpu_model is not None:
-            return self._by_name(target, target.gpu_model) or Absence.PEAK_UNKNOWN
+            return self._find_by_name(target, target.gpu_model) or Absence.PEAK_UNKNOWN
         if not uuids and said is not None:
-            return self._by_name(target, said) or Absence.GPUS_UNKNOWN
+            return self._find_by_name(target, said) or Absence.GPUS_UNKNOWN
         own = [known[uuid] for uuid in uuids if uuid in known]
         if not own or len(own) < len(uuids):
             return Absence.GPUS_UNKNOWN
@@ -63,10 +65,10 @@ class GpuFacts:
         except FactsError as error:
             return Absence(error.reason)
 
-    def name_of_target(
+    def name_target_gpus(
         self, target: Target, uuids: Sequence[str], known: Mapping[str, GpuPeaks], said: str | None = None
     ) -> str:
-        """The kind of the target's GPUs, by the sources of `of_target` in their order; "" where none says it.
+        """The kind of the target's GPUs, by the sources of `find_target_peaks` in their order; "" where none says it.
 
         The catalogue's name where it knows the card, whatever the source calls it, so that one kind has one spelling. `uuids`: those that
         are here, even if they are not all.
@@ -75,18 +77,18 @@ class GpuFacts:
         text = target.gpu_model or ("" if seen else said)
         if not text:
             return " + ".join(seen)
-        found = self._by_name(target, text)
+        found = self._find_by_name(target, text)
         return found.name if found is not None else text
 
-    def _by_name(self, target: Target, name: str) -> GpuPeaks | None:
+    def _find_by_name(self, target: Target, name: str) -> GpuPeaks | None:
         if name not in self._named:
-            self._named[name] = _named(target, name)
+            self._named[name] = _find_named(target, name)
             while len(self._named) > MOST_NAMES:
                 self._named.popitem(last=False)
         return self._named.get(name)
 
 
-def _named(target: Target, name: str) -> GpuPeaks | None:
+def _find_named(target: Target, name: str) -> GpuPeaks | None:
     try:
         return peaks_of_spec(find(name, loader.gpu_catalogue()))
     except FactsError as error:

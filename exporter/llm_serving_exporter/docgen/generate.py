@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 from llm_serving_exporter.catalogue import METRICS
 from llm_serving_exporter.catalogue.spec import Group, Metric
 from llm_serving_exporter.docgen.configuration import configuration_md
+from llm_serving_exporter.docgen.generated_files import write_or_check
 from llm_serving_exporter.docgen.runtimes import cell, runtimes_md
 from llm_serving_exporter.normalise.registry import RUNTIMES
 
@@ -64,22 +64,8 @@ FILES = {"METRICS.md": metrics_md, "docs/runtimes.md": runtimes_text, "docs/conf
 
 def main(argv: list[str] | None = None) -> int:
     """Writes or checks every generated file below the current folder; 1 where one differs."""
-    parser = argparse.ArgumentParser(prog="python -m llm_serving_exporter.docgen.generate", description=__doc__)
-    how = parser.add_mutually_exclusive_group(required=True)
-    how.add_argument("--write", action="store_true", help="write the files")
-    how.add_argument("--check", action="store_true", help="fail where a file differs from what would be written")
-    arguments = parser.parse_args(argv)
-    stale = []
-    for name, make in FILES.items():
-        path, text = Path(name), make()
-        if arguments.write:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
-            stale.append(name)
-    if stale:
-        sys.stderr.write(f"out of date: {', '.join(stale)}; run `make generate` and commit the result\n")
-    return 1 if stale else 0
+    wanted = {Path(name): make() for name, make in FILES.items()}
+    return write_or_check("python -m llm_serving_exporter.docgen.generate", __doc__, wanted, (), argv)
 
 
 if __name__ == "__main__":

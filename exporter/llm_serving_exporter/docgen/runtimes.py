@@ -14,7 +14,7 @@ from llm_serving_exporter.derive.span import (
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.formula import formula
 from llm_serving_exporter.normalise.mapping import PageKind, Row, Runtime
-from llm_serving_exporter.normalise.version import Version, parse_version, within
+from llm_serving_exporter.normalise.version import Version, parse_version, satisfies
 
 _INTRO = f"""# What each runtime says
 
@@ -79,7 +79,7 @@ def support(runtime: Runtime, field: str) -> str:
     if not found:
         return f"{_WORDS[Quality.LIVE]} *" if asked else NOT_SAID
     oldest = _oldest(runtime.versions)
-    always = oldest is None or any(within(oldest, row.versions) for row in rows)
+    always = oldest is None or any(satisfies(oldest, row.versions) for row in rows)
     return found[0] if len(found) == 1 and always and not asked else f"{found[0]} *"
 
 

@@ -1,4 +1,4 @@
-"""Prometheus, Alertmanager and Grafana as a drill asks them: their JSON -> the drill's nouns."""
+"""Prometheus, Alertmanager and Grafana as a drill asks them: their JSON -> values of `course`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from llm_serving_exporter.drill.course import ActiveAlert, AlertRule, Scope
 class Prometheus(QueryApi):
     """Its queries, and what it evaluates. Raises ApiError."""
 
-    def rules(self) -> dict[str, AlertRule]:
+    def alert_rules(self) -> dict[str, AlertRule]:
         """The alerting rules that it evaluates, by name; of several tiers of one name the quickest."""
         found: dict[str, AlertRule] = {}
         with self._understood():
@@ -26,13 +26,13 @@ class Prometheus(QueryApi):
                     found[name] = AlertRule(name, seconds)
         return found
 
-    def active(self, scope: Scope) -> tuple[ActiveAlert, ...]:
+    def active_alerts(self, scope: Scope) -> tuple[ActiveAlert, ...]:
         """Alerts of these replicas that are pending or firing."""
         found = []
         with self._understood():
             for one in self._data("/api/v1/alerts", ())["alerts"] or ():
                 labels = labels_of(one["labels"])
-                if _of(scope, labels):
+                if _belongs_to(scope, labels):
                     name, firing = labels.get("alertname", ""), one["state"] == "firing"
                     found.append(ActiveAlert(name, labels.get("severity", ""), firing, _unix(one["activeAt"])))
         return tuple(found)
@@ -57,13 +57,13 @@ class Alertmanager:
         """Closes its connections."""
         self._api.close()
 
-    def received(self, scope: Scope) -> tuple[Received, ...]:
+    def received_alerts(self, scope: Scope) -> tuple[Received, ...]:
         """Alerts of these replicas that it has, silenced and inhibited ones among them. Relabelling may have dropped identity labels."""
         filters = [("filter", f"{name}={_quoted(scope.identity[name])}") for name in ("model_name", "role")]
         found = self._api.get("/api/v2/alerts", filters)
         if not isinstance(found, list):
-            raise ApiError("what answers in Alertmanager's place is none: check --alertmanager-url")
-        with understood("Alertmanager", "--alertmanager-url"):
+            raise ApiError("what answers in Alertmanager's place is none: check --alertmanager.url")
+        with understood("Alertmanager", "--alertmanager.url"):
             known = [_received(one) for one in found]
         return tuple(one for one in known if all(one.labels.get(key, value) == value for key, value in scope.labels))
 
@@ -78,13 +78,13 @@ class Grafana:
         """Closes its connections."""
         self._api.close()
 
-    def begin(self, unix_seconds: float, text: str) -> int:
+    def begin_annotation(self, unix_seconds: float, text: str) -> int:
         """Marks a moment; the answer ends it."""
         document = {"time": round(1000 * unix_seconds), "tags": ["llm-serving", "drill"], "text": text}
-        with understood("Grafana", "--grafana-url"):
+        with understood("Grafana", "--grafana.url"):
             return int(self._api.send("POST", "/api/annotations", document)["id"])
 
-    def end(self, annotation: int, unix_seconds: float, text: str) -> None:
+    def end_annotation(self, annotation: int, unix_seconds: float, text: str) -> None:
         """Makes the moment a span with its result."""
         document = {"timeEnd": round(1000 * unix_seconds), "text": text}
         self._api.send("PATCH", f"/api/annotations/{annotation}", document)
@@ -96,7 +96,7 @@ def _received(one: Any) -> Received:
     return Received(labels_of(one["labels"]), receivers, bool(status["silencedBy"]), bool(status["inhibitedBy"]))
 
 
-def _of(scope: Scope, labels: Labels) -> bool:
+def _belongs_to(scope: Scope, labels: Labels) -> bool:
     return all(labels.get(name) == value for name, value in scope.identity.items())
 
 

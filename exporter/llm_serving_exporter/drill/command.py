@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 
 from llm_serving_exporter.clients.json_api import Access, ApiError, JsonApi
 from llm_serving_exporter.drill.api import Alertmanager, Grafana, Prometheus
-from llm_serving_exporter.drill.arguments import parser
+from llm_serving_exporter.drill.arguments import UsageError, access_of, parser, scope_of, settings_of
 from llm_serving_exporter.drill.commands import Running
 from llm_serving_exporter.drill.course import Course
 from llm_serving_exporter.drill.report import as_document, as_markdown
 from llm_serving_exporter.drill.runner import Drill, Rim, Started
-from llm_serving_exporter.drill.usage import UsageError, access_of, duration, scope_of, settings_of, share
 from llm_serving_exporter.drill.verdict import judge
 from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.state.drill_results import read, record
+from llm_serving_exporter.state.drill_results import read_results, record_result
+from llm_serving_exporter.terminal import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    ended_by_signal,
+    print_line,
+    print_message,
+)
 
-EXIT_PASSED, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 # model, role, Unix seconds, verdict
 Recorder = Callable[[str, str, float, Verdict], None]
 
@@ -38,28 +42,29 @@ Recorder = Callable[[str, str, float, Verdict], None]
 def run(argv: Sequence[str]) -> int:
     """Runs a drill; returns the exit status: 0 passed (with --plan: it may begin), 1 failed, aborted or not begun, 2 bad usage,
     130 interrupted."""
-    flags = parser(duration, share)
-    args = flags.parse_args(argv)
+    args = parser().parse_args(argv)
     try:
         scope, settings = scope_of(args), settings_of(args)
         access = access_of(args)
-        record = None if args.result_file is None or args.plan else _recorder(args.result_file)
-        if args.output is not None and not args.plan:
-            _writable(Path(args.output))
+        record = None if args.drill_result_file is None or args.plan else _make_recorder(args.drill_result_file)
+        if args.output_dir is not None and not args.plan:
+            _require_writable(Path(args.output_dir))
     except LLMServingExporterError as error:
-        sys.stderr.write(f"llm-serving-exporter drill: {error}\n")
+        print_message(f"error: {error}")
         return EXIT_USAGE
     with ExitStack() as stack:
-        stopping = stack.enter_context(_stopped_by_signal())
-        drill = Drill(scope, settings, _rim(args, access, stopping, stack), args.trigger_command, args.restore_command)
-        return _plan(drill) if args.plan else _run(drill, args, stopping, record)
+        stopping = stack.enter_context(ended_by_signal())
+        drill = Drill(
+            scope, settings, _make_rim(args, access, stopping, stack), args.trigger_command, args.restore_command
+        )
+        return _print_plan(drill) if args.plan else _run_drill(drill, args, stopping, record)
 
 
-def _plan(drill: Drill) -> int:
+def _print_plan(drill: Drill) -> int:
     try:
         course = drill.plan()
     except ApiError as error:
-        _say(str(error))
+        print_message(str(error))
         return EXIT_FAILED
     made = course.plan
     assert made is not None
@@ -70,44 +75,46 @@ def _plan(drill: Drill) -> int:
         *(f"no: {refusal}" for refusal in made.refusals),
         "a drill would not begin" if made.refusals else "a drill may begin",
     ]
-    _print("\n".join(lines) + "\n")
-    return EXIT_FAILED if made.refusals else EXIT_PASSED
+    print_line("\n".join(lines))
+    return EXIT_FAILED if made.refusals else EXIT_OK
 
 
-def _run(drill: Drill, args: argparse.Namespace, stopping: threading.Event, record: Recorder | None) -> int:
+def _run_drill(drill: Drill, args: argparse.Namespace, stopping: threading.Event, record: Recorder | None) -> int:
     began = time.time()
     course = drill.run()
     verdict = judge(course).verdict
-    status = EXIT_PASSED if verdict is Verdict.PASSED else EXIT_FAILED
-    if args.output is not None:
+    status = EXIT_OK if verdict is Verdict.PASSED else EXIT_FAILED
+    if args.output_dir is not None:
         try:
-            for path in _write(course, Path(args.output), began):
-                _say(f"written: {path}")
+            for path in _write_reports(course, Path(args.output_dir), began):
+                print_message(f"written: {path}")
         except OSError as error:
-            _say(f"the report cannot be written to {args.output}: {error.strerror}; it follows on standard output")
+            print_message(
+                f"the report cannot be written to {args.output_dir}: {error.strerror}; it follows on standard output"
+            )
             status = EXIT_FAILED
     # where nothing was lost there was no drill
     if record is not None and course.start_unix_seconds is not None:
         try:
             record(course.scope.model_name, course.scope.role, time.time(), verdict)
         except LLMServingExporterError as error:
-            _say(str(error))
+            print_message(str(error))
             status = EXIT_FAILED
-    _print(as_markdown(course))
+    print_line(as_markdown(course).removesuffix("\n"))
     return EXIT_INTERRUPTED if stopping.is_set() and verdict is Verdict.ABORTED else status
 
 
-def _recorder(path: str) -> Recorder:
+def _make_recorder(path: str) -> Recorder:
     """Puts a verdict into the results file. Raises LLMServingExporterError now where that file cannot be used, before anything is lost."""
-    read(path)
+    read_results(path)
 
-    def put(model_name: str, role: str, unix_seconds: float, verdict: Verdict) -> None:
-        record(path, DrillResult(model_name, Role(role), unix_seconds, None, verdict))
+    def record_verdict(model_name: str, role: str, unix_seconds: float, verdict: Verdict) -> None:
+        record_result(path, DrillResult(model_name, Role(role), unix_seconds, None, verdict))
 
-    return put
+    return record_verdict
 
 
-def _rim(args: argparse.Namespace, access: dict[str, Access], stopping: threading.Event, stack: ExitStack) -> Rim:
+def _make_rim(args: argparse.Namespace, access: dict[str, Access], stopping: threading.Event, stack: ExitStack) -> Rim:
     apis = {name: JsonApi(one) for name, one in access.items()}
     for api in apis.values():
         stack.callback(api.close)
@@ -120,64 +127,26 @@ def _rim(args: argparse.Namespace, access: dict[str, Access], stopping: threadin
         time.monotonic,
         stopping.wait,
         start,
-        _say,
+        print_message,
         Alertmanager(apis["alertmanager"]) if "alertmanager" in apis else None,
         Grafana(apis["grafana"]) if "grafana" in apis else None,
     )
 
 
-def _say(text: str) -> None:
-    # a terminal that went away must not keep a node from being restored
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(f"{text}\n")
-        sys.stderr.flush()
-
-
-def _print(text: str) -> None:
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except (OSError, ValueError) as error:
-        if isinstance(error, BrokenPipeError):
-            # else the interpreter tries once more when it ends
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        else:
-            _say(f"the report cannot be printed: {error}")
-
-
-@contextmanager
-def _stopped_by_signal() -> Iterator[threading.Event]:
-    """An event that SIGINT, SIGTERM and SIGHUP set; the handlers before are put back."""
-    stopping = threading.Event()
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        stopping.set()
-
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup: the terminal may go
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
-        yield stopping
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _write(course: Course, folder: Path, began_unix_seconds: float) -> Iterator[Path]:
+def _write_reports(course: Course, folder: Path, began_unix_seconds: float) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     name = datetime.fromtimestamp(began_unix_seconds, UTC).strftime("drill-%Y%m%dT%H%M%SZ")
     document = json.dumps(as_document(course), indent=1, allow_nan=False, ensure_ascii=False)
     for suffix, text in ((".json", document + "\n"), (".md", as_markdown(course))):
         path = folder / f"{name}{suffix}"
-        path.write_text(text, encoding="utf-8", errors="replace")
+        write_atomically(path, text.encode(errors="replace"))
         yield path
 
 
-def _writable(folder: Path) -> None:
+def _require_writable(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"flag --output: the folder {folder} cannot be made: {error.strerror}") from None
+        raise UsageError(f"flag --output-dir: the folder {folder} cannot be made: {error.strerror}") from None
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"flag --output: nothing can be written to {folder}; choose another folder")
+        raise UsageError(f"flag --output-dir: nothing can be written to {folder}; choose another folder")

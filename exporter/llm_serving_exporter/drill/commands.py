@@ -41,7 +41,7 @@ class Running:
             )
         except (OSError, ValueError, IndexError) as error:
             cause = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            self._done = self._run(None, f"it cannot be started: {cause}")
+            self._done = self._make_run(None, f"it cannot be started: {cause}")
             return
         assert self._process.stdout is not None
         self._reader = threading.Thread(target=_read, args=(self._process.stdout, self._output), daemon=True)
@@ -51,7 +51,7 @@ class Running:
         """None while it runs. One that runs too long is ended here."""
         if self._done is None:
             if self._process.poll() is not None:
-                self._done = self._ended("")
+                self._done = self._end_run("")
             elif time.monotonic() - self._began > self._timeout_seconds:
                 return self.stop(f"it ran longer than {self._timeout_seconds:g} s")
         return self._done
@@ -72,15 +72,15 @@ class Running:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(_END_SECONDS)
                     break
-            self._done = self._ended(problem)
+            self._done = self._end_run(problem)
         return self._done
 
-    def _ended(self, problem: str) -> CommandRun:
+    def _end_run(self, problem: str) -> CommandRun:
         # what it left running in the background may hold the pipe open
         self._reader.join(_LAST_WORDS_SECONDS)
-        return self._run(None if problem else self._process.returncode, problem)
+        return self._make_run(None if problem else self._process.returncode, problem)
 
-    def _run(self, status: int | None, problem: str) -> CommandRun:
+    def _make_run(self, status: int | None, problem: str) -> CommandRun:
         output = bytes(self._output).decode("utf-8", errors="replace")
         took = time.monotonic() - self._began
         return CommandRun(self._what, self._command, self._began_unix_seconds, took, status, output, problem)

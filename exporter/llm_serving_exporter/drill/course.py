@@ -1,10 +1,12 @@
-"""The nouns of a drill: whose it is, what was asked, what was forecast, what was seen, what came of it. Frozen; times in Unix seconds."""
+"""The values of a drill: whose it is, what was asked, what was forecast, what was seen, what came of it. Frozen; times in Unix seconds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from llm_serving_exporter.model.text import escape_label_value
 
 # a p99 of which more than this share lies above the top finite edge of the histogram is only known to be "at least" that edge
 CLIPPED_ABOVE = 0.01
@@ -27,10 +29,13 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The replicas that are drilled. `labels`: identity labels that the scrape adds and that tell fleets apart."""
+    """The replicas that are drilled."""
 
+    # as the label model_name has it
     model_name: str
+    # "unified", "prefill" or "decode"
     role: str = "unified"
+    # identity labels that the scrape adds and that tell fleets apart: names and values
     labels: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -50,76 +55,102 @@ class Scope:
 
 
 def _matchers(labels: Mapping[str, str]) -> str:
-    def quoted(value: str) -> str:
-        return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-    return ",".join(f'{name}="{quoted(value)}"' for name, value in labels.items())
+    return ",".join(f'{name}="{escape_label_value(value)}"' for name, value in labels.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where a drill is broken off. None: no such bound. `lost_replicas`: as many may go; None: as many as stand on the node."""
+    """Where a drill is aborted."""
 
+    # share of failed requests in 5 minutes; None = no bound
     errors_ratio: float | None
+    # p99 time to first token over 5 minutes; None = no bound
     ttft_seconds: float | None
+    # from the trigger to the recovery
     duration_seconds: float
+    # how many may go; None = as many as stand on the node
     lost_replicas: int | None = None
+    # how long Prometheus may say nothing
     blind_seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How it is to run. All times in seconds.
+    """How the drill runs."""
 
-    `node`: the one that is to go, None for the one with the most replicas. `expected_alerts`: None for those that the rules ask for,
-    () for none. `hold_seconds`: how long the loss lasts before it is restored, None for until somebody else ends it, `hold_for_page` for
-    until every expected alert has arrived. `rate_window_seconds`: the range behind the recorded 5m rates. `page_slack_seconds`: how long
-    after an alert's `for` it may still come.
-    """
-
+    # where it is aborted
     bounds: Bounds
+    # wait for a loss instead of triggering one
     watch: bool = False
+    # begin although the plan refuses
     force: bool = False
+    # the node that is to go; None = the one with the most replicas
     node: str | None = None
+    # alerts that must come; None = those that the rules ask for, () = none
     expected_alerts: tuple[str, ...] | None = None
+    # share of good times to first token, above 0 and below 1
     objective: float = 0.99
+    # length of the time before the loss that is compared with
     baseline_seconds: float = 600.0
+    # how long to wait for the loss to be seen
     loss_timeout_seconds: float = 300.0
+    # how long a recovery must last
     settle_seconds: float = 60.0
+    # time between two readings
     interval_seconds: float = 5.0
+    # how long the loss lasts before it is restored; None = until somebody else ends it
     hold_seconds: float | None = None
+    # hold the loss until every expected alert has arrived
     hold_for_page: bool = False
+    # how long after an alert's `for` it may still come
     page_slack_seconds: float = 120.0
+    # range behind the recorded 5m rates
     rate_window_seconds: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All recorded series of the model at one moment; None and missing keys where there are none.
+    """All recorded series of the model at one moment. None and missing keys mean that the series is absent."""
 
-    `n1_sufficient` True or False. Loads, demand and capacity by resource; `now` is what is used at the moment, in the units of capacity.
-    `present`: ready replicas and those that sleep; `alive`: known ones that are not down.
-    """
-
+    # when, by the clock of Prometheus
     unix_seconds: float
+    # ready replicas
     ready: float | None = None
+    # ready replicas and those that sleep
     present: float | None = None
+    # replicas that are wanted
     desired: float | None = None
+    # nodes that serve the model
     nodes: float | None = None
+    # known replicas that are not down
     alive: float | None = None
+    # requests in the queues
     waiting: float | None = None
+    # p99 time to first token over 5 minutes
     p99_ttft_seconds: float | None = None
+    # share of the times to first token above the histogram's top finite edge
     above_top_edge_ratio: float | None = None
+    # KV cache in use, of the fullest engine
     kv_usage_ratio: float | None = None
+    # share of failed requests in 5 minutes
     errors_ratio: float | None = None
+    # by phase
     tokens_per_second: Mapping[str, float] = field(default_factory=dict)
+    # whether the survivors of a node loss could carry the demand
     n1_sufficient: bool | None = None
+    # the largest value of `n1_load`
     n1_load_max: float | None = None
+    # the largest value of `load`
     load_max: float | None = None
+    # by resource: demand as a share of the capacity without the largest node
     n1_load: Mapping[str, float] = field(default_factory=dict)
+    # by resource: demand as a share of the capacity
     load: Mapping[str, float] = field(default_factory=dict)
+    # by resource: the most of the last hour, in the units of capacity
     demand: Mapping[str, float] = field(default_factory=dict)
+    # by resource: capacity without the largest node
     n1_capacity: Mapping[str, float] = field(default_factory=dict)
+    # by resource: what is used at the moment, in the units of capacity
     now: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -130,9 +161,11 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class AlertRule:
-    """An alerting rule as Prometheus has loaded it. `for_seconds`: how long its condition must hold."""
+    """An alerting rule as Prometheus has loaded it."""
 
+    # the label alertname
     name: str
+    # how long its condition must hold
     for_seconds: float
 
 
@@ -140,36 +173,47 @@ class AlertRule:
 class ActiveAlert:
     """An alert of the model as Prometheus has it now: pending or firing."""
 
+    # the label alertname
     name: str
+    # the label severity, "" without one
     severity: str
+    # False = pending
     firing: bool
+    # when its condition began to hold
     active_since_unix_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is known before anything is lost. `replicas_by_node`: ready ones; `largest_node`: by KV capacity; both may be unknown."""
+    """What is known before anything is lost."""
 
+    # the series at that time
     reading: Reading
+    # ready replicas by node; empty where no node is known
     replicas_by_node: Mapping[str, int] = field(default_factory=dict)
+    # by KV capacity; None where it is not known
     largest_node: str | None = None
+    # alerting rules by name
     rules: Mapping[str, AlertRule] = field(default_factory=dict)
+    # alerts of these replicas that are there already
     active: tuple[ActiveAlert, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be done, and why not. `refusals`: sentences; the drill begins only where there are none, or with force.
+    """What will be done, and why not."""
 
-    `may_lose`: replicas, after which more is too much; None where it is not known. `required`: alerts that must arrive in any case, because
-    they were asked for; `by_rule`: those that must arrive where their rule says that they are due.
-    """
-
+    # the node that is to go, None where it is not known
     node: str | None
+    # replicas that may go; more is too much; None where it is not known
     may_lose: int | None
+    # alerts that must arrive in any case, because they were asked for
     required: tuple[str, ...]
+    # alerts that must arrive where their rule says that they are due
     by_rule: tuple[str, ...]
+    # sentences; the drill begins only where there are none, or with force
     refusals: tuple[str, ...]
+    # sentences for the reader of the report
     notes: tuple[str, ...]
 
     @property
@@ -180,33 +224,47 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The time before the loss. p99: median of what was recorded; the others means, with the largest queue."""
+    """The time before the loss. None where the series was absent."""
 
+    # how long it is
     seconds: float
+    # median of the recorded p99
     p99_ttft_seconds: float | None = None
+    # the p99 is a lower bound: it lies above the top finite edge
     p99_at_least: bool = False
+    # mean queue, requests
     waiting_mean: float | None = None
+    # longest queue, requests
     waiting_max: float | None = None
+    # mean of the fullest engine
     kv_usage_ratio: float | None = None
+    # mean share of failed requests
     errors_ratio: float | None = None
+    # mean by phase
     tokens_per_second: Mapping[str, float] = field(default_factory=dict)
+    # fewest ready replicas
     ready_min: float | None = None
+    # requests that were rejected
     rejected: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRun:
-    """A command that was run.
+    """A command that was run."""
 
-    `status`: its exit status, negative for a signal, None where it could not start, ran too long or was stopped; then `problem` says so.
-    """
-
+    # TRIGGER or RESTORE
     what: str
+    # as the user wrote it
     command: str
+    # when it was started
     began_unix_seconds: float
+    # how long it ran
     took_seconds: float
+    # exit status, negative for a signal; None where it could not start, ran too long or was stopped
     status: int | None
+    # the end of what it printed
     output: str
+    # why `status` is None, "" where it is not
     problem: str = ""
 
     @property
@@ -217,52 +275,73 @@ class CommandRun:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What was seen of an alert, each time None where it was not: its condition first held, Prometheus had it firing, Alertmanager had it.
+    """What was seen of an alert."""
 
-    `silenced`: Alertmanager had it and told nobody, by somebody's silence. An inhibited one is not: a louder alert stands for it.
-    """
-
+    # the label alertname
     name: str
+    # the label severity, "" before it was seen
     severity: str = ""
+    # its condition first held; None where it never did
     pending_unix_seconds: float | None = None
+    # Prometheus first had it firing; None where it never did
     firing_unix_seconds: float | None = None
+    # Alertmanager first had it; None where it never did
     received_unix_seconds: float | None = None
+    # names of the receivers that Alertmanager routes it to
     receivers: tuple[str, ...] = ()
+    # Alertmanager had it and told nobody, because of somebody's silence
     silenced: bool = False
+    # a louder alert stands for it, which counts as arrived
     inhibited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Exact counts between the start and the end of the window; None where the series are absent."""
+    """Exact counts between the start and the end of the drill. None where the series are absent."""
 
+    # times to first token within the objective
     ttft_good: float | None = None
+    # times to first token over it
     ttft_bad: float | None = None
+    # requests that were rejected
     rejected: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """Everything that happened, as far as it went; what `verdict` and the report are made of.
+    """Everything that happened, as far as it went. The verdict and the report are made of it."""
 
-    `start_unix_seconds`: the trigger, or while watching the last look at which nothing was missing; None where it never came to that.
-    `broken_off`: why it ended early, "" where it did not. `alertmanager`: whether one was asked.
-    """
-
+    # whose drill
     scope: Scope
+    # how it runs
     settings: Settings
+    # how far it went
     phase: Phase
+    # None before it was made
     plan: Plan | None = None
+    # None before it was asked for
     forecast: Forecast | None = None
+    # None before it was measured
     baseline: Baseline | None = None
+    # the last reading before the loss
     before: Reading | None = None
+    # from the trigger on, or while watching from the loss on
     readings: tuple[Reading, ...] = ()
+    # of each alert that is looked for
     sightings: tuple[Sighting, ...] = ()
+    # those that have ended
     commands: tuple[CommandRun, ...] = ()
+    # filled at the end
     counts: Counts = Counts()
+    # the trigger, or while watching the last reading at which nothing was missing; None where it never came to that
     start_unix_seconds: float | None = None
+    # the first reading with fewer replicas; None where none was lost
     lost_unix_seconds: float | None = None
+    # when it ended
     end_unix_seconds: float = 0.0
+    # why it ended early, "" where it did not
     broken_off: str = ""
+    # whether an Alertmanager was asked
     alertmanager: bool = False
+    # sentences for the reader of the report
     notes: tuple[str, ...] = ()

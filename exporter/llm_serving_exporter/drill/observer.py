@@ -9,7 +9,7 @@ from llm_serving_exporter.clients.json_api import ApiError
 from llm_serving_exporter.drill import names
 from llm_serving_exporter.drill.api import Alertmanager, Prometheus
 from llm_serving_exporter.drill.course import Baseline, Counts, Forecast, Reading, Scope, Settings, Sighting
-from llm_serving_exporter.drill.measures import baseline, reading
+from llm_serving_exporter.drill.measures import make_baseline, make_reading
 
 # of a range query: what a median of the baseline rests on
 _MOST_POINTS = 250
@@ -37,35 +37,37 @@ class Observer:
         """Unix seconds."""
         return self._clock() + self._offset
 
-    def forecast(self) -> Forecast:
+    def ask_forecast(self) -> Forecast:
         """What is known before anything is lost."""
         ask, matchers = self._prometheus, self._scope.matchers
         nodes = ask.instant(names.replicas_by_node(matchers))
         capacity = {labels.get("node", ""): value for labels, value in ask.instant(names.capacity_by_node(matchers))}
         largest = min(capacity, key=lambda node: (-capacity[node], node), default=None)
         replicas = {labels["node"]: round(value) for labels, value in nodes if labels.get("node")}
-        return Forecast(self.reading(), replicas, largest or None, ask.rules(), ask.active(self._scope))
+        return Forecast(
+            self.take_reading(), replicas, largest or None, ask.alert_rules(), ask.active_alerts(self._scope)
+        )
 
-    def reading(self) -> Reading:
+    def take_reading(self) -> Reading:
         """All records of now."""
         ask, matchers, now = self._prometheus, self._scope.matchers, self.now()
         samples = ask.instant(names.at_once(names.BY_MODEL, matchers))
         alive = ask.value(names.replicas_alive(matchers, self._scope.of_scrape))
         try:
-            return reading(now, samples, alive)
+            return make_reading(now, samples, alive)
         except ValueError as error:
             raise ApiError(
                 f"Prometheus has more than one fleet of this model: {error}; name one with --selector"
             ) from None
 
-    def baseline(self, end_unix_seconds: float) -> Baseline:
+    def measure_baseline(self, end_unix_seconds: float) -> Baseline:
         """The time up to then."""
         ask, matchers, seconds = self._prometheus, self._scope.matchers, self._settings.baseline_seconds
         step = max(self._settings.interval_seconds, seconds / _MOST_POINTS)
         series = ask.range(names.at_once(names.BEFORE, matchers), end_unix_seconds - seconds, end_unix_seconds, step)
-        return baseline(seconds, series, ask.value(names.rejected(matchers, seconds), end_unix_seconds))
+        return make_baseline(seconds, series, ask.value(names.rejected(matchers, seconds), end_unix_seconds))
 
-    def counts(self, begin_unix_seconds: float, end_unix_seconds: float) -> Counts:
+    def count_events(self, begin_unix_seconds: float, end_unix_seconds: float) -> Counts:
         """What the engines counted in between."""
         ask, matchers, seconds = self._prometheus, self._scope.matchers, end_unix_seconds - begin_unix_seconds
         outcomes = ask.instant(names.ttft_events(matchers, seconds), end_unix_seconds)
@@ -73,10 +75,10 @@ class Observer:
         rejected = ask.value(names.rejected(matchers, seconds), end_unix_seconds)
         return Counts(events.get("good"), events.get("bad"), rejected)
 
-    def firing(self, sightings: Sightings, now: float) -> Sightings:
+    def see_firing(self, sightings: Sightings, now: float) -> Sightings:
         """The sightings with what Prometheus says of these alerts now."""
         found = dict(sightings)
-        for alert in self._prometheus.active(self._scope):
+        for alert in self._prometheus.active_alerts(self._scope):
             seen = found.get(alert.name)
             if seen is None:
                 continue
@@ -91,10 +93,10 @@ class Observer:
             )
         return found
 
-    def received(self, sightings: Sightings, now: float) -> Sightings:
+    def see_received(self, sightings: Sightings, now: float) -> Sightings:
         """The sightings with what Alertmanager has of these alerts now; unchanged where none is asked."""
         found = dict(sightings)
-        for received in self._alertmanager.received(self._scope) if self._alertmanager else ():
+        for received in self._alertmanager.received_alerts(self._scope) if self._alertmanager else ():
             seen = found.get(received.labels.get("alertname", ""))
             # what it still has of an earlier time is not this one
             if seen is None or seen.firing_unix_seconds is None:

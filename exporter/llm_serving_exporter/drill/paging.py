@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from llm_serving_exporter.drill import names
 from llm_serving_exporter.drill.course import Course, Reading, Sighting
-from llm_serving_exporter.drill.measures import longest_span, lost_readings
+from llm_serving_exporter.drill.measures import find_longest_span, readings_since_loss
 
 
 class Arrival(StrEnum):
@@ -23,24 +23,24 @@ class Arrival(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Paged:
-    """An alert after the drill.
+    """An alert after the drill."""
 
-    `due_unix_seconds`: by then it had to be there; None where it neither came nor was due, and for one that was asked for by name: that has
-    to come, at any time of the drill.
-    """
-
+    # the label alertname
     name: str
+    # whether it came
     arrival: Arrival
+    # when it had to be there; None where it was not due, and for one that was asked for by name, which may come at any time of the drill
     due_unix_seconds: float | None
+    # what was seen of it
     sighting: Sighting
 
     @property
     def good(self) -> bool:
-        """Nothing is amiss with it."""
+        """It came in time, or it was not due."""
         return self.arrival in (Arrival.IN_TIME, Arrival.NOT_DUE)
 
 
-def paged(course: Course) -> tuple[Paged, ...]:
+def judge_alerts(course: Course) -> tuple[Paged, ...]:
     """Every alert of the plan. Without a loss nothing is due."""
     if course.plan is None or course.lost_unix_seconds is None:
         return ()
@@ -49,13 +49,13 @@ def paged(course: Course) -> tuple[Paged, ...]:
     for name in course.plan.alerts:
         sighting = seen.get(name, Sighting(name))
         required = name in course.plan.required
-        due, was_due = (None, True) if required else _due(course, name)
-        arrival = _arrival(course, sighting, due, was_due)
+        due, was_due = (None, True) if required else _find_due(course, name)
+        arrival = _judge_arrival(course, sighting, due, was_due)
         found.append(Paged(name, arrival, None if arrival is Arrival.NOT_DUE else due, sighting))
     return tuple(found)
 
 
-def _arrival(course: Course, sighting: Sighting, due: float | None, was_due: bool) -> Arrival:
+def _judge_arrival(course: Course, sighting: Sighting, due: float | None, was_due: bool) -> Arrival:
     came = sighting.firing_unix_seconds
     if course.alertmanager and came is not None:
         if sighting.silenced:
@@ -66,14 +66,14 @@ def _arrival(course: Course, sighting: Sighting, due: float | None, was_due: boo
     return Arrival.LATE if due is not None and came > due else Arrival.IN_TIME
 
 
-def all_arrived(course: Course) -> bool:
+def have_all_arrived(course: Course) -> bool:
     """Every alert that is due or was asked for is there (in time or not), and at least one is."""
-    found = paged(course)
+    found = judge_alerts(course)
     came = [one for one in found if one.arrival in (Arrival.IN_TIME, Arrival.LATE, Arrival.SILENCED)]
     return bool(came) and not any(one.arrival is Arrival.MISSING for one in found)
 
 
-def _due(course: Course, name: str) -> tuple[float | None, bool]:
+def _find_due(course: Course, name: str) -> tuple[float | None, bool]:
     """When it had to have come, and whether its condition held until then without a break.
 
     That is the condition's begin + the rule's `for` + slack; None where it never held or no such rule is loaded.
@@ -81,7 +81,7 @@ def _due(course: Course, name: str) -> tuple[float | None, bool]:
     rule = course.forecast.rules.get(name) if course.forecast else None
     if rule is None:
         return None, False
-    longest = longest_span(lost_readings(course), _condition(name))
+    longest = find_longest_span(readings_since_loss(course), _condition_of(name))
     if longest is None:
         return None, False
     begun, ended = longest
@@ -89,7 +89,7 @@ def _due(course: Course, name: str) -> tuple[float | None, bool]:
     return due, due <= ended
 
 
-def _condition(name: str) -> Callable[[Reading], bool]:
+def _condition_of(name: str) -> Callable[[Reading], bool]:
     """The alert's condition on a reading, as its rule has it. That N1Critical asks what was wanted for an hour is left out: nobody scales a
     model while it is drilled."""
 
@@ -120,7 +120,7 @@ def hold_is_over(course: Course, now_unix_seconds: float) -> bool:
         return False
     sightings = {sighting.name: sighting for sighting in course.sightings}
     waited_for = [one for one in sightings.values() if one.pending_unix_seconds and not one.firing_unix_seconds]
-    if all_arrived(course) and not waited_for:
+    if have_all_arrived(course) and not waited_for:
         return True
     rules = [rule for name, rule in course.forecast.rules.items() if name in course.plan.alerts]
     # a load that is too high is seen once the recorded rates hold nothing of the lost ones any more

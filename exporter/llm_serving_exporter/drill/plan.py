@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from llm_serving_exporter.drill import names
 from llm_serving_exporter.drill.course import Forecast, Plan, Reading, Settings
-from llm_serving_exporter.drill.progress import bound_reached
+from llm_serving_exporter.drill.progress import find_bound_reached
 from llm_serving_exporter.render.numbers import count, share
 
 
-def plan(forecast: Forecast, settings: Settings) -> Plan:
+def make_plan(forecast: Forecast, settings: Settings) -> Plan:
     """What will be done. A refusal of a watched drill is a note: what is going to happen happens, and nobody meant a node."""
     node = settings.node or (None if settings.watch else _fullest(forecast))
     may_lose = settings.bounds.lost_replicas
@@ -59,7 +59,7 @@ def _refusals(
             "give --max-lost"
         )
     yield from _alerting(forecast, settings, node, alerts)
-    reached = bound_reached(now, settings.bounds)
+    reached = find_bound_reached(now, settings.bounds)
     if reached:
         yield f"a bound is reached before anything is lost: {reached}"
 

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from llm_serving_exporter.drill.course import Course, Reading, Sighting
-from llm_serving_exporter.drill.measures import compared, extremes, lost_readings, recovery
-from llm_serving_exporter.drill.paging import Paged, paged
-from llm_serving_exporter.drill.progress import ttft
-from llm_serving_exporter.drill.verdict import Judged, bad_share, judge, rejections
-from llm_serving_exporter.model.text import on_one_line
+from llm_serving_exporter.drill.measures import compare_forecast, find_extremes, find_recovery, readings_since_loss
+from llm_serving_exporter.drill.paging import Paged, judge_alerts
+from llm_serving_exporter.drill.progress import format_ttft
+from llm_serving_exporter.drill.verdict import Judged, count_rejections, judge, share_of_bad_ttft
+from llm_serving_exporter.model.text import blank_unprintable, on_one_line
 from llm_serving_exporter.render.numbers import NOTHING, count, number, share, span
 
 VERSION = 1
@@ -22,8 +22,8 @@ MOST_READINGS = 1000
 
 def as_document(course: Course) -> dict[str, Any]:
     """For programs: base units, null where absent, times in Unix seconds."""
-    judged, back, worst = judge(course), recovery(course), extremes(course)
-    lost, rejected = course.lost_unix_seconds, rejections(course)
+    judged, back, worst = judge(course), find_recovery(course), find_extremes(course)
+    lost, rejected = course.lost_unix_seconds, count_rejections(course)
     baseline, made = course.baseline, course.plan
     return {
         "version": VERSION,
@@ -38,9 +38,9 @@ def as_document(course: Course) -> dict[str, Any]:
         "phase": course.phase.value,
         "window": {"start": course.start_unix_seconds, "end": course.end_unix_seconds or None},
         "lost_unix_seconds": lost,
-        "replicas_back_seconds": _after(back.replicas_unix_seconds, lost),
-        "queue_back_seconds": _after(back.queue_unix_seconds, lost),
-        "recovered_seconds": _after(back.recovered_unix_seconds, lost),
+        "replicas_back_seconds": _seconds_after(back.replicas_unix_seconds, lost),
+        "queue_back_seconds": _seconds_after(back.queue_unix_seconds, lost),
+        "recovered_seconds": _seconds_after(back.recovered_unix_seconds, lost),
         "settings": asdict(course.settings),
         "plan": None
         if made is None
@@ -57,7 +57,7 @@ def as_document(course: Course) -> dict[str, Any]:
             "replicas_by_node": dict(course.forecast.replicas_by_node),
             "largest_node": course.forecast.largest_node,
         },
-        "compared": [asdict(row) for row in compared(course)],
+        "compared": [asdict(row) for row in compare_forecast(course)],
         "baseline": None if baseline is None else asdict(baseline),
         "before": None if course.before is None else _reading(course.before),
         "worst": asdict(worst),
@@ -65,17 +65,17 @@ def as_document(course: Course) -> dict[str, Any]:
             "objective": course.settings.objective,
             "ttft_good": course.counts.ttft_good,
             "ttft_bad": course.counts.ttft_bad,
-            "ttft_bad_ratio": bad_share(course),
+            "ttft_bad_ratio": share_of_bad_ttft(course),
             "rejected": course.counts.rejected,
             "rejected_explained": None if rejected is None else rejected[1],
         },
-        "alerts": [_alert(one) for one in paged(course)],
+        "alerts": [_alert(one) for one in judge_alerts(course)],
         "commands": [asdict(run) for run in course.commands],
         "readings": [_reading(one) for one in _thinned(course.readings)],
     }
 
 
-def _after(moment: float | None, lost: float | None) -> float | None:
+def _seconds_after(moment: float | None, lost: float | None) -> float | None:
     return None if moment is None or lost is None else moment - lost
 
 
@@ -97,8 +97,8 @@ def as_markdown(course: Course) -> str:
 
 
 def _lines(course: Course, judged: Judged) -> Iterator[str]:
-    labels = "".join(f", {name} {_plain(value)}" for name, value in course.scope.labels)
-    yield f"# Node-loss drill of {_plain(course.scope.model_name)} ({course.scope.role}{labels}): {judged.verdict.value}"
+    labels = "".join(f", {name} {_format_text(value)}" for name, value in course.scope.labels)
+    yield f"# Node-loss drill of {_format_text(course.scope.model_name)} ({course.scope.role}{labels}): {judged.verdict.value}"
     yield ""
     yield _window(course)
     yield from _listed("Why", judged.reasons)
@@ -113,11 +113,11 @@ def _lines(course: Course, judged: Judged) -> Iterator[str]:
 def _window(course: Course) -> str:
     if course.start_unix_seconds is None:
         return "It was not begun: nothing was lost."
-    begin, end = _time(course.start_unix_seconds), _time(course.end_unix_seconds)
+    begin, end = _format_time(course.start_unix_seconds), _format_time(course.end_unix_seconds)
     lasted = span(course.end_unix_seconds - course.start_unix_seconds)
     how = "watched" if course.settings.watch else "triggered"
     node = (
-        f", meant for node {_plain(course.plan.node)}"
+        f", meant for node {_format_text(course.plan.node)}"
         if course.plan and course.plan.node and how == "triggered"
         else ""
     )
@@ -125,11 +125,11 @@ def _window(course: Course) -> str:
 
 
 def _measured(course: Course) -> Iterator[str]:
-    back, worst, lost = recovery(course), extremes(course), course.lost_unix_seconds
+    back, worst, lost = find_recovery(course), find_extremes(course), course.lost_unix_seconds
     baseline, before, counts = course.baseline, course.before, course.counts
     assert before is not None
-    base_p99 = ttft(baseline.p99_ttft_seconds, baseline.p99_at_least) if baseline else NOTHING
-    rejected = rejections(course)
+    base_p99 = format_ttft(baseline.p99_ttft_seconds, baseline.p99_at_least) if baseline else NOTHING
+    rejected = count_rejections(course)
     usual = (
         NOTHING
         if baseline is None
@@ -140,7 +140,7 @@ def _measured(course: Course) -> Iterator[str]:
         ("", "before", "worst after the loss"),
         (
             ("ready replicas", count(before.ready), count(worst.ready_min)),
-            ("p99 time to first token", base_p99, ttft(worst.p99_ttft_seconds, worst.p99_at_least)),
+            ("p99 time to first token", base_p99, format_ttft(worst.p99_ttft_seconds, worst.p99_at_least)),
             ("queue, requests", _queue(course), count(worst.waiting_max)),
             (
                 "KV cache in use, fullest engine",
@@ -154,7 +154,7 @@ def _measured(course: Course) -> Iterator[str]:
             ),
         ),
     )
-    bad, total = bad_share(course), (counts.ttft_good or 0.0) + (counts.ttft_bad or 0.0)
+    bad, total = share_of_bad_ttft(course), (counts.ttft_good or 0.0) + (counts.ttft_bad or 0.0)
     allowed = share(round(1 - course.settings.objective, 9))
     yield from _table(
         "What it came to",
@@ -172,10 +172,10 @@ def _measured(course: Course) -> Iterator[str]:
             ),
             (
                 "replicas back after",
-                span(_after(back.replicas_unix_seconds, lost)),
+                span(_seconds_after(back.replicas_unix_seconds, lost)),
                 span(course.settings.bounds.duration_seconds),
             ),
-            ("queue back after", span(_after(back.queue_unix_seconds, lost)), ""),
+            ("queue back after", span(_seconds_after(back.queue_unix_seconds, lost)), ""),
         ),
     )
 
@@ -188,12 +188,12 @@ def _queue(course: Course) -> str:
 
 
 def _least(course: Course, phase: str) -> str:
-    rates = [one.tokens_per_second[phase] for one in lost_readings(course) if phase in one.tokens_per_second]
+    rates = [one.tokens_per_second[phase] for one in readings_since_loss(course) if phase in one.tokens_per_second]
     return number(min(rates, default=None))
 
 
 def _forecast(course: Course) -> Iterator[str]:
-    rows = compared(course)
+    rows = compare_forecast(course)
     if not rows:
         return
     yield from _table(
@@ -213,18 +213,18 @@ def _forecast(course: Course) -> Iterator[str]:
 
 
 def _alerts(course: Course) -> Iterator[str]:
-    found, lost = paged(course), course.lost_unix_seconds
+    found, lost = judge_alerts(course), course.lost_unix_seconds
 
-    def after(moment: float | None) -> str:
-        return span(_after(moment, lost))
+    def format_after(moment: float | None) -> str:
+        return span(_seconds_after(moment, lost))
 
-    def received(seen: Sighting) -> str:
+    def format_received(seen: Sighting) -> str:
         if not course.alertmanager:
             return "not asked"
         if seen.received_unix_seconds is None:
             return NOTHING
         how = " (silenced)" if seen.silenced else " (inhibited)" if seen.inhibited else ""
-        return f"{after(seen.received_unix_seconds)}, {_plain(', '.join(seen.receivers))}{how}"
+        return f"{format_after(seen.received_unix_seconds)}, {_format_text(', '.join(seen.receivers))}{how}"
 
     if found:
         yield from _table(
@@ -234,9 +234,9 @@ def _alerts(course: Course) -> Iterator[str]:
                 (
                     one.name,
                     one.sighting.severity or NOTHING,
-                    after(one.sighting.firing_unix_seconds),
-                    received(one.sighting),
-                    after(one.due_unix_seconds),
+                    format_after(one.sighting.firing_unix_seconds),
+                    format_received(one.sighting),
+                    format_after(one.due_unix_seconds),
                     one.arrival.value,
                 )
                 for one in found
@@ -249,21 +249,21 @@ def _commands(course: Course) -> Iterator[str]:
         yield ""
         yield f"## Command: {run.what}"
         yield ""
-        yield f"{_time(run.began_unix_seconds)}, {span(run.took_seconds)}, {run.problem or f'exit status {run.status}'}"
+        yield f"{_format_time(run.began_unix_seconds)}, {span(run.took_seconds)}, {run.problem or f'exit status {run.status}'}"
         yield ""
         # indented, so that no output can end the block
-        yield from (f"    {_shown(line)}" for line in (f"$ {run.command}", *run.output.splitlines()))
+        yield from (f"    {_make_printable(line)}" for line in (f"$ {run.command}", *run.output.splitlines()))
 
 
-def _shown(line: str) -> str:
+def _make_printable(line: str) -> str:
     """A line of output with its columns, without what would colour or clear a terminal."""
-    return "".join(character if character.isprintable() else " " for character in line.expandtabs())
+    return blank_unprintable(line.expandtabs())
 
 
 def _listed(title: str, sentences: Sequence[str]) -> Iterator[str]:
     if sentences:
         yield from ("", f"{title}:", "")
-        yield from (f"- {_plain(sentence)}" for sentence in sentences)
+        yield from (f"- {_format_text(sentence)}" for sentence in sentences)
 
 
 def _table(title: str, head: Sequence[str], rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> Iterator[str]:
@@ -277,9 +277,9 @@ def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 
-def _plain(text: str | None) -> str:
+def _format_text(text: str | None) -> str:
     return on_one_line(text or NOTHING)
 
 
-def _time(unix_seconds: float) -> str:
+def _format_time(unix_seconds: float) -> str:
     return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import sqrt
 
 from llm_serving_exporter.drill.course import RESTORE, TRIGGER, Course, Phase
-from llm_serving_exporter.drill.measures import recovery
-from llm_serving_exporter.drill.paging import Arrival, Paged, paged
+from llm_serving_exporter.drill.measures import find_recovery
+from llm_serving_exporter.drill.paging import Arrival, Paged, judge_alerts
 from llm_serving_exporter.model.drill import Verdict
 from llm_serving_exporter.render.numbers import count, share, span
 
@@ -18,15 +18,18 @@ FEW_EVENTS = 100
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The verdict. `reasons`: why it is not passed; `remarks`: what a reader of a passed one should know."""
+    """The verdict and why."""
 
+    # passed, failed or aborted
     verdict: Verdict
+    # why it is not passed
     reasons: tuple[str, ...]
+    # what a reader of a passed one should know
     remarks: tuple[str, ...]
 
 
 def judge(course: Course) -> Judged:
-    """Aborted where it was broken off; else passed where nothing is amiss.
+    """Aborted where it was broken off; else passed where there is no fault.
 
     Passed: (1) of the TTFT events from start to end no larger share was bad than 1 - objective; (2) no more requests were rejected
     than at the baseline's rate, within three standard deviations of a Poisson count; (3) every alert that was due came in time, and those
@@ -34,19 +37,19 @@ def judge(course: Course) -> Judged:
     """
     remarks = tuple(_remarks(course))
     if course.broken_off:
-        return Judged(Verdict.ABORTED, (course.broken_off, *_amiss(course)), remarks)
+        return Judged(Verdict.ABORTED, (course.broken_off, *_faults(course)), remarks)
     reasons = tuple(_reasons(course))
     return Judged(Verdict.FAILED if reasons else Verdict.PASSED, reasons, remarks)
 
 
-def bad_share(course: Course) -> float | None:
+def share_of_bad_ttft(course: Course) -> float | None:
     """Bad TTFT events / all, from start to end; None without events."""
     good, bad = course.counts.ttft_good, course.counts.ttft_bad
     total = (good or 0.0) + (bad or 0.0)
     return (bad or 0.0) / total if total > 0 else None
 
 
-def rejections(course: Course) -> tuple[float, float] | None:
+def count_rejections(course: Course) -> tuple[float, float] | None:
     """Requests rejected from start to end, and the most that the baseline explains; None where nobody counts them."""
     counted, baseline = course.counts.rejected, course.baseline
     if counted is None or baseline is None or course.start_unix_seconds is None:
@@ -57,35 +60,35 @@ def rejections(course: Course) -> tuple[float, float] | None:
 
 
 def _reasons(course: Course) -> Iterator[str]:
-    if bad_share(course) is None:
+    if share_of_bad_ttft(course) is None:
         yield (
             "no time to first token was counted against the objective, so that it cannot be judged; "
             "check that slo.ttft is set and that there was load"
         )
-    yield from _amiss(course)
+    yield from _faults(course)
     if course.phase is not Phase.DONE:
-        yield f"not recovered within {span(course.settings.bounds.duration_seconds)}: {_not_back(course)}"
+        yield f"not recovered within {span(course.settings.bounds.duration_seconds)}: {_describe_what_is_missing(course)}"
     for run in course.commands:
         if run.what == RESTORE and not run.good:
             yield f"the restore command failed: {run.problem or f'it ended with status {run.status}'}"
 
 
-def _amiss(course: Course) -> Iterator[str]:
-    """What can be said to be amiss, however far it went."""
-    bad, allowed = bad_share(course), 1 - course.settings.objective
+def _faults(course: Course) -> Iterator[str]:
+    """The faults that can be named however far the drill went."""
+    bad, allowed = share_of_bad_ttft(course), 1 - course.settings.objective
     # 1 - 0.99 is a little more than 0.01
     if bad is not None and bad > allowed + 1e-9:
         yield f"{share(bad)} of the times to first token were over the threshold, {share(round(allowed, 9))} are allowed"
-    rejected = rejections(course)
+    rejected = count_rejections(course)
     # a count that PromQL extrapolates is no whole number: half a request is none
     if rejected is not None and rejected[0] > max(rejected[1], 0.5):
         yield f"{count(round(rejected[0]))} requests were rejected, the baseline explains {count(round(rejected[1], 1))}"
     if not course.broken_off:
-        yield from (f"{one.name} {_amiss_with(one)}" for one in paged(course) if not one.good)
+        yield from (f"{one.name} {_describe_fault(one)}" for one in judge_alerts(course) if not one.good)
 
 
-def _not_back(course: Course) -> str:
-    back = recovery(course)
+def _describe_what_is_missing(course: Course) -> str:
+    back = find_recovery(course)
     if back.replicas_unix_seconds is None:
         return "fewer replicas were ready than before"
     if back.queue_unix_seconds is None:
@@ -93,7 +96,7 @@ def _not_back(course: Course) -> str:
     return f"it did not stay so for {span(course.settings.settle_seconds)}"
 
 
-def _amiss_with(one: Paged) -> str:
+def _describe_fault(one: Paged) -> str:
     if one.arrival is Arrival.SILENCED:
         return "reached Alertmanager and was silenced: nobody was told"
     if one.arrival is Arrival.LATE:
@@ -104,7 +107,7 @@ def _amiss_with(one: Paged) -> str:
 
 
 def _remarks(course: Course) -> Iterator[str]:
-    found = paged(course)
+    found = judge_alerts(course)
     if found and not any(one.arrival is not Arrival.NOT_DUE for one in found) and not course.broken_off:
         yield "no alert was due: the replicas were back before any rule's time was up, so that this drill says nothing about being told"
     for run in course.commands:

@@ -14,6 +14,8 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
+from llm_serving_exporter.model.text import escape_label_value
+
 _OPENMETRICS = "application/openmetrics-text"
 _SUFFIX = {"counter": "_total", "info": "_info"}
 _TEXT_TYPES = {"info": "gauge", "stateset": "gauge", "gaugehistogram": "histogram", "unknown": "untyped"}
@@ -44,7 +46,7 @@ def openmetrics(families: Iterable[Family]) -> bytes:
     """OpenMetrics 1.0."""
     lines = []
     for family in families:
-        lines.append(f"# HELP {family.name} {_escaped(family.documentation)}\n")
+        lines.append(f"# HELP {family.name} {escape_label_value(family.documentation)}\n")
         lines.append(f"# TYPE {family.name} {family.type}\n")
         lines += map(_line, family.samples)
     lines.append("# EOF\n")
@@ -80,14 +82,8 @@ def _line(sample: Sample) -> str:
     value = floatToGoString(sample.value)  # type: ignore[no-untyped-call]  # the library leaves it unannotated
     if not sample.labels:
         return f"{sample.name} {value}\n"
-    labels = ",".join([f'{name}="{_escaped(label)}"' for name, label in sorted(sample.labels.items())])
+    labels = ",".join([f'{name}="{escape_label_value(label)}"' for name, label in sorted(sample.labels.items())])
     return f"{sample.name}{{{labels}}} {value}\n"
-
-
-def _escaped(label: str) -> str:
-    if "\\" in label or '"' in label or "\n" in label:
-        return label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-    return label
 
 
 def _help(documentation: str) -> str:

@@ -7,6 +7,7 @@ from llm_serving_exporter.catalogue import derived as names
 from llm_serving_exporter.catalogue.serving import COUNTERS, GAUGES, HISTOGRAMS
 from llm_serving_exporter.expose import roofline
 from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.expose.gpu import NVML_REASONS
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.derived import EngineDerived, Tail
 from llm_serving_exporter.model.numbers import resolution
@@ -30,16 +31,8 @@ _STAGE_OF = {
     FailureReason.NOT_AN_ENGINE: Stage.NORMALISE,
     FailureReason.SEVERAL_SERVERS: Stage.NORMALISE,
 }
-_GPU_REASONS = frozenset(
-    {
-        FailureReason.NO_LIBRARY,
-        FailureReason.NO_DRIVER,
-        FailureReason.DRIVER_MISMATCH,
-        FailureReason.NO_PERMISSION,
-        FailureReason.GPU_LOST,
-        FailureReason.NVML,
-    }
-)
+# an internal fault can end any reading
+_GPU_REASONS = frozenset(NVML_REASONS) - {FailureReason.INTERNAL}
 TARGET_FAILURES = tuple(
     (_STAGE_OF.get(reason, Stage.SCRAPE), reason) for reason in FailureReason if reason not in _GPU_REASONS
 )

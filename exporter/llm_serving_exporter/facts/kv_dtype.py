@@ -16,10 +16,10 @@ from llm_serving_exporter.model.weights import WeightFormat
 
 @dataclass(frozen=True, slots=True)
 class KvFormat:
-    """`name` in one spelling; `bytes` per stored element, scales included where their share does not depend on the head size."""
+    """The format of the KV cache's elements."""
 
-    name: str
-    bytes: float
+    name: str  # in one spelling, whatever the engine calls it
+    bytes: float  # per stored element, with scales where their share does not depend on the head size
 
 
 _BF16, _FP16, _FP32 = KvFormat("bf16", 2.0), KvFormat("fp16", 2.0), KvFormat("fp32", 4.0)

@@ -252,7 +252,7 @@ def _mapping(path: str, within: str | None) -> Mapping[str, Any]:
     except RecursionError as error:
         raise _fault(path, "is nested too deeply to be a model's configuration") from error
     except ValueError as error:
-        raise _fault(path, "is not valid JSON; copy it anew from where the model comes from") from error
+        raise _fault(path, "is not valid JSON; copy it again from where the model comes from") from error
     if not isinstance(value, dict):
         raise _fault(path, f"is not a JSON object, so not a model's {os.path.basename(path)}")
     return value

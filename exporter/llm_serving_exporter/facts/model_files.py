@@ -9,24 +9,21 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A row of models.toml. `config` as the model's config.json would be, of its language part; `also`: other names of one geometry."""
+    """A row of models.toml."""
 
-    name: str
-    also: tuple[str, ...]
-    config: Mapping[str, Any]
-    source: str
-    date: str
+    name: str  # on the Hugging Face hub, without the organisation
+    also: tuple[str, ...]  # other names with the same geometry
+    config: Mapping[str, Any]  # as the model's config.json would be, of its language part
+    source: str  # where the config was published
+    date: str  # when it was looked up
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """The files of one model, parsed. `path` is that of its config.json, for messages.
+    """The files of one model, parsed."""
 
-    `hf_quant_config`: ModelOpt's file beside it, None where there is none. `checkpoint_bytes`: of all tensors as stored, from the
-    safetensors index or the one safetensors file; None where neither is there.
-    """
-
-    path: str
-    config: Mapping[str, Any]
-    hf_quant_config: Mapping[str, Any] | None = None
+    path: str  # of config.json, for messages
+    config: Mapping[str, Any]  # content of config.json
+    hf_quant_config: Mapping[str, Any] | None = None  # ModelOpt's file beside it; None: there is none
+    # all tensors as stored, from the safetensors index or the one safetensors file; None: neither is there
     checkpoint_bytes: int | None = None

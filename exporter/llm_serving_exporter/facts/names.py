@@ -59,11 +59,11 @@ _FORMATS: Mapping[frozenset[str], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A row, and what the name says of the weights: `weight_format` for `formats.named`, or `unclear` words that do not tell the bits."""
+    """A row of the catalogue, and what the asked name says of the weights."""
 
-    entry: ModelEntry
-    weight_format: str | None = None
-    unclear: str | None = None
+    entry: ModelEntry  # the row
+    weight_format: str | None = None  # the format that the name states, for `formats.named`; None: it states none
+    unclear: str | None = None  # a word of the name that states a quantisation but not its bits
 
 
 def key(text: str) -> str | None:

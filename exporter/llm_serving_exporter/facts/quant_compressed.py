@@ -17,10 +17,10 @@ from llm_serving_exporter.model.weights import Precision, WeightFormat
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    weight_format: WeightFormat
-    every_linear: bool
-    named: Patterns
-    expressions: tuple[re.Pattern[str], ...]
+    weight_format: WeightFormat  # of the matrices of this group
+    every_linear: bool  # whether the group targets every linear module
+    named: Patterns  # module names that it targets
+    expressions: tuple[re.Pattern[str], ...]  # regular expressions that it targets
 
     def names_it(self, called: tuple[str, ...]) -> bool:
         return self.named.match(called) or any(matches(self.expressions, name) for name in called)

@@ -22,11 +22,11 @@ Choice = Callable[[Module, tuple[str, ...]], WeightFormat | None]
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """What one quantisation does: `choose` for each linear module; `lm_head` whether it has a say on lm_head at all."""
+    """What one quantisation does."""
 
-    method: str
-    choose: Choice
-    lm_head: bool = False
+    method: str  # its name in the config
+    choose: Choice  # the format of a linear module; None: it stays as it is
+    lm_head: bool = False  # whether it decides about lm_head at all
 
 
 class Settings:

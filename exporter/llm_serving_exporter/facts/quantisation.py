@@ -41,20 +41,20 @@ _NEVER = frozenset({Part.EMBEDDING, Part.ENCODER_ONLY, Part.ROUTER, Part.NORM})
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A module at those of its places (`places` of `module.places`) that one format keeps."""
+    """Some places of a module, which one format keeps."""
 
-    module: Module
-    format: WeightFormat
-    places: int
+    module: Module  # the module
+    format: WeightFormat  # of the weights at these places
+    places: int  # how many of `module.places`
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The format of every matrix. `dtype` is that of the vectors (norms, biases). `method`: the quantisation's name, "" for none."""
+    """The format of every matrix of a model."""
 
-    shares: tuple[Share, ...]
-    dtype: WeightFormat
-    method: str = ""
+    shares: tuple[Share, ...]  # all modules; one that mixes formats stands once for each
+    dtype: WeightFormat  # format of the vectors (norms, biases)
+    method: str = ""  # name of the quantisation; "": none
 
 
 def assign(

@@ -47,25 +47,25 @@ _POSITIONS_FROM_PADDING = frozenset({"roberta", "xlm-roberta", "camembert"})
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where the geometry comes from. `said_format`, `unclear`: what a catalogue match's name says of the weights."""
+    """Where the geometry comes from."""
 
-    name: str
-    origin: str
-    config: Mapping[str, Any]
-    hf_quant_config: Mapping[str, Any] | None = None
-    checkpoint_bytes: int | None = None
-    read: bool = True
-    said_format: str | None = None
-    unclear: str | None = None
+    name: str  # model name or path, for messages
+    origin: str  # path of config.json, or which row of the catalogue: the first part of `ModelFacts.origin`
+    config: Mapping[str, Any]  # content of config.json, or of the catalogue's row
+    hf_quant_config: Mapping[str, Any] | None = None  # ModelOpt's file; None: there is none
+    checkpoint_bytes: int | None = None  # all tensors as stored; None: not known
+    read: bool = True  # whether files were read; False: a row of the catalogue
+    said_format: str | None = None  # weight format that the asked name states
+    unclear: str | None = None  # word of the name that states a quantisation but not its bits
 
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """A format (None: as the source's config has it) with how it was come by; `assumed`: nobody said it."""
+    """A format, and where it comes from."""
 
-    override: WeightFormat | None
-    how: str
-    assumed: bool = False
+    override: WeightFormat | None  # the format; None: as the source's config states it
+    how: str  # in words, for people
+    assumed: bool = False  # whether nothing states it
 
 
 def resolve(
@@ -237,7 +237,7 @@ def _plain(dtype: str | None) -> WeightFormat | None:
 def _kv(
     settings: ModelSettings, served: ServedModel | None, source: _Source, dtype: WeightFormat, shape: Geometry
 ) -> tuple[kv_dtype.KvFormat, str, bool]:
-    """Format of the KV cache, how it was come by, whether nobody said it.
+    """Format of the KV cache, where it comes from, whether it is assumed.
 
     Where nobody says it, what the checkpoint was calibrated for, as engines take it then; "auto" said by a server is the model's dtype.
     """

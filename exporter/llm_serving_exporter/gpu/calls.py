@@ -13,6 +13,7 @@ from typing import Any
 from llm_serving_exporter.errors import GpuError
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.device import GpuAbsence
+from llm_serving_exporter.model.text import on_one_line
 
 NOT_SUPPORTED = GpuAbsence.NOT_SUPPORTED
 NO_PERMISSION = GpuAbsence.NO_PERMISSION
@@ -54,7 +55,7 @@ _REASONS = {
 NamedCall = tuple[Any, ...]
 
 
-def absent_code(code: int) -> str:
+def classify_refusal(code: int) -> str:
     """NVML return code -> code of `GpuReading.absent`."""
     return _ABSENT.get(code, ERROR)
 
@@ -89,7 +90,7 @@ class Nvml:
             return wrapper(*args)
         except self._errors as error:
             code = getattr(error, "value", FUNCTION_NOT_FOUND)
-            raise NvmlCallError(code, name, _text(error)) from error
+            raise NvmlCallError(code, name, _describe_error(error)) from error
         except UnicodeDecodeError as error:  # pynvml decodes what the driver wrote
             raise NvmlCallError(UNKNOWN, name, "answered with text that is not UTF-8") from error
 
@@ -118,8 +119,8 @@ class NvmlCallError(GpuError):
         return self.code in _SESSION
 
 
-def _text(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
+def _describe_error(error: BaseException) -> str:
+    return on_one_line(str(error), 200) or type(error).__name__
 
 
 class Device:
@@ -139,7 +140,7 @@ class Device:
         self._unsupported: set[tuple[str, int]] = set()  # field, number of the alternative
 
     def begin_pass(self, handle: Any) -> None:
-        """Start a pass with the handle of now."""
+        """Starts a pass with the handle that is valid in it."""
         self.handle = handle
         self.absent = {}
         self.answered = 0
@@ -164,7 +165,7 @@ class Device:
             except NvmlCallError as error:
                 if error.ends_more_than_the_call:
                     raise
-                absent = absent_code(error.code)
+                absent = classify_refusal(error.code)
                 if absent == NOT_SUPPORTED:
                     self._unsupported.add((field, number))
                     continue

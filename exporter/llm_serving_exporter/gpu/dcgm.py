@@ -44,12 +44,12 @@ _DOUBLE_BLANKS: Mapping[float, Absence] = {
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A field of DcgmReading: its names on pages, what blanks look like in its type, the factor to base units, its highest value."""
+    """How a field of DcgmReading stands on a page."""
 
-    names: tuple[str, ...]
-    blanks: Mapping[float, Absence]
-    factor: float = 1.0
-    highest: float = inf
+    names: tuple[str, ...]  # the metric's names in the releases of dcgm-exporter
+    blanks: Mapping[float, Absence]  # the values of its type that mean "no value"
+    factor: float = 1.0  # page's unit -> base unit
+    highest: float = inf  # in the page's unit; a value above it is invalid
 
 
 FIELDS: Mapping[str, _Field] = {
@@ -85,7 +85,7 @@ _FIELD_OF = {name: field for field, spec in FIELDS.items() for name in spec.name
 _PREFIXES = ("DCGM_", "dcgm_")
 
 
-def wanted(name: str) -> bool:
+def is_wanted_name(name: str) -> bool:
     """Whether samples of this name are read here."""
     return name in _FIELD_OF
 
@@ -109,21 +109,21 @@ def read_gpus(samples: Samples) -> tuple[DcgmReading, ...]:
     found: dict[_Key, dict[str, set[float | None]]] = {}
     for series, value in zip(samples.layout.keys, samples.values, strict=True):
         field = _FIELD_OF.get(series.name)
-        key = _key(series)
+        key = _read_key(series)
         if field is None or key is None or (key not in found and len(found) >= MOST_GPUS):
             continue
         labels.setdefault(key, series)
         # NaN differs from itself; as None it is one value
         found.setdefault(key, {}).setdefault(field, set()).add(None if isnan(value) else value)
-    return tuple(_reading(labels[key], key[1], values) for key, values in found.items())
+    return tuple(_make_reading(labels[key], key[1], values) for key, values in found.items())
 
 
-def _uuid(series: SeriesKey) -> str:
+def _read_uuid(series: SeriesKey) -> str:
     return series.label("UUID") or series.label("uuid") or ""
 
 
-def _key(series: SeriesKey) -> _Key | None:
-    uuid = _uuid(series)
+def _read_key(series: SeriesKey) -> _Key | None:
+    uuid = _read_uuid(series)
     if not uuid:
         return None
     instance = series.label("GPU_I_ID")
@@ -132,17 +132,17 @@ def _key(series: SeriesKey) -> _Key | None:
     return (uuid.lower(), int(instance)) if instance.isascii() and instance.isdigit() and len(instance) < 10 else None
 
 
-def _reading(labels: SeriesKey, instance: int | None, found: Mapping[str, set[float | None]]) -> DcgmReading:
+def _make_reading(labels: SeriesKey, instance: int | None, found: Mapping[str, set[float | None]]) -> DcgmReading:
     values: dict[str, float] = {}
     absent: dict[str, Absence] = {}
     for name, spec in FIELDS.items():
-        judged = _judge(found.get(name), spec)
+        judged = _judge_values(found.get(name), spec)
         if isinstance(judged, Absence):
             absent[name] = judged
         else:
             values[name] = judged
     return DcgmReading(
-        uuid=_uuid(labels),
+        uuid=_read_uuid(labels),
         gpu_instance_id=instance,
         mig_profile=labels.label("GPU_I_PROFILE") or "",
         gpu_name=labels.label("modelName") or "",
@@ -152,7 +152,7 @@ def _reading(labels: SeriesKey, instance: int | None, found: Mapping[str, set[fl
     )
 
 
-def _judge(found: set[float | None] | None, spec: _Field) -> float | Absence:
+def _judge_values(found: set[float | None] | None, spec: _Field) -> float | Absence:
     """The one value of a field in base units, or why there is none."""
     if found is None:
         return Absence.NOT_EXPORTED
@@ -169,7 +169,7 @@ def _judge(found: set[float | None] | None, spec: _Field) -> float | Absence:
     return scaled if 0 <= value <= spec.highest and isfinite(scaled) else Absence.INVALID
 
 
-def ratios_for(
+def select_dcgm_ratios(
     uuids: Sequence[str],
     readings: DcgmReadings | None,
     gpus: Sequence[GpuReading],
@@ -201,7 +201,7 @@ def ratios_for(
         one = by_key.get(key)
         value = None if one is None else getattr(one, field)
         if value is None:
-            return _missing(uuid, one, readings, field)
+            return _explain_missing(uuid, one, readings, field)
         ratios[uuid] = value
     return DcgmRatios(ratios)
 
@@ -214,7 +214,7 @@ _WHY: Mapping[Absence, str] = {
 }
 
 
-def _missing(uuid: str, one: DcgmReading | None, readings: DcgmReadings, field: str) -> DcgmRatios:
+def _explain_missing(uuid: str, one: DcgmReading | None, readings: DcgmReadings, field: str) -> DcgmRatios:
     if one is None and readings.gpus:
         return DcgmRatios(
             None,

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from llm_serving_exporter.gpu.calls import NOT_SUPPORTED, TIMEOUT, Nvml, NvmlCallError, absent_code
+from llm_serving_exporter.gpu.calls import NOT_SUPPORTED, TIMEOUT, Nvml, NvmlCallError, classify_refusal
 from llm_serving_exporter.gpu.faults import FaultLog
 
 # hardware faults that alerts watch, 0 from the start: utkuozdemir/nvidia_gpu_exporter's list; 13, 31, 43 are usually
@@ -30,13 +30,13 @@ class XidCounts:
         self._lock = threading.Lock()
         self._counts: dict[str, dict[int, int]] = {}
 
-    def watch(self, uuid: str) -> None:
+    def start_counts(self, uuid: str) -> None:
         """Start the GPU's watched XIDs at 0, unless they count already."""
         with self._lock:
             if len(self._counts) < GPUS_MAX:
                 self._counts.setdefault(uuid, dict.fromkeys(WATCHED_XIDS, 0))
 
-    def add(self, uuid: str, xid: int) -> None:
+    def count_event(self, uuid: str, xid: int) -> None:
         """Count one event."""
         with self._lock:
             counts = self._counts.get(uuid)
@@ -46,7 +46,7 @@ class XidCounts:
             counted = xid if known else OTHER_XID
             counts[counted] = counts.get(counted, 0) + 1
 
-    def of(self, uuid: str) -> Mapping[int, int] | None:
+    def copy_counts(self, uuid: str) -> Mapping[int, int] | None:
         """A copy of the GPU's counts; None where it was never watched."""
         with self._lock:
             counts = self._counts.get(uuid)
@@ -74,7 +74,7 @@ class EventWatcher:
         """
         if uuid in self._refused:
             return self._refused[uuid]
-        key = _address(handle)
+        key = _read_handle_address(handle)
         if self._uuids.get(key) == uuid:
             return None
         try:
@@ -89,11 +89,11 @@ class EventWatcher:
             self._uuids.pop(key, None)
             if error.ends_more_than_the_call:
                 raise
-            self._refused[uuid] = absent_code(error.code)
+            self._refused[uuid] = classify_refusal(error.code)
             return self._refused[uuid]
-        self._counts.watch(uuid)
+        self._counts.start_counts(uuid)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="nvml-xid-events", daemon=True)
+            self._thread = threading.Thread(target=self._wait_for_events, name="nvml-xid-events", daemon=True)
             self._thread.start()
         return None
 
@@ -109,29 +109,31 @@ class EventWatcher:
             try:
                 self._nvml.call("nvmlEventSetFree", self._set)
             except NvmlCallError as error:
-                self._faults.begin("free", f"GPU: the XID event set could not be freed: {error}", logging.DEBUG)
+                self._faults.begin_fault("free", f"GPU: the XID event set could not be freed: {error}", logging.DEBUG)
             self._set = None
         return True
 
-    def _run(self) -> None:
+    def _wait_for_events(self) -> None:
         while not self._stop.is_set():
             try:
                 event = self._nvml.call("nvmlEventSetWait", self._set, WAIT_MILLISECONDS)
-                uuid = self._uuids.get(_address(event.device))
+                uuid = self._uuids.get(_read_handle_address(event.device))
                 if uuid is not None and event.eventType & XID_CRITICAL_ERROR:
-                    self._counts.add(uuid, int(event.eventData))
+                    self._counts.count_event(uuid, int(event.eventData))
             except NvmlCallError as error:
                 if error.code == TIMEOUT:
-                    self._faults.end("wait", "GPU: XID events can be read again")
+                    self._faults.end_fault("wait", "GPU: XID events can be read again")
                     continue
-                if not error.session_over:  # the pass tells that one
-                    self._faults.begin("wait", f"GPU: XID events cannot be read for now: {error}")
+                if not error.session_over:  # the pass reports that one
+                    self._faults.begin_fault("wait", f"GPU: XID events cannot be read for now: {error}")
                 self._stop.wait(_PAUSE_AFTER_ERROR_SECONDS)
             except Exception as error:  # noqa: BLE001  # a thread that dies would leave XIDs uncounted and nobody told
-                self._faults.begin("wait", f"GPU: XID event dropped: {type(error).__name__}: {error}", logging.ERROR)
+                self._faults.begin_fault(
+                    "wait", f"GPU: XID event dropped: {type(error).__name__}: {error}", logging.ERROR
+                )
                 self._stop.wait(_PAUSE_AFTER_ERROR_SECONDS)
 
 
-def _address(handle: Any) -> int:
+def _read_handle_address(handle: Any) -> int:
     """The pointer inside an nvmlDevice_t: what an event names its GPU by."""
     return ctypes.cast(handle, ctypes.c_void_p).value or 0

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from llm_serving_exporter.gpu.calls import INVALID_ARGUMENT, NOT_SUPPORTED, Device, absent_code
+from llm_serving_exporter.gpu.calls import INVALID_ARGUMENT, NOT_SUPPORTED, Device, classify_refusal
 from llm_serving_exporter.gpu.counters import Totals
 
 MEMORY_TEMPERATURE = (82, 0)  # degrees Celsius, unsigned
@@ -47,12 +47,11 @@ _FIRST_QUERY: tuple[_FieldKey, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class FieldReadings:
-    """What the fields gave: degrees Celsius or None, bytes by direction or empty. Reasons are in the device's
-    `absent`."""
+    """What the fields gave. The reasons for what is missing are in the device's `absent`."""
 
-    memory_celsius: float | None
-    pcie_bytes: Mapping[str, int]
-    nvlink_bytes: Mapping[str, int]
+    memory_celsius: float | None  # None where the card has no such sensor
+    pcie_bytes: Mapping[str, int]  # total by direction, "tx" and "rx"; {} where the card does not count
+    nvlink_bytes: Mapping[str, int]  # likewise, over all links
 
 
 class FieldReader:
@@ -64,7 +63,7 @@ class FieldReader:
 
     def read(self, device: Device) -> FieldReadings:
         """One `nvmlDeviceGetFieldValues`. Raises NvmlCallError where the GPU or the session is gone."""
-        values, reasons = self._query(device)
+        values, reasons = self._query_fields(device)
         memory_celsius = values.get(MEMORY_TEMPERATURE)
         if not memory_celsius or memory_celsius < 0:  # GDDR cards answer 0
             memory_celsius = None
@@ -76,12 +75,12 @@ class FieldReader:
         }
         if not pcie:
             device.absent["pcie_bytes_total"] = reasons.get(PCIE_BYTES["tx"], NOT_SUPPORTED)
-        nvlink = self._nvlink(values)
+        nvlink = self._sum_nvlink(values)
         if not nvlink:
             device.absent["nvlink_bytes_total"] = reasons.get(NVLINK_KIB["tx"], NOT_SUPPORTED)
         return FieldReadings(memory_celsius, pcie, nvlink)
 
-    def _query(self, device: Device) -> tuple[dict[_FieldKey, float], dict[_FieldKey, str]]:
+    def _query_fields(self, device: Device) -> tuple[dict[_FieldKey, float], dict[_FieldKey, str]]:
         """Values by field, and for the others the reason; fields refused for good are not asked again."""
         if not self._wanted:
             return {}, {}
@@ -92,13 +91,13 @@ class FieldReader:
         values: dict[_FieldKey, float] = {}
         reasons: dict[_FieldKey, str] = {}
         for key, answer in zip(self._wanted, answers, strict=True):
-            value = _value(answer)
+            value = _read_value(answer)
             if answer.nvmlReturn == 0 and value is not None:
                 values[key] = value
             else:
                 # a link number beyond the card's last one is an invalid argument
                 refused = answer.nvmlReturn == INVALID_ARGUMENT or answer.nvmlReturn == 0
-                reasons[key] = NOT_SUPPORTED if refused else absent_code(answer.nvmlReturn)
+                reasons[key] = NOT_SUPPORTED if refused else classify_refusal(answer.nvmlReturn)
         links = {key for keys in NVLINK_LINK_BYTES.values() for key in keys}
         whole = all(key in values for key in NVLINK_KIB.values())
         self._wanted = tuple(
@@ -106,7 +105,7 @@ class FieldReader:
         )
         return values, reasons
 
-    def _nvlink(self, values: Mapping[_FieldKey, float]) -> dict[str, int]:
+    def _sum_nvlink(self, values: Mapping[_FieldKey, float]) -> dict[str, int]:
         """Bytes by direction: the GPU's own sum (KiB) where it has one, else the sum over links (NVLink 5)."""
         whole = {d: int(values[key]) * BYTES_PER_KIB for d, key in NVLINK_KIB.items() if key in values}
         if len(whole) == len(NVLINK_KIB):
@@ -122,7 +121,7 @@ class FieldReader:
         return totals
 
 
-def _value(answer: Any) -> float | None:
+def _read_value(answer: Any) -> float | None:
     """The union member that the answer's value type names; None for a type unknown here."""
     kind = _TYPES.get(answer.valueType)
     return None if kind is None else kind.from_buffer(answer.value).value

@@ -11,32 +11,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from llm_serving_exporter.gpu.calls import NO_DATA, NO_WINDOW, NOT_SUPPORTED, Nvml, NvmlCallError, absent_code
+from llm_serving_exporter.gpu.calls import NO_DATA, NO_WINDOW, NOT_SUPPORTED, Nvml, NvmlCallError, classify_refusal
 
 METRICS = {"sm_activity_ratio": 2, "tensor_activity_ratio": 5, "dram_bandwidth_ratio": 10}  # percent
 # nvml.h: the two samples must be more than 100 ms apart, the driver refreshes no faster
 SHORTEST_WINDOW_SECONDS = 0.1
-# an average over longer says little about now: a pass that late starts anew
+# an average over a longer time says little about now: after such a gap a new window begins
 LONGEST_WINDOW_SECONDS = 600.0
 _PERCENT = 100.0
 
 
 @dataclass(frozen=True, slots=True)
 class GpmReading:
-    """Ratios by the name of their field in `GpuReading`, the window they are averages over, reasons for those
-    missing."""
+    """Averages over the window between two samples."""
 
-    ratios: Mapping[str, float] = field(default_factory=dict)
-    window_seconds: float | None = None
-    absent: Mapping[str, str] = field(default_factory=dict)
+    ratios: Mapping[str, float] = field(default_factory=dict)  # name of the field in `GpuReading` -> 0 to 1
+    window_seconds: float | None = None  # None where there is no ratio
+    absent: Mapping[str, str] = field(default_factory=dict)  # field -> why it has no ratio
 
 
-def nothing(reason: str) -> GpmReading:
-    """No ratio at all, for one reason."""
+def make_absent_reading(reason: str) -> GpmReading:
+    """A reading without any ratio, all for one reason."""
     return GpmReading(absent=dict.fromkeys(METRICS, reason))
 
 
-def unsupported_reason(nvml: Nvml, handle: Any) -> str | None:
+def find_unsupported_reason(nvml: Nvml, handle: Any) -> str | None:
     """None where the GPU supports GPM, else the code for `absent`.
 
     Drivers export GPM's symbols on every card, so only this query tells; `handle` is never a MIG instance's (on driver
@@ -45,7 +44,7 @@ def unsupported_reason(nvml: Nvml, handle: Any) -> str | None:
     try:
         support = nvml.call("nvmlGpmQueryDeviceSupport", handle)
     except NvmlCallError as error:
-        return absent_code(error.code)
+        return classify_refusal(error.code)
     return None if support.isSupportedDevice else NOT_SUPPORTED
 
 
@@ -58,7 +57,7 @@ class GpmSampler:
         self._baseline: Any = None
         self._scratch: Any = None
         self._baseline_at: float | None = None
-        self._last = nothing(NO_WINDOW)
+        self._last = make_absent_reading(NO_WINDOW)
         self._refused = False
 
     def read(self, handle: Any, clock: Callable[[], float]) -> GpmReading:
@@ -73,19 +72,19 @@ class GpmSampler:
         if self._baseline_at is not None and now - self._baseline_at <= SHORTEST_WINDOW_SECONDS:
             return self._last
         try:
-            self._take(handle)
+            self._take_sample(handle)
             now = clock()
             baseline_at, self._baseline_at = self._baseline_at, now
             self._baseline, self._scratch = self._scratch, self._baseline
             if baseline_at is None or now - baseline_at > LONGEST_WINDOW_SECONDS:
-                self._last = nothing(NO_WINDOW)
+                self._last = make_absent_reading(NO_WINDOW)
             else:
-                self._last = self._compare(self._scratch, self._baseline, now - baseline_at)
+                self._last = self._compare_samples(self._scratch, self._baseline, now - baseline_at)
         except NvmlCallError as error:
             if error.ends_more_than_the_call:
                 raise
-            self._last = nothing(absent_code(error.code))
-            self._refused = absent_code(error.code) == NOT_SUPPORTED
+            self._last = make_absent_reading(classify_refusal(error.code))
+            self._refused = classify_refusal(error.code) == NOT_SUPPORTED
         return self._last
 
     def close(self) -> None:
@@ -97,9 +96,9 @@ class GpmSampler:
                 except NvmlCallError:
                     continue  # a library that is gone has taken its memory with it
         self._baseline = self._scratch = self._baseline_at = None
-        self._last = nothing(NO_WINDOW)
+        self._last = make_absent_reading(NO_WINDOW)
 
-    def _take(self, handle: Any) -> None:
+    def _take_sample(self, handle: Any) -> None:
         """A new sample into the scratch buffer."""
         if self._scratch is None:
             self._scratch = self._nvml.call("nvmlGpmSampleAlloc")
@@ -108,7 +107,7 @@ class GpmSampler:
         else:
             self._nvml.call("nvmlGpmMigSampleGet", handle, self._gpu_instance_id, self._scratch)
 
-    def _compare(self, earlier: Any, later: Any, window_seconds: float) -> GpmReading:
+    def _compare_samples(self, earlier: Any, later: Any, window_seconds: float) -> GpmReading:
         request = self._nvml.module.c_nvmlGpmMetricsGet_t()
         request.version = self._nvml.module.NVML_GPM_METRICS_GET_VERSION
         request.numMetrics = len(METRICS)
@@ -121,7 +120,7 @@ class GpmSampler:
         for index, name in enumerate(METRICS):
             answer = request.metrics[index]
             if answer.nvmlReturn != 0:
-                absent[name] = absent_code(answer.nvmlReturn)
+                absent[name] = classify_refusal(answer.nvmlReturn)
             elif math.isfinite(answer.value):
                 ratios[name] = answer.value / _PERCENT
             else:

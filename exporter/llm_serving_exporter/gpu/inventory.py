@@ -28,12 +28,11 @@ ARCHITECTURES = {
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes. `used` is what processes hold; where the driver knows only the older call, it includes what the driver
-    reserves and `reserved` is None."""
+    """Memory of a GPU or MIG instance, in bytes."""
 
-    total: int
-    used: int
-    reserved: int | None
+    total: int  # what the driver shows, reserved memory included
+    used: int  # what processes hold; with `reserved` None, what the driver reserves as well
+    reserved: int | None  # what the driver keeps for itself; None where the driver knows only the older call
 
 
 def peak_bandwidth_bytes_per_second(
@@ -64,34 +63,34 @@ def read_memory(device: Device) -> Memory | None:
 
 
 def read_identity(device: Device, uuid: str, index: int) -> GpuIdentity:
-    """Ask a GPU who it is. What it does not tell is None. Raises NvmlCallError where the GPU or the session is gone."""
+    """Reads what identifies a GPU; None for what it does not say. Raises NvmlCallError where the GPU or the session is gone."""
     pci = device.read("pci_bus_id", ("nvmlDeviceGetPciInfo",))
     architecture = device.read("architecture", ("nvmlDeviceGetArchitecture",))
     capability = device.read("compute_capability", ("nvmlDeviceGetCudaComputeCapability",))
     bus_width = device.read("memory_bus_width_bits", ("nvmlDeviceGetMemoryBusWidth",)) or None  # GB10 answers 0
     memory = read_memory(device)
-    memory_clock_max = _clock_max(device, CLOCK_MEMORY)
+    memory_clock_max = _read_clock_max(device, CLOCK_MEMORY)
     return GpuIdentity(
         uuid=uuid,
         index=index,
         name=device.read("name", ("nvmlDeviceGetName",)) or "",
-        pci_bus_id=None if pci is None else _text(pci.busId),
+        pci_bus_id=None if pci is None else _decode_text(pci.busId),
         pci_device_id=None if pci is None else int(pci.pciDeviceId),
         minor_number=device.read("minor_number", ("nvmlDeviceGetMinorNumber",)),
         architecture=ARCHITECTURES.get(architecture),
         compute_capability=None if capability is None else (int(capability[0]), int(capability[1])),
         memory_total_bytes=None if memory is None else memory.total,
         memory_bus_width_bits=bus_width,
-        sm_clock_max_hertz=_clock_max(device, CLOCK_SM),
+        sm_clock_max_hertz=_read_clock_max(device, CLOCK_SM),
         memory_clock_max_hertz=memory_clock_max,
         memory_bandwidth_peak_bytes_per_second=peak_bandwidth_bytes_per_second(memory_clock_max, bus_width),
     )
 
 
-def _clock_max(device: Device, domain: int) -> float | None:
+def _read_clock_max(device: Device, domain: int) -> float | None:
     megahertz = device.read(f"clock_max.{domain}", ("nvmlDeviceGetMaxClockInfo", domain))
     return megahertz * HERTZ_PER_MEGAHERTZ if megahertz else None
 
 
-def _text(value: str | bytes) -> str:
+def _decode_text(value: str | bytes) -> str:
     return value.decode("ascii", "replace") if isinstance(value, bytes) else value

@@ -23,29 +23,29 @@ BYTES_PER_MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class MigSlot:
-    """An occupied slot: the instance's handle of now and its UUID ("MIG-…"), new at each configuration."""
+    """A slot that holds a MIG instance."""
 
-    handle: Any
-    uuid: str
+    handle: Any  # valid for this pass
+    uuid: str  # "MIG-…"; another one after each configuration of the card
 
 
-def enabled(device: Device) -> bool:
+def is_mig_enabled(device: Device) -> bool:
     """Whether the GPU is in MIG mode now; False where it has none."""
     mode = device.read("mig", ("nvmlDeviceGetMigMode",))
     device.absent.pop("mig", None)  # no reading of its own
     return mode is not None and mode[0] == 1
 
 
-def instances_max(device: Device) -> int | None:
+def read_instances_max(device: Device) -> int | None:
     """How many instances the card can be cut into; None where it does not say."""
     count = device.read("mig_instances_max", ("nvmlDeviceGetMaxMigDeviceCount",))
     device.absent.pop("mig_instances_max", None)
     return count or None
 
 
-def occupied_slots(nvml: Nvml, parent: Any, instances_max: int | None) -> Iterator[MigSlot]:
-    """The instances of now. Raises NvmlCallError where the GPU or the session is gone; other refusals leave a slot
-    out."""
+def find_occupied_slots(nvml: Nvml, parent: Any, instances_max: int | None) -> Iterator[MigSlot]:
+    """The instances that exist now. A slot that NVML refuses is left out. Raises NvmlCallError where the GPU or the session is
+    gone."""
     for slot in range(min(instances_max or 0, SLOTS_MAX)):
         try:
             handle = nvml.call("nvmlDeviceGetMigDeviceHandleByIndex", parent, slot)
@@ -58,8 +58,7 @@ def occupied_slots(nvml: Nvml, parent: Any, instances_max: int | None) -> Iterat
 def read_instance_identity(
     device: Device, uuid: str, parent: GpuIdentity, parent_instances_max: int | None
 ) -> GpuIdentity | None:
-    """Who an instance is: the parent's identity with its own UUID, memory and `mig`; None where it has no GPU instance
-    id.
+    """The identity of an instance: the parent's with its own UUID, memory and `mig`; None where it has no GPU instance id.
 
     `memory_slices` comes from the instance's memory size over the parent's; both are None where the card's number of
     slices, the parent's memory or the attributes are unknown.
@@ -72,7 +71,7 @@ def read_instance_identity(
     size_mib = None if attributes is None else int(attributes.memorySizeMB)
     if not size_mib and memory is not None:
         size_mib = memory.total // BYTES_PER_MEBIBYTE
-    slices, total = _memory_slices(size_mib, parent.memory_total_bytes, parent_instances_max)
+    slices, total = _count_memory_slices(size_mib, parent.memory_total_bytes, parent_instances_max)
     return replace(
         parent,
         uuid=uuid,
@@ -80,7 +79,7 @@ def read_instance_identity(
         mig=MigInstance(
             gpu_instance_id=int(gpu_instance),
             compute_instance_id=device.read("compute_instance_id", ("nvmlDeviceGetComputeInstanceId",)),
-            profile=_profile(device.read("name", ("nvmlDeviceGetName",)), attributes, size_mib),
+            profile=_name_profile(device.read("name", ("nvmlDeviceGetName",)), attributes, size_mib),
             parent_uuid=parent.uuid,
             memory_slices=slices,
             memory_slices_total=total,
@@ -88,7 +87,7 @@ def read_instance_identity(
     )
 
 
-def _memory_slices(
+def _count_memory_slices(
     size_mib: int | None, parent_bytes: int | None, instances: int | None
 ) -> tuple[int | None, int | None]:
     total = MEMORY_SLICES_BY_INSTANCES.get(instances or 0)
@@ -98,7 +97,7 @@ def _memory_slices(
     return min(max(round(size_mib * BYTES_PER_MEBIBYTE * total / parent_bytes), 1), total), total
 
 
-def _profile(name: str | None, attributes: Any, size_mib: int | None) -> str:
+def _name_profile(name: str | None, attributes: Any, size_mib: int | None) -> str:
     """ "1g.10gb" out of "NVIDIA H100 80GB HBM3 MIG 1g.10gb"; from slices and memory rounded up where the name has
     none."""
     if name and " MIG " in name:

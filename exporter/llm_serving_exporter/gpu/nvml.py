@@ -1,4 +1,4 @@
-"""NVML -> GpuReadings, pass after pass, through every fault that a driver or a card can have.
+"""NVML -> GpuReadings, one pass after another, whatever fails in the driver or a card.
 
 A session that breaks is closed and opened again at a later pass, with a growing pause. A GPU that stops answering is
 reported as lost, under the identity it last had, as long as the process lives or until it answers again.
@@ -14,15 +14,18 @@ from pathlib import Path
 
 from llm_serving_exporter.errors import GpuError
 from llm_serving_exporter.gpu.calls import Nvml
-from llm_serving_exporter.gpu.faults import Backoff, FaultLog
+from llm_serving_exporter.gpu.faults import FaultLog
 from llm_serving_exporter.gpu.session import Kept, Pass, Session
-from llm_serving_exporter.gpu.vendor import other_vendor_gpus
+from llm_serving_exporter.gpu.vendor import find_other_vendor_gpus
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
+from llm_serving_exporter.model.retry import Retry
 
 _LOG = logging.getLogger("llm_serving_exporter.gpu")
 SOURCE = "nvml"
 # NVML keeps the state that a GPU had when it was initialised: a card that was reset comes back only in a new session
+FIRST_RETRY_SECONDS = 1.0  # below any sampling interval: the first retry is the next pass
+LONGEST_RETRY_SECONDS = 60.0
 FIRST_LOOK_FOR_LOST_SECONDS = 60.0
 LONGEST_LOOK_FOR_LOST_SECONDS = 600.0
 # distinct GPUs remembered as having been there
@@ -79,33 +82,33 @@ class NvmlSource:
         self._kept = Kept()
         self._nvml: Nvml | None = None
         self._session: Session | None = None
-        self._retry = Backoff()
-        self._look_for_lost = Backoff(FIRST_LOOK_FOR_LOST_SECONDS, LONGEST_LOOK_FOR_LOST_SECONDS)
+        self._retry = Retry(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
+        self._look_for_lost = Retry(FIRST_LOOK_FOR_LOST_SECONDS, LONGEST_LOOK_FOR_LOST_SECONDS)
         self._failure = GpuError(FailureReason.NVML, "not read yet")
         self._known: dict[str, tuple[GpuIdentity, ...]] = {}
         try:
             self._nvml = Nvml()
         except GpuError as error:
-            self._failure = self._explained(error)
+            self._failure = self._explain_error(error)
 
     def read(self) -> GpuReadings:
         """One pass over every GPU. Never raises; at most one attempt to initialise NVML."""
         started = self._monotonic()
         with self._lock:
             try:
-                done = self._pass(started)
-                gpus = (*done.readings, *self._lost(done))
+                done = self._run_pass(started)
+                gpus = (*done.readings, *self._list_lost(done))
             except GpuError as error:
-                return self._failed(started, FailureReason(error.reason), str(error))
+                return self._make_failed_readings(started, FailureReason(error.reason), str(error))
             except Exception as error:  # noqa: BLE001  # the daemon must go on; logged once with its traceback
-                if not self._faults.holds("internal"):
+                if not self._faults.is_open("internal"):
                     self._log.exception("GPU: a pass failed for a fault in the exporter")
-                self._faults.begin("internal", "GPU: passes fail for a fault in the exporter")
-                return self._failed(started, FailureReason.INTERNAL, f"{type(error).__name__}: {error}")
-            self._faults.end("internal", "GPU: passes work again")
+                self._faults.begin_fault("internal", "GPU: passes fail for a fault in the exporter")
+                return self._make_failed_readings(started, FailureReason.INTERNAL, f"{type(error).__name__}: {error}")
+            self._faults.end_fault("internal", "GPU: passes work again")
             driver_version = None if self._session is None else self._session.driver_version
         return GpuReadings(
-            attempt=self._attempt(started, None, _detail(gpus, len(done.refused))),
+            attempt=self._make_attempt(started, None, _describe_pass(gpus, len(done.refused))),
             source=SOURCE,
             monotonic_seconds=started,
             gpus=gpus,
@@ -123,37 +126,37 @@ class NvmlSource:
         finally:
             self._lock.release()
 
-    def _pass(self, now: float) -> Pass:
+    def _run_pass(self, now: float) -> Pass:
         if self._closed:
             raise GpuError(FailureReason.NVML, "closed")
-        if self._session is not None and self._faults.holds("looking") and self._look_for_lost.due(now):
-            self._look_for_lost.failed(now)
+        if self._session is not None and self._faults.is_open("looking") and self._look_for_lost.is_due(now):
+            self._look_for_lost.note_failure(now)
             self._end_session()
-        if self._session is None and (self._nvml is None or not self._retry.due(now)):
-            self._faults.begin("nvml", f"GPU: {self._failure}")
-            raise self._last_failure()
+        if self._session is None and (self._nvml is None or not self._retry.is_due(now)):
+            self._faults.begin_fault("nvml", f"GPU: {self._failure}")
+            raise self._copy_failure()
         try:
-            done = self._open().read()
+            done = self._open_session().read()
         except GpuError as error:
-            self._retry.failed(now)
+            self._retry.note_failure(now)
             self._end_session()
-            self._failure = self._explained(error)
-            self._faults.begin("nvml", f"GPU: {self._failure}")
-            raise self._last_failure() from error
+            self._failure = self._explain_error(error)
+            self._faults.begin_fault("nvml", f"GPU: {self._failure}")
+            raise self._copy_failure() from error
         self._retry.reset()
-        self._faults.end("nvml", "GPU: NVML works again")
+        self._faults.end_fault("nvml", "GPU: NVML works again")
         refusals = {f"at index {index}": f"GPU at index {index}: {error}" for index, error in done.refused.items()}
-        self._faults.settle("refused", refusals, "can be used again")
+        self._faults.replace_faults("refused", refusals, "can be used again")
         return done
 
-    def _last_failure(self) -> GpuError:
-        """A copy: an exception that is raised again and again would grow a traceback without end."""
+    def _copy_failure(self) -> GpuError:
+        """A new exception each time: one that is raised again and again would collect tracebacks without end."""
         return GpuError(self._failure.reason, str(self._failure))
 
-    def _open(self) -> Session:
+    def _open_session(self) -> Session:
         """The session, a new one where there is none. Raises GpuError."""
         if self._session is None:
-            assert self._nvml is not None  # told by the caller
+            assert self._nvml is not None  # the caller checked it
             self._session = Session(
                 self._nvml,
                 self._kept,
@@ -169,12 +172,14 @@ class NvmlSource:
             self._log.debug("GPU: NVML was left without a shutdown")
         self._session = None
 
-    def _explained(self, error: GpuError) -> GpuError:
-        """The error with what a person can do about it."""
+    def _explain_error(self, error: GpuError) -> GpuError:
+        """The error with advice on what to do."""
         reason = FailureReason(error.reason)
         advice = _ADVICE.get(reason)
         others = (
-            other_vendor_gpus(self._sys_root) if reason in (FailureReason.NO_LIBRARY, FailureReason.NO_DRIVER) else ()
+            find_other_vendor_gpus(self._sys_root)
+            if reason in (FailureReason.NO_LIBRARY, FailureReason.NO_DRIVER)
+            else ()
         )
         if others:
             advice = (
@@ -183,8 +188,8 @@ class NvmlSource:
             )
         return GpuError(reason, f"{advice} ({error})" if advice else str(error))
 
-    def _lost(self, done: Pass) -> list[GpuReading]:
-        """GPUs that were there in this process and do not answer now; then those that never said who they are."""
+    def _list_lost(self, done: Pass) -> list[GpuReading]:
+        """GPUs that answered this process before and do not answer now; then those that never gave their identity."""
         answered: dict[str, list[GpuIdentity]] = {}
         for reading in done.readings:
             mig = reading.identity.mig
@@ -196,26 +201,26 @@ class NvmlSource:
         strangers = sorted(done.unanswered)[len(missing) :]
         silent = {uuid: f"GPU {uuid} does not answer any more" for uuid in missing}
         silent |= {f"at index {index}": f"GPU at index {index} does not answer" for index in strangers}
-        self._faults.settle("lost", silent, "answers again")
+        self._faults.replace_faults("lost", silent, "answers again")
         self._watch_for_return(bool(missing or strangers))
         identities = [identity for uuid in missing for identity in self._known[uuid]]
         identities += [GpuIdentity(uuid=f"unidentified-{index}", index=index, name="") for index in strangers]
         return [
-            GpuReading(identity=identity, lost=True, xid_events_total=self._kept.xids.of(identity.uuid))
+            GpuReading(identity=identity, lost=True, xid_events_total=self._kept.xids.copy_counts(identity.uuid))
             for identity in identities
         ]
 
     def _watch_for_return(self, lost: bool) -> None:
         if not lost:
-            self._faults.end("looking", "GPU: every GPU answers")
+            self._faults.end_fault("looking", "GPU: every GPU answers")
             self._look_for_lost.reset()
-        elif not self._faults.holds("looking"):
-            self._faults.begin(
-                "looking", "GPU: NVML is initialised anew now and then until every GPU answers", logging.INFO
+        elif not self._faults.is_open("looking"):
+            self._faults.begin_fault(
+                "looking", "GPU: NVML is initialised again from time to time until every GPU answers", logging.INFO
             )
-            self._look_for_lost.failed(self._monotonic())
+            self._look_for_lost.note_failure(self._monotonic())
 
-    def _attempt(self, started: float, reason: FailureReason | None, detail: str) -> Attempt:
+    def _make_attempt(self, started: float, reason: FailureReason | None, detail: str) -> Attempt:
         return Attempt(
             stage=Stage.GPU,
             reason=reason,
@@ -224,12 +229,14 @@ class NvmlSource:
             duration_seconds=max(self._monotonic() - started, 0.0),
         )
 
-    def _failed(self, started: float, reason: FailureReason, detail: str) -> GpuReadings:
-        return GpuReadings(attempt=self._attempt(started, reason, detail), source=SOURCE, monotonic_seconds=started)
+    def _make_failed_readings(self, started: float, reason: FailureReason, detail: str) -> GpuReadings:
+        return GpuReadings(
+            attempt=self._make_attempt(started, reason, detail), source=SOURCE, monotonic_seconds=started
+        )
 
 
-def _detail(gpus: tuple[GpuReading, ...], refused: int) -> str:
-    """A sentence on a pass that went well, "" where there is nothing to say."""
+def _describe_pass(gpus: tuple[GpuReading, ...], refused: int) -> str:
+    """A sentence about a pass that succeeded, "" where there is nothing to say."""
     lost = sum(gpu.lost for gpu in gpus)
     if not gpus and not refused:
         return "NVML works and shows no GPU: in a container check NVIDIA_VISIBLE_DEVICES"

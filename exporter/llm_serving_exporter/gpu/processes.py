@@ -19,7 +19,7 @@ PROCESSES_MAX = 65536
 FILES_MAX = 65536  # open files looked at in one process
 
 
-def engine_pids(port: int, proc_root: Path = Path("/proc")) -> frozenset[int]:
+def find_engine_pids(port: int, proc_root: Path = Path("/proc")) -> frozenset[int]:
     """The pids of every process that holds a TCP socket listening on `port`, and of all their descendants.
 
     Where the parent of such a process is a known launcher, the launcher's whole tree counts. Pids are those of
@@ -27,46 +27,46 @@ def engine_pids(port: int, proc_root: Path = Path("/proc")) -> frozenset[int]:
     namespace. Empty where nothing listens, or where /proc does not show who does (another user's processes need
     CAP_SYS_PTRACE). The socket table is that of the reading process's network namespace. Never raises; work is bounded.
     """
-    inodes = frozenset(_listening_inodes(port, proc_root))
+    inodes = frozenset(_find_listening_inodes(port, proc_root))
     if not inodes:
         return frozenset()
     parents: dict[int, int] = {}
     names: dict[int, str] = {}
     owners: set[int] = set()
     targets = {f"socket:[{inode}]" for inode in inodes}
-    for pid in _pids(proc_root):
-        stat = _stat(proc_root / str(pid) / "stat")
+    for pid in _list_pids(proc_root):
+        stat = _read_stat(proc_root / str(pid) / "stat")
         if stat is None:
             continue
         names[pid], parents[pid] = stat
-        if _holds(proc_root / str(pid) / "fd", targets):
+        if _holds_socket(proc_root / str(pid) / "fd", targets):
             owners.add(pid)
     launchers = {parents[pid] for pid in owners if names.get(parents[pid]) in LAUNCHERS}
-    return _with_descendants(owners | launchers, parents)
+    return _add_descendants(owners | launchers, parents)
 
 
-def _listening_inodes(port: int, proc_root: Path) -> Iterator[str]:
+def _find_listening_inodes(port: int, proc_root: Path) -> Iterator[str]:
     """Socket inodes out of lines such as "0: 0100007F:1F40 00000000:0000 0A … 12345 …": address, state and inode are
     columns 1, 3 and 9 counted from 0; the port is hexadecimal."""
     wanted = f":{port:04X}"
     for table in ("net/tcp", "net/tcp6"):
-        for line in _read(proc_root / table, SOCKET_TABLE_BYTES_MAX).splitlines()[1:]:
+        for line in _read_text(proc_root / table, SOCKET_TABLE_BYTES_MAX).splitlines()[1:]:
             columns = line.split()
             if len(columns) > 9 and columns[3] == LISTEN and columns[1].endswith(wanted):
                 yield columns[9]
 
 
-def _pids(proc_root: Path) -> list[int]:
+def _list_pids(proc_root: Path) -> list[int]:
     try:
         return [int(name) for name in os.listdir(proc_root) if name.isdecimal()][:PROCESSES_MAX]
     except OSError:
         return []
 
 
-def _stat(file: Path) -> tuple[str, int] | None:
+def _read_stat(file: Path) -> tuple[str, int] | None:
     """(comm, parent pid) out of "42 (a name) S 1 …": the name may hold spaces and parentheses, so it ends at the
     last ")"."""
-    text = _read(file, 4096)
+    text = _read_text(file, 4096)
     before, closed, after = text.rpartition(")")
     columns = after.split()
     if not closed or len(columns) < 2 or not columns[1].isdecimal():
@@ -74,7 +74,7 @@ def _stat(file: Path) -> tuple[str, int] | None:
     return before.partition("(")[2], int(columns[1])
 
 
-def _holds(folder: Path, targets: set[str]) -> bool:
+def _holds_socket(folder: Path, targets: set[str]) -> bool:
     try:
         with os.scandir(folder) as entries:
             for count, entry in enumerate(entries):
@@ -90,7 +90,7 @@ def _holds(folder: Path, targets: set[str]) -> bool:
     return False
 
 
-def _with_descendants(roots: Iterable[int], parents: dict[int, int]) -> frozenset[int]:
+def _add_descendants(roots: Iterable[int], parents: dict[int, int]) -> frozenset[int]:
     children: dict[int, list[int]] = {}
     for pid, parent in parents.items():
         children.setdefault(parent, []).append(pid)
@@ -104,7 +104,7 @@ def _with_descendants(roots: Iterable[int], parents: dict[int, int]) -> frozense
     return frozenset(found)
 
 
-def _read(file: Path, limit: int) -> str:
+def _read_text(file: Path, limit: int) -> str:
     try:
         with file.open("rb") as opened:
             return opened.read(limit).decode("ascii", "replace")

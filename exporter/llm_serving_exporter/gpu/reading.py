@@ -59,13 +59,13 @@ def read_gpu(device: Device, identity: GpuIdentity, fields: FieldReader) -> tupl
 
     Raises NvmlCallError where the GPU or the session is gone.
     """
-    memory = read_memory(device)  # before any GPM call, see gpm.unsupported_reason
+    memory = read_memory(device)  # before any GPM call, see gpm.find_unsupported_reason
     use = device.read("busy_ratio", ("nvmlDeviceGetUtilizationRates",))
     if use is None:
         device.absent["memory_active_ratio"] = device.absent["busy_ratio"]
     values = fields.read(device)
     rows = device.read("remapped_rows", ("nvmlDeviceGetRemappedRows",))
-    processes = _processes(device)
+    processes = _read_processes(device)
     reading = GpuReading(
         identity=identity,
         memory_used_bytes=None if memory is None else memory.used,
@@ -73,44 +73,46 @@ def read_gpu(device: Device, identity: GpuIdentity, fields: FieldReader) -> tupl
         memory_total_bytes=None if memory is None else memory.total,
         busy_ratio=None if use is None else use.gpu / _PERCENT,
         memory_active_ratio=None if use is None else use.memory / _PERCENT,
-        power_watts=_scaled(device, "power_watts", "nvmlDeviceGetPowerUsage", WATTS_PER_MILLIWATT),
-        power_limit_watts=_scaled(device, "power_limit_watts", "nvmlDeviceGetEnforcedPowerLimit", WATTS_PER_MILLIWATT),
-        energy_joules_total=_scaled(
+        power_watts=_read_scaled(device, "power_watts", "nvmlDeviceGetPowerUsage", WATTS_PER_MILLIWATT),
+        power_limit_watts=_read_scaled(
+            device, "power_limit_watts", "nvmlDeviceGetEnforcedPowerLimit", WATTS_PER_MILLIWATT
+        ),
+        energy_joules_total=_read_scaled(
             device, "energy_joules_total", "nvmlDeviceGetTotalEnergyConsumption", JOULES_PER_MILLIJOULE
         ),
-        temperature_celsius=_temperatures(device, values.memory_celsius),
-        clock_hertz=_clocks(device),
-        slowdown=_slowdown(device),
-        ecc_errors_total=_ecc(device),
+        temperature_celsius=_read_temperatures(device, values.memory_celsius),
+        clock_hertz=_read_clocks(device),
+        slowdown=_read_slowdown(device),
+        ecc_errors_total=_read_ecc(device),
         remapped_rows={} if rows is None else {"correctable": int(rows[0]), "uncorrectable": int(rows[1])},
         remap_pending=None if rows is None else bool(rows[2]),
         remap_failed=None if rows is None else bool(rows[3]),
         pcie_bytes_total=values.pcie_bytes,
         nvlink_bytes_total=values.nvlink_bytes,
-        processes=None if processes is None else tuple(map(_process, processes)),
+        processes=None if processes is None else tuple(map(_make_process, processes)),
     )
     return reading, processes
 
 
 def read_instance(device: Device, identity: GpuIdentity, of_parent: Processes | None) -> GpuReading:
-    """What a MIG instance has of its own: memory and processes, the latter from the parent's list where it must be."""
+    """What a MIG instance has of its own: memory and processes, from the parent's list where the driver gives no other."""
     memory = read_memory(device)
     device.absent.update(dict.fromkeys(_WHOLE_GPU_ONLY, ON_PARENT))
-    processes = _processes(device)
+    processes = _read_processes(device)
     if processes is None and of_parent is not None and device.absent.get("processes") == NOT_SUPPORTED:
         # driver 535 refuses the call on a MIG handle
         del device.absent["processes"]
-        processes = tuple(process for process in of_parent if _belongs(process, identity))
+        processes = tuple(process for process in of_parent if _belongs_to_instance(process, identity))
     return GpuReading(
         identity=identity,
         memory_used_bytes=None if memory is None else memory.used,
         memory_reserved_bytes=None if memory is None else memory.reserved,
         memory_total_bytes=None if memory is None else memory.total,
-        processes=None if processes is None else tuple(map(_process, processes)),
+        processes=None if processes is None else tuple(map(_make_process, processes)),
     )
 
 
-def complete(
+def complete_reading(
     reading: GpuReading, device: Device, gpm: GpmReading, xids: Mapping[int, int] | None, xids_absent: str | None
 ) -> GpuReading:
     """Add what comes last: GPM, the XID counts, and every reason that this pass has gathered."""
@@ -128,40 +130,41 @@ def complete(
     )
 
 
-def _scaled(device: Device, field: str, wrapper: str, factor: float) -> float | None:
+def _read_scaled(device: Device, field: str, wrapper: str, factor: float) -> float | None:
     value = device.read(field, (wrapper,))
     return None if value is None else value * factor
 
 
-def _temperatures(device: Device, memory_celsius: float | None) -> dict[str, float]:
+def _read_temperatures(device: Device, memory_celsius: float | None) -> dict[str, float]:
     core = device.read(
         "temperature_celsius.gpu",
         ("nvmlDeviceGetTemperature", _TEMPERATURE_GPU),  # to go with CUDA 14
         ("nvmlDeviceGetTemperatureV", _TEMPERATURE_GPU),
     )
-    found = _whole(device, "temperature_celsius", {"gpu": core, "memory": memory_celsius})
+    found = _keep_present(device, "temperature_celsius", {"gpu": core, "memory": memory_celsius})
     return {sensor: float(celsius) for sensor, celsius in found.items()}
 
 
-def _clocks(device: Device) -> dict[str, float]:
+def _read_clocks(device: Device) -> dict[str, float]:
     found = {
         domain: device.read(f"clock_hertz.{domain}", ("nvmlDeviceGetClockInfo", number))
         for domain, number in (("sm", CLOCK_SM), ("memory", CLOCK_MEMORY))
     }
     return {
-        domain: megahertz * HERTZ_PER_MEGAHERTZ for domain, megahertz in _whole(device, "clock_hertz", found).items()
+        domain: megahertz * HERTZ_PER_MEGAHERTZ
+        for domain, megahertz in _keep_present(device, "clock_hertz", found).items()
     }
 
 
-def _ecc(device: Device) -> dict[str, int]:
+def _read_ecc(device: Device) -> dict[str, int]:
     found = {
         kind: device.read(f"ecc_errors_total.{kind}", ("nvmlDeviceGetTotalEccErrors", number, _VOLATILE))
         for kind, number in _ECC_KINDS.items()
     }
-    return {kind: int(count) for kind, count in _whole(device, "ecc_errors_total", found).items()}
+    return {kind: int(count) for kind, count in _keep_present(device, "ecc_errors_total", found).items()}
 
 
-def _whole(device: Device, field: str, found: Mapping[str, Any]) -> dict[str, Any]:
+def _keep_present(device: Device, field: str, found: Mapping[str, Any]) -> dict[str, Any]:
     """The members that were found; where there are none, their reason stands under the field's own name."""
     present = {member: value for member, value in found.items() if value is not None}
     if not present:
@@ -170,7 +173,7 @@ def _whole(device: Device, field: str, found: Mapping[str, Any]) -> dict[str, An
     return present
 
 
-def _slowdown(device: Device) -> dict[str, bool] | None:
+def _read_slowdown(device: Device) -> dict[str, bool] | None:
     mask = device.read(
         "slowdown",
         ("nvmlDeviceGetCurrentClocksEventReasons",),
@@ -179,7 +182,7 @@ def _slowdown(device: Device) -> dict[str, bool] | None:
     return None if mask is None else {reason: bool(mask & bit) for reason, bit in SLOWDOWN_BITS.items()}
 
 
-def _processes(device: Device) -> Processes | None:
+def _read_processes(device: Device) -> Processes | None:
     layout = getattr(device.nvml.module, "c_nvmlProcessInfo_v3_t", None)
     if layout is not None and ctypes.sizeof(layout) != PROCESS_INFO_BYTES:
         # nvidia-ml-py 12.535.77 follows a layout that drivers had for a few releases only: its pids would be wrong
@@ -193,11 +196,11 @@ def _processes(device: Device) -> Processes | None:
     return None if found is None else tuple(found[:PROCESSES_MAX])
 
 
-def _process(raw: Any) -> GpuProcess:
+def _make_process(raw: Any) -> GpuProcess:
     return GpuProcess(int(raw.pid), None if raw.usedGpuMemory is None else int(raw.usedGpuMemory))
 
 
-def _belongs(process: Any, identity: GpuIdentity) -> bool:
+def _belongs_to_instance(process: Any, identity: GpuIdentity) -> bool:
     mig = identity.mig
     if mig is None or process.gpuInstanceId != mig.gpu_instance_id:
         return False

@@ -24,7 +24,7 @@ from llm_serving_exporter.gpu.counters import Totals
 from llm_serving_exporter.gpu.events import EventWatcher, XidCounts
 from llm_serving_exporter.gpu.fields import FieldReader
 from llm_serving_exporter.gpu.inventory import read_identity
-from llm_serving_exporter.gpu.reading import Processes, complete, read_gpu, read_instance
+from llm_serving_exporter.gpu.reading import Processes, complete_reading, read_gpu, read_instance
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading
 
 # more than any node has; a count beyond is a broken answer
@@ -35,38 +35,35 @@ GPUS_MAX = 64
 class Kept:
     """What outlives a session: counts that must not fall because NVML was initialised again."""
 
-    xids: XidCounts = field(default_factory=XidCounts)
-    totals: dict[str, Totals] = field(default_factory=dict)
+    xids: XidCounts = field(default_factory=XidCounts)  # events by GPU and XID
+    totals: dict[str, Totals] = field(default_factory=dict)  # UUID of the GPU -> its PCIe and NVLink totals
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One pass: readings of those that answered (a GPU before its MIG instances), and by index why the others did not.
+    """One pass over every GPU."""
 
-    `unanswered` are lost GPUs, `refused` those that NVML does not let this process use.
-    """
-
-    readings: tuple[GpuReading, ...]
-    unanswered: Mapping[int, NvmlCallError]
-    refused: Mapping[int, NvmlCallError]
+    readings: tuple[GpuReading, ...]  # of the GPUs that answered, each before its MIG instances
+    unanswered: Mapping[int, NvmlCallError]  # index of a lost GPU -> the error
+    refused: Mapping[int, NvmlCallError]  # index of a GPU that NVML does not let this process use -> the error
 
 
 @dataclass(slots=True)
 class _Entity:
-    """A GPU or a MIG instance as the session knows it. `identity` is asked again until it `settled`."""
+    """A GPU or a MIG instance as the session knows it."""
 
-    device: Device
-    sampler: gpm.GpmSampler | None = None
-    identity: GpuIdentity | None = None
-    settled: bool = False
+    device: Device  # its handle, and what it does not support
+    sampler: gpm.GpmSampler | None = None  # None until GPM was first sampled, and where it is refused
+    identity: GpuIdentity | None = None  # None before the first reading
+    settled: bool = False  # whether the identity is final; else it is read again at the next pass
 
 
 @dataclass(slots=True)
 class _Gpu(_Entity):
-    fields: FieldReader = field(default_factory=lambda: FieldReader(Totals()))
-    gpm_refused: str | None = None
-    instances_max: int | None = None
-    instances: dict[str, _Entity] = field(default_factory=dict)
+    fields: FieldReader = field(default_factory=lambda: FieldReader(Totals()))  # with the totals of `Kept`
+    gpm_refused: str | None = None  # why the GPU has no GPM; None where it has
+    instances_max: int | None = None  # how many MIG instances the card can have; None until it is known
+    instances: dict[str, _Entity] = field(default_factory=dict)  # UUID -> MIG instance
 
 
 class Session:
@@ -90,7 +87,7 @@ class Session:
         self._gpus: dict[str, _Gpu] = {}
         nvml.call("nvmlInit")
         self._events = EventWatcher(nvml, kept.xids, log) if xid_events else None
-        self.driver_version = self._driver_version()
+        self.driver_version = self._read_driver_version()
 
     def read(self) -> Pass:
         """Every GPU that NVML counts. Raises GpuError where NVML must be initialised again."""
@@ -123,7 +120,7 @@ class Session:
             return False
         return True
 
-    def _driver_version(self) -> str | None:
+    def _read_driver_version(self) -> str | None:
         try:
             return str(self._nvml.call("nvmlSystemGetDriverVersion"))
         except NvmlCallError:
@@ -131,8 +128,8 @@ class Session:
 
     @staticmethod
     def _judge_empty(errors: Mapping[int, NvmlCallError]) -> None:
-        """No GPU answered: a session to be renewed or a lack of rights, unless all are plainly lost or there is
-        none."""
+        """Raises GpuError where no GPU answered and not all of them are lost: the session must be renewed, or rights are
+        missing."""
         if not errors or all(error.gpu_lost for error in errors.values()):
             return
         first = next(error for error in errors.values() if not error.gpu_lost)
@@ -141,25 +138,25 @@ class Session:
     def _read_gpu(self, index: int) -> list[GpuReading]:
         handle = self._nvml.call("nvmlDeviceGetHandleByIndex", index)
         uuid = str(self._nvml.call("nvmlDeviceGetUUID", handle))
-        gpu = self._gpus.get(uuid) or self._meet(handle, uuid)
+        gpu = self._gpus.get(uuid) or self._add_gpu(handle, uuid)
         device = gpu.device
         device.begin_pass(handle)
         if gpu.identity is None or not gpu.settled:
             gpu.identity = read_identity(device, uuid, index)
-            _settle(gpu)
+            _settle_identity(gpu)
         reading, processes = read_gpu(device, gpu.identity, gpu.fields)
         if device.silent:
             raise NvmlCallError(UNKNOWN, "every call", "the GPU answers nothing but an unknown error")
-        in_mig_mode = mig.enabled(device)
+        in_mig_mode = mig.is_mig_enabled(device)
         instances = self._read_instances(gpu, gpu.identity, processes) if in_mig_mode else []
         if not in_mig_mode:
             self._forget_instances(gpu, keep=())
         xids_absent = DISABLED if self._events is None else self._events.watch(handle, uuid)
-        xids = None if xids_absent is not None else self._kept.xids.of(uuid)
-        ratios = self._sample(gpu, gpu, handle, refused=ON_INSTANCES if instances else gpu.gpm_refused)
-        return [complete(reading, device, ratios, xids, xids_absent), *instances]
+        xids = None if xids_absent is not None else self._kept.xids.copy_counts(uuid)
+        ratios = self._sample_gpm(gpu, gpu, handle, refused=ON_INSTANCES if instances else gpu.gpm_refused)
+        return [complete_reading(reading, device, ratios, xids, xids_absent), *instances]
 
-    def _meet(self, handle: Any, uuid: str) -> _Gpu:
+    def _add_gpu(self, handle: Any, uuid: str) -> _Gpu:
         """A GPU seen for the first time in this session."""
         if len(self._kept.totals) >= GPUS_MAX and uuid not in self._kept.totals:
             self._kept.totals.clear()  # GPUs exchanged under a living process: rare enough to let totals restart
@@ -167,7 +164,7 @@ class Session:
         gpu = _Gpu(
             device,
             fields=FieldReader(self._kept.totals.setdefault(uuid, Totals())),
-            gpm_refused=gpm.unsupported_reason(self._nvml, handle) if self._use_gpm else DISABLED,
+            gpm_refused=gpm.find_unsupported_reason(self._nvml, handle) if self._use_gpm else DISABLED,
         )
         self._gpus[uuid] = gpu
         return gpu
@@ -175,29 +172,31 @@ class Session:
     def _read_instances(self, gpu: _Gpu, parent: GpuIdentity, processes: Processes | None) -> list[GpuReading]:
         parent_handle = gpu.device.handle
         if gpu.instances_max is None:
-            gpu.instances_max = mig.instances_max(gpu.device)
+            gpu.instances_max = mig.read_instances_max(gpu.device)
         readings: list[GpuReading] = []
-        for slot in mig.occupied_slots(self._nvml, parent_handle, gpu.instances_max):
+        for slot in mig.find_occupied_slots(self._nvml, parent_handle, gpu.instances_max):
             instance = gpu.instances.setdefault(slot.uuid, _Entity(Device(self._nvml, slot.handle)))
             instance.device.begin_pass(slot.handle)
             if instance.identity is None or not instance.settled:
                 instance.identity = mig.read_instance_identity(instance.device, slot.uuid, parent, gpu.instances_max)
-                _settle(instance)
+                _settle_identity(instance)
             if instance.identity is None or instance.identity.mig is None:
                 continue
             reading = read_instance(instance.device, instance.identity, processes)
-            ratios = self._sample(gpu, instance, parent_handle, gpu.gpm_refused, instance.identity.mig.gpu_instance_id)
-            readings.append(complete(reading, instance.device, ratios, None, ON_PARENT))
+            ratios = self._sample_gpm(
+                gpu, instance, parent_handle, gpu.gpm_refused, instance.identity.mig.gpu_instance_id
+            )
+            readings.append(complete_reading(reading, instance.device, ratios, None, ON_PARENT))
         self._forget_instances(gpu, keep=tuple(reading.identity.uuid for reading in readings))
         return readings
 
-    def _sample(
+    def _sample_gpm(
         self, gpu: _Gpu, entity: _Entity, handle: Any, refused: str | None, gpu_instance_id: int | None = None
     ) -> gpm.GpmReading:
         """GPM of the whole GPU or an instance, always through the whole GPU's `handle`."""
         if refused is not None:
             _close_sampler(entity)
-            return gpm.nothing(refused)
+            return gpm.make_absent_reading(refused)
         if entity.sampler is None:
             entity.sampler = gpm.GpmSampler(self._nvml, gpu_instance_id)
         return entity.sampler.read(handle, self._monotonic)
@@ -208,8 +207,8 @@ class Session:
             _close_sampler(gpu.instances.pop(uuid))
 
 
-def _settle(entity: _Entity) -> None:
-    """An identity stands once all that it lacks is lacking for good; its reasons are no readings'."""
+def _settle_identity(entity: _Entity) -> None:
+    """An identity is final once everything that it lacks is lacking for good. Its reasons do not belong to a reading."""
     entity.settled = all(reason in (NOT_SUPPORTED, NO_PERMISSION) for reason in entity.device.absent.values())
     entity.device.absent.clear()
 

@@ -16,7 +16,7 @@ DEVICES_MAX = 4096
 NAMES_MAX = 64
 
 
-def other_vendor_gpus(sys_root: Path = Path("/sys")) -> tuple[str, ...]:
+def find_other_vendor_gpus(sys_root: Path = Path("/sys")) -> tuple[str, ...]:
     """Names such as "AMD 0x74a1 at 0000:05:00.0" of AMD, Intel and Habana accelerators, by PCI address; () where none
     is seen.
 
@@ -24,25 +24,25 @@ def other_vendor_gpus(sys_root: Path = Path("/sys")) -> tuple[str, ...]:
     entries are left out.
     """
     found: dict[str, str] = {}
-    for address, device in _devices(sys_root):
-        vendor = _VENDORS.get(_line(device / "vendor"))
+    for address, device in _find_devices(sys_root):
+        vendor = _VENDORS.get(_read_line(device / "vendor"))
         if vendor is None:
             continue
         name, classes = vendor
-        kind = _line(device / "class")
+        kind = _read_line(device / "class")
         # a device behind /sys/class/drm is a display one whatever its bus; only PCI devices state a class
         if kind and classes is not None and not kind.startswith(classes):
             continue
-        found.setdefault(address, f"{name} {_line(device / 'device') or 'device'} at {address}")
+        found.setdefault(address, f"{name} {_read_line(device / 'device') or 'device'} at {address}")
         if len(found) >= NAMES_MAX:
             break
     return tuple(found[address] for address in sorted(found))
 
 
-def _devices(sys_root: Path) -> Iterator[tuple[str, Path]]:
-    for device in _entries(sys_root / "bus/pci/devices"):
+def _find_devices(sys_root: Path) -> Iterator[tuple[str, Path]]:
+    for device in _list_entries(sys_root / "bus/pci/devices"):
         yield device.name, device
-    for card in _entries(sys_root / "class/drm"):
+    for card in _list_entries(sys_root / "class/drm"):
         if card.name.startswith("card") and card.name[4:].isdigit():
             device = card / "device"
             try:
@@ -51,14 +51,14 @@ def _devices(sys_root: Path) -> Iterator[tuple[str, Path]]:
                 continue
 
 
-def _entries(folder: Path) -> list[Path]:
+def _list_entries(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())[:DEVICES_MAX]
     except OSError:
         return []
 
 
-def _line(file: Path) -> str:
+def _read_line(file: Path) -> str:
     try:
         with file.open("rb") as opened:
             return opened.read(64).decode("ascii", "replace").strip().lower()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 LABEL_LENGTH = 200  # characters of a label value; longer ones come from a mistake or an attack
+# C0 and C1, line and paragraph separators, and halves of surrogate pairs, which cannot be encoded
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def clean(text: str, longest: int = LABEL_LENGTH) -> str:
@@ -14,6 +18,24 @@ def clean(text: str, longest: int = LABEL_LENGTH) -> str:
     return cut if cut.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in cut)
 
 
-def on_one_line(text: str) -> str:
-    """One line, nothing in it that moves a cursor."""
-    return "".join(character if character.isprintable() else " " for character in " ".join(text.split()))
+def has_control_characters(text: str) -> bool:
+    """Whether the text holds a line break, another control character or half of a surrogate pair."""
+    return _CONTROL.search(text) is not None
+
+
+def blank_unprintable(text: str) -> str:
+    """A blank for each character that has no picture, so that nothing breaks a line or moves a cursor; columns stay."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+
+
+def on_one_line(text: str, longest: int | None = None) -> str:
+    """One printable line: unprintable characters are blanks, runs of blanks are one; cut to `longest` characters with "…"."""
+    line = " ".join(blank_unprintable(text).split())
+    return line if longest is None or len(line) <= longest else line[: longest - 1] + "…"
+
+
+def escape_label_value(value: str) -> str:
+    """A label's value as it stands between double quotes in the exposition format and in PromQL."""
+    if "\\" in value or '"' in value or "\n" in value:  # most values need nothing, and a page has thousands
+        return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return value

@@ -39,14 +39,11 @@ CLOCK_SKEW_SECONDS = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What the configuration says about a target; None = nothing said.
+    """What the configuration says about a target; None: it says nothing."""
 
-    The limits win over the page and the endpoints; `model_name` names a model only where the page does not.
-    """
-
-    model_name: str | None = None
-    batch_limit_requests: int | None = None
-    context_limit_tokens: int | None = None
+    model_name: str | None = None  # names a model where the page does not
+    batch_limit_requests: int | None = None  # wins over the page and the endpoints
+    context_limit_tokens: int | None = None  # likewise
 
 
 def wanted_by(runtime: Runtime) -> Callable[[str], bool]:

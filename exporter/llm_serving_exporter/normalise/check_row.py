@@ -18,7 +18,7 @@ from llm_serving_exporter.model.snapshot import (
 )
 from llm_serving_exporter.normalise.mapping import Aggregate, Reads, Row
 from llm_serving_exporter.normalise.selector import selector
-from llm_serving_exporter.normalise.version import within
+from llm_serving_exporter.normalise.version import satisfies
 
 EXPORTED_FIELDS = (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS, *GAUGE_FIELDS)
 # what a row may fill: the exported fields, and those that only the exporter itself uses
@@ -36,11 +36,11 @@ Path = tuple[str | int, ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong: `path` to the column, `what` without a full stop, `fix` a sentence or ""."""
+    """One thing that is wrong with a row."""
 
-    path: Path
-    what: str
-    fix: str = ""
+    path: Path  # to the column
+    what: str  # without a full stop
+    fix: str = ""  # a sentence, or ""
 
     def __str__(self) -> str:
         where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path).lstrip(".")
@@ -262,7 +262,7 @@ def version_faults(path: Path, versions: str) -> Iterator[Fault]:
     for clause in versions.split(","):
         try:
             # clause by clause: the first that is not satisfied ends the look at a whole text
-            within((0,), clause)
+            satisfies((0,), clause)
         except ValueError as error:
             yield Fault(path, str(error), "Write clauses such as >=0.9,<0.13.")
 

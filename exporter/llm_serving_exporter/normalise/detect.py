@@ -19,14 +19,11 @@ FAMILIES_SHOWN = 12
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """`runtimes`: those that a page can be of; exactly one is an answer. `router`: what it is where it routes to engines.
+    """What a page can be."""
 
-    `families` are a few of those seen, for the message.
-    """
-
-    runtimes: tuple[Runtime, ...]
-    router: Router | None
-    families: tuple[str, ...]
+    runtimes: tuple[Runtime, ...]  # those that the page can be of; exactly one is an answer
+    router: Router | None  # what it is, where it routes to engines
+    families: tuple[str, ...]  # a few that the page has, for the message
 
     @property
     def runtime(self) -> Runtime | None:

@@ -17,8 +17,8 @@ from llm_serving_exporter.normalise.selector import Selector, selector
 class Identity:
     """One engine of one model. A label that a family lacks is the page's sole value of it, else ""."""
 
-    model_name: str
-    engine: str
+    model_name: str  # as the page spells it
+    engine: str  # data-parallel rank; "0" where the engine has none
 
 
 def spellings(name: str, respelt: Iterable[tuple[str, str]] = ()) -> tuple[str, ...]:

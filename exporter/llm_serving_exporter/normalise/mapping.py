@@ -38,76 +38,65 @@ class Aggregate(Enum):
 class Row:
     """One way to read one field.
 
-    Rows for the same field are tried in table order; the first one whose samples are on the page and whose version
-    condition holds is used. Samples are wire names with `:`; the same name with `_` is read too (an OpenMetrics scrape
-    renames). Each may be a selector, `name{label="value|other"}`; "" allows a sample without the label.
+    Rows for the same field are tried in table order. The first one is used whose samples are on the page and whose version condition
+    holds. Samples are wire names with `:`; the same name with `_` is read too (an OpenMetrics scrape renames). Each may be a selector,
+    `name{label="value|other"}`; "" allows a sample without the label.
 
     value = (sum of `samples` - sum of `minus`) x each of `times` / sum of `over` x `scale`
-
-    With several `samples` only the first has to be there; of `times` and `over` all. `agrees`: a sample that must say the same
-    within 0.02, or the field is refused as inconsistent (labels that a server fills by position shift when a value is missing).
-    `where` keeps samples whose label has one of the values. `by` makes a mapping keyed by that label, its values renamed by `rename`
-    (values that `rename` lacks keep their name); `named` gives samples that lack the label their key, and then any of the samples suffices.
-    A key renamed to "" is left out. `labels`: numeric labels to multiply (Reads.LABELS), or the one label to take
-    (Reads.TEXT, renamed by `rename`); `shared_by_engines` divides by the number of engines on the page. `times_label`: (series, label) of
-    a numeric label to multiply by; in a row with `minus` it multiplies only what is subtracted. `scale` also multiplies a histogram's
-    edges and sum. `sum_is_sound`: False where a histogram's sum is not what was observed; it is then not read.
-    `when`: (series, label, value) that has to be on the page; `unless`: one that says that the feature is switched off there,
-    which leaves the field absent as not configured.
-    `versions` is when the row is right, documented; with `guarded` it is also a condition, and an unknown version then
-    leaves the field absent rather than guessed, unless `proof` (series, label, value) shows the version on the page itself.
-    `quality`: how far the value is true at an instant; `refresh_seconds` of a slow one: how often the engine brings it up to date;
-    `freezes`: it is brought up to date only while requests end, and keeps its last value otherwise. `born_at_first_event`: a gauge that
-    the page has only once something was worked on, in a runtime whose counters are born so too.
-    `multiprocess_quality` replaces `quality` where several processes answer for one server (then nobody's start time is on the page).
-    `may_fall`: a difference of counters that are booked at different moments; it is counted on by the exporter, from 0.
-    `zero_is_unset`: 0 says that nothing is set, which leaves the field absent as not configured.
-    `caveat` is what a reader of the series must know; `source` where the facts come from.
     """
 
-    field: str
-    samples: tuple[str, ...]
-    reads: Reads = Reads.VALUE
+    field: str  # of EngineSnapshot
+    samples: tuple[str, ...]  # added up; where there are several, only the first has to be on the page
+    reads: Reads = Reads.VALUE  # which part of the samples is the value
+    # label -> values; samples with another value are left out
     where: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
-    by: str | None = None
+    by: str | None = None  # makes a mapping whose keys are this label's values
+    # keys for samples that lack the label of `by`; any of the samples then suffices
     named: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # of the values of `by`; a value that it lacks keeps its name, one renamed to "" is left out
     rename: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    minus: tuple[str, ...] = ()
-    times: tuple[str, ...] = ()
-    over: tuple[str, ...] = ()
+    minus: tuple[str, ...] = ()  # samples that are subtracted
+    times: tuple[str, ...] = ()  # samples that multiply; all have to be there
+    over: tuple[str, ...] = ()  # samples that divide; all have to be there
+    # a sample that must say the same within 0.02, or the field is refused as inconsistent: labels that a server fills
+    # by position shift when a value is missing
     agrees: str | None = None
+    # numeric labels to multiply (Reads.LABELS), or the one label to read, renamed by `rename` (Reads.TEXT)
     labels: tuple[str, ...] = ()
-    shared_by_engines: bool = False
+    shared_by_engines: bool = False  # divides by the number of engines on the page
+    # (series, label): a numeric label that multiplies; in a row with `minus`, only what is subtracted
     times_label: tuple[str, str] | None = None
-    aggregate: Aggregate = Aggregate.SUM
-    scale: float = 1.0
-    sum_is_sound: bool = True
-    versions: str = ""
-    when: tuple[str, str, str] | None = None
+    aggregate: Aggregate = Aggregate.SUM  # what becomes of several series of one engine
+    scale: float = 1.0  # to base units; multiplies a histogram's edges and sum too
+    sum_is_sound: bool = True  # False: a histogram's sum is not what was observed, and is not read
+    versions: str = ""  # when the row is right, as documentation; with `guarded` it is a condition
+    when: tuple[str, str, str] | None = None  # (series, label, value) that has to be on the page
+    # (series, label, value) that says that the feature is switched off; the field is then absent as not configured
     unless: tuple[str, str, str] | None = None
+    # `versions` must hold; an unknown version leaves the field absent, unless `proof` is on the page
     guarded: bool = False
-    proof: tuple[str, str, str] | None = None
-    quality: Quality = Quality.LIVE
-    refresh_seconds: float = 0.0
-    freezes: bool = False
+    proof: tuple[str, str, str] | None = None  # (series, label, value) that shows the version on the page itself
+    quality: Quality = Quality.LIVE  # how far the value is true at an instant
+    refresh_seconds: float = 0.0  # how often the engine updates a value of quality slow
+    freezes: bool = False  # the engine updates it only while requests end; it keeps its last value otherwise
+    # a gauge that the page has only after some work, in a runtime whose counters begin so too
     born_at_first_event: bool = False
+    # replaces `quality` where several processes answer for one server; the page then has no start time
     multiprocess_quality: Quality | None = None
+    # a difference of counters that are booked at different moments; the exporter counts it on, from 0
     may_fall: bool = False
-    zero_is_unset: bool = False
-    caveat: str = ""
-    source: str = ""
+    zero_is_unset: bool = False  # 0 says that nothing is set; the field is then absent as not configured
+    caveat: str = ""  # what a reader of the series must know
+    source: str = ""  # where the facts come from
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A side endpoint read at start and when the target restarts. `read` turns its JSON into facts; it must tolerate any JSON.
+    """A side endpoint, read at start and when the target restarts."""
 
-    `says`: what it can say, fields of ServerFacts or exported ones.
-    """
-
-    path: str
-    read: Callable[[object, ServerFacts], ServerFacts]
-    says: tuple[str, ...]
+    path: str  # of the URL
+    read: Callable[[object, ServerFacts], ServerFacts]  # its JSON into facts; it must tolerate any JSON
+    says: tuple[str, ...]  # what it can say: fields of ServerFacts, or exported ones
 
     @property
     def said(self) -> str:
@@ -120,17 +109,16 @@ Readings = tuple[tuple[SeriesKey, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """A JSON endpoint read at each tick. `read` turns its answer into samples, which rows then read like the page's; it must tolerate
-    any JSON. `says`: what it is read for.
+    """A JSON endpoint that is read at each tick."""
 
-    `busy`: a sample of the page above 0 while the server works. The endpoint is then asked only meanwhile: asking may wake a server that
-    sleeps, or keep it awake. `at_rest` makes the samples of a server at rest from those that it gave last (() before the first).
-    """
-
-    path: str
+    path: str  # of the URL
+    # its answer into samples, which rows then read like those of the page; it must tolerate any JSON
     read: Callable[[object], Readings]
-    says: str
+    says: str  # what it is read for
+    # a sample of the page that is above 0 while the server works. The endpoint is then read only meanwhile: a request
+    # may wake a sleeping server, or keep it awake
     busy: str | None = None
+    # samples of a server at rest, made of those that it gave last (() before the first)
     at_rest: Callable[[Readings], Readings] | None = None
 
 
@@ -144,77 +132,66 @@ class PageKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something on a page that tells runtimes apart: a sample or family (a name ending in `*` is a prefix), where `label` is given only
-    with that label."""
+    """Something on a page that identifies its runtime."""
 
-    name: str
-    label: str | None = None
+    name: str  # a sample or family; ending in `*`, a prefix
+    label: str | None = None  # counts only with this label; None: with any
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
     """All of some marks, and none of others."""
 
-    all_of: tuple[Mark, ...]
-    none_of: tuple[Mark, ...] = ()
+    all_of: tuple[Mark, ...]  # every one has to be on the page
+    none_of: tuple[Mark, ...] = ()  # none may be there
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """Everything that is known about one runtime's page.
+    """Everything that is known about one runtime's page."""
 
-    `prefixes`: what its own families begin with (wire names with `:`). `fingerprints`: any of them identifies its page; () = only
-    the setting `runtime` does. `model_labels`, `engine_labels`: labels of identity, the first that a series has; `replica_label`: where one
-    page shows several replicas, what tells them apart. `rank_labels` number the processes of one engine that each report
-    the same: of series that differ in nothing else one counts (the largest; of histograms the lowest rank's). `only`: label -> values of
-    the series that are read at all ("" = without the label); `never`: label -> values of those that are not. `living`: a sample without
-    which an identity is a replica that has gone (where no identity has it, all are kept). `born_at_first_event`: counters and histograms
-    have no sample before their first event, so that one that appears has counted from 0. `respelt`: (prefix, other prefix) pairs: how the
-    runtime may write its names otherwise.
-    `unnamed`: values of model labels that name no model. `any_case`: names of models that differ in nothing but capitals are one model's,
-    which is spelt as the one with the most of them.
-    `start_sample`: unix time of process start. `significant_digits`: that numbers are printed with, None = all.
-    `ignored`: families known and not read (prefixes allowed with `*`). `paths`: where its metrics page may be, likeliest first.
-    `kind` and `read_page`: what the page is; `read_page` gives () for JSON of its that says nothing, None for JSON that is not its.
-    `without_metrics`: nothing but its rows can be known of it, and a page with any sample is its, also with nothing loaded.
-    `adds`: its samples that are increments, which the exporter adds up from 0; `stays`: those that hold on while an answer has no
-    samples at all. `polls`: asked at each tick. `shows`: (path, whether its JSON is this
-    runtime's) where the page has nothing of its own. `role`: of every such target, None = unified unless the page
-    or the configuration says otherwise. `default_edges`: bucket edges of an unconfigured server by SLO name, for configuration
-    warnings only. `missing`: why a field has no row, or ERRORS, for people. `versions`: that the table is made for; `covered`: those
-    that recorded pages show ("" = none: made from the facts).
-    """
-
-    name: str
-    title: str
-    rows: tuple[Row, ...]
-    prefixes: tuple[str, ...] = ()
-    fingerprints: tuple[Fingerprint, ...] = ()
-    model_labels: tuple[str, ...] = ()
-    engine_labels: tuple[str, ...] = ()
-    replica_label: str | None = None
+    name: str  # as the setting `runtime` and the label spell it
+    title: str  # as its makers spell it
+    rows: tuple[Row, ...]  # how each field is read
+    prefixes: tuple[str, ...] = ()  # of its own families (wire names with `:`)
+    fingerprints: tuple[Fingerprint, ...] = ()  # any of them identifies its page; (): only the setting `runtime` does
+    model_labels: tuple[str, ...] = ()  # the first that a series has names its model
+    engine_labels: tuple[str, ...] = ()  # the first that a series has names its engine
+    replica_label: str | None = None  # distinguishes replicas where one page shows several
+    # number the processes of one engine that each report the same. Of series that differ in nothing else one counts:
+    # the largest, of histograms that of the lowest rank
     rank_labels: tuple[str, ...] = ()
+    # label -> values of the series that are read at all ("": without the label)
     only: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
+    # label -> values of the series that are not read
     never: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
+    # a sample that each living replica has; an identity without it is gone (where none has it, all are kept)
     living: str | None = None
+    # counters and histograms have no sample before their first event; one that appears has counted from 0
     born_at_first_event: bool = False
-    respelt: tuple[tuple[str, str], ...] = ()
-    unnamed: frozenset[str] = frozenset()
+    respelt: tuple[tuple[str, str], ...] = ()  # (prefix, other prefix): other spellings of its names
+    unnamed: frozenset[str] = frozenset()  # values of model labels that name no model
+    # names that differ only in capitals are one model; the spelling with the most capitals is used
     any_case: bool = False
-    start_sample: str | None = None
-    significant_digits: int | None = None
-    paths: tuple[str, ...] = ("/metrics",)
-    kind: PageKind = PageKind.METRICS
+    start_sample: str | None = None  # Unix time of the process's start
+    significant_digits: int | None = None  # of the numbers that it prints; None: all
+    paths: tuple[str, ...] = ("/metrics",)  # where its metrics page may be, likeliest first
+    kind: PageKind = PageKind.METRICS  # what the page is
+    # only its rows can be known of it; a page with any sample is its page, also with nothing loaded
     without_metrics: bool = False
+    # JSON into samples: () for its own JSON that says nothing, None for JSON of something else
     read_page: Callable[[object], Readings | None] | None = None
-    adds: frozenset[str] = frozenset()
-    stays: frozenset[str] = frozenset()
-    endpoints: tuple[Endpoint, ...] = ()
-    polls: tuple[Poll, ...] = ()
+    adds: frozenset[str] = frozenset()  # samples that are increments, which the exporter adds up from 0
+    stays: frozenset[str] = frozenset()  # samples that stay valid while an answer has no samples at all
+    endpoints: tuple[Endpoint, ...] = ()  # read at start and after a restart
+    polls: tuple[Poll, ...] = ()  # read at each tick
+    # (path, whether its JSON is this runtime's), where the page has nothing of its own
     shows: tuple[tuple[str, Callable[[object], bool]], ...] = ()
-    ignored: tuple[str, ...] = ()
-    role: Role | None = None
+    ignored: tuple[str, ...] = ()  # families that are known and not read (prefixes with `*`)
+    role: Role | None = None  # of every such target; None: unified, unless the page or the configuration says otherwise
+    # bucket edges of an unconfigured server by SLO name; only for warnings about the configuration
     default_edges: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+    # why a field, or ERRORS, has no row; for people
     missing: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    versions: str = ""
-    covered: str = ""
+    versions: str = ""  # that the table is made for
+    covered: str = ""  # versions that recorded pages show; "": none, the table is made from the facts

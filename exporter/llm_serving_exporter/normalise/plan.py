@@ -21,7 +21,7 @@ from llm_serving_exporter.normalise.mapping import ERRORS, PageKind, Reads, Row,
 from llm_serving_exporter.normalise.readers import Reader
 from llm_serving_exporter.normalise.rows import MAX_LABEL_VALUES, read_row
 from llm_serving_exporter.normalise.selector import selector
-from llm_serving_exporter.normalise.version import Version, parse_version, within
+from llm_serving_exporter.normalise.version import Version, parse_version, satisfies
 
 # A page's labels come from outside; this cap keeps the series that we export bounded whatever it holds.
 MAX_ENGINES = 1024  # identities (model_name, engine) of one page; the largest data-parallel layouts known have hundreds
@@ -29,26 +29,25 @@ MAX_ENGINES = 1024  # identities (model_name, engine) of one page; the largest d
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`engines`: identity -> field -> function of the page's values, None for an invalid value.
+    """How a page of one layout is read."""
 
-    `refresh_seconds` of slow fields, `freezes` and `may_fall` as rows have them; `inconsistent`: fields whose None means that two samples
-    disagree; `unset`: that nothing is set.
-    """
-
+    # identity -> field -> function of the page's values, None for an invalid value
     engines: Mapping[Identity, Mapping[str, Reader]]
-    absent: Mapping[str, Absence]
-    quality: Mapping[str, Quality]
-    start_index: int | None
-    unmapped: tuple[str, ...]
-    may_fall: frozenset[str]
-    freezes: frozenset[str]
-    refresh_seconds: float
-    inconsistent: frozenset[str]
-    unset: frozenset[str]
-    names_models: bool
-    sources: Mapping[str, int]
+    absent: Mapping[str, Absence]  # why a field is not read
+    quality: Mapping[str, Quality]  # of each field that is read
+    start_index: int | None  # place of the process's start among the values; None: the page has none
+    unmapped: tuple[str, ...]  # families of the runtime that no row reads
+    may_fall: frozenset[str]  # fields that may fall, as their rows state
+    freezes: frozenset[str]  # fields that freeze, as their rows state
+    refresh_seconds: float  # the longest of the slow fields
+    inconsistent: frozenset[str]  # fields whose None means that two samples disagree
+    unset: frozenset[str]  # fields whose None means that nothing is set
+    names_models: bool  # whether the page names its models
+    sources: Mapping[str, int]  # field -> number of its row in the runtime's table
+    # whether the page tells requests that ended in an error from others, or may once there are some
     errors_counted: bool
-    unborn: frozenset[str]
+    unborn: frozenset[str]  # fields that the page lacks because their first event is yet to come: 0 until then
+    # those of `unborn`, and of declared families without a sample, that this version certainly has
     awaited: frozenset[str]
 
 
@@ -88,7 +87,7 @@ def _applies(row: Row, index: Index, version: Version | None) -> Absence | None:
         return None
     if version is None:
         return Absence.VERSION_UNKNOWN if index.select(row.samples[0]) else Absence.NOT_EXPORTED
-    return None if within(version, row.versions) else Absence.NOT_EXPORTED
+    return None if satisfies(version, row.versions) else Absence.NOT_EXPORTED
 
 
 def make_plan(runtime: Runtime, layout: Layout, facts: ServerFacts) -> Plan:
@@ -226,7 +225,7 @@ def _waited_for(runtime: Runtime, index: Index, version: Version | None) -> tupl
         row
         for row in runtime.rows
         if (row.field in _BORN or row.born_at_first_event)
-        and (version is None or within(version, row.versions))
+        and (version is None or satisfies(version, row.versions))
         and not (row.unless is not None and index.shown(row.unless))
     )
 
@@ -241,7 +240,7 @@ def _awaited(
     found: dict[str, Row] = {}
     for row in runtime.rows:
         declared = absent.get(row.field) is Absence.IDLE
-        known = not row.versions or (version is not None and within(version, row.versions))
+        known = not row.versions or (version is not None and satisfies(version, row.versions))
         comes = row.field in unborn and known and row.when is None and row.unless is None
         if row.field in _BORN and row.field in absent and (declared or comes):
             found.setdefault(row.field, row)

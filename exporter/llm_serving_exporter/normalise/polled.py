@@ -41,7 +41,7 @@ class Totals:
         """Holds nothing any more: who answers next may be another server. What was added up stays, so that no total falls."""
         self._held = ()
 
-    def of(self, runtime: Runtime, answer: Readings) -> Readings:
+    def add_up(self, runtime: Runtime, answer: Readings) -> Readings:
         """The totals after an answer, and its other samples; of an answer without samples what is still held."""
         for key, value in answer:
             if key.name in runtime.adds and (key in self._totals or len(self._totals) < MAX_TOTALS):

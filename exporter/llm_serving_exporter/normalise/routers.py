@@ -9,11 +9,11 @@ from llm_serving_exporter.normalise.mapping import Fingerprint, Mark
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """`title` with its article; `instead`: what to point a target at."""
+    """A page that is no engine's but a router's or gateway's."""
 
-    title: str
-    fingerprints: tuple[Fingerprint, ...]
-    instead: str = "point url at the engines behind it"
+    title: str  # with its article
+    fingerprints: tuple[Fingerprint, ...]  # any of them identifies it
+    instead: str = "point url at the engines behind it"  # what to point a target at
 
 
 def _any(*names: str) -> tuple[Fingerprint, ...]:

@@ -13,9 +13,10 @@ _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)="([^"\\]*)"\s*')
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """`name`: wire name with `:`. `where`: label -> values allowed; "" allows a sample without the label."""
+    """A sample by name and labels."""
 
-    name: str
+    name: str  # wire name with `:`
+    # label -> allowed values; "" allows a sample without the label
     where: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 

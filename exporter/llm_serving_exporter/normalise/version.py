@@ -16,7 +16,7 @@ def parse_version(text: str | None) -> Version | None:
     return tuple(int(part) for part in match[1].split(".")[:4]) if match else None
 
 
-def within(version: Version, versions: str) -> bool:
+def satisfies(version: Version, versions: str) -> bool:
     """Whether a version satisfies every comma-separated clause (">=0.9,<0.13"); "" is satisfied by all.
 
     Raises ValueError for a clause that is not `>=`, `>`, `<=` or `<` and numbers.

@@ -1,8 +1,8 @@
 """The strict parser: one page of exposition text to its samples, or an error with the line. Pure.
 
-Prometheus text 0.0.4 and 1.0.0, OpenMetrics 1.0. Every line is checked, asked for or not, and its syntax is
-all that is checked: whether a family is complete, grouped, named after its TYPE line or free of duplicates is the next
-stage's matter (vLLM's OpenMetrics page types `vllm:x` and samples `vllm_x`; its values are sound).
+Prometheus text 0.0.4 and 1.0.0, OpenMetrics 1.0. Every line is checked, wanted or not, and its syntax is
+all that is checked. The next stage judges whether a family is complete, grouped, named after its TYPE line and free of
+duplicates (vLLM's OpenMetrics page types `vllm:x` and samples `vllm_x`; its values are sound).
 
 Where readers of these formats differ:
 
@@ -32,38 +32,31 @@ _NO_LABELS = LabelBody((), None)
 
 @dataclass(frozen=True, slots=True)
 class ParsedSample:
-    """One sample: name as on the wire, labels unescaped and sorted by name, timestamp in Unix seconds or None."""
+    """One sample of a page."""
 
-    name: str
-    labels: tuple[tuple[str, str], ...]
+    name: str  # as on the wire
+    labels: tuple[tuple[str, str], ...]  # (name, value) unescaped, sorted by name
     value: float
-    timestamp_seconds: float | None
+    timestamp_seconds: float | None  # Unix time; None where the line has none
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedPage:
-    """One page.
+    """One page. Samples are those that were wanted, in page order, duplicates included; lines are those of
+    `text.split("\\n")`."""
 
-    `keys`, `values`: the samples asked for, in page order, duplicates included; `timestamps_seconds`: index in `keys`
-    -> timestamp, where the line has one; `samples`: the same as objects. `types`: family name -> type; the last TYPE
-    line of a name wins. `names`: every sample name. `series_count`: every sample, asked for or not.
-
-    For each line, as `text.split("\\n")` has them: `value_widths`, the length of the value in characters (all ASCII)
-    where the line is a sample that ends with its value, else 0; `indexes`, its place in `keys`, else -1.
-    """
-
-    keys: tuple[SeriesKey, ...]
-    values: tuple[float, ...]
-    timestamps_seconds: Mapping[int, float]
-    types: Mapping[str, str]
-    names: frozenset[str]
-    series_count: int
-    value_widths: tuple[int, ...]
-    indexes: tuple[int, ...]
+    keys: tuple[SeriesKey, ...]  # one for each sample
+    values: tuple[float, ...]  # one for each of `keys`
+    timestamps_seconds: Mapping[int, float]  # index in `keys` -> Unix time; only samples whose line has one
+    types: Mapping[str, str]  # family name -> type; the last TYPE line of a name wins
+    names: frozenset[str]  # every sample name on the page, wanted or not
+    series_count: int  # every sample on the page, wanted or not
+    value_widths: tuple[int, ...]  # one for each line: characters of the value that ends the line (all ASCII), else 0
+    indexes: tuple[int, ...]  # one for each line: its sample's place in `keys`, else -1
 
     @property
     def samples(self) -> tuple[ParsedSample, ...]:
-        """The samples asked for, in page order, duplicates included."""
+        """The wanted samples as objects, in page order, duplicates included."""
         return tuple(
             ParsedSample(key.name, key.labels, value, self.timestamps_seconds.get(index))
             for index, (key, value) in enumerate(zip(self.keys, self.values, strict=True))
@@ -103,10 +96,10 @@ def parse_text(
     count, ended = 0, False
     for at, line in enumerate(lines):
         if ended:
-            raise _malformed(at, "text after # EOF")
+            raise _malformed_error(at, "text after # EOF")
         match = None if line[:1] == "#" else match_sample(line)
         if match is None:
-            ended = _read_other(line, at, types, openmetrics)
+            ended = _read_comment(line, at, types, openmetrics)
             continue
         bare, raw_body, value, timestamp = match.groups()
         body = bodies.get(raw_body)
@@ -114,7 +107,7 @@ def parse_text(
             body = bodies[raw_body] = read_body(raw_body)
         labels, quoted_name, fault = body
         if fault is not None or (bare is None) == (quoted_name is None):
-            raise _malformed(at, explain_sample(line, openmetrics=openmetrics))
+            raise _malformed_error(at, explain_sample(line, openmetrics=openmetrics))
         name = bare or quoted_name or ""  # exactly one stands there, and neither can be empty
         count += 1
         if match.end(3) == len(line):
@@ -135,25 +128,25 @@ def parse_text(
     )
 
 
-def _read_other(line: str, at: int, types: dict[str, str], openmetrics: bool) -> bool:
-    """Reads a line that is no sample; adds to `types`; says whether it is the end of an OpenMetrics page."""
+def _read_comment(line: str, at: int, types: dict[str, str], openmetrics: bool) -> bool:
+    """Reads a line that is not a sample and adds to `types`; whether it ends an OpenMetrics page."""
     bare = line.lstrip(" \t")
     if not bare and not openmetrics:
         return False
     if bare[:1] != "#":
-        raise _malformed(at, explain_sample(line, openmetrics=openmetrics))
+        raise _malformed_error(at, explain_sample(line, openmetrics=openmetrics))
     if openmetrics and line == "# EOF":
         return True
     match = (OPENMETRICS if openmetrics else TEXT).metadata.fullmatch(line)
     if match is None:
         if openmetrics or _METADATA_KEYWORD.match(line):
-            raise _malformed(at, explain_comment(line, openmetrics=openmetrics))
+            raise _malformed_error(at, explain_comment(line, openmetrics=openmetrics))
         return False
     keyword, name, rest = match.groups()
     if keyword == "TYPE":
         kind = (rest or "").rstrip(" \t")
         if kind not in METRIC_TYPES:
-            raise _malformed(at, explain_comment(line, openmetrics=openmetrics))
+            raise _malformed_error(at, explain_comment(line, openmetrics=openmetrics))
         types[unquote_name(name)] = kind
     return False
 
@@ -173,7 +166,7 @@ def _check_series_cap(text: str, max_series: int) -> None:
 
 def _check_end(unfinished: str, at: int, ended: bool, openmetrics: bool) -> None:
     if ended and unfinished:
-        raise _malformed(at, "text after # EOF")
+        raise _malformed_error(at, "text after # EOF")
     if unfinished == "# EOF" or ended:
         return
     if unfinished or at == 0:
@@ -183,5 +176,5 @@ def _check_end(unfinished: str, at: int, ended: bool, openmetrics: bool) -> None
         raise ExpositionError(0, "the OpenMetrics page does not end in # EOF", FailureReason.TRUNCATED)
 
 
-def _malformed(at: int, cause: str) -> ExpositionError:
+def _malformed_error(at: int, cause: str) -> ExpositionError:
     return ExpositionError(at + 1, cause, FailureReason.MALFORMED)

@@ -36,21 +36,18 @@ METRIC_TYPES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """Patterns of one format, each for a whole line without its newline.
+    """Patterns of one format, each for a whole line without its newline."""
 
-    `sample` has the groups name, body, value, timestamp (None where absent); `metadata` the groups keyword, name, text.
-    """
-
-    sample: re.Pattern[str]
-    metadata: re.Pattern[str]
-    timestamp_units_per_second: float
+    sample: re.Pattern[str]  # groups: name, label body, value, timestamp; None where absent
+    metadata: re.Pattern[str]  # groups: keyword, name, text
+    timestamp_units_per_second: float  # 1000 where timestamps are milliseconds, 1 where they are seconds
 
 
-def _body(term: str, gap: str) -> str:
+def _build_body(term: str, gap: str) -> str:
     return rf"{gap}(?:{term}(?:{gap},{gap}{term})*{gap},?+{gap})?"
 
 
-def _term(gap: str) -> str:
+def _build_term(gap: str) -> str:
     # a quoted string without "=" is the metric's name
     return rf"(?:(?:{LABEL_NAME}|{QUOTED}){gap}={gap}{QUOTED}|{QUOTED})"
 
@@ -58,16 +55,16 @@ def _term(gap: str) -> str:
 _GAP = r"[ \t]*+"
 TEXT = Grammar(
     sample=re.compile(
-        rf"{_GAP}(?:({NAME})(?=[ \t{{]))?{_GAP}(?:\{{({_body(_term(_GAP), _GAP)})\}})?{_GAP}"
+        rf"{_GAP}(?:({NAME})(?=[ \t{{]))?{_GAP}(?:\{{({_build_body(_build_term(_GAP), _GAP)})\}})?{_GAP}"
         rf"({NUMBER})(?:[ \t]++({MILLISECONDS}))?{_GAP}"
     ),
     metadata=re.compile(rf"{_GAP}#[ \t]++(HELP|TYPE)[ \t]++({NAME}|{QUOTED})(?:[ \t]++(.*+))?"),
     timestamp_units_per_second=1000.0,
 )
-_EXEMPLAR = rf" \# \{{{_body(rf'{LABEL_NAME}={QUOTED}', '')}\}} {NUMBER}(?: {SECONDS})?"
+_EXEMPLAR = rf" \# \{{{_build_body(rf'{LABEL_NAME}={QUOTED}', '')}\}} {NUMBER}(?: {SECONDS})?"
 OPENMETRICS = Grammar(
     sample=re.compile(
-        rf"(?:({NAME})(?=[ {{]))?(?:\{{({_body(_term(''), '')})\}})? ({NUMBER})(?: ({SECONDS}))?(?:{_EXEMPLAR})?"
+        rf"(?:({NAME})(?=[ {{]))?(?:\{{({_build_body(_build_term(''), '')})\}})? ({NUMBER})(?: ({SECONDS}))?(?:{_EXEMPLAR})?"
     ),
     metadata=re.compile(rf"\# (HELP|TYPE|UNIT) ({NAME}|{QUOTED})(?: (.*+))?"),
     timestamp_units_per_second=1.0,
@@ -79,7 +76,7 @@ _NO_LABEL_NAME = ("", "__name__")
 _ESCAPE = re.compile(r'\\([\\"n])')
 
 
-def unquote(quoted: str) -> str:
+def unquote_value(quoted: str) -> str:
     r"""The string inside the quotes, with ``\\``, ``\"`` and ``\n`` resolved; any other escape stays as written."""
     inner = quoted[1:-1]
     return _ESCAPE.sub(lambda found: "\n" if found[1] == "n" else found[1], inner) if "\\" in inner else inner
@@ -87,18 +84,15 @@ def unquote(quoted: str) -> str:
 
 def unquote_name(name: str) -> str:
     """A metric name of a metadata line, which may be quoted."""
-    return unquote(name) if name[0] == '"' else name
+    return unquote_value(name) if name[0] == '"' else name
 
 
 class LabelBody(NamedTuple):
-    """What stands between the braces: labels sorted by name, and the metric's name where it is quoted in there.
+    """What stands between the braces of a sample."""
 
-    `fault` is what is wrong with it beyond its syntax, None where nothing is.
-    """
-
-    labels: tuple[tuple[str, str], ...]
-    name: str | None
-    fault: str | None = None
+    labels: tuple[tuple[str, str], ...]  # (name, value) unescaped, sorted by name
+    name: str | None  # the metric's name where it is quoted between the braces
+    fault: str | None = None  # what is wrong although the syntax is right; None where nothing is
 
 
 def read_body(body: str) -> LabelBody:
@@ -110,21 +104,21 @@ def read_body(body: str) -> LabelBody:
             pairs.sort()
             return LabelBody(tuple(pairs), None)
     terms = _TERMS.findall(body)
-    names = [unquote(quoted) for _, quoted, value in terms if not value]
-    pairs = [(bare or unquote(quoted), unquote(value)) for bare, quoted, value in terms if value]
+    names = [unquote_value(quoted) for _, quoted, value in terms if not value]
+    pairs = [(bare or unquote_value(quoted), unquote_value(value)) for bare, quoted, value in terms if value]
     if names and (len(names) > 1 or not names[0]):
         return LabelBody((), None, "the metric name stands twice" if names[0] else "the metric name is empty")
     pairs.sort()
     last = None
     for label, _ in pairs:
         if label == last:
-            return LabelBody((), None, f"label {excerpt(label)} stands twice")
+            return LabelBody((), None, f"label {quote_excerpt(label)} stands twice")
         if label in _NO_LABEL_NAME:
-            return LabelBody((), None, f"{excerpt(label)} cannot be a label name")
+            return LabelBody((), None, f"{quote_excerpt(label)} cannot be a label name")
         last = label
     return LabelBody(tuple(pairs), names[0] if names else None)
 
 
-def excerpt(text: str, limit: int = 60) -> str:
+def quote_excerpt(text: str, limit: int = 60) -> str:
     """Text of a page for a message: quoted, printable ASCII, bounded in length."""
     return ascii(text if len(text) <= limit else text[:limit] + "...")

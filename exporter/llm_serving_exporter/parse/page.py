@@ -1,4 +1,4 @@
-"""Page -> Samples, cheap while the page's layout stays: one parser per target, not to be shared between threads.
+"""Page -> Samples, cheap while the page's layout stays the same. Each target has a parser; threads must not share one.
 
 From one page to the next mostly values change. So the lines of the last good page are kept, and of the next one only
 the lines that differ are looked at: each must be the old text up to the value, then a number. That proves the layout
@@ -29,17 +29,14 @@ _NO_VALUE = b"\n"  # no line contains it, so a line with this prefix cannot chan
 
 @dataclass(slots=True)
 class _LastPage:
-    """What the next page is compared with, line by line: text, text before the value, place in `values`.
+    """What the next page is compared with, line by line."""
 
-    `values` has one place more than the layout has keys: the last takes the values that nobody asked for.
-    """
-
-    openmetrics: bool
+    openmetrics: bool  # the format
     layout: Layout
-    lines: list[bytes]
-    prefixes: list[bytes]
-    places: list[int]
-    values: list[float]
+    lines: list[bytes]  # each line's text
+    prefixes: list[bytes]  # each line's text before the value; `_NO_VALUE` where the line has none
+    places: list[int]  # each line's place in `values`
+    values: list[float]  # one for each key of the layout, and a last one for the values of samples that are not wanted
 
 
 class PageParser:
@@ -57,21 +54,21 @@ class PageParser:
     def parse(self, page: Page) -> Samples:
         """The page's samples; `layout` is the last page's object while the layout is the same.
 
-        Raises ExpositionError (see `parse_text`; bytes that are not UTF-8 are MALFORMED). The parser can be used on.
+        Raises ExpositionError (see `parse_text`; bytes that are not UTF-8 are MALFORMED). The parser can be used again.
         """
         openmetrics = is_openmetrics(page.content_type)
         last = self._last
-        if last is not None and last.openmetrics == openmetrics and _advance(last, page.body):
+        if last is not None and last.openmetrics == openmetrics and _advance_values(last, page.body):
             return Samples(last.layout, tuple(last.values[:-1]))
-        text = _decode(page.body)
+        text = _decode_body(page.body)
         parsed = parse_text(text, openmetrics=openmetrics, wanted=self._wanted, max_series=self._max_series)
-        layout = _layout(parsed, last.layout if last is not None else None)
-        self._last = _remember(page.body, parsed, layout, openmetrics)
+        layout = _choose_layout(parsed, last.layout if last is not None else None)
+        self._last = _remember_page(page.body, parsed, layout, openmetrics)
         return Samples(layout, parsed.values)
 
 
-def _advance(last: _LastPage, body: bytes) -> bool:
-    """Brings `last` up to `body` where the layout is unchanged; else leaves it alone and says False."""
+def _advance_values(last: _LastPage, body: bytes) -> bool:
+    """Updates `last` to `body` and returns True where the layout is unchanged; else changes nothing and returns False."""
     lines = body.split(b"\n")
     if len(lines) != len(last.lines):
         return False
@@ -94,14 +91,14 @@ def _advance(last: _LastPage, body: bytes) -> bool:
     return True
 
 
-def _remember(body: bytes, parsed: ParsedPage, layout: Layout, openmetrics: bool) -> _LastPage:
+def _remember_page(body: bytes, parsed: ParsedPage, layout: Layout, openmetrics: bool) -> _LastPage:
     lines = body.split(b"\n")
     prefixes = [line[:-width] if width else _NO_VALUE for line, width in zip(lines, parsed.value_widths, strict=True)]
     # -1, a line that nobody asked for, is the last place
     return _LastPage(openmetrics, layout, lines, prefixes, list(parsed.indexes), [*parsed.values, 0.0])
 
 
-def _layout(parsed: ParsedPage, old: Layout | None) -> Layout:
+def _choose_layout(parsed: ParsedPage, old: Layout | None) -> Layout:
     # another help text, a comment or a value with a timestamp changes no series
     if (
         old is not None
@@ -114,7 +111,7 @@ def _layout(parsed: ParsedPage, old: Layout | None) -> Layout:
     return Layout(parsed.keys, parsed.types, parsed.names, parsed.series_count)
 
 
-def _decode(body: bytes) -> str:
+def _decode_body(body: bytes) -> str:
     try:
         return body.decode("utf-8")
     except UnicodeDecodeError as error:

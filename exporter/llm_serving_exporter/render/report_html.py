@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from llm_serving_exporter.model.text import blank_unprintable
+
 LONGEST_TEXT = 400
 # characters that could turn the direction of what stands beside them
 _DIRECTIONS = dict.fromkeys((0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), "�")
@@ -13,7 +15,7 @@ _DIRECTIONS = dict.fromkeys((0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x20
 
 def text(raw: object, longest: int = LONGEST_TEXT) -> str:
     """Any text as HTML: escaped, without control characters, and cut where it is absurdly long."""
-    plain = "".join(character if character.isprintable() else " " for character in str(raw).translate(_DIRECTIONS))
+    plain = blank_unprintable(str(raw).translate(_DIRECTIONS))
     cut = plain if len(plain) <= longest else plain[:longest] + "…"
     # a number and its sign stay on one line
     return escape(cut).replace(" %", "\u00a0%")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
+import argparse
 import os
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,9 @@ from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.clients.json_api import Access, ApiError, JsonApi
 from llm_serving_exporter.clients.prometheus import Prometheus
+from llm_serving_exporter.clients.secrets import SecretError, read_secret
 from llm_serving_exporter.errors import ConfigError, DeliveryError, Problem, ReviewRunsError
+from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.report.evidence.evidence import NoDataError, gather
 from llm_serving_exporter.report.evidence.fetch import Reader
@@ -27,26 +28,31 @@ from llm_serving_exporter.report.pages.summary import markdown
 from llm_serving_exporter.report.settings.arguments import parser, settings_of
 from llm_serving_exporter.report.settings.settings import Server, Settings
 from llm_serving_exporter.state import review_runs
+from llm_serving_exporter.terminal import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    print_line,
+    print_message,
+    run_command,
+)
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
-_LARGEST_SECRET_BYTES = 16 * 2**10
 _OURS = re.compile(r"cost-([0-9]{4}-W[0-9]{2})(-hours)?\.(html|csv|md)")
 
 
 def run(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Makes and writes a report; returns the exit status: 0 written, 1 none could be made or written, 2 bad usage or settings,
     130 interrupted."""
-    arguments = parser().parse_args(argv)
-    try:
-        settings, timeout_seconds, warnings = settings_of(arguments, environ)
-        week = _asked(arguments.week, settings)
-        access = _access(settings.server, environ)
-    except ConfigError as error:
-        for problem in error.problems:
-            _say(f"error: {problem}")
-        return EXIT_USAGE
+    return run_command(lambda: _report(parser().parse_args(argv), environ))
+
+
+def _report(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    settings, timeout_seconds, warnings = settings_of(arguments, environ)
+    week = _asked(arguments.week, settings)
+    access = _access(settings.server, environ)
     for warning in warnings:
-        _say(f"warning: {warning}")
+        print_message(f"warning: {warning}")
     made = _made(access, settings, week, timeout_seconds, _progress(always=arguments.progress))
     if isinstance(made, int):
         return _noted(settings.out, made) if arguments.deliver else made
@@ -68,7 +74,7 @@ def _made(
         made = make(prometheus, settings, week, progress)
     except (ApiError, NoDataError, ConfigError) as error:
         _clear(progress)
-        _say(f"error: {error}")
+        print_message(f"error: {error}")
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
     except KeyboardInterrupt:
         _clear(progress)
@@ -107,16 +113,7 @@ def write(made: Review, folder: Path, keep: int | None) -> list[Path]:
         (".md", markdown(made)),
     ):
         path = folder / f"{name}{suffix}"
-        descriptor, unfinished = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)
-        try:
-            # a line feed stays one: CSV has its own
-            with open(descriptor, "w", encoding="utf-8", errors="replace", newline="") as file:
-                os.fchmod(file.fileno(), 0o644)
-                file.write(text)
-            os.replace(unfinished, path)
-        except BaseException:
-            Path(unfinished).unlink(missing_ok=True)
-            raise
+        write_atomically(path, text.encode(errors="replace"))
         written.append(path)
     if keep is not None:
         _remove_older(folder, keep)
@@ -138,21 +135,15 @@ def _written(made: Review, settings: Settings) -> tuple[int, list[Path]]:
     try:
         files = write(made, Path(settings.out), settings.keep)
         for path in files:
-            _say(f"written: {path}")
+            print_message(f"written: {path}")
     except OSError as error:
-        _say(
+        print_message(
             f"error: the report cannot be written to {settings.out}: {error.strerror}; its summary follows on standard output"
         )
         status = EXIT_FAILED
     for missing in made.missing_parts:
-        _say(f"warning: {missing}")
-    try:
-        sys.stdout.write(summary)
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        # else the interpreter tries once more when it ends
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print_message(f"warning: {missing}")
+    print_line(summary.removesuffix("\n"))
     return status, files
 
 
@@ -167,23 +158,23 @@ def _delivered(
         return secret(named, what, environ)
 
     try:
-        known = review_runs.read(settings.out)
+        known = review_runs.read_runs(settings.out)
         spared = known.sent_to if known is not None and known.sent_week == made.week.name else ()
         sent = deliver(markdown(made), files, f"{made.title}: {made.week.name}", settings, opened, spared)
     except (DeliveryError, ReviewRunsError) as error:
-        _say(f"error: {error}")
+        print_message(f"error: {error}")
         return EXIT_FAILED, error.sent if isinstance(error, DeliveryError) else ()
     for where in sent:
-        _say(f"sent to {where}")
+        print_message(f"sent to {where}")
     return EXIT_OK, sent
 
 
 def _noted(folder: str, status: int, week: str = "", sent: tuple[str, ...] = ()) -> int:
     """The status, once the run has been noted for the exporter that publishes it."""
     try:
-        review_runs.record(folder, time.time(), succeeded=status == EXIT_OK, week=week, sent_to=sent)
+        review_runs.record_run(folder, time.time(), succeeded=status == EXIT_OK, week=week, sent_to=sent)
     except ReviewRunsError as error:
-        _say(f"error: {error}")
+        print_message(f"error: {error}")
         return status or EXIT_FAILED
     return status
 
@@ -204,29 +195,15 @@ def _access(server: Server, environ: Mapping[str, str]) -> Access:
     token = None if server.bearer_token is None else secret(server.bearer_token, "the bearer token", environ)
     if server.ca_file is not None and not os.path.isfile(server.ca_file):
         raise ConfigError(Problem("flag --ca-file", "", f"there is no file {server.ca_file}", "Check the path."))
-    return Access("Prometheus", server.url, "--prometheus", token, basic, server.ca_file)
+    return Access("Prometheus", server.url, "--prometheus.url", token, basic, server.ca_file)
 
 
 def secret(named: Secret, what: str, environ: Mapping[str, str]) -> str:
-    """What a file or an environment variable holds. Raises ConfigError, which never shows it."""
-    where = f"file {named.file}" if named.file is not None else f"environment variable {named.env}"
-
-    def refused(why: str) -> ConfigError:
-        return ConfigError(Problem(where, "", f"{what} {why}", "It is one line of text."))
-
-    if named.file is None:
-        value = environ.get(named.env or "", "").rstrip("\r\n")
-    else:
-        try:
-            with open(named.file, "rb") as file:
-                value = file.read(_LARGEST_SECRET_BYTES + 1).decode("ascii").rstrip("\r\n")
-        except OSError as error:
-            raise refused(f"cannot be read: {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise refused("has characters that no HTTP header may carry") from None
-    if not value or len(value) > _LARGEST_SECRET_BYTES or not value.isprintable() or not value.isascii():
-        raise refused("is empty or no single line of plain text")
-    return value
+    """What a file or an environment variable holds; `what` names it in messages. Raises ConfigError, which never shows it."""
+    try:
+        return read_secret(named, environ)
+    except SecretError as error:
+        raise ConfigError(Problem(error.where, "", f"{what} {error.what}", "It is one line of text.")) from None
 
 
 def _progress(*, always: bool) -> Callable[[str], None]:
@@ -236,7 +213,7 @@ def _progress(*, always: bool) -> Callable[[str], None]:
         return _quiet
 
     def show(text: str) -> None:
-        _put(f"\r\x1b[2K{text} …" if terminal else f"{text}\n")
+        print_message(f"\r\x1b[2K{text} …" if terminal else text, end="" if terminal else "\n")
 
     return show
 
@@ -247,15 +224,4 @@ def _quiet(text: str) -> None:
 
 def _clear(progress: Callable[[str], None]) -> None:
     if progress is not _quiet and sys.stderr.isatty():
-        _put("\r\x1b[2K")
-
-
-def _say(text: str) -> None:
-    _put(f"{text}\n")
-
-
-def _put(text: str) -> None:
-    # a terminal that went away is no reason to leave a report unwritten
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        print_message("\r\x1b[2K", end="")

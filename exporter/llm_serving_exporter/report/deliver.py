@@ -14,6 +14,7 @@ from pathlib import Path
 from llm_serving_exporter.clients.webhook import ask, line, new_session
 from llm_serving_exporter.errors import ConfigError, DeliveryError, PageError
 from llm_serving_exporter.model.target import Secret
+from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.report.settings.settings import Settings, Smtp
 
 SECONDS = 30.0
@@ -126,7 +127,7 @@ def _entity(found: re.Match[str]) -> str:
 def message(smtp: Smtp, title: str, summary: str, files: Sequence[Path]) -> EmailMessage:
     """The summary as text, the files attached as far as they are not too large."""
     made = EmailMessage()
-    made["Subject"] = " ".join(title.split())
+    made["Subject"] = on_one_line(title)
     made["From"], made["To"] = smtp.sender, ", ".join(smtp.to)
     made["Date"], made["Message-ID"] = formatdate(), make_msgid(domain=smtp.sender.rpartition("@")[2])
     made.set_content(summary)

@@ -9,6 +9,7 @@ from enum import Enum
 from math import nan
 from typing import Generic, TypeVar
 
+from llm_serving_exporter.model.text import has_control_characters
 from llm_serving_exporter.schema.duration import format_duration, parse_duration
 from llm_serving_exporter.schema.problems import InvalidValueError, did_you_mean, listed, shown
 
@@ -24,8 +25,6 @@ _SIZE_UNITS = {
 }  # fmt: skip
 # below that, sampling would be a busy loop
 SHORTEST_INTERVAL_SECONDS = 0.1
-# halves of surrogate pairs included: they cannot be encoded
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +154,7 @@ def text(what: str, longest: int = 200) -> Kind[str]:
             raise InvalidValueError(f"the {what} is empty", f"Write a {what} or remove the line.")
         if len(value) > longest:
             raise InvalidValueError(f"the {what} has {len(value)} characters", f"At most {longest} are allowed.")
-        if _CONTROL.search(value):
+        if has_control_characters(value):
             raise InvalidValueError(f"the {what} contains a control character", "Remove it; it may be a line break.")
         return value
 
@@ -163,7 +162,7 @@ def text(what: str, longest: int = 200) -> Kind[str]:
 
 
 def _path(value: str) -> str:
-    if not value.strip() or _CONTROL.search(value):
+    if not value.strip() or has_control_characters(value):
         raise InvalidValueError("this is not a path", "Write the path of a file, in one line.")
     return value
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
+from llm_serving_exporter.model.own_host import is_own_host
 from llm_serving_exporter.schema.kinds import URL_PATH, Kind
 from llm_serving_exporter.schema.problems import InvalidValueError, shown
 
@@ -31,16 +32,8 @@ class Address:
         return f"{self.scheme}://{_bracketed(self.host)}:{self.port}"
 
     def is_local(self, host_name: str) -> bool:
-        """Whether the server runs on the exporter's own host: a loopback address, 0.0.0.0, or its own name."""
-        if self.host in ("localhost", host_name.lower()) or self.host.endswith(".localhost"):
-            return True
-        try:
-            address = ipaddress.ip_address(self.host)
-        except ValueError:
-            return False
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        return address.is_loopback or address.is_unspecified
+        """Whether the server runs on the exporter's own host, whose name is `host_name`."""
+        return is_own_host(self.host, host_name)
 
     def name(self, host_name: str) -> str:
         """host:port, with the own host name for a local server: two sidecars never share an identity."""

@@ -1,4 +1,4 @@
-"""Where a target is: its base URL taken apart once, request paths made safe, redirects kept at home."""
+"""Where a target is: its base URL in parts, safe request paths, and redirects that stay on the same server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.scrape.failure import ScrapeError, one_line
+from llm_serving_exporter.scrape.failure import ScrapeError, quote_first_line
 
 _PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"[^\s\x00-\x20\x7f/?#@]+")
@@ -18,11 +18,11 @@ _SAFE = "/%?&=:@!$'()*+,;[]~-._"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server's scheme, host and port. `host` has no brackets; an IPv6 zone stays in it, for the connection only."""
+    """Where a server listens."""
 
-    scheme: str
-    host: str
-    port: int
+    scheme: str  # "http" or "https"
+    host: str  # without brackets; an IPv6 zone stays in it, for the connection only
+    port: int  # the scheme's own where the URL has none
 
     @property
     def authority(self) -> str:
@@ -45,30 +45,30 @@ def parse_base_url(url: str) -> Address:
         port = parts.port
         host = (parts.hostname or "").replace("%25", "%")
         if parts.scheme not in _PORTS:
-            raise _bad_url("it begins with neither http:// nor https://")
+            raise _url_error("it begins with neither http:// nor https://")
         if parts.username is not None or parts.password is not None:
-            raise _bad_url("it holds credentials; those belong into basic_username and basic_password")
+            raise _url_error("it holds credentials; those belong in basic_username and basic_password")
         if not _HOST.fullmatch(host):
-            raise _bad_url("it has no usable host name")
+            raise _url_error("it has no usable host name")
         if parts.path not in ("", "/") or parts.query or parts.fragment:
-            raise _bad_url("it goes on after host and port; a path belongs into metrics_path")
+            raise _url_error("it has text after host and port; a path belongs in metrics_path")
         address = Address(parts.scheme, host, _PORTS[parts.scheme] if port is None else port)
         _ = address.host_header
     except ValueError as error:  # a port that is no number, brackets that do not close, a name that IDNA forbids
-        raise _bad_url(one_line(str(error)) or "it is not a URL") from error
+        raise _url_error(quote_first_line(str(error)) or "it is not a URL") from error
     return address
 
 
-def _bad_url(what: str) -> ConfigError:
+def _url_error(what: str) -> ConfigError:
     return ConfigError(Problem("target", "url", what, "Write it as http://host:port or https://host:port."))
 
 
-def request_target(path: str) -> str:
+def encode_request_target(path: str) -> str:
     """A path and query that can stand in a request line: blanks, control and non-ASCII characters percent-encoded."""
     return quote(path if path.startswith("/") else f"/{path}", safe=_SAFE)
 
 
-def redirect_target(address: Address, current: str, location: str | None, shown: str, status: int) -> str:
+def resolve_redirect(address: Address, current: str, location: str | None, shown: str, status: int) -> str:
     """Where a redirect leads, as a request target on the same scheme, host and port.
 
     `shown` is the location as it may stand in a message. Raises ScrapeError (REDIRECT) for any other place: the request
@@ -77,7 +77,7 @@ def redirect_target(address: Address, current: str, location: str | None, shown:
     if not location:
         raise ScrapeError(FailureReason.REDIRECT, "the server redirects without saying where to", status)
     try:
-        parts = urlsplit(urljoin(f"{address.scheme}://{_bracketed(address.host)}:{address.port}{current}", location))
+        parts = urlsplit(urljoin(f"{address.scheme}://{_bracket_ipv6(address.host)}:{address.port}{current}", location))
         port = parts.port
     except ValueError:
         raise ScrapeError(FailureReason.REDIRECT, "the server redirects to something that is no URL", status) from None
@@ -89,8 +89,8 @@ def redirect_target(address: Address, current: str, location: str | None, shown:
             f"the server redirects to {shown}, which is not followed; set the target's url to where it is",
             status,
         )
-    return request_target(parts.path + (f"?{parts.query}" if parts.query else ""))
+    return encode_request_target(parts.path + (f"?{parts.query}" if parts.query else ""))
 
 
-def _bracketed(host: str) -> str:
+def _bracket_ipv6(host: str) -> str:
     return f"[{host}]" if ":" in host else host

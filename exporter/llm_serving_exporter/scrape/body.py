@@ -14,17 +14,17 @@ from llm_serving_exporter.scrape.wire import READ_BYTES
 _GZIP = 16 + zlib.MAX_WBITS  # zlib.decompressobj: a gzip header and trailer, the largest window
 _EXCERPT_BYTES = 4096
 
-# A server compresses a page into one member. Thousands of empty ones would cost a copy of the block each.
+# A server compresses a page into one member. Each of thousands of empty members would cost a copy of the block.
 _MAX_GZIP_MEMBERS = 100
 
 
 def read_body(response: http.client.HTTPResponse, max_bytes: int) -> tuple[bytes, int]:
     """The body after decompression, and its size in bytes before.
 
-    Raises ScrapeError: TOO_LARGE as soon as more than `max_bytes` would come out, ENCODING for one that was not asked
-    for or does not unpack, PROTOCOL for a length that is no number. Raises http.client.IncompleteRead for a body that
-    ends before the announced length. A body without length or chunks ends where the server closes the connection; that
-    one was cut short is for the parser to notice.
+    Raises ScrapeError: TOO_LARGE as soon as more than `max_bytes` would come out; ENCODING for an encoding that was not
+    requested, and for a body that does not unpack; PROTOCOL for a length that is not a number. Raises
+    http.client.IncompleteRead for a body that ends before the announced length. A body without length or chunks ends where
+    the server closes the connection; only the parser can see that such a body was cut short.
     """
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding not in ("", "identity", "gzip", "x-gzip"):
@@ -37,18 +37,18 @@ def read_body(response: http.client.HTTPResponse, max_bytes: int) -> tuple[bytes
         _refuse_unknown_framing(response)
     if length is not None:
         if length > max_bytes:
-            raise _too_large(max_bytes)
+            raise _too_large_error(max_bytes)
         if plain:
             body = response.read(length)
             if len(body) < length:
                 raise http.client.IncompleteRead(b"", length - len(body))
             return body, length
-    blocks = _blocks(response)
+    blocks = _read_blocks(response)
     return _concatenate(blocks, max_bytes) if plain else _unpack(blocks, max_bytes)
 
 
 def read_excerpt(response: http.client.HTTPResponse) -> str:
-    """The beginning of an error's body as text, for a person: what came with the first read, "" if that failed."""
+    """The beginning of an error's body as text: what the first read returned, "" where it failed."""
     try:
         raw = response.read1(_EXCERPT_BYTES)
         if response.headers.get("content-encoding", "").strip().lower() in ("gzip", "x-gzip"):
@@ -66,7 +66,7 @@ def _refuse_unknown_framing(response: http.client.HTTPResponse) -> None:
         raise ScrapeError(FailureReason.ENCODING, "the answer's Transfer-Encoding is not chunked alone", 200)
 
 
-def _blocks(response: http.client.HTTPResponse) -> Iterator[bytes]:
+def _read_blocks(response: http.client.HTTPResponse) -> Iterator[bytes]:
     try:
         while block := response.read(READ_BYTES):
             yield block
@@ -82,7 +82,7 @@ def _concatenate(blocks: Iterator[bytes], max_bytes: int) -> tuple[bytes, int]:
     for block in blocks:
         total += len(block)
         if total > max_bytes:
-            raise _too_large(max_bytes)
+            raise _too_large_error(max_bytes)
         parts.append(block)
     return b"".join(parts), total
 
@@ -104,7 +104,7 @@ def _unpack(blocks: Iterator[bytes], max_bytes: int) -> tuple[bytes, int]:
                 part = unpacker.decompress(packed, READ_BYTES)
                 total += len(part)
                 if total > max_bytes:
-                    raise _too_large(max_bytes)
+                    raise _too_large_error(max_bytes)
                 parts.append(part)
                 packed = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
     except zlib.error as error:
@@ -116,7 +116,7 @@ def _unpack(blocks: Iterator[bytes], max_bytes: int) -> tuple[bytes, int]:
     return b"".join(parts), wire_bytes
 
 
-def _too_large(max_bytes: int) -> ScrapeError:
+def _too_large_error(max_bytes: int) -> ScrapeError:
     return ScrapeError(
         FailureReason.TOO_LARGE,
         f"the body exceeds {max_bytes} bytes after decompression; "

@@ -2,8 +2,8 @@
 
 Deadlines are instants of the injected monotonic clock, in seconds. The one step that they cannot cut short is name
 resolution: getaddrinfo() blocks in the C library for as long as the system's resolver is configured to try (see
-resolv.conf, `timeout` and `attempts`). Proxies from the environment (`http_proxy` and the like) are not used: a target
-is asked directly.
+resolv.conf, `timeout` and `attempts`). Proxies from the environment (`http_proxy` and the like) are not used: the
+exporter connects to each target directly.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import ssl
 from collections.abc import Callable
 
 from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.scrape.failure import ScrapeError, one_line
+from llm_serving_exporter.scrape.failure import ScrapeError, quote_first_line
 
 
 def connect(host: str, port: int, deadline: float, monotonic: Callable[[], float]) -> socket.socket:
     """A TCP connection to the first address of `host` that accepts one.
 
-    Each address gets an equal share of the time that is left, so that one black hole among several addresses does not
-    eat the deadline. Raises ScrapeError: DNS, TIMEOUT, REFUSED, UNREACHABLE.
+    Each address gets an equal share of the time that is left, so one address that never answers cannot use up the
+    deadline. Raises ScrapeError: DNS, TIMEOUT, REFUSED, UNREACHABLE.
     """
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
@@ -49,11 +49,11 @@ def connect(host: str, port: int, deadline: float, monotonic: Callable[[], float
             errors.append(error)
         else:
             return sock
-    raise _no_connection(where, errors)
+    raise _connection_error(where, errors)
 
 
-def _no_connection(where: str, errors: list[OSError]) -> ScrapeError:
-    """The failure that says most: a timeout over a refusal over an address family that this host lacks."""
+def _connection_error(where: str, errors: list[OSError]) -> ScrapeError:
+    """The most informative failure: a timeout before a refusal, a refusal before an address family that this host lacks."""
     if any(isinstance(error, TimeoutError) for error in errors):
         return ScrapeError(
             FailureReason.TIMEOUT,
@@ -92,15 +92,15 @@ def start_tls(
             f"{where} accepted the connection but did not finish the TLS handshake in time; does it speak HTTPS?",
         ) from error
     except (OSError, ValueError) as error:
-        raise tls_failure(where, server_name, error) from error
+        raise explain_tls_failure(where, server_name, error) from error
     finally:
         sock.close()  # wrap_socket took the descriptor over, unless it failed before
 
 
-def tls_failure(where: str, server_name: str, error: Exception) -> ScrapeError:
-    """What went wrong in TLS, and which setting to look at."""
+def explain_tls_failure(where: str, server_name: str, error: Exception) -> ScrapeError:
+    """The failure for an error in TLS, with the setting to check."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        cause = one_line(error.verify_message)
+        cause = quote_first_line(error.verify_message)
         if "mismatch" in cause.lower() or "not valid for" in cause.lower():
             hint = f"the certificate is not for {server_name}; set server_name to a name that it holds"
         elif "expired" in cause.lower() or "not yet valid" in cause.lower():

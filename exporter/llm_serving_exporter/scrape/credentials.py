@@ -1,15 +1,16 @@
-"""Settings -> request header block. Secrets are looked at before each use and read again only when they changed."""
+"""Settings -> request header block. Each secret is checked before each use, and read again only when it changed."""
 
 from __future__ import annotations
 
 import base64
 import os
 import re
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass
+from stat import S_ISREG
 
 from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.files.watched import Stamp, Watched, stamp_file
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.target import HttpSettings, Secret
 from llm_serving_exporter.scrape.failure import ScrapeError
@@ -23,26 +24,24 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2: to
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SHORTEST_CUT_SECRET = 4
 
-FileStamp = tuple[int, int, int]
 
+def stamp_regular_file(path: str, what: str) -> Stamp:
+    """The stamp of a credentials file. `what`: the setting that names it, for the message.
 
-def file_stamp(path: str, what: str) -> FileStamp:
-    """Modification time, size and inode of a regular file: equal stamps mean an unchanged file.
-
-    Links are followed, so a Kubernetes secret volume's swap of `..data` shows. Raises ScrapeError (CREDENTIALS)
-    for a file that is missing, out of reach or not regular (a FIFO would block the read for ever).
+    Raises ScrapeError (CREDENTIALS) for a file that is missing, out of reach or not regular (a FIFO would block the read for
+    ever).
     """
     try:
-        found = os.stat(path)
+        stamp = stamp_file(path)
     except (OSError, ValueError) as error:
-        raise unreadable(path, what, error) from error
-    if not stat.S_ISREG(found.st_mode):
+        raise unreadable_error(path, what, error) from error
+    if not S_ISREG(stamp.mode):
         raise ScrapeError(FailureReason.CREDENTIALS, f"{what} {path} is not a regular file; name the file itself")
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return stamp
 
 
-def unreadable(path: str, what: str, error: Exception) -> ScrapeError:
-    """The failure for a file that cannot be read, with the system's word for it and never its content."""
+def unreadable_error(path: str, what: str, error: Exception) -> ScrapeError:
+    """The failure for a file that cannot be read. The message has the system's reason and never the content."""
     cause = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
     return ScrapeError(
         FailureReason.CREDENTIALS,
@@ -51,28 +50,30 @@ def unreadable(path: str, what: str, error: Exception) -> ScrapeError:
 
 
 class _FileSecret:
-    """The secret in a file, without its trailing newline; read again when the file's stamp changes."""
+    """The secret in a file, without its trailing newline; read again when the file changes."""
 
     def __init__(self, path: str, what: str) -> None:
         self._path = path
         self._what = f"{what} file"
-        self._stamp: FileStamp | None = None
-        self._value = ""
+        self._file = Watched(path, self._read, "")
 
     def __call__(self) -> str:
-        # The stamp is taken before the read: a change in between shows as a new stamp next time.
-        stamp = file_stamp(self._path, self._what)
-        if stamp != self._stamp:
-            self._value = self._read()
-            self._stamp = stamp
-        return self._value
+        # no request is sent with a secret that its file no longer holds, so here the last good value does not stand in
+        if self._file.problem is None:
+            self._file.refresh()
+        else:  # a failure such as too many open files passes although the file stays as it is
+            self._file.reread()
+        if self._file.problem is not None:
+            raise self._file.problem
+        return self._file.value
 
     def _read(self) -> str:
+        stamp_regular_file(self._path, self._what)
         try:
             with open(self._path, "rb") as file:
                 raw = file.read(MAX_SECRET_BYTES + 1)
         except OSError as error:
-            raise unreadable(self._path, self._what, error) from error
+            raise unreadable_error(self._path, self._what, error) from error
         where = f"{self._what} {self._path}"
         if len(raw) > MAX_SECRET_BYTES:
             raise ScrapeError(FailureReason.CREDENTIALS, f"{where} exceeds 16 KiB; is it the right file?")
@@ -80,7 +81,7 @@ class _FileSecret:
             value = raw.decode()
         except UnicodeDecodeError:
             raise ScrapeError(FailureReason.CREDENTIALS, f"{where} is not UTF-8 text; is it the right file?") from None
-        return _checked(value.rstrip("\r\n"), where)
+        return _check_secret(value.rstrip("\r\n"), where)
 
 
 class _EnvSecret:
@@ -94,10 +95,10 @@ class _EnvSecret:
         value = os.environ.get(self._name)
         if value is None:
             raise ScrapeError(FailureReason.CREDENTIALS, f"{self._where} is not set in this process's environment")
-        return _checked(value.rstrip("\r\n"), self._where)
+        return _check_secret(value.rstrip("\r\n"), self._where)
 
 
-def _checked(value: str, where: str) -> str:
+def _check_secret(value: str, where: str) -> str:
     if not value.strip():
         raise ScrapeError(FailureReason.CREDENTIALS, f"{where} is empty")
     if _CONTROL.search(value):
@@ -105,7 +106,7 @@ def _checked(value: str, where: str) -> str:
     return value
 
 
-def _secret_field(name: str, what: str, secret: Secret, render: Callable[[str], str]) -> _Field:
+def _make_secret_field(name: str, what: str, secret: Secret, render: Callable[[str], str]) -> _Field:
     if secret.file is not None and secret.env is None:
         return _Field(name, f"{what} file {secret.file}", _FileSecret(secret.file, what), render)
     if secret.env is not None and secret.file is None:
@@ -120,23 +121,23 @@ def _config_error(path: str, what: str, fix: str) -> ConfigError:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A header that the user asked for: `read` yields its secret or literal, `render` makes the header value of it."""
+    """A header that the user configured."""
 
-    name: str
-    where: str
-    read: Callable[[], str]
-    render: Callable[[str], str]
+    name: str  # as it is sent
+    where: str  # the setting and its file or variable, for messages
+    read: Callable[[], str]  # the secret or the literal as it is now; raises ScrapeError (CREDENTIALS)
+    render: Callable[[str], str]  # what `read` returned -> the header's value
 
 
 class RequestHeaders:
     """The header lines that every request to one server has in common, with authentication.
 
-    Raises ConfigError where the settings contradict themselves. Values that are wrong only now (a missing file, say)
-    are ScrapeErrors (CREDENTIALS) of `block`, because they may be right at the next attempt.
+    Raises ConfigError where the settings contradict each other. For a value that cannot be used now, such as a missing
+    file, `render_block` raises ScrapeError (CREDENTIALS), because the value may be right at the next attempt.
     """
 
     def __init__(self, settings: HttpSettings, host: str, user_agent: str) -> None:
-        self._fields = _user_fields(settings)
+        self._fields = _list_user_fields(settings)
         named = {field.name.lower() for field in self._fields}
         # A user's own Host or User-Agent replaces ours; Accept-Encoding and the rest cannot be replaced.
         self._fixed = "".join(
@@ -149,12 +150,12 @@ class RequestHeaders:
         self._block = b""
 
     @property
-    def authenticates(self) -> str:
-        """The settings that carry credentials, for a sentence about a 401; "" where there are none."""
+    def credential_settings(self) -> str:
+        """The settings that carry credentials, for the message about a 401; "" where there are none."""
         return ", ".join(field.where for field in self._fields)
 
-    def block(self) -> bytes:
-        """All header lines but Accept, and the blank line after them. The same object while no secret changes."""
+    def render_block(self) -> bytes:
+        """All header lines except Accept, with the blank line after them. The same object while no secret changes."""
         values = [field.read() for field in self._fields]
         if values != self._values:
             rendered = [field.render(value) for field, value in zip(self._fields, values, strict=True)]
@@ -163,7 +164,7 @@ class RequestHeaders:
             ]
             self._secrets.sort(key=len, reverse=True)
             lines = "".join(
-                f"{field.name}: {_header_value(value, field.where)}\r\n"
+                f"{field.name}: {_check_header_value(value, field.where)}\r\n"
                 for field, value in zip(self._fields, rendered, strict=True)
             )
             self._block = f"{self._fixed}{lines}\r\n".encode("ascii")
@@ -171,9 +172,9 @@ class RequestHeaders:
         return self._block
 
     def redact(self, text: str) -> str:
-        """Text from outside with every credential masked, because an error page may repeat the request.
+        """The text with every credential masked, because an error page may repeat the request.
 
-        A credential of which the text's end shows only the beginning is masked too.
+        Where the text was cut inside a credential, the part at its end is masked too.
         """
         for secret in self._secrets:
             text = re.sub(re.escape(secret), "***", text, flags=re.IGNORECASE)  # a host name comes back in lower case
@@ -184,18 +185,18 @@ class RequestHeaders:
         return text
 
 
-def _header_value(value: str, where: str) -> str:
+def _check_header_value(value: str, where: str) -> str:
     if not value.isascii():
         raise ScrapeError(FailureReason.CREDENTIALS, f"{where} contains characters that no HTTP header may carry")
-    return _checked(value, where)
+    return _check_secret(value, where)
 
 
-def _user_fields(settings: HttpSettings) -> list[_Field]:
+def _list_user_fields(settings: HttpSettings) -> list[_Field]:
     fields: list[_Field] = []
     if settings.bearer_token is not None:
-        fields.append(_secret_field("Authorization", "bearer_token", settings.bearer_token, "Bearer {}".format))
+        fields.append(_make_secret_field("Authorization", "bearer_token", settings.bearer_token, "Bearer {}".format))
     if settings.basic_username is not None:
-        fields.append(_basic(settings.basic_username, settings.basic_password))
+        fields.append(_make_basic_field(settings.basic_username, settings.basic_password))
     elif settings.basic_password is not None:
         raise _config_error("basic_password", "a password without a user", "Set basic_username too.")
     for name, value in settings.headers:
@@ -205,9 +206,9 @@ def _user_fields(settings: HttpSettings) -> list[_Field]:
         if name.lower() in _OURS:
             raise _config_error(where, "this header is the exporter's own", "Remove it.")
         if isinstance(value, str):
-            fields.append(_literal(name, where, value, str))
+            fields.append(_make_literal_field(name, where, value, str))
         else:
-            fields.append(_secret_field(name, where, value, str))
+            fields.append(_make_secret_field(name, where, value, str))
     names = [field.name.lower() for field in fields]
     for name in names:
         if names.count(name) > 1:
@@ -215,7 +216,7 @@ def _user_fields(settings: HttpSettings) -> list[_Field]:
     return fields
 
 
-def _basic(username: str, password: Secret | None) -> _Field:
+def _make_basic_field(username: str, password: Secret | None) -> _Field:
     if ":" in username or _CONTROL.search(username):  # RFC 7617, 2
         raise _config_error("basic_username", "it contains a colon or control characters", "Basic auth forbids both.")
 
@@ -223,9 +224,9 @@ def _basic(username: str, password: Secret | None) -> _Field:
         return "Basic " + base64.b64encode(f"{username}:{value}".encode()).decode("ascii")
 
     if password is None:
-        return _literal("Authorization", "basic_username", "", render)
-    return _secret_field("Authorization", "basic_username and basic_password", password, render)
+        return _make_literal_field("Authorization", "basic_username", "", render)
+    return _make_secret_field("Authorization", "basic_username and basic_password", password, render)
 
 
-def _literal(name: str, where: str, value: str, render: Callable[[str], str]) -> _Field:
+def _make_literal_field(name: str, where: str, value: str, render: Callable[[str], str]) -> _Field:
     return _Field(name, where, lambda: value, render)

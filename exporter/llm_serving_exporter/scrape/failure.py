@@ -1,9 +1,10 @@
-"""How a failed exchange travels inside this stage, until `http` turns it into a `Refusal`."""
+"""The error of a failed exchange inside this stage; `http` turns it into a `Refusal`."""
 
 from __future__ import annotations
 
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.text import on_one_line
 
 EXCERPT_CHARACTERS = 200
 
@@ -11,7 +12,7 @@ EXCERPT_CHARACTERS = 200
 class ScrapeError(LLMServingExporterError):
     """An exchange that ended with a named reason; never leaves the stage.
 
-    `detail` is a sentence for a person, without secrets; `status` the HTTP status where one came.
+    `detail` is a sentence for the user, without secrets; `status` is the HTTP status, None where no answer came.
     """
 
     def __init__(self, reason: FailureReason, detail: str, status: int | None = None) -> None:
@@ -21,10 +22,6 @@ class ScrapeError(LLMServingExporterError):
         self.status = status
 
 
-def one_line(text: str) -> str:
-    """First line with any content of a text from outside: printable, blanks collapsed, at most 200 characters."""
-    for line in text.splitlines():
-        shown = " ".join("".join(c if c.isprintable() else " " for c in line).split())
-        if shown:
-            return shown if len(shown) <= EXCERPT_CHARACTERS else shown[: EXCERPT_CHARACTERS - 1] + "…"
-    return ""
+def quote_first_line(text: str) -> str:
+    """The first line that is not blank, printable and at most 200 characters long; "" where there is none."""
+    return next((shown for line in text.splitlines() if (shown := on_one_line(line, EXCERPT_CHARACTERS))), "")

@@ -15,13 +15,13 @@ from llm_serving_exporter import __version__
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.model.target import HttpSettings
-from llm_serving_exporter.scrape.address import parse_base_url, redirect_target, request_target
+from llm_serving_exporter.scrape.address import encode_request_target, parse_base_url, resolve_redirect
 from llm_serving_exporter.scrape.body import read_body, read_excerpt
 from llm_serving_exporter.scrape.connect import connect, start_tls
 from llm_serving_exporter.scrape.credentials import RequestHeaders
-from llm_serving_exporter.scrape.failure import ScrapeError, one_line
-from llm_serving_exporter.scrape.tls import client_context
-from llm_serving_exporter.scrape.translate import translate
+from llm_serving_exporter.scrape.failure import ScrapeError, quote_first_line
+from llm_serving_exporter.scrape.tls import make_client_context
+from llm_serving_exporter.scrape.translate import translate_error
 from llm_serving_exporter.scrape.wire import Connection
 
 MAX_REDIRECTS = 3
@@ -37,7 +37,7 @@ _FRAMING_ALLOWANCE_BYTES = 1024 * 1024
 _DRAIN_BYTES = 16 * 1024
 
 
-# what servers say of themselves while weights load (llama.cpp "Loading model") or ranks are added (vLLM "currently scaling");
+# what servers answer while weights load (llama.cpp "Loading model") or ranks are added (vLLM "currently scaling");
 # a gateway's "no healthy upstream" is JSON too, and means that the engine is gone
 _NOT_READY = re.compile(r"\b(loading|scaling|starting|initiali[sz]ing|warming)\b", re.IGNORECASE)
 
@@ -48,14 +48,14 @@ _WHICH_MODEL = re.compile(r"\bmodel name is missing\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class JsonAnswer:
-    """A side endpoint's answer: `value` as json.loads() makes it, `status` the HTTP status (200)."""
+    """A side endpoint's answer."""
 
-    value: object
-    status: int
+    value: object  # as json.loads() returns it
+    status: int  # the HTTP status: 200
 
 
 class Client(Protocol):
-    """What reads one server: `HttpClient`, or something that answers for a server that is not there."""
+    """What reads one server: `HttpClient`, or a stand-in for a server that does not exist."""
 
     def get_metrics(self, path: str) -> Page | Refusal:
         """As `HttpClient.get_metrics`."""
@@ -87,15 +87,15 @@ class Connect(Protocol):
 
 
 class HttpClient:
-    """Asks one server, from one thread at a time, and keeps the connection between calls.
+    """Reads one server, from one thread at a time, and keeps the connection between calls.
 
     `settings.timeout_seconds` is one deadline over the whole exchange, redirects and a second attempt included; only
     name resolution cannot be cut short (see `connect`). Proxy variables of the environment are ignored. A kept
     connection that turns out to be dead before the answer's first byte is opened again, within the same deadline;
     after any failure the next call starts with a new one.
 
-    `monotonic` and `wall` are the clocks, in seconds. Raises ConfigError when made from a URL or settings that cannot
-    be used; once made, no call raises, whatever the server does: what went wrong is a `Refusal`.
+    `monotonic` and `wall` are the clocks, in seconds. The constructor raises ConfigError for a URL or settings that cannot
+    be used. After that no call raises, whatever the server does: a failure is returned as a `Refusal`.
     """
 
     def __init__(
@@ -124,61 +124,60 @@ class HttpClient:
         started = self._monotonic()
         try:
             deadline = started + self._settings.timeout_seconds
-            response = self._request(path, _ACCEPT_METRICS, deadline)
+            response = self._get_answer(path, _ACCEPT_METRICS, deadline)
             content_type = response.headers.get("content-type", "")
-            if _media_type(content_type) not in _METRICS_TYPES:
-                raise self._wrong_type(content_type, "a metrics page (text/plain)", path)
-            body, wire_bytes = self._body(response, self._settings.max_body_bytes)
+            if _parse_media_type(content_type) not in _METRICS_TYPES:
+                raise self._wrong_type_error(content_type, "a metrics page (text/plain)", path)
+            body, wire_bytes = self._read_body(response, self._settings.max_body_bytes)
             if not body or body.isspace():
                 raise ScrapeError(
-                    FailureReason.EMPTY, f"the page {_shown(path)} is empty; is this the metrics path?", 200
+                    FailureReason.EMPTY, f"the page {_show_path(path)} is empty; is this the metrics path?", 200
                 )
             received = self._monotonic()
             return Page(body, content_type, self._wall(), received, received - started, wire_bytes)
         except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
-            return self._refusal(error, started)
+            return self._make_refusal(error, started)
 
     def get_json(
         self, path: str, max_bytes: int = 1024 * 1024, timeout_seconds: float | None = None
     ) -> JsonAnswer | Refusal:
         """The JSON value at `path`, of at most `max_bytes` after decompression, or why there is none.
 
-        `timeout_seconds`: a deadline shorter than the settings'; None: theirs.
-
-        A body that is not JSON although it says so is refused as MALFORMED.
+        `timeout_seconds`: a shorter deadline than that of the settings, None for theirs. A body that is announced as JSON
+        and is not JSON is refused as MALFORMED.
         """
         started = self._monotonic()
         try:
             longest = self._settings.timeout_seconds
             seconds = longest if timeout_seconds is None else min(timeout_seconds, longest)
-            response = self._request(path, _ACCEPT_JSON, started + seconds)
+            response = self._get_answer(path, _ACCEPT_JSON, started + seconds)
             content_type = response.headers.get("content-type", "")
-            media_type = _media_type(content_type)
+            media_type = _parse_media_type(content_type)
             if media_type not in ("", _ACCEPT_JSON) and not media_type.endswith("+json"):
-                raise self._wrong_type(content_type, "JSON", path)
-            body, _ = self._body(response, max_bytes)
+                raise self._wrong_type_error(content_type, "JSON", path)
+            body, _ = self._read_body(response, max_bytes)
             if not body or body.isspace():
-                raise ScrapeError(FailureReason.EMPTY, f"the answer of {_shown(path)} is empty", 200)
+                raise ScrapeError(FailureReason.EMPTY, f"the answer of {_show_path(path)} is empty", 200)
             try:
                 return JsonAnswer(json.loads(body), response.status)
             except (ValueError, RecursionError) as error:
                 raise ScrapeError(
-                    FailureReason.MALFORMED, f"the answer of {_shown(path)} is not valid JSON", 200
+                    FailureReason.MALFORMED, f"the answer of {_show_path(path)} is not valid JSON", 200
                 ) from error
         except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
-            return self._refusal(error, started)
+            return self._make_refusal(error, started)
 
     def get_any(self, path: str) -> Page | Refusal:
-        """A 200 answer whatever it holds, its body left out, or why there is none: for a server of which only that it answers is known."""
+        """A 200 answer with any content, without its body, or why there is none: for a server that is only known to answer."""
         started = self._monotonic()
         try:
-            response = self._request(path, "*/*", started + self._settings.timeout_seconds)
+            response = self._get_answer(path, "*/*", started + self._settings.timeout_seconds)
             content_type = response.headers.get("content-type", "")
-            self.close()  # what is left of the body is nobody's business
+            self.close()  # nobody needs the rest of the body
             received = self._monotonic()
             return Page(b"", content_type, self._wall(), received, received - started, 0)
         except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
-            return self._refusal(error, started)
+            return self._make_refusal(error, started)
 
     def close(self) -> None:
         """Close the kept connection, if any. May be called twice; a later call opens a new one."""
@@ -186,24 +185,26 @@ class HttpClient:
         if connection is not None:
             connection.close()
 
-    def _request(self, path: str, accept: str, deadline: float) -> http.client.HTTPResponse:
+    def _get_answer(self, path: str, accept: str, deadline: float) -> http.client.HTTPResponse:
         """The 200 answer with its headers read, after redirects within the server."""
-        headers = self._headers.block()
+        headers = self._headers.render_block()
         if self._address.scheme == "https":
-            context = client_context(self._settings)
+            context = make_client_context(self._settings)
             if context is not self._context:  # first use, or a certificate was rotated
                 self.close()
                 self._context = context
-        target = request_target(path)
+        target = encode_request_target(path)
         for _ in range(1 + MAX_REDIRECTS):
-            response = self._ask(f"GET {target} HTTP/1.1\r\nAccept: {accept}\r\n".encode("ascii") + headers, deadline)
+            response = self._exchange(
+                f"GET {target} HTTP/1.1\r\nAccept: {accept}\r\n".encode("ascii") + headers, deadline
+            )
             if response.status == 200:
                 return response
             if response.status not in _REDIRECTS:
-                raise self._bad_status(response, path)
+                raise self._bad_status_error(response, path)
             location = response.headers.get("location")
-            shown = self._quote(location or "").partition("?")[0]
-            target = redirect_target(self._address, target, location, shown, response.status)
+            shown = self._quote_excerpt(location or "").partition("?")[0]
+            target = resolve_redirect(self._address, target, location, shown, response.status)
             # A path without its trailing slash is redirected at every tick, so a short body is worth reading off.
             if response.will_close or response.length is None or response.length > _DRAIN_BYTES:
                 self.close()
@@ -211,25 +212,25 @@ class HttpClient:
                 response.read(response.length)
         raise ScrapeError(
             FailureReason.REDIRECT,
-            f"{_shown(path)} redirects more than {MAX_REDIRECTS} times; set metrics_path",
+            f"{_show_path(path)} redirects more than {MAX_REDIRECTS} times; set metrics_path",
             response.status,
         )
 
-    def _ask(self, request: bytes, deadline: float) -> http.client.HTTPResponse:
+    def _exchange(self, request: bytes, deadline: float) -> http.client.HTTPResponse:
         connection = self._connection
         if connection is not None and not connection.is_stale():
             try:
-                return connection.ask(request, deadline)
+                return connection.exchange(request, deadline)
             except TimeoutError:
                 raise
             except OSError:
                 if connection.received:
                     raise
         self.close()
-        self._connection = connection = self._open(deadline)
-        return connection.ask(request, deadline)
+        self._connection = connection = self._open_connection(deadline)
+        return connection.exchange(request, deadline)
 
-    def _open(self, deadline: float) -> Connection:
+    def _open_connection(self, deadline: float) -> Connection:
         sock = connect(self._address.host, self._address.port, deadline, self._monotonic)
         if self._context is not None:
             name = self._server_name
@@ -240,26 +241,26 @@ class HttpClient:
     def _server_name(self) -> str:
         return self._settings.server_name or self._address.host.partition("%")[0]
 
-    def _body(self, response: http.client.HTTPResponse, max_bytes: int) -> tuple[bytes, int]:
+    def _read_body(self, response: http.client.HTTPResponse, max_bytes: int) -> tuple[bytes, int]:
         assert self._connection is not None
-        self._connection.allow(2 * max_bytes + _FRAMING_ALLOWANCE_BYTES)
+        self._connection.limit_rest(2 * max_bytes + _FRAMING_ALLOWANCE_BYTES)
         body = read_body(response, max_bytes)
         if response.will_close:
             self.close()
         return body
 
-    def _wrong_type(self, content_type: str, wanted: str, path: str) -> ScrapeError:
-        came = self._quote(content_type)
+    def _wrong_type_error(self, content_type: str, wanted: str, path: str) -> ScrapeError:
+        came = self._quote_excerpt(content_type)
         return ScrapeError(
             FailureReason.CONTENT_TYPE,
-            f"{_shown(path)} answered with {came}, not with {wanted}; is the path right?",
+            f"{_show_path(path)} answered with {came}, not with {wanted}; is the path right?",
             200,
         )
 
-    def _bad_status(self, response: http.client.HTTPResponse, path: str) -> ScrapeError:
-        status, path = response.status, _shown(path)
+    def _bad_status_error(self, response: http.client.HTTPResponse, path: str) -> ScrapeError:
+        status, path = response.status, _show_path(path)
         if status in (401, 403):
-            using = self._headers.authenticates
+            using = self._headers.credential_settings
             advice = (
                 f"it does not accept what is sent; check {using}"
                 if using
@@ -268,9 +269,9 @@ class HttpClient:
             return ScrapeError(
                 FailureReason.UNAUTHORIZED, f"the server answered {path} with {status}: {advice}", status
             )
-        excerpt = self._quote(read_excerpt(response))
+        excerpt = self._quote_excerpt(read_excerpt(response))
         said = f": {excerpt}" if excerpt else ""
-        media_type = _media_type(response.headers.get("content-type", ""))
+        media_type = _parse_media_type(response.headers.get("content-type", ""))
         if status == 503 and media_type == "application/json" and _NOT_READY.search(excerpt):
             return ScrapeError(FailureReason.LOADING, f"the server says that it is not ready yet{said}", status)
         hint = "; is the path right, and are metrics switched on?" if status == 404 else ""
@@ -278,25 +279,25 @@ class HttpClient:
             hint = "; the server has a page for each model: set metrics_path: /metrics?model=NAME, a target for each"
         return ScrapeError(FailureReason.STATUS, f"the server answered {path} with {status}{said}{hint}", status)
 
-    def _quote(self, text: str) -> str:
-        return one_line(self._headers.redact(text))
+    def _quote_excerpt(self, text: str) -> str:
+        return quote_first_line(self._headers.redact(text))
 
-    def _refusal(self, error: Exception, started: float) -> Refusal:
+    def _make_refusal(self, error: Exception, started: float) -> Refusal:
         if isinstance(error, ScrapeError):
             failure = error
         else:
             connection, timeout = self._connection, self._settings.timeout_seconds
             received, at_end = (connection.received, connection.at_end) if connection is not None else (0, False)
-            failure = translate(error, self._where, self._server_name, timeout, received, at_end)
+            failure = translate_error(error, self._where, self._server_name, timeout, received, at_end)
         self.close()
         ended = self._monotonic()
         return Refusal(failure.reason, failure.detail, failure.status, self._wall(), ended - started)
 
 
-def _media_type(content_type: str) -> str:
+def _parse_media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def _shown(path: str) -> str:
+def _show_path(path: str) -> str:
     """A path for a message: printable, and without its query, which may hold a key."""
-    return request_target(path).partition("?")[0]
+    return encode_request_target(path).partition("?")[0]

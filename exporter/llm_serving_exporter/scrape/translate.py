@@ -6,19 +6,19 @@ import http.client
 import ssl
 
 from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.scrape.connect import tls_failure
+from llm_serving_exporter.scrape.connect import explain_tls_failure
 from llm_serving_exporter.scrape.failure import ScrapeError
 
 _TLS_ALERT = "\x15\x03"  # RFC 8446, 5.1: what a TLS port answers to plain HTTP begins so
 
 
-def translate(
+def translate_error(
     error: Exception, where: str, server_name: str, timeout_seconds: float, received: int, at_end: bool
 ) -> ScrapeError:
     """The failure for `error`, raised after `received` bytes of an answer; `at_end`: the server had closed by then.
 
-    Total: what no line below knows is a fault of ours (INTERNAL), named by its type only, since its text may hold
-    anything.
+    Any other exception is a fault of the exporter (INTERNAL). The message names only its type, because its text may hold
+    a secret.
     """
     if isinstance(error, TimeoutError):
         limit = f"{timeout_seconds:g} s"
@@ -30,7 +30,7 @@ def translate(
             )
         return ScrapeError(FailureReason.TIMEOUT, detail)
     if isinstance(error, ssl.SSLError):
-        return tls_failure(where, server_name, error)
+        return explain_tls_failure(where, server_name, error)
     came = f"after {received} bytes" if received else "before the first byte"
     if isinstance(error, ConnectionError) or (isinstance(error, http.client.IncompleteRead) and at_end):
         return ScrapeError(

@@ -24,7 +24,7 @@ HEADER_LIMIT_BYTES = 256 * 1024 + READ_BYTES
 
 
 class _Reader(io.RawIOBase):
-    """The socket as http.client's buffered reader sees it: every read gets the time that is left and no more."""
+    """The socket as http.client's buffered reader sees it. Each read may take the time that is left before the deadline."""
 
     def __init__(self, sock: socket.socket, monotonic: Callable[[], float]) -> None:
         self._sock = sock
@@ -54,7 +54,7 @@ class _Reader(io.RawIOBase):
         raise http.client.HTTPException("the answer's framing asks for a read without an end")
 
     def close(self) -> None:
-        """Nothing: http.client closes its reader after each answer, but the connection lives on."""
+        """Does nothing: http.client closes its reader after each answer, and the connection is used again."""
 
 
 class Connection:
@@ -84,8 +84,8 @@ class Connection:
         """
         return bool(self._poll.poll(0))
 
-    def ask(self, request: bytes, deadline: float) -> http.client.HTTPResponse:
-        """Send the request; the answer with its status line and headers read, its body not yet.
+    def exchange(self, request: bytes, deadline: float) -> http.client.HTTPResponse:
+        """Sends the request. Returns the answer with its status line and headers read, and its body still to be read.
 
         Raises what sockets and http.client raise; TimeoutError at the deadline.
         """
@@ -111,8 +111,8 @@ class Connection:
             raise ConnectionResetError
         return response
 
-    def allow(self, count: int) -> None:
-        """From here on, at most `count` more bytes may come; beyond that a read raises ScrapeError (TOO_LARGE)."""
+    def limit_rest(self, count: int) -> None:
+        """Allows `count` more bytes of this answer; a read beyond them raises ScrapeError (TOO_LARGE)."""
         self._reader.limit = self._reader.received + count
 
     def makefile(self, mode: str) -> io.BufferedReader:
@@ -120,5 +120,5 @@ class Connection:
         return io.BufferedReader(self._reader, READ_BYTES)
 
     def close(self) -> None:
-        """Close the socket. May be called twice."""
+        """Closes the socket. May be called twice."""
         self._sock.close()

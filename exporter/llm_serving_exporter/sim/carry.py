@@ -22,11 +22,11 @@ _EXACT = Context(prec=60, traps=[])
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One sample as text: series (name and labels as written), value as written, and whether it counts."""
+    """One sample as text."""
 
-    series: str
-    value: str
-    counts: bool
+    series: str  # name and labels as written
+    value: str  # as written
+    counts: bool  # whether it is a counter's, which goes on from round to round
 
 
 def sample_lines(page: bytes) -> list[str | Line]:

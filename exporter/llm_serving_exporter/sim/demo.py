@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -16,18 +15,19 @@ from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.schema.flags import CommandParser, duration_once_bare
 from llm_serving_exporter.sim.child import ChildError
 from llm_serving_exporter.sim.gpus import UUIDS, ReplayGpuSource
-from llm_serving_exporter.sim.options import address, port, seconds, speed
+from llm_serving_exporter.sim.options import address, port, speed
 from llm_serving_exporter.sim.ports import on_next_free_port, require_free
 from llm_serving_exporter.sim.prometheus import Prometheus
 from llm_serving_exporter.sim.recording import demo_model_config, demo_recording
 from llm_serving_exporter.sim.replay import ReplayServer
 from llm_serving_exporter.sim.timeline import Timeline
-from llm_serving_exporter.terminal import ended_by_signal, say
+from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, ended_by_signal, print_line, print_message
 
 _ENGINE_PORT = 8000
-_EXPORTER_ADDRESS = "127.0.0.1:10077"
+_EXPORTER_HOST, _EXPORTER_PORT = "127.0.0.1", 10077
 _PROMETHEUS_PORT = 9090
 
 _WHAT_THIS_IS = """\
@@ -67,11 +67,12 @@ class Exporter(Protocol):
         ...
 
 
-StartExporter = Callable[[str, ReplayGpuSource, str], Exporter]
+# the engine's URL, the GPUs, the addresses to listen on
+StartExporter = Callable[[str, ReplayGpuSource, tuple[str, ...]], Exporter]
 
 
-def start_exporter(target_url: str, gpu_source: ReplayGpuSource, listen: str) -> Exporter:
-    """The exporter in this process on `listen` ("host:port"), reading `target_url` and `gpu_source`.
+def start_exporter(target_url: str, gpu_source: ReplayGpuSource, listen: tuple[str, ...]) -> Exporter:
+    """The exporter in this process on the addresses `listen` ("host:port"), reading `target_url` and `gpu_source`.
 
     Installs no signal handlers: the demo has its own. Raises ListenError where the port is taken.
     """
@@ -82,7 +83,7 @@ def start_exporter(target_url: str, gpu_source: ReplayGpuSource, listen: str) ->
         model=ModelSettings(config=demo_model_config()),
         gpu_model="H100 SXM",
     )
-    config = Config(targets=(target,), web=WebConfig(listen_address=listen), prices=_PRICES)
+    config = Config(targets=(target,), web=WebConfig(listen_addresses=listen), prices=_PRICES)
     service = Service(config, lambda: config, lambda _config: gpu_source)
     service.start()
     return service
@@ -96,11 +97,11 @@ def run(argv: Sequence[str], start_exporter: StartExporter = start_exporter) -> 
         try:
             _start(args, stack, start_exporter, ended)
         except (OSError, LLMServingExporterError) as error:
-            sys.stderr.write(f"llm-serving-exporter demo: {error}\n")
-            return 1
+            print_message(f"error: {error}")
+            return EXIT_FAILED
         ended.wait(args.duration)
-        say("\nstopping")
-    return 0
+        print_line("\nstopping")
+    return EXIT_OK
 
 
 def _start(args: argparse.Namespace, stack: ExitStack, start_exporter: StartExporter, ended: threading.Event) -> None:
@@ -112,34 +113,39 @@ def _start(args: argparse.Namespace, stack: ExitStack, start_exporter: StartExpo
 
     gpus = ReplayGpuSource(timeline)
     stack.callback(gpus.close)
-    host, asked = args.listen
-    port = on_next_free_port(lambda candidate: require_free(host, candidate), asked)
-    exporter = start_exporter(engine.url, gpus, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    asked = args.listen_addresses or [(_EXPORTER_HOST, _EXPORTER_PORT)]
+    exporter = start_exporter(engine.url, gpus, tuple(_free_address(host, port) for host, port in asked))
     stack.callback(exporter.close)
-    _say_moved("the exporter", asked, exporter.url)
+    _say_moved("the exporter", asked[0][1], exporter.url)
 
     prometheus = None if args.no_prometheus else _start_prometheus(exporter.url, args.prometheus_port, stack, ended)
 
-    say(_WHAT_THIS_IS.format(minutes=timeline.round_seconds / args.speed / 60, price=_USD_PER_GPU_HOUR))
-    say(f"engine page        {engine.url}/metrics")
-    say(f"exporter           {exporter.url}/")
-    say(f"exporter's page    {exporter.url}/metrics")
+    print_line(_WHAT_THIS_IS.format(minutes=timeline.round_seconds / args.speed / 60, price=_USD_PER_GPU_HOUR))
+    print_line(f"engine page        {engine.url}/metrics")
+    print_line(f"exporter           {exporter.url}/")
+    print_line(f"exporter's page    {exporter.url}/metrics")
     if prometheus is not None:
-        say(f"Prometheus         {prometheus.url}/")
+        print_line(f"Prometheus         {prometheus.url}/")
         for title, expression in _QUERIES:
-            say(f"  {title}: {prometheus.graph_url(expression)}")
-    say("\nCtrl-C ends it." if args.duration is None else f"\nEnds by itself after {args.duration:g} s.")
+            print_line(f"  {title}: {prometheus.graph_url(expression)}")
+    print_line("\nCtrl-C ends it." if args.duration is None else f"\nEnds by itself after {args.duration:g} s.")
+
+
+def _free_address(host: str, asked: int) -> str:
+    """The address with the asked port, or the next one that is free."""
+    port = on_next_free_port(lambda candidate: require_free(host, candidate), asked)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _start_prometheus(exporter_url: str, port: int, stack: ExitStack, ended: threading.Event) -> Prometheus | None:
     program = shutil.which("prometheus")
     if program is None:
-        say("no `prometheus` on PATH: the demo runs without (Debian, Ubuntu: apt-get install prometheus)")
+        print_line("no `prometheus` on PATH: the demo runs without (Debian, Ubuntu: apt-get install prometheus)")
         return None
     try:
         prometheus = Prometheus(program, exporter_url.removeprefix("http://"), port, cancelled=ended)
     except (OSError, ChildError) as error:
-        say(f"Prometheus did not start, the demo runs without: {error}")
+        print_line(f"Prometheus did not start, the demo runs without: {error}")
         return None
     stack.callback(prometheus.close)
     _say_moved("Prometheus", port, prometheus.url)
@@ -147,20 +153,29 @@ def _start_prometheus(exporter_url: str, port: int, stack: ExitStack, ended: thr
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="llm-serving-exporter demo",
+    parser = CommandParser(
+        "demo",
         description="The exporter beside a replayed vLLM with simulated GPUs, and a Prometheus where one is installed.",
     )
-    parser.add_argument("--listen", type=address, default=_EXPORTER_ADDRESS, metavar="HOST:PORT", help="the exporter's")
+    parser.add_argument(
+        "--web.listen-address",
+        dest="listen_addresses",
+        type=address,
+        action="append",
+        metavar="HOST:PORT",
+        help=f"where the exporter listens (default {_EXPORTER_HOST}:{_EXPORTER_PORT}); repeatable",
+    )
     parser.add_argument("--engine-port", type=port, default=_ENGINE_PORT, metavar="PORT", help="the replayed server's")
     parser.add_argument("--prometheus-port", type=port, default=_PROMETHEUS_PORT, metavar="PORT")
     parser.add_argument("--no-prometheus", action="store_true", help="start none even where one is installed")
     parser.add_argument("--speed", type=speed, default=1.0, metavar="TIMES", help="times the recorded pace")
-    parser.add_argument("--duration", type=seconds, metavar="10s", help="end by itself after this long (s, m or h)")
+    parser.add_argument(
+        "--duration", type=duration_once_bare("--duration"), metavar="10s", help="end by itself after this long"
+    )
     return parser.parse_args(argv)
 
 
 def _say_moved(what: str, asked: int, url: str) -> None:
     port = int(url.rpartition(":")[2])
     if asked and port != asked:
-        say(f"port {asked} is in use: {what} takes {port}")
+        print_line(f"port {asked} is in use: {what} takes {port}")

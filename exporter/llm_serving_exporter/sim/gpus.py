@@ -45,11 +45,11 @@ _SAMPLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """What a page says: whether anything runs, and both phases' token rates as a share of the recording's highest."""
+    """What a page says of the load."""
 
-    running: bool
-    prefill: float
-    decode: float
+    running: bool  # whether anything runs
+    prefill: float  # token rate as a share of the recording's highest
+    decode: float  # likewise
 
     @property
     def activity(self) -> float:

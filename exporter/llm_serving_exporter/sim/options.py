@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import re
 
-from llm_serving_exporter.sim.replay import split_address
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.problems import InvalidValueError
+from llm_serving_exporter.web.listen import split_address
 
 
 def address(text: str) -> tuple[str, int]:
-    """Option value host:port."""
+    """Option value host:port, as the daemon's --web.listen-address: the host is "" for every interface."""
     try:
-        return split_address(text)
-    except ValueError as error:
+        return split_address(kinds.LISTEN_ADDRESS.parse(text))
+    except InvalidValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
@@ -28,11 +30,3 @@ def speed(text: str) -> float:
     if not re.fullmatch(r"\d+(\.\d+)?", text) or not 0.01 <= float(text) <= 1000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0.01 to 1000")
     return float(text)
-
-
-def seconds(text: str) -> float:
-    """Option value: 10s, 5m or 1h in seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)?", text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 10s, 5m or 1h")
-    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"]

@@ -15,21 +15,20 @@ from llm_serving_exporter.sim.child import Child
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds of real time. `lookback_seconds`: for how long a series that is no longer scraped is still shown; `resend_seconds`: after
-    which an alert that still fires is sent again."""
+    """How fast a Prometheus works, in seconds of real time."""
 
-    scrape_seconds: float = 5.0
-    evaluate_seconds: float = 5.0
-    lookback_seconds: float = 300.0
-    resend_seconds: float = 60.0
+    scrape_seconds: float = 5.0  # between two scrapes
+    evaluate_seconds: float = 5.0  # between two evaluations of the rules
+    lookback_seconds: float = 300.0  # for how long a series that is no longer scraped is still shown
+    resend_seconds: float = 60.0  # after which an alert that still fires is sent again
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Rule files (name -> text) and the Alertmanager, "host:port", that their alerts go to; None: nowhere."""
+    """Rule files, and who gets their alerts."""
 
-    files: Mapping[str, str] = field(default_factory=dict)
-    alertmanager: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)  # name -> text
+    alertmanager: str | None = None  # host:port; None: nobody
 
 
 class Prometheus(Child):

@@ -59,20 +59,18 @@ class _Pages(Mapping[int, bytes]):
 class Recording:
     """One run in a .tar.xz. The archive is opened at the first access of its content and read once, as a stream.
 
-    `path` is the archive; `folder` is "" or the folder inside it that holds this run (archives with several runs).
-    Errors are those of the file: `FileNotFoundError`, `tarfile.TarError`, `lzma.LZMAError`; a missing page or member
-    is a `KeyError`.
+    Errors are those of the file: `FileNotFoundError`, `tarfile.TarError`, `lzma.LZMAError`; a missing page or member is a `KeyError`.
     """
 
-    path: Path
-    folder: str = ""
+    path: Path  # of the archive
+    folder: str = ""  # inside it that holds this run, where it has several; "": the whole archive
 
     @classmethod
     def load(cls, path: str | Path) -> Recording:
         """The recording in the archive at `path`."""
         return cls(Path(path))
 
-    def within(self, folder: str) -> Recording:
+    def open_folder(self, folder: str) -> Recording:
         """The run in one folder of an archive that holds several."""
         return Recording(self.path, folder)
 

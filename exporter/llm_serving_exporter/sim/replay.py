@@ -6,15 +6,14 @@ python -m llm_serving_exporter.sim.replay --recording vllm-0.32.tar.xz --listen 
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 from llm_serving_exporter.sim.recording import Recording, demo_recording
 from llm_serving_exporter.sim.timeline import Pages, Stepped, Timeline
 from llm_serving_exporter.sim.web import JSON_CONTENT_TYPE, METRICS_CONTENT_TYPE, NOT_FOUND, Answer, SimServer
+from llm_serving_exporter.terminal import ended_by_signal, print_line
 
 
 class ReplayServer(SimServer):
@@ -79,17 +78,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         timeline = Timeline(recording, speed=args.speed)
     except (ValueError, OSError) as error:
         parser.error(str(error))
-    done = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: done.set())
-    try:
-        server = ReplayServer(timeline, recording, host, port)
-    except OSError as error:
-        parser.error(f"cannot listen on {args.listen}: {error.strerror}; choose another --listen")
-    with server:
-        sys.stdout.write(f"{server.url}\n")
-        sys.stdout.flush()
-        done.wait()
+    with ended_by_signal() as ended:
+        try:
+            server = ReplayServer(timeline, recording, host, port)
+        except OSError as error:
+            parser.error(f"cannot listen on {args.listen}: {error.strerror}; choose another --listen")
+        with server:
+            print_line(server.url)
+            ended.wait()
     return 0
 
 

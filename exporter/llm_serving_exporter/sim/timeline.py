@@ -15,11 +15,11 @@ from llm_serving_exporter.sim.recording import Recording
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a replay is: round (0, 1, 2 …), the page shown, and how long that page has been up in recorded seconds."""
+    """Where a replay is."""
 
-    round_number: int
-    page_number: int
-    seconds_into_page: float
+    round_number: int  # 0, 1, 2 …
+    page_number: int  # of the page shown
+    seconds_into_page: float  # how long that page has been shown, in recorded seconds
 
 
 class Pages(Protocol):

@@ -21,11 +21,11 @@ KEEP_ALIVE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer; `content_type` None for an empty body without one."""
+    """One HTTP answer."""
 
-    status: int
-    content_type: str | None
-    body: bytes
+    status: int  # code
+    content_type: str | None  # None: an empty body without one
+    body: bytes  # as sent
 
 
 NOT_FOUND = Answer(404, JSON_CONTENT_TYPE, b'{"detail":"Not Found"}')

@@ -7,51 +7,51 @@ Format, version 1: {"version": 1, "models": [{"model_name": "…", "role": "unif
 from __future__ import annotations
 
 import json
-import os
-import re
 from dataclasses import replace
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from llm_serving_exporter.errors import DrillResultsError
+from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.text import has_control_characters
+from llm_serving_exporter.state.json_values import LARGEST_FILE_BYTES, describe_cause, parse_unix_seconds
 
 VERSION = 1
-LARGEST_FILE_BYTES = 64 * 2**10
 MOST_MODELS = 1000
 # as a model name in the configuration
 LONGEST_MODEL_NAME = 256
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-_ANEW = "Remove it, or name another with drill.result_file; the next drill starts a new one"
+_START_A_NEW_ONE = "Remove it, or name another with drill.result_file; the next drill starts a new one"
 
 
-def read(path: str) -> tuple[DrillResult, ...]:
-    """Every result of the file, in its order; () where there is no file yet. Raises DrillResultsError."""
+def read_results(path: str) -> tuple[DrillResult, ...] | None:
+    """Every result of the file, in its order; None where there is no file yet. Raises DrillResultsError."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(LARGEST_FILE_BYTES + 1)
     except FileNotFoundError:
-        return ()
+        return None
     except (OSError, ValueError) as error:
-        raise _unusable(path, f"cannot be read: {_cause(error)}", "Check its path and permissions") from None
+        raise _unusable_error(
+            path, f"cannot be read: {describe_cause(error)}", "Check its path and permissions"
+        ) from None
     if len(content) > LARGEST_FILE_BYTES:
-        raise _unusable(path, f"is larger than {LARGEST_FILE_BYTES // 2**10} KiB", _ANEW)
+        raise _unusable_error(path, f"is larger than {LARGEST_FILE_BYTES // 2**10} KiB", _START_A_NEW_ONE)
     try:
-        return _results(json.loads(content.decode("utf-8")))
+        return _parse_results(json.loads(content.decode("utf-8")))
     except (ValueError, RecursionError) as error:
         what = "is nested too deeply" if isinstance(error, RecursionError) else f"is not what a drill leaves: {error}"
-        raise _unusable(path, what, _ANEW) from None
+        raise _unusable_error(path, what, _START_A_NEW_ONE) from None
 
 
-def record(path: str, result: DrillResult) -> None:
-    """Puts a result in the place of the same model's and role's, or beside the others; the file is replaced whole.
+def record_result(path: str, result: DrillResult) -> None:
+    """Adds a result, or replaces the one of the same model and role; the file is replaced whole. One writer at a time.
 
-    The last success stays where the new run was none. One writer at a time. Raises DrillResultsError: nothing has changed then, also
-    where what stands in the file cannot be read.
+    The last success stays where the new run did not pass. Raises DrillResultsError, also where the file as it is now cannot be
+    read; then nothing has changed.
     """
-    known = {(one.model_name, one.role): one for one in read(path)}
+    known = {(one.model_name, one.role): one for one in read_results(path) or ()}
     key = result.model_name, result.role
     success = result.last_success_unix_seconds
     if result.last_verdict is Verdict.PASSED:
@@ -59,41 +59,28 @@ def record(path: str, result: DrillResult) -> None:
     if success is None and key in known:
         success = known[key].last_success_unix_seconds
     known[key] = replace(result, last_success_unix_seconds=success)
-    document = {"version": VERSION, "models": [_plain(one) for one in known.values()]}
+    document = {"version": VERSION, "models": [_to_document(one) for one in known.values()]}
     try:
-        _results(document)
+        _parse_results(document)
     except ValueError as error:
         raise DrillResultsError(f"the result of the drill cannot be recorded in {path}: {error}.") from None
     content = (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode()
     if len(content) > LARGEST_FILE_BYTES:
         what = f"would be larger than {LARGEST_FILE_BYTES // 2**10} KiB"
-        raise _unusable(path, what, "Remove models from it that are drilled no more")
-    _write(path, content)
-
-
-def _write(path: str, content: bytes) -> None:
-    file = Path(path)
-    fresh = file.with_name(f"{file.name}.{os.getpid()}.new")
+        raise _unusable_error(path, what, "Remove the models that are no longer drilled")
     try:
-        with fresh.open("wb") as writer:
-            writer.write(content)
-            writer.flush()
-            os.fsync(writer.fileno())
-        os.replace(fresh, file)
+        write_atomically(Path(path), content)
     except (OSError, ValueError) as error:
-        fresh.unlink(missing_ok=True)
-        raise _unusable(path, f"cannot be written: {_cause(error)}", "Check its folder and permissions") from None
+        raise _unusable_error(
+            path, f"cannot be written: {describe_cause(error)}", "Check its folder and permissions"
+        ) from None
 
 
-def _unusable(path: str, what: str, fix: str) -> DrillResultsError:
+def _unusable_error(path: str, what: str, fix: str) -> DrillResultsError:
     return DrillResultsError(f"the file of drill results {path} {what}. {fix}.")
 
 
-def _cause(error: Exception) -> str:
-    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-
-
-def _plain(result: DrillResult) -> dict[str, object]:
+def _to_document(result: DrillResult) -> dict[str, object]:
     return {
         "model_name": result.model_name,
         "role": result.role.value,
@@ -103,7 +90,7 @@ def _plain(result: DrillResult) -> dict[str, object]:
     }
 
 
-def _results(document: Any) -> tuple[DrillResult, ...]:
+def _parse_results(document: Any) -> tuple[DrillResult, ...]:
     """The results in the document. Raises ValueError with the place and the fault."""
     if not isinstance(document, dict) or not isinstance(document.get("models"), list):
         raise ValueError("it has no list of models")
@@ -116,7 +103,7 @@ def _results(document: Any) -> tuple[DrillResult, ...]:
     found: dict[tuple[str, Role], DrillResult] = {}
     for place, one in enumerate(models):
         try:
-            result = _result(one)
+            result = _parse_result(one)
             if (result.model_name, result.role) in found:
                 raise ValueError("the model and role are there twice")
         except ValueError as error:
@@ -125,32 +112,26 @@ def _results(document: Any) -> tuple[DrillResult, ...]:
     return tuple(found.values())
 
 
-def _result(one: Any) -> DrillResult:
+def _parse_result(one: Any) -> DrillResult:
     if not isinstance(one, dict):
         raise ValueError("it is not an object")
     name = one.get("model_name")
-    if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_MODEL_NAME or _CONTROL.search(name):
+    if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_MODEL_NAME or has_control_characters(name):
         raise ValueError(f"model_name is not a text of 1 to {LONGEST_MODEL_NAME} characters without control characters")
-    success = one.get("last_success_unix_seconds")
+    last_run = parse_unix_seconds(one, "last_run_unix_seconds")
+    if last_run is None:
+        raise ValueError("last_run_unix_seconds is not a time in unix seconds")
     return DrillResult(
         name,
-        Role(_word(one, "role", [role.value for role in Role])),
-        _seconds(one, "last_run_unix_seconds"),
-        None if success is None else _seconds(one, "last_success_unix_seconds"),
-        Verdict(_word(one, "last_verdict", [verdict.value for verdict in Verdict])),
+        Role(_parse_word(one, "role", [role.value for role in Role])),
+        last_run,
+        parse_unix_seconds(one, "last_success_unix_seconds"),
+        Verdict(_parse_word(one, "last_verdict", [verdict.value for verdict in Verdict])),
     )
 
 
-def _word(one: dict[str, Any], key: str, words: list[str]) -> str:
+def _parse_word(one: dict[str, Any], key: str, words: list[str]) -> str:
     value = one.get(key)
     if not isinstance(value, str) or value not in words:
         raise ValueError(f"{key} is not one of {', '.join(words)}")
     return value
-
-
-def _seconds(one: dict[str, Any], key: str) -> float:
-    value = one.get(key)
-    # more than a double can hold is not a time either
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < 1e15 and isfinite(value)):
-        raise ValueError(f"{key} is not a time in unix seconds")
-    return float(value)

@@ -1,19 +1,20 @@
-"""What outlives the process, where a state file is configured: when the exporter was installed."""
+"""When the exporter was installed, kept in the state file where one is configured."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 from pathlib import Path
+
+from llm_serving_exporter.files.written import write_atomically
 
 log = logging.getLogger("llm_serving_exporter.state")
 
 _KEY = "installed_unix_seconds"
 
 
-def installed_unix_seconds(path: str | None, now_unix_seconds: float) -> float | None:
-    """The time of the first run, written at that run. None without a state file or where it cannot be used (logged once)."""
+def read_or_write_install_time(path: str | None, now_unix_seconds: float) -> float | None:
+    """The Unix time of the first run, which writes it. None without a state file, and where it cannot be used (logged)."""
     if path is None:
         return None
     file = Path(path)
@@ -26,9 +27,7 @@ def installed_unix_seconds(path: str | None, now_unix_seconds: float) -> float |
         log.warning("state file %s cannot be used (%s); remove it to start a new one", path, error)
         return None
     try:
-        fresh = file.with_name(file.name + ".new")
-        fresh.write_text(json.dumps({_KEY: now_unix_seconds}) + "\n", encoding="utf-8")
-        os.replace(fresh, file)
+        write_atomically(file, (json.dumps({_KEY: now_unix_seconds}) + "\n").encode())
     except OSError as error:
         log.warning("state file %s cannot be written (%s); choose another with --state-file", path, error)
         return None

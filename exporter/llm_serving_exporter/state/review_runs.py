@@ -11,39 +11,36 @@ from __future__ import annotations
 import json
 import logging
 import os
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from llm_serving_exporter.errors import ReviewRunsError
+from llm_serving_exporter.files.written import write_atomically
+from llm_serving_exporter.state.json_values import LARGEST_FILE_BYTES, describe_cause, parse_unix_seconds
 
 log = logging.getLogger("llm_serving_exporter.review")
 
 NAME = "cost-review.json"
 BAD_SUFFIX = ".bad"
 VERSION = 1
-LARGEST_FILE_BYTES = 64 * 2**10
 # what two readings of one clock may differ by; a time further ahead was written while the clock was wrong
 AHEAD_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Unix seconds; None where it has not happened. `last_run`: when one was last started by its schedule, or ended. `sent_to` have the
-    review of `sent_week`, which others have yet to get."""
+    """When cost reviews were made. Times are Unix seconds, None where it has not happened."""
 
-    since: float
-    last_run: float | None = None
-    last_success: float | None = None
-    sent_week: str = ""
-    sent_to: tuple[str, ...] = ()
-    tried_since: float | None = None
+    since: float  # when the schedule was first known
+    last_run: float | None = None  # when a run was last started by the schedule, or ended
+    last_success: float | None = None  # when a review was last made and sent
+    sent_week: str = ""  # ISO week of a review that some receivers have and others do not; "" where there is none
+    sent_to: tuple[str, ...] = ()  # the receivers that have the review of `sent_week`
+    tried_since: float | None = None  # when the first of the runs for the last due time was started
 
-    def at(self, now: float) -> Runs:
-        """Without what would only happen after `now`: it is not known then, and the file keeps it, since it may be this clock that is
-        wrong."""
+    def drop_future(self, now: float) -> Runs:
+        """The same without times after `now`. The file keeps those, because it may be this clock that is wrong."""
 
         def past(when: float | None) -> float | None:
             return None if when is None or when > now + AHEAD_SECONDS else when
@@ -57,12 +54,12 @@ class Runs:
         )
 
 
-class _NoRunsError(ReviewRunsError):
-    """What stands in the file is none."""
+class _NotRunsError(ReviewRunsError):
+    """The file's content is not review runs."""
 
 
-def read(folder: str) -> Runs | None:
-    """What stands in the folder's file; None where there is none yet. Raises ReviewRunsError."""
+def read_runs(folder: str) -> Runs | None:
+    """What the file in the folder says; None where there is none yet. Raises ReviewRunsError."""
     path = Path(folder) / NAME
     try:
         with path.open("rb") as file:
@@ -70,79 +67,79 @@ def read(folder: str) -> Runs | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise ReviewRunsError(_unusable(path, f"cannot be read: {_cause(error)}")) from None
+        raise ReviewRunsError(_unusable_message(path, f"cannot be read: {describe_cause(error)}")) from None
     try:
         if len(content) > LARGEST_FILE_BYTES:
             raise ValueError("it is too large")
         document = json.loads(content.decode("utf-8"))
         if not isinstance(document, dict) or document.get("version") != VERSION:
             raise ValueError(f"it is no object of version {VERSION}")
-        since = _seconds(document, "since")
+        since = parse_unix_seconds(document, "since_unix_seconds")
         if since is None:
             raise ValueError("since_unix_seconds is missing")
         return Runs(
             since,
-            _seconds(document, "last_run"),
-            _seconds(document, "last_success"),
-            *_sent(document.get("sent")),
-            _seconds(document, "tried_since"),
+            parse_unix_seconds(document, "last_run_unix_seconds"),
+            parse_unix_seconds(document, "last_success_unix_seconds"),
+            *_parse_sent(document.get("sent")),
+            parse_unix_seconds(document, "tried_since_unix_seconds"),
         )
     except (ValueError, RecursionError) as error:
-        raise _NoRunsError(_unusable(path, f"is not what a review leaves: {error}")) from None
+        raise _NotRunsError(_unusable_message(path, f"is not what a review leaves: {error}")) from None
 
 
-def begin(folder: str, now: float, due: float | None = None) -> Runs:
-    """What stands there; where nothing does, that the schedule is known from now on. Raises ReviewRunsError.
+def begin_runs(folder: str, now: float, due: float | None = None) -> Runs:
+    """What the file says; where there is none, a new one, with the schedule known from `now` on. Raises ReviewRunsError.
 
-    A file that is none is put aside. Then the review that was `due` last is asked for anew: it may not have been made.
+    A file whose content cannot be used is renamed. The new one then begins at `due`, the last due time, so that its review is
+    made: the old file cannot say whether it was.
     """
     since = now
     try:
-        known = read(folder)
-    except _NoRunsError as error:
+        known = read_runs(folder)
+    except _NotRunsError as error:
         path = Path(folder) / NAME
         try:
             os.replace(path, f"{path}{BAD_SUFFIX}")
         except OSError as refused:
-            raise ReviewRunsError(_unusable(path, f"cannot be put aside: {_cause(refused)}")) from None
-        log.error("%s It was put aside as %s%s, a new one is begun.", error, NAME, BAD_SUFFIX)
+            raise ReviewRunsError(_unusable_message(path, f"cannot be renamed: {describe_cause(refused)}")) from None
+        log.error("%s It was renamed to %s%s, and a new one was started.", error, NAME, BAD_SUFFIX)
         known, since = None, now if due is None else due
     if known is None:
         known = Runs(since)
-        _write(folder, known)
+        _write_runs(folder, known)
     return known
 
 
-def attempt(folder: str, at: float, due: float) -> None:
-    """Notes a run for `due` before it is started, so that it counts whatever becomes of it. Raises ReviewRunsError."""
-    known = read(folder) or Runs(at)
-    seen = known.at(at)
+def record_attempt(folder: str, at: float, due: float) -> None:
+    """Records a run for `due` before it starts, so that it counts however it ends. Raises ReviewRunsError."""
+    known = read_runs(folder) or Runs(at)
+    seen = known.drop_future(at)
     since = seen.tried_since
     if since is None or since < due:
         since = seen.last_run if seen.last_run is not None and seen.last_run >= due else at
-    _write(folder, replace(known, last_run=at, tried_since=since))
+    _write_runs(folder, replace(known, last_run=at, tried_since=since))
 
 
-def record(folder: str, at: float, *, succeeded: bool, week: str = "", sent_to: tuple[str, ...] = ()) -> None:
-    """Notes a run that ended `at`. Of one that failed the last success stays, and who got the week's review all the same; `week` "": it
-    came to none, and who has one stays as it is.
+def record_run(folder: str, at: float, *, succeeded: bool, week: str = "", sent_to: tuple[str, ...] = ()) -> None:
+    """Records a run that ended `at`. Raises ReviewRunsError.
 
-    Raises ReviewRunsError.
+    After a failed run the last success stays, and `sent_to` says which receivers have the review of `week` all the same. `week`
+    "": the run made no review, and the receivers stay as they are.
     """
-    known = read(folder) or Runs(at)
+    known = read_runs(folder) or Runs(at)
     if succeeded:
-        _write(folder, Runs(known.since, at, at))
+        _write_runs(folder, Runs(known.since, at, at))
         return
     known = replace(known, last_run=at)
     if week:
         before = known.sent_to if known.sent_week == week else ()
         known = replace(known, sent_week=week, sent_to=tuple(dict.fromkeys((*before, *sent_to))))
-    _write(folder, known)
+    _write_runs(folder, known)
 
 
-def _write(folder: str, runs: Runs) -> None:
+def _write_runs(folder: str, runs: Runs) -> None:
     path = Path(folder) / NAME
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
     document = {
         "version": VERSION,
         "since_unix_seconds": runs.since,
@@ -153,27 +150,12 @@ def _write(folder: str, runs: Runs) -> None:
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with fresh.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(document, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())  # else a crash of the machine may leave an empty file under the name
-        os.replace(fresh, path)
+        write_atomically(path, (json.dumps(document, indent=1) + "\n").encode())
     except (OSError, ValueError) as error:
-        with suppress(OSError):
-            fresh.unlink(missing_ok=True)
-        raise ReviewRunsError(_unusable(path, f"cannot be written: {_cause(error)}")) from None
+        raise ReviewRunsError(_unusable_message(path, f"cannot be written: {describe_cause(error)}")) from None
 
 
-def _seconds(document: dict[str, Any], what: str) -> float | None:
-    value = document.get(f"{what}_unix_seconds")
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < 1e15 and isfinite(value)):
-        raise ValueError(f"{what}_unix_seconds is not a time in unix seconds")
-    return float(value)
-
-
-def _sent(found: Any) -> tuple[str, tuple[str, ...]]:
+def _parse_sent(found: Any) -> tuple[str, tuple[str, ...]]:
     if found is None:
         return "", ()
     if not isinstance(found, dict) or not isinstance(found.get("week"), str) or not isinstance(found.get("to"), list):
@@ -181,9 +163,5 @@ def _sent(found: Any) -> tuple[str, tuple[str, ...]]:
     return found["week"], tuple(str(where) for where in found["to"])
 
 
-def _unusable(path: Path, what: str) -> str:
+def _unusable_message(path: Path, what: str) -> str:
     return f"the file of review runs {path} {what}. Check its folder and permissions, or remove it."
-
-
-def _cause(error: Exception) -> str:
-    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from llm_serving_exporter.errors import ExpositionError
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.page import Page, Refusal
+from llm_serving_exporter.model.retry import Retry
 from llm_serving_exporter.model.samples import Layout, Samples
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.apply import wanted_by
@@ -18,7 +19,7 @@ from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.targets.polls import Polls
-from llm_serving_exporter.targets.side_endpoints import Retry, beside
+from llm_serving_exporter.targets.side_endpoints import place_beside
 
 # where metrics pages are, tried in this order until one is an engine's. TensorRT-LLM's first: its /metrics is another thing, JSON that is
 # emptied by reading it
@@ -69,6 +70,7 @@ class PageSource:
         self._client = connect(target.url, target.http, monotonic=monotonic, wall=wall)
         self._polls = Polls(target, self._client, monotonic)
         self._joiner, self._totals = Joiner(), Totals()
+        # JSON that its reader empties: the refusal that it was read as, and when it is read again
         self._json_refused: tuple[Refusal, Retry] | None = None
         # the path of the last page of metrics, and its samples without polled ones
         self._page: tuple[str, Samples] | None = None
@@ -76,24 +78,26 @@ class PageSource:
         self._unknown: dict[str, tuple[frozenset[str], Retry]] = {}
         self.path: str | None = target.metrics_path
         self.runtime: Runtime | None = None
-        self._use(runtimes.get(target.runtime) if target.runtime else None)
+        self._set_runtime(runtimes.get(target.runtime) if target.runtime else None)
 
     def close(self) -> None:
         """Ends the connection."""
         self._client.close()
 
-    def anew(self, samples: Samples, started: float) -> Samples:
-        """`samples`, just read, of a server that has restarted: what its endpoints said before is forgotten, and they are asked once more.
-        What its JSON page said last holds on: that told of the restart."""
+    def ask_restarted(self, samples: Samples, started: float) -> Samples:
+        """`samples`, just read, of a server that has restarted, with what its polled endpoints say now.
+
+        What they said before is forgotten. Totals of a JSON page stay: the page itself showed the restart.
+        """
         self._polls.forget()
-        return samples if self._page is None else self._polled(self._page, started)
+        return samples if self._page is None else self._join_polled(self._page, started)
 
     @property
     def url(self) -> str:
         """The page's URL, as far as it is known."""
         return self._target.url + (self.path or ("/metrics" if self.runtime is None else self.runtime.paths[0]))
 
-    def _paths(self) -> tuple[str, ...]:
+    def _list_paths(self) -> tuple[str, ...]:
         if self.path is not None:
             return (self.path,)
         return self.runtime.paths if self.runtime is not None else METRICS_PATHS
@@ -101,7 +105,7 @@ class PageSource:
     def read(self, started: float) -> tuple[Page, Samples]:
         """The page and its samples, polled ones included; `started`: when the tick began. Raises FailedTickError."""
         failures: dict[str, FailedTickError] = {}
-        for path in self._paths():
+        for path in self._list_paths():
             try:
                 found = self._read(path, started)
             except FailedTickError as failure:
@@ -114,15 +118,15 @@ class PageSource:
             self.path = path
             return found
         if self.path is not None:
-            self._look_anew()
-        raise _telling(failures)
+            self._search_again()
+        raise _choose_failure(failures)
 
-    def _look_anew(self) -> None:
-        """A page that was found is there no more: another server may stand at the address, and have its own elsewhere."""
+    def _search_again(self) -> None:
+        """Looks for the page again: it is no longer where it was found, and another server at the address may have its own elsewhere."""
         if self._target.metrics_path is None:
             self.path = None
             if self._target.runtime is None:
-                self._use(None)
+                self._set_runtime(None)
 
     @property
     def _searching(self) -> bool:
@@ -130,31 +134,31 @@ class PageSource:
 
     def _read(self, path: str, started: float) -> tuple[Page, Samples]:
         if self.runtime is not None and self.runtime.kind is not PageKind.METRICS:
-            return self._read_other(self.runtime, path)
-        page = self._looked_for(path) if self._searching else self._client.get_metrics(path)
+            return self._read_without_metrics(self.runtime, path)
+        page = self._fetch_while_searching(path) if self._searching else self._client.get_metrics(path)
         if isinstance(page, Refusal):
             raise FailedTickError(Stage.SCRAPE, page.reason, page.detail, page.status)
         samples = self._parse(page)
         if self.runtime is None:
-            self._use(self._detected(samples.layout, path, page))
+            self._set_runtime(self._detect_runtime(samples.layout, path, page))
             samples = self._parse(page)
         self._page = path, samples
-        return page, self._polled(self._page, started)
+        return page, self._join_polled(self._page, started)
 
-    def _polled(self, page: tuple[str, Samples], started: float) -> Samples:
+    def _join_polled(self, page: tuple[str, Samples], started: float) -> Samples:
         path, samples = page
         assert self.runtime is not None
         polled = self._polls.ask(self.runtime, path, samples, started + self._target.http.timeout_seconds)
         return self._joiner.join(samples, polled)
 
-    def _looked_for(self, path: str) -> Page | Refusal:
-        """What is on a path where nobody said that a page is, in words that help; JSON that its reader empties is seldom asked for."""
+    def _fetch_while_searching(self, path: str) -> Page | Refusal:
+        """What is on a path while no page has been found. A refusal says what to do; JSON that its reader empties is seldom asked for."""
         if path != EMPTIED_BY_READING:
             page = self._client.get_metrics(path)
             if isinstance(page, Refusal) and page.reason is FailureReason.EMPTY and path == TENSORRT_LLMS:
                 return replace(page, detail=_NOTHING_YET)
             return page
-        if self._json_refused is not None and not self._json_refused[1].due(self._monotonic()):
+        if self._json_refused is not None and not self._json_refused[1].is_due(self._monotonic()):
             return self._json_refused[0]
         page = self._client.get_metrics(path)
         # the detail has the content type
@@ -162,14 +166,14 @@ class PageSource:
             page = replace(page, detail=_JSON)
             first, longest = FIRST_JSON_RETRY_SECONDS, LONGEST_JSON_RETRY_SECONDS
             retry = self._json_refused[1] if self._json_refused else Retry(first, longest)
-            retry.failed(self._monotonic())
+            retry.note_failure(self._monotonic())
             self._json_refused = page, retry
         elif not isinstance(page, Refusal):
             self._json_refused = None
         return page
 
-    def _read_other(self, runtime: Runtime, path: str) -> tuple[Page, Samples]:
-        """A server whose page is JSON, or that has none."""
+    def _read_without_metrics(self, runtime: Runtime, path: str) -> tuple[Page, Samples]:
+        """The page of a server that has JSON instead of metrics, or neither."""
         self._page = None
         if runtime.read_page is None:
             page = self._client.get_any(path)
@@ -186,10 +190,10 @@ class PageSource:
         found = runtime.read_page(answer.value)
         if found is None:
             self._totals.let_go()
-            raise self._nothing_of(runtime, path, "other JSON", page)
-        return page, self._joiner.join(Samples(EMPTY, ()), self._totals.of(runtime, found))
+            raise self._explain_foreign_page(runtime, path, "other JSON", page)
+        return page, self._joiner.join(Samples(EMPTY, ()), self._totals.add_up(runtime, found))
 
-    def _nothing_of(self, runtime: Runtime, path: str, seen: str, page: Page) -> FailedTickError:
+    def _explain_foreign_page(self, runtime: Runtime, path: str, seen: str, page: Page) -> FailedTickError:
         detail = f"{path} has nothing of {runtime.title} (seen: {seen}); check runtime and metrics_path of the target"
         return FailedTickError(Stage.NORMALISE, FailureReason.UNKNOWN_RUNTIME, detail, page.status, page)
 
@@ -199,7 +203,7 @@ class PageSource:
         except ExpositionError as error:
             raise FailedTickError(Stage.PARSE, FailureReason(error.reason), str(error), page.status, page) from None
 
-    def _detected(self, layout: Layout, path: str, page: Page) -> Runtime:
+    def _detect_runtime(self, layout: Layout, path: str, page: Page) -> Runtime:
         found = detect(layout, self._runtimes)
         if found.runtime is not None:
             return found.runtime
@@ -209,7 +213,7 @@ class PageSource:
         if found.runtimes:
             titles = " and ".join(runtime.title for runtime in found.runtimes)
             detail = f"{path} has families of {titles}; set runtime for the target to the one that is meant"
-        elif (shown := self._shown_elsewhere(layout, path)) is not None:
+        elif (shown := self._detect_by_endpoint(layout, path)) is not None:
             return shown
         else:
             seen = ", ".join(found.families) or _OF_ANY_PROCESS
@@ -219,34 +223,37 @@ class PageSource:
             )
         raise FailedTickError(Stage.NORMALISE, FailureReason.UNKNOWN_RUNTIME, detail, page.status, page)
 
-    def _shown_elsewhere(self, layout: Layout, path: str) -> Runtime | None:
-        """A runtime whose page has nothing of its own, by an endpoint that it alone has. Asked for each page once, and seldom again."""
+    def _detect_by_endpoint(self, layout: Layout, path: str) -> Runtime | None:
+        """A runtime whose page has no family of its own, recognised by an endpoint that only it has.
+
+        The endpoints are asked once for each page that nobody knows, and seldom again while its families stay the same.
+        """
         families, now = frozenset(layout.types) | layout.names, self._monotonic()
         known, retry = self._unknown.get(path, (None, None))
         if retry is None or known != families:
             retry = Retry(FIRST_ASKING_SECONDS, LONGEST_ASKING_SECONDS)
             self._unknown[path] = families, retry
-        if not retry.due(now):
+        if not retry.is_due(now):
             return None
         for runtime in self._runtimes.values():
             for endpoint, is_its in runtime.shows:
-                answer = self._client.get_json(beside(runtime, path, endpoint))
+                answer = self._client.get_json(place_beside(runtime, path, endpoint))
                 if not isinstance(answer, Refusal) and is_its(answer.value):
                     del self._unknown[path]
                     return runtime
-        retry.failed(now)
+        retry.note_failure(now)
         return None
 
-    def _use(self, runtime: Runtime | None) -> None:
+    def _set_runtime(self, runtime: Runtime | None) -> None:
         self.runtime = runtime
         # until the runtime is known only names are needed, and the page is read again once it is
         wanted = wanted_by(runtime) if runtime else labels_needed(self._runtimes)
         self._parser = PageParser(wanted, self._target.max_series)
 
-    def not_its(self, layout: Layout, page: Page) -> FailedTickError:
-        """Why a page that has nothing of the runtime's is not its: another server may have taken the address, or the setting is wrong."""
+    def explain_foreign_page(self, layout: Layout, page: Page) -> FailedTickError:
+        """The failure for a page without any series of the runtime: another server took the address, or the setting is wrong."""
         assert self.runtime is not None
-        path = self.path or self._paths()[0]
+        path = self.path or self._list_paths()[0]
         found = detect(layout, self._runtimes)
         if self.runtime in found.runtimes:
             detail = f"{path} is the page of {self.runtime.title}, with no series of any model yet: it has served nothing, or loaded none"
@@ -255,21 +262,21 @@ class PageSource:
         if self._target.runtime is not None and (found.router is None or self.runtime.name not in RUNTIMES):
             seen = " or ".join(runtime.title for runtime in found.runtimes)
             looks = f"a page of {seen}" if seen else ", ".join(found.families) or _OF_ANY_PROCESS
-            return self._nothing_of(self.runtime, path, looks, page)
-        self._look_anew()
+            return self._explain_foreign_page(self.runtime, path, looks, page)
+        self._search_again()
         if found.runtime is not None:
             detail = f"another server, {found.runtime.title}, answers on {path} now"
             return FailedTickError(Stage.NORMALISE, FailureReason.UNKNOWN_RUNTIME, detail, page.status, page)
         try:
-            self._detected(layout, path, page)
+            self._detect_runtime(layout, path, page)
         except FailedTickError as failure:
             return failure
         detail = f"another kind of server answers on {path} now"
         return FailedTickError(Stage.NORMALISE, FailureReason.UNKNOWN_RUNTIME, detail, page.status, page)
 
 
-def _telling(failures: Mapping[str, FailedTickError]) -> FailedTickError:
-    """The failure that says most: not a page that is just not there, and of those /metrics."""
+def _choose_failure(failures: Mapping[str, FailedTickError]) -> FailedTickError:
+    """The failure that says most: one that is not a 404, of /metrics where there are several."""
     there = {path: failure for path, failure in failures.items() if failure.status != 404}
     asked = {path: failure for path, failure in there.items() if path != METRICS_PATHS[0]} or there or failures
     return asked.get("/metrics") or next(iter(asked.values()))

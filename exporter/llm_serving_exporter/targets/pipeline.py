@@ -15,7 +15,6 @@ from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.held import Held, hold
 from llm_serving_exporter.derive.lengths import Histories, follow
 from llm_serving_exporter.derive.ring import (
-    START_TOLERANCE_SECONDS,
     Counts,
     advance,
     counts,
@@ -25,32 +24,25 @@ from llm_serving_exporter.derive.ring import (
 )
 from llm_serving_exporter.derive.span import span_seconds
 from llm_serving_exporter.derive.stale import FROZEN_AFTER_SECONDS, moved, without_frozen
-from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.reading import RECENT_FAILURES, State, TargetReading
 from llm_serving_exporter.model.samples import Samples
-from llm_serving_exporter.model.snapshot import Absence, Snapshot
+from llm_serving_exporter.model.snapshot import Snapshot
 from llm_serving_exporter.model.target import Role, Target
-from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import Window
 from llm_serving_exporter.normalise.apply import Normaliser, Overrides
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.targets.page_source import FailedTickError, PageSource
+from llm_serving_exporter.targets.served_models import FindModel, TargetModels
+from llm_serving_exporter.targets.several_servers import SeveralServers
 from llm_serving_exporter.targets.side_endpoints import SideEndpoints
 
 log = logging.getLogger("llm_serving_exporter.target")
-
-# a process start that goes back is another server; this many within so many intervals are several behind one address
-SEVERAL_SERVERS, SEVERAL_SERVERS_BY_FALLS, SEVERAL_SERVERS_INTERVALS = 2, 3, 20
-
-# models of one page that are looked up
-MOST_MODELS = 32
 
 _ANSWERED = frozenset(
     {
@@ -75,7 +67,7 @@ class TargetPipeline:
         settings: Callable[[ServerFacts, int], Settings],
         window_seconds: float,
         *,
-        models: Callable[[ModelSettings, ServedModel], ModelFacts | FactsError] | None = None,
+        models: FindModel | None = None,
         runtimes: Mapping[str, Runtime] = RUNTIMES,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -86,21 +78,22 @@ class TargetPipeline:
         self._window_seconds = window_seconds
         self._monotonic, self._wall = monotonic, wall
         self._source = PageSource(target, runtimes, monotonic, wall, connect)
+        # None before the first page that is recognised
         self._normaliser: Normaliser | None = None
+        # monotonic seconds of the last page that showed the engine at work; None before one
         self._moved_at: float | None = None
         self._side = SideEndpoints(target, monotonic, wall, connect)
-        self._went_back: tuple[float, ...] = ()
-        self._fell: tuple[float, ...] = ()
+        self._several_servers = SeveralServers(target.interval_seconds)
+        # the counters of this engine life, for the detection of the next one
         self._counts: Counts = {}
-        self._last_start: float | None = None
         self._reading = TargetReading(target)
         self._window: Window | None = None
+        # first and highest values of counters that may be missing for a moment, or step back
         self._held: Held = {}
+        # lengths of requests, over engine lives
         self._lengths: Histories = {}
         self._derived: Derived | None = None
-        self._find_model = models
-        self._models: dict[str, tuple[ServedModel, ModelFacts | FactsError]] = {}
-        self._look_again = False
+        self._models = TargetModels(target, models)
         self._closed = False
 
     def close(self) -> None:
@@ -114,82 +107,84 @@ class TargetPipeline:
         return self._source.runtime
 
     def look_again(self) -> None:
-        """Has the models looked up anew, as after a reload: files may have changed. May be called from another thread."""
-        self._look_again = True
+        """Has the models looked up again, as after a reload: files may have changed. May be called from another thread."""
+        self._models.look_again()
 
     def tick(self) -> TargetReading:
         """One attempt; the reading after it. Never raises."""
         started = self._monotonic()
         try:
             page, samples = self._source.read(started)
-            reading = self._succeeded(page, samples, started)
+            reading = self._derive_reading(page, samples, started)
         except FailedTickError as failure:
-            reading = self._failed(failure, started)
+            reading = self._record_failure(failure, started)
         except Exception as error:
             log.exception("target=%s: a tick failed; this is a bug, please report it", self.target.name)
             detail = f"internal error ({type(error).__name__}); the log has the traceback"
-            reading = self._failed(FailedTickError(Stage.SCRAPE, FailureReason.INTERNAL, detail), started)
+            reading = self._record_failure(FailedTickError(Stage.SCRAPE, FailureReason.INTERNAL, detail), started)
         self._reading = reading
         if self._closed:
             self._source.close()
         return reading
 
-    def _new_normaliser(self, runtime: Runtime) -> Normaliser:
+    def _make_normaliser(self, runtime: Runtime) -> Normaliser:
         target = self.target
         overrides = Overrides(target.model_name, target.batch_limit_requests, target.context_limit_tokens)
         return Normaliser(runtime, self._side.facts, overrides)
 
-    def _named(self, runtime: Runtime) -> Normaliser:
-        """A normaliser for a server that is new here. Where its page names no model its endpoints are asked first, so that its series do
-        not stand under one name for a tick and under another after it."""
+    def _make_named_normaliser(self, runtime: Runtime) -> Normaliser:
+        """A normaliser for a server that is new here.
+
+        Where its page names no model, its endpoints are asked first: else its series would have one name for a tick and another afterwards.
+        """
         if not runtime.model_labels and self.target.model_name is None and not self._side.facts.model_names:
             self._side.refresh(runtime, self._source.path or "")
-        return self._new_normaliser(runtime)
+        return self._make_normaliser(runtime)
 
-    def _forget(self) -> None:
-        """A new engine life: nothing that was counted before can be subtracted. Lengths of requests say the same in it."""
+    def _forget_life(self) -> None:
+        """Forgets what cannot be compared across a restart of the engine. Lengths of requests can be."""
         self._window, self._derived, self._held, self._moved_at, self._counts = None, None, {}, None, {}
 
     # --- what follows from it -----------------------------------------------------------------------------------
 
-    def _succeeded(self, page: Page, samples: Samples, started: float) -> TargetReading:
+    def _derive_reading(self, page: Page, samples: Samples, started: float) -> TargetReading:
         runtime = self._source.runtime
         assert runtime is not None
         other = self._normaliser is not None and self._normaliser.runtime is not runtime
         if other:  # another kind of server took the address: nothing of the old one is true of it
-            self._forget()
+            self._forget_life()
             self._lengths = {}
             self._side.forget()
         if self._normaliser is None or other:
-            self._normaliser = self._named(runtime)
+            self._normaliser = self._make_named_normaliser(runtime)
         snapshot = self._normaliser.apply(samples, page)
         if not snapshot.engines:
-            raise self._source.not_its(samples.layout, page)
-        self._refuse_several_servers(snapshot, page)
+            raise self._source.explain_foreign_page(samples.layout, page)
+        self._several_servers.check_start(snapshot, page)
         before = self._reading
         now = counts(snapshot)
         again = self._window is not None and restarted(self._window.later, snapshot, self._counts, now)
         if again:
-            self._refuse_falls(snapshot, page)
-            self._forget()
+            self._several_servers.check_fall(snapshot, page, answered_before=bool(before.up))
+            self._forget_life()
             self._side.forget()
-            self._normaliser = self._named(runtime)
-            snapshot = self._normaliser.apply(self._source.anew(samples, started), page)
+            self._normaliser = self._make_named_normaliser(runtime)
+            snapshot = self._normaliser.apply(self._source.ask_restarted(samples, started), page)
             now = counts(snapshot)
             log.info("target=%s: the engine restarted; its window starts anew", self.target.name)
         elif self._window is not None and reads_otherwise(self._window.later, snapshot):
             self._window, self._held, self._counts, self._lengths = None, {}, {}, {}
         self._counts = remember(self._counts, now)
-        if before.up is False or _identities(before.snapshot) != _identities(snapshot):
-            self._side.due()  # after an outage or a rename too: a restart may have left no other trace
-        snapshot = self._faded(snapshot)
+        if before.up is False or _list_identities(before.snapshot) != _list_identities(snapshot):
+            self._side.ask_again()  # after an outage or a rename too: a restart may have left no other trace
+        snapshot = self._drop_frozen_gauges(snapshot)
         snapshot, self._held = hold(self._held, snapshot)
         self._lengths = follow(self._lengths, snapshot, new_life=again)
         engines = sum(engine.is_engine for engine in snapshot.engines)
-        page_role = _role(snapshot) or runtime.role
+        page_role = _find_page_role(snapshot) or runtime.role
         settings = replace(
             self._settings(self._side.facts, engines),
-            models=self._known_models(),
+            models=self._models.facts_or_absence(),
             significant_digits=snapshot.significant_digits,
             errors_counted=snapshot.errors_counted,
             role=self.target.role or page_role or Role.UNIFIED,
@@ -217,20 +212,20 @@ class TargetPipeline:
             facts=self._side.facts,
             page_role=page_role,
             missing=runtime.missing,
-            model_name=_model_name(snapshot) or self.target.model_name or before.model_name,
+            model_name=_choose_model_name(snapshot) or self.target.model_name or before.model_name,
             up=True,
             last=attempt,
             attempts_total=before.attempts_total + 1,
             restarts_total=before.restarts_total + (again or other),
             snapshot=snapshot,
             derived=self._derived,
-            models={name: found for name, (_, found) in self._models.items()},
-            start_unix_seconds=_start(snapshot, before, restarted=again or other),
+            models=self._models.found(),
+            start_unix_seconds=_find_engine_start(snapshot, before, restarted=again or other),
             problem="",
         )
 
-    def _faded(self, snapshot: Snapshot) -> Snapshot:
-        """Without gauges that the engine has not brought up to date for a while, or nobody knows for how long."""
+    def _drop_frozen_gauges(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot without gauges that the engine has not brought up to date for too long, or for an unknown time."""
         if not snapshot.freezes:
             return snapshot
         earlier = self._window.later if self._window is not None else None
@@ -241,27 +236,6 @@ class TargetPipeline:
             return snapshot
         return without_frozen(snapshot)
 
-    def _refuse_several_servers(self, snapshot: Snapshot, page: Page) -> None:
-        """An address that answers for several replicas in turn gives counters that are nobody's: no series is better."""
-        start, last = snapshot.process_start_unix_seconds, self._last_start
-        self._last_start = start if start is not None else last
-        if start is not None and last is not None and start < last - START_TOLERANCE_SECONDS:
-            self._went_back = (*self._went_back, snapshot.monotonic_seconds)[-SEVERAL_SERVERS:]
-        self._refuse_turns(self._went_back, SEVERAL_SERVERS, snapshot, page)
-        self._refuse_turns(self._fell, SEVERAL_SERVERS_BY_FALLS, snapshot, page)
-
-    def _refuse_falls(self, snapshot: Snapshot, page: Page) -> None:
-        """The same of servers that do not say when they started: counters fall again and again while they answer all the time."""
-        if snapshot.process_start_unix_seconds is None and self._reading.up:
-            self._fell = (*self._fell, snapshot.monotonic_seconds)[-SEVERAL_SERVERS_BY_FALLS:]
-            self._refuse_turns(self._fell, SEVERAL_SERVERS_BY_FALLS, snapshot, page)
-
-    def _refuse_turns(self, turns: tuple[float, ...], most: int, snapshot: Snapshot, page: Page) -> None:
-        span = SEVERAL_SERVERS_INTERVALS * self.target.interval_seconds
-        if sum(snapshot.monotonic_seconds - at < span for at in turns) >= most:
-            detail = "several servers answer here in turn (a Service or load balancer?); list each replica as a target of its own"
-            raise FailedTickError(Stage.NORMALISE, FailureReason.SEVERAL_SERVERS, detail, page.status, page)
-
     def refresh_facts(self) -> None:
         """Asks the side endpoints where that is due, and looks up models that are new. Never raises.
 
@@ -269,45 +243,11 @@ class TargetPipeline:
         """
         runtime = self._source.runtime
         if runtime is not None and self._reading.up and self._side.refresh(runtime, self._source.path or ""):
-            self._normaliser = self._new_normaliser(runtime)
-        if self._look_again:
-            self._look_again, self._models = False, {}
+            self._normaliser = self._make_normaliser(runtime)
         front = self._reading.role is Role.FRONTEND  # it runs no model itself
-        if self._reading.snapshot is not None and self._find_model is not None and not front:
-            self._find_models(self._reading.snapshot, self._find_model)
+        self._models.refresh(self._reading.snapshot if not front else None, self._side.facts)
 
-    def _known_models(self) -> dict[str, ModelFacts | Absence]:
-        return {
-            name: Absence(found.reason) if isinstance(found, FactsError) else found
-            for name, (_, found) in self._models.items()
-        }
-
-    def _find_models(
-        self, snapshot: Snapshot, find: Callable[[ModelSettings, ServedModel], ModelFacts | FactsError]
-    ) -> None:
-        """Looks up what has not been looked up under what the server says of it now."""
-        known: dict[str, tuple[ServedModel, ModelFacts | FactsError]] = {}
-        for engine in snapshot.engines:
-            if not (engine.is_engine or snapshot.rests) or engine.model_name in known or len(known) >= MOST_MODELS:
-                continue
-            served = served_model(engine.model_name, self._side.facts, engine.kv_cache_dtype)
-            before = self._models.get(engine.model_name)
-            if before is not None and before[0] == served:
-                known[engine.model_name] = before
-                continue
-            found = find(self.target.model, served)
-            known[engine.model_name] = served, found
-            if isinstance(found, FactsError):
-                log.warning(
-                    "target=%s: no roofline for model %s: %s", self.target.name, engine.model_name or "?", found
-                )
-            else:
-                log.info("target=%s: model %s, %s", self.target.name, engine.model_name or "?", found.origin)
-                for note in found.notes:
-                    log.warning("target=%s: model %s: %s", self.target.name, engine.model_name or "?", note)
-        self._models = known
-
-    def _failed(self, failure: FailedTickError, started: float) -> TargetReading:
+    def _record_failure(self, failure: FailedTickError, started: float) -> TargetReading:
         before = self._reading
         page = failure.page
         attempt = Attempt(
@@ -323,7 +263,7 @@ class TargetPipeline:
         key = (failure.stage, failure.reason)
         return replace(
             before,
-            state=_state_after(failure.reason, failure.status),
+            state=_choose_state(failure.reason, failure.status),
             metrics_url=self._source.url,
             up=False,
             last=attempt,
@@ -334,24 +274,11 @@ class TargetPipeline:
         )
 
 
-def served_model(name: str, facts: ServerFacts, kv_cache_dtype: str | None) -> ServedModel:
-    """What the server says of a model that it serves, its page before its side endpoints."""
-    return ServedModel(
-        name,
-        root=facts.model_roots.get(name),
-        dtype=facts.dtype,
-        quantization=facts.quantization,
-        kv_cache_dtype=kv_cache_dtype or facts.kv_cache_dtype,
-        state_dtype=facts.state_dtype,
-        weight_bytes=facts.weight_bytes,
-    )
-
-
-def _identities(snapshot: Snapshot | None) -> tuple[tuple[str, str], ...]:
+def _list_identities(snapshot: Snapshot | None) -> tuple[tuple[str, str], ...]:
     return tuple((engine.model_name, engine.engine) for engine in snapshot.engines) if snapshot else ()
 
 
-def _state_after(reason: FailureReason, status: int | None) -> State:
+def _choose_state(reason: FailureReason, status: int | None) -> State:
     if reason is FailureReason.LOADING:
         return State.LOADING
     # an answer that cannot be used says nothing about the engine: missing data is not down
@@ -362,18 +289,18 @@ def _state_after(reason: FailureReason, status: int | None) -> State:
     return State.DOWN
 
 
-def _role(snapshot: Snapshot) -> Role | None:
+def _find_page_role(snapshot: Snapshot) -> Role | None:
     """The role that the page says, where all its engines have the same."""
     said = {engine.role for engine in snapshot.engines if engine.role in set(Role)}
     return Role(said.pop() or "") if len(said) == 1 else None
 
 
-def _model_name(snapshot: Snapshot) -> str:
+def _choose_model_name(snapshot: Snapshot) -> str:
     names = sorted({engine.model_name for engine in snapshot.engines if engine.model_name})
     return names[0] if names else ""
 
 
-def _start(snapshot: Snapshot, before: TargetReading, *, restarted: bool) -> float:
+def _find_engine_start(snapshot: Snapshot, before: TargetReading, *, restarted: bool) -> float:
     if snapshot.process_start_unix_seconds is not None:
         return snapshot.process_start_unix_seconds
     if restarted or before.start_unix_seconds is None:

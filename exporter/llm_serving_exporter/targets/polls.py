@@ -6,12 +6,13 @@ import logging
 from collections.abc import Callable
 
 from llm_serving_exporter.model.page import Refusal
+from llm_serving_exporter.model.retry import Retry
 from llm_serving_exporter.model.samples import Samples
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.index import spellings
 from llm_serving_exporter.normalise.mapping import Readings, Runtime
 from llm_serving_exporter.scrape.http import Client
-from llm_serving_exporter.targets.side_endpoints import Retry, beside, for_good
+from llm_serving_exporter.targets.side_endpoints import is_for_good, place_beside
 
 log = logging.getLogger("llm_serving_exporter.target")
 
@@ -26,7 +27,9 @@ class Polls:
 
     def __init__(self, target: Target, client: Client, monotonic: Callable[[], float]) -> None:
         self._target, self._client, self._monotonic = target, client, monotonic
+        # paths that were refused for good, and when they are asked again
         self._silent: dict[str, Retry] = {}
+        # by path, what it said last
         self._last: dict[str, Readings] = {}
 
     def forget(self) -> None:
@@ -45,16 +48,16 @@ class Polls:
             now = self._monotonic()
             left = deadline - now
             silent = self._silent.get(poll.path)
-            if (silent is not None and not silent.due(now)) or left < SHORTEST_TIMEOUT_SECONDS:
+            if (silent is not None and not silent.is_due(now)) or left < SHORTEST_TIMEOUT_SECONDS:
                 continue
             if poll.busy is not None and not (working := _working(page, poll.busy, runtime)):
                 if poll.at_rest is not None and working is not None and silent is None:
                     found.append(poll.at_rest(self._last.get(poll.path, ())))
                 continue
-            answer = self._client.get_json(beside(runtime, metrics_path, poll.path), timeout_seconds=left)
+            answer = self._client.get_json(place_beside(runtime, metrics_path, poll.path), timeout_seconds=left)
             if isinstance(answer, Refusal):
                 log.debug("target=%s: %s does not say %s: %s", self._target.name, poll.path, poll.says, answer.detail)
-                if for_good(answer):
+                if is_for_good(answer):
                     self._fall_silent(poll.path)
                 continue
             try:
@@ -67,7 +70,8 @@ class Polls:
         return tuple(sample for samples in found for sample in samples)
 
     def _fall_silent(self, path: str) -> None:
-        self._silent.setdefault(path, Retry(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)).failed(self._monotonic())
+        retry = self._silent.setdefault(path, Retry(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS))
+        retry.note_failure(self._monotonic())
 
 
 def _working(page: Samples, name: str, runtime: Runtime) -> bool | None:

@@ -1,29 +1,38 @@
-"""Models that targets serve, looked up once each, at the rim."""
+"""Models that targets serve: looked up once each, at the rim, and what one target knows of its own."""
 
 from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from collections.abc import Callable
 
 from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
-from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.snapshot import Absence, Snapshot
+from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.weights import ModelFacts
 
+# (what is configured about the model, what the server says of it) -> what is known about it, or why nothing is; never raises
+FindModel = Callable[[ModelSettings, ServedModel], ModelFacts | FactsError]
+
 log = logging.getLogger("llm_serving_exporter.facts")
+_target_log = logging.getLogger("llm_serving_exporter.target")
 
 # a server may say anything of itself, again and again: what was looked up is kept for this many
 MOST_KEPT = 256
+# models of one page that are looked up
+MOST_MODELS = 32
 
 
 class ModelBook:
-    """`of` may be called from several threads. `hf_cache`: a Hugging Face cache to look into, None = none."""
+    """`find` may be called from several threads. `hf_cache`: a Hugging Face cache to look into, None = none."""
 
     def __init__(self, hf_cache: str | None) -> None:
         self._hf_cache = hf_cache
         self._known: OrderedDict[tuple[ModelSettings, ServedModel], ModelFacts | FactsError] = OrderedDict()
 
-    def of(self, settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
+    def find(self, settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
         """What is known about a model, or why nothing is. Never raises."""
         key = settings, served
         found = self._known.get(key)
@@ -48,3 +57,76 @@ class ModelBook:
             return FactsError(
                 Absence.MODEL_UNKNOWN.value, f"looking it up failed ({type(error).__name__}), see the log"
             )
+
+
+class TargetModels:
+    """The models that one target serves. `refresh` is called by one thread at a time; `look_again` may be called from another.
+
+    `find` None: none is ever known.
+    """
+
+    def __init__(self, target: Target, find: FindModel | None) -> None:
+        self._target, self._find = target, find
+        # by served name: what the server says of the model, and what was found under that
+        self._known: dict[str, tuple[ServedModel, ModelFacts | FactsError]] = {}
+        self._look_again = False
+
+    def look_again(self) -> None:
+        """Has every model looked up again at the next `refresh`."""
+        self._look_again = True
+
+    def found(self) -> dict[str, ModelFacts | FactsError]:
+        """By served name, what is known about the model, or why nothing is."""
+        return {name: found for name, (_, found) in self._known.items()}
+
+    def facts_or_absence(self) -> dict[str, ModelFacts | Absence]:
+        """The same for derive, which needs of a reason no more than its code."""
+        return {
+            name: Absence(found.reason) if isinstance(found, FactsError) else found
+            for name, found in self.found().items()
+        }
+
+    def refresh(self, snapshot: Snapshot | None, facts: ServerFacts) -> None:
+        """Looks up the models of a page that have not been looked up under what the server says of them now; forgets those not on it.
+
+        None: there is no page yet, or its server runs no model itself.
+        """
+        if self._look_again:
+            self._look_again, self._known = False, {}
+        if snapshot is None or self._find is None:
+            return
+        known: dict[str, tuple[ServedModel, ModelFacts | FactsError]] = {}
+        for engine in snapshot.engines:
+            if not (engine.is_engine or snapshot.rests) or engine.model_name in known or len(known) >= MOST_MODELS:
+                continue
+            served = served_model(engine.model_name, facts, engine.kv_cache_dtype)
+            before = self._known.get(engine.model_name)
+            if before is not None and before[0] == served:
+                known[engine.model_name] = before
+                continue
+            found = self._find(self._target.model, served)
+            known[engine.model_name] = served, found
+            _log_finding(self._target.name, engine.model_name, found)
+        self._known = known
+
+
+def served_model(name: str, facts: ServerFacts, kv_cache_dtype: str | None) -> ServedModel:
+    """What the server says of a model that it serves, its page before its side endpoints. `kv_cache_dtype`: of the page."""
+    return ServedModel(
+        name,
+        root=facts.model_roots.get(name),
+        dtype=facts.dtype,
+        quantization=facts.quantization,
+        kv_cache_dtype=kv_cache_dtype or facts.kv_cache_dtype,
+        state_dtype=facts.state_dtype,
+        weight_bytes=facts.weight_bytes,
+    )
+
+
+def _log_finding(target: str, model: str, found: ModelFacts | FactsError) -> None:
+    if isinstance(found, FactsError):
+        _target_log.warning("target=%s: no roofline for model %s: %s", target, model or "?", found)
+        return
+    _target_log.info("target=%s: model %s, %s", target, model or "?", found.origin)
+    for note in found.notes:
+        _target_log.warning("target=%s: model %s: %s", target, model or "?", note)

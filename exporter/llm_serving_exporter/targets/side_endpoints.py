@@ -9,6 +9,7 @@ from dataclasses import replace
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.page import Refusal
+from llm_serving_exporter.model.retry import Retry
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.scrape.http import Connect, HttpClient
@@ -20,27 +21,10 @@ FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 30.0, 600.0
 SHORTEST_TIMEOUT_SECONDS = 0.25
 
 
-class Retry:
-    """When something that failed is tried again: after `first` seconds, then after twice as long each time, at most `longest`."""
-
-    def __init__(self, first: float, longest: float) -> None:
-        self._first, self._longest = first, longest
-        self._wait, self._at = 0.0, 0.0
-
-    def failed(self, now: float) -> None:
-        """It failed at `now`, monotonic seconds."""
-        self._wait = min(2 * self._wait, self._longest) or self._first
-        self._at = now + self._wait
-
-    def due(self, now: float) -> bool:
-        """Whether the time has come; True before the first failure."""
-        return now >= self._at
-
-
 class SideEndpoints:
     """What one server said beside its page. Used by one thread at a time.
 
-    `facts` is the last that is known; `due` asks for another round; `forget` is for a new engine life.
+    `facts` is the last that is known; `ask_again` has another round asked for; `forget` is for a new engine life.
     """
 
     def __init__(
@@ -53,17 +37,18 @@ class SideEndpoints:
         self._connect = connect
         self.facts = ServerFacts()
         self._target, self._monotonic, self._wall = target, monotonic, wall
-        self._due_at: float | None = 0.0
-        self._retry_seconds = FIRST_RETRY_SECONDS
+        # whether the next round is to be made, and not before when
+        self._asks, self._retry = True, Retry(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
 
-    def due(self) -> None:
-        """Asks again at the next `refresh`."""
-        self._due_at = 0.0
+    def ask_again(self) -> None:
+        """Has the next `refresh` ask."""
+        self._asks = True
+        self._retry.reset()
 
     def forget(self) -> None:
         """Nothing that was said before is true of a restarted server."""
         self.facts = ServerFacts()
-        self.due()
+        self.ask_again()
 
     def refresh(self, runtime: Runtime, metrics_path: str) -> bool:
         """One round where one is due; whether something new was said. Never raises.
@@ -71,15 +56,17 @@ class SideEndpoints:
         Each endpoint may take what the interval leaves beside the metrics page; at the first that takes longer the round ends, so that no
         page comes late. Endpoints stand below the same prefix as the page ("/vllm/metrics": "/vllm/version").
         """
-        if self._due_at is None or self._monotonic() < self._due_at:
+        if not (self._asks and self._retry.is_due(self._monotonic())):
             return False
-        before, again = self.facts, True
+        before, self._asks = self.facts, True
         try:
-            again = self._ask(runtime, metrics_path)
+            self._asks = self._ask(runtime, metrics_path)
         except Exception:
             log.exception("target=%s: side endpoints failed; this is a bug, please report it", self._target.name)
-        self._due_at = self._monotonic() + self._retry_seconds if again else None
-        self._retry_seconds = min(2 * self._retry_seconds, LONGEST_RETRY_SECONDS) if again else FIRST_RETRY_SECONDS
+        if self._asks:
+            self._retry.note_failure(self._monotonic())
+        else:
+            self._retry.reset()
         return self.facts != before
 
     def _ask(self, runtime: Runtime, metrics_path: str) -> bool:
@@ -91,14 +78,14 @@ class SideEndpoints:
         again = False
         try:
             for endpoint in runtime.endpoints:
-                answer = client.get_json(beside(runtime, metrics_path, endpoint.path))
+                answer = client.get_json(place_beside(runtime, metrics_path, endpoint.path))
                 if not isinstance(answer, Refusal):
                     self.facts = endpoint.read(answer.value, self.facts)
                     continue
                 log.debug(
                     "target=%s: %s does not say %s: %s", self._target.name, endpoint.path, endpoint.said, answer.detail
                 )
-                again = again or not for_good(answer)
+                again = again or not is_for_good(answer)
                 if answer.reason is FailureReason.TIMEOUT:
                     break
         finally:
@@ -106,7 +93,7 @@ class SideEndpoints:
         return again
 
 
-def beside(runtime: Runtime, metrics_path: str, path: str) -> str:
+def place_beside(runtime: Runtime, metrics_path: str, path: str) -> str:
     """The path of an endpoint that stands beside a metrics page: below the same prefix, with the same query ("?model=…" of a router)."""
     page, _, query = metrics_path.partition("?")
     known = max((known for known in runtime.paths if page.endswith(known)), key=len, default=page)
@@ -115,7 +102,7 @@ def beside(runtime: Runtime, metrics_path: str, path: str) -> str:
     return f"{prefix}{path}{joint}{query}" if query else prefix + path
 
 
-def for_good(answer: Refusal) -> bool:
+def is_for_good(answer: Refusal) -> bool:
     """Whether asking again would be answered the same: the server does not have the endpoint, or not for us."""
     if answer.reason is FailureReason.STATUS:
         # 408 and 429 are the server's load; 501: what the endpoint needs is switched off (llama.cpp without --metrics, with --no-slots)

@@ -1,19 +1,19 @@
 """Who is let in: TLS and basic auth by the web config file as it stands now.
 
 The file, certificate, key and CA are looked at (one stat each) for every connection and request, as the exporter-toolkit
-reads them, and loaded anew when one of them changed. What cannot be used changes nothing and is logged once.
+reads them, and reloaded when one of them changed. What cannot be used changes nothing and is logged once.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import logging
-import os
 import ssl
 import threading
 from dataclasses import dataclass
 
 from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.files.watched import Watched
 from llm_serving_exporter.web.auth import PasswordCheck, credentials
 from llm_serving_exporter.web.exchange import Request, Response, plain
 from llm_serving_exporter.web.webconfig import (
@@ -29,13 +29,11 @@ _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _CHALLENGE = ("WWW-Authenticate", 'Basic realm="llm-serving-exporter", charset="UTF-8"')
 _DENIED = plain(401, "Unauthorized: send a name and password by basic authentication.", _CHALLENGE)
 
-Stamp = tuple[int, int, int] | None
-
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
     settings: WebSettings
-    context: ssl.SSLContext | None
+    context: ssl.SSLContext | None  # None = plain HTTP
 
 
 class Guard:
@@ -48,8 +46,11 @@ class Guard:
         self._path, self._log = path, log
         self._lock = threading.Lock()
         self._check = PasswordCheck()
-        self._loaded, self._seen = self._load()
-        self.tls = self._loaded.context is not None
+        self._file: Watched[_Loaded | None] = Watched(path, self._load, None)
+        self._file.reread()
+        if self._file.problem is not None:
+            raise self._file.problem
+        self.tls = self._file.value is not None and self._file.value.context is not None
 
     def context(self) -> ssl.SSLContext:
         """For the next handshake. Only where `tls`."""
@@ -82,46 +83,31 @@ class Guard:
 
     def _current(self) -> _Loaded:
         with self._lock:
-            stamps = (_stamp(self._path), *_tls_stamps(self._loaded.settings.tls))
-            if stamps != self._seen:
-                self._seen = stamps
-                self._reload()
-            return self._loaded
+            if self._file.refresh():
+                self._report()
+            assert self._file.value is not None  # else the guard would not have been made
+            return self._file.value
 
-    def _reload(self) -> None:
-        try:
-            loaded, seen = self._load()
-        except ConfigError as error:
-            self._log.error("the web config file was not loaded anew, what was loaded before stays: %s", error)
-            return
-        if (loaded.context is not None) != self.tls:
+    def _report(self) -> None:
+        if self._file.problem is None:
+            self._log.info("web config file reloaded")
+        else:
             self._log.error(
-                "%s: TLS cannot be switched on or off while running: restart; what was loaded before stays", self._path
+                "the web config file was not reloaded, what was loaded before stays: %s", self._file.problem
             )
-            return
-        self._loaded, self._seen = loaded, seen
-        self._log.info("web config file loaded anew")
 
-    def _load(self) -> tuple[_Loaded, tuple[Stamp, ...]]:
-        # each stamp is taken before its file is read, so that no change in between goes unseen
-        stamp = _stamp(self._path)
+    def _load(self) -> _Loaded:
         settings = load_web_config(self._path)
-        stamps = (stamp, *_tls_stamps(settings.tls))
-        return _Loaded(settings, _context(self._path, settings.tls) if settings.tls is not None else None), stamps
-
-
-def _tls_stamps(tls: TlsSettings | None) -> tuple[Stamp, ...]:
-    if tls is None:
-        return ()
-    return tuple(_stamp(file) for file in (tls.cert_file, tls.key_file, tls.client_ca_file) if file is not None)
-
-
-def _stamp(path: str) -> Stamp:
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+        tls = settings.tls
+        if self._file.value is not None and (tls is not None) != self.tls:
+            what = "TLS cannot be switched on or off while the exporter runs"
+            raise ConfigError(Problem(self._path, "tls_server_config", what, "Restart the exporter."))
+        if tls is None:
+            return _Loaded(settings, None)
+        for file in (tls.cert_file, tls.key_file, tls.client_ca_file):
+            if file is not None:
+                self._file.watch(file)
+        return _Loaded(settings, _context(self._path, tls))
 
 
 def _canonical(name: str) -> str:

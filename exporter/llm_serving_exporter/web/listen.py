@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from collections.abc import Sequence
 
 from llm_serving_exporter.errors import ListenError
 
@@ -51,6 +52,20 @@ def listen(address: str) -> socket.socket:
         raise _refused(address, _CAUSES.get(number) or os.strerror(number)) from error
     except UnicodeError as error:  # a label of the name is empty or too long
         raise _refused(address, "this is not a host name") from error
+
+
+def listen_on_all(addresses: Sequence[str]) -> list[socket.socket]:
+    """A listening socket that does not block for each address. Raises ListenError, and then listens on none of them."""
+    listeners: list[socket.socket] = []
+    try:
+        for address in addresses:
+            listeners.append(listen(address))
+            listeners[-1].setblocking(False)
+    except ListenError:
+        for listener in listeners:
+            listener.close()
+        raise
+    return listeners
 
 
 def _everywhere(port: int) -> socket.socket:

@@ -17,7 +17,7 @@ from llm_serving_exporter.config.types import WebConfig
 from llm_serving_exporter.web.connection import Connection, Limits, answer_and_close, handshake, is_tls
 from llm_serving_exporter.web.exchange import Handler, Request, Response, plain
 from llm_serving_exporter.web.guard import Guard
-from llm_serving_exporter.web.listen import listen, url_of
+from llm_serving_exporter.web.listen import listen_on_all, url_of
 
 __all__ = ["Handler", "Limits", "Request", "Response", "WebServer"]
 
@@ -32,7 +32,7 @@ class WebServer:
     """Binds when made; `start` serves in the background; `stop` ends every connection and thread within two seconds.
 
     `routes`: path -> method -> handler; HEAD is answered from GET. A handler runs in its connection's thread; one that
-    raises is logged and answered with 500. Raises ListenError for the address, ConfigError for the web config file.
+    raises is logged and answered with 500. Raises ListenError for an address that cannot be had, ConfigError for the web config file.
     """
 
     def __init__(
@@ -53,16 +53,21 @@ class WebServer:
         self._ending: list[threading.Thread] = []  # done with their connections, perhaps not yet with their last line
         self._refusing = 0
         self._stopping = threading.Event()
-        self._listener = listen(web.listen_address)
-        self._listener.setblocking(False)
-        self._url = url_of(self._listener, "https" if self._guard and self._guard.tls else "http")
+        self._listeners = listen_on_all(web.listen_addresses)
+        scheme = "https" if self._guard and self._guard.tls else "http"
+        self._urls = tuple(url_of(listener, scheme) for listener in self._listeners)
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._acceptor = threading.Thread(target=self._accept_all, name="web-accept", daemon=True)
 
     @property
     def url(self) -> str:
-        """Where a client on this machine reaches the server, with the port really bound."""
-        return self._url
+        """Where a client on this machine reaches the server, with the port really bound: the first of `urls`."""
+        return self._urls[0]
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The same for each address that it listens on."""
+        return self._urls
 
     def start(self) -> None:
         """Serves from now on."""
@@ -76,7 +81,8 @@ class WebServer:
             self._wake_writer.close()
         if self._acceptor.ident is not None:
             self._acceptor.join(STOP_SECONDS)
-        self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         self._wake_reader.close()
         with self._lock:
             waiting, threads = list(self._idle), [*self._threads.values(), *self._ending]
@@ -99,21 +105,27 @@ class WebServer:
 
     def _accept_all(self) -> None:
         with selectors.DefaultSelector() as selector:
-            selector.register(self._listener, selectors.EVENT_READ)
+            for listener in self._listeners:
+                selector.register(listener, selectors.EVENT_READ)
             selector.register(self._wake_reader, selectors.EVENT_READ)
             while not self._stopping.is_set():
-                selector.select()
+                ready = selector.select()
                 if self._stopping.is_set():
                     return
-                try:
-                    source, _ = self._listener.accept()
-                except BlockingIOError:
-                    continue  # the client was gone again
-                except OSError as error:
-                    self._log.warning("a connection could not be accepted: %s", error)
-                    self._stopping.wait(ACCEPT_PAUSE_SECONDS)
-                    continue
-                self._admit(source)
+                for key, _ in ready:
+                    self._accept(key.fileobj)
+
+    def _accept(self, listener: object) -> None:
+        assert isinstance(listener, socket.socket)
+        try:
+            source, _ = listener.accept()
+        except BlockingIOError:
+            return  # the client was gone again
+        except OSError as error:
+            self._log.warning("a connection could not be accepted: %s", error)
+            self._stopping.wait(ACCEPT_PAUSE_SECONDS)
+            return
+        self._admit(source)
 
     def _admit(self, source: socket.socket) -> None:
         """Gives a connection its thread. Where there are too many, the one idle for longest makes room; else a short 503."""

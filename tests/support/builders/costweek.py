@@ -101,11 +101,11 @@ class CostWeek:
         workload = PoissonWorkload(Profile(plan.rate, steps=tuple(steps)), [MIX], seed)
         self.fleet = Fleet(replicas, workload, ready=4, epoch_unix_seconds=plan.begin_unix)
         fleet = self.fleet
-        fleet.at(plan.outage[0], lambda: fleet.lose_node("node-1"))
-        fleet.at(plan.outage[1], lambda: fleet.return_node("node-1"))
-        fleet.at(plan.guest[0], lambda: fleet.scale(5))
+        fleet.call_at(plan.outage[0], lambda: fleet.lose_node("node-1"))
+        fleet.call_at(plan.outage[1], lambda: fleet.return_node("node-1"))
+        fleet.call_at(plan.guest[0], lambda: fleet.scale(5))
         # just after it was read for the last time
-        fleet.at(plan.guest[1] + 5.0, lambda: fleet.lose_node("node-4"))
+        fleet.call_at(plan.guest[1] + 5.0, lambda: fleet.lose_node("node-4"))
         self._regular = [spec.name for spec in replicas if spec.name != GUEST]
         self._guest: Watch | None = None
         self._own = self._watch(self._regular)

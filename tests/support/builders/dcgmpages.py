@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.gpu.dcgm import wanted
+from llm_serving_exporter.gpu.dcgm import is_wanted_name
 from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.samples import Samples
 from llm_serving_exporter.parse.page import PageParser
@@ -86,4 +86,4 @@ dcgm_fi_prof_dram_active{{gpu="0", uuid="{T4}"}} 0.125
 def samples_of(text: str) -> Samples:
     """The page through the real parser, with the names that the daemon keeps."""
     page = Page(text.encode(), "text/plain; charset=utf-8", 0.0, 0.0, 0.0, len(text))
-    return PageParser(wanted).parse(page)
+    return PageParser(is_wanted_name).parse(page)

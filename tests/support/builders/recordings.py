@@ -23,7 +23,7 @@ def recording(name: str) -> Recording:
         return Recording.load(archive)
     others = Recording.load(CAPTURES / "others.tar.xz")
     if name in others.folders:
-        return others.within(name)
+        return others.open_folder(name)
     raise KeyError(f"no recording {name!r}; there are {', '.join(names())}")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from llm_serving_exporter.config.types import Config
@@ -20,9 +19,7 @@ from llm_serving_exporter.sim.fleet.server import FleetServer
 from llm_serving_exporter.sim.fleet.spec import EngineSpec
 from llm_serving_exporter.sim.fleet.truth import Truth
 from llm_serving_exporter.sim.fleet.workload import Lengths, Mix, PoissonWorkload, Prefixes
-from llm_serving_exporter.targets.glance import Glance
-from llm_serving_exporter.targets.pipeline import TargetPipeline
-from llm_serving_exporter.targets.served_models import ModelBook
+from llm_serving_exporter.targets.host import TargetHost
 
 EPOCH = 1_800_000_000.0
 MINUTE, HOUR = 60.0, 3600.0
@@ -74,37 +71,34 @@ def small_fleet(replicas: int = 1, *, rate: float = 3.0, seed: int = 1, **engine
 
 @dataclass
 class Watched:
-    """A fleet behind HTTP and a pipeline a replica."""
+    """A fleet behind HTTP and a host that reads every replica."""
 
     fleet: Fleet
     server: FleetServer
     clock: HandClock
-    pipelines: dict[str, TargetPipeline]
+    host: TargetHost
 
     def tick(self, seconds: float = 10.0) -> dict[str, TargetReading]:
         """Time goes on, and every target is read once."""
         self.clock.seconds += seconds
         found = {}
-        for name, pipeline in self.pipelines.items():
-            found[name] = pipeline.tick()
-            pipeline.refresh_facts()
+        for name, hosted in self.host.targets.items():
+            found[name] = hosted.tick()
+            hosted.refresh_facts()
         return found
 
 
 @contextmanager
 def watched(fleet: Fleet, **target: Any) -> Iterator[Watched]:
     clock = HandClock()
-    pipelines = {}
+    host = TargetHost(Config(targets=()), monotonic=clock.monotonic, wall=clock.wall)
     with FleetServer(fleet, clock=clock) as server:
         for name, replica in fleet.replicas.items():
             spec = replica.spec.engine
             one = Target(name, server.url(name), gpu_model=spec.gpu, gpu_count=spec.gpus, **target)
-            settings = partial(Glance(Config(targets=()), (one,), None).settings, one)
-            pipelines[name] = TargetPipeline(
-                one, settings, 60.0, models=ModelBook(None).of, monotonic=clock.monotonic, wall=clock.wall
-            )
+            host.add_target(one)
+        host.settle_targets()
         try:
-            yield Watched(fleet, server, clock, pipelines)
+            yield Watched(fleet, server, clock, host)
         finally:
-            for pipeline in pipelines.values():
-                pipeline.close()
+            host.close()

@@ -201,7 +201,7 @@ def fleet() -> View:
             "batch_utilization_ratio": Absence.NOT_CONFIGURED,
             "phase_tokens_per_second_per_gpu": Absence.GPUS_UNKNOWN,
         },
-        gpu_origin="the target is not on this host: set gpus or gpu_count",
+        gpu_origin="the target's URL does not name this host: set gpus or gpu_count",
     )
     loading = TargetReading(
         Target("new-0", "http://new-0:8000"),

@@ -1,4 +1,4 @@
-"""A server whose answers a test chooses, over real HTTP, and the real pipeline reading it tick by tick.
+"""A server whose answers a test chooses, over real HTTP, and the real host reading it tick by tick.
 
 `readings([{"/metrics": page}, …], runtime="sglang")` reads one step a tick, ten seconds apart, and gives the reading after each.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
@@ -16,9 +15,7 @@ from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.mapping import Runtime
-from llm_serving_exporter.normalise.registry import together
-from llm_serving_exporter.targets.glance import Glance
-from llm_serving_exporter.targets.pipeline import TargetPipeline
+from llm_serving_exporter.targets.host import TargetHost
 
 # a body (JSON where it looks like it, else text/plain), or (status, content type, body)
 Answer = bytes | str | tuple[int, str, bytes]
@@ -120,16 +117,9 @@ def readings(
     tables beside the built-in ones."""
     server = replica or Replica()
     now = [0.0]
-    one = Target("replica-0", server.url, **target)
-    settings = partial(Glance(Config(targets=()), (one,), None).settings, one)
-    pipeline = TargetPipeline(
-        one,
-        settings,
-        window_seconds,
-        runtimes=together(runtimes),
-        monotonic=lambda: now[0],
-        wall=lambda: UNIX_START + now[0],
-    )
+    config = Config(targets=(), runtimes=tuple(runtimes), window_seconds=window_seconds)
+    host = TargetHost(config, monotonic=lambda: now[0], wall=lambda: UNIX_START + now[0])
+    hosted = host.add_target(Target("replica-0", server.url, **target))
     found = []
     try:
         for routes in steps:
@@ -138,10 +128,10 @@ def readings(
             else:
                 server.show(routes)
             now[0] += seconds
-            found.append(pipeline.tick())
-            pipeline.refresh_facts()
+            found.append(hosted.tick())
+            hosted.refresh_facts()
     finally:
-        pipeline.close()
+        host.close()
         if replica is None:
             server.close()
     return found

@@ -12,8 +12,7 @@ import pytest
 
 from llm_serving_alerts.drill_demo import Stage, drill_command, post_command, run, scenario_at, settings_of
 from llm_serving_exporter.drill.arguments import parser
-from llm_serving_exporter.drill.usage import duration, share
-from llm_serving_exporter.drill.usage import settings_of as drill_settings_of
+from llm_serving_exporter.drill.arguments import settings_of as drill_settings_of
 from llm_serving_exporter.sim.fleet.rate import Profile
 from llm_serving_exporter.sim.fleet.server import FleetServer
 from llm_serving_exporter.sim.web import JSON_CONTENT_TYPE, Answer, SimServer
@@ -33,7 +32,7 @@ def test_a_load_of_one_is_what_the_survivors_can_do() -> None:
 def test_the_load_is_steady_and_nothing_happens_by_itself() -> None:
     scenario = scenario_at(0.6)
     assert scenario.events == ()
-    assert {scenario.rate.at(hour * 3600.0) for hour in range(48)} == {scenario_at(0.3).rate.base * 2}
+    assert {scenario.rate.requests_per_second(hour * 3600.0) for hour in range(48)} == {scenario_at(0.3).rate.base * 2}
 
 
 def test_the_rules_burn_by_what_the_exporter_counts_by() -> None:
@@ -53,7 +52,7 @@ def test_the_drill_is_asked_for_in_real_durations(tmp_path: Path, alertmanager: 
         words = drill_command(stage, 30.0, tmp_path, force=True)
         control = server.control_url
     assert words[1:4] == ["-m", "llm_serving_exporter", "drill"]
-    args = parser(duration, share).parse_args(words[4:])
+    args = parser().parse_args(words[4:])
     settings = drill_settings_of(args)
     # 10m, 1m, 15s, 5m and 1h of a fleet that is thirty times as fast
     assert settings.baseline_seconds == 20.0
@@ -101,7 +100,7 @@ def test_without_prometheus_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda _name: None)
-    assert run(["--output", str(tmp_path / "reports")]) == 1
+    assert run(["--output-dir", str(tmp_path / "reports")]) == 1
     assert "no `prometheus` on PATH" in capsys.readouterr().err
     assert not (tmp_path / "reports").exists()
 
@@ -110,9 +109,9 @@ def test_without_prometheus_it_says_what_to_install(
 def test_a_file_is_no_folder_for_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     taken = tmp_path / "reports"
     taken.touch()
-    assert run(["--output", str(taken)]) == 1
+    assert run(["--output-dir", str(taken)]) == 1
     said = capsys.readouterr().err
-    assert said == f"drill demo: --output: the folder {taken} cannot be made: File exists; name another\n"
+    assert said == f"error: flag --output-dir: the folder {taken} cannot be made: File exists; name another\n"
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_the_printed_settings_used_as_settings_give_the_same_rules(
     assert printed == defaults_text()
     settings = tmp_path / "my-rules.yml"
     settings.write_text(printed)
-    assert main(["rules", "--config", str(settings)]) == 0
+    assert main(["rules", "--config.file", str(settings)]) == 0
     assert capsys.readouterr().out == rule_document(default_settings())
 
 
@@ -77,7 +77,7 @@ def test_bad_settings_end_with_2_and_every_fault_and_nothing_is_written(
 ) -> None:
     settings = tmp_path / "bad.yml"
     settings.write_text("severity_cap: loud\nalerts: {Nothing: off}\n")
-    assert main(["rules", "--config", str(settings), "--output-dir", str(tmp_path / "rules")]) == 2
+    assert main(["rules", "--config.file", str(settings), "--output-dir", str(tmp_path / "rules")]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     known, unknown = err.splitlines()
@@ -90,14 +90,14 @@ def test_bad_settings_end_with_2_and_every_fault_and_nothing_is_written(
 
 def test_a_file_that_is_not_there_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = tmp_path / "none.yml"
-    assert main(["rules", "--config", str(missing)]) == 2
+    assert main(["rules", "--config.file", str(missing)]) == 2
     assert capsys.readouterr().err == f"error: {missing}: the file does not exist. Check the path.\n"
 
 
 def test_a_warning_is_said_and_the_rules_are_rendered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = tmp_path / "rules.yml"
     settings.write_text("slo: {ttft: {threshold: 2s}}\n")
-    assert main(["rules", "--config", str(settings)]) == 0
+    assert main(["rules", "--config.file", str(settings)]) == 0
     out, err = capsys.readouterr()
     assert err.startswith("warning: slo.ttft: 2 s lies between the bucket edges 1 s and 2.5 s of vLLM's histogram")
     assert "groups" in yaml.safe_load(out)
@@ -134,7 +134,7 @@ def test_a_file_that_is_a_folder_ends_with_1(tmp_path: Path, capsys: pytest.Capt
         (["--namespace", "llm"], "--label and --namespace are of the operator's objects: add --format operator"),
         (["--format", "operator", "--label", "release"], "'release' is not NAME=VALUE"),
         (["--format", "helm"], "invalid choice: 'helm'"),
-        (["--conf", "x"], "unrecognized arguments: --conf x"),
+        (["--conf", "x"], "there is no flag --conf. Did you mean --config.file?"),
     ],
 )
 def test_a_wrong_option_ends_with_2_and_says_which(

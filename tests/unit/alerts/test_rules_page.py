@@ -52,7 +52,7 @@ def test_what_is_refused_is_refused_in_these_words(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("my-rules.yml").write_text(text)
-    assert main(["rules", "--config", "my-rules.yml"]) == 2
+    assert main(["rules", "--config.file", "my-rules.yml"]) == 2
     assert capsys.readouterr() == ("", printed)
 
 

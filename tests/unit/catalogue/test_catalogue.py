@@ -55,7 +55,7 @@ def test_a_stale_file_is_named(
     assert main(["--check"]) == 1
     assert (
         capsys.readouterr().err
-        == "out of date: METRICS.md, docs/runtimes.md; run `make generate` and commit the result\n"
+        == "out of date: METRICS.md, docs/runtimes.md; run `make generate`, remove what is not made any more, commit the result\n"
     )
     assert main(["--write"]) == 0
     assert main(["--check"]) == 0

@@ -10,13 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llm_serving_exporter.config.file_sd import (
-    FileTargets,
-    keep_last_good,
-    merge_targets,
-    read_targets,
-    stamp_of,
-)
+from llm_serving_exporter.config.file_sd import FileTargets, SectionFiles, merge_targets
 from llm_serving_exporter.config.types import FileDiscovery
 from llm_serving_exporter.model.target import Role, Target
 from tests.support.builders.configuration import load_text, problems_of
@@ -29,8 +23,12 @@ def discovery(folder: Path, *patterns: str, defaults: str = "{}") -> FileDiscove
     return load_text(folder, text).discovery[0]
 
 
+def files_of(found: FileDiscovery) -> SectionFiles:
+    return SectionFiles(found, host_name="pod-7", node_name="gpu-node-3")
+
+
 def read(found: FileDiscovery) -> FileTargets:
-    return read_targets(found, host_name="pod-7", node_name="gpu-node-3")
+    return files_of(found).read()
 
 
 def urls(found: FileTargets) -> list[str]:
@@ -182,25 +180,24 @@ def test_a_broken_file_says_why_and_keeps_its_last_good_targets(tmp_path: Path, 
     setup = discovery(tmp_path)
     path = tmp_path / "sd/a.yml"
     path.write_text("- targets: ['good:1']\n")
-    good = read(setup)
+    files = files_of(setup)
+    assert urls(files.read()) == ["http://good:1"]
     path.write_text(text)
-    broken = read(setup)
-    assert messages(broken) == [f"{path}: {expected}"]
-    assert broken.files[0].targets is None
-    kept = keep_last_good(good, broken)
-    assert urls(kept) == ["http://good:1"]
-    assert messages(kept) == messages(broken)
-    still_broken = keep_last_good(kept, read(setup))
-    assert urls(still_broken) == ["http://good:1"]
+    for _ in range(2):
+        kept = files.read()
+        assert messages(kept) == [f"{path}: {expected}"]
+        assert urls(kept) == ["http://good:1"]
     path.write_text("- targets: ['new:1']\n")
-    assert urls(keep_last_good(still_broken, read(setup))) == ["http://new:1"]
+    repaired = files.read()
+    assert urls(repaired) == ["http://new:1"]
+    assert messages(repaired) == []
 
 
 def test_a_file_that_is_broken_from_the_start_has_no_targets(tmp_path: Path) -> None:
     setup = discovery(tmp_path)
     (tmp_path / "sd/a.yml").write_text("{")
-    broken = keep_last_good(None, read(setup))
-    assert urls(broken) == []
+    broken = read(setup)
+    assert broken.files[0].targets is None
     assert len(messages(broken)) == 1
 
 
@@ -208,9 +205,11 @@ def test_the_targets_of_a_removed_file_are_gone(tmp_path: Path) -> None:
     setup = discovery(tmp_path)
     path = tmp_path / "sd/a.yml"
     path.write_text("- targets: ['good:1']\n")
-    good = read(setup)
+    files = files_of(setup)
+    assert urls(files.read()) == ["http://good:1"]
     path.unlink()
-    assert urls(keep_last_good(good, read(setup))) == []
+    assert files.have_changed()
+    assert urls(files.read()) == []
 
 
 def test_a_named_file_that_is_missing_is_reported_a_glob_without_files_is_not(tmp_path: Path) -> None:
@@ -221,27 +220,35 @@ def test_a_named_file_that_is_missing_is_reported_a_glob_without_files_is_not(tm
     assert read(discovery(tmp_path, "sd/*.yml", "nowhere/*.yml")).problems == ()
 
 
-def test_the_stamp_changes_with_the_files_and_only_then(tmp_path: Path) -> None:
-    setup = discovery(tmp_path)
-    path = tmp_path / "sd/a.yml"
-    stamps = [stamp_of(setup)]
+def test_the_files_have_changed_when_one_of_them_did_and_only_then(tmp_path: Path) -> None:
+    path, other = tmp_path / "sd/a.yml", tmp_path / "other"
+    files = files_of(discovery(tmp_path))
+    assert files.have_changed()
+
+    def changed() -> bool:
+        """Whether they have; then they are read."""
+        found = files.have_changed()
+        files.read()
+        assert not files.have_changed()
+        return found
+
+    files.read()
     path.write_text("- targets: ['a:1']\n")
-    stamps.append(stamp_of(setup))
-    assert stamp_of(setup) == stamps[-1] == read(setup).stamp
+    assert changed()
     path.write_text("- targets: ['a:1', 'b:1']\n")
-    stamps.append(stamp_of(setup))
+    assert changed()
     # another file of the same size and time under the same name, as an atomic rename makes it
     status = path.stat()
-    other = tmp_path / "other"
     other.write_text("- targets: ['a:1', 'c:1']\n")
     os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
     other.rename(path)
-    stamps.append(stamp_of(setup))
+    assert changed()
+    path.chmod(0o600)  # a file that could not be read may be readable now
+    assert changed()
     # a ConfigMap is swapped by a link
     path.unlink()
     path.symlink_to(tmp_path / "nowhere")
-    stamps.append(stamp_of(setup))
-    assert len(set(stamps)) == len(stamps)
+    assert changed()
 
 
 def test_a_glob_takes_files_of_one_folder_in_order_without_hidden_ones(tmp_path: Path) -> None:
@@ -325,7 +332,7 @@ def test_any_json_is_targets_or_problems(tmp_path_factory: pytest.TempPathFactor
     path = tmp_path_factory.getbasetemp() / "any.json"
     path.write_text(json.dumps(content))
     defaults = Target(name="", url="")
-    (file,) = read_targets(FileDiscovery((str(path),), defaults), host_name="pod-7").files
+    (file,) = SectionFiles(FileDiscovery((str(path),), defaults), host_name="pod-7").read().files
     assert (file.targets is None) == bool(file.problems)
     "".join(map(str, (*file.problems, *file.warnings))).encode()
     for target in file.targets or ():

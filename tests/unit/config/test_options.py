@@ -50,7 +50,7 @@ SAMPLES = {
     "cost.decode-to-prefill-ratio": ("2.5", lambda config: config.attribution.decode_to_prefill_ratio, 2.5),
     "cost.compute-efficiency": ("0.5", lambda config: config.attribution.efficiency.compute, 0.5),
     "cost.bandwidth-efficiency": ("0.7", lambda config: config.attribution.efficiency.bandwidth, 0.7),
-    "web.listen-address": ("127.0.0.1:9000", lambda config: config.web.listen_address, "127.0.0.1:9000"),
+    "web.listen-address": ("127.0.0.1:9000", lambda config: config.web.listen_addresses, ("127.0.0.1:9000",)),
     "web.telemetry-path": ("/m", lambda config: config.web.telemetry_path, "/m"),
     "web.enable-lifecycle": ("true", lambda config: config.web.enable_lifecycle, True),
     "web.config.file": ("/dev/null", lambda config: config.web.config_file, "/dev/null"),
@@ -117,6 +117,19 @@ def test_every_option_works_as_flag_variable_and_key(option: object, tmp_path: P
 )
 def test_booleans(flags: tuple[str, ...], expected: bool) -> None:
     assert load_flags(*TARGET, *flags).gpu.gpm is expected
+
+
+def test_addresses_to_listen_on_by_flag_variable_and_file(tmp_path: Path) -> None:
+    both = ("127.0.0.1:1", "[::1]:2")
+    assert (
+        load_flags(*TARGET, "--web.listen-address", both[0], "--web.listen-address", both[1]).web.listen_addresses
+        == both
+    )
+    assert load_flags(*TARGET, environ={PREFIX + "WEB_LISTEN_ADDRESS": ", ".join(both)}).web.listen_addresses == both
+    in_file = "targets: ['http://a:1']\nweb: {listen_address: ['127.0.0.1:1', '[::1]:2']}\n"
+    assert load_text(tmp_path, in_file).web.listen_addresses == both
+    assert load_text(tmp_path, in_file, "--web.listen-address", ":3").web.listen_addresses == (":3",)
+    assert load_flags(*TARGET, *(["--web.listen-address", ":3"] * 2)).web.listen_addresses == (":3",)
 
 
 def test_targets_by_flag_and_by_variable() -> None:

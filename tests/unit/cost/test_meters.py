@@ -44,7 +44,8 @@ def test_targets_that_their_processes_show_on_the_same_gpu_have_no_cost_until_sh
         return dict(costs.after(replace(ready, target=target), None, config, monotonic=5.0, unix=5.0).cost.signals)
 
     other = replace(TARGET, name="other")
-    costs.keep(["t", "other"])
+    costs.begin("t")
+    costs.begin("other")
     uuids = {"t": ("GPU-1", "GPU-2"), "other": ("GPU-2",)}
     costs.claim([TARGET, other], uuids)
     assert found(TARGET)[COST] == found(other)[COST] == Absence.GPU_CLAIMED_TWICE
@@ -64,13 +65,13 @@ def test_a_tick_under_way_does_not_bring_a_removed_target_back() -> None:
         return costs.after(ready, None, config, monotonic=monotonic, unix=monotonic)
 
     assert after(0.0) is ready
-    costs.keep(["t"])
+    costs.begin("t")
     after(5.0)
     assert usd(after(10.0).cost) == {"prefill": 2.5, "decode": 7.5}
     costs.keep(["other"])
     assert after(15.0) is ready
     # an hour later it is there again, under another configuration: the hour was nobody's
-    costs.keep(["t", "other"])
+    costs.begin("t")
     assert seconds(after(3600.0).cost) == {}
     # and two ticks that overtook one another count no second twice
     assert seconds(after(3598.0).cost) == {}
@@ -100,6 +101,7 @@ def test_targets_come_and_go_while_ticks_are_under_way() -> None:
         for thread in threads:
             thread.start()
         for number in range(5000):
+            costs.begin(names[number % 200])
             costs.keep(names[number % 100 :])
     finally:
         done.set()

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from llm_serving_exporter.config.types import Config, DcgmConfig, FileDiscovery, GpuConfig, SloConfig
-from llm_serving_exporter.daemon.jobs import Daemon
+from llm_serving_exporter.daemon.file_jobs import PRICES_EVERY_SECONDS
+from llm_serving_exporter.daemon.jobs import DISCOVERY_EVERY_SECONDS, Daemon
 from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import TargetGpus
@@ -24,7 +24,9 @@ from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Row, Runti
 from llm_serving_exporter.normalise.registry import RUNTIMES, reads_otherwise
 from llm_serving_exporter.sim.replay import SteppedServer
 from tests.support.builders.configuration import load_text
+from tests.support.builders.handschedule import HandSchedule
 from tests.support.builders.recordings import recording
+from tests.support.servers.driven_exporter import HandClock
 from tests.support.servers.replica import Replica
 
 
@@ -46,7 +48,7 @@ def reading(daemon: Daemon, name: str) -> TargetReading:
 
 
 class Watched:
-    """A daemon whose main loop runs in a thread."""
+    """A daemon in real time, its main loop in a thread."""
 
     def __init__(self, daemon: Daemon) -> None:
         self.daemon, self.stopping, self.reloading = daemon, threading.Event(), threading.Event()
@@ -63,13 +65,33 @@ class Watched:
         self.daemon.stop()
 
 
-@pytest.fixture
-def quick_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are looked at twice a second; every five seconds would only be waited for."""
-    monkeypatch.setattr("llm_serving_exporter.daemon.jobs.DISCOVERY_EVERY_SECONDS", 0.5)
+class Driven:
+    """A daemon whose jobs run when the test moves the clock."""
+
+    def __init__(
+        self,
+        config: Config,
+        load: Callable[[], Config] | None = None,
+        gpu_source: Callable[[Config], GpuSource | None] = lambda _config: None,
+    ) -> None:
+        self.clock = HandClock()
+        self.schedule = HandSchedule(self.clock)
+        clocks = {"monotonic": self.clock.monotonic, "wall": self.clock.wall}
+        self.daemon = Daemon(config, load or (lambda: config), gpu_source, schedule=self.schedule, **clocks)
+
+    def __enter__(self) -> Driven:
+        self.daemon.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.daemon.stop()
+
+    def after(self, seconds: float) -> Daemon:
+        """The daemon once every job that becomes due in so many seconds has run."""
+        self.schedule.advance(seconds)
+        return self.daemon
 
 
-@pytest.mark.usefixtures("quick_discovery")
 def test_discovered_targets_come_change_and_go_with_their_file(tmp_path: Path) -> None:
     file = tmp_path / "targets.json"
     with SteppedServer(recording("vllm-0.32")) as engine:
@@ -77,23 +99,25 @@ def test_discovered_targets_come_change_and_go_with_their_file(tmp_path: Path) -
         file.write_text(json.dumps([{"targets": [address], "labels": {"name": "first", "role": "decode"}}]))
         defaults = Target("", "", interval_seconds=0.2)
         config = config_for(discovery=(FileDiscovery((str(file),), defaults),))
-        daemon = Daemon(config, lambda: config, lambda _config: None)
-        with Watched(daemon):
-            until(lambda: reading(daemon, "first").up is True)
+        with Driven(config) as driven:
+            daemon = driven.after(1.0)
+            assert reading(daemon, "first").up is True
             assert reading(daemon, "first").target.role == "decode"
 
             file.write_text(json.dumps([{"targets": [address], "labels": {"name": "second"}}]))
-            until(lambda: daemon.store.target("second") is not None and reading(daemon, "second").up is True)
+            driven.after(DISCOVERY_EVERY_SECONDS + 1.0)
+            assert reading(daemon, "second").up is True
             assert daemon.store.target("first") is None
 
             file.write_text("[{")
-            until(lambda: bool(daemon.store.view().discovery_problems))
+            driven.after(DISCOVERY_EVERY_SECONDS)
             assert str(file) in daemon.store.view().discovery_problems[0]
             assert daemon.store.view().discovery_failures_total == 1
             assert reading(daemon, "second").up is True  # the last good targets stay
 
             file.write_text("[]")
-            until(lambda: not daemon.store.view().targets)
+            driven.after(DISCOVERY_EVERY_SECONDS)
+            assert daemon.store.view().targets == ()
             assert daemon.store.view().discovery_problems == ()
 
 
@@ -109,25 +133,36 @@ def test_a_wall_clock_that_falls_back_does_not_stop_the_scrapes() -> None:
             until(lambda: reading(daemon, "replica-0").attempts_total == 2)
 
 
+def test_the_main_loop_reloads_when_a_signal_asks_for_it() -> None:
+    configs = [config_for(config_hash="a"), config_for(config_hash="b")]
+    daemon = Daemon(configs[0], lambda: configs[1], lambda _config: None)
+    with Watched(daemon) as watched:
+        assert daemon.store.view().config_hash == "a"
+        watched.reloading.set()
+        until(lambda: daemon.store.view().config_hash == "b")
+    assert not watched.reloading.is_set()
+
+
 def test_a_reload_keeps_windows_of_unchanged_targets_and_takes_new_thresholds() -> None:
     with SteppedServer(recording("vllm-0.32")) as engine, SteppedServer(recording("vllm-0.32")) as other:
         engine.show(60)
         kept, gone = Target("kept", engine.url, interval_seconds=0.2), Target("gone", other.url, interval_seconds=0.2)
         configs = [config_for(kept, gone, config_hash="a")]
-        daemon = Daemon(configs[0], lambda: configs[-1], lambda _config: None)
-        with Watched(daemon) as watched:
-            until(lambda: reading(daemon, "kept").attempts_total >= 3)
+        with Driven(configs[0], lambda: configs[-1]) as driven:
+            daemon = driven.after(1.0)
             before = reading(daemon, "kept")
+            assert before.attempts_total >= 3
             configs.append(config_for(kept, slo=SloConfig(ttft_seconds=1.0), config_hash="b"))
-            watched.reloading.set()
-            until(lambda: daemon.store.target("gone") is None)
+            assert daemon.reload() is None
+            assert daemon.store.target("gone") is None
             assert daemon.store.view().config_hash == "b"
 
             def counted_at() -> float | None:
                 derived = reading(daemon, "kept").derived
                 return derived.engines[0].slo["ttft"].counted_seconds if derived else None
 
-            until(lambda: counted_at() == 1.0)
+            driven.after(0.2)
+            assert counted_at() == 1.0
             assert reading(daemon, "kept").attempts_total > before.attempts_total
             assert reading(daemon, "kept").restarts_total == 0
 
@@ -146,13 +181,14 @@ def test_a_reload_reads_the_file_of_thresholds_again_and_a_bad_one_changes_nothi
 
         engine.show(60)
         rules.write_text("slo: {ttft: {threshold: 1s}}\n")
-        daemon = Daemon(load(), load, lambda _config: None)
-        with Watched(daemon):
-            until(lambda: configured() == 1.0)
+        with Driven(load(), load) as driven:
+            daemon = driven.after(0.2)
+            assert configured() == 1.0
             before = daemon.store.view().config_hash
             rules.write_text("slo: {ttft: {threshold: 2.5s}}\n")
             assert daemon.reload() is None
-            until(lambda: configured() == 2.5)
+            driven.after(0.2)
+            assert configured() == 2.5
             after = daemon.store.view().config_hash
             assert after != before
             rules.write_text("slo: {ttft: {threshold: soon}}\n")
@@ -172,22 +208,19 @@ def test_a_bad_reload_changes_nothing() -> None:
 
     with SteppedServer(recording("vllm-0.32")) as engine:
         config = config_for(Target("replica-0", engine.url, interval_seconds=0.2), config_hash="a")
-        daemon = Daemon(config, load, lambda _config: None)
-        with Watched(daemon):
-            until(lambda: reading(daemon, "replica-0").up is True)
+        with Driven(config, load) as driven:
+            daemon = driven.after(0.2)
+            assert reading(daemon, "replica-0").up is True
             error = daemon.reload()
             assert error is not None
             assert error.problems == (problem,)
             assert (daemon.store.view().reload_ok, daemon.store.view().config_hash) == (False, "a")
             seen = reading(daemon, "replica-0").attempts_total
-            until(lambda: reading(daemon, "replica-0").attempts_total > seen)
+            driven.after(0.2)
+            assert reading(daemon, "replica-0").attempts_total == seen + 1
 
 
-@pytest.mark.usefixtures("quick_discovery")
-def test_a_repaired_price_file_counts_whatever_is_wrong_with_the_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("llm_serving_exporter.daemon.file_jobs.PRICES_EVERY_SECONDS", 0.1)
+def test_a_repaired_price_file_counts_whatever_is_wrong_with_the_configuration(tmp_path: Path) -> None:
     prices = tmp_path / "prices.yml"
     prices.write_text("prices: [{gpu_model: H100 SXM, usd_per_gpu_hour: 2}]")
     good = [True]
@@ -201,20 +234,23 @@ def test_a_repaired_price_file_counts_whatever_is_wrong_with_the_configuration(
         book = daemon.config.prices
         return None if book is None else book.statements[0].usd_per_gpu_hour
 
-    daemon = Daemon(load(), load, lambda _config: None)
-    with Watched(daemon):
-        until(lambda: price() == 2.0)
+    with Driven(load(), load) as driven:
+        daemon = driven.after(PRICES_EVERY_SECONDS)
+        assert price() == 2.0
         good[0] = False
         assert daemon.reload() is not None
         prices.write_text("prices: [{gpu_model: H100 SXM, usd_per_gpu_hour: 3}]")
-        until(lambda: price() == 3.0)
+        driven.after(PRICES_EVERY_SECONDS)
+        assert price() == 3.0
         assert not daemon.store.view().reload_ok
         good[0] = True
         assert daemon.reload() is None
-        until(lambda: price() == 3.0)
+        driven.after(PRICES_EVERY_SECONDS)
+        assert price() == 3.0
         assert daemon.store.view().reload_ok
         prices.write_text("prices: nonsense")
-        until(lambda: not daemon.store.view().reload_ok)
+        driven.after(PRICES_EVERY_SECONDS)
+        assert not daemon.store.view().reload_ok
         assert price() == 3.0
 
 
@@ -247,14 +283,15 @@ runtimes:
             snapshot = reading(daemon, name).snapshot
             return snapshot.engines[0].requests_running if snapshot else None
 
-        daemon = Daemon(load(), load, lambda _config: None)
-        with Watched(daemon):
-            until(lambda: running("said") == running("recognised") == 3.0)
-            until(lambda: reading(daemon, "other").attempts_total >= 3)
+        with Driven(load(), load) as driven:
+            daemon = driven.after(1.0)
+            assert running("said") == running("recognised") == 3.0
+            assert reading(daemon, "other").attempts_total >= 3
             before = reading(daemon, "other").attempts_total
             written.append(written[0].replace("acme_running}", "acme_busy}"))
             assert daemon.reload() is None
-            until(lambda: running("said") == running("recognised") == 5.0)
+            driven.after(0.4)
+            assert running("said") == running("recognised") == 5.0
             assert reading(daemon, "other").attempts_total >= before
 
             # without the table the one is nobody's, and the other's setting is refused: nothing changes then
@@ -263,13 +300,15 @@ runtimes:
             assert running("said") == 5.0
             written.append(written[-1].replace(", runtime: acme", ", runtime: auto"))
             assert daemon.reload() is None
-            until(lambda: reading(daemon, "recognised").up is False and reading(daemon, "said").up is False)
+            driven.after(0.4)
+            assert (reading(daemon, "recognised").up, reading(daemon, "said").up) == (False, False)
 
             # a discovered target may name a table that a reload brought
             (tmp_path / "sd.yml").write_text(
                 f"- {{targets: ['{acme.url.removeprefix('http://')}'], labels: {{__metrics_path__: /metrics/, runtime: acme}}}}"
             )
-            until(lambda: "acme" in str(daemon.store.view().discovery_problems))
+            driven.after(DISCOVERY_EVERY_SECONDS)
+            assert "acme" in str(daemon.store.view().discovery_problems)
             written.append(written[0])
             assert daemon.reload() is None
             assert daemon.store.view().discovery_problems == ()
@@ -318,9 +357,9 @@ def test_gpus_are_opened_once_kept_over_reloads_and_closed_when_switched_off() -
 
     on = Config(targets=(Target("a", "http://127.0.0.1:9"),), gpu=GpuConfig(interval_seconds=0.1))
     configs = [on]
-    daemon = Daemon(on, lambda: configs[-1], make)
-    with Watched(daemon):
-        until(lambda: bool(sources) and sources[0].reads > 2)
+    with Driven(on, lambda: configs[-1], make) as driven:
+        daemon = driven.after(0.3)
+        assert sources[0].reads > 2
         assert daemon.reload() is None
         assert len(sources) == 1
         configs.append(replace(on, gpu=GpuConfig(enabled=False)))
@@ -329,7 +368,9 @@ def test_gpus_are_opened_once_kept_over_reloads_and_closed_when_switched_off() -
         assert daemon.store.view().gpus is None
         configs.append(on)
         assert daemon.reload() is None
-        until(lambda: len(sources) == 2 and sources[1].reads > 0)
+        driven.after(0.1)
+        assert len(sources) == 2
+        assert sources[1].reads > 0
     assert sources[1].closes == 1
 
 
@@ -340,14 +381,15 @@ def test_the_gpus_of_a_server_are_known_before_it_was_ever_up_and_stay_when_it_g
         here = Target("here", server.url, interval_seconds=0.2, gpus=("GPU-1",))
         server.show({"/metrics": 'vllm:num_requests_running{engine="0",model_name="m"} 3\n'})
         config = Config(targets=(never, here), gpu=GpuConfig(interval_seconds=0.1))
-        daemon = Daemon(config, lambda: config, lambda _config: source)
-        with Watched(daemon):
-            until(lambda: reading(daemon, "here").target_gpus == TargetGpus(1, "H100 SXM 80GB"))
-            until(lambda: reading(daemon, "never").up is False)
+        with Driven(config, gpu_source=lambda _config: source) as driven:
+            daemon = driven.after(0.5)
+            assert reading(daemon, "here").target_gpus == TargetGpus(1, "H100 SXM 80GB")
+            assert reading(daemon, "never").up is False
             assert reading(daemon, "never").target_gpus == TargetGpus(8, "H200 SXM 141GB")
-            until(lambda: reading(daemon, "here").up is True)
+            assert reading(daemon, "here").up is True
             server.refuse()
-            until(lambda: reading(daemon, "here").up is False)
+            driven.after(0.2)
+            assert reading(daemon, "here").up is False
             assert reading(daemon, "here").target_gpus == TargetGpus(1, "H100 SXM 80GB")
 
 
@@ -361,17 +403,17 @@ def test_another_server_of_the_same_name_does_not_inherit_its_gpus() -> None:
             return Config(targets=targets, gpu=GpuConfig(interval_seconds=0.1))
 
         configs = [config(Target("a", first.url, interval_seconds=0.2))]
-        daemon = Daemon(configs[0], lambda: configs[-1], lambda _config: source)
-        with Watched(daemon):
-            until(lambda: reading(daemon, "a").gpu_origin == "processes")
+        with Driven(configs[0], lambda: configs[-1], lambda _config: source) as driven:
+            daemon = driven.after(0.5)
+            assert reading(daemon, "a").gpu_origin == "processes"
             source.gpus = (replace(gpu, processes=()),)
-            again = source.reads + 2
-            until(lambda: source.reads > again)
+            driven.after(0.5)
             assert reading(daemon, "a").gpu_uuids == ("GPU-1",)  # away for a moment
             moved = (Target("a", second.url, interval_seconds=0.2), Target("b", first.url, interval_seconds=0.2))
             configs.append(config(*moved))
             assert daemon.reload() is None
-            until(lambda: "process lists do not show" in reading(daemon, "a").gpu_origin)
+            driven.after(0.5)
+            assert "process lists do not show" in reading(daemon, "a").gpu_origin
             assert reading(daemon, "a").gpu_uuids == ()
 
 

@@ -25,7 +25,7 @@ from llm_serving_exporter.daemon.review_runner import (
 )
 from llm_serving_exporter.model.review import ReviewRuns
 from llm_serving_exporter.state import review_runs
-from llm_serving_exporter.state.review_runs import NAME, Runs, begin
+from llm_serving_exporter.state.review_runs import NAME, Runs, begin_runs
 
 HOUR, DAY = 3600.0, 86_400.0
 
@@ -124,7 +124,7 @@ def test_nothing_due_is_nothing_to_make() -> None:
 GOOD = """
 import os, sys
 from llm_serving_exporter.state import review_runs
-review_runs.record(os.path.dirname(sys.argv[2]), float(open(sys.argv[2]).read()), succeeded=True)
+review_runs.record_run(os.path.dirname(sys.argv[2]), float(open(sys.argv[2]).read()), succeeded=True)
 """
 BAD = "import sys; sys.stderr.write('Prometheus at http://p cannot be reached\\n'); sys.exit(1)"
 HANGS = "import time; time.sleep(60)"
@@ -177,7 +177,7 @@ def test_a_review_is_made_when_it_is_due_and_once(tmp_path: Path) -> None:
 
 
 def test_a_missed_one_is_caught_up_at_the_start(tmp_path: Path) -> None:
-    begin(str(tmp_path), MONDAY - 30 * DAY)
+    begin_runs(str(tmp_path), MONDAY - 30 * DAY)
     clock = Clock(MONDAY + 3 * DAY)
     found = runner(tmp_path, clock, GOOD)
     found.look()
@@ -188,7 +188,7 @@ def test_a_missed_one_is_caught_up_at_the_start(tmp_path: Path) -> None:
 
 
 def test_one_that_fails_is_told_and_tried_again_after_an_hour(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    begin(str(tmp_path), MONDAY - DAY)
+    begin_runs(str(tmp_path), MONDAY - DAY)
     clock = Clock(MONDAY)
     found = runner(tmp_path, clock, BAD)
     found.look()
@@ -204,7 +204,7 @@ def test_one_that_fails_is_told_and_tried_again_after_an_hour(tmp_path: Path, ca
 
 
 def test_one_that_hangs_is_ended_and_counts_as_failed(tmp_path: Path) -> None:
-    begin(str(tmp_path), MONDAY - DAY)
+    begin_runs(str(tmp_path), MONDAY - DAY)
     clock = Clock(MONDAY)
     found = runner(tmp_path, clock, HANGS)
     found.look()
@@ -213,14 +213,14 @@ def test_one_that_hangs_is_ended_and_counts_as_failed(tmp_path: Path) -> None:
 
 
 def test_an_exporter_that_only_tells_makes_none(tmp_path: Path) -> None:
-    begin(str(tmp_path), MONDAY - DAY)
+    begin_runs(str(tmp_path), MONDAY - DAY)
     found = runner(tmp_path, Clock(MONDAY + HOUR), GOOD, run=False)
     assert found.look() == told(MONDAY, None, None)
     assert found._process is None
 
 
 def test_a_program_that_is_not_there_is_a_failed_run(tmp_path: Path) -> None:
-    begin(str(tmp_path), MONDAY - DAY)
+    begin_runs(str(tmp_path), MONDAY - DAY)
     clock = Clock(MONDAY)
     plan = ReviewSchedule(str(tmp_path / "report.yml"), str(tmp_path), "0 7 * * mon", "UTC", True)
     found = ReviewRunner(plan, command=(str(tmp_path / "nothing"),), wall=clock, monotonic=clock)
@@ -248,7 +248,7 @@ def test_a_file_that_was_spoilt_does_not_lose_the_review_that_is_due(tmp_path: P
 def test_a_run_that_cannot_be_noted_is_not_started(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin(str(tmp_path), MONDAY - DAY)
+    begin_runs(str(tmp_path), MONDAY - DAY)
     # a file system that is read-only or full; permissions would not stop a test that runs as root
     before = os.replace
 
@@ -267,7 +267,7 @@ def test_a_run_that_cannot_be_noted_is_not_started(
 
 
 def test_an_exporter_that_dies_with_its_review_does_not_start_it_at_once_again(tmp_path: Path) -> None:
-    begin(str(tmp_path), MONDAY - DAY)
+    begin_runs(str(tmp_path), MONDAY - DAY)
     clock = Clock(MONDAY)
     first = runner(tmp_path, clock, HANGS)
     first.look()
@@ -287,7 +287,7 @@ def test_an_exporter_that_dies_with_its_review_does_not_start_it_at_once_again(t
 
 
 def test_a_file_that_forgets_does_not_start_another_at_once(tmp_path: Path) -> None:
-    begin(str(tmp_path), MONDAY - DAY)
+    begin_runs(str(tmp_path), MONDAY - DAY)
     found = runner(tmp_path, Clock(MONDAY), BAD)
     found.look()
     ended(found, found.look)
@@ -297,7 +297,7 @@ def test_a_file_that_forgets_does_not_start_another_at_once(tmp_path: Path) -> N
 
 
 def test_a_step_of_the_wall_clock_ends_no_review(tmp_path: Path) -> None:
-    begin(str(tmp_path), MONDAY - DAY)
+    begin_runs(str(tmp_path), MONDAY - DAY)
     wall, monotonic = Clock(MONDAY), Clock(0.0)
     found = runner(tmp_path, wall, HANGS)
     found._monotonic = monotonic
@@ -316,13 +316,13 @@ def test_a_step_of_the_wall_clock_ends_no_review(tmp_path: Path) -> None:
 
 
 def test_the_end_of_the_exporter_ends_its_review(tmp_path: Path) -> None:
-    begin(str(tmp_path), MONDAY - DAY)
+    begin_runs(str(tmp_path), MONDAY - DAY)
     found = runner(tmp_path, Clock(MONDAY), HANGS)
     found.look()
     process = found._process
     assert process is not None
     found.close()
     assert process.wait(10) != 0
-    assert review_runs.read(str(tmp_path)) == Runs(MONDAY - DAY, MONDAY, tried_since=MONDAY)
+    assert review_runs.read_runs(str(tmp_path)) == Runs(MONDAY - DAY, MONDAY, tried_since=MONDAY)
     assert found._reader is not None
     found._reader.join(5)

@@ -14,7 +14,7 @@ def test_whoever_asks_first_finds_every_target(monkeypatch: pytest.MonkeyPatch) 
     config = Config(
         targets=(Target("a", "http://127.0.0.1:9"), Target("b", "http://127.0.0.1:9")),
         gpu=GpuConfig(enabled=False),
-        web=WebConfig(listen_address="127.0.0.1:0"),
+        web=WebConfig(listen_addresses=("127.0.0.1:0",)),
     )
     service = Service(config, lambda: config, lambda _config: None)
     known: list[str] = []

@@ -20,7 +20,7 @@ MOST_BYTES = 1 << 20
 def test_a_folder_gets_the_committed_files_and_their_names_are_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["dashboards", "--out", str(tmp_path / "made")]) == 0
+    assert main(["dashboards", "--output-dir", str(tmp_path / "made")]) == 0
     made = {path.name: path.read_text() for path in (tmp_path / "made").iterdir()}
     assert made == {path.name: path.read_text() for path in RENDERED.iterdir()}
     assert sorted(capsys.readouterr().out.split()) == sorted(str(tmp_path / "made" / name) for name in made)
@@ -29,7 +29,7 @@ def test_a_folder_gets_the_committed_files_and_their_names_are_printed(
 def test_the_users_settings_are_in_them(tmp_path: Path) -> None:
     settings = tmp_path / "my-rules.yml"
     settings.write_text("identity_labels: [cluster]\nslo: {ttft: {threshold: 750ms}}\n")
-    assert main(["dashboards", "--config", str(settings), "--out", str(tmp_path)]) == 0
+    assert main(["dashboards", "--config.file", str(settings), "--output-dir", str(tmp_path)]) == 0
     home = json.loads((tmp_path / "llm-serving-home.json").read_text())
     assert [one["name"] for one in home["templating"]["list"]][:2] == ["datasource", "cluster"]
     (p99,) = (one for one in home["panels"] if one["title"] == "p99 time to first token")
@@ -37,7 +37,7 @@ def test_the_users_settings_are_in_them(tmp_path: Path) -> None:
 
 
 def test_a_configmap_a_dashboard_that_the_sidecar_finds(tmp_path: Path) -> None:
-    words = ["--format", "configmap", "--namespace", "monitoring", "--label", "team=llm", "--out", str(tmp_path)]
+    words = ["--format", "configmap", "--namespace", "monitoring", "--label", "team=llm", "--output-dir", str(tmp_path)]
     assert main(["dashboards", *words]) == 0
     found = sorted(tmp_path.iterdir())
     assert len(found) == len(list(RENDERED.iterdir()))
@@ -55,8 +55,8 @@ def test_a_configmap_a_dashboard_that_the_sidecar_finds(tmp_path: Path) -> None:
 def test_a_data_source_for_a_grafana_that_has_none(tmp_path: Path) -> None:
     settings = tmp_path / "my-rules.yml"
     settings.write_text("scrape_interval: 30s\n")
-    words = ["--format", "configmap", "--datasource-url", "http://p:9090", "--out", str(tmp_path)]
-    assert main(["dashboards", "--config", str(settings), *words]) == 0
+    words = ["--format", "configmap", "--datasource-url", "http://p:9090", "--output-dir", str(tmp_path)]
+    assert main(["dashboards", "--config.file", str(settings), *words]) == 0
     made = yaml.safe_load((tmp_path / "llm-serving-datasource.yml").read_text())
     assert made["metadata"]["labels"] == {"grafana_datasource": "1"}
     (found,) = yaml.safe_load(made["data"]["llm-serving-datasource.yml"])["datasources"]
@@ -66,10 +66,10 @@ def test_a_data_source_for_a_grafana_that_has_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "--out"),
-        (["--out", "d", "--namespace", "x"], "add --format configmap"),
-        (["--out", "d", "--format", "configmap", "--label", "x"], "'x' is not NAME=VALUE"),
-        (["--out", "d", "--format", "configmap", "--datasource-url", "prometheus:9090"], "is not a URL"),
+        ([], "--output-dir"),
+        (["--output-dir", "d", "--namespace", "x"], "add --format configmap"),
+        (["--output-dir", "d", "--format", "configmap", "--label", "x"], "'x' is not NAME=VALUE"),
+        (["--output-dir", "d", "--format", "configmap", "--datasource-url", "prometheus:9090"], "is not a URL"),
     ],
 )
 def test_bad_usage_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,15 +82,15 @@ def test_bad_usage_is_refused(words: list[str], said: str, capsys: pytest.Captur
 def test_bad_settings_write_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = tmp_path / "my-rules.yml"
     settings.write_text("slo: {ttft: {threshold: -1s}}\n")
-    assert main(["dashboards", "--config", str(settings), "--out", str(tmp_path / "made")]) == 2
+    assert main(["dashboards", "--config.file", str(settings), "--output-dir", str(tmp_path / "made")]) == 2
     assert "slo" in capsys.readouterr().err
     assert not (tmp_path / "made").exists()
 
 
 def test_a_folder_that_cannot_be_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
-    assert main(["dashboards", "--out", str(tmp_path / "file" / "below")]) == 1
-    assert "choose another --out" in capsys.readouterr().err
+    assert main(["dashboards", "--output-dir", str(tmp_path / "file" / "below")]) == 1
+    assert "choose another --output-dir" in capsys.readouterr().err
 
 
 def test_without_grafanalib_it_says_what_to_install(
@@ -99,5 +99,5 @@ def test_without_grafanalib_it_says_what_to_install(
     for name in [name for name in sys.modules if name.startswith(("llm_serving_dashboards", "grafanalib"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "grafanalib", None)
-    assert main(["dashboards", "--out", "d"]) == 1
+    assert main(["dashboards", "--output-dir", "d"]) == 1
     assert "llm-serving-exporter[dashboards]" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_alerts.settings_file import default_settings, read_settings
-from llm_serving_dashboards.boards import boards
+from llm_serving_dashboards.boards import build_dashboards
 from tests.support.builders.panelqueries import filled
 from tests.support.servers.prometheus_server import PrometheusServer
 
@@ -27,7 +27,7 @@ def test_prometheus_takes_every_query(prometheus: PrometheusServer, tmp_path: Pa
     path.write_text(settings)
     found = read_settings(str(path))[0] if settings else default_settings()
     asked = 0
-    for made in boards(found):
+    for made in build_dashboards(found):
         document = made.document
         queries = [target["expr"] for one in document["panels"] for target in one.get("targets", ())]
         for expression in (*queries, *(one["expr"] for one in document["annotations"]["list"])):

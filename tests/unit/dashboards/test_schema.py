@@ -13,10 +13,10 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from llm_serving_alerts.settings_file import default_settings
-from llm_serving_dashboards.boards import boards
+from llm_serving_dashboards.boards import build_dashboards
 
 register_default_plugins()
-DOCUMENTS = {made.board.uid: made.document for made in boards(default_settings())}
+DOCUMENTS = {made.board.uid: made.document for made in build_dashboards(default_settings())}
 
 
 def lost(ours: Any, theirs: Any, where: str = "") -> Iterator[str]:

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from llm_serving_alerts.settings_file import default_settings, read_settings
-from llm_serving_dashboards.asking import recorded
-from llm_serving_dashboards.boards import boards
+from llm_serving_dashboards.boards import build_dashboards
+from llm_serving_dashboards.queries import list_record_labels
 from llm_serving_exporter.catalogue import BY_NAME
 
 
 def documents(tmp_path: Path, settings: str) -> dict[str, dict[str, Any]]:
     path = tmp_path / "settings.yml"
     path.write_text(settings)
-    return {made.board.uid: made.document for made in boards(read_settings(str(path))[0])}
+    return {made.board.uid: made.document for made in build_dashboards(read_settings(str(path))[0])}
 
 
 def panel(document: dict[str, Any], title: str) -> dict[str, Any]:
@@ -39,18 +39,21 @@ def steps(found: dict[str, Any]) -> list[float | None]:
             [None, 0.9],
         ),
         ("alerts: {KVSaturated: {above: 0.9}}", "llm-serving-kv", "KV cache usage", [None, 0.8, 0.9]),
-        ("alerts: {LongContextFewFit: {below: 9}}", "llm-serving-kv", "Requests of p99 length that fit", [None, 9]),
+        ("alerts: {LongContextFewFit: {below: 9}}", "llm-serving-kv", "Long requests that fit", [None, 9]),
         ("slo: {ttft: {threshold: 1s}}", "llm-serving-home", "p99 time to first token", [None, 1]),
         ("slo: {ttft: {objective: 0.95}}", "llm-serving-home", "Requests within the objective", [None, 0.95]),
-        ("alerts: {IdleSpend: {above: 0.4}}", "llm-serving-cost", "Idle share of the spend", [None, 0.4]),
-        ("alerts: {CostPerTokenUp: {above: 2}}", "llm-serving-cost", "Against the usual", [None, 2]),
+        ("alerts: {IdleSpend: {above: 0.4}}", "llm-serving-cost", "Idle share of the cost", [None, 0.4]),
+        ("alerts: {CostPerTokenUp: {above: 2}}", "llm-serving-cost", "Cost against the baseline", [None, 2]),
     ],
 )
 def test_a_threshold_is_the_alerts_own(
     tmp_path: Path, settings: str, uid: str, title: str, wanted: list[float | None]
 ) -> None:
     assert steps(panel(documents(tmp_path, settings)[uid], title)) == wanted
-    assert steps(panel({made.board.uid: made.document for made in boards(default_settings())}[uid], title)) != wanted
+    assert (
+        steps(panel({made.board.uid: made.document for made in build_dashboards(default_settings())}[uid], title))
+        != wanted
+    )
 
 
 def test_an_objective_without_a_threshold_is_not_shown_and_one_with_it_is(tmp_path: Path) -> None:
@@ -81,7 +84,7 @@ def test_identity_labels_are_variables_and_stay_in_every_query(tmp_path: Path) -
                 assert 'cluster=~"$cluster"' in matchers, (uid, name)
                 assert 'namespace=~"$namespace"' in matchers, (uid, name)
             # what is asked for without matchers would be of everybody
-            known = {*recorded(default_settings()), *(metric.full_name for metric in BY_NAME.values())}
+            known = {*list_record_labels(default_settings()), *(metric.full_name for metric in BY_NAME.values())}
             bare = known & set(re.findall(r"[a-zA-Z_][\w:]*", re.sub(r"\{[^}]*\}", "{", expression)))
             assert all(f"{name}{{" in expression for name in bare), (uid, expression)
             for grouping in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression):
@@ -100,7 +103,9 @@ def test_series_are_told_apart_by_the_identity_labels_too(tmp_path: Path) -> Non
 
 def test_series_of_replicas_name_their_model() -> None:
     # what the exporter says of its targets has no model
-    boards_of_models = [made for made in boards(default_settings()) if made.board.uid != "llm-serving-exporter"]
+    boards_of_models = [
+        made for made in build_dashboards(default_settings()) if made.board.uid != "llm-serving-exporter"
+    ]
     legends = [query.legend for made in boards_of_models for panel in made.board.panels for query in panel.queries]
     replicas = [legend for legend in legends if "{{target}}" in legend]
     assert len(replicas) > 20

@@ -11,17 +11,17 @@ import pytest
 
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards import exporter, home
-from llm_serving_dashboards.asking import recorded
-from llm_serving_dashboards.boards import boards
-from llm_serving_dashboards.grafana import SCHEMA_VERSION, TAG
+from llm_serving_dashboards.boards import build_dashboards
+from llm_serving_dashboards.grafana.document import SCHEMA_VERSION, TAG
+from llm_serving_dashboards.queries import list_record_labels
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PREFIX, Kind
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.roofline import Limiter
 
-BOARDS = {made.board.uid: made for made in boards(default_settings())}
+BOARDS = {made.board.uid: made for made in build_dashboards(default_settings())}
 UIDS = pytest.mark.parametrize("uid", list(BOARDS))
-RECORDED = recorded(default_settings())
+RECORDED = list_record_labels(default_settings())
 DOCUMENTS = {uid: made.document for uid, made in BOARDS.items()}
 # Grafana's own variables: https://grafana.com/docs/grafana/latest/dashboards/variables/add-template-variables/#global-variables
 GLOBAL = re.compile(r"\$(?:\{)?__\w+")
@@ -51,7 +51,7 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def test_uids_are_short_and_their_own() -> None:
-    assert len(BOARDS) == len(boards(default_settings())) == 10
+    assert len(BOARDS) == len(build_dashboards(default_settings())) == 10
     assert all(len(uid) <= 40 and uid.startswith("llm-serving-") for uid in BOARDS)
     titles = [document["title"] for document in DOCUMENTS.values()]
     assert len(set(titles)) == len(titles)

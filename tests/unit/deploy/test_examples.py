@@ -19,7 +19,7 @@ def test_the_cronjob_calls_the_review_as_it_wants_to_be_called() -> None:
     command, *words = container["args"]
     assert command in _OWN_ARGUMENTS
     found = parser().parse_args(words)
-    assert (found.settings, found.deliver) == ("/etc/llm-serving/report.yml", True)
+    assert (found.config_file, found.deliver) == ("/etc/llm-serving/report.yml", True)
     # every folder that it names is mounted, and nothing else is writable
     mounted = {mount["mountPath"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
     assert mounted["/etc/llm-serving"] is True

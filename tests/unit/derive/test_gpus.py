@@ -63,7 +63,7 @@ def test_two_targets_without_processes_have_none_and_say_why() -> None:
 
 def test_a_remote_target_has_none() -> None:
     found = assign((Target("a", "http://far:8000"),), (gpu(0),), {})["a"]
-    assert (found.uuids, found.why) == ((), "the target is not on this host: set gpus or gpu_count")
+    assert (found.uuids, found.why) == ((), "the target's URL does not name this host: set gpus or gpu_count")
 
 
 def test_a_parent_with_visible_instances_is_not_a_gpu_of_its_own() -> None:

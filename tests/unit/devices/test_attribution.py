@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 from llm_serving_exporter.config.types import Config, DcgmConfig, SloConfig
-from llm_serving_exporter.devices.attribution import DCGM_STALE_INTERVALS, Gpus, gpus_of, known_gpus, settings_of
+from llm_serving_exporter.devices.attribution import (
+    DCGM_STALE_INTERVALS,
+    Gpus,
+    build_settings,
+    count_target_gpus,
+    keep_known_gpus,
+)
 from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.dcgm import DcgmReading, DcgmReadings
@@ -38,32 +44,32 @@ def gpus(now: float = 100.0, dcgm_at: float | None = None) -> Gpus:
     read = readings(now)
     pages = tuple(DcgmReading(uuid, dram_bandwidth_ratio=0.6) for uuid in UUIDS)
     dcgm = None if dcgm_at is None else DcgmReadings(OK, dcgm_at, pages)
-    return Gpus(read, dcgm, GpuFacts().of_gpus(read.gpus))
+    return Gpus(read, dcgm, GpuFacts().find_peaks(read.gpus))
 
 
 def test_nothing_seen_is_absent_with_its_reason() -> None:
-    found = settings_of(CONFIG, TARGET, (), Gpus(), GpuFacts(), ServerFacts(), 1)
+    found = build_settings(CONFIG, TARGET, (), Gpus(), GpuFacts(), ServerFacts(), 1)
     assert found.device is None
     assert found.hardware.peaks is Absence.GPUS_UNKNOWN
     assert (found.hardware.parallel, found.hardware.gpus, found.hardware.version) == (None, None, None)
 
 
 def test_gpus_seen_are_shared_by_the_engines() -> None:
-    found = settings_of(CONFIG, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(version="0.32.0"), 1)
+    found = build_settings(CONFIG, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(version="0.32.0"), 1)
     assert (found.hardware.parallel, found.hardware.gpus, found.hardware.assumed_gpus) == (Parallel(2, 1, 1), 2.0, True)
     assert isinstance(found.hardware.peaks, GpuPeaks)
     assert found.hardware.version == (0, 32)
-    two = settings_of(CONFIG, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 2)
+    two = build_settings(CONFIG, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 2)
     assert (two.hardware.parallel, two.hardware.gpus) == (Parallel(1, 1, 2), 1.0)
 
 
 def test_a_configured_gpu_that_is_not_here_is_not_left_out_of_the_count() -> None:
     """One of two: half the peak, or one GPU's bandwidth, would pass for the target's."""
     target = replace(TARGET, gpus=(0, 1))
-    found = settings_of(CONFIG, target, UUIDS[:1], gpus(), GpuFacts(), ServerFacts(), 1)
+    found = build_settings(CONFIG, target, UUIDS[:1], gpus(), GpuFacts(), ServerFacts(), 1)
     assert (found.hardware.peaks, found.device) == (Absence.GPUS_UNKNOWN, None)
     assert (found.hardware.parallel, found.hardware.gpus) == (Parallel(2, 1, 1), 2.0)
-    both = settings_of(CONFIG, target, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1)
+    both = build_settings(CONFIG, target, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1)
     assert isinstance(both.hardware.peaks, GpuPeaks)
     assert both.device is not None
 
@@ -72,7 +78,7 @@ def test_a_remote_target_is_what_is_configured() -> None:
     remote = Target(
         "r", "http://far:8000", gpu_count=8, gpu_model="H100 SXM", tensor_parallel_size=4, pipeline_parallel_size=2
     )
-    found = settings_of(CONFIG, remote, (), Gpus(), GpuFacts(), ServerFacts(), 1)
+    found = build_settings(CONFIG, remote, (), Gpus(), GpuFacts(), ServerFacts(), 1)
     assert isinstance(found.hardware.peaks, GpuPeaks)
     assert (found.hardware.parallel, found.hardware.gpus) == (Parallel(4, 2, 1), 8.0)
     assert found.device is None
@@ -80,12 +86,12 @@ def test_a_remote_target_is_what_is_configured() -> None:
 
 def test_thresholds_are_those_that_are_on() -> None:
     config = replace(CONFIG, slo=SloConfig(ttft_seconds=2.5, itl_seconds=None, e2e_seconds=30.0, errors=False))
-    found = settings_of(config, TARGET, (), Gpus(), GpuFacts(), ServerFacts(), 1)
+    found = build_settings(config, TARGET, (), Gpus(), GpuFacts(), ServerFacts(), 1)
     assert (found.slo_seconds, found.slo_errors) == ({"ttft": 2.5, "e2e": 30.0}, False)
 
 
 def test_the_pass_is_the_mean_of_the_targets_gpus() -> None:
-    found = settings_of(CONFIG, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1).device
+    found = build_settings(CONFIG, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1).device
     assert found is not None
     assert found.gpm_ratio == pytest.approx(0.3)
     assert found.memory_used_bytes == 20 * 10**9
@@ -95,7 +101,7 @@ def test_the_pass_is_the_mean_of_the_targets_gpus() -> None:
 
 def test_a_pass_that_failed_is_none() -> None:
     failed = readings(attempt=Attempt(Stage.GPU, FailureReason.NO_DRIVER, "", 0.0, 0.0), gpus=())
-    found = settings_of(CONFIG, TARGET, UUIDS, Gpus(failed), GpuFacts(), ServerFacts(), 1)
+    found = build_settings(CONFIG, TARGET, UUIDS, Gpus(failed), GpuFacts(), ServerFacts(), 1)
     assert found.device is None
     assert found.hardware.peaks is Absence.GPUS_UNKNOWN
 
@@ -104,7 +110,7 @@ def test_dcgm_counts_until_it_missed_three_readings() -> None:
     config = replace(CONFIG, dcgm=DcgmConfig(url="http://localhost:9400", interval_seconds=10.0))
 
     def ratio(now: float) -> tuple[float | None, Absence | None]:
-        found = settings_of(config, TARGET, UUIDS, gpus(now, dcgm_at=100.0), GpuFacts(), ServerFacts(), 1).device
+        found = build_settings(config, TARGET, UUIDS, gpus(now, dcgm_at=100.0), GpuFacts(), ServerFacts(), 1).device
         assert found is not None
         return found.dcgm_ratio, found.absent.get("dcgm_ratio")
 
@@ -114,7 +120,7 @@ def test_dcgm_counts_until_it_missed_three_readings() -> None:
     stale, why = ratio(last + 0.1)
     assert stale is None
     assert why not in (None, Absence.AVAILABLE)
-    unread = settings_of(config, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1).device
+    unread = build_settings(config, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1).device
     assert unread is not None
     assert unread.dcgm_ratio is None
 
@@ -125,7 +131,7 @@ H100 = "H100 SXM 80GB"
 def count(
     target: Target, uuids: tuple[str, ...] = (), said: ServerFacts | None = None, engines: int = 1
 ) -> TargetGpus | None:
-    return gpus_of(target, uuids, gpus(), GpuFacts(), said or ServerFacts(), engines)
+    return count_target_gpus(target, uuids, gpus(), GpuFacts(), said or ServerFacts(), engines)
 
 
 def test_the_gpus_of_a_target_are_those_of_all_its_engines() -> None:
@@ -147,7 +153,7 @@ def test_the_gpus_of_a_target_are_those_of_all_its_engines() -> None:
 def test_a_stated_number_counts_where_the_gpus_of_other_nodes_cannot_be_seen() -> None:
     spans = replace(TARGET, gpu_count=16, nodes=("a", "b"))
     assert count(spans, UUIDS) == count(spans, UUIDS, engines=0) == TargetGpus(16, H100)
-    assert settings_of(CONFIG, spans, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1).hardware.gpus == 16
+    assert build_settings(CONFIG, spans, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1).hardware.gpus == 16
     # what is seen is believed on one node, and where it is more
     assert (
         count(replace(spans, nodes=("a",)), UUIDS) == count(replace(spans, gpu_count=1), UUIDS) == TargetGpus(2, H100)
@@ -156,7 +162,7 @@ def test_a_stated_number_counts_where_the_gpus_of_other_nodes_cannot_be_seen() -
 
 def test_a_guess_how_gpus_share_the_work_is_none_about_their_number() -> None:
     remote = replace(TARGET, gpu_count=8, gpu_model="H100 SXM")
-    assert settings_of(CONFIG, remote, (), Gpus(), GpuFacts(), ServerFacts(), 1).hardware.assumed_gpus
+    assert build_settings(CONFIG, remote, (), Gpus(), GpuFacts(), ServerFacts(), 1).hardware.assumed_gpus
     assert count(remote) == TargetGpus(8, H100)
 
 
@@ -180,7 +186,7 @@ def seen(target: Target = TARGET, **changes: object) -> TargetReading:
 
 
 def known(before: TargetReading, now: TargetReading, uuids: tuple[str, ...] = ()) -> TargetGpus | None:
-    return known_gpus(before, now, uuids, gpus(), GpuFacts())
+    return keep_known_gpus(before, now, uuids, gpus(), GpuFacts())
 
 
 def test_what_was_known_of_a_targets_gpus_stays_while_nothing_is_said() -> None:

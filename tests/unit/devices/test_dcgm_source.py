@@ -15,7 +15,7 @@ from llm_serving_exporter.config.types import DcgmConfig
 from llm_serving_exporter.devices.dcgm_source import DcgmSource
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.gpu import dcgm
-from llm_serving_exporter.gpu.dcgm import ratios_for
+from llm_serving_exporter.gpu.dcgm import select_dcgm_ratios
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import HttpSettings, Secret
@@ -53,7 +53,7 @@ def test_a_page_becomes_readings_with_the_time_they_were_read() -> None:
     assert attempt.duration_seconds > 0
     assert first.quality is Quality.SLOW
     assert first.gpus == second.gpus
-    assert ratios_for([T4], first, []).by_uuid == {T4: 0.092781}
+    assert select_dcgm_ratios([T4], first, []).by_uuid == {T4: 0.092781}
 
 
 def test_a_new_layout_and_another_path() -> None:
@@ -96,10 +96,10 @@ def test_a_failed_scrape_leaves_nothing_and_the_next_one_is_its_retry(
         again = source.read()
     assert (failed.attempt.stage, failed.attempt.reason, failed.gpus) == (stage, reason, ())
     assert failed.attempt.detail
-    found = ratios_for([T4], failed, [])
+    found = select_dcgm_ratios([T4], failed, [])
     assert (found.by_uuid, found.absence) == (None, Absence.INPUT_MISSING)
     assert failed.attempt.detail in found.why
-    assert ratios_for([T4], again, []).by_uuid == {T4: 0.092781}
+    assert select_dcgm_ratios([T4], again, []).by_uuid == {T4: 0.092781}
 
 
 def test_nothing_listens() -> None:

@@ -7,8 +7,12 @@ import socket
 
 import pytest
 
-from llm_serving_exporter.devices.locality import is_local, pids_of
+from llm_serving_exporter.derive.gpus import assign
+from llm_serving_exporter.devices.locality import engine_pids_by_target, is_local
+from llm_serving_exporter.model.device import GpuIdentity, GpuReading
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.schema.url import parse_url
+from tests.support.builders.configuration import load_flags
 
 
 @pytest.mark.parametrize(
@@ -17,17 +21,57 @@ from llm_serving_exporter.model.target import Target
         ("http://localhost:8000", True), ("http://vllm.localhost:8000", True), ("http://127.0.0.1:8000", True), ("http://127.8.8.8", True),
         ("http://[::1]:8000", True), ("http://0.0.0.0:8000", True), ("https://[::]:8000", True), ("http://10.0.0.7:8000", False),
         ("http://gpu-7:8000", False), ("http://localhost.example.com:8000", False), ("http://[fe80::1]:8000", False),
-        ("http://128.0.0.1", False),
+        ("http://128.0.0.1", False), ("http://[::ffff:127.0.0.1]:8000", True), ("http://[::ffff:10.0.0.7]:8000", False),
+        ("http://[::ffff:0.0.0.0]:8000", True), ("http://LOCALHOST:8000", True), ("http://localhost.:8000", True),
+        ("http://localhost.localdomain:8000", True), ("http://ip6-localhost:8000", True), ("http://ip6-loopback:8000", True),
+        ("http://localhost6:8000", True), ("http://notlocalhost:8000", False), ("http://localdomain:8000", False),
     ],
 )  # fmt: skip
 def test_loopback_is_local(url: str, local: bool) -> None:
-    assert is_local(Target("a", url)) is local
+    """For GPU attribution and for the configuration alike."""
+    assert is_local(Target("a", url), "web-3") is local
+    assert parse_url(url).is_local("web-3") is local
+
+
+@pytest.mark.parametrize(
+    ("own_name", "host", "local"),
+    [
+        ("gpu-7", "gpu-7", True), ("gpu-7", "GPU-7", True), ("Gpu-7", "gpu-7", True), ("gpu-7", "gpu-7.", True), ("gpu-7", "gpu-70", False),
+        ("gpu-7.example.com", "gpu-7.example.com", True), ("gpu-7.example.com", "gpu-7.example.com.", True),
+        # a short name resolves within the own domain
+        ("gpu-7.example.com", "gpu-7", True), ("gpu-7.example.com", "gpu-8", False), ("gpu-7.example.com", "gpu-7.example", False),
+        # a host, or a pod, of another domain may have the same short name
+        ("gpu-7", "gpu-7.example.com", False), ("vllm-0", "vllm-0.b.svc", False), ("gpu-7.example.com", "gpu-7.example.org", False),
+        ("", "gpu-7", False), ("10.0.0.7", "10.0.0.7", True),
+    ],
+)  # fmt: skip
+def test_the_own_host_name_is_local_with_its_domain_and_without(own_name: str, host: str, local: bool) -> None:
+    url = f"http://{host}:8000"
+    assert is_local(Target("a", url), own_name) is local
+    assert parse_url(url).is_local(own_name) is local
+
+
+def test_the_systems_host_name_is_taken_where_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "gpu-7")
+    assert is_local(Target("a", "http://gpu-7:8000"))
+    assert not is_local(Target("a", "http://gpu-8:8000"))
+
+
+def test_the_gpus_of_a_target_under_the_own_host_name_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is local to the configuration, so it is to the attribution: not "set gpus or gpu_count" for a target that is here."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "gpu-7")
+    gpus = (GpuReading(GpuIdentity("GPU-1", 0, "NVIDIA H100 80GB HBM3")),)
+    for url in ("http://gpu-7:9", "http://[::ffff:127.0.0.1]:9"):
+        (target,) = load_flags("--target", url, host_name="gpu-7").targets
+        assert target.nodes == ("gpu-7",)
+        found = assign((target,), gpus, engine_pids_by_target((target,)), {})[target.name]
+        assert (found.uuids, found.origin, found.why) == (("GPU-1",), "only_target", "")
 
 
 def test_the_processes_behind_a_local_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        found = pids_of(
+        found = engine_pids_by_target(
             (
                 Target("here", f"http://127.0.0.1:{port}"),
                 Target("there", f"http://10.255.255.1:{port}"),

@@ -24,8 +24,8 @@ def target(gpu_model: str | None = None) -> Target:
 def test_peaks_by_uuid_are_worked_out_once_and_forgotten_with_the_gpu(caplog: pytest.LogCaptureFixture) -> None:
     facts = GpuFacts()
     with caplog.at_level(logging.INFO):
-        first = facts.of_gpus([gpu("GPU-1"), gpu("GPU-2", "Unheard of", None)])
-        again = facts.of_gpus([gpu("GPU-1")])
+        first = facts.find_peaks([gpu("GPU-1"), gpu("GPU-2", "Unheard of", None)])
+        again = facts.find_peaks([gpu("GPU-1")])
     assert first["GPU-1"].bandwidth_bytes_per_second == 3.35232e12
     assert (first["GPU-2"].bandwidth_bytes_per_second, first["GPU-2"].origin, first["GPU-2"].flops) == (None, "", {})
     assert again["GPU-1"] is first["GPU-1"]
@@ -38,19 +38,19 @@ def test_peaks_by_uuid_are_worked_out_once_and_forgotten_with_the_gpu(caplog: py
 
 def test_a_configured_name_wins_over_what_is_seen() -> None:
     facts = GpuFacts()
-    known = facts.of_gpus([gpu("GPU-1")])
-    found = facts.of_target(target("L40S"), ("GPU-1",), known)
+    known = facts.find_peaks([gpu("GPU-1")])
+    found = facts.find_target_peaks(target("L40S"), ("GPU-1",), known)
     assert isinstance(found, GpuPeaks)
     assert (found.name, found.origin) == ("L40S", "catalogue")
     # of a remote target nothing is seen
-    assert facts.of_target(target("L40S"), (), {}) is found
+    assert facts.find_target_peaks(target("L40S"), (), {}) is found
 
 
 def test_a_name_that_a_discovered_target_has_and_the_catalogue_not(caplog: pytest.LogCaptureFixture) -> None:
     facts = GpuFacts()
     with caplog.at_level(logging.WARNING):
-        assert facts.of_target(target("H1000"), (), {}) is Absence.PEAK_UNKNOWN
-        assert facts.of_target(target("H1000"), (), {}) is Absence.PEAK_UNKNOWN
+        assert facts.find_target_peaks(target("H1000"), (), {}) is Absence.PEAK_UNKNOWN
+        assert facts.find_target_peaks(target("H1000"), (), {}) is Absence.PEAK_UNKNOWN
     (record,) = caplog.records
     assert record.getMessage().startswith("target=a: GPU 'H1000' is not in the catalogue; nearest: ")
 
@@ -59,25 +59,25 @@ def test_names_without_end_are_not_kept(caplog: pytest.LogCaptureFixture) -> Non
     facts = GpuFacts()
     with caplog.at_level(logging.WARNING):
         for number in (*range(MOST_NAMES + 1), 0):
-            assert facts.of_target(target(f"no {number}"), (), {}) is Absence.PEAK_UNKNOWN
+            assert facts.find_target_peaks(target(f"no {number}"), (), {}) is Absence.PEAK_UNKNOWN
     # the first was forgotten and is said again
     assert len(caplog.records) == MOST_NAMES + 2
 
 
 def test_gpus_that_are_not_known() -> None:
     facts = GpuFacts()
-    known = facts.of_gpus([gpu("GPU-1")])
-    assert facts.of_target(target(), (), known) is Absence.GPUS_UNKNOWN
-    assert facts.of_target(target(), ("GPU-9",), known) is Absence.GPUS_UNKNOWN
+    known = facts.find_peaks([gpu("GPU-1")])
+    assert facts.find_target_peaks(target(), (), known) is Absence.GPUS_UNKNOWN
+    assert facts.find_target_peaks(target(), ("GPU-9",), known) is Absence.GPUS_UNKNOWN
     # one of two is not the target's GPUs
-    assert facts.of_target(target(), ("GPU-1", "GPU-9"), known) is Absence.GPUS_UNKNOWN
+    assert facts.find_target_peaks(target(), ("GPU-1", "GPU-9"), known) is Absence.GPUS_UNKNOWN
 
 
 def test_gpus_that_differ_count_as_the_lowest() -> None:
     facts = GpuFacts()
-    known = facts.of_gpus([gpu("GPU-1"), gpu("GPU-2"), gpu("GPU-3", "NVIDIA A100-SXM4-80GB", None)])
-    alike = facts.of_target(target(), ("GPU-1", "GPU-2"), known)
-    mixed = facts.of_target(target(), ("GPU-1", "GPU-3"), known)
+    known = facts.find_peaks([gpu("GPU-1"), gpu("GPU-2"), gpu("GPU-3", "NVIDIA A100-SXM4-80GB", None)])
+    alike = facts.find_target_peaks(target(), ("GPU-1", "GPU-2"), known)
+    mixed = facts.find_target_peaks(target(), ("GPU-1", "GPU-3"), known)
     assert alike == known["GPU-1"]
     assert isinstance(mixed, GpuPeaks)
     assert mixed.name == "A100 SXM 80GB + H100 SXM 80GB (lowest of each)"
@@ -86,30 +86,35 @@ def test_gpus_that_differ_count_as_the_lowest() -> None:
 
 def test_a_servers_own_word_for_its_gpu_stands_where_none_is_seen() -> None:
     facts = GpuFacts()
-    seen = facts.of_target(target(), (), {}, "NVIDIA H200")
+    seen = facts.find_target_peaks(target(), (), {}, "NVIDIA H200")
     assert not isinstance(seen, Absence)
     # HBM3e of the H200: 4.8 TB/s (facts nvml-gpus A.11)
     assert seen.bandwidth_bytes_per_second == pytest.approx(4.8e12, rel=0.01)
-    assert facts.of_target(target(), (), {}, "a card nobody knows") is Absence.GPUS_UNKNOWN
-    assert facts.of_target(target("L40S"), (), {}, "NVIDIA H200") == facts.of_target(target("L40S"), (), {})
+    assert facts.find_target_peaks(target(), (), {}, "a card nobody knows") is Absence.GPUS_UNKNOWN
+    assert facts.find_target_peaks(target("L40S"), (), {}, "NVIDIA H200") == facts.find_target_peaks(
+        target("L40S"), (), {}
+    )
 
 
 def test_a_kind_of_gpu_has_one_spelling_whoever_names_it() -> None:
     facts = GpuFacts()
-    known = facts.of_gpus([gpu("GPU-1"), gpu("GPU-2", "NVIDIA L40S", None), gpu("GPU-3", "NVIDIA Unheard of", None)])
-    seen, configured = facts.name_of_target(target(), ("GPU-1",), known), facts.name_of_target(target("h100"), (), {})
-    said = facts.name_of_target(target(), (), known, "NVIDIA-H100-80GB-HBM3")
+    known = facts.find_peaks([gpu("GPU-1"), gpu("GPU-2", "NVIDIA L40S", None), gpu("GPU-3", "NVIDIA Unheard of", None)])
+    seen, configured = (
+        facts.name_target_gpus(target(), ("GPU-1",), known),
+        facts.name_target_gpus(target("h100"), (), {}),
+    )
+    said = facts.name_target_gpus(target(), (), known, "NVIDIA-H100-80GB-HBM3")
     assert seen == configured == said == "H100 SXM 80GB"
     # the configuration is believed first, then NVML
-    assert facts.name_of_target(target("L40S"), ("GPU-1",), known, "A100") == "L40S"
-    assert facts.name_of_target(target(), ("GPU-2",), known, "A100") == "L40S"
-    assert facts.name_of_target(target(), ("GPU-1", "GPU-2", "GPU-1"), known) == "H100 SXM 80GB + L40S"
+    assert facts.name_target_gpus(target("L40S"), ("GPU-1",), known, "A100") == "L40S"
+    assert facts.name_target_gpus(target(), ("GPU-2",), known, "A100") == "L40S"
+    assert facts.name_target_gpus(target(), ("GPU-1", "GPU-2", "GPU-1"), known) == "H100 SXM 80GB + L40S"
 
 
 def test_a_gpu_that_the_catalogue_does_not_know_is_called_as_its_source_calls_it() -> None:
     facts = GpuFacts()
-    known = facts.of_gpus([gpu("GPU-3", "NVIDIA Unheard of", None)])
-    assert facts.name_of_target(target(), ("GPU-3",), known) == "NVIDIA Unheard of"
-    assert facts.name_of_target(target("H1000"), (), {}) == "H1000"
-    assert facts.name_of_target(target(), (), {}, "Gaudi 4") == "Gaudi 4"
-    assert facts.name_of_target(target(), ("GPU-9",), known) == ""
+    known = facts.find_peaks([gpu("GPU-3", "NVIDIA Unheard of", None)])
+    assert facts.name_target_gpus(target(), ("GPU-3",), known) == "NVIDIA Unheard of"
+    assert facts.name_target_gpus(target("H1000"), (), {}) == "H1000"
+    assert facts.name_target_gpus(target(), (), {}, "Gaudi 4") == "Gaudi 4"
+    assert facts.name_target_gpus(target(), ("GPU-9",), known) == ""

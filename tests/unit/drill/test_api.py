@@ -31,16 +31,16 @@ SCOPE = Scope("m", "unified", (("cluster", "prod"),))
 
 
 def api(url: str, timeout_seconds: float = 30.0, **more: Any) -> JsonApi:
-    return JsonApi(Access("Prometheus", url, "--prometheus-url", **more), timeout_seconds)
+    return JsonApi(Access("Prometheus", url, "--prometheus.url", **more), timeout_seconds)
 
 
 @pytest.mark.parametrize(
     ("behaviour", "message"),
     [
-        (silent(), "did not answer within 0.5 s"),
+        (silent(), "did not answer within 500ms"),
         (hang_up(), "cannot be reached"),
         (garbage(), "cannot be reached"),
-        (drip(b"[" + b" " * 200, interval_seconds=0.05), "did not answer within 0.5 s"),
+        (drip(b"[" + b" " * 200, interval_seconds=0.05), "did not answer within 500ms"),
         (endless(b" " * 1000), "answered with more than 32 MiB"),
         (gzip_bomb(), "answered with more than 32 MiB"),
         (page(b"<html>", content_type="text/html"), "did not answer with JSON"),
@@ -59,7 +59,7 @@ def test_whatever_a_server_does_is_a_sentence_in_time(behaviour: Behaviour, mess
         assert time.monotonic() - asked < timeout_seconds + 9
     assert message in str(failed.value)
     assert str(failed.value).startswith(f"Prometheus at {server.url} ")
-    assert str(failed.value).endswith("; check --prometheus-url")
+    assert str(failed.value).endswith("; check --prometheus.url")
 
 
 @pytest.mark.parametrize("name", ["url", "netrc"])
@@ -85,7 +85,7 @@ def test_a_server_that_repeats_what_it_was_sent_does_not_give_it_away() -> None:
     coloured = status(400, body=b"bad \x1b[31m request: Authorization: Bearer t0ken")
     with FaultServer(coloured) as server, pytest.raises(ApiError) as failed:
         api(server.url, bearer_token="t0ken").get("/")
-    assert "answered 400 Bad Request: bad  [31m request: Authorization: Bearer ***; check" in str(failed.value)
+    assert "answered 400 Bad Request: bad [31m request: Authorization: Bearer ***; check" in str(failed.value)
     # base64 of ops:s3cret
     message = r": Basic \*\*\* is ops and \*\*\*; check"
     repeated = status(400, body=b"Basic b3BzOnMzY3JldA== is ops and s3cret")
@@ -131,7 +131,7 @@ def test_an_answer_of_another_shape_is_a_sentence(data: object) -> None:
 def test_of_an_alert_with_two_tiers_the_quicker_counts() -> None:
     rules = [{"name": "A", "duration": seconds, "type": "alerting"} for seconds in (300, 60, 900)]
     with Prom("/api/v1/rules", {"groups": [{"rules": rules}, {"rules": [{"name": "B", "duration": 0}]}]}) as asked:
-        assert asked.rules() == {"A": AlertRule("A", 60.0), "B": AlertRule("B", 0.0)}
+        assert asked.alert_rules() == {"A": AlertRule("A", 60.0), "B": AlertRule("B", 0.0)}
 
 
 def test_only_alerts_of_these_replicas_are_theirs() -> None:
@@ -146,7 +146,7 @@ def test_only_alerts_of_these_replicas_are_theirs() -> None:
     alerts = [alert("firing", **ours), alert("firing", **{**ours, "cluster": "dev"}), alert("pending", model_name="m")]
     with Prom("/api/v1/alerts", {"alerts": alerts}) as asked:
         # 2026-11-22T02:18:05Z is 1795313885 (date -u -d … +%s)
-        assert asked.active(SCOPE) == (ActiveAlert("A", "warning", True, pytest.approx(1795313885.123456)),)
+        assert asked.active_alerts(SCOPE) == (ActiveAlert("A", "warning", True, pytest.approx(1795313885.123456)),)
 
 
 class Prom:
@@ -203,8 +203,8 @@ def test_grafana_gets_one_annotation_that_becomes_a_span() -> None:
     )
     try:
         grafana = Grafana(api(server.url))
-        annotation = grafana.begin(1000.5, "a drill")
-        grafana.end(annotation, 1600.25, "passed")
+        annotation = grafana.begin_annotation(1000.5, "a drill")
+        grafana.end_annotation(annotation, 1600.25, "passed")
         grafana.close()
     finally:
         server.close()
@@ -230,7 +230,7 @@ def test_alertmanager_says_for_whom_and_what_keeps_it_quiet() -> None:
     # external labels may have been dropped on the way, another cluster's are another's
     alerts = [alert("A", [], [], cluster="prod"), alert("B", ["x"], ["y"]), alert("C", [], [], cluster="dev")]
     with Replica({"/api/v2/alerts": (200, "application/json", json.dumps(alerts).encode())}) as server:
-        found = Alertmanager(api(server.url)).received(SCOPE)
+        found = Alertmanager(api(server.url)).received_alerts(SCOPE)
     assert [(one.labels["alertname"], one.receivers, one.silenced, one.inhibited) for one in found] == [
         ("A", ("pager", "tickets"), False, False),
         ("B", ("pager", "tickets"), True, True),

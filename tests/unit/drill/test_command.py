@@ -11,18 +11,17 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.cli import main
-from llm_serving_exporter.drill.arguments import EPILOG, parser
+from llm_serving_exporter.drill.arguments import EPILOG, access_of, parser, scope_of, settings_of
 from llm_serving_exporter.drill.command import run
 from llm_serving_exporter.drill.course import Scope
-from llm_serving_exporter.drill.usage import access_of, duration, scope_of, settings_of, share
 from tests.support.paths import ROOT
 
-WHOM = ["--prometheus-url", "http://127.0.0.1:9", "--model", "m"]
+WHOM = ["--prometheus.url", "http://127.0.0.1:9", "--model", "m"]
 TRIGGER = ["--trigger-command", "true"]
 
 
 def parsed(*more: str) -> object:
-    return parser(duration, share).parse_args([*WHOM, *more])
+    return parser().parse_args([*WHOM, *more])
 
 
 @pytest.mark.parametrize(
@@ -52,27 +51,27 @@ def parsed(*more: str) -> object:
         ([*TRIGGER, "--selector", 'role="decode"'], "flag --selector: role is given twice, or has a flag of its own"),
         ([*TRIGGER, "--model", " "], "flag --model: it is empty"),
         (
-            [*TRIGGER, "--prometheus-url", "prometheus:9090"],
-            "flag --prometheus-url: 'prometheus:9090' is not like http://host:9090",
+            [*TRIGGER, "--prometheus.url", "prometheus:9090"],
+            "flag --prometheus.url: 'prometheus:9090' is not like http://host:9090",
         ),
-        ([*TRIGGER, "--prometheus-url", "http://me:secret@host"], "flag --prometheus-url: "),
+        ([*TRIGGER, "--prometheus.url", "http://me:secret@host"], "flag --prometheus.url: "),
         (
-            [*TRIGGER, "--prometheus-username", "me"],
-            "flag --prometheus-username: give it with --prometheus-password-file",
+            [*TRIGGER, "--username", "me"],
+            "flag --username: give it with --password-file",
         ),
-        ([*TRIGGER, "--alertmanager-username", "me"], "flag --alertmanager-url: it is missing beside its credentials"),
-        ([*TRIGGER, "--grafana-url", "http://g"], "flag --grafana-url: it wants --grafana-bearer-token-file"),
-        ([*TRIGGER, "--prometheus-bearer-token-file", "/nonexistent"], "cannot be read: No such file or directory"),
+        ([*TRIGGER, "--alertmanager.username", "me"], "flag --alertmanager.url: it is missing beside its credentials"),
+        ([*TRIGGER, "--grafana.url", "http://g"], "flag --grafana.url: it needs --grafana.bearer-token-file"),
+        ([*TRIGGER, "--bearer-token-file", "/nonexistent"], "cannot be read: No such file or directory"),
         ([*TRIGGER, "--ca-file", "/nonexistent"], "flag --ca-file: there is no file /nonexistent"),
-        ([*TRIGGER, "--output", "/proc/nowhere"], "flag --output: the folder /proc/nowhere cannot be made"),
+        ([*TRIGGER, "--output-dir", "/proc/nowhere"], "flag --output-dir: the folder /proc/nowhere cannot be made"),
     ],
 )
 def test_a_bad_flag_is_refused_by_name(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*WHOM, *flags]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("llm-serving-exporter drill: ")
+    assert said.startswith("error: ")
     assert message in said
-    assert "secret" not in said.replace(" credentials have flags of their own", "") or "--prometheus-url" in said
+    assert "secret" not in said.replace(" credentials have flags of their own", "") or "--prometheus.url" in said
 
 
 @pytest.mark.parametrize(
@@ -121,7 +120,7 @@ def test_a_file_that_holds_no_secret_is_refused_and_not_quoted(
 ) -> None:
     file = tmp_path / "token"
     file.write_bytes(content)
-    assert run([*WHOM, *TRIGGER, "--prometheus-bearer-token-file", str(file)]) == 2
+    assert run([*WHOM, *TRIGGER, "--bearer-token-file", str(file)]) == 2
     said = capsys.readouterr().err
     assert str(file) in said
     assert "lines" not in said
@@ -131,7 +130,7 @@ def test_a_file_that_holds_no_secret_is_refused_and_not_quoted(
 def test_secrets_are_read_without_their_line_end(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("t0ken\r\n")
-    found = access_of(parsed(*TRIGGER, "--prometheus-username", "ops", "--prometheus-password-file", str(file)))  # type: ignore[arg-type]
+    found = access_of(parsed(*TRIGGER, "--username", "ops", "--password-file", str(file)))  # type: ignore[arg-type]
     assert found["prometheus"].basic == ("ops", "t0ken")
 
 
@@ -146,7 +145,7 @@ def test_the_command_line_leads_here_and_every_example_can_be_run(capsys: pytest
     )
     assert len(examples) == 5
     for example in examples:
-        args = parser(duration, share).parse_args(shlex.split(example))
+        args = parser().parse_args(shlex.split(example))
         settings_of(args)
         access_of(args)
 

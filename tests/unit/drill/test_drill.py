@@ -69,7 +69,7 @@ class Tried:
 
 
 def words(bed: Bed, fleet: Fleet, output: Path, *more: str) -> list[str]:
-    given = ["--prometheus-url", bed.url, "--model", fleet.model, *QUICK, "--output", str(output)]
+    given = ["--prometheus.url", bed.url, "--model", fleet.model, *QUICK, "--output-dir", str(output)]
     if "--watch" not in more:
         given += ["--trigger-command", f"touch {fleet.file}", "--restore-command", f"rm -f {fleet.file}"]
     return [*given, *more]
@@ -192,7 +192,7 @@ def test_alertmanager_is_asked_for_whom(bed: Bed, tmp_path: Path) -> None:
         "status": {"state": "active", "silencedBy": [], "inhibitedBy": []},
     }
     with Replica({"/api/v2/alerts": (200, "application/json", json.dumps([alert]).encode())}) as alertmanager:
-        done = drilled(bed, bed["received"], tmp_path, "--hold", "page", "--alertmanager-url", alertmanager.url)
+        done = drilled(bed, bed["received"], tmp_path, "--hold", "page", "--alertmanager.url", alertmanager.url)
     told = next(one for one in done.report["alerts"] if one["name"] == "LLMServingReplicaLost")
     assert (done.verdict, told["receivers"]) == ("passed", ["tickets"])
     assert any("filter=model_name%3D%22received%22" in path for path in alertmanager.asked)
@@ -210,7 +210,7 @@ def test_a_loss_of_other_cause_is_watched(bed: Bed, tmp_path: Path) -> None:
 
 def test_a_plan_loses_nothing_and_says_what_would_happen(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
     fleet = bed["planned"]
-    given = ["--prometheus-url", bed.url, "--model", fleet.model, "--plan"]
+    given = ["--prometheus.url", bed.url, "--model", fleet.model, "--plan"]
     assert run(given) == 0
     said = capsys.readouterr().out
     assert "node: a; replicas that may go: 2" in said
@@ -248,5 +248,7 @@ def test_a_prometheus_that_cannot_be_reached_is_said_and_nothing_is_lost(bed: Be
     given = words(bed, fleet, tmp_path)
     given[1] = "http://127.0.0.1:9"
     done = Tried(run(given), tmp_path)
-    assert done.reasons == "Prometheus at http://127.0.0.1:9 cannot be reached; check --prometheus-url"
+    assert (
+        done.reasons == "Prometheus at http://127.0.0.1:9 cannot be reached: Connection refused; check --prometheus.url"
+    )
     assert not fleet.lost

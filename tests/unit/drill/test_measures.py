@@ -8,8 +8,13 @@ import pytest
 
 from llm_serving_exporter.drill import names
 from llm_serving_exporter.drill.course import Forecast, Reading
-from llm_serving_exporter.drill.measures import baseline, compared, extremes, longest_span
-from llm_serving_exporter.drill.measures import reading as of_samples
+from llm_serving_exporter.drill.measures import (
+    compare_forecast,
+    find_extremes,
+    find_longest_span,
+    make_baseline,
+    make_reading,
+)
 from tests.support.builders.drills import MINUTE, START, course, reading
 
 
@@ -18,7 +23,7 @@ def sample(name: str, value: float, **labels: str) -> tuple[dict[str, str], floa
 
 
 def test_a_reading_takes_each_record_and_leaves_what_is_absent() -> None:
-    found = of_samples(
+    found = make_reading(
         7.0,
         [
             sample(names.READY, 3),
@@ -45,14 +50,14 @@ def test_a_reading_takes_each_record_and_leaves_what_is_absent() -> None:
 def test_two_fleets_of_one_model_are_refused() -> None:
     twice = [sample(names.READY, 3, cluster="a"), sample(names.READY, 4, cluster="b")]
     with pytest.raises(ValueError, match=r"model:llm_serving_ready_replicas:sum is there several times"):
-        of_samples(0.0, twice, None)
+        make_reading(0.0, twice, None)
 
 
 def test_the_baseline_is_the_median_p99_and_the_longest_queue() -> None:
     def series(name: str, *values: float, **labels: str) -> tuple[dict[str, str], list[tuple[float, float]]]:
         return sample(name, 0, **labels)[0], [(float(at), value) for at, value in enumerate(values)]
 
-    found = baseline(
+    found = make_baseline(
         600.0,
         [
             series(names.TTFT, 0.4, 0.5, 9.0, rank="p99"),
@@ -74,10 +79,10 @@ def test_the_baseline_is_the_median_p99_and_the_longest_queue() -> None:
 def test_the_worst_p99_keeps_that_it_is_a_lower_bound() -> None:
     clipped = replace(reading(2, ready=3, p99_ttft_seconds=10.0), above_top_edge_ratio=0.3)
     exact = reading(3, ready=3, p99_ttft_seconds=10.0, above_top_edge_ratio=0.0)
-    found = extremes(course(reading(1, ready=3), clipped, exact, reading(4, ready=2)))
+    found = find_extremes(course(reading(1, ready=3), clipped, exact, reading(4, ready=2)))
     assert (found.p99_ttft_seconds, found.p99_at_least, found.ready_min) == (10.0, True, 2)
     # what was before the loss is not the loss's
-    assert extremes(course(reading(0.5, p99_ttft_seconds=99.0), exact)).p99_ttft_seconds == 10.0
+    assert find_extremes(course(reading(0.5, p99_ttft_seconds=99.0), exact)).p99_ttft_seconds == 10.0
 
 
 def test_survivors_are_compared_once_the_lost_ones_have_left_the_rates() -> None:
@@ -89,7 +94,7 @@ def test_survivors_are_compared_once_the_lost_ones_have_left_the_rates() -> None
     before = reading(
         -1, n1_load={"prefill": 0.8, "kv": 0.5}, n1_capacity={"prefill": 10_000.0}, demand={"prefill": 8000.0}
     )
-    found = {row.resource: row for row in compared(course(*readings, forecast=Forecast(before)))}
+    found = {row.resource: row for row in compare_forecast(course(*readings, forecast=Forecast(before)))}
     assert found["prefill"].reached == 0.6
     assert (found["prefill"].demand, found["prefill"].forecast) == (8000.0, 0.8)
     assert (found["kv"].capacity, found["kv"].reached) == (None, None)
@@ -97,6 +102,6 @@ def test_survivors_are_compared_once_the_lost_ones_have_left_the_rates() -> None
 
 def test_the_longest_stretch_has_no_gap() -> None:
     readings = [reading(minute, ready=ready) for minute, ready in enumerate((3, 3, 4, 3, 3, 3, None, 3))]
-    found = longest_span(readings, lambda one: one.ready == 3)
+    found = find_longest_span(readings, lambda one: one.ready == 3)
     assert found == (START + 3 * MINUTE, START + 5 * MINUTE)
-    assert longest_span(readings, lambda one: one.ready == 1) is None
+    assert find_longest_span(readings, lambda one: one.ready == 1) is None

@@ -43,7 +43,7 @@ def test_every_series_of_the_exporter_is_in_its_catalogue(name: str) -> None:
 
 def test_the_defaults_are_the_rules_own() -> None:
     settings = default_settings()
-    assert parser(float, float).get_default("objective") == settings.slo["ttft"].objective
+    assert parser().get_default("objective") == settings.slo["ttft"].objective
     assert settings.alerts["TargetsDown"]["above"] == names.TARGETS_DOWN_ABOVE
     assert RATIO.format(window="5m") == names.SLO_BAD
 

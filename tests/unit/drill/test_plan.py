@@ -9,7 +9,7 @@ import pytest
 
 from llm_serving_exporter.drill import names
 from llm_serving_exporter.drill.course import ActiveAlert, AlertRule, Bounds, Forecast, Settings
-from llm_serving_exporter.drill.plan import plan
+from llm_serving_exporter.drill.plan import make_plan
 from tests.support.builders.drills import BOUNDS, RULES, SETTINGS, START, reading
 
 
@@ -18,17 +18,17 @@ def forecast(*, rules: dict[str, AlertRule] = RULES, active: tuple[ActiveAlert, 
 
 
 def refusals(known: Forecast, **settings: Any) -> str:
-    return "\n".join(plan(known, replace(SETTINGS, **settings)).refusals)
+    return "\n".join(make_plan(known, replace(SETTINGS, **settings)).refusals)
 
 
 def test_the_node_with_the_most_replicas_goes_and_no_more_may() -> None:
-    found = plan(forecast(), SETTINGS)
+    found = make_plan(forecast(), SETTINGS)
     assert (found.node, found.may_lose, found.refusals) == ("b", 3, ())
     assert found.notes == (
         "the forecast takes away the largest node of each resource, which by KV capacity is a, not b",
     )
-    assert plan(forecast(), replace(SETTINGS, node="a")).may_lose == 1
-    assert plan(forecast(), replace(SETTINGS, bounds=replace(BOUNDS, lost_replicas=2))).may_lose == 2
+    assert make_plan(forecast(), replace(SETTINGS, node="a")).may_lose == 1
+    assert make_plan(forecast(), replace(SETTINGS, bounds=replace(BOUNDS, lost_replicas=2))).may_lose == 2
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ def test_it_does_not_begin_where(known: Forecast, reason: str) -> None:
 
 
 def test_force_turns_refusals_into_notes_as_well() -> None:
-    found = plan(forecast(n1_sufficient=None), replace(SETTINGS, force=True))
+    found = make_plan(forecast(n1_sufficient=None), replace(SETTINGS, force=True))
     assert found.refusals
     assert any(note.startswith("forced, although N-1 is unknown") for note in found.notes)
 
 
 def test_a_loss_that_is_only_watched_is_never_refused() -> None:
-    found = plan(forecast(n1_sufficient=False), replace(SETTINGS, watch=True))
+    found = make_plan(forecast(n1_sufficient=False), replace(SETTINGS, watch=True))
     assert (found.refusals, found.node, found.may_lose) == ((), None, None)
     assert any("N-1 says" in note for note in found.notes)
 
@@ -79,12 +79,14 @@ def test_alerts_asked_for_by_name_have_to_exist_and_none_is_an_answer() -> None:
         refusals(forecast(), expected_alerts=("LLMServingMistyped",))
         == "Prometheus evaluates no alert LLMServingMistyped"
     )
-    assert plan(forecast(), replace(SETTINGS, expected_alerts=(names.TARGETS_DOWN,))).required == (names.TARGETS_DOWN,)
+    assert make_plan(forecast(), replace(SETTINGS, expected_alerts=(names.TARGETS_DOWN,))).required == (
+        names.TARGETS_DOWN,
+    )
 
 
 def test_a_latency_that_is_only_known_to_be_at_least_so_long_says_so() -> None:
     slow = forecast(p99_ttft_seconds=10.0, above_top_edge_ratio=0.5)
     settings = Settings(Bounds(None, 5.0, 1800.0))
-    assert plan(slow, settings).refusals == (
+    assert make_plan(slow, settings).refusals == (
         "a bound is reached before anything is lost: p99 time to first token is at least 10 s, more than 5 s (--max-ttft)",
     )

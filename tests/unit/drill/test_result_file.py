@@ -19,12 +19,12 @@ pytest.importorskip(
 
 GONE = [reading(minute, ready=3) for minute in range(1, 15)]
 PASSED = course(*GONE, reading(15), sightings=(seen("LLMServingReplicaLost", 11.2),))
-FLAGS = ["--prometheus-url", "http://127.0.0.1:9", "--model", "m", "--watch"]
+FLAGS = ["--prometheus.url", "http://127.0.0.1:9", "--model", "m", "--watch"]
 
 
 def drilled(found: Course, file: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[Any]]:
     monkeypatch.setattr(command.Drill, "run", lambda drill: found)
-    status = command.run([*FLAGS, "--result-file", str(file)])
+    status = command.run([*FLAGS, "--drill.result-file", str(file)])
     return status, json.loads(file.read_text())["models"] if file.exists() else []
 
 
@@ -51,6 +51,6 @@ def test_a_file_that_cannot_be_used_is_said_before_anything_is_lost(
     file = tmp_path / "drills.json"
     file.write_text("[]")
     monkeypatch.setattr(command.Drill, "run", lambda drill: pytest.fail("it was begun"))
-    assert command.run([*FLAGS, "--result-file", str(file)]) == 2
+    assert command.run([*FLAGS, "--drill.result-file", str(file)]) == 2
     assert str(file) in capsys.readouterr().err
     assert file.read_text() == "[]"

@@ -8,9 +8,9 @@ import pytest
 
 from llm_serving_exporter.drill import names
 from llm_serving_exporter.drill.course import Baseline, CommandRun, Counts, Course, Phase, Plan
-from llm_serving_exporter.drill.measures import recovery
-from llm_serving_exporter.drill.paging import Arrival, hold_is_over, paged
-from llm_serving_exporter.drill.verdict import judge, rejections
+from llm_serving_exporter.drill.measures import find_recovery
+from llm_serving_exporter.drill.paging import Arrival, hold_is_over, judge_alerts
+from llm_serving_exporter.drill.verdict import count_rejections, judge
 from llm_serving_exporter.model.drill import Verdict
 from tests.support.builders.drills import MINUTE, SETTINGS, START, course, reading, seen
 
@@ -26,7 +26,7 @@ def reasons(one: Course) -> str:
 
 
 def arrivals(one: Course) -> dict[str, Arrival]:
-    return {found.name.removeprefix(names.PREFIX): found.arrival for found in paged(one)}
+    return {found.name.removeprefix(names.PREFIX): found.arrival for found in judge_alerts(one)}
 
 
 def test_it_is_passed_where_nothing_is_amiss() -> None:
@@ -72,7 +72,7 @@ def test_rejections_beyond_what_the_baseline_explains_fail(usual: float, counted
     )
     assert judge(one).verdict is (Verdict.PASSED if passes else Verdict.FAILED)
     if counted is None:
-        assert rejections(one) is None
+        assert count_rejections(one) is None
         assert "nobody counted rejected requests: they were not judged" in judge(one).remarks
 
 
@@ -107,7 +107,7 @@ def test_an_alert_after_its_time_is_late() -> None:
         is Arrival.IN_TIME
     )
     # one that came before the time was up was due then all the same; what neither came nor was due has no such time
-    early = paged(course(*LOST[:12], sightings=TOLD))
+    early = judge_alerts(course(*LOST[:12], sightings=TOLD))
     assert [one.due_unix_seconds for one in early] == [START + 13 * MINUTE, None, None]
 
 
@@ -116,7 +116,7 @@ def test_the_page_is_due_where_the_survivors_queue_and_are_full() -> None:
     queue = [reading(minute, ready=3, waiting=9, load_max=1.2) for minute in range(2, 15)]
     one = course(LOST[0], *queue, *BACK, sightings=TOLD)
     assert reasons(one) == "LLMServingN1Critical did not fire"
-    due = next(found.due_unix_seconds for found in paged(one) if found.name == names.N1_CRITICAL)
+    due = next(found.due_unix_seconds for found in judge_alerts(one) if found.name == names.N1_CRITICAL)
     assert due == START + 9 * MINUTE
     # it begins anew with a queue that was gone for a moment: neither 6 minutes before that nor 6 after it are 7
     gap = [*queue[:6], reading(8, ready=3, waiting=0, load_max=1.2), *queue[7:]]
@@ -170,20 +170,23 @@ def test_with_an_alertmanager_it_has_to_have_it(sighting: object, reason: str) -
 def test_recovery_is_the_later_of_replicas_and_queue_and_counts_from_the_loss() -> None:
     # replicas back at 15, queue (at most 5 in the baseline) at 17
     back = [reading(15, waiting=8), reading(16, waiting=6), reading(17, waiting=5), reading(18, waiting=2)]
-    found = recovery(course(*LOST, *back))
+    found = find_recovery(course(*LOST, *back))
     assert found.replicas_unix_seconds == START + 15 * MINUTE
     assert found.queue_unix_seconds == found.recovered_unix_seconds == START + 17 * MINUTE
     # what falls back has not recovered
-    assert recovery(course(*LOST, *back, reading(19, ready=3))).recovered_unix_seconds is None
+    assert find_recovery(course(*LOST, *back, reading(19, ready=3))).recovered_unix_seconds is None
     # where nothing ever waited before, one for each of the four replicas may
     empty = course(*LOST, *back[:3], reading(18, waiting=4), baseline=Baseline(600.0, waiting_max=0.0))
-    assert recovery(empty).recovered_unix_seconds == START + 18 * MINUTE
+    assert find_recovery(empty).recovered_unix_seconds == START + 18 * MINUTE
 
 
 def test_a_queue_that_is_not_exported_is_no_obstacle_and_one_that_vanished_is() -> None:
     silent = [replace(one, waiting=None) for one in (*LOST, *BACK)]
-    assert recovery(course(*silent, before=replace(reading(-0.1), waiting=None))).recovered_unix_seconds == START + 900
-    assert recovery(course(*silent)).recovered_unix_seconds is None
+    assert (
+        find_recovery(course(*silent, before=replace(reading(-0.1), waiting=None))).recovered_unix_seconds
+        == START + 900
+    )
+    assert find_recovery(course(*silent)).recovered_unix_seconds is None
 
 
 def test_what_did_not_come_back_is_named() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.gpu import dcgm
-from llm_serving_exporter.gpu.dcgm import FIELDS, is_dcgm_page, ratios_for, read_gpus
+from llm_serving_exporter.gpu.dcgm import FIELDS, is_dcgm_page, read_gpus, select_dcgm_ratios
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.dcgm import DcgmRatios, DcgmReading, DcgmReadings
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, MigInstance
@@ -240,7 +240,7 @@ def nvml(uuid: str, parent: str | None = None, instance: int = 0) -> GpuReading:
 
 
 def dram_of(uuids: Sequence[str], text: str, gpus: Sequence[GpuReading] = ()) -> DcgmRatios:
-    return ratios_for(uuids, readings_of(text), gpus)
+    return select_dcgm_ratios(uuids, readings_of(text), gpus)
 
 
 def test_whole_gpus_are_found_by_uuid_whatever_its_case() -> None:
@@ -263,7 +263,7 @@ def test_mig_instances_are_found_by_the_gpu_and_their_id() -> None:
 
 
 def test_another_field() -> None:
-    found = ratios_for([T4], readings_of(PLAIN), [nvml(T4)], field="tensor_activity_ratio")
+    found = select_dcgm_ratios([T4], readings_of(PLAIN), [nvml(T4)], field="tensor_activity_ratio")
     assert found.by_uuid == {T4: 0.005822}
 
 
@@ -300,10 +300,10 @@ def test_why_a_ratio_is_missing(text: str, absence: Absence, why: str) -> None:
 def test_without_readings() -> None:
     failed = Attempt(Stage.SCRAPE, FailureReason.REFUSED, "nothing listens on localhost:9400", 0.0, 0.0)
     found = [
-        ratios_for([T4], None, []),
-        ratios_for([], readings_of(PLAIN), []),
-        ratios_for([T4], DcgmReadings(failed, 100.0), []),
-        ratios_for([T4], readings_of(PLAIN, at=100.0), [], not_before_monotonic_seconds=100.5),
+        select_dcgm_ratios([T4], None, []),
+        select_dcgm_ratios([], readings_of(PLAIN), []),
+        select_dcgm_ratios([T4], DcgmReadings(failed, 100.0), []),
+        select_dcgm_ratios([T4], readings_of(PLAIN, at=100.0), [], not_before_monotonic_seconds=100.5),
     ]
     assert [each.by_uuid for each in found] == [None] * 4
     assert [each.absence for each in found] == [
@@ -314,13 +314,13 @@ def test_without_readings() -> None:
     ]
     assert "nothing listens on localhost:9400" in found[2].why
     assert "too old" in found[3].why
-    assert ratios_for([T4], readings_of(PLAIN, at=100.0), [], not_before_monotonic_seconds=100.0).by_uuid
+    assert select_dcgm_ratios([T4], readings_of(PLAIN, at=100.0), [], not_before_monotonic_seconds=100.0).by_uuid
 
 
 def test_every_reason_of_a_reading_has_its_sentence() -> None:
     for absence in (*FIELDS["dram_bandwidth_ratio"].blanks.values(), Absence.INVALID, Absence.DUPLICATE):
         gpu = DcgmReading(T4, absent={"dram_bandwidth_ratio": absence})
-        found = ratios_for([T4], replace(readings_of(PLAIN), gpus=(gpu,)), [])
+        found = select_dcgm_ratios([T4], replace(readings_of(PLAIN), gpus=(gpu,)), [])
         assert found.absence is absence
         assert T4 in found.why
 

@@ -128,11 +128,11 @@ def test_close_ends_the_thread_and_frees_the_set(rig):
 
 def test_the_number_of_distinct_xids_is_bounded():
     counts = XidCounts()
-    counts.watch("GPU-a")
+    counts.start_counts("GPU-a")
     for xid in range(1000, 2000):
-        counts.add("GPU-a", xid)
-    counts.add("GPU-never-watched", 79)
-    counted = counts.of("GPU-a")
+        counts.count_event("GPU-a", xid)
+    counts.count_event("GPU-never-watched", 79)
+    counted = counts.copy_counts("GPU-a")
     assert len(counted) == XIDS_MAX
     assert sum(counted.values()) == 1000  # none is dropped: the rest counts as NVML's own "unknown"
-    assert counts.of("GPU-never-watched") is None
+    assert counts.copy_counts("GPU-never-watched") is None

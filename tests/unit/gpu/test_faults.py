@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.gpu.faults import Backoff, FaultLog
+from llm_serving_exporter.gpu.faults import FaultLog
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from tests.nvml_stub.stub import SONAME, stub_environment
@@ -291,24 +291,8 @@ def test_without_the_library_gpus_of_another_vendor_are_named(tmp_path):
     assert "this exporter reads NVIDIA GPUs through NVML only" in printed
 
 
-def test_pauses_double_up_to_the_longest():
-    backoff = Backoff(first=1.0, longest=4.0)
-    assert backoff.due(0.0)
-    pauses = []
-    now = 0.0
-    for _ in range(4):
-        backoff.failed(now)
-        pause = next(seconds for seconds in (1.0, 2.0, 4.0, 8.0) if backoff.due(now + seconds))
-        assert not backoff.due(now + pause - 0.01)
-        pauses.append(pause)
-        now += pause
-    assert pauses == [1.0, 2.0, 4.0, 4.0]
-    backoff.reset()
-    assert backoff.due(now)
-
-
 def test_the_fault_log_is_bounded(gpu_log):
     faults = FaultLog(logging.getLogger("llm_serving_exporter.gpu"), limit=3)
     for number in range(10):
-        faults.begin(f"fault {number}", f"message {number}")
+        faults.begin_fault(f"fault {number}", f"message {number}")
     assert len(gpu_log.records) == 3

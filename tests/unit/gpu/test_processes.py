@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.gpu.processes import engine_pids
+from llm_serving_exporter.gpu.processes import find_engine_pids
 
 # a server that starts a worker, tells its port and both pids, and ends with its standard input
 SERVER = """
@@ -44,19 +44,19 @@ def test_the_listener_and_its_workers_are_found(v6):
     if v6 and not Path("/proc/net/if_inet6").exists():
         pytest.skip("this machine has no IPv6")
     with server(v6) as (port, pid, worker):
-        assert engine_pids(port) == {pid, worker}
+        assert find_engine_pids(port) == {pid, worker}
 
 
 def test_two_servers_of_one_shell_are_not_mixed_up():
     with server() as (first_port, first, first_worker), server() as (second_port, second, second_worker):
-        assert engine_pids(first_port) == {first, first_worker}
-        assert engine_pids(second_port) == {second, second_worker}
+        assert find_engine_pids(first_port) == {first, first_worker}
+        assert find_engine_pids(second_port) == {second, second_worker}
 
 
 def test_a_port_that_nobody_listens_on_has_no_processes():
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # bound, not listening
-        assert engine_pids(bound.getsockname()[1]) == frozenset()
+        assert find_engine_pids(bound.getsockname()[1]) == frozenset()
 
 
 def test_a_connection_to_the_port_is_not_a_listener():
@@ -65,8 +65,8 @@ def test_a_connection_to_the_port_is_not_a_listener():
         listener.listen()
         port = listener.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)) as client:
-            assert os.getpid() in engine_pids(port)
-            assert engine_pids(client.getsockname()[1]) == frozenset()
+            assert os.getpid() in find_engine_pids(port)
+            assert find_engine_pids(client.getsockname()[1]) == frozenset()
 
 
 def write_proc(root: Path, processes: dict[int, tuple[str, int, list[str]]], listening: dict[int, str]) -> Path:
@@ -95,7 +95,7 @@ def test_tgi_shards_are_found_below_the_launcher(tmp_path):
         },
         {3000: "77"},
     )
-    assert engine_pids(3000, proc) == {10, 11, 12, 13}
+    assert find_engine_pids(3000, proc) == {10, 11, 12, 13}
 
 
 def test_a_name_with_parentheses_and_spaces_does_not_hide_the_parent(tmp_path):
@@ -104,7 +104,7 @@ def test_a_name_with_parentheses_and_spaces_does_not_hide_the_parent(tmp_path):
         {5: ("vllm serve", 1, ["socket:[9]"]), 6: ("VLLM::Worker (TP) 0", 5, []), 7: (") S 99 (", 6, [])},
         {8000: "9"},
     )
-    assert engine_pids(8000, proc) == {5, 6, 7}
+    assert find_engine_pids(8000, proc) == {5, 6, 7}
 
 
 def test_front_ends_that_share_the_socket_count_with_their_children(tmp_path):
@@ -114,7 +114,7 @@ def test_front_ends_that_share_the_socket_count_with_their_children(tmp_path):
         {5: ("vllm", 1, ["socket:[9]"]), 6: ("ApiServer_0", 5, ["socket:[9]"]), 7: ("EngineCore_DP0", 5, [])},
         {8000: "9"},
     )
-    assert engine_pids(8000, proc) == {5, 6, 7}
+    assert find_engine_pids(8000, proc) == {5, 6, 7}
 
 
 def test_unreadable_and_broken_entries_are_passed_over(tmp_path):
@@ -124,10 +124,10 @@ def test_unreadable_and_broken_entries_are_passed_over(tmp_path):
     (proc / "8/stat").write_text("8 nonsense")
     (proc / "9").write_text("a file where a folder should be")
     (proc / "6/stat").write_bytes(b"6 (w\xff) S 5 6 6")
-    assert engine_pids(8000, proc) == {5, 6}
-    assert engine_pids(8000, tmp_path / "missing") == frozenset()
+    assert find_engine_pids(8000, proc) == {5, 6}
+    assert find_engine_pids(8000, tmp_path / "missing") == frozenset()
 
 
 def test_a_loop_of_parents_ends(tmp_path):
     proc = write_proc(tmp_path, {5: ("a", 6, ["socket:[9]"]), 6: ("b", 5, [])}, {8000: "9"})
-    assert engine_pids(8000, proc) == {5, 6}
+    assert find_engine_pids(8000, proc) == {5, 6}

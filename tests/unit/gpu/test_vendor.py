@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.gpu.vendor import NAMES_MAX, other_vendor_gpus
+from llm_serving_exporter.gpu.vendor import NAMES_MAX, find_other_vendor_gpus
 
 
 def pci(root: Path, address: str, vendor: str, kind: str, device: str = "0x74a1") -> Path:
@@ -31,7 +31,7 @@ def pci(root: Path, address: str, vendor: str, kind: str, device: str = "0x74a1"
 )
 def test_accelerators_are_named(tmp_path, vendor, kind, name):
     pci(tmp_path, "0000:05:00.0", vendor, kind)
-    assert other_vendor_gpus(tmp_path) == (name,)
+    assert find_other_vendor_gpus(tmp_path) == (name,)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_accelerators_are_named(tmp_path, vendor, kind, name):
 )
 def test_other_devices_are_not(tmp_path, vendor, kind):
     pci(tmp_path, "0000:05:00.0", vendor, kind)
-    assert other_vendor_gpus(tmp_path) == ()
+    assert find_other_vendor_gpus(tmp_path) == ()
 
 
 def test_a_card_seen_on_both_ways_is_named_once_and_in_order(tmp_path):
@@ -51,7 +51,7 @@ def test_a_card_seen_on_both_ways_is_named_once_and_in_order(tmp_path):
     card.mkdir(parents=True)
     (card / "device").symlink_to(late)
     (tmp_path / "class/drm/card0-HDMI-A-1").mkdir()
-    assert [name.split(" at ")[1] for name in other_vendor_gpus(tmp_path)] == ["0000:05:00.0", "0000:c1:00.0"]
+    assert [name.split(" at ")[1] for name in find_other_vendor_gpus(tmp_path)] == ["0000:05:00.0", "0000:c1:00.0"]
 
 
 def test_a_display_that_is_not_on_the_pci_bus_counts(tmp_path):
@@ -61,20 +61,20 @@ def test_a_display_that_is_not_on_the_pci_bus_counts(tmp_path):
     card = tmp_path / "class/drm/card1"
     card.mkdir(parents=True)
     (card / "device").symlink_to(device)
-    assert other_vendor_gpus(tmp_path) == ("AMD device at gpu0",)
+    assert find_other_vendor_gpus(tmp_path) == ("AMD device at gpu0",)
 
 
 def test_a_broken_tree_is_no_error(tmp_path):
-    assert other_vendor_gpus(tmp_path / "missing") == ()
+    assert find_other_vendor_gpus(tmp_path / "missing") == ()
     (tmp_path / "bus/pci/devices").mkdir(parents=True)
     (tmp_path / "bus/pci/devices/0000:01:00.0").symlink_to(tmp_path / "nowhere")
     card = tmp_path / "class/drm/card0"
     card.mkdir(parents=True)
     (card / "device").symlink_to(card / "device")
-    assert other_vendor_gpus(tmp_path) == ()
+    assert find_other_vendor_gpus(tmp_path) == ()
 
 
 def test_the_number_of_names_is_bounded(tmp_path):
     for number in range(NAMES_MAX + 5):
         pci(tmp_path, f"0000:{number:02x}:00.0", "0x1002", "0x120000")
-    assert len(other_vendor_gpus(tmp_path)) == NAMES_MAX
+    assert len(find_other_vendor_gpus(tmp_path)) == NAMES_MAX

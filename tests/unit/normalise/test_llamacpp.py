@@ -22,7 +22,7 @@ from llm_serving_exporter.normalise.runtimes.llamacpp_endpoints import (
 )
 from llm_serving_exporter.normalise.version import parse_version
 from llm_serving_exporter.parse.page import PageParser
-from llm_serving_exporter.targets.pipeline import served_model
+from llm_serving_exporter.targets.served_models import served_model
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.servers.llamacpp import ANSWERS, BUSY, IDLE, MODELS, PROPS, RUN, rate_of, read, routes, slots

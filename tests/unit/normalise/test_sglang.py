@@ -10,7 +10,7 @@ from llm_serving_exporter.normalise.apply import FIELDS
 from llm_serving_exporter.normalise.detect import detect
 from llm_serving_exporter.normalise.runtimes.sglang import RUNTIME as SGLANG
 from llm_serving_exporter.normalise.runtimes.sglang_endpoints import read_loads, read_models, read_server_info
-from llm_serving_exporter.normalise.version import within
+from llm_serving_exporter.normalise.version import satisfies
 from llm_serving_exporter.parse.page import PageParser
 from tests.made.sglang_ranks import page as ranks
 from tests.support.builders.recordings import names, page, recording
@@ -50,7 +50,7 @@ def test_every_row_fills_a_field_that_exists_and_says_where_it_comes_from() -> N
     assert set(FIELDS) - filled == set(SGLANG.missing)
     for row in SGLANG.rows:
         assert row.source.startswith("https://"), row
-        within((0, 5, 23), row.versions)
+        satisfies((0, 5, 23), row.versions)
 
 
 def test_decode_is_decode_passes_and_first_tokens() -> None:

@@ -245,9 +245,9 @@ def test_ranks_without_end_and_series_without_end_are_bounded() -> None:
     assert len({key.label("attentionDpRank") for key in series}) == 1025
     endless = tuple(reading("numCtxTokens", 1.0, attentionDpRank=str(number)) for number in range(MAX_TOTALS + 10))
     totals = Totals()
-    assert len(totals.of(RUNTIME, endless)) == MAX_TOTALS
+    assert len(totals.add_up(RUNTIME, endless)) == MAX_TOTALS
     # those that are counted are counted on
-    assert max(value for _, value in totals.of(RUNTIME, endless)) == 2
+    assert max(value for _, value in totals.add_up(RUNTIME, endless)) == 2
 
 
 def test_more_records_than_a_side_endpoint_may_have_are_read() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.normalise.version import parse_version, within
+from llm_serving_exporter.normalise.version import parse_version, satisfies
 
 
 @pytest.mark.parametrize(
@@ -30,9 +30,9 @@ def test_versions(text: str | None, version: tuple[int, ...] | None) -> None:
     ],
 )  # fmt: skip
 def test_version_clauses(version: tuple[int, ...], versions: str, holds: bool) -> None:
-    assert within(version, versions) is holds
+    assert satisfies(version, versions) is holds
 
 
 def test_a_clause_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match=r"not a version clause: '~=0\.9'"):
-        within((0, 9), "~=0.9")
+        satisfies((0, 9), "~=0.9")

@@ -10,7 +10,7 @@ from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.normalise.apply import FIELDS, Overrides
 from llm_serving_exporter.normalise.detect import detect, labels_needed
 from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
-from llm_serving_exporter.normalise.version import within
+from llm_serving_exporter.normalise.version import satisfies
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.recordings import names, page, recording
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
@@ -26,7 +26,7 @@ def test_every_row_fills_a_field_that_exists_and_says_where_it_comes_from() -> N
     for row in VLLM.rows:
         assert row.field in {*FIELDS, *internal}, row.field
         assert row.source.startswith("https://"), row
-        within((0, 32), row.versions)
+        satisfies((0, 32), row.versions)
 
 
 def test_passed_through_series_and_snapshot_fields_are_the_same() -> None:

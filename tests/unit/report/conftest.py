@@ -42,7 +42,7 @@ def prometheus(fortnight: Fortnight, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture(scope="session")
 def made(prometheus: PrometheusServer) -> Review:
     """The review of the fortnight's second week."""
-    asked = Prometheus(JsonApi(Access("Prometheus", prometheus.url, "--prometheus"), 60.0))
+    asked = Prometheus(JsonApi(Access("Prometheus", prometheus.url, "--prometheus.url"), 60.0))
     try:
         return make(asked, SETTINGS, None, lambda text: None)
     finally:

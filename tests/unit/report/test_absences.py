@@ -65,7 +65,7 @@ def test_a_night_without_the_target_is_free_and_a_dead_exporter_is_a_gap(tmp_pat
     monday = last_complete(time.time(), ZoneInfo("UTC")).begin
     blocks(history(monday), tmp_path / "data")
     with PrometheusServer(tmp_path, "global: {}\n") as server:
-        asked = Prometheus(JsonApi(Access("Prometheus", server.url, "--prometheus"), 60.0))
+        asked = Prometheus(JsonApi(Access("Prometheus", server.url, "--prometheus.url"), 60.0))
         try:
             made = make(asked, Settings(), None, lambda text: None)
         finally:

@@ -22,7 +22,7 @@ WEEK_USD = 168 * 4.0
 
 def report(server: FakePrometheus | str, out: Path, *words: str) -> int:
     url = server if isinstance(server, str) else server.url
-    return main(["report", "--prometheus", url, "--out", str(out), *words])
+    return main(["report", "--prometheus.url", url, "--output-dir", str(out), *words])
 
 
 def test_a_week_is_written_and_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,17 +69,19 @@ def only_line(capsys: pytest.CaptureFixture[str]) -> str:
 def test_nobody_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     assert report(url, tmp_path) == 1
-    assert only_line(capsys) == f"error: Prometheus at {url} cannot be reached; check --prometheus"
+    assert (
+        only_line(capsys) == f"error: Prometheus at {url} cannot be reached: Connection refused; check --prometheus.url"
+    )
     assert not list(tmp_path.iterdir())
 
 
 def test_somebody_else_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with FaultServer(fault_page(b"<html>Grafana</html>", content_type="text/html")) as server:
         assert report(server.url, tmp_path) == 1
-    assert only_line(capsys).endswith("did not answer with JSON; check --prometheus")
+    assert only_line(capsys).endswith("did not answer with JSON; check --prometheus.url")
     with FaultServer(fault_page(b'{"version": 1}', content_type="application/json")) as server:
         assert report(server.url, tmp_path) == 1
-    assert "is none: check --prometheus" in only_line(capsys)
+    assert "is none: check --prometheus.url" in only_line(capsys)
 
 
 def failing(words: str, code: int, **answer: Any) -> Any:
@@ -93,7 +95,7 @@ def test_money_that_cannot_be_read_is_no_report(tmp_path: Path, capsys: pytest.C
     answer = failing("cost_usd_total", 503, status="error", errorType="unavailable", error="store is starting")
     with FakePrometheus(NOW, answer) as server:
         assert report(server, tmp_path) == 1
-    assert "answered 503 Service Unavailable: store is starting; check --prometheus" in only_line(capsys)
+    assert "answered 503 Service Unavailable: store is starting; check --prometheus.url" in only_line(capsys)
     assert not list(tmp_path.iterdir())
 
 
@@ -255,10 +257,10 @@ def test_data_that_end_are_a_gap_to_the_end(tmp_path: Path, capsys: pytest.Captu
         (("--username", "me"), "error: flag --username: it stands with --password-file"),
         (("--ca-file", "/nowhere"), "error: flag --ca-file: there is no file /nowhere."),
         (
-            ("--prometheus", "http://me:secret@prometheus:9090"),
-            "error: flag --prometheus: the URL holds a user name or password.",
+            ("--prometheus.url", "http://me:secret@prometheus:9090"),
+            "error: flag --prometheus.url: the URL holds a user name or password.",
         ),
-        (("--settings", "/nowhere.yml"), "error: /nowhere.yml: the file does not exist."),
+        (("--config.file", "/nowhere.yml"), "error: /nowhere.yml: the file does not exist."),
     ],
 )
 def test_bad_usage_is_refused_with_what_to_do(
@@ -273,7 +275,7 @@ def test_bad_usage_is_refused_with_what_to_do(
 
 def test_whom_to_ask_must_be_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report"]) == 2
-    assert "Give --prometheus http://prometheus:9090." in capsys.readouterr().err
+    assert "Give --prometheus.url http://prometheus:9090." in capsys.readouterr().err
 
 
 def test_a_token_is_sent_and_in_no_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,7 +68,7 @@ def victoriametrics(folder: Path, monday: float) -> Iterator[str]:
 def test_growth_across_a_gap_counts_once(database, tmp_path: Path) -> None:
     monday = last_complete(time.time(), ZoneInfo("UTC")).begin
     with database(tmp_path, monday) as url:
-        asked = Prometheus(JsonApi(Access("Prometheus", url, "--prometheus"), 60.0))
+        asked = Prometheus(JsonApi(Access("Prometheus", url, "--prometheus.url"), 60.0))
         try:
             made = make(asked, Settings(), None, lambda text: None)
         finally:

@@ -20,7 +20,7 @@ DOCS = ROOT / "docs" / "report.md"
 def read(text: str, folder: Path, *words: str) -> Settings:
     file = folder / "report.yml"
     file.write_text(text)
-    return settings_of(parser().parse_args(["--settings", str(file), *words]), ENV)[0]
+    return settings_of(parser().parse_args(["--config.file", str(file), *words]), ENV)[0]
 
 
 def problems(text: str, folder: Path, *words: str) -> list[str]:
@@ -73,7 +73,7 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("x")
     text = "prometheus: {url: 'http://a:1', basic: {username: me, password_file: p}}\ntimezone: UTC\nkeep: 3\nby_labels: [team]\nout: there"
     words = (
-        "--prometheus",
+        "--prometheus.url",
         "http://b:2",
         "--timezone",
         "Asia/Kolkata",
@@ -81,7 +81,7 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
         "5",
         "--by-label",
         "app",
-        "--out",
+        "--output-dir",
         "here",
     )
     found = read(text, tmp_path, *words, "--bearer-token-file", str(tmp_path / "token"), "--identity-label", "cluster")

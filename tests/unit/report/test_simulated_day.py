@@ -48,7 +48,7 @@ def truth(day: CostWeek, prometheus: PrometheusServer) -> Truth:
 
 
 def reviewed(prometheus: PrometheusServer, zone: ZoneInfo, week: str) -> Review:
-    asked = Prometheus(JsonApi(Access("Prometheus", prometheus.url, "--prometheus"), 60.0))
+    asked = Prometheus(JsonApi(Access("Prometheus", prometheus.url, "--prometheus.url"), 60.0))
     try:
         return make(asked, Settings(timezone=zone.key), parse_week(week, zone), lambda text: None)
     finally:

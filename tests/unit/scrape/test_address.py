@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llm_serving_exporter.errors import ConfigError
-from llm_serving_exporter.scrape.address import parse_base_url, request_target
+from llm_serving_exporter.scrape.address import encode_request_target, parse_base_url
 
 
 @pytest.mark.parametrize(
@@ -67,4 +67,4 @@ def test_password_in_the_url_is_refused_and_not_repeated():
     ],
 )
 def test_request_targets_are_printable_ascii(path, target):
-    assert request_target(path) == target
+    assert encode_request_target(path) == target

@@ -86,18 +86,28 @@ def test_rotated_file_is_picked_up(make_client, tmp_path, how):
     assert sent == ["Bearer token-one", "Bearer token-two"]
 
 
-def test_unchanged_file_is_not_read_again(make_client, tmp_path):
+def test_a_file_is_read_again_when_it_changed_and_only_then(make_client, tmp_path, monkeypatch):
     token = tmp_path / "token"
     token.write_text("token-one")
+    reads = []
+
+    def counted(*arguments: str) -> object:
+        reads.append(arguments[0])
+        return open(*arguments)
+
+    monkeypatch.setattr("llm_serving_exporter.scrape.credentials.open", counted, raising=False)
     before = os.stat(token)
     with FaultServer(page(BODY)) as server:
         client = make_client(server.url, bearer_token=Secret(file=str(token)))
-        assert isinstance(client.get_metrics("/metrics"), Page)
-        # Same size, same inode, and the old time put back: only a second read would see the difference.
+        for _ in range(3):
+            assert isinstance(client.get_metrics("/metrics"), Page)
+        assert reads == [str(token)]
+        # same size, same inode, and the old time put back
         token.write_text("token-two")
         os.utime(token, ns=(before.st_atime_ns, before.st_mtime_ns))
         assert isinstance(client.get_metrics("/metrics"), Page)
-        assert server.requests[1].headers["authorization"] == "Bearer token-one"
+        assert server.requests[-1].headers["authorization"] == "Bearer token-two"
+        assert len(reads) == 2
 
 
 def test_missing_file_is_a_refusal_until_it_comes(make_client, tmp_path):

@@ -97,8 +97,8 @@ def test_any_path(server, path):
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=60))
 def test_any_excerpt_is_one_short_printable_line(text):
-    from llm_serving_exporter.scrape.failure import EXCERPT_CHARACTERS, one_line
+    from llm_serving_exporter.scrape.failure import EXCERPT_CHARACTERS, quote_first_line
 
-    line = one_line(text)
+    line = quote_first_line(text)
     assert line == "" or line.isprintable()
     assert len(line) <= EXCERPT_CHARACTERS

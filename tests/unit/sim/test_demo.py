@@ -27,16 +27,16 @@ from llm_serving_exporter.sim.replay import ReplayServer, SteppedServer, split_a
 from tests.support.paths import ROOT
 
 REPO = ROOT
-ANY_PORTS = ["--listen", "127.0.0.1:0", "--engine-port", "0", "--prometheus-port", "0"]
+ANY_PORTS = ["--web.listen-address", "127.0.0.1:0", "--engine-port", "0", "--prometheus-port", "0"]
 needs_prometheus = pytest.mark.skipif(shutil.which("prometheus") is None, reason="`make test` installs prometheus")
 
 
-def stand_in(target_url: str, gpu_source: ReplayGpuSource, listen: str) -> ReplayServer:
+def stand_in(target_url: str, gpu_source: ReplayGpuSource, listen: tuple[str, ...]) -> ReplayServer:
     """An exporter's place taken by a page server: the demo's own work is what is tested here."""
     assert gpu_source.read().gpus
     with urllib.request.urlopen(f"{target_url}/metrics", timeout=5) as answer:
         assert answer.status == 200
-    host, port = split_address(listen)
+    host, port = split_address(listen[0])
     return SteppedServer(demo_recording(), host=host, port=port)
 
 
@@ -56,7 +56,15 @@ def test_a_taken_port_moves_it_to_the_next_and_that_is_said(capsys: pytest.Captu
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        arguments = ["--listen", f"127.0.0.1:{port}", "--engine-port", str(port), "--no-prometheus", "--duration", "0"]
+        arguments = [
+            "--web.listen-address",
+            f"127.0.0.1:{port}",
+            "--engine-port",
+            str(port),
+            "--no-prometheus",
+            "--duration",
+            "0",
+        ]
         assert run(arguments, stand_in) == 0
     said = capsys.readouterr().out
     assert f"port {port} is in use: the engine takes " in said
@@ -66,21 +74,21 @@ def test_a_taken_port_moves_it_to_the_next_and_that_is_said(capsys: pytest.Captu
 def test_an_exporter_that_cannot_start_is_a_message_and_ends_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
     urls = []
 
-    def refuse(target_url: str, gpu_source: ReplayGpuSource, listen: str) -> ReplayServer:
+    def refuse(target_url: str, gpu_source: ReplayGpuSource, listen: tuple[str, ...]) -> ReplayServer:
         urls.append(target_url)
         raise ListenError("cannot listen on 127.0.0.1:1: no")
 
     assert run([*ANY_PORTS, "--no-prometheus"], refuse) == 1
-    assert capsys.readouterr().err == "llm-serving-exporter demo: cannot listen on 127.0.0.1:1: no\n"
+    assert capsys.readouterr().err == "error: cannot listen on 127.0.0.1:1: no\n"
     require_free("127.0.0.1", int(urls[0].rpartition(":")[2]))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--duration", "soon"], "'soon' is not a duration such as 10s, 5m or 1h"),
+        (["--duration", "soon"], '"soon" is not a duration. Use y, w'),
         (["--engine-port", "70000"], "'70000' is not a port"),
-        (["--listen", "here"], "'here' is not host:port"),
+        (["--web.listen-address", "here"], '"here" is not an address to listen on'),
         (["--speed", "0"], "'0' is not a number from 0.01 to 1000"),
     ],
 )

@@ -82,7 +82,7 @@ def test_several_runs_become_folders_and_pages_are_thinned(tmp_path: Path) -> No
             (tmp_path / name / f"{number:04}.prom").write_text(f"a_total {number}\n")
     run = packed(tmp_path / "both.tar.xz", tmp_path / "a", tmp_path / "b", "--pages", "4")
     assert run.folders == ("a", "b")
-    assert {number: bytes(run.within("b").pages[number]) for number in run.within("b").pages} == {
+    assert {number: bytes(run.open_folder("b").pages[number]) for number in run.open_folder("b").pages} == {
         0: b"a_total 0\n",
         3: b"a_total 3\n",
         6: b"a_total 6\n",

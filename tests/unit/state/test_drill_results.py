@@ -1,9 +1,8 @@
-"""The file in which drills leave their results: its format, what is merged, what is refused, and how an exporter follows it."""
+"""The file in which drills leave their results: its format, what is merged and what is refused."""
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +11,15 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.errors import DrillResultsError, LLMServingExporterError
-from llm_serving_exporter.files.drill_source import DrillSource
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.state.drill_results import LARGEST_FILE_BYTES, LONGEST_MODEL_NAME, MOST_MODELS, read, record
+from llm_serving_exporter.state.drill_results import (
+    LONGEST_MODEL_NAME,
+    MOST_MODELS,
+    read_results,
+    record_result,
+)
+from llm_serving_exporter.state.json_values import LARGEST_FILE_BYTES
 
 PASSED = DrillResult("m", Role.UNIFIED, 1000.0, 1000.0, Verdict.PASSED)
 ENTRY: dict[str, Any] = {
@@ -37,8 +41,8 @@ def write(path: str, *entries: object, version: object = 1) -> None:
 
 
 def test_what_is_recorded_is_read_again_and_stands_in_the_file_as_documented(path: str) -> None:
-    record(path, PASSED)
-    assert read(path) == (PASSED,)
+    record_result(path, PASSED)
+    assert read_results(path) == (PASSED,)
     assert json.loads(Path(path).read_text()) == {"version": 1, "models": [ENTRY]}
     assert os.listdir(Path(path).parent) == ["drills.json"]
 
@@ -49,35 +53,35 @@ def test_the_file_of_the_format_is_read_whatever_else_is_in_it(path: str) -> Non
         {**ENTRY, "seconds": 12},
         {**ENTRY, "role": "decode", "last_success_unix_seconds": None, "last_verdict": "aborted"},
     )
-    assert read(path) == (PASSED, DrillResult("m", Role.DECODE, 1000.0, None, Verdict.ABORTED))
+    assert read_results(path) == (PASSED, DrillResult("m", Role.DECODE, 1000.0, None, Verdict.ABORTED))
 
 
 @pytest.mark.parametrize("verdict", [Verdict.FAILED, Verdict.ABORTED])
 def test_a_run_that_did_not_pass_keeps_the_last_success(path: str, verdict: Verdict) -> None:
-    record(path, PASSED)
-    record(path, DrillResult("m", Role.UNIFIED, 2000.0, None, verdict))
-    assert read(path) == (DrillResult("m", Role.UNIFIED, 2000.0, 1000.0, verdict),)
-    record(path, DrillResult("m", Role.UNIFIED, 3000.0, None, Verdict.PASSED))
-    assert read(path) == (DrillResult("m", Role.UNIFIED, 3000.0, 3000.0, Verdict.PASSED),)
+    record_result(path, PASSED)
+    record_result(path, DrillResult("m", Role.UNIFIED, 2000.0, None, verdict))
+    assert read_results(path) == (DrillResult("m", Role.UNIFIED, 2000.0, 1000.0, verdict),)
+    record_result(path, DrillResult("m", Role.UNIFIED, 3000.0, None, Verdict.PASSED))
+    assert read_results(path) == (DrillResult("m", Role.UNIFIED, 3000.0, 3000.0, Verdict.PASSED),)
 
 
 def test_a_first_run_that_fails_has_no_success(path: str) -> None:
     failed = DrillResult("m", Role.UNIFIED, 2000.0, None, Verdict.FAILED)
-    record(path, failed)
-    assert read(path) == (failed,)
+    record_result(path, failed)
+    assert read_results(path) == (failed,)
 
 
 def test_models_and_roles_are_kept_apart(path: str) -> None:
     others = [replace(PASSED, model_name="n"), replace(PASSED, role=Role.DECODE)]
     for result in (PASSED, *others):
-        record(path, result)
+        record_result(path, result)
     failed = DrillResult("n", Role.UNIFIED, 2000.0, None, Verdict.FAILED)
-    record(path, failed)
-    assert read(path) == (PASSED, replace(failed, last_success_unix_seconds=1000.0), others[1])
+    record_result(path, failed)
+    assert read_results(path) == (PASSED, replace(failed, last_success_unix_seconds=1000.0), others[1])
 
 
 def test_there_is_nothing_to_read_before_the_first_drill(path: str) -> None:
-    assert read(path) == ()
+    assert read_results(path) is None
 
 
 BAD: dict[str, tuple[object, str]] = {
@@ -109,7 +113,7 @@ def test_what_is_wrong_is_named_with_its_place_and_the_file(path: str, fault: st
     document, told = BAD[fault]
     Path(path).write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(DrillResultsError) as found:
-        read(path)
+        read_results(path)
     assert told in str(found.value)
     assert str(found.value).startswith(f"the file of drill results {path} is not what a drill leaves: ")
     assert "the next drill starts a new one." in str(found.value)
@@ -119,73 +123,31 @@ def test_what_is_wrong_is_named_with_its_place_and_the_file(path: str, fault: st
 def test_any_bytes_are_an_error_of_ours(path: str, content: bytes) -> None:
     Path(path).write_bytes(content)
     with pytest.raises(DrillResultsError, match="the file of drill results"):
-        read(path)
+        read_results(path)
     with pytest.raises(LLMServingExporterError):
-        record(path, PASSED)
+        record_result(path, PASSED)
     assert Path(path).read_bytes() == content
 
 
 def test_a_folder_is_an_error_of_ours(tmp_path: Path) -> None:
-    for use in (lambda: read(str(tmp_path)), lambda: record(str(tmp_path / "no" / "drills.json"), PASSED)):
+    for use in (
+        lambda: read_results(str(tmp_path)),
+        lambda: record_result(str(tmp_path / "no" / "drills.json"), PASSED),
+    ):
         with pytest.raises(DrillResultsError, match="Check its"):
             use()
 
 
 def test_a_result_that_could_not_be_read_again_is_not_recorded(path: str) -> None:
-    record(path, PASSED)
+    record_result(path, PASSED)
     with pytest.raises(DrillResultsError, match="model_name is not a text"):
-        record(path, replace(PASSED, model_name=""))
-    assert read(path) == (PASSED,)
+        record_result(path, replace(PASSED, model_name=""))
+    assert read_results(path) == (PASSED,)
 
 
 def test_a_full_file_says_so_and_stays(path: str) -> None:
     write(path, *({**ENTRY, "model_name": f"{number:0200}"} for number in range(185)))
-    before = read(path)
-    with pytest.raises(DrillResultsError, match=r"would be larger than 64 KiB\. Remove models"):
-        record(path, PASSED)
-    assert read(path) == before
-
-
-# --- an exporter follows it -----------------------------------------------------------------------------------------------
-
-
-def test_a_file_is_read_when_it_changes_and_only_then(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    reads: list[str] = []
-    monkeypatch.setattr(
-        "llm_serving_exporter.state.drill_results.read", lambda name: (reads.append(name), read(name))[1]
-    )
-    source = DrillSource(path)
-    write(path, ENTRY)
-    assert source.read() == source.read() == (PASSED,)
-    assert reads == [path]
-    write(path, ENTRY, {**ENTRY, "role": "decode"})
-    assert len(source.read()) == 2
-    assert reads == [path, path]
-
-
-def test_a_broken_or_missing_file_leaves_the_last_good_and_is_told_once(
-    path: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    source = DrillSource(path)
-    with caplog.at_level(logging.INFO, logger="llm_serving_exporter.drill"):
-        assert source.read() == source.read() == ()
-        assert [record.getMessage() for record in caplog.records] == [
-            f"there is no file of drill results {path}; the first drill makes it"
-        ]
-        record(path, PASSED)
-        assert source.read() == (PASSED,)
-        caplog.clear()
-        Path(path).write_text("{")
-        assert source.read() == source.read() == (PASSED,)
-        os.remove(path)
-        assert source.read() == source.read() == (PASSED,)
-        assert len(caplog.records) == 2
-        assert all("1 results that it had before stay." in record.getMessage() for record in caplog.records)
-        record(path, replace(PASSED, last_verdict=Verdict.FAILED))
-        assert source.read()[0].last_verdict is Verdict.FAILED
-
-
-def test_a_path_that_no_file_can_have_is_told_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
-    for impossible in ("\0", "/dev/null/drills.json", "x" * 5000):
-        assert DrillSource(impossible).read() == ()
-    assert len(caplog.records) == 3
+    before = read_results(path)
+    with pytest.raises(DrillResultsError, match=r"would be larger than 64 KiB\. Remove the models"):
+        record_result(path, PASSED)
+    assert read_results(path) == before

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from contextlib import closing
-from functools import partial
 
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.target import HttpSettings, Target
-from llm_serving_exporter.targets.glance import Glance
 from llm_serving_exporter.targets.pipeline import TargetPipeline
+from tests.support.builders.pipelines import make_pipeline
 from tests.support.builders.recordings import page, recording
 from tests.support.servers import faultbehaviours as fault
 from tests.support.servers.faultserver import FaultServer
@@ -22,8 +20,7 @@ VERSION = fault.page(b'{"version":"0.32.0"}', "application/json")
 
 def pipeline_of(url: str, path: str | None = None, now: list[float] | None = None) -> TargetPipeline:
     target = Target("a", url, metrics_path=path, interval_seconds=1.0, http=HttpSettings(timeout_seconds=0.7))
-    clocks = {"monotonic": lambda: now[0], "wall": lambda: 1_795_147_700.0 + now[0]} if now else {}
-    return TargetPipeline(target, partial(Glance(Config(targets=()), (target,), None).settings, target), 60.0, **clocks)
+    return make_pipeline(target, now)
 
 
 def test_a_side_endpoint_that_hangs_costs_no_page_and_is_asked_again_later() -> None:

@@ -7,14 +7,12 @@ import logging
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from llm_serving_exporter.cli import main
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
@@ -22,10 +20,10 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import HttpSettings, Role, Target
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.sim.recording import demo_model_config
-from llm_serving_exporter.targets.glance import Glance
-from llm_serving_exporter.targets.pipeline import TargetPipeline, served_model
-from llm_serving_exporter.targets.served_models import ModelBook
+from llm_serving_exporter.targets.pipeline import TargetPipeline
+from llm_serving_exporter.targets.served_models import ModelBook, served_model
 from tests.support.builders.golden_cases import MADE
+from tests.support.builders.pipelines import make_pipeline
 from tests.support.builders.recordings import page
 from tests.support.models.modelfolders import FP8, LLAMA, folder
 from tests.support.servers import faultbehaviours as fault
@@ -62,9 +60,7 @@ def rig(settings: ModelSettings, root: str | None = None, **target: Any) -> Iter
         one = Target(
             "a", server.url, model=settings, interval_seconds=1.0, http=HttpSettings(timeout_seconds=0.7), **target
         )
-        glance = Glance(Config(targets=()), (one,), None)
-        clocks = {"monotonic": lambda: now[0], "wall": lambda: 1_795_147_700.0 + now[0]}
-        pipeline = TargetPipeline(one, partial(glance.settings, one), 60.0, models=ModelBook(None).of, **clocks)
+        pipeline = make_pipeline(one, now, models=ModelBook(None).find)
         with closing(pipeline):
             yield Rig(server, pipeline, now)
 
@@ -180,10 +176,8 @@ def test_files_that_changed_count_after_a_reload_only(tmp_path: Path) -> None:
     books = [ModelBook(None), ModelBook(None)]
     with FaultServer({"/metrics": fault.page(EARLY)}) as server:
         target = Target("a", server.url, model=settings, interval_seconds=1.0, http=HttpSettings(timeout_seconds=0.7))
-        glance = Glance(Config(targets=()), (target,), None)
-        clocks = {"monotonic": lambda: now[0], "wall": lambda: 1_795_147_700.0 + now[0]}
-        find = lambda asked, served: books[0].of(asked, served)  # noqa: E731  # as the daemon does, which takes a new book
-        with closing(TargetPipeline(target, partial(glance.settings, target), 60.0, models=find, **clocks)) as pipeline:
+        find = lambda asked, served: books[0].find(asked, served)  # noqa: E731  # as the host does, which takes a new book
+        with closing(make_pipeline(target, now, models=find)) as pipeline:
             it = Rig(server, pipeline, now)
             assert known(it.look()).geometry.layers == 8
             folder(tmp_path, {**LLAMA, "num_hidden_layers": 3})
@@ -221,8 +215,7 @@ def test_a_front_end_looks_up_no_models() -> None:
 def test_without_a_book_no_model_is_known() -> None:
     with FaultServer({"/metrics": fault.page(EARLY)}) as server:
         target = Target("a", server.url, http=HttpSettings(timeout_seconds=0.7))
-        glance = Glance(Config(targets=()), (target,), None)
-        with closing(TargetPipeline(target, partial(glance.settings, target), 60.0)) as pipeline:
+        with closing(make_pipeline(target)) as pipeline:
             pipeline.tick()
             pipeline.refresh_facts()
             assert pipeline.tick().models == {}

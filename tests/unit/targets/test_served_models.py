@@ -28,22 +28,22 @@ def layers(found: ModelFacts | FactsError) -> int:
 
 def test_a_model_is_looked_up_once(tmp_path: Path) -> None:
     book, settings = ModelBook(None), ModelSettings(config=str(folder(tmp_path)))
-    first = book.of(settings, SERVED)
+    first = book.find(settings, SERVED)
     (tmp_path / "config.json").unlink()
-    assert book.of(settings, SERVED) is first
+    assert book.find(settings, SERVED) is first
     assert layers(first) == 8
     # another word of the server is another question
-    assert isinstance(book.of(settings, ServedModel("small", dtype="bfloat16")), FactsError)
+    assert isinstance(book.find(settings, ServedModel("small", dtype="bfloat16")), FactsError)
 
 
 def test_what_is_not_known_is_an_answer_with_its_reason(tmp_path: Path) -> None:
     book = ModelBook(None)
-    unknown = book.of(ModelSettings(), ServedModel("acme/secret-sauce"))
+    unknown = book.find(ModelSettings(), ServedModel("acme/secret-sauce"))
     assert isinstance(unknown, FactsError)
     assert unknown.reason == Absence.MODEL_UNKNOWN
     assert "set targets[].model.config" in str(unknown)
     assert unknown.what + "; " + unknown.fix == str(unknown)
-    other = book.of(ModelSettings(config=str(folder(tmp_path, {"model_type": "hyena"}))), SERVED)
+    other = book.find(ModelSettings(config=str(folder(tmp_path, {"model_type": "hyena"}))), SERVED)
     assert isinstance(other, FactsError)
     assert other.reason == Absence.ARCHITECTURE_UNKNOWN
 
@@ -51,22 +51,22 @@ def test_what_is_not_known_is_an_answer_with_its_reason(tmp_path: Path) -> None:
 def test_the_cache_is_looked_into_before_the_catalogue(tmp_path: Path) -> None:
     cached(tmp_path, "meta-llama/Llama-3.1-8B")
     served = ServedModel("meta-llama/Llama-3.1-8B")
-    assert layers(ModelBook(str(tmp_path)).of(ModelSettings(), served)) == 8
-    assert layers(ModelBook(None).of(ModelSettings(), served)) == 32
-    assert layers(ModelBook(str(tmp_path / "nowhere")).of(ModelSettings(), served)) == 32
+    assert layers(ModelBook(str(tmp_path)).find(ModelSettings(), served)) == 8
+    assert layers(ModelBook(None).find(ModelSettings(), served)) == 32
+    assert layers(ModelBook(str(tmp_path / "nowhere")).find(ModelSettings(), served)) == 32
 
 
 def test_a_server_that_says_ever_new_names_fills_nothing(tmp_path: Path) -> None:
     book, settings = ModelBook(None), ModelSettings(config=str(folder(tmp_path)))
-    assert layers(book.of(settings, SERVED)) == 8
+    assert layers(book.find(settings, SERVED)) == 8
     (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "num_hidden_layers": 3}))
     for number in range(MOST_KEPT):
-        assert layers(book.of(settings, SERVED if number == 0 else ServedModel(f"name-{number}"))) == (
+        assert layers(book.find(settings, SERVED if number == 0 else ServedModel(f"name-{number}"))) == (
             3 if number else 8
         )
     # the first went for the last: it is read anew
-    book.of(settings, ServedModel("one more"))
-    assert layers(book.of(settings, SERVED)) == 3
+    book.find(settings, ServedModel("one more"))
+    assert layers(book.find(settings, SERVED)) == 3
 
 
 def test_a_refusal_holds_nothing_but_its_words(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_refusal_holds_nothing_but_its_words(tmp_path: Path) -> None:
     book, settings = ModelBook(None), ModelSettings(config=str(place))
     tracemalloc.start()
     try:
-        found = book.of(settings, SERVED)
+        found = book.find(settings, SERVED)
         gc.collect()
         kept, most = tracemalloc.get_traced_memory()
     finally:
@@ -90,8 +90,8 @@ def test_a_refusal_holds_nothing_but_its_words(tmp_path: Path) -> None:
 def test_a_fault_of_ours_is_an_answer_too(caplog: pytest.LogCaptureFixture) -> None:
     book = ModelBook(cast(Any, 7))  # no folder at all
     with caplog.at_level(logging.ERROR):
-        found = book.of(ModelSettings(), ServedModel("acme/m"))
-        again = book.of(ModelSettings(), ServedModel("acme/m"))
+        found = book.find(ModelSettings(), ServedModel("acme/m"))
+        again = book.find(ModelSettings(), ServedModel("acme/m"))
     assert isinstance(found, FactsError)
     assert (found.reason, str(found)) == ("model_unknown", "looking it up failed (TypeError), see the log")
     assert again is found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
-from llm_serving_exporter.targets.side_endpoints import beside
+from llm_serving_exporter.targets.side_endpoints import place_beside
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from llm_serving_exporter.targets.side_endpoints import beside
     ],
 )
 def test_an_endpoint_has_the_prefix_and_the_query_of_the_page(page: str, endpoint: str, expected: str) -> None:
-    assert beside(VLLM, page, endpoint) == expected
+    assert place_beside(VLLM, page, endpoint) == expected

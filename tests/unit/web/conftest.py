@@ -32,16 +32,18 @@ ROUTES: dict[str, dict[str, Handler]] = {
 
 @pytest.fixture
 def make_server() -> Iterator[MakeServer]:
-    """make_server(address, routes=…, config_file=…, limits=…): a started server; the test's end stops it, threads and all."""
+    """make_server(*addresses, routes=…, config_file=…, limits=…): a started server; the test's end stops it, threads and all."""
     made: list[WebServer] = []
 
     def make(
-        address: str = "127.0.0.1:0",
+        *addresses: str,
         routes: Mapping[str, Mapping[str, Handler]] = ROUTES,
         config_file: str | None = None,
         **more: Any,
     ) -> WebServer:
-        server = WebServer(WebConfig(listen_address=address, config_file=config_file), routes, **more)
+        server = WebServer(
+            WebConfig(listen_addresses=addresses or ("127.0.0.1:0",), config_file=config_file), routes, **more
+        )
         made.append(server)
         server.start()
         return server

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 import socket
+from contextlib import closing
 from urllib.parse import urlsplit
 
 import pytest
@@ -32,6 +34,27 @@ def test_an_ipv6_address(make_server):
     assert ask(server, "/")[0].status == 200
 
 
+def test_several_addresses_are_all_served(make_server):
+    server = make_server("127.0.0.1:0", "127.0.0.2:0", "localhost:0")
+    assert server.url == server.urls[0]
+    assert len(set(server.urls)) == 3
+    for url in server.urls:
+        where = urlsplit(url)
+        with closing(http.client.HTTPConnection(where.hostname, where.port, timeout=5)) as connection:
+            connection.request("GET", "/")
+            assert connection.getresponse().status == 200
+
+
+def test_where_one_of_several_cannot_be_had_none_is_taken(make_server):
+    taken = make_server().url.removeprefix("http://")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free = f"127.0.0.1:{probe.getsockname()[1]}"
+    with pytest.raises(ListenError, match=re.escape(taken)):
+        WebServer(WebConfig(listen_addresses=(free, taken)), {})
+    assert make_server(free).url.endswith(free)
+
+
 def test_a_host_name(make_server):
     assert ask(make_server("localhost:0"), "/")[0].status == 200
 
@@ -39,7 +62,7 @@ def test_a_host_name(make_server):
 def test_a_taken_port(make_server):
     address = make_server().url.removeprefix("http://")
     with pytest.raises(ListenError) as caught:
-        WebServer(WebConfig(listen_address=address), {})
+        WebServer(WebConfig(listen_addresses=(address,)), {})
     assert str(caught.value) == (
         f"cannot listen on {address}: the port is already in use by another process; "
         "choose another address with --web.listen-address"
@@ -59,5 +82,5 @@ def test_a_taken_port(make_server):
 )
 def test_an_address_that_cannot_be_had(address, cause):
     with pytest.raises(ListenError, match=re.escape(f"cannot listen on {address}: {cause}")) as caught:
-        WebServer(WebConfig(listen_address=address), {})
+        WebServer(WebConfig(listen_addresses=(address,)), {})
     assert "--web.listen-address" in str(caught.value)

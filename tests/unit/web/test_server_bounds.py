@@ -154,9 +154,9 @@ def test_a_page_that_hangs_does_not_hold_up_the_stop(make_server):
 
 
 def test_stop_without_start_frees_the_port_and_twice_is_once():
-    server = WebServer(WebConfig(listen_address="127.0.0.1:0"), {})
+    server = WebServer(WebConfig(listen_addresses=("127.0.0.1:0",)), {})
     port = urlsplit(server.url).port
     server.stop()
     server.stop()
-    again = WebServer(WebConfig(listen_address=f"127.0.0.1:{port}"), {})
+    again = WebServer(WebConfig(listen_addresses=(f"127.0.0.1:{port}",)), {})
     again.stop()

@@ -112,7 +112,7 @@ def test_tls_is_not_switched_off_while_running(make_server, tmp_path, authority,
     server = make_server(config_file=write(tmp_path, TLS))
     write(tmp_path, f"basic_auth_users: {{alice: {HASH}}}")
     assert get(server, trusting(authority)).status == 200
-    assert "TLS cannot be switched on or off while running: restart" in caplog.text
+    assert "TLS cannot be switched on or off while the exporter runs. Restart the exporter." in caplog.text
 
 
 def client_context(authority: trustme.CA, own: trustme.CA | None, *names: str) -> ssl.SSLContext:
@@ -167,13 +167,13 @@ def test_files_that_are_not_pem(tmp_path, authority, broken, message):
     issue(authority, tmp_path)
     write(tmp_path, "junk", broken)
     with pytest.raises(ConfigError, match=re.escape(message.format(folder=tmp_path))):
-        WebServer(WebConfig(listen_address="127.0.0.1:0", config_file=write(tmp_path, TLS)), {})
+        WebServer(WebConfig(listen_addresses=("127.0.0.1:0",), config_file=write(tmp_path, TLS)), {})
 
 
 def test_files_that_are_not_there(tmp_path, authority):
     with pytest.raises(ConfigError, match="cannot be read: No such file or directory"):
-        WebServer(WebConfig(listen_address="127.0.0.1:0", config_file=write(tmp_path, TLS)), {})
+        WebServer(WebConfig(listen_addresses=("127.0.0.1:0",), config_file=write(tmp_path, TLS)), {})
     issue(authority, tmp_path)
     text = TLS + "  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: none.pem\n"
     with pytest.raises(ConfigError, match=r"client_ca_file: .*none\.pem cannot be read"):
-        WebServer(WebConfig(listen_address="127.0.0.1:0", config_file=write(tmp_path, text)), {})
+        WebServer(WebConfig(listen_addresses=("127.0.0.1:0",), config_file=write(tmp_path, text)), {})

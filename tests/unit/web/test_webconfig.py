@@ -113,7 +113,7 @@ def test_every_fault_is_told_at_once(tmp_path):
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(ConfigError, match="the file does not exist"):
-        WebServer(WebConfig(listen_address="127.0.0.1:0", config_file=str(tmp_path / "none.yml")), {})
+        WebServer(WebConfig(listen_addresses=("127.0.0.1:0",), config_file=str(tmp_path / "none.yml")), {})
 
 
 # --- basic auth ---------------------------------------------------------------------------------------------------

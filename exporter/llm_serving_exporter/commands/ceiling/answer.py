@@ -21,36 +21,47 @@ DEFAULT_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A load to serve, and how: `target_utilisation` of a replica's throughput may be used, `redundancy` multiplies the replicas.
+    """A load to serve, and how."""
 
-    `efficiency`: the share of the ceiling that a replica is taken to reach.
-    """
-
+    # at its peak
     requests_per_second: float
+    # mean prompt
     input_tokens: float
+    # mean output; 0 for an encoder
     output_tokens: float
+    # share of a replica's throughput that may be used
     target_utilisation: float
+    # factor on the number of replicas
     redundancy: float
+    # share of the ceiling that a replica reaches
     efficiency: float
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Everything that was asked. `usd_per_gpu_hour` and `load` None where not asked; tokens are of one sequence.
+    """Everything that was asked."""
 
-    `memory_bytes` of one GPU, of which `memory_utilisation` may be used, less `overhead_bytes` for activations, graphs and buffers.
-    """
-
+    # its geometry and weights
     model: ModelFacts
+    # of one GPU
     peaks: GpuPeaks
+    # how one replica is spread over GPUs
     parallel: Parallel
+    # of one GPU
     memory_bytes: int
+    # of each sequence
     context_tokens: int
+    # of the time to first token
     prompt_tokens: int
+    # sequences that decode together
     batches: tuple[int, ...] = DEFAULT_BATCHES
+    # None where no price was given
     usd_per_gpu_hour: float | None = None
+    # share of the memory that the engine may use
     memory_utilisation: float = 0.9
+    # of each GPU, for activations, graphs and buffers
     overhead_bytes: float = 0.0
+    # None where none is to be served
     load: Load | None = None
 
     @property
@@ -61,42 +72,55 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One batch. `fits`: whether its KV fits the memory."""
+    """One batch."""
 
+    # sequences that decode together
     batch: int
+    # tokens/s at best, and what bounds them
     ceiling: Ceiling
+    # whether the KV of the batch fits the memory
     fits: bool
+    # None without a price
     usd_per_million_tokens: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """What an encoder does instead of decoding: tokens/s at the dense peak, and the least time of one input alone."""
+    """What an encoder does instead of decoding."""
 
+    # at the dense peak; None where that is not known
     tokens_per_second: float | None
+    # the least time of one input alone
     floor_seconds: float | None
+    # None without a price
     usd_per_million_tokens: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What follows. Rates are of one replica of `parallel.gpus` GPUs.
+    """What follows. Rates are of one replica of `parallel.gpus` GPUs."""
 
-    `lines` are () for an encoder, `embedding` is None for everything else. `ridge_batch`: from which batch decode at this context is
-    compute-bound, infinite for never; `weights_ridge_batch`: from which the weights' matrices are, attention left aside.
-    `least_gpus`: such GPUs that weights and one sequence need at least; None where a GPU has no memory left for them.
-    """
-
+    # what was asked
     question: Question
+    # what of the memory is left
     fit: Fit
+    # such GPUs that the weights and one sequence need at least; None where a GPU has no memory left for them
     least_gpus: int | None
+    # by batch, () for an encoder
     lines: tuple[Line, ...]
+    # None for everything but an encoder
     embedding: Embedding | None
+    # the batch from which decode at this context is compute-bound, infinite for never; None for an encoder
     ridge_batch: float | None
+    # the same for the weights' matrices alone, attention left aside
     weights_ridge_batch: float | None
+    # the least time of the prompt alone; None for an encoder
     first_token_floor_seconds: float | None
+    # on the load's mix; None without a load
     tokens_per_second_per_replica: float | None
+    # how many the load needs; None without a load
     replicas: planning.Replicas | None
+    # sentences for the reader
     notes: tuple[str, ...]
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import re
 
 from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.flags import CommandParser
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import InvalidValueError, shown
 
 USAGE = "llm-serving-exporter ceiling --model MODEL --gpu GPU [OPTIONS]"
+
+_DESCRIPTION = "What a model on given GPUs could do at best: fit, tokens/s by batch, price, replicas. Asks no server."
 
 EPILOG = """examples:
   llm-serving-exporter ceiling --model Llama-3.1-70B --gpu "H100 SXM" --tp 4 --dtype fp8 --price 2.99
@@ -84,8 +86,9 @@ SHARE = _number(0, 1, "a share above 0 and up to 1", "0.9", above=True)
 FACTOR = _number(0, 1000, "a factor above 0 and up to 1000", "1.3", above=True)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own flags; their texts are checked by `ceiling_command.question`."""
+def parser() -> CommandParser:
+    """The command's parser; the texts of its flags are checked by `question`."""
+    parser = CommandParser("ceiling", usage=USAGE, description=_DESCRIPTION, epilog=EPILOG)
     say = parser.add_argument_group("the model").add_argument
     say("--model", metavar="MODEL", help="name in the built-in catalogue, a config.json, or a folder that holds one")
     say(
@@ -143,3 +146,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     say(
         "--efficiency", metavar="SHARE", default="0.6", help="share of the ceiling that a replica reaches (default 0.6)"
     )
+    return parser

@@ -7,22 +7,19 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeVar
 
 from llm_serving_exporter.commands.ceiling import arguments as kinds
 from llm_serving_exporter.commands.ceiling.answer import DEFAULT_BATCHES, Load, Question
 from llm_serving_exporter.config.facts import KV_CACHE_DTYPE, STATE_DTYPE, WEIGHT_FORMAT
-from llm_serving_exporter.errors import ConfigError, FactsError, Problem
+from llm_serving_exporter.errors import ConfigError, FactsError
 from llm_serving_exporter.facts import loader, resolve
 from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.facts.peaks import peaks_of_identity, peaks_of_many, peaks_of_spec
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.weights import ModelFacts
-from llm_serving_exporter.schema.kinds import Kind
-from llm_serving_exporter.schema.problems import InvalidValueError, shown
-
-T = TypeVar("T")
+from llm_serving_exporter.schema.flags import FlagReader
+from llm_serving_exporter.schema.problems import shown
 
 DEFAULT_CONTEXT_TOKENS = 4096
 THIS_GPU = frozenset({"this one", "this", "local"})
@@ -38,37 +35,9 @@ _UNSEEN = {
 }
 
 
-class _Flags:
-    """Reads flags and gathers every problem."""
-
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self._arguments = arguments
-        self.problems: list[Problem] = []
-
-    def refuse(self, flag: str, what: str, fix: str = "") -> None:
-        """Reports a problem; reading goes on."""
-        self.problems.append(Problem(f"flag {flag}", "", what, fix))
-
-    def text(self, flag: str) -> str | None:
-        """As it was written; None where it was not."""
-        found = getattr(self._arguments, flag.removeprefix("--").replace("-", "_"))
-        return None if found is None else str(found)
-
-    def value(self, flag: str, kind: Kind[T]) -> T | None:
-        """None where the flag is not given or what it says is refused."""
-        text = self.text(flag)
-        if text is None:
-            return None
-        try:
-            return kind.parse(text)
-        except InvalidValueError as error:
-            self.refuse(flag, error.what, error.fix)
-            return None
-
-
 def question(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Question:
     """What was asked. `environ` says where this user's Hugging Face cache is. Raises ConfigError with every refusal."""
-    flags = _Flags(arguments)
+    flags = FlagReader(arguments)
     model = _model(flags, environ)
     peaks = _peaks(flags)
     parallel = _parallel(flags, model)
@@ -102,7 +71,7 @@ def question(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Quest
     return Question(model, peaks, parallel, int(memory), context, prompt, batches, price, share, overhead, load)
 
 
-def _model(flags: _Flags, environ: Mapping[str, str]) -> ModelFacts | None:
+def _model(flags: FlagReader, environ: Mapping[str, str]) -> ModelFacts | None:
     weight_format = flags.value("--dtype", WEIGHT_FORMAT)
     kv, state = flags.value("--kv-dtype", KV_CACHE_DTYPE), flags.value("--state-dtype", STATE_DTYPE)
     folder = flags.text("--hf-cache")
@@ -120,7 +89,7 @@ def _model(flags: _Flags, environ: Mapping[str, str]) -> ModelFacts | None:
         return None
 
 
-def _peaks(flags: _Flags) -> GpuPeaks | None:
+def _peaks(flags: FlagReader) -> GpuPeaks | None:
     asked = flags.text("--gpu")
     if not asked or not asked.strip():
         flags.refuse("--gpu", "it is missing", 'Write a name such as "H100 SXM", or "this one" to ask NVML.')
@@ -134,7 +103,7 @@ def _peaks(flags: _Flags) -> GpuPeaks | None:
         return None
 
 
-def _this_gpu(flags: _Flags) -> GpuPeaks | None:
+def _this_gpu(flags: FlagReader) -> GpuPeaks | None:
     """What NVML says of the GPUs of this machine, MIG instances instead of the GPUs they are of."""
     from llm_serving_exporter.gpu.nvml import NvmlSource
 
@@ -157,7 +126,7 @@ def _this_gpu(flags: _Flags) -> GpuPeaks | None:
     return peaks_of_many([peaks_of_identity(identity, loader.gpu_catalogue()) for identity in usable])
 
 
-def _parallel(flags: _Flags, model: ModelFacts | None) -> Parallel | None:
+def _parallel(flags: FlagReader, model: ModelFacts | None) -> Parallel | None:
     """The spread of one replica: --tp 8 alone implies eight GPUs, --gpus 8 alone tensor parallelism over all of them."""
     before = len(flags.problems)
     gpus, tensor, pipeline = (flags.value(flag, kinds.COUNT) for flag in ("--gpus", "--tp", "--pp"))
@@ -180,7 +149,7 @@ def _parallel(flags: _Flags, model: ModelFacts | None) -> Parallel | None:
     return Parallel(ranks, stages)
 
 
-def _load(flags: _Flags, model: ModelFacts | None) -> Load | None:
+def _load(flags: FlagReader, model: ModelFacts | None) -> Load | None:
     encoder = model is not None and model.geometry.encoder
     needed = {
         "--requests-per-second": kinds.RATE,

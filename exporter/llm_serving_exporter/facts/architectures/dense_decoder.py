@@ -41,37 +41,34 @@ class QkNorm(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What the layers of a family hold, and what its modules are called.
+    """What the layers of a family hold, and what its modules are called."""
 
-    `defaults`: the config class's defaults, for keys that are absent (transformers 5.23.0). `norms` are those of a layer;
-    `norm_vectors` 1 for a weight, 2 for weight and bias, 0 for neither. `out_bias` None: as `qkv_bias`. `extra`: vectors of a layer
-    beside these, by name and size. `terse`: published configs leave sizes out.
-    """
-
+    # of the config class, for keys that are absent (transformers 5.23.0)
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    qkv_bias: Switch = False
-    out_bias: Switch | None = None
-    mlp_bias: Switch = False
-    head_bias: bool = False
-    qk_norm: Switch = False
-    qk_norm_size: QkNorm = QkNorm.PER_HEAD
-    qk_norm_names: tuple[str, str] = ("q_norm", "k_norm")
-    qk_norm_vectors: int = 1
-    norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
-    norm_vectors: int = 1
-    final_norm: str | None = "model.norm"
-    window: windows.Rule = windows.never
-    gated: bool = True
-    fused_qkv: str | None = None
-    fused_gate_up: str | None = None
-    attention: str = "self_attn."
-    out_name: str = "o_proj"
+    qkv_bias: Switch = False  # whether the query, key and value projections have a bias
+    out_bias: Switch | None = None  # likewise the output projection; None: as `qkv_bias`
+    mlp_bias: Switch = False  # likewise the matrices of the MLP
+    head_bias: bool = False  # likewise the LM head
+    qk_norm: Switch = False  # whether queries and keys are normalised
+    qk_norm_size: QkNorm = QkNorm.PER_HEAD  # the width of these norms: of one head, or of all heads together
+    qk_norm_names: tuple[str, str] = ("q_norm", "k_norm")  # the modules of these norms, below `attention`
+    qk_norm_vectors: int = 1  # vectors of each of these norms: 1 weight, 2 weight and bias
+    norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")  # the norms of a layer, below `layer`
+    norm_vectors: int = 1  # vectors of each norm: 1 weight, 2 weight and bias, 0 neither
+    final_norm: str | None = "model.norm"  # the norm after the last layer; None: there is none
+    window: windows.Rule = windows.never  # which layers attend to a sliding window, and how long it is
+    gated: bool = True  # whether the MLP has a gate matrix beside up and down
+    fused_qkv: str | None = None  # the name of one matrix that holds query, key and value; None: three matrices
+    fused_gate_up: str | None = None  # the name of one matrix that holds gate and up; None: two matrices
+    attention: str = "self_attn."  # prefix of the attention's modules, below `layer`
+    out_name: str = "o_proj"  # the output projection, below `attention`
+    # gate, up and down, below `layer`
     mlp_names: tuple[str, str, str] = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
-    layer: str = "model.layers.{}."
-    embed: str = "model.embed_tokens"
-    head: str = "lm_head"
-    extra: Mapping[str, int] = field(default_factory=dict)
-    terse: bool = False
+    layer: str = "model.layers.{}."  # prefix of a layer; {} is its number
+    embed: str = "model.embed_tokens"  # the token embedding
+    head: str = "lm_head"  # the LM head
+    extra: Mapping[str, int] = field(default_factory=dict)  # size in elements of further vectors of a layer, by name
+    terse: bool = False  # whether published configs leave sizes out that the config class has defaults for
 
     @property
     def keys(self) -> frozenset[str]:
@@ -85,16 +82,16 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes of a decoder, as read and checked. `table_width`: of the token tables, None: hidden."""
+    """The sizes of a decoder, as read and checked."""
 
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_size: int
-    intermediate: int
-    vocabulary: int
-    table_width: int | None = None
+    hidden: int  # width of the residual stream
+    layers: int  # decoder layers
+    heads: int  # query heads of a layer
+    kv_heads: int  # key and value heads of a layer
+    head_size: int  # elements of one head
+    intermediate: int  # width of the MLP
+    vocabulary: int  # rows of the token table
+    table_width: int | None = None  # columns of the token tables; None: `hidden`
 
     @property
     def every(self) -> tuple[int, ...]:

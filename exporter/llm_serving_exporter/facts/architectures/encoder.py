@@ -23,15 +23,15 @@ from llm_serving_exporter.model.geometry import Geometry, Module, Part
 class _Names:
     """What a family's checkpoint calls its modules."""
 
-    layer: str = "encoder.layer.{}."
-    query: str = "attention.self.query"
-    key: str = "attention.self.key"
-    value: str = "attention.self.value"
-    output: str = "attention.output.dense"
-    attention_norm: str = "attention.output.LayerNorm"
-    up: str = "intermediate.dense"
-    down: str = "output.dense"
-    norm: str = "output.LayerNorm"
+    layer: str = "encoder.layer.{}."  # prefix of a layer; {} is its number
+    query: str = "attention.self.query"  # query projection, below the layer as all that follow
+    key: str = "attention.self.key"  # key projection
+    value: str = "attention.self.value"  # value projection
+    output: str = "attention.output.dense"  # output projection of the attention
+    attention_norm: str = "attention.output.LayerNorm"  # norm after the attention
+    up: str = "intermediate.dense"  # first matrix of the MLP
+    down: str = "output.dense"  # second matrix of the MLP
+    norm: str = "output.LayerNorm"  # norm after the MLP
 
 
 _BERT = _Names()
@@ -47,16 +47,16 @@ _DISTILBERT = _Names(
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """Sizes of a classic encoder; `embedding` differs from `hidden` in ELECTRA, `types` is 0 without token types."""
+    """Sizes of a classic encoder."""
 
-    hidden: int
-    count: int
-    heads: int
-    intermediate: int
-    vocabulary: int
-    positions: int
-    types: int
-    embedding: int
+    hidden: int  # width of the residual stream
+    count: int  # layers
+    heads: int  # attention heads of a layer
+    intermediate: int  # width of the MLP
+    vocabulary: int  # rows of the token table
+    positions: int  # rows of the position table
+    types: int  # rows of the token type table; 0: no token types
+    embedding: int  # width of the tables; differs from `hidden` in ELECTRA
 
 
 def bert(fields: Fields) -> Geometry:

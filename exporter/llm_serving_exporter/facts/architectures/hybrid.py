@@ -17,13 +17,13 @@ _LAYER = "model.layers.{}."
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """What is alike in all of these: embeddings, two norms a layer, and some layers of attention, some of Mamba."""
+    """What these families share: embeddings, two norms a layer, some layers of attention and some of Mamba."""
 
-    fields: Fields
-    hidden: int
-    count: int
-    second_norm: str = "pre_ff_layernorm"
-    last_norm: str = "final_layernorm"
+    fields: Fields  # the config, read key by key
+    hidden: int  # width of the residual stream
+    count: int  # layers
+    second_norm: str = "pre_ff_layernorm"  # the norm before the MLP, below the layer
+    last_norm: str = "final_layernorm"  # the norm after the last layer
 
     def geometry(
         self, block: Mamba1 | Mamba2, attending: Layers, recurrent: Layers, others: tuple[Module, ...]

@@ -32,16 +32,16 @@ def time_step_rank(hidden: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Mamba1:
-    """Sizes of a Mamba-1 block. `inner_norms`: norms over time step, B and C (Jamba)."""
+    """Sizes of a Mamba-1 block."""
 
-    hidden: int
-    inner: int
-    state: int
-    rank: int
-    kernel: int
-    conv_bias: bool = True
-    bias: bool = False
-    inner_norms: bool = False
+    hidden: int  # width of the residual stream
+    inner: int  # width inside the block
+    state: int  # state elements per inner channel
+    rank: int  # rank of the time step projection
+    kernel: int  # taps of the causal convolution
+    conv_bias: bool = True  # whether the convolution has a bias
+    bias: bool = False  # whether the projections in and out have one
+    inner_norms: bool = False  # whether time step, B and C are normalised (Jamba)
 
     def modules(self, prefix: str, layers: Layers) -> tuple[Module, ...]:
         """Every module of the block, without the norm before it."""
@@ -64,18 +64,18 @@ class Mamba1:
 
 @dataclass(frozen=True, slots=True)
 class Mamba2:
-    """Sizes of a Mamba-2 block. `gated_norm`: the norm before out_proj, which all but Falcon-H1 have; `out_bias` None = as `bias`."""
+    """Sizes of a Mamba-2 block."""
 
-    hidden: int
-    heads: int
-    head_size: int
-    state: int
-    groups: int
-    kernel: int
-    conv_bias: bool = True
-    bias: bool = False
-    out_bias: bool | None = None
-    gated_norm: bool = True
+    hidden: int  # width of the residual stream
+    heads: int  # heads of the block
+    head_size: int  # elements of one head
+    state: int  # state elements per inner channel
+    groups: int  # groups of heads that share B and C
+    kernel: int  # taps of the causal convolution
+    conv_bias: bool = True  # whether the convolution has a bias
+    bias: bool = False  # whether in_proj has one
+    out_bias: bool | None = None  # whether out_proj has one; None: as `bias`
+    gated_norm: bool = True  # whether there is a norm before out_proj; only Falcon-H1 has none
 
     @property
     def inner(self) -> int:

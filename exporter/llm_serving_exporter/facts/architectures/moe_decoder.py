@@ -38,13 +38,13 @@ def prepared(fields: Fields, defaults: Mapping[str, Any], *known: str) -> Fields
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Sizes of a decoder and the names of its modules. `root` stands before embed_tokens, layers and norm."""
+    """Sizes of a decoder and the names of its modules."""
 
-    hidden: int
-    layers: int
-    vocabulary: int
-    root: str = "model."
-    head: str = "lm_head"
+    hidden: int  # width of the residual stream
+    layers: int  # decoder layers
+    vocabulary: int  # rows of the token table
+    root: str = "model."  # stands before embed_tokens, layers and norm
+    head: str = "lm_head"  # the LM head
 
     @property
     def every(self) -> Layers:
@@ -91,11 +91,11 @@ def frame(
 
 @dataclass(frozen=True, slots=True)
 class GroupedQuery:
-    """Heads of grouped-query attention. Every layer is alike but for how far it looks back."""
+    """Grouped-query attention, alike in every layer except for how far it looks back."""
 
-    heads: int
-    kv_heads: int
-    head_size: int
+    heads: int  # query heads
+    kv_heads: int  # key and value heads
+    head_size: int  # elements of one head
 
     def modules(
         self, frame: Frame, *, qkv_bias: bool = False, out_bias: bool = False,
@@ -131,19 +131,15 @@ def grouped_query(fields: Fields, hidden: int) -> GroupedQuery:
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """The MLPs of a model: `sparse` layers route each token to `per_token` of `experts`, the others have one MLP of `dense_size`.
+    """The MLPs of a model: some layers route each token to a few experts, the others have one dense MLP."""
 
-    Sizes are intermediate ones. `shared`: of the experts that every token passes, added up; 0 where there are none.
-    `dense_size` is None where no layer needs one.
-    """
-
-    sparse: Layers
-    dense: Layers
-    experts: int
-    per_token: int
-    size: int
-    shared: int = 0
-    dense_size: int | None = None
+    sparse: Layers  # layers with experts
+    dense: Layers  # layers with one MLP
+    experts: int  # routed experts of a sparse layer
+    per_token: int  # experts that a token is routed to
+    size: int  # intermediate size of one expert
+    shared: int = 0  # intermediate size of the experts that every token passes, added up; 0: none
+    dense_size: int | None = None  # intermediate size of a dense layer's MLP; None: there is no dense layer
 
 
 def mixture(
@@ -173,13 +169,14 @@ def _stated(fields: Fields, keys: Sequence[str]) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a family's checkpoints call the modules of an MLP. Two names for experts: gate and up are one tensor."""
+    """What a family's checkpoints call the modules of an MLP."""
 
-    block: str = "mlp."
-    router: str = "gate"
+    block: str = "mlp."  # prefix of a sparse layer's MLP, below the layer
+    router: str = "gate"  # the router, below `block`
+    # an expert's matrices, below `block`; two names: gate and up are one tensor
     experts: tuple[str, ...] = ("experts.*.gate_proj", "experts.*.up_proj", "experts.*.down_proj")
-    shared: str = "shared_experts."
-    dense: str = "mlp."
+    shared: str = "shared_experts."  # prefix of the shared experts, below `block`
+    dense: str = "mlp."  # prefix of a dense layer's MLP, below the layer
 
 
 def mlps(frame: Frame, mixture: Mixture, names: Names, *, bias: bool = False) -> tuple[Module, ...]:

@@ -28,15 +28,15 @@ _QWEN3_5_MOE = {
 
 @dataclass(frozen=True, slots=True)
 class _DeltaNet:
-    """Sizes of a gated DeltaNet block. `fused`: whether the checkpoint keeps q, k, v and z in one matrix (Qwen3-Next)."""
+    """Sizes of a gated DeltaNet block."""
 
-    hidden: int
-    key_heads: int
-    key_size: int
-    value_heads: int
-    value_size: int
-    kernel: int
-    fused: bool
+    hidden: int  # width of the residual stream
+    key_heads: int  # heads of queries and keys
+    key_size: int  # elements of one of them
+    value_heads: int  # heads of values
+    value_size: int  # elements of one of them
+    kernel: int  # taps of the causal convolution
+    fused: bool  # whether the checkpoint keeps q, k, v and z in one matrix (Qwen3-Next)
 
     @property
     def channels(self) -> int:

@@ -9,11 +9,11 @@ from llm_serving_exporter.facts.fields import Fields
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Attention heads: of queries, of keys and values, and the size of one."""
+    """Attention heads of a layer."""
 
-    queries: int
-    kv: int
-    size: int
+    queries: int  # query heads
+    kv: int  # key and value heads
+    size: int  # elements of one head
 
 
 def heads(fields: Fields, hidden: int, *, queries: str = "num_attention_heads", size: str | None = "head_dim") -> Heads:

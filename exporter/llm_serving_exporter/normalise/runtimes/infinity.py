@@ -122,7 +122,7 @@ _MISSING = {
         "it generates nothing",
     ),
     "requests_running": "results_pending reads 0 under full load",
-    "requests_rejected_total": "429 is not told from other 4xx",
+    "requests_rejected_total": "429 and other 4xx are one number",
     **dict.fromkeys(
         (
             "engine_steps_total", "request_queue_time_seconds", "request_prefill_time_seconds", "context_limit_tokens",

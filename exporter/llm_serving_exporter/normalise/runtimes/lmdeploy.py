@@ -16,7 +16,7 @@ REFRESH_SECONDS = 10.0
 
 _AT_THE_FIRST = "Booked in one lump with the first token."
 _AT_FINISH = "Booked when a request finishes well; cancelled, aborted and failed ones are missing."
-_EVERY_10_SECONDS = "Brought up to date every 10 s."
+_EVERY_10_SECONDS = "Updated every 10 s."
 
 
 def _counter(field: str, *samples: str, **more: object) -> Row:
@@ -124,7 +124,7 @@ _REQUESTS = (
         refresh_seconds=REFRESH_SECONDS,
         source=_PROCESSOR,
         caveat="LMDeploy counts only success by reason. `failed`: cancelled, aborted or ended with an error, which it does not tell apart, "
-        "from 0.12.3 on and brought up to date every 10 s.",
+        "from 0.12.3 on and updated every 10 s.",
     ),
     _counter("speculative_draft_tokens_total", "lmdeploy:spec_decode_num_draft_tokens_total", versions=">=0.14"),
     _counter("speculative_accepted_tokens_total", "lmdeploy:spec_decode_num_accepted_tokens_total", versions=">=0.14"),

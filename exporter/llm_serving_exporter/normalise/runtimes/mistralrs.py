@@ -194,9 +194,9 @@ RUNTIME = Runtime(
         "request_decode_time_seconds": _NOT_MEASURED,
         "request_prompt_tokens": _NOT_MEASURED,
         "request_generation_tokens": _NOT_MEASURED,
-        "kv_cache_capacity_tokens": "blocks are counted, and what a block holds is not said",
-        "context_limit_tokens": "not said",
-        "model_gpu_memory_bytes": "not said",
+        "kv_cache_capacity_tokens": "blocks are counted, but the page does not say what a block holds",
+        "context_limit_tokens": "the server does not state it",
+        "model_gpu_memory_bytes": "the server does not state it",
     },
     versions=">=0.9.2",
 )

@@ -39,7 +39,7 @@ _ROWS = (
         "requests_finished_total",
         "request_success_total",
         named={"request_success_total": "success"},
-        caveat="Failures are not told apart from aborts by clients, and left out.",
+        caveat="Failures and aborts by clients are one number, which is left out.",
     ),
     _histogram(
         "time_to_first_token_seconds", "time_to_first_token_seconds", f"Nothing above 10 s may be resolved. {_MAY_LAG}"

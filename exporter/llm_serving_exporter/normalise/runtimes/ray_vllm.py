@@ -1,6 +1,6 @@
 """Ray Serve LLM: vLLM's families as each Ray node's agent passes them on, several replicas and models on one page.
 
-The agent takes values over every ten seconds, builds histograms anew from bucket midpoints (buckets and counts are right, sums are not),
+The agent takes values over every ten seconds, rebuilds histograms from bucket midpoints (buckets and counts are right, sums are not),
 keeps counters of replicas that have gone, and lets gauges go that nobody has set for two of its intervals: of dead replicas, and of
 idle ones (Ray's `open_telemetry_metric_recorder.py`, vLLM's `ray_wrappers.py`).
 """
@@ -20,8 +20,8 @@ _WRAPPERS = "https://github.com/vllm-project/vllm/blob/v0.33.0/vllm/v1/metrics/r
 
 REPORT_SECONDS = 10.0  # metrics_report_interval_ms in Ray's ray_config_def.h
 _REPORTED = {
-    Reads.VALUE: "Brought up to date every 10 s; a counter is not there before its first event, a gauge not while the replica is idle.",
-    Reads.HISTOGRAM: "Brought up to date every 10 s. Without a sum: Ray makes it up from bucket midpoints.",
+    Reads.VALUE: "Updated every 10 s; a counter is not there before its first event, a gauge not while the replica is idle.",
+    Reads.HISTOGRAM: "Updated every 10 s. Without a sum: Ray makes it up from bucket midpoints.",
     Reads.LABELS: "Gone with the gauges of an idle replica.",
     Reads.TEXT: "Gone with the gauges of an idle replica.",
 }

@@ -35,7 +35,9 @@ _DISAGGREGATION_QUEUES = (
 
 _AT_FINISH = "Booked when a request finishes, in one lump."
 _NO_DP_RANK = 'Has no dp_rank: with several data-parallel ranks its engine is "".'
-_EVERY_40 = "Brought up to date at each prefill batch and every 40 decode steps (--decode-log-interval); up to 30 s late once idle."
+_EVERY_40 = (
+    "Updated at each prefill batch and every 40 decode steps (--decode-log-interval); up to 30 s late once idle."
+)
 
 
 def _row(field: str, *samples: str, **more: object) -> Row:

@@ -150,7 +150,7 @@ RUNTIME = Runtime(
         "requests_running": "no gauge of the batch that runs",
         "batch_limit_requests": "not on the page: max_batch_requests of /info, null unless it was set",
         "context_limit_tokens": "not on the page: max_input_length of /info",
-        "model_gpu_memory_bytes": "not said",
+        "model_gpu_memory_bytes": "the server does not state it",
     },
     versions=">=1.5,<=1.9",
 )

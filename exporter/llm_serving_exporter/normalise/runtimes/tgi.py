@@ -154,7 +154,7 @@ RUNTIME = Runtime(
         "request_decode_time_seconds": "tgi_request_inference_duration is prefill and decode together",
         "batch_limit_requests": "a budget of tokens, not a number of requests; only /info before 2.3 has max_batch_size, where it was set",
         "context_limit_tokens": "not on the page: max_total_tokens of /info",
-        "model_gpu_memory_bytes": "not said",
+        "model_gpu_memory_bytes": "the server does not state it",
     },
     versions=">=2.0,<=3.3",
 )

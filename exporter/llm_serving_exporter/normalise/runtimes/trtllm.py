@@ -25,7 +25,7 @@ _AT_FINISH = "Booked when a request finishes; aborted requests are missing."
 _N = "Of a request with n > 1 one sequence only."
 _NO_ZERO = "A time of exactly 0 is not observed."
 _ITERATIONS = "Only with enable_iter_perf_stats."
-_FROZEN = f"{_ITERATIONS} Brought up to date when a request finishes, and keeps its last value otherwise."
+_FROZEN = f"{_ITERATIONS} Updated when a request finishes, and keeps its last value otherwise."
 _ONE_RANK = "With attention data parallelism the rank that reported last."
 _CLIENT_ERRORS = {str(code): "4xx" for code in range(400, 500)}
 _FAILED = 'trtllm_request_error_total{http_code="500|501|502|503|504"}'
@@ -80,7 +80,7 @@ _TOKENS = (
         "prefill_tokens_total",
         "trtllm_prefill_batch_tokens_sum",
         versions=">=1.3",
-        caveat=f"Context tokens of every iteration, recomputed ones included, brought up to date when a request finishes. {_ITERATIONS}",
+        caveat=f"Context tokens of every iteration, recomputed ones included, updated when a request finishes. {_ITERATIONS}",
     ),
     _booked(
         "prefill_tokens_total",
@@ -100,13 +100,13 @@ _TOKENS = (
         "speculative_draft_tokens_total",
         "trtllm_spec_decode_num_draft_tokens_total",
         versions=">=1.3",
-        caveat=f"Of every iteration, brought up to date when a request finishes. {_ITERATIONS}",
+        caveat=f"Of every iteration, updated when a request finishes. {_ITERATIONS}",
     ),
     _booked(
         "speculative_accepted_tokens_total",
         "trtllm_spec_decode_num_accepted_tokens_total",
         versions=">=1.3",
-        caveat=f"Of every iteration, brought up to date when a request finishes. {_ITERATIONS}",
+        caveat=f"Of every iteration, updated when a request finishes. {_ITERATIONS}",
     ),
 )
 

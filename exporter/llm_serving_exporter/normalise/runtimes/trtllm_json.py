@@ -133,7 +133,7 @@ _ROWS = (
     _row(
         "engine_steps_total",
         "iterations",
-        caveat="The engine's own number of its newest recorded iteration, from 1. It starts anew when the server restarts.",
+        caveat="The engine's own number of its newest recorded iteration, from 1. It starts again from 1 when the server restarts.",
     ),
     _row("speculative_draft_tokens_total", "numDraftTokens", caveat=_COUNTED_ON),
     _row("speculative_accepted_tokens_total", "numAcceptedTokens", caveat=_COUNTED_ON),
@@ -141,7 +141,7 @@ _ROWS = (
         "requests_finished_total",
         "numCompletedRequests",
         named={"numCompletedRequests": "completed"},
-        caveat=f"Well or not is not said. {_COUNTED_ON}",
+        caveat=f"The page does not say whether they succeeded. {_COUNTED_ON}",
     ),
     _row("prefix_cache_queries", "reusedBlocks", "missedBlocks", caveat="Blocks."),
     _row("prefix_cache_hits", "reusedBlocks", caveat="Blocks."),
@@ -182,7 +182,7 @@ RUNTIME = Runtime(
     engine_labels=(RANK,),
     endpoints=ENDPOINTS,
     missing={
-        ERRORS: "well or not is not said of the requests that completed",
+        ERRORS: "the page does not say whether completed requests succeeded",
         "prompt_tokens_total": "only computed tokens are counted",
         "cached_prompt_tokens_total": "reuse is counted in blocks",
         "prefix_cache_query_tokens_total": "reuse is counted in blocks; the ratio is there",

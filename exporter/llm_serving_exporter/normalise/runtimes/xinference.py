@@ -142,7 +142,7 @@ RUNTIME = Runtime(
         "requests_finished_total": "streams are counted when they start, and errors include refusals",
         "http_responses_total": "HTTP answers are not counted",
         "e2e_request_latency_seconds": "model_request_duration_seconds of a stream ends when the stream starts",
-        "context_limit_tokens": "not said",
+        "context_limit_tokens": "the server does not state it",
     },
     versions=">=2.8,<=3.2",
 )

@@ -46,7 +46,7 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
     episodes, methods = context.episodes(reader, week), context.methods(reader, week)
     watched = context.watched_hours(reader, week)
     # once everything has been asked, or a warning would be missed
-    notes = [f"Prometheus warned: {on_one_line(warning)[:300]}" for warning in reader.prometheus.warnings]
+    notes = [f"Prometheus warned: {on_one_line(warning, 300)}" for warning in reader.prometheus.warnings]
     if away.back:
         notes.append(_of_absences(away.back))
     if away.ended:

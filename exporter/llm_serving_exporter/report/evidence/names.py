@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llm_serving_exporter.catalogue import BY_NAME, cost
+from llm_serving_exporter.model.text import escape_label_value
 
 TARGET = ("target", "model_name", "role")
 MODEL = ("model_name", "role")
@@ -179,7 +180,7 @@ class Asking:
 
 def quoted(value: str) -> str:
     """A label's value as PromQL writes it."""
-    return '"' + value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") + '"'
+    return f'"{escape_label_value(value)}"'
 
 
 def _list(*labels: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.render.money import NOTHING, amount, hours, percent, signed_percent, signed_usd, usd
 from llm_serving_exporter.report.figures.formulas import change
 from llm_serving_exporter.report.figures.review import Review
@@ -80,7 +81,6 @@ def _lines(review: Review) -> Iterator[str]:
 
 def plain(text: str, longest: int = _LONGEST_NAME) -> str:
     """Text from outside on one line, with nothing in it that Markdown or a chat takes for its own."""
-    line = "".join(character if character.isprintable() else " " for character in text)
-    line = line if len(line) <= longest else line[: longest - 1] + "…"
+    line = on_one_line(text, longest)
     # a chat makes a link of what looks like an address
     return _SPECIAL.sub(r"\\\1", line.replace("://", ": //"))

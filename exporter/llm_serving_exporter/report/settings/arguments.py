@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
 
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.target import Secret
@@ -15,10 +14,8 @@ from llm_serving_exporter.report.settings.settings import Settings
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.context import Context, Host
 from llm_serving_exporter.schema.document import read_document
-from llm_serving_exporter.schema.kinds import Kind
-from llm_serving_exporter.schema.problems import InvalidValueError, Place
-
-T = TypeVar("T")
+from llm_serving_exporter.schema.flags import CommandParser, FlagReader
+from llm_serving_exporter.schema.problems import Place
 
 _DESCRIPTION = """\
 Reads a week of the exporter's series from Prometheus and writes what serving cost, where it went, why it changed and what to do
@@ -26,9 +23,9 @@ about it: one page that opens without a network, two CSV files and a summary in 
 
 _EPILOG = """\
 examples:
-  llm-serving-exporter report --prometheus http://prometheus:9090
-  llm-serving-exporter report --prometheus http://prometheus:9090 --week 2026-W46 --timezone Europe/Berlin --out reports/
-  llm-serving-exporter report --settings report.yml
+  llm-serving-exporter report --prometheus.url http://prometheus:9090
+  llm-serving-exporter report --prometheus.url http://prometheus:9090 --week 2026-W46 --timezone Europe/Berlin --output-dir reports/
+  llm-serving-exporter report --config.file report.yml
 
 docs/report.md says what each figure means and which settings there are.
 
@@ -36,21 +33,24 @@ exit status: 0 written (what could not be read is named in it), 1 none could be 
 130 interrupted"""
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> CommandParser:
     """Everything is text to argparse, so that every fault is reported at once."""
-    found = argparse.ArgumentParser(
-        prog="llm-serving-exporter report",
-        usage="%(prog)s --prometheus URL [--week 2026-W46] [--settings report.yml] [--out FOLDER] [OPTIONS]",
+    found = CommandParser(
+        "report",
+        usage="%(prog)s --prometheus.url URL [--week 2026-W46] [--config.file report.yml] [--output-dir FOLDER] [OPTIONS]",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     say = found.add_argument
-    say("--prometheus", metavar="URL", help="whose series are read; anything that answers Prometheus' queries")
+    say(
+        "--prometheus.url",
+        dest="prometheus_url",
+        metavar="URL",
+        help="whose series are read; anything that answers Prometheus' queries",
+    )
     say("--week", metavar="2026-W46", help="ISO week (default: the last that is over)")
-    say("--settings", metavar="FILE", help="YAML or JSON; flags win over it")
-    say("--out", metavar="FOLDER", help="where the files go (default: here)")
+    say("--config.file", dest="config_file", metavar="FILE", help="settings, YAML or JSON; flags win over it")
+    say("--output-dir", metavar="FOLDER", help="where the files go (default: here)")
     say("--keep", metavar="N", help="weeks whose files stay in that folder (default: all)")
     say("--timezone", metavar="ZONE", help="where the week begins, as in Europe/Berlin (default UTC)")
     say(
@@ -76,44 +76,11 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
-class Flags:
-    """Texts of the command line -> values; faults gather in `problems`."""
-
-    def __init__(self, arguments: argparse.Namespace, problems: list[Problem]) -> None:
-        self._arguments = arguments
-        self._problems = problems
-
-    def text(self, name: str) -> Any:
-        """As it was given, None where it was not."""
-        return getattr(self._arguments, name.replace("-", "_"))
-
-    def value(self, name: str, kind: Kind[T]) -> T | None:
-        """Its value; None where it is not given, or not usable, which is then reported."""
-        text = self.text(name)
-        return None if text is None else self._parsed(name, text, kind)
-
-    def values(self, name: str, kind: Kind[T]) -> tuple[T, ...]:
-        """Those of a flag that may be repeated."""
-        parsed = (self._parsed(name, text, kind) for text in self.text(name) or ())
-        return tuple(dict.fromkeys(one for one in parsed if one is not None))
-
-    def refuse(self, name: str, what: str, fix: str) -> None:
-        """Reports a flag."""
-        self._problems.append(Problem(f"flag --{name}", "", what, fix))
-
-    def _parsed(self, name: str, text: str, kind: Kind[T]) -> T | None:
-        try:
-            return kind.parse(text)
-        except InvalidValueError as error:
-            self.refuse(name, error.what, error.fix)
-            return None
-
-
 def settings_of(arguments: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings, float, tuple[str, ...]]:
     """Settings, the longest wait for an answer in seconds, and warnings. Raises ConfigError with every fault."""
     problems: list[Problem] = []
-    flags = Flags(arguments, problems)
-    path = flags.value("settings", kinds.PATH)
+    flags = FlagReader(arguments, problems)
+    path = flags.value("--config.file", kinds.PATH)
     context = Context(Host("", ""), environ, (), _folder(path))
     if path is None:
         settings = Settings()
@@ -123,22 +90,22 @@ def settings_of(arguments: argparse.Namespace, environ: Mapping[str, str]) -> tu
     settings = _over(settings, flags)
     if not settings.server.url and not any("prometheus" in str(problem) for problem in problems):
         problems.append(
-            Problem("report", "", "it is not said whom to ask", "Give --prometheus http://prometheus:9090.")
+            Problem("report", "", "there is no Prometheus to ask", "Give --prometheus.url http://prometheus:9090.")
         )
-    timeout = flags.value("query-timeout", kinds.DURATION)
+    timeout = flags.value("--query-timeout", kinds.DURATION)
     if problems:
         raise ConfigError(*problems)
     return settings, timeout or 120.0, tuple(context.warnings)
 
 
-def _over(settings: Settings, flags: Flags) -> Settings:
+def _over(settings: Settings, flags: FlagReader) -> Settings:
     server = settings.server
-    url = flags.value("prometheus", settings_kinds.URL)
-    token, password = flags.value("bearer-token-file", kinds.PATH), flags.value("password-file", kinds.PATH)
-    username = flags.value("username", settings_kinds.TEXT)
+    url = flags.value("--prometheus.url", settings_kinds.URL)
+    token, password = flags.value("--bearer-token-file", kinds.PATH), flags.value("--password-file", kinds.PATH)
+    username = flags.value("--username", settings_kinds.TEXT)
     if (username is None) != (password is None) or (username is not None and token is not None):
         flags.refuse(
-            "username",
+            "--username",
             "it stands with --password-file, and without a token",
             "Give both, or --bearer-token-file alone.",
         )
@@ -146,16 +113,16 @@ def _over(settings: Settings, flags: Flags) -> Settings:
         server = replace(server, bearer_token=Secret(file=token), basic_username=None, basic_password=None)
     elif username is not None:
         server = replace(server, bearer_token=None, basic_username=username, basic_password=Secret(file=password))
-    ca_file = flags.value("ca-file", kinds.PATH)
+    ca_file = flags.value("--ca-file", kinds.PATH)
     server = replace(server, url=url or server.url, ca_file=ca_file or server.ca_file)
-    keep = flags.value("keep", settings_kinds.KEEP)
+    keep = flags.value("--keep", settings_kinds.KEEP)
     return replace(
         settings,
         server=server,
-        timezone=flags.value("timezone", settings_kinds.ZONE) or settings.timezone,
-        identity_labels=flags.values("identity-label", settings_kinds.LABEL) or settings.identity_labels,
-        by_labels=flags.values("by-label", settings_kinds.LABEL) or settings.by_labels,
-        out=flags.value("out", kinds.PATH) or settings.out,
+        timezone=flags.value("--timezone", settings_kinds.ZONE) or settings.timezone,
+        identity_labels=flags.values("--identity-label", settings_kinds.LABEL) or settings.identity_labels,
+        by_labels=flags.values("--by-label", settings_kinds.LABEL) or settings.by_labels,
+        out=flags.value("--output-dir", kinds.PATH) or settings.out,
         keep=keep if keep is not None else settings.keep,
     )
 

@@ -16,18 +16,18 @@ from llm_serving_exporter.sim.fleet.request import Record, Request
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """A request inside the engine. `generated` and `stored` (tokens in the KV cache) stand still while it decodes: see `joined`."""
+    """A request inside the engine. `generated` and `stored` stand still while it decodes: the batch's steps since `joined` count."""
 
-    record: Record
+    record: Record  # what became of the request so far
     target: int  # tokens that its prefill ends at
-    generated: int = 0
-    stored: int = 0
+    generated: int = 0  # tokens
+    stored: int = 0  # tokens in the KV cache
     joined: int | None = None  # the batch's step at which it began to decode
     order: int = 0  # of admission
-    holding: Holding | None = None
-    left: Cached | None = None
-    scheduled_seconds: float | None = None
-    last_token_seconds: float = 0.0
+    holding: Holding | None = None  # its blocks of the KV cache; None: it holds none
+    left: Cached | None = None  # blocks that it left in the cache when it was preempted, to find again; None: none
+    scheduled_seconds: float | None = None  # first admission; None: it still waits for it
+    last_token_seconds: float = 0.0  # when its last token came
 
     @property
     def request(self) -> Request:
@@ -39,18 +39,18 @@ class Sequence:
 class PromptStep:
     """A step with prompts in it, under way."""
 
-    start_seconds: float
-    end_seconds: float
-    work: Work
-    chunks: tuple[tuple[Sequence, int], ...]
+    start_seconds: float  # simulated time
+    end_seconds: float  # simulated time
+    work: Work  # of the whole step
+    chunks: tuple[tuple[Sequence, int], ...]  # the tokens of each prompt that it computes
 
 
 class Shown(NamedTuple):
     """Gauges of a page, written by the scheduler as it steps."""
 
-    running: int
-    waiting: int
-    kv_usage_ratio: float
+    running: int  # requests
+    waiting: int  # requests
+    kv_usage_ratio: float  # blocks in use over usable blocks
 
 
 class DecodeBatch:

@@ -12,39 +12,32 @@ from llm_serving_exporter.sim.fleet.tally import Tally
 
 @dataclass(slots=True)
 class Counts:
-    """Counters, all from 0 at the engine's start.
+    """Counters, all from 0 at the engine's start. The simulated truth that exporters are compared with."""
 
-    Booked with the first token, once a request: `prompt_tokens`, of which `prompt_hit_tokens` came from the prefix cache. Booked as
-    computed: `prefill_pass_tokens` (recomputation after a preemption included), `generated_tokens`, of which `decode_pass_tokens` came
-    from decode steps and the others from the end of a prefill. Booked at the first admission: `queried_tokens`, `hit_tokens`,
-    `admitted`. Booked at the end: `finished_*` of requests and their tokens. `busy_seconds` of steps; `moved_bytes` from and to HBM and
-    `compute_seconds` at the dense peak of one pipeline stage's GPUs, all GPUs of the engine together.
-    """
-
-    submitted: int = 0
-    admitted: int = 0
-    first_tokens: int = 0
-    prompt_tokens: int = 0
-    prompt_hit_tokens: int = 0
-    prefill_pass_tokens: int = 0
-    generated_tokens: int = 0
-    decode_pass_tokens: int = 0
-    queried_tokens: int = 0
-    hit_tokens: int = 0
-    finished_stop: int = 0
-    finished_length: int = 0
-    finished_error: int = 0
-    finished_prompt_tokens: int = 0
-    finished_hit_tokens: int = 0
-    finished_generated_tokens: int = 0
-    rejected_queue: int = 0
-    rejected_size: int = 0
-    preemptions: int = 0
-    prefill_passes: int = 0
-    decode_passes: int = 0
-    busy_seconds: float = 0.0
-    moved_bytes: float = 0.0
-    compute_seconds: float = 0.0
+    submitted: int = 0  # requests that reached the engine
+    admitted: int = 0  # requests admitted for the first time
+    first_tokens: int = 0  # requests whose first token came
+    prompt_tokens: int = 0  # as sent; booked once a request, with its first token
+    prompt_hit_tokens: int = 0  # those of them that came from the prefix cache
+    prefill_pass_tokens: int = 0  # computed in prefill, recomputation after a preemption included
+    generated_tokens: int = 0  # every token, the first included; booked as generated
+    decode_pass_tokens: int = 0  # those of them that came from decode steps, not from the end of a prefill
+    queried_tokens: int = 0  # looked up in the prefix cache; booked at the first admission
+    hit_tokens: int = 0  # found there; likewise
+    finished_stop: int = 0  # requests
+    finished_length: int = 0  # requests
+    finished_error: int = 0  # requests
+    finished_prompt_tokens: int = 0  # of finished requests, as sent
+    finished_hit_tokens: int = 0  # of finished requests, from the prefix cache
+    finished_generated_tokens: int = 0  # of finished requests
+    rejected_queue: int = 0  # requests rejected because the queue was full
+    rejected_size: int = 0  # requests rejected because they could never fit
+    preemptions: int = 0  # requests whose KV blocks were taken away
+    prefill_passes: int = 0  # steps with prompts in them
+    decode_passes: int = 0  # steps that only decode
+    busy_seconds: float = 0.0  # of steps
+    moved_bytes: float = 0.0  # from and to HBM, all GPUs of the engine together
+    compute_seconds: float = 0.0  # at the dense peak of one pipeline stage's GPUs, all GPUs of the engine together
 
     @property
     def finished(self) -> int:

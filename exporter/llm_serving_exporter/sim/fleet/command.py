@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from llm_serving_exporter.errors import ConfigError, LLMServingExporterError
+from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.schema.duration import format_duration
+from llm_serving_exporter.schema.flags import CommandParser, duration_once_bare
 from llm_serving_exporter.sim.fleet.exporter_config import exporter_config
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.scenario import Scenario
 from llm_serving_exporter.sim.fleet.scenario_file import load, names
 from llm_serving_exporter.sim.fleet.server import FleetServer
-from llm_serving_exporter.sim.options import port, seconds, speed
-from llm_serving_exporter.terminal import ended_by_signal, say
+from llm_serving_exporter.sim.options import port, speed
+from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, ended_by_signal, print_line, print_message, run_command
 
 _DEFAULT_SCENARIO = "calm-day"
 _PROGRESS_SECONDS = 5.0
@@ -26,16 +26,13 @@ _PROGRESS_SECONDS = 5.0
 def run(argv: Sequence[str]) -> int:
     """Serve a scenario until Ctrl-C, SIGTERM or the end of `--duration`; 0 when it ended so, 1 where it could not start, 2 for a scenario
     that is not one."""
-    args = _arguments(argv)
+    return run_command(lambda: _simulate(_arguments(argv)))
+
+
+def _simulate(args: argparse.Namespace) -> int:
     if args.list:
-        say(_list())
-        return 0
-    try:
-        scenario = load(args.scenario)
-    except ConfigError as error:
-        for problem in error.problems:
-            sys.stderr.write(f"llm-serving-exporter simulate: {problem}\n")
-        return 2
+        return EXIT_OK if print_line(_list()) else EXIT_FAILED
+    scenario = load(args.scenario)
     with ExitStack() as stack:
         ended = stack.enter_context(ended_by_signal())
         try:
@@ -45,39 +42,39 @@ def run(argv: Sequence[str]) -> int:
             )
             _introduce(scenario, server, args)
         except (OSError, LLMServingExporterError) as error:
-            sys.stderr.write(f"llm-serving-exporter simulate: {error}\n")
-            return 1
+            print_message(f"error: {error}")
+            return EXIT_FAILED
         left: float | None = args.duration
         while not ended.wait(_PROGRESS_SECONDS if left is None else min(left, _PROGRESS_SECONDS)):
             with server.lock:
-                say(_progress(server.advance()))
+                print_line(_progress(server.advance()))
             if left is not None:
                 left -= _PROGRESS_SECONDS
                 if left <= 0:
                     break
-        say("\nstopping")
-    return 0
+        print_line("\nstopping")
+    return EXIT_OK
 
 
 def _introduce(scenario: Scenario, server: FleetServer, args: argparse.Namespace) -> None:
     urls = {replica.name: server.url(replica.name) for replica in scenario.replicas}
     if args.write_config is not None:
         args.write_config.write_text(exporter_config(scenario, urls), encoding="utf-8")
-    say(f"\n{scenario.name}: {scenario.summary}.")
-    say("These are simulated engines: no model runs, no GPU is used.\n")
+    print_line(f"\n{scenario.name}: {scenario.summary}.")
+    print_line("These are simulated engines: no model runs, no GPU is used.\n")
     for replica in scenario.replicas:
-        say(f"{replica.name:<14}{urls[replica.name]}/metrics   on {', '.join(replica.nodes)}")
-    say(f"{'control':<14}{server.control_url}/fleet   (also GET /truth, POST /nodes/NAME/lose ...)")
+        print_line(f"{replica.name:<14}{urls[replica.name]}/metrics   on {', '.join(replica.nodes)}")
+    print_line(f"{'control':<14}{server.control_url}/fleet   (also GET /truth, POST /nodes/NAME/lose ...)")
     if args.write_config is not None:
-        say(f"\nexporter: llm-serving-exporter --config.file {args.write_config}")
+        print_line(f"\nexporter: llm-serving-exporter --config.file {args.write_config}")
     happens = [f"{event.what} at {format_duration(event.at_seconds)}" for event in scenario.events]
     if happens:
-        say(f"\nevents: {', '.join(happens)}")
+        print_line(f"\nevents: {', '.join(happens)}")
     for alert in scenario.alerts:
-        say(f"must fire: {alert.name}, from {format_duration(alert.after_seconds)} on")
+        print_line(f"must fire: {alert.name}, from {format_duration(alert.after_seconds)} on")
     if args.speed != 1.0:
-        say(f"\n{args.speed:g} times as fast as real time: an exporter sees rates that many times as high.")
-    say("\nCtrl-C ends it." if args.duration is None else f"\nEnds by itself after {args.duration:g} s.")
+        print_line(f"\n{args.speed:g} times as fast as real time: an exporter sees rates that many times as high.")
+    print_line("\nCtrl-C ends it." if args.duration is None else f"\nEnds by itself after {args.duration:g} s.")
 
 
 def _progress(fleet: Fleet) -> str:
@@ -104,10 +101,9 @@ def _list() -> str:
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="llm-serving-exporter simulate",
+    parser = CommandParser(
+        "simulate",
         description="A fleet of simulated vLLM or SGLang servers that obey the roofline, for tests, drills and alerts.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "--scenario",
@@ -118,7 +114,10 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="show the scenarios and exit")
     parser.add_argument("--speed", type=speed, default=1.0, metavar="TIMES", help="times as fast as real time")
     parser.add_argument(
-        "--duration", type=seconds, metavar="10m", help="end by itself after this much real time (s, m or h)"
+        "--duration",
+        type=duration_once_bare("--duration"),
+        metavar="10m",
+        help="end by itself after this much real time",
     )
     parser.add_argument("--seed", type=int, help="of arrivals and lengths; default: the scenario's")
     parser.add_argument(

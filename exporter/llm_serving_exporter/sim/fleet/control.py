@@ -27,7 +27,7 @@ def control(fleet: Fleet, urls: Mapping[str, str], method: str, path: str) -> tu
     try:
         if method == "GET":
             return _read(fleet, urls, words, parse_qs(query))
-        return _do(fleet, words)
+        return _apply_command(fleet, words)
     except KeyError as error:
         return 404, {"error": f"there is no {error.args[0]!r} here; see GET /fleet"}
     except ValueError as error:
@@ -101,7 +101,7 @@ def _read(
     return 404, {"error": "GET /fleet or GET /truth?begin=SECONDS&end=SECONDS"}
 
 
-def _do(fleet: Fleet, words: list[str]) -> tuple[int, Document]:
+def _apply_command(fleet: Fleet, words: list[str]) -> tuple[int, Document]:
     match words:
         case ["nodes", name, "lose"]:
             fleet.lose_node(name)

@@ -25,40 +25,39 @@ _LONG_TOKENS = float(1 << 20)
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of a prompt that a step computes: `tokens` behind `prefix_tokens` that are in the KV cache. `last`: it is sampled from."""
+    """A part of a prompt that a step computes."""
 
-    tokens: int
-    prefix_tokens: int
-    last: bool
+    tokens: int  # of this part
+    prefix_tokens: int  # before it, already in the KV cache
+    last: bool  # whether it ends the prompt, so that a token is sampled
 
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """Decode steps of one batch, whose contexts grow by a token a step. Of the first step, and what each next one has more.
+    """Decode steps of one batch, whose contexts grow by a token a step: the first step, and what each next one adds.
 
-    Two arms in seconds, the larger of which counts, and `overhead` beside them; `bytes_` moved and `compute` seconds at the dense peak,
-    of all micro-batches together.
+    The larger of the two times counts, with `overhead` beside it.
     """
 
-    memory: float
-    memory_more: float
-    computing: float
-    computing_more: float
-    overhead: float
-    moved_bytes: float
-    moved_bytes_more: float
-    compute_seconds: float
-    compute_seconds_more: float
-    micro_batches: int
+    memory: float  # seconds of the first step at the memory bandwidth
+    memory_more: float  # seconds that each next step adds
+    computing: float  # seconds of the first step at the compute peak
+    computing_more: float  # seconds that each next step adds
+    overhead: float  # seconds of each step beside
+    moved_bytes: float  # of the first step, all micro-batches together
+    moved_bytes_more: float  # that each next step adds
+    compute_seconds: float  # of the first step at the dense peak, all micro-batches together
+    compute_seconds_more: float  # that each next step adds
+    micro_batches: int  # into which the batch is split, one a pipeline stage at most
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One step: how long it takes, what it moves and computes."""
+    """One step."""
 
-    seconds: float
-    moved_bytes: float
-    compute_seconds: float
+    seconds: float  # how long it takes
+    moved_bytes: float  # from and to HBM
+    compute_seconds: float  # at the dense peak
 
 
 class StepCost:

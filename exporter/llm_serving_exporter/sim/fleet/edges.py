@@ -29,18 +29,18 @@ _SGLANG_TOKENS = (
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """Upper bounds by what is measured: latencies in seconds, lengths in tokens."""
+    """Upper bounds of histogram buckets."""
 
-    ttft: tuple[float, ...]
-    itl: tuple[float, ...]
-    tpot: tuple[float, ...]
-    e2e: tuple[float, ...]
-    queue: tuple[float, ...]
-    phase: tuple[float, ...]
-    prompt: tuple[float, ...]
-    generation: tuple[float, ...]
-    iteration: tuple[float, ...]
-    preemptions: tuple[float, ...]
+    ttft: tuple[float, ...]  # seconds
+    itl: tuple[float, ...]  # seconds
+    tpot: tuple[float, ...]  # seconds
+    e2e: tuple[float, ...]  # seconds
+    queue: tuple[float, ...]  # seconds
+    phase: tuple[float, ...]  # seconds, of prefill and decode time
+    prompt: tuple[float, ...]  # tokens
+    generation: tuple[float, ...]  # tokens
+    iteration: tuple[float, ...]  # tokens of one step
+    preemptions: tuple[float, ...]  # of one request
 
 
 def vllm_edges(context_limit_tokens: int) -> Edges:

@@ -9,7 +9,7 @@ Steps without prompts are taken as runs (`run.DecodeRun`), which end where somet
 a request, the last free block. What an engine does depends on what it was asked to do and when, never on how often it is looked at.
 
 Approximated: blocks of a whole prompt are allocated at its admission, not chunk by chunk (vLLM 0.32 only makes sure that they will fit);
-a fault that is switched starts the step under way anew; sampling, tokenisation and the network take no time.
+a fault that is switched restarts the step under way; sampling, tokenisation and the network take no time.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Engine:
         self.kv.reset()
 
     def _interrupt(self, at_seconds: float) -> None:
-        """The step under way, if any, begins anew at that time."""
+        """The step under way, if any, restarts at that time."""
         self.advance(at_seconds)
         if self._work is not None:
             self._work = None
@@ -277,7 +277,7 @@ class Engine:
 
     def _decoded(self, steps: int) -> None:
         """`steps` decode steps of the whole batch are over."""
-        self.kv.take(self._batch.blocks_needed(steps))
+        self.kv.allocate(self._batch.blocks_needed(steps))
         self._batch.decoded(steps)
         counts = self.books.counts
         counts.generated_tokens += steps * self._batch.size

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from prometheus_client.utils import floatToGoString
 
+from llm_serving_exporter.model.text import escape_label_value
 from llm_serving_exporter.sim.fleet.tally import Tally
 
 # as the engines' own pages; the library leaves it unannotated
@@ -22,7 +23,7 @@ def labels_text(labels: Mapping[str, str]) -> str:
 def _text(labels: tuple[tuple[str, str], ...]) -> str:
     if not labels:
         return ""
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted(labels)) + "}"
+    return "{" + ",".join(f'{name}="{escape_label_value(value)}"' for name, value in sorted(labels)) + "}"
 
 
 class Writer:
@@ -93,7 +94,3 @@ class Writer:
 def _bucket_labels(labels: tuple[tuple[str, str], ...], edges: tuple[float, ...]) -> tuple[str, ...]:
     """The labels of each bucket, with `le` where the order of names puts it."""
     return tuple(labels_text({**dict(labels), "le": _number(edge)}) for edge in (*edges, float("inf")))
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -80,7 +80,7 @@ class Fleet:
 
     # --- time -----------------------------------------------------------------------------------------------------
 
-    def at(self, seconds: float, action: Callable[[], None]) -> None:
+    def call_at(self, seconds: float, action: Callable[[], None]) -> None:
         """Has `action` called at a time to come; of several at one time, in the order in which they were asked for."""
         heapq.heappush(self._events, (max(seconds, self.now_seconds), self._numbered, action))
         self._numbered += 1
@@ -136,7 +136,7 @@ class Fleet:
 
     def truth(self, begin_seconds: float, end_seconds: float) -> Truth:
         """What happened between two times, to the precision of a mark (10 s)."""
-        return self.ledger.between(begin_seconds, min(end_seconds, self.now_seconds))
+        return self.ledger.truth_between(begin_seconds, min(end_seconds, self.now_seconds))
 
     # --- requests -------------------------------------------------------------------------------------------------
 
@@ -228,7 +228,7 @@ class Fleet:
 
         def replaced(_replica: Replica) -> None:
             self._start(replica)
-            self.at(replica.ready_seconds, lambda: self._roll(rest))
+            self.call_at(replica.ready_seconds, lambda: self._roll(rest))
 
         self._drain(replica, replaced)
 
@@ -245,23 +245,23 @@ class Fleet:
                 assert replica.engine is not None
                 replica.engine.error_share = self._error_share
 
-        self.at(replica.ready_seconds, loaded)
+        self.call_at(replica.ready_seconds, loaded)
 
     def _drain(self, replica: Replica, then: Callable[[Replica], None]) -> None:
         replica.drain()
         deadline, start = self.now_seconds + DRAIN_SECONDS, replica.starts
 
-        def look() -> None:
+        def end_when_drained() -> None:
             if replica.state is not ReplicaState.DRAINING or replica.starts != start:
                 return
             if replica.load and self.now_seconds < deadline:
-                self.at(self.now_seconds + DRAIN_LOOK_SECONDS, look)
+                self.call_at(self.now_seconds + DRAIN_LOOK_SECONDS, end_when_drained)
                 return
             lost = replica.end(ReplicaState.STOPPED)
             then(replica)
             self._lose(lost)
 
-        look()
+        end_when_drained()
 
     # --- faults of engines; `names` None: of all ------------------------------------------------------------------
 

@@ -39,21 +39,21 @@ _WATCHED_XIDS = (48, 62, 64, 74, 79, 95, 119, 120)
 
 @dataclass(slots=True)
 class GpuFaults:
-    """Scripted faults of one GPU, from now on. `slowdown`: reasons that hold; `xids`: events so far, by number."""
+    """Scripted faults of one GPU, from now on."""
 
-    lost: bool = False
-    slowdown: set[str] = field(default_factory=set)
-    xids: dict[int, int] = field(default_factory=dict)
+    lost: bool = False  # whether it has fallen off the bus
+    slowdown: set[str] = field(default_factory=set)  # reasons that hold
+    xids: dict[int, int] = field(default_factory=dict)  # events so far, by number
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """What one GPU of an engine has done since the fleet began: seconds in steps, and at full memory and full tensor cores."""
+    """What one GPU of an engine has done since the fleet began, in seconds."""
 
-    seconds: float
-    busy: float
-    memory: float
-    compute: float
+    seconds: float  # since the fleet began
+    busy: float  # in steps
+    memory: float  # at full memory bandwidth
+    compute: float  # at full tensor cores
 
     def __sub__(self, other: _Use) -> _Use:
         return _Use(

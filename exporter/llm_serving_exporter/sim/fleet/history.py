@@ -27,10 +27,10 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was written: points in time, and samples of all series."""
+    """What was written."""
 
-    points: int
-    samples: int
+    points: int  # in time
+    samples: int  # of all series
 
 
 def write_history(

@@ -61,7 +61,7 @@ class _Client:
 
 
 def connect_to(fleet: Fleet, name: str) -> Connect:
-    """For `TargetPipeline(connect=…)`: whatever the target's URL says, the replica answers."""
+    """For `TargetHost.add_target(connect=…)`: whatever the target's URL says, the replica answers."""
 
     def connect(
         base_url: str, settings: HttpSettings, *, monotonic: Callable[[], float], wall: Callable[[], float]

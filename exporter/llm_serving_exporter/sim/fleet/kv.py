@@ -31,11 +31,11 @@ class Cached:
 
 @dataclass(slots=True)
 class Holding:
-    """Blocks of one running request: of a shared prefix, and its own."""
+    """KV blocks of one running request."""
 
-    shared: Cached | None
-    own_blocks: int
-    hit_tokens: int
+    shared: Cached | None  # the shared prefix that it reads; None: none
+    own_blocks: int  # of its own
+    hit_tokens: int  # that it found in the cache at its admission
 
 
 class KvCache:
@@ -86,10 +86,10 @@ class KvCache:
             shared.present = size
         if left:
             self._wake(left, own_hits)
-        self.take(new)
+        self.allocate(new)
         return Holding(shared, self.blocks_of(tokens) - size, (hits + own_hits) * self.block_tokens)
 
-    def take(self, count: int) -> None:
+    def allocate(self, count: int) -> None:
         """Allocates free blocks, those that were unused longest first. There must be as many."""
         self.free -= count
         assert self.free >= 0
@@ -115,15 +115,15 @@ class KvCache:
         """
         left = None
         findable = min(findable_blocks, own_blocks) if self.caching else 0
-        self._put(own_blocks - findable, None)
+        self._release_blocks(own_blocks - findable, None)
         if findable:
             left = Cached(findable)
-            self._put(findable, left)
+            self._release_blocks(findable, left)
         shared = holding.shared
         if shared:
             shared.holders -= 1
             if not shared.holders:
-                self._put(shared.size, shared if shared.reachable else None)
+                self._release_blocks(shared.size, shared if shared.reachable else None)
         return left
 
     def forget(self, left: Cached) -> None:
@@ -161,7 +161,7 @@ class KvCache:
             self._queue[content.slot] = there - wanted, None
         content.slot, content.present = None, 0
 
-    def _put(self, count: int, content: Cached | None) -> None:
+    def _release_blocks(self, count: int, content: Cached | None) -> None:
         if not count:
             return
         self.free += count

@@ -38,7 +38,7 @@ def paced_config(scenario: Scenario, urls: Mapping[str, str], speed: float, fold
         interval_seconds=READ_SECONDS / speed,
         stale_after_seconds=3 * READ_SECONDS + TIMEOUT_SECONDS,
         gpu=replace(read.gpu, enabled=True, interval_seconds=READ_SECONDS / speed),
-        web=replace(read.web, listen_address=listen),
+        web=replace(read.web, listen_addresses=(listen,)),
     )
 
 

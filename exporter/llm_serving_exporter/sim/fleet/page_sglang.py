@@ -26,15 +26,15 @@ _ZEROS = (
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """What the scheduler logged last, at `at_seconds` and with so many passes behind it."""
+    """What the scheduler logged last."""
 
-    at_seconds: float = 0.0
-    prefill_passes: int = 0
-    decode_passes: int = 0
-    running: int = 0
-    waiting: int = 0
-    used_tokens: int = 0
-    context_tokens: int = 0
+    at_seconds: float = 0.0  # simulated time of that log line
+    prefill_passes: int = 0  # until then
+    decode_passes: int = 0  # until then
+    running: int = 0  # requests
+    waiting: int = 0  # requests
+    used_tokens: int = 0  # in the KV cache
+    context_tokens: int = 0  # of all running requests
 
 
 def gauges(engine: Engine, before: Gauges, now_seconds: float) -> Gauges:

@@ -12,7 +12,7 @@ DAY_SECONDS = 86_400.0
 class Rate(Protocol):
     """Requests/s as a function of simulated seconds."""
 
-    def at(self, seconds: float) -> float:
+    def requests_per_second(self, seconds: float) -> float:
         """The rate then."""
         ...
 
@@ -24,15 +24,12 @@ class Rate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Daily:
-    """A sine over the day with its peak at `peak_hour`, of `amplitude` (0-1) around 1; on Saturday and Sunday times `weekend`.
+    """A sine over the day around 1, and another level at the weekend."""
 
-    `begins_seconds`: how long after Monday 0:00 simulated time begins.
-    """
-
-    amplitude: float = 0.0
-    peak_hour: float = 14.0
-    weekend: float = 1.0
-    begins_seconds: float = 0.0
+    amplitude: float = 0.0  # 0-1
+    peak_hour: float = 14.0  # hour of the peak
+    weekend: float = 1.0  # factor on Saturday and Sunday
+    begins_seconds: float = 0.0  # from Monday 0:00 to the beginning of simulated time
 
     def factor(self, seconds: float) -> float:
         """What the base rate is multiplied with then."""
@@ -43,20 +40,20 @@ class Daily:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """From `at_seconds` on the rate is times `factor`, until the next step."""
+    """From a time on, until the next step, the rate has a factor."""
 
-    at_seconds: float
-    factor: float
+    at_seconds: float  # of the scenario
+    factor: float  # of the rate
 
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """For `for_seconds` from `at_seconds` on the rate is times `factor`; with `every_seconds` again and again."""
+    """For a while the rate has a factor."""
 
-    at_seconds: float
-    for_seconds: float
-    factor: float
-    every_seconds: float | None = None
+    at_seconds: float  # of the scenario
+    for_seconds: float  # how long
+    factor: float  # of the rate
+    every_seconds: float | None = None  # how often it repeats; None: once
 
     def holds(self, seconds: float) -> bool:
         """Whether it is on then."""
@@ -70,12 +67,12 @@ class Burst:
 class Profile:
     """base x day x step x bursts, in requests/s."""
 
-    base: float
-    daily: Daily = field(default_factory=Daily)
-    steps: tuple[Step, ...] = ()
-    bursts: tuple[Burst, ...] = ()
+    base: float  # requests/s
+    daily: Daily = field(default_factory=Daily)  # the day's course
+    steps: tuple[Step, ...] = ()  # in order of time
+    bursts: tuple[Burst, ...] = ()  # those under way multiply
 
-    def at(self, seconds: float) -> float:
+    def requests_per_second(self, seconds: float) -> float:
         """The rate then."""
         rate = self.base * self.daily.factor(seconds)
         stepped = 1.0

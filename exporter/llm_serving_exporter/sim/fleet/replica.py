@@ -25,11 +25,11 @@ class ReplicaState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSpec:
-    """`nodes`: those that it spans, its GPUs spread evenly over them."""
+    """A replica as a scenario states it."""
 
-    name: str
-    nodes: tuple[str, ...]
-    engine: EngineSpec
+    name: str  # unique in the fleet
+    nodes: tuple[str, ...]  # that it spans, its GPUs spread evenly over them
+    engine: EngineSpec  # model, GPUs and limits
 
     def __post_init__(self) -> None:
         if not self.nodes or self.engine.gpus % len(self.nodes):

@@ -19,19 +19,15 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a client asks for. `output_tokens` is how long the answer will be, the first token included.
+    """What a client asks for."""
 
-    `prefix`: name of a shared beginning of `prefix_tokens` tokens, None for a prompt like no other. `luck` in [0, 1): the request ends
-    in an error where the engine's share of errors is above it. `reason`: how it finishes, "stop" or "length".
-    """
-
-    at_seconds: float
-    prompt_tokens: int
-    output_tokens: int
-    prefix: str | None = None
-    prefix_tokens: int = 0
-    luck: float = 1.0
-    reason: str = "stop"
+    at_seconds: float  # simulated time
+    prompt_tokens: int  # the shared prefix included
+    output_tokens: int  # of the answer, the first included
+    prefix: str | None = None  # name of a shared beginning; None: a prompt like no other
+    prefix_tokens: int = 0  # of the shared beginning
+    luck: float = 1.0  # in [0, 1): the request ends in an error where the engine's share of errors is above it
+    reason: str = "stop"  # how it finishes: "stop" or "length"
 
     def __post_init__(self) -> None:
         if self.prompt_tokens < 1 or self.output_tokens < 1:
@@ -44,27 +40,24 @@ class Request:
 class Quiet:
     """Nobody asks for anything until that time."""
 
-    at_seconds: float
+    at_seconds: float  # simulated time
 
 
 @dataclass(slots=True)
 class Record:
-    """What became of a request; None while it has not happened. Seconds are simulated time.
+    """What became of a request; None: it has not happened yet. Seconds are simulated time."""
 
-    `arrived_seconds` at the engine that served it last; a request that was tried again has a later one than its `request.at_seconds`.
-    `generated_tokens`, `preemptions` and `hit_tokens` (of the first admission) are the last try's.
-    """
-
-    request: Request
+    request: Request  # as it was asked for
+    # at the engine that served it last; later than `request.at_seconds` where it was tried again
     arrived_seconds: float
-    replica: str = ""
-    first_token_seconds: float | None = None
-    ended_seconds: float | None = None
-    outcome: Outcome = Outcome.UNDER_WAY
-    hit_tokens: int = 0
-    generated_tokens: int = 0
-    preemptions: int = 0
-    tries: int = 1
+    replica: str = ""  # that served it last
+    first_token_seconds: float | None = None  # of the last try
+    ended_seconds: float | None = None  # of the last try
+    outcome: Outcome = Outcome.UNDER_WAY  # how it ended
+    hit_tokens: int = 0  # found in the prefix cache at the first admission
+    generated_tokens: int = 0  # of the last try
+    preemptions: int = 0  # of the last try
+    tries: int = 1  # how often it was sent to an engine
 
     @property
     def ttft_seconds(self) -> float | None:

@@ -14,33 +14,30 @@ from llm_serving_exporter.sim.fleet.workload import Mix, PoissonWorkload
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that is done at a time of the scenario. `what` is one of `ACTIONS`; which of the others count is said there.
+    """Something that is done at a time of the scenario."""
 
-    `replicas` None: all of them.
-    """
-
-    at_seconds: float
-    what: str
-    node: str = ""
-    replicas: tuple[str, ...] | None = None
-    value: float = 0.0
+    at_seconds: float  # of the scenario
+    what: str  # one of `ACTIONS`, which says which of the others count
+    node: str = ""  # that it happens to
+    replicas: tuple[str, ...] | None = None  # that it happens to; None: all of them
+    value: float = 0.0  # factor, rate or seconds, by `what`
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An alert that must fire: by `within_seconds` after `after_seconds` of the scenario where that is said."""
+    """An alert that must fire."""
 
-    name: str
-    after_seconds: float = 0.0
-    within_seconds: float | None = None
+    name: str  # without its prefix
+    after_seconds: float = 0.0  # of the scenario: not before
+    within_seconds: float | None = None  # after `after_seconds`; None: at any time after it
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Load before the scenario begins, for baselines: the same workload without its steps, bursts and changes, times `factor`."""
+    """Load before the scenario begins, for baselines: the same workload without its steps, bursts and changes."""
 
-    days: float
-    factor: float = 1.0
+    days: float  # before the scenario
+    factor: float = 1.0  # of the rate
 
     @property
     def seconds(self) -> float:
@@ -50,11 +47,11 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """Thresholds in seconds that the exporter beside it is given; None: none."""
+    """Thresholds that the exporter beside the fleet is given; None: none."""
 
-    ttft: float | None = None
-    itl: float | None = None
-    e2e: float | None = None
+    ttft: float | None = None  # seconds
+    itl: float | None = None  # seconds
+    e2e: float | None = None  # seconds
 
 
 def _each(call: Callable[[Fleet, str], None], fleet: Fleet, event: Event) -> None:
@@ -84,25 +81,22 @@ OF_REPLICAS = frozenset(ACTIONS) - OF_NODES - {"scale", "rolling-update"}
 
 @dataclass(frozen=True)
 class Scenario:
-    """Times are seconds from the scenario's beginning. `ready`: replicas that serve at first, None = all of them.
+    """A fleet, its load, and what happens to it. Times are seconds from the scenario's beginning."""
 
-    `expected_replicas`: what the exporter is told to expect, None = nothing.
-    """
-
-    name: str
-    summary: str
-    duration_seconds: float
-    replicas: tuple[ReplicaSpec, ...]
-    rate: Profile
-    mixes: tuple[Mix, ...]
-    seed: int = 1
-    retry: bool = False
-    ready: int | None = None
-    events: tuple[Event, ...] = ()
-    slo: Slo = field(default_factory=Slo)
-    expected_replicas: int | None = None
-    history: History | None = None
-    alerts: tuple[Alert, ...] = ()
+    name: str  # as on the command line
+    summary: str  # one line
+    duration_seconds: float  # of simulated time
+    replicas: tuple[ReplicaSpec, ...]  # all that there ever are
+    rate: Profile  # of requests
+    mixes: tuple[Mix, ...]  # what requests are like, in order of time
+    seed: int = 1  # of every random number
+    retry: bool = False  # whether requests of a lost replica are sent again
+    ready: int | None = None  # replicas that serve at first; None: all of them
+    events: tuple[Event, ...] = ()  # in order of time
+    slo: Slo = field(default_factory=Slo)  # objectives of the exporter beside it
+    expected_replicas: int | None = None  # that the exporter is configured to expect; None: nothing
+    history: History | None = None  # None: none
+    alerts: tuple[Alert, ...] = ()  # that must fire
 
     def fleet(self, *, with_history: bool = False, epoch_unix_seconds: float = 0.0, seed: int | None = None) -> Fleet:
         """The fleet at its first second. With history the scenario begins after that many seconds: see `begin_seconds`."""
@@ -114,7 +108,7 @@ class Scenario:
             self.replicas, workload, retry=self.retry, ready=self.ready, epoch_unix_seconds=epoch_unix_seconds
         )
         for event in self.events:
-            fleet.at(begin + event.at_seconds, partial(ACTIONS[event.what], fleet, event))
+            fleet.call_at(begin + event.at_seconds, partial(ACTIONS[event.what], fleet, event))
         return fleet
 
     def begin_seconds(self, *, with_history: bool) -> float:

@@ -23,32 +23,26 @@ _SET_ASIDE_BYTES = 4 << 30
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """`model` and `gpu` as the catalogues find them; `tensor` x `pipeline` GPUs serve one engine. `alias`: the name that it is served
-    under, "" = the model's own.
+    """One engine: `tensor` x `pipeline` GPUs that serve a model."""
 
-    `kv_blocks`: usable blocks of the KV cache, None = what `memory_utilisation` of the GPUs leaves. `max_waiting`: requests that may
-    wait, beyond which they are rejected; None = any number. The efficiencies are the shares of the peaks that steps reach,
-    `overhead_seconds` what a step takes beside. `loading_seconds`: from start to ready.
-    """
-
-    model: str = "meta-llama/Llama-3.1-8B-Instruct"
-    gpu: str = "H100 SXM"
-    runtime: str = VLLM
-    tensor: int = 1
-    pipeline: int = 1
-    max_num_seqs: int = 256
-    max_num_batched_tokens: int = 2048
-    context_limit_tokens: int = 32768
-    block_tokens: int = 16
-    kv_blocks: int | None = None
-    memory_utilisation: float = 0.9
-    prefix_caching: bool = True
-    max_waiting: int | None = None
-    bandwidth_efficiency: float = 0.8
-    compute_efficiency: float = 0.6
-    overhead_seconds: float = 0.0008
-    loading_seconds: float = 60.0
-    alias: str = ""
+    model: str = "meta-llama/Llama-3.1-8B-Instruct"  # as the catalogue finds it
+    gpu: str = "H100 SXM"  # as the catalogue finds it
+    runtime: str = VLLM  # whose page it shows
+    tensor: int = 1  # GPUs of a pipeline stage
+    pipeline: int = 1  # stages
+    max_num_seqs: int = 256  # largest batch
+    max_num_batched_tokens: int = 2048  # largest step
+    context_limit_tokens: int = 32768  # of prompt and answer together
+    block_tokens: int = 16  # tokens of a KV block
+    kv_blocks: int | None = None  # usable blocks of the KV cache; None: what `memory_utilisation` leaves
+    memory_utilisation: float = 0.9  # share of the GPUs' memory that the engine uses
+    prefix_caching: bool = True  # whether prompts share KV blocks
+    max_waiting: int | None = None  # requests that may wait, more are rejected; None: any number
+    bandwidth_efficiency: float = 0.8  # share of the peak bandwidth that steps reach
+    compute_efficiency: float = 0.6  # share of the dense peak that steps reach
+    overhead_seconds: float = 0.0008  # of a step, beside reading and computing
+    loading_seconds: float = 60.0  # from start to ready
+    alias: str = ""  # name that it is served under; "": the model's own
 
     def __post_init__(self) -> None:
         if self.runtime not in RUNTIMES:

@@ -17,22 +17,17 @@ _KEPT_RECORDS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """A fleet's counts between two marks, `begin_seconds` to `end_seconds` of simulated time.
+    """A fleet's counts between two marks of simulated time."""
 
-    `counts` of all replicas, those that are gone included. `lost`: requests that went down with a replica and were not tried again;
-    `retried`: those that were; `unrouted`: those that found no replica ready. `peak_waiting`: most requests that waited at a time.
-    `ttft_seconds`: of each first token in the interval, ascending.
-    """
-
-    begin_seconds: float
-    end_seconds: float
-    counts: Counts
-    arrived: int
-    lost: int
-    retried: int
-    unrouted: int
-    peak_waiting: int
-    ttft_seconds: tuple[float, ...]
+    begin_seconds: float  # the first mark
+    end_seconds: float  # the second mark
+    counts: Counts  # of all replicas, those that are gone included
+    arrived: int  # requests
+    lost: int  # requests that went down with a replica and were not tried again
+    retried: int  # requests that went down with a replica and were tried again
+    unrouted: int  # requests that found no replica ready
+    peak_waiting: int  # most requests that waited at a time
+    ttft_seconds: tuple[float, ...]  # of each first token in the interval, ascending
 
     @property
     def prefill_tokens(self) -> int:
@@ -53,13 +48,13 @@ class Truth:
 
 @dataclass(slots=True)
 class Totals:
-    """Since the beginning."""
+    """Counts since the beginning."""
 
-    counts: Counts
-    arrived: int = 0
-    lost: int = 0
-    retried: int = 0
-    unrouted: int = 0
+    counts: Counts  # of all replicas
+    arrived: int = 0  # requests
+    lost: int = 0  # requests
+    retried: int = 0  # requests
+    unrouted: int = 0  # requests
 
 
 class Ledger:
@@ -86,7 +81,7 @@ class Ledger:
         self._marks.append((at_seconds, totals, self._peak))
         self._peak = 0
 
-    def between(self, begin_seconds: float, end_seconds: float) -> Truth:
+    def truth_between(self, begin_seconds: float, end_seconds: float) -> Truth:
         """The truth between the last marks at or before both times. Raises ValueError where nothing was marked by then."""
         marks = list(self._marks)
         times = [at for at, _, _ in marks]

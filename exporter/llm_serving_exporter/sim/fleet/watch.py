@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.catalogue.spec import Kind, Metric
 from llm_serving_exporter.config.types import Config, SloConfig
-from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.daemon.store import Store
-from llm_serving_exporter.derive.derive import Settings
-from llm_serving_exporter.devices.attribution import Gpus, known_gpus, settings_of
-from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.expose import cost, gpu, serving
 from llm_serving_exporter.expose.families import Families, Labels
 from llm_serving_exporter.model.device import GpuReadings
-from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.target import Role, Target
@@ -25,8 +20,7 @@ from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.gpus import FleetGpuSource, gpus_of
 from llm_serving_exporter.sim.fleet.inprocess import connect_to
 from llm_serving_exporter.sim.fleet.scenario import Slo
-from llm_serving_exporter.targets.pipeline import TargetPipeline
-from llm_serving_exporter.targets.served_models import ModelBook
+from llm_serving_exporter.targets.host import TargetHost
 
 Sample = tuple[str, Mapping[str, str], float]
 
@@ -61,20 +55,17 @@ class Watch:
         self._wanted = None if wanted is None else frozenset(wanted)
         self._expected = expected_replicas
         self._stale_seconds = _STALE_INTERVALS * interval_seconds
-        self._config = Config(
+        config = Config(
             targets=(),
             slo=SloConfig(
                 SloConfig().ttft_seconds if thresholds.ttft is None else thresholds.ttft, thresholds.itl, thresholds.e2e
             ),
             prices=prices,
+            window_seconds=max(window_seconds, interval_seconds),
         )
-        self._costs = Costs()
-        self._facts, self._gpus = GpuFacts(), Gpus()
-        self._sources = {node: FleetGpuSource(fleet, node, wall=self._wall) for node in fleet.nodes if gpus}
-        self._readings: dict[str, GpuReadings] = {}
+        self._nodes = _NodeSources(fleet, self._wall) if gpus and fleet.nodes else None
+        self._host = TargetHost(config, gpu_source=self._nodes, monotonic=self._now, wall=self._wall)
         self._store = Store()
-        book = ModelBook(None)
-        self._pipelines = []
         for name in fleet.replicas if replicas is None else replicas:
             replica = fleet.replica(name)
             spec = replica.spec.engine
@@ -88,18 +79,8 @@ class Watch:
                 interval_seconds=interval_seconds,
             )
             self._store.add_target(target)
-            self._pipelines.append(
-                TargetPipeline(
-                    target,
-                    partial(self._settings, target),
-                    max(window_seconds, interval_seconds),
-                    models=book.of,
-                    monotonic=self._now,
-                    wall=self._wall,
-                    connect=connect_to(fleet, name),
-                )
-            )
-        self._costs.keep([pipeline.target.name for pipeline in self._pipelines])
+            self._host.add_target(target, connect_to(fleet, name))
+        self._host.settle_targets()
 
     def samples(self) -> Iterator[Sample]:
         """Every sample now: name, labels, value."""
@@ -113,12 +94,12 @@ class Watch:
             if fresh:
                 serving.serving(families, reading)
             cost.cost(families, reading, fresh=fresh)
-        cost.book(families, self._config.prices, self._config.attribution)
+        cost.book(families, self._host.config.prices, self._host.config.attribution)
         self._expected_replicas(families)
         yield from self._chosen(families)
         # an exporter a node, each with its own view of its GPUs; what all of them say alike is said once
         said: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
-        for node, readings in self._readings.items():
+        for node, readings in (self._nodes.latest if self._nodes is not None else {}).items():
             families = Families() if self._wanted is None else _Wanted(self._wanted)
             gpu.gpus(families, replace(view, gpus=readings), node, oldest_monotonic_seconds=now)
             gpu.assignments(families, view.targets)
@@ -136,28 +117,13 @@ class Watch:
 
     def read(self) -> Store:
         """One tick of every target; the store that holds the readings."""
-        self._readings = {node: source.read() for node, source in self._sources.items()}
-        if self._readings:
-            gpus = tuple(gpu for readings in self._readings.values() for gpu in readings.gpus)
-            # a replica may span nodes: its pipeline is given the GPUs of all of them
-            every = replace(next(iter(self._readings.values())), gpus=gpus)
-            self._gpus = Gpus(every, None, self._facts.of_gpus(gpus))
-            self._store.put_gpus(every, self._gpus.peaks)
-        for pipeline in self._pipelines:
-            target = pipeline.target
-            reading = pipeline.tick()
-            before = self._store.target(target.name) or reading
-            known = known_gpus(before, reading, _uuids(target), self._gpus, self._facts)
-            reading = replace(reading, target_gpus=known)
-            if target.gpus is not None:
-                reading = replace(reading, gpu_uuids=tuple(_uuids(target)), gpu_origin="configured")
-            now = {"monotonic": self._now(), "unix": self._wall()}
-            self._store.put_target(self._costs.after(reading, self._gpus.readings, self._config, **now))
-            pipeline.refresh_facts()
+        readings = self._host.read_gpus()
+        if readings is not None:
+            self._store.put_gpus(readings, self._host.gpus.latest.peaks)
+        for hosted in self._host.targets.values():
+            self._store.put_target(hosted.tick())
+            hosted.refresh_facts()
         return self._store
-
-    def _settings(self, target: Target, facts: ServerFacts, engines: int) -> Settings:
-        return settings_of(self._config, target, _uuids(target), self._gpus, self._facts, facts, engines)
 
     def _expected_replicas(self, families: Families) -> None:
         if self._expected is None:
@@ -172,8 +138,27 @@ class Watch:
         return self._fleet.unix_seconds(self._fleet.now_seconds)
 
 
-def _uuids(target: Target) -> list[str]:
-    return [str(uuid) for uuid in target.gpus or ()]
+class _NodeSources:
+    """A `gpu.source.GpuSource` of all nodes: a replica may span several, and its target is given the GPUs of all of them.
+
+    `latest` has the last readings by node, as the exporter on each would show them. A lost node takes its own GPUs away, no others.
+    """
+
+    def __init__(self, fleet: Fleet, wall: Callable[[], float]) -> None:
+        self._sources = {node: FleetGpuSource(fleet, node, wall=wall) for node in fleet.nodes}
+        self.latest: dict[str, GpuReadings] = {}
+
+    def read(self) -> GpuReadings:
+        """One pass over every node."""
+        self.latest = {node: source.read() for node, source in self._sources.items()}
+        every = list(self.latest.values())
+        first = next((readings for readings in every if readings.attempt.ok), every[0])
+        return replace(first, gpus=tuple(gpu for readings in every for gpu in readings.gpus))
+
+    def close(self) -> None:
+        """Reads nothing any more."""
+        for source in self._sources.values():
+            source.close()
 
 
 class _Wanted(Families):

@@ -17,16 +17,15 @@ _MOST_THINNED = 100
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Tokens of prompts or answers: lognormal around `median` with `sigma`, and a share of `tail_share` from a Pareto distribution that
-    begins at `tail_from` and falls with `tail_alpha`; all of them between `least` and `most`."""
+    """Tokens of prompts or answers: lognormal, with a tail from a Pareto distribution."""
 
-    median: float
-    sigma: float = 0.6
-    least: int = 1
-    most: int = 16384
-    tail_share: float = 0.0
-    tail_from: float = 4096.0
-    tail_alpha: float = 1.5
+    median: float  # tokens, of the lognormal distribution
+    sigma: float = 0.6  # of its logarithm
+    least: int = 1  # tokens; shorter ones are lengthened to it
+    most: int = 16384  # tokens; longer ones are cut to it
+    tail_share: float = 0.0  # of requests from the Pareto distribution
+    tail_from: float = 4096.0  # tokens at which it begins
+    tail_alpha: float = 1.5  # exponent with which it falls
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.most:
@@ -46,22 +45,22 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Prefixes:
-    """A share of requests begins with one of `count` prefixes of `tokens` tokens, the n-th as often as 1 / n^`zipf`."""
+    """A share of requests begins with one of a few prefixes."""
 
-    share: float = 0.0
-    count: int = 1
-    tokens: int = 0
-    zipf: float = 1.0
+    share: float = 0.0  # of requests
+    count: int = 1  # of prefixes
+    tokens: int = 0  # of each prefix
+    zipf: float = 1.0  # the n-th prefix is used as often as 1 / n^zipf
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What requests are like from `from_seconds` on. A prompt is its prefix and `prompt` tokens of its own."""
+    """What requests are like from a time on. A prompt is its prefix and tokens of its own."""
 
-    prompt: Lengths
-    output: Lengths
-    prefixes: Prefixes = field(default_factory=Prefixes)
-    from_seconds: float = 0.0
+    prompt: Lengths  # own tokens of a prompt
+    output: Lengths  # tokens of an answer
+    prefixes: Prefixes = field(default_factory=Prefixes)  # shared beginnings
+    from_seconds: float = 0.0  # of the scenario
 
 
 class PoissonWorkload:
@@ -86,7 +85,7 @@ class PoissonWorkload:
         while highest > 0:
             at += rng.expovariate(highest)
             thinned += 1
-            if rng.random() * highest < self.rate.at(at):
+            if rng.random() * highest < self.rate.requests_per_second(at):
                 yield self._request(at, rng.getrandbits(64))
                 thinned = 0
             elif thinned >= _MOST_THINNED:

@@ -31,10 +31,10 @@ def test_the_same_scenario_gives_the_same_numbers_whatever_the_steps() -> None:
     found = []
     for step in (600.0, 7.3, 0.31):
         fleet = Fleet(specs(), poisson(2.0), retry=True)
-        fleet.at(100.0, lambda fleet=fleet: fleet.lose_node("n1"))
-        fleet.at(130.0, lambda fleet=fleet: fleet.slow_down(3.0))
-        fleet.at(200.0, lambda fleet=fleet: fleet.return_node("n1"))
-        fleet.at(300.0, lambda fleet=fleet: fleet.rolling_update())
+        fleet.call_at(100.0, lambda fleet=fleet: fleet.lose_node("n1"))
+        fleet.call_at(130.0, lambda fleet=fleet: fleet.slow_down(3.0))
+        fleet.call_at(200.0, lambda fleet=fleet: fleet.return_node("n1"))
+        fleet.call_at(300.0, lambda fleet=fleet: fleet.rolling_update())
         at = 0.0
         while at < 600.0:
             at = min(at + step, 600.0)

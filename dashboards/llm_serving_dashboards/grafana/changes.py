@@ -1,0 +1,225 @@
+"""Changes to the JSON that grafanalib 0.7.1 writes: one table for each visualization, one for queries and one for rows.
+
+grafanalib was frozen in 2024. Some keys that it writes have been renamed since, others mislead (at most 100 points a graph), and some of
+Grafana 12's settings have no argument in its classes. It writes a heatmap and a bar gauge in the Angular form and has no XY chart: these three
+take from grafanalib only what every panel has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from llm_serving_dashboards.grafana.fields import (
+    choose_colour_mode,
+    choose_soft_maximum,
+    write_detail_links,
+    write_scale,
+    write_value_mappings,
+    write_xy_series,
+)
+from llm_serving_dashboards.grafana.patch import Changes
+from llm_serving_dashboards.panels import Panel, Query, Unit, Visualization
+
+# options belong to the plugin of this version: Grafana migrates those of a panel that names none
+PLUGIN_VERSION = "12.0.0"
+
+
+# --- parts of several tables ---------------------------------------------------------------------------------------
+
+_DEFAULTS = "fieldConfig.defaults"
+_CUSTOM = f"{_DEFAULTS}.custom"
+_HIDDEN_ZEROS = {"options.tooltip.hideZeros": False}
+
+
+def _read_if_set(name: str) -> Callable[[Panel], Any]:
+    return lambda panel: getattr(panel, name) or None
+
+
+_EVERY_PANEL_ADDED: Mapping[str, Any] = {
+    "pluginVersion": PLUGIN_VERSION,
+    # shown in place of "No data"
+    f"{_DEFAULTS}.noValue": _read_if_set("may_be_empty"),
+    f"{_DEFAULTS}.links": write_detail_links,
+}
+_EVERY_PANEL_REMOVED = (
+    # of Angular panels
+    "editable",
+    "error",
+    # a graph has as many points as pixels
+    "maxDataPoints",
+    # Grafana saves them only where they are set
+    "hideTimeOverride",
+    "links",
+    "transparent",
+)
+_BOUNDS: Mapping[str, Any] = {
+    f"{_DEFAULTS}.min": lambda panel: panel.minimum,
+    f"{_DEFAULTS}.max": lambda panel: panel.maximum,
+}
+# of the panels whose class has no argument for them
+_FIELD: Mapping[str, Any] = {
+    f"{_DEFAULTS}.unit": lambda panel: panel.unit.value,
+    f"{_DEFAULTS}.decimals": lambda panel: panel.decimals,
+    **_BOUNDS,
+}
+_OUR_FIELD: Mapping[str, Any] = {
+    **_FIELD,
+    f"{_DEFAULTS}.mappings": write_value_mappings,
+    f"{_DEFAULTS}.color.mode": choose_colour_mode,
+}
+
+# --- panels that grafanalib writes -----------------------------------------------------------------------------------
+
+_TIME_SERIES: Changes[Panel] = Changes(
+    added={
+        **_EVERY_PANEL_ADDED,
+        **_HIDDEN_ZEROS,
+        "options.legend.showLegend": True,
+        # the class takes whole numbers only
+        f"{_CUSTOM}.axisSoftMax": choose_soft_maximum,
+    },
+    replaced={
+        # the class gives a linear scale the base of a logarithm
+        f"{_CUSTOM}.scaleDistribution": write_scale,
+    },
+    removed=_EVERY_PANEL_REMOVED,
+)
+
+_STAT: Changes[Panel] = Changes(
+    added={
+        **_EVERY_PANEL_ADDED,
+        **_BOUNDS,
+        "options.wideLayout": True,
+        "options.showPercentChange": False,
+        "options.percentChangeColorMode": "standard",
+    },
+    removed=(*_EVERY_PANEL_REMOVED, _CUSTOM),
+)
+
+_STATE_TIMELINE: Changes[Panel] = Changes(
+    added={
+        **_EVERY_PANEL_ADDED,
+        **_HIDDEN_ZEROS,
+        **_FIELD,
+        "options.legend.showLegend": True,
+        "options.tooltip.sort": "none",
+        # rows tall enough to read; the next page is a click away
+        "options.perPage": lambda panel: panel.height - 1,
+        # a gap stays a gap
+        f"{_CUSTOM}.spanNulls": False,
+    },
+    removed=_EVERY_PANEL_REMOVED,
+)
+
+_TABLE: Changes[Panel] = Changes(
+    added={
+        **_EVERY_PANEL_ADDED,
+        **_BOUNDS,
+        f"{_DEFAULTS}.decimals": lambda panel: panel.decimals,
+        f"{_DEFAULTS}.mappings": write_value_mappings,
+        f"{_DEFAULTS}.color.mode": choose_colour_mode,
+        f"{_CUSTOM}.minWidth": 80,
+        f"{_CUSTOM}.cellOptions": {"type": "auto"},
+        "options.cellHeight": "sm",
+    },
+    removed=(
+        *_EVERY_PANEL_REMOVED,
+        # of the Angular table; Grafana 12 reads mappings and color from the field's defaults
+        "color",
+        "columns",
+        "fontSize",
+        "mappings",
+        # cellOptions since Grafana 9
+        f"{_CUSTOM}.displayMode",
+    ),
+)
+
+# --- panels that are ours: grafanalib writes only what every panel has ------------------------------------------------
+
+_BAR_GAUGE: Changes[Panel] = Changes(
+    added={
+        **_EVERY_PANEL_ADDED,
+        **_OUR_FIELD,
+        "type": Visualization.BAR_GAUGE.value,
+        "options": {
+            "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}, "displayMode": "basic", "orientation": "horizontal",
+            "showUnfilled": True, "valueMode": "color", "minVizWidth": 8, "minVizHeight": 16, "maxVizHeight": 300, "namePlacement": "auto", "sizing": "auto",
+            "legend": {"displayMode": "list", "placement": "bottom", "showLegend": False, "calcs": []},
+        },
+    },
+    removed=_EVERY_PANEL_REMOVED,
+)  # fmt: skip
+
+_HEATMAP: Changes[Panel] = Changes(
+    added={
+        **_EVERY_PANEL_ADDED,
+        **_OUR_FIELD,
+        "type": Visualization.HEATMAP.value,
+        "options": lambda panel: {
+            "calculate": False, "cellGap": 1, "legend": {"show": True}, "showValue": "never",
+            # the engine's own edges: a cell is what lies between two of them
+            "rowsFrame": {"layout": "le"}, "yAxis": {"unit": panel.unit.value, "axisPlacement": "left", "reverse": False},
+            "color": {"mode": "scheme", "scheme": "Turbo", "steps": 64, "scale": "exponential", "exponent": 0.5, "fill": "dark-orange",
+                      "reverse": False},
+            "filterValues": {"le": 1e-9}, "cellValues": {"unit": Unit.EVENTS_PER_SECOND.value}, "exemplars": {"color": "rgba(255,0,255,0.7)"},
+            "tooltip": {"mode": "single", "yHistogram": True, "showColorScale": False},
+        },
+    },
+    removed=_EVERY_PANEL_REMOVED,
+)  # fmt: skip
+
+_XY_CHART: Changes[Panel] = Changes(
+    added={
+        **_EVERY_PANEL_ADDED,
+        **_OUR_FIELD,
+        "type": Visualization.XY_CHART.value,
+        _CUSTOM: lambda panel: {
+            "show": "points", "pointSize": {"fixed": 8}, "fillOpacity": 60, "scaleDistribution": write_scale(panel),
+        },
+        "options": lambda panel: {
+            "mapping": "manual", "series": write_xy_series(panel.columns),
+            "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
+            "tooltip": {"mode": "single", "sort": "none", "hideZeros": False},
+        },
+    },
+    removed=_EVERY_PANEL_REMOVED,
+)  # fmt: skip
+
+PANEL_CHANGES: Mapping[Visualization, Changes[Panel]] = {
+    Visualization.TIME_SERIES: _TIME_SERIES,
+    Visualization.STAT: _STAT,
+    Visualization.STATE_TIMELINE: _STATE_TIMELINE,
+    Visualization.TABLE: _TABLE,
+    Visualization.BAR_GAUGE: _BAR_GAUGE,
+    Visualization.HEATMAP: _HEATMAP,
+    Visualization.XY_CHART: _XY_CHART,
+}
+
+# --- queries and rows ------------------------------------------------------------------------------------------------
+
+QUERY_CHANGES: Changes[Query] = Changes(
+    added={"editorMode": "code", "range": lambda query: not query.instant},
+    removed=(
+        # of other data sources
+        "metric",
+        "query",
+        "target",
+        # of Prometheus' editor before Grafana 7: half the points, and a step of ten seconds
+        "intervalFactor",
+        "step",
+        # Grafana saves them only where they are set
+        "hide",
+        "interval",
+    ),
+)
+
+# a row has a title and a place, nothing to draw
+ROW_CHANGES: Changes[None] = Changes(
+    removed=(
+        *_EVERY_PANEL_REMOVED,
+        "fieldConfig",
+        "targets",
+        "transformations",
+    ),
+)

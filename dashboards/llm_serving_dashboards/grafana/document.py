@@ -1,0 +1,104 @@
+"""A whole dashboard as Grafana reads it: its head, its variables, and its panels on the grid."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from grafanalib import core
+
+from llm_serving_dashboards.grafana.fields import Json
+from llm_serving_dashboards.grafana.render import DATASOURCE, encode, render_panel, render_row
+from llm_serving_dashboards.panels import COLUMNS, Board, Row
+from llm_serving_dashboards.queries import QueryBuilder
+
+# https://github.com/grafana/grafana/blob/main/apps/dashboard/pkg/migration/schemaversion: the latest of the model with panels in a grid
+SCHEMA_VERSION = 42
+TAG = "llm-serving"
+_ROW_HEIGHT = 1
+_REFRESH, _RANGE = "1m", "now-6h"
+
+
+def render_dashboard(board: Board, queries: QueryBuilder, annotations: Iterable[Json]) -> Json:
+    """A dashboard as Grafana reads it from a file."""
+    made = core.Dashboard(
+        title=board.title,
+        uid=board.uid,
+        description=board.description,
+        tags=[TAG],
+        editable=False,
+        refresh=_REFRESH,
+        schemaVersion=SCHEMA_VERSION,
+        graphTooltip=core.GRAPH_TOOLTIP_MODE_SHARED_CROSSHAIR,
+        time=core.Time(_RANGE, "now"),
+        timezone="browser",
+        templating=core.Templating(list=_write_variables(board, queries)),
+        annotations=core.Annotations(list=list(annotations)),
+        links=[
+            core.DashboardLink(
+                title="LLM serving", tags=[TAG], asDropdown=True, includeVars=True, keepTime=True, type="dashboards"
+            )
+        ],
+        panels=list(_lay_out(board.rows, queries.settings.identity_labels)),
+    )
+    plain = encode(made.to_json_data())
+    # a provisioned dashboard has no id, version or inputs; Grafana 12 knows none of the others
+    for gone in ("__inputs", "gnetId", "hideControls", "id", "rows", "sharedCrosshair", "style", "version"):
+        plain.pop(gone, None)
+    plain["fiscalYearStartMonth"] = 0
+    plain["timepicker"] = {}
+    plain["links"] = [{name: value for name, value in link.items() if value is not None} for link in plain["links"]]
+    return plain
+
+
+def format_json(made: Json) -> str:
+    """The text of the file. Keys are sorted, so that a diff shows only what changed."""
+    return json.dumps(made, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+# --- variables -----------------------------------------------------------------------------------------------------
+
+
+def _write_variables(board: Board, queries: QueryBuilder) -> list[Json]:
+    datasource: Json = {
+        "name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "refresh": 1,
+        "hide": 0, "includeAll": False, "multi": False, "options": [], "regex": "", "current": {}, "skipUrlSync": False,
+    }  # fmt: skip
+    return [
+        datasource,
+        *(_write_variable(name, board, queries) for name in (*queries.settings.identity_labels, *board.variables)),
+    ]
+
+
+def _write_variable(name: str, board: Board, queries: QueryBuilder) -> Json:
+    narrowed = name == "model_name" and board.model_query
+    query = f"query_result({board.model_query})" if narrowed else queries.list_choices(name)
+    return {
+        "name": name, "label": name.replace("_", " "), "type": "query", "datasource": DATASOURCE,
+        "query": {"query": query, "refId": name}, "definition": query,
+        # 2: whenever the time range changes, since models come and go
+        "refresh": 2, "sort": 1, "hide": 0, "includeAll": True, "multi": True, "options": [],
+        "regex": f'/{name}="([^"]*)"/' if narrowed else "", "current": {"selected": True, "text": ["All"], "value": ["$__all"]}, "skipUrlSync": False,
+        # "All" is the listed values where these are narrowed: the targets of the chosen models, the models of the board
+        **({} if name == "target" or narrowed else {"allValue": ".*"}),
+    }  # fmt: skip
+
+
+# --- the grid ------------------------------------------------------------------------------------------------------
+
+
+def _lay_out(rows: Iterable[Row], identity: tuple[str, ...]) -> Iterable[Json]:
+    number, top = 0, 0
+    for row in rows:
+        number += 1
+        yield render_row(row.title, number, {"x": 0, "y": top, "w": COLUMNS, "h": _ROW_HEIGHT})
+        top += _ROW_HEIGHT
+        left = line = 0
+        for panel in row.panels:
+            if left + panel.width > COLUMNS:
+                left, top, line = 0, top + line, 0
+            number += 1
+            place = {"x": left, "y": top, "w": panel.width, "h": panel.height}
+            yield render_panel(panel, number, place, identity)
+            left, line = left + panel.width, max(line, panel.height)
+        top += line

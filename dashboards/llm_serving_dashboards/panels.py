@@ -1,0 +1,185 @@
+"""What a dashboard is made of: rows of panels with their queries, thresholds and words. Nothing here knows Grafana's JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+# of Grafana's grid
+COLUMNS = 24
+
+
+class Visualization(StrEnum):
+    """How a panel shows its data, by Grafana's names."""
+
+    TIME_SERIES = "timeseries"
+    STAT = "stat"
+    STATE_TIMELINE = "state-timeline"
+    TABLE = "table"
+    BAR_GAUGE = "bargauge"
+    HEATMAP = "heatmap"
+    XY_CHART = "xychart"
+
+
+class Unit(StrEnum):
+    """Grafana's units. `si:` is a unit of our own with the prefixes k, M, G."""
+
+    NONE = "none"
+    COUNT = "short"
+    RATIO = "percentunit"
+    SECONDS = "s"
+    BYTES = "bytes"
+    BYTES_PER_SECOND = "Bps"
+    TOKENS = "si:tok"
+    TOKENS_PER_SECOND = "si:tok/s"
+    REQUESTS_PER_SECOND = "reqps"
+    EVENTS_PER_SECOND = "cps"
+    FLOPS = "flops"
+    FLOPS_PER_BYTE = "si:FLOP/B"
+    USD = "currencyUSD"
+    WATTS = "watt"
+    JOULES = "joule"
+    CELSIUS = "celsius"
+    HERTZ = "hertz"
+    TIMES = "suffix: ×"
+    MILLISECONDS_SINCE = "dateTimeFromNow"
+
+
+class Colour(StrEnum):
+    """Colours by their meaning, which is the same on every panel."""
+
+    GOOD = "green"
+    WARNING = "orange"
+    BAD = "red"
+    UNKNOWN = "#8e8e8e"
+    DEAD = "purple"
+    PLAIN = "blue"
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdStep:
+    """Values have this colour up to the next step."""
+
+    # a Colour, or any colour that Grafana knows
+    colour: str
+    # the lowest value of the step; None: the first step, which has no lower end
+    from_value: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ValueMapping:
+    """A value shown as text."""
+
+    # the value that is replaced; None: no data
+    value: float | None
+    # shown instead
+    text: str
+    # a Colour, or any colour that Grafana knows
+    colour: str
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A PromQL query of a panel."""
+
+    # PromQL, with Grafana's variables
+    expr: str
+    # Grafana's template over labels; "": Grafana names the series
+    legend: str = ""
+    # True: one value at the end of the time range; False: values over the range
+    instant: bool = False
+    # True: a row for each series
+    table: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table, or an axis of an XY chart."""
+
+    # a label's name, or the number of the query (from 0) whose value is shown
+    source: str | int
+    # heading
+    title: str
+    # of the value; without meaning for a label
+    unit: Unit = Unit.NONE
+    # colours of the value; (): none
+    thresholds: tuple[ThresholdStep, ...] = ()
+    # decimal places of the value; None: Grafana chooses
+    decimals: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A panel of a dashboard."""
+
+    # unique on its dashboard
+    title: str
+    # sentences behind the panel's (i)
+    description: str
+    visualization: Visualization
+    # in the order of their letters A, B, C
+    queries: tuple[Query, ...]
+    # of all values
+    unit: Unit
+    # of 24 columns
+    width: int = 12
+    # in Grafana's rows of 30 pixels
+    height: int = 8
+    # lowest value of the axis; None: unbounded
+    minimum: float | None = None
+    # highest value of the axis; None: unbounded
+    maximum: float | None = None
+    # decimal places; None: Grafana chooses
+    decimals: int | None = None
+    # colours by value; (): none
+    thresholds: tuple[ThresholdStep, ...] = ()
+    # True: the thresholds are lines in the graph instead of colours of its values
+    draw_thresholds: bool = False
+    # values shown as text
+    mappings: tuple[ValueMapping, ...] = ()
+    # True: series are added up
+    stacked: bool = False
+    # True: logarithmic vertical axis
+    logarithmic: bool = False
+    # UID of the dashboard that a click on the value opens; "": none
+    detail_uid: str = ""
+    # of a table; of an XY chart the first is the horizontal axis, the others are its series
+    columns: tuple[Column, ...] = ()
+    # pairs of the first word of a legend and its colour, where the word means the same everywhere
+    series_colours: tuple[tuple[str, str], ...] = ()
+    # why there may be no data though everything is well, shown in place of "No data"; "": no data is a fault
+    may_be_empty: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Panels under a heading. They fill the 24 columns from left to right, then the next line."""
+
+    # heading
+    title: str
+    # from left to right
+    panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A dashboard."""
+
+    # unique and stable: part of its URL
+    uid: str
+    title: str
+    # one or two sentences for Grafana's list of dashboards
+    description: str
+    # labels of the exporter's series that its viewers choose by; the user's identity labels come before them
+    variables: tuple[str, ...]
+    # from top to bottom
+    rows: tuple[Row, ...]
+    # PromQL whose series name the models to choose from, and "All" means all of these; "": every model
+    model_query: str = ""
+
+    @property
+    def panels(self) -> Iterator[Panel]:
+        """All panels from top to bottom."""
+        for row in self.rows:
+            yield from row.panels

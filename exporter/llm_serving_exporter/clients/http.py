@@ -1,0 +1,174 @@
+"""HTTP as every command speaks it to another service: sent once, bounded in time and size, no redirect followed.
+
+The one module that imports requests, which the daemon never pays for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import requests
+
+from llm_serving_exporter import __version__
+from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.model.text import on_one_line
+from llm_serving_exporter.schema.duration import format_duration
+
+_CHUNK_BYTES = 64 * 2**10
+_LONGEST_CAUSE = 300
+
+
+class HttpError(LLMServingExporterError):
+    """There is no usable answer. The message continues a sentence that begins with the server: "cannot be reached: …".
+
+    `reason`: "unreachable", "late" or "large". Never leaves this folder.
+    """
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long an exchange may take and how large its answer may be."""
+
+    # until a connection stands
+    connect_seconds: float
+    # from the request to the first byte of the answer, and again to the last
+    answer_seconds: float
+    # of the body, after decompression
+    most_bytes: int
+    # an answer that is too long or too slow is cut, for its status says enough; otherwise it is an HttpError
+    cut: bool = False
+    # of the exchange as a whole, None = the sum of the above
+    total_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server answered."""
+
+    # where it was asked, without the query
+    url: str
+    # HTTP status code
+    status: int
+    # names compare without case
+    headers: Mapping[str, str]
+    # at most `Limits.most_bytes`
+    content: bytes
+
+
+class HttpSession:
+    """A connection to one service or a few, to be closed by whoever made it. No password is taken from ~/.netrc.
+
+    `headers`: sent with every request. `ca_file`: authorities to trust instead of the system's. `proxies`: whether HTTP_PROXY and
+    REQUESTS_CA_BUNDLE of the environment count. `trust_fix`: what a user can do about a certificate that is not trusted.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        headers: Mapping[str, str] | None = None,
+        ca_file: str | None = None,
+        proxies: bool = False,
+        trust_fix: str = "",
+    ) -> None:
+        self._limits = limits
+        self._trust_fix = trust_fix
+        self._session = requests.Session()
+        self._session.trust_env = proxies
+        self._session.verify = ca_file or True
+        self._session.headers["User-Agent"] = f"llm-serving-exporter/{__version__}"
+        self._session.headers.update(headers or {})
+        # requests would look into ~/.netrc where a session has no authentication of its own
+        self._session.auth = lambda request: request
+
+    def close(self) -> None:
+        """Closes its connections."""
+        self._session.close()
+
+    def ask(self, method: str, url: str, **more: Any) -> Answer:
+        """One request; `more` as requests takes it (params, data, json). Raises HttpError."""
+        limits = self._limits
+        total = limits.total_seconds or limits.connect_seconds + 2 * limits.answer_seconds
+        try:
+            return _in_time(lambda: self._exchange(method, url, more), total)
+        except Empty:
+            raise HttpError(f"did not answer within {format_duration(total)}", "late") from None
+        except requests.RequestException as error:
+            raise self._in_words(error) from None
+
+    def _exchange(self, method: str, url: str, more: Mapping[str, Any]) -> Answer:
+        limits = self._limits
+        timeout = (limits.connect_seconds, limits.answer_seconds)
+        with self._session.request(
+            method, url, timeout=timeout, allow_redirects=False, stream=True, **more
+        ) as response:
+            content = bytearray()
+            overdue = threading.Event()
+            timer = threading.Timer(limits.answer_seconds, overdue.set)
+            timer.daemon = True
+            timer.start()
+            try:
+                # byte by byte where an answer that drips is to be cut: a larger piece would be waited for
+                for chunk in response.iter_content(1 if limits.cut else _CHUNK_BYTES):
+                    content += chunk
+                    if limits.cut and (len(content) >= limits.most_bytes or overdue.is_set()):
+                        break
+                    if len(content) > limits.most_bytes:
+                        raise HttpError(f"answered with more than {limits.most_bytes // 2**20} MiB", "large")
+            finally:
+                timer.cancel()
+            return Answer(response.url.partition("?")[0], response.status_code, response.headers, bytes(content))
+
+    def _in_words(self, error: requests.RequestException) -> HttpError:
+        limits = self._limits
+        cause = _innermost(error)
+        if isinstance(error, requests.ConnectTimeout):
+            return HttpError(f"took no connection within {format_duration(limits.connect_seconds)}", "unreachable")
+        if isinstance(error, requests.Timeout):
+            return HttpError(f"did not answer within {format_duration(limits.answer_seconds)}", "late")
+        if isinstance(error, requests.exceptions.ProxyError):
+            return HttpError(
+                f"cannot be reached: the proxy of HTTP_PROXY or HTTPS_PROXY refuses: {cause}", "unreachable"
+            )
+        if isinstance(error, requests.exceptions.SSLError):
+            fix = f"; {self._trust_fix}" if self._trust_fix else ""
+            return HttpError(f"has a TLS certificate that is not accepted: {cause}{fix}", "unreachable")
+        if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.MissingSchema):
+            return HttpError("has no usable address", "unreachable")
+        if isinstance(error, requests.ConnectionError):
+            return HttpError(f"cannot be reached: {cause}", "unreachable")
+        return HttpError(f"broke off ({type(error).__name__})", "unreachable")
+
+
+def _in_time(work: Callable[[], Answer], seconds: float) -> Answer:
+    """What `work` returns or raises; queue.Empty after that time. requests' own timeouts are between two bytes, so that an answer which
+    drips would never end: the exchange has a thread of its own, which is left behind."""
+    outcomes: SimpleQueue[Answer | Exception] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            outcomes.put(work())
+        except Exception as error:  # noqa: BLE001  # raised below, in the thread that asked
+            outcomes.put(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    outcome = outcomes.get(timeout=seconds)
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+def _innermost(error: BaseException) -> str:
+    """The first cause in words: "Connection refused" instead of what each layer above made of it."""
+    while (below := error.__cause__ or error.__context__) is not None:
+        error = below
+    words = getattr(error, "verify_message", None) or getattr(error, "strerror", None) or str(error)
+    return on_one_line(str(words))[:_LONGEST_CAUSE]

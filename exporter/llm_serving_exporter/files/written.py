@@ -1,0 +1,32 @@
+"""A file that is replaced whole: who reads it sees the old content or the new, and a crash leaves one of them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Puts `content` in the place of the file, or makes it. The folder must exist.
+
+    Permissions are those of any new file (the umask). Raises OSError, and ValueError for a path that no file can have; then
+    the file is as it was, and nothing else is left in the folder.
+    """
+    # two processes may write the same file, and in containers both may have process id 1
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    try:
+        with unfinished.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # else a crash of the machine may leave an empty file under the name
+        os.replace(unfinished, path)
+    except BaseException as error:
+        with suppress(OSError, ValueError):
+            unfinished.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            # a message shows the file that the caller knows
+            error.filename = str(path)
+            del error.filename2  # with None there, the text of the error would end in "-> None"
+        raise

@@ -1,0 +1,24 @@
+"""What the state files share: their bound, and how a time stands in them."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+
+LARGEST_FILE_BYTES = 64 * 2**10
+
+
+def parse_unix_seconds(document: dict[str, Any], key: str) -> float | None:
+    """The time under a key; None where it is null or missing. Raises ValueError for anything that is not a time."""
+    value = document.get(key)
+    if value is None:
+        return None
+    # more than a double can hold is not a time either
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < 1e15 and isfinite(value)):
+        raise ValueError(f"{key} is not a time in unix seconds")
+    return float(value)
+
+
+def describe_cause(error: Exception) -> str:
+    """Why a file could not be read or written, without its path."""
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -1,0 +1,191 @@
+"""One tick of one target, wired once: its page, its GPUs, its models and its cost.
+
+The daemon, `once`, the simulator and the tests bring their own clocks, sources and schedules; what a tick consists of stands here alone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.cost.meters import Costs, cards_of
+from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.derive.gpus import YIELDED
+from llm_serving_exporter.devices.attribution import build_settings, keep_known_gpus
+from llm_serving_exporter.devices.node_gpus import DcgmReader, NodeGpus
+from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.gpu.source import GpuSource
+from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
+from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.normalise.mapping import Runtime
+from llm_serving_exporter.normalise.registry import together
+from llm_serving_exporter.scrape.http import Connect, HttpClient
+from llm_serving_exporter.targets.pipeline import TargetPipeline
+from llm_serving_exporter.targets.served_models import ModelBook
+
+
+class HostedTarget:
+    """A target of a host. `tick` and `refresh_facts` are called by one thread at a time; made by `TargetHost.add_target`."""
+
+    def __init__(
+        self, pipeline: TargetPipeline, finish: Callable[[TargetReading, TargetReading], TargetReading]
+    ) -> None:
+        self._pipeline = pipeline
+        # adds to the pipeline's reading what the host knows: (the target's last reading, this one) -> the whole reading
+        self._finish = finish
+        self._last = TargetReading(pipeline.target)
+
+    @property
+    def target(self) -> Target:
+        """The target as configured."""
+        return self._pipeline.target
+
+    @property
+    def runtime(self) -> Runtime | None:
+        """The runtime whose page the target's is; None as long as that is not known."""
+        return self._pipeline.runtime
+
+    def tick(self) -> TargetReading:
+        """Reads the page once. Gives the whole reading after it, with GPUs and cost. Never raises for what a server does."""
+        self._last = self._finish(self._last, self._pipeline.tick())
+        return self._last
+
+    def refresh_facts(self) -> None:
+        """Asks the side endpoints where that is due, and looks up models that are new; the next tick uses them. Never raises."""
+        self._pipeline.refresh_facts()
+
+    def look_again(self) -> None:
+        """Has the target's models looked up again. May be called from another thread."""
+        self._pipeline.look_again()
+
+    def close(self) -> None:
+        """Ends the connection; a tick under way in another thread ends its own when it is done."""
+        self._pipeline.close()
+
+
+class TargetHost:
+    """The targets that one process reads, and what they share: configuration, GPUs, models and cost meters.
+
+    `config` may be replaced whole at any time: thresholds, prices and the attribution of cost count from the next tick on, its window and
+    runtimes for targets that are added later. Targets are added and removed by one thread at a time, while others tick.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        gpu_source: GpuSource | None = None,
+        dcgm_source: DcgmReader | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.config = config
+        self._monotonic, self._wall = monotonic, wall
+        self.gpus = NodeGpus(monotonic)
+        self.gpus.set_source(gpu_source)
+        self.gpus.set_dcgm(dcgm_source)
+        self._models = ModelBook(config.hf_cache)
+        self._costs = Costs()
+        # one at a time: of two threads that find out, the later one must have the last word
+        self._claiming = threading.Lock()
+        # replaced whole: passes over the GPUs read it in their own thread
+        self._targets: Mapping[str, HostedTarget] = {}
+
+    @property
+    def targets(self) -> Mapping[str, HostedTarget]:
+        """The targets by name, in the order in which they were added."""
+        return self._targets
+
+    def add_target(self, target: Target, connect: Connect = HttpClient) -> HostedTarget:
+        """Makes what reads a target, under a name that is free. `connect` makes the client of its server.
+
+        Raises ConfigError where the target cannot be asked as configured.
+        """
+        pipeline = TargetPipeline(
+            target,
+            lambda facts, engines: self._settings_for(target, facts, engines),
+            self.config.window_seconds,
+            models=self._find_model,
+            runtimes=together(self.config.runtimes),
+            monotonic=self._monotonic,
+            wall=self._wall,
+            connect=connect,
+        )
+        hosted = HostedTarget(pipeline, self._finish_reading)
+        self._costs.begin(target.name)
+        self._targets = {**self._targets, target.name: hosted}
+        self.gpus.look_up_processes_soon()
+        return hosted
+
+    def remove_target(self, name: str) -> None:
+        """Ends a target, if there is one of that name. What it has cost is kept until `settle_targets`: it may be added again, changed."""
+        hosted = self._targets.get(name)
+        self._targets = {other: kept for other, kept in self._targets.items() if other != name}
+        # its GPUs go with it: another server may get the name
+        self.gpus.forget_target(name)
+        if hosted is not None:
+            hosted.close()
+
+    def settle_targets(self, names: Collection[str] | None = None) -> None:
+        """To be called once targets have come and gone: finds out which claim the same GPUs, and forgets what others than `names` cost.
+
+        `names` (default: all targets) may include targets that could not be added now and may be later.
+        """
+        self._costs.keep(self._targets.keys() if names is None else names)
+        self._claim_gpus()
+
+    def read_gpus(self) -> GpuReadings | None:
+        """One pass over the GPUs; ticks use it from then on. None where there is no source, or it was replaced meanwhile."""
+        before = self.gpus.assignments
+        readings = self.gpus.read(lambda: [hosted.target for hosted in self._targets.values()])
+        if before != self.gpus.assignments:
+            self._claim_gpus()
+        return readings
+
+    def forget_models(self) -> None:
+        """Has every model looked up again: files may have changed."""
+        self._models = ModelBook(self.config.hf_cache)
+        for hosted in self._targets.values():
+            hosted.look_again()
+
+    def close(self) -> None:
+        """Ends every connection and closes the sources of GPU readings."""
+        targets, self._targets = self._targets, {}
+        for hosted in targets.values():
+            hosted.close()
+        self.gpus.close()
+
+    # --- what a tick asks for -------------------------------------------------------------------------------------
+
+    def _settings_for(self, target: Target, facts: ServerFacts, engines: int) -> Settings:
+        uuids, gpus = self.gpus.find_uuids(target), self.gpus
+        return build_settings(self.config, target, uuids, gpus.latest, gpus.facts, facts, engines)
+
+    def _find_model(self, settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
+        return self._models.find(settings, served)
+
+    # --- what follows from a tick ---------------------------------------------------------------------------------
+
+    def _finish_reading(self, before: TargetReading, reading: TargetReading) -> TargetReading:
+        latest, assignment = self.gpus.latest, self.gpus.assignments.get(reading.target.name)
+        uuids = assignment.uuids if assignment is not None else ()
+        reading = replace(reading, target_gpus=keep_known_gpus(before, reading, uuids, latest, self.gpus.facts))
+        if assignment is not None:
+            reading = replace(reading, gpu_uuids=uuids, gpu_origin=assignment.origin or assignment.why)
+        now = {"monotonic": self._monotonic(), "unix": self._wall()}
+        return self._costs.after(reading, latest.readings, self.config, **now)
+
+    def _claim_gpus(self) -> None:
+        """Finds out which targets have the same GPUs, so that none of them is charged for all of these."""
+        with self._claiming:
+            assignments, readings = self.gpus.assignments, self.gpus.latest.readings
+            uuids = {name: cards_of(found.uuids, readings) for name, found in assignments.items()}
+            yielded = [name for name, found in assignments.items() if found.why == YIELDED]
+            self._costs.claim([hosted.target for hosted in self._targets.values()], uuids, yielded)

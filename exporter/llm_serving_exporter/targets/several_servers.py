@@ -1,0 +1,52 @@
+"""Whether several servers answer at one address in turn, as a Service or a load balancer in front of replicas makes them."""
+
+from __future__ import annotations
+
+from llm_serving_exporter.derive.ring import START_TOLERANCE_SECONDS
+from llm_serving_exporter.model.attempt import FailureReason, Stage
+from llm_serving_exporter.model.page import Page
+from llm_serving_exporter.model.snapshot import Snapshot
+from llm_serving_exporter.targets.page_source import FailedTickError
+
+# within so many intervals of the target, this many process starts that go back, or this many falls of counters, are several servers: one
+# of either is a restart or a failover
+WITHIN_INTERVALS = 20
+STARTS_THAT_GO_BACK, FALLS_OF_COUNTERS = 2, 3
+
+_DETAIL = "several servers answer here in turn (a Service or load balancer?); list each replica as a target of its own"
+
+
+class SeveralServers:
+    """Remembers the signs of several servers behind one target's address. Their counters are nobody's: no series is better than a mixture.
+
+    `check_start` is called for each page, `check_fall` for each that shows a new engine life. Both raise FailedTickError, with the reason
+    `several_servers`, as long as there are too many signs; after WITHIN_INTERVALS without one, pages are believed again.
+    """
+
+    def __init__(self, interval_seconds: float) -> None:
+        self._span_seconds = WITHIN_INTERVALS * interval_seconds
+        # monotonic seconds of the last pages whose process had started before that of the page before
+        self._went_back: tuple[float, ...] = ()
+        # the same of pages whose counters had fallen, of servers that do not say when they started
+        self._fell: tuple[float, ...] = ()
+        # unix seconds, as the last page that has it says; None before
+        self._last_start: float | None = None
+
+    def check_start(self, snapshot: Snapshot, page: Page) -> None:
+        """Notes a process start that goes back: time does not, so that this is another server."""
+        start, last = snapshot.process_start_unix_seconds, self._last_start
+        self._last_start = start if start is not None else last
+        if start is not None and last is not None and start < last - START_TOLERANCE_SECONDS:
+            self._went_back = (*self._went_back, snapshot.monotonic_seconds)[-STARTS_THAT_GO_BACK:]
+        self._refuse(self._went_back, STARTS_THAT_GO_BACK, snapshot, page)
+        self._refuse(self._fell, FALLS_OF_COUNTERS, snapshot, page)
+
+    def check_fall(self, snapshot: Snapshot, page: Page, *, answered_before: bool) -> None:
+        """Notes that counters fell. It counts only of a server that does not say when it started, and that answered at the tick before."""
+        if snapshot.process_start_unix_seconds is None and answered_before:
+            self._fell = (*self._fell, snapshot.monotonic_seconds)[-FALLS_OF_COUNTERS:]
+            self._refuse(self._fell, FALLS_OF_COUNTERS, snapshot, page)
+
+    def _refuse(self, signs: tuple[float, ...], most: int, snapshot: Snapshot, page: Page) -> None:
+        if sum(snapshot.monotonic_seconds - seconds < self._span_seconds for seconds in signs) >= most:
+            raise FailedTickError(Stage.NORMALISE, FailureReason.SEVERAL_SERVERS, _DETAIL, page.status, page)

@@ -1,0 +1,49 @@
+"""A daemon's schedule that a test drives: jobs run in the test's own thread when it moves the clock, in the order in which they are due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.support.servers.driven_exporter import HandClock
+
+
+@dataclass
+class _Job:
+    seconds: float
+    run: Callable[[], None]
+    due: float
+
+
+class HandSchedule:
+    """A `daemon.schedule.Schedule`. What a job raises comes out of `advance`."""
+
+    def __init__(self, clock: HandClock) -> None:
+        self._clock = clock
+        self.jobs: dict[str, _Job] = {}
+
+    def start(self) -> None:
+        """Nothing runs before `advance`."""
+
+    def stop(self) -> None:
+        self.jobs = {}
+
+    def every(self, name: str, seconds: float, job: Callable[[], None], delay_seconds: float = 0.0) -> None:
+        self.jobs[name] = _Job(seconds, job, self._clock.seconds + delay_seconds)
+
+    def cancel(self, name: str) -> None:
+        self.jobs.pop(name, None)
+
+    def plan_again(self, spread_seconds: float) -> None:
+        for job in self.jobs.values():
+            job.due = self._clock.seconds
+
+    def advance(self, seconds: float) -> None:
+        """Moves the clock on and runs every job that becomes due meanwhile, as often as it does."""
+        end = self._clock.seconds + seconds
+        while due := [job for job in self.jobs.values() if job.due <= end]:
+            job = min(due, key=lambda one: one.due)
+            self._clock.seconds = max(self._clock.seconds, job.due)
+            job.due += job.seconds
+            job.run()
+        self._clock.seconds = end
