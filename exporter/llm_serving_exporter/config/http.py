@@ -29,13 +29,13 @@ _USERNAME = kinds.text("user name")
 _SERVER_NAME = kinds.text("server name", 253)
 AUTH_KEYS = ("bearer_token_file", "bearer_token_env", "basic")
 _AUTH_HINTS = {
-    "bearer_token": "A secret never stands in the file: write bearer_token_file or bearer_token_env.",
-    "token": "A secret never stands in the file: write bearer_token_file or bearer_token_env.",
-    "password": "A secret never stands in the file: write password_file or password_env below basic.",
-    "credentials": "A secret never stands in the file: write bearer_token_file or bearer_token_env.",
+    "bearer_token": "The file must not hold secrets: write bearer_token_file or bearer_token_env.",
+    "token": "The file must not hold secrets: write bearer_token_file or bearer_token_env.",
+    "password": "The file must not hold secrets: write password_file or password_env below basic.",
+    "credentials": "The file must not hold secrets: write bearer_token_file or bearer_token_env.",
     "username": "Write it below basic: auth: {basic: {username: …, password_file: …}}.",
 }
-_BASIC_HINTS = {"password": "A secret never stands in the file: write password_file or password_env."}
+_BASIC_HINTS = {"password": "The file must not hold secrets: write password_file or password_env."}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _header_value(name: str, node: Node, at: Place, context: Context) -> str | S
             at.refuse("neither file nor env is given", "Write {file: /path} or {env: NAME}.")
         return secret
     if isinstance(node, Scalar) and name.lower() in _SECRET_HEADERS:
-        at.refuse("this header holds a secret, which never stands in the file", "Write {file: /path} or {env: NAME}.")
+        at.refuse("this header holds a secret, which the file must not hold", "Write {file: /path} or {env: NAME}.")
         return None
     content = value(node, at, _HEADER_VALUE)
     if content is not None and not content.isascii():

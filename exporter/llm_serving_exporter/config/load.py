@@ -218,7 +218,7 @@ def _stale_after(settings: Settings, targets: Sequence[Placed]) -> float:
 
 
 def _unused(settings: Settings, file: ConfigFile) -> Iterator[str]:
-    """What stands in the file without effect."""
+    """What the file sets without effect."""
     for option, key in (("target", "targets"), ("file-sd", "file_sd")):
         if option in settings and file.tree.get(key):
             yield f"{file.place.key(key)}: not used, because {settings[option].place} takes its place"

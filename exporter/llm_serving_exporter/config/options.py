@@ -115,10 +115,13 @@ def add_flags(parser: argparse._ActionsContainer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value and where it was set. `from_file` is False for flags, environment variables and defaults."""
+    """What an option is set to."""
 
+    # of the option's kind; a tuple where it is repeatable
     value: Any
+    # where it was set
     place: Place
+    # False for flags, environment variables and defaults
     from_file: bool = False
 
 
@@ -132,7 +135,7 @@ def from_flags(arguments: argparse.Namespace | None, problems: list[Problem]) ->
         given = getattr(arguments, option.attribute, None)
         if given is not None:
             texts = given if option.repeatable else [given]
-            found.update(_setting(option, texts, Place(f"flag {option.flag}", "", problems)))
+            found.update(_parse_texts(option, texts, Place(f"flag {option.flag}", "", problems)))
     return found
 
 
@@ -143,11 +146,11 @@ def from_environment(environ: Mapping[str, str], problems: list[Problem]) -> dic
         given = environ.get(option.variable, "")
         if given:
             texts = [part.strip() for part in given.split(",") if part.strip()] if option.repeatable else [given]
-            found.update(_setting(option, texts, Place(f"environment variable {option.variable}", "", problems)))
+            found.update(_parse_texts(option, texts, Place(f"environment variable {option.variable}", "", problems)))
     return found
 
 
-def _setting(option: Option, texts: Iterable[str], place: Place) -> dict[str, Setting]:
+def _parse_texts(option: Option, texts: Iterable[str], place: Place) -> dict[str, Setting]:
     values = [parsed(text, place, option.reads) for text in texts]
     good = tuple(item for item in values if item is not None)
     if not good:
@@ -178,11 +181,11 @@ def from_file(tree: Mapping[str, Node], place: Place) -> dict[str, Setting]:
     found: dict[str, Setting] = {}
     for key in [key for key in tree if key in file_keys()]:
         options = {option.keys[1:]: option for option in OPTIONS if option.in_file and option.keys[0] == key}
-        _walk(tree[key], place.key(key), options, found, _PLAIN_NAMES.get(key, ()))
+        _read_section(tree[key], place.key(key), options, found, _PLAIN_NAMES.get(key, ()))
     return found
 
 
-def _walk(
+def _read_section(
     node: Node,
     place: Place,
     options: Mapping[tuple[str, ...], Option],
@@ -191,7 +194,7 @@ def _walk(
 ) -> None:
     if () in options:
         option = options[()]
-        item = _repeated(node, place, option.reads) if option.repeatable else value(node, place, option.reads)
+        item = _read_values(node, place, option.reads) if option.repeatable else value(node, place, option.reads)
         if item is not None:
             found[option.name] = Setting(item, place, from_file=True)
         return
@@ -203,10 +206,10 @@ def _walk(
         if key in elsewhere:
             continue
         below = {keys[1:]: option for keys, option in options.items() if keys[0] == key}
-        _walk(child, place.key(key), below, found)
+        _read_section(child, place.key(key), below, found)
 
 
-def _repeated(node: Node, place: Place, kind: Kind[Any]) -> tuple[Any, ...] | None:
+def _read_values(node: Node, place: Place, kind: Kind[Any]) -> tuple[Any, ...] | None:
     """The values of a list, or a single one; None where there is none to use, which is then reported."""
     if not isinstance(node, list):
         single = value(node, place, kind)

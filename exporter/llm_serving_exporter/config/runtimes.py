@@ -141,7 +141,8 @@ def read_runtimes(file: ConfigFile, builtin: Mapping[str, Runtime]) -> Configure
             if all(mark.name for mark in one_of.all_of) and prints.setdefault(one_of, at) is not at:
                 where = _place_of(node, at, ("fingerprints", number))
                 where.refuse(
-                    f"{prints[one_of].path} has the same fingerprint", "A page would be of both: tell them apart."
+                    f"{prints[one_of].path} has the same fingerprint",
+                    "A page would match both: write fingerprints that tell them apart.",
                 )
         _report(found, node, at, before)
         tables.append(table)

@@ -1,4 +1,4 @@
-"""`slo.file`: thresholds out of the settings file of the alert rules, so that they stand in one place.
+"""`slo.file`: thresholds from the settings file of the alert rules, so that they are written in one place.
 
 Only `slo.<name>.threshold` is read here. Everything else in that file is for the rules, which check it: `llm-serving-exporter rules`.
 """

@@ -16,11 +16,11 @@ from llm_serving_exporter.schema.tree import Node, Scalar
 _IN_DEFAULTS = {attribute: one for attribute, one in TARGET_KEYS.items() if one.in_defaults}
 # what users of Prometheus, or of other exporters, would write
 _HINTS = {
-    "bearer_token": "A secret never stands in the file: write auth: {bearer_token_file: …} or {bearer_token_env: …}.",
+    "bearer_token": "The file must not hold secrets: write auth: {bearer_token_file: …} or {bearer_token_env: …}.",
     "bearer_token_file": "Write it below auth: auth: {bearer_token_file: …}.",
     "bearer_token_env": "Write it below auth: auth: {bearer_token_env: …}.",
-    "api_key": "A secret never stands in the file: write auth: {bearer_token_file: …} or {bearer_token_env: …}.",
-    "password": "A secret never stands in the file: write auth: {basic: {username: …, password_file: …}}.",
+    "api_key": "The file must not hold secrets: write auth: {bearer_token_file: …} or {bearer_token_env: …}.",
+    "password": "The file must not hold secrets: write auth: {basic: {username: …, password_file: …}}.",
     "authorization": "Write auth: {bearer_token_file: …} or auth: {bearer_token_env: …}.",
     "basic_auth": "Write auth: {basic: {username: …, password_file: …}}.",
     "tls_config": "Write tls: {ca_file: …}.",

@@ -29,15 +29,14 @@ SHORTEST_INTERVAL_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """A kind of value. `expects` completes "must be …"; `parse` raises `InvalidValueError`.
+    """A kind of value, with its bounds."""
 
-    `is_text`: the value is free text, so that in YAML an unquoted `on`, `no` or `123` is refused rather than guessed.
-    """
-
+    # completes "must be …"
     expects: str
+    # raises `InvalidValueError`
     parse: Callable[[str], T]
+    # free text: in YAML an unquoted `on`, `no` or `123` is refused rather than guessed
     is_text: bool = False
-    is_path: bool = False
 
 
 def _boolean(text: str) -> bool:
@@ -212,7 +211,7 @@ INTERVAL = Kind("a duration such as 5s", _interval)
 DURATION = Kind("a duration such as 30s", _positive_duration)
 THRESHOLD = Kind("a duration such as 2.5s, or off", _threshold)
 SIZE = Kind("a size such as 16MiB", _size)
-PATH = Kind("a path", _path, is_text=True, is_path=True)
+PATH = Kind("a path", _path, is_text=True)
 LISTEN_ADDRESS = Kind("an address such as :10077", _listen_address, is_text=True)
 URL_PATH = Kind("a path such as /metrics", _url_path, is_text=True)
 METRICS_PATH = Kind("a path such as /metrics, with or without a query", _metrics_path, is_text=True)

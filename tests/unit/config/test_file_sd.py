@@ -126,7 +126,7 @@ def test_labels_without_effect_are_named_once(tmp_path: Path) -> None:
 
 
 BROKEN = [
-    ("", "the file is empty. Write [] where no targets are meant."),
+    ("", "the file is empty. Write [] if there are no targets."),
     ("targets: ['a:1']\n", "the file must be a list of {targets: […], labels: {…}}. Start each group with a dash."),
     ("- a:1\n", "[0]: must be a mapping {targets: […], labels: {…}}. Write targets: and labels:."),
     ("- labels: {role: decode}\n", '[0]: targets is missing. Write targets: ["host:8000"], or [] for none.'),

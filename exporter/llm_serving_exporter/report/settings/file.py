@@ -22,13 +22,13 @@ _BESIDE = ("prometheus", "smtp", "webhook_url_file", "webhook_url_env")
 _PASSWORD_KEYS = ("password_file", "password_env")
 _HINTS = {
     "currency": "Remove it: every amount is in USD.",
-    "webhook_url": "A secret never stands in the file: write webhook_url_file or webhook_url_env.",
+    "webhook_url": "The file must not hold secrets: write webhook_url_file or webhook_url_env.",
     "week": "It is a flag: --week 2026-W46.",
 }
-_SMTP_HINTS = {"password": "A secret never stands in the file: write password_file or password_env."}
+_SMTP_HINTS = {"password": "The file must not hold secrets: write password_file or password_env."}
 _PROMETHEUS_HINTS = {
-    "bearer_token": "A secret never stands in the file: write bearer_token_file or bearer_token_env.",
-    "password": "A secret never stands in the file: write basic: {username: …, password_file: …}.",
+    "bearer_token": "The file must not hold secrets: write bearer_token_file or bearer_token_env.",
+    "password": "The file must not hold secrets: write basic: {username: …, password_file: …}.",
 }
 _NUMBERED_DAY = re.compile(r"(^|[,-])[0-9]")
 
