@@ -57,13 +57,13 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class NodeLoss:
-    """How N-1 is reckoned. `redundancy`: whether a model on a single node is worth a word."""
+    """How N-1 is calculated."""
 
-    efficiency: float
-    tolerate_nodes: int
-    scale_lag_seconds: float
-    redundancy: bool
-    workloads: tuple[Workload, ...]
+    efficiency: float  # share of its ceilings that a replica is expected to reach where nothing was measured
+    tolerate_nodes: int  # nodes that may be lost at a time
+    scale_lag_seconds: float  # from the order of a replica to its first request
+    redundancy: bool  # whether a model on a single node is reported
+    workloads: tuple[Workload, ...]  # whose desired replicas kube-state-metrics knows
 
 
 @dataclass(frozen=True, slots=True)
