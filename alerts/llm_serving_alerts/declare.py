@@ -16,32 +16,28 @@ DIGITS = "printf `%.4g`"  # for what may be below 1: humanize writes 0.8 as 800m
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What an alert says. `action`: what to do first, a short sentence; it goes into the page's title."""
+    """What an alert says."""
 
-    summary: str
-    description: str
-    action: str
+    summary: str  # one line; the title of a notification
+    description: str  # what was measured, and what it means
+    action: str  # what to do first, a short sentence; it goes into the page's title
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An alert's declaration.
+    """An alert's declaration."""
 
-    `name` without the prefix. `identity`: the labels that a firing alert carries beside severity, check and the user's.
-    `tiers`: the severity of each rule with the setting that it compares with, one unnamed where there is only one. `values`: its
-    settings beside for, severity and labels. `expr`: PromQL by dialect, settings and the tier's setting.
-    `needs`: whether the settings ask for it at all. `bare`: it has no label of the scrape, not even the user's identity labels.
-    """
-
-    name: str
-    check: Check
-    identity: tuple[str, ...]
+    name: str  # without the prefix
+    check: Check  # that it belongs to
+    identity: tuple[str, ...]  # labels that a firing alert carries beside severity, check and the user's
+    # severity of each rule -> the setting that it compares with; "" where there is one rule only
     tiers: Mapping[Severity, str]
+    # PromQL, from dialect, settings, the alert's own settings and the tier's setting
     expr: Callable[[Dialect, Settings, AlertSettings, str], str]
-    text: Callable[[Dialect, Settings, AlertSettings], Text]
-    values: Mapping[str, Kind[Any]] = field(default_factory=dict)
-    needs: Callable[[Settings], bool] = lambda settings: True
-    bare: bool = False
+    text: Callable[[Dialect, Settings, AlertSettings], Text]  # from dialect, settings and the alert's own settings
+    values: Mapping[str, Kind[Any]] = field(default_factory=dict)  # its settings beside for, severity and labels
+    needs: Callable[[Settings], bool] = lambda settings: True  # whether the settings ask for it at all
+    bare: bool = False  # it has no label of the scrape, not even the user's identity labels
 
 
 def label(name: str) -> str:

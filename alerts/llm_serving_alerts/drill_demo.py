@@ -77,12 +77,12 @@ class DemoError(LLMServingExporterError):
 class Stage:
     """Everything that runs beside a drill."""
 
-    scenario: Scenario
-    server: FleetServer
-    exporter_url: str
-    prometheus_url: str
-    alertmanager_url: str | None
-    result_file: Path
+    scenario: Scenario  # of the simulated fleet
+    server: FleetServer  # of the simulated engines
+    exporter_url: str  # of the real exporter that reads them
+    prometheus_url: str  # that scrapes it and evaluates the rules
+    alertmanager_url: str | None  # None: no Alertmanager runs
+    result_file: Path  # of drill results, which the exporter publishes
 
 
 def run(argv: Sequence[str] | None = None) -> int:
@@ -244,7 +244,7 @@ def _wait_for_history(stage: Stage, ended: threading.Event) -> None:
 
 def _known(stage: Stage, name: str) -> bool:
     query = urlencode({"query": name})
-    document = json.loads(_get(f"{stage.prometheus_url}/api/v1/query?{query}"))
+    document = json.loads(_fetch(f"{stage.prometheus_url}/api/v1/query?{query}"))
     return bool(document["data"]["result"])
 
 
@@ -280,7 +280,7 @@ def _show_published(stage: Stage, ended: threading.Event) -> None:
     shown: list[str] = []
 
     def missing() -> str:
-        page = _get(f"{stage.exporter_url}/metrics").decode()
+        page = _fetch(f"{stage.exporter_url}/metrics").decode()
         shown[:] = [line for line in page.splitlines() if line.startswith("llm_serving_drill_")]
         return "" if shown else "it looks every 30 s for results of drills"
 
@@ -307,7 +307,7 @@ def _wait_until_nothing(missing: Callable[[], str], what: str, patience_seconds:
             raise DemoError("interrupted")
 
 
-def _get(url: str) -> bytes:
+def _fetch(url: str) -> bytes:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(url, timeout=10) as answer:
         return bytes(answer.read())

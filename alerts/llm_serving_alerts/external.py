@@ -9,11 +9,11 @@ from llm_serving_alerts.settings import Workload
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """A series of another exporter: its name, who publishes it, and what it is used for."""
+    """A series of another exporter."""
 
-    name: str
-    publisher: str
-    used_for: str
+    name: str  # of the series
+    publisher: str  # that exports it
+    used_for: str  # in the rules
 
 
 DEPLOYMENT_REPLICAS = External("kube_deployment_spec_replicas", "kube-state-metrics", "how many replicas are wanted")

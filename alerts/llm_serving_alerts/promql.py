@@ -70,13 +70,10 @@ def seconds_text(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How expressions are written: with which identity labels, and how much faster than time.
+    """How expressions are written."""
 
-    `identity`: labels that the scrape adds and that tell fleets apart (cluster, namespace), () for none. `time_scale`: in tests, drills:
-    ranges are divided by it, and rates too, so that a fleet simulated so many times faster than time yields its own numbers.
-    """
-
-    identity: tuple[str, ...] = ()
+    identity: tuple[str, ...] = ()  # labels that the scrape adds and that distinguish fleets (cluster, namespace)
+    # divides ranges and rates, so that a fleet simulated this much faster than time yields its own numbers
     time_scale: float = 1.0
 
     def labels(self, *level: str) -> str:
@@ -104,7 +101,7 @@ class Dialect:
         """Increase over a range."""
         return f"increase({selector}[{self.duration(seconds)}])"
 
-    def over(self, function: str, expression: str, seconds: float, step_seconds: float | None = None) -> str:
+    def apply_over_time(self, function: str, expression: str, seconds: float, step_seconds: float | None = None) -> str:
         """`max_over_time(x[1h])` and its like; with a step over a subquery, which an expression that is no selector needs."""
         step = "" if step_seconds is None else f":{self.duration(step_seconds)}"
         return f"{function}({expression}[{self.duration(seconds)}{step}])"

@@ -1,4 +1,4 @@
-"""Who is told of an alert: an Alertmanager configuration for these rules, by the settings' identity labels.
+"""Who is notified of an alert: an Alertmanager configuration for these rules, by the settings' identity labels.
 
 `alertmanager.template` and `alertmanager.tmpl` beside this file hold what does not depend on the settings.
 """
@@ -23,22 +23,23 @@ ONE_TICKET = (Check.PHASES, Check.TTFT, Check.KV, Check.TAIL, Check.NODE_LOSS, C
 # PagerDuty gets one deduplication key a group: what joins one that pages already rings nobody. Only a card's troubles have one cause.
 ONE_PAGE = (Check.GPU,)
 OWN_TICKET = ("alertname", "instance", "integration")
-# a second engine that stands still is one more; of the tickets about many targets one is enough
+# a second stuck engine is one more; of the tickets about many targets one is enough
 OWN_PAGE = (*OWN_TICKET, "target")
 
 
 @dataclass(frozen=True, slots=True)
 class Inhibition:
-    """While `cause` pages, nobody is told of `effects` with the same labels `equal`. Names without the prefix.
+    """While `cause` pages, Alertmanager notifies nobody of `effects` with the same labels `equal`.
 
     Only an alert that says less about the same thing is silenced, never a critical one: a page too many is a nuisance, one too few an
-    outage. `equal` are labels that every one of them carries; one without them silences nothing.
+    outage.
     """
 
-    cause: str
-    effects: tuple[str, ...]
-    check: Check
-    why: str
+    cause: str  # the alert that pages, without its prefix
+    effects: tuple[str, ...]  # the alerts that it silences, without their prefix
+    check: Check  # of the effects
+    why: str  # for the reader of the configuration
+    # labels that cause and effects all carry; an alert without one of them silences nothing
     equal: tuple[str, ...] = MODEL
 
 

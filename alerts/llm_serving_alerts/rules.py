@@ -13,7 +13,7 @@ _RECORD = re.compile(r"(gpu|engine|target|model|model_gpu|model_node|fleet):llm_
 
 
 class Severity(StrEnum):
-    """Who is told: critical pages, warning is a ticket, info is context and notifies nobody, none is for the watchdog."""
+    """Who is notified: critical pages, warning is a ticket, info is context and notifies nobody, none is for the watchdog."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -47,12 +47,12 @@ class Check(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A recording rule. `record`: level:metric:operations; `labels` are set on what it yields; `about`: what it is, for the reference."""
+    """A recording rule. Raises ValueError for a name that is not level:llm_serving_metric:operations."""
 
-    record: str
-    expr: str
-    about: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    record: str  # its name, level:metric:operations
+    expr: str  # PromQL
+    about: str = ""  # what it is, for the reference
+    labels: Mapping[str, str] = field(default_factory=dict)  # set on its results
 
     def __post_init__(self) -> None:
         if not _RECORD.match(self.record):
@@ -61,13 +61,13 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class AlertRule:
-    """An alert as it is rendered. `alert` has the prefix; times in seconds."""
+    """An alert as it is rendered."""
 
-    alert: str
-    expr: str
-    for_seconds: float
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
+    alert: str  # with the prefix
+    expr: str  # PromQL
+    for_seconds: float  # how long the expression must hold
+    labels: Mapping[str, str]  # severity, check and the user's
+    annotations: Mapping[str, str]  # summary, description, action, runbook_url, dashboard_url
 
 
 # Mimir's default limit of a group (ruler_max_rules_per_rule_group)
@@ -76,12 +76,11 @@ MOST_RULES = 20
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rules that are evaluated together and in order. `interval_seconds`: None for the server's own. Raises ValueError for more rules
-    than every ruler takes."""
+    """Rules that are evaluated together and in order. Raises ValueError for more rules than every ruler takes."""
 
-    name: str
-    rules: tuple[Record | AlertRule, ...]
-    interval_seconds: float | None = None
+    name: str  # llm-serving.something
+    rules: tuple[Record | AlertRule, ...]  # in order of evaluation
+    interval_seconds: float | None = None  # None: the server's own
 
     def __post_init__(self) -> None:
         if len(self.rules) > MOST_RULES:

@@ -78,16 +78,17 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class NodeLoss:
-    """`node_loss:`: how the load that remains after the loss of nodes is judged."""
+    """`node_loss:`: how N-1 is calculated."""
 
-    # the share of its roofline ceiling that a replica reaches
+    # share of its ceilings that a replica is expected to reach where nothing was measured
     efficiency: float = key(RATIO, unset=1.0)
-    # how many nodes may fail at once
+    # nodes that may be lost at a time
     tolerate_nodes: int = key(kinds.integer(1, 2), unset=1)
-    # how long a new replica takes until it serves
+    # from the order of a replica to its first request
     scale_lag_seconds: float = key(kinds.DURATION, name="scale_lag", unset=0.0)
     # whether a model on a single node is reported
     redundancy: bool = key(REDUNDANCY, unset=False)
+    # whose desired replicas kube-state-metrics knows
     workloads: tuple[Workload, ...] = ()
 
 

@@ -26,7 +26,7 @@ def _unpriced(model: str, name: str, reason: str, role: str = "unified") -> Firi
         "cost",
         {"target": name, **labels(model, role)},
         f"{model} on {name}: its GPU time has no price",
-        f"Other targets have one. Reason: {reason} - what is said of the fleet's cost leaves this target out.",
+        f"Other targets have one. Reason: {reason} - the fleet's cost leaves this target out.",
         "state its price, or whose the GPU is, in the price file",
         f"var-target={name}&{variables(model, role)}",
     )
@@ -121,7 +121,7 @@ def _late(cluster: str, due: str, success: str) -> Firing:
         "warning",
         "cost",
         {"cluster": cluster},
-        f"{cluster} the cost review was due {due} ago and has not come",
+        f"{cluster} the cost review is overdue by {due}",
         f"The last one that was written, and sent where that is configured: {success} ago.",
         "read the exporter's log for the review's failure",
         f"var-cluster={cluster}",

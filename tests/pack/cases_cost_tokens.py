@@ -54,7 +54,7 @@ _PER_TOKEN = together(
     # of fewer tokens than a million nothing is recorded to be compared; the median is that of better days
     Story((Kind.LOW_TRAFFIC,), _price("small", None)),
     Story((Kind.FIRST_WEEK,), _price("new", 9, None)),
-    # ten minutes without an exporter after three hours: six hours begin anew, and are over at nine
+    # ten minutes without an exporter after three hours: six hours start again, and are over at nine
     Story((Kind.RESTART,), _price("again", with_gap(3.2, 3 * HOUR, 2, 11 * HOUR)), {"13h2m": (_dear("again", "3.2"),)}),
     # without a price there is neither
     Story((Kind.ABSENT,), _price("free", None, None) | recorded("free", "tokens:rate1h", held((14 * HOUR, 500)))),

@@ -34,7 +34,7 @@ def _signals(name: str, model: str, count: str, which: str) -> Firing:
         "exporter",
         {"target": name, "model_name": model, "role": "unified"},
         f"{model} on {name}: {count} signals that were there within a day are gone",
-        f"Not available now: {which} - alerts and panels that rest on them are silent, not green.",
+        f"Not available now: {which} - alerts and panels that depend on them are silent, not green.",
         "compare the server's version and flags with yesterday's",
         f"var-target={name}&var-model_name={model}&var-role=unified",
     )
@@ -167,7 +167,7 @@ _RELOAD_FAILED = together(
                     "exporter",
                     {"instance": "gpu-1:10077"},
                     "Exporter gpu-1:10077: its configuration was not reloaded",
-                    "The file on disk is not what runs: the last reload was refused, and the exporter goes on with the one before.",
+                    "The file on disk is not what runs: the last reload was refused, and the exporter keeps the previous one.",
                     "run llm-serving-exporter check-config on the file",
                 ),
             )
@@ -300,7 +300,7 @@ _EXPORTER_LOOP = together(
                     "exporter",
                     {"instance": "gpu-1:10077"},
                     "Exporter gpu-1:10077: 3 starts in an hour",
-                    "It starts again and again: what it measures has holes, and what rests on it is late.",
+                    "It starts again and again: its series have gaps, and everything based on them is late.",
                     "read the log of the last exit: out of memory, a bad flag, a failing probe",
                     "var-target=",
                 ),

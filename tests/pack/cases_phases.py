@@ -88,7 +88,7 @@ def _vanished(model: str, now: str, median: str, week: str, role: str = "unified
         "warning",
         "phases",
         {"model_name": model, "role": role},
-        f"{model} ({role}): traffic has gone, {now} tokens/s",
+        f"{model} ({role}): traffic has vanished: {now} tokens/s",
         f"The replicas are up and nothing waits, but they serve {now} tokens/s; at this hour it was "
         f"{median} (median of the last days) and {week} a week ago.",
         "check what stands in front: router, DNS, certificates, clients",
@@ -257,7 +257,7 @@ def _underused(model: str, share: str, usual: str, role: str = "unified") -> Fir
         {"model_name": model, "role": role, "gpu_name": _GPU, "source": "gpm"},
         f"{model} ({role}): memory bandwidth at {share} of its peak with a full batch",
         f"On NVIDIA H100 80GB HBM3 (source gpm) it is usually {usual}. "
-        "The batch is full and compute is not at work: something else holds the steps up.",
+        "The batch is full and compute is not the limit: something else slows the steps down.",
         "compare clocks and slowdown reasons of the GPUs, then the host's CPU",
         f"var-model_name={model}&var-role={role}",
     )

@@ -223,7 +223,7 @@ _FAILED = firing(
     MODEL,
     summary="chat (unified): the last node-loss drill failed",
     description="The last drill of chat did not keep the objective, or no page arrived. Its report says what happened.",
-    action="read the report and repeat the drill once it is mended",
+    action="read the report and repeat the drill once the cause is fixed",
     variables=VARIABLES,
 )
 
@@ -265,7 +265,7 @@ _DRILLS = (
     ),
     Case(
         "DrillOverdue",
-        "a model that is served no more",
+        "a model that is no longer served",
         _drill(_LAST, -200 * _DAY)
         | {selector("model:llm_serving_targets:count", model_name="embed", role="unified"): flat((1, 120))},
         "90m",
@@ -281,7 +281,7 @@ _DRILLS = (
     ),
     Case("DrillFailed", "the last one passed", _SERVED | _result("passed"), "5m"),
     Case("DrillFailed", "the last one was given up", _SERVED | _result("aborted"), "5m"),
-    Case("DrillFailed", "a model that is served no more", _result("failed"), "5m"),
+    Case("DrillFailed", "a model that is no longer served", _result("failed"), "5m"),
     Case(
         "DrillFailed",
         "another exporter knows of a later one, which passed",

@@ -168,7 +168,7 @@ def _still(model: str, requests: str, number: str = "0") -> Firing:
         "critical",
         "slo",
         {"target": f"{model}-0", "model_name": model, "engine": number, "role": "unified"},
-        f"{model} on {model}-0: engine {number} stands still with {requests} requests",
+        f"{model} on {model}-0: engine {number} is stuck with {requests} requests",
         "For 5m requests ran or waited, and no token, step or finished request was counted, while the page was answered. A health check "
         "that only asks whether the process answers does not see this.",
         "take a stack dump, then restart the replica",

@@ -104,7 +104,7 @@ def _wanted(model: str, *spans: tuple[int, float]) -> dict[str, str]:
 
 
 def _nameless(model: str, up: int, down: int, after: int) -> dict[str, str]:
-    """A fourth replica that goes down; then its exporter starts anew."""
+    """A fourth replica that goes down; then its exporter starts again."""
     name = f"{model}-3"
     series = target(model, name, (up, "ready"), (down + after, "down"))
     (info,) = (key for key in series if "target_info" in key)
@@ -189,7 +189,7 @@ _WANTED_DOWN = together(
     Story((Kind.FIRST_WEEK,), {**_replicas("first", ((70, "down"),), ((70, "down"),)), **_wanted("first", (70, 2))}),
     Story((Kind.FIRST_WEEK,), _wanted("listed", (70, 2))),
     Story((Kind.BELOW,), {**_replicas("pending", _LONG, _LONG), **_wanted("pending", (70, 6))}),
-    # one of four is down when a central exporter starts anew: it cannot learn the model of that one
+    # one of four is down when a central exporter starts again: it cannot learn the model of that one
     Story(
         (Kind.BELOW,),
         {**_replicas("kept", _LONG, _LONG, _LONG), **_nameless("kept", 12, 8, 50)},

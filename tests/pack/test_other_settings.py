@@ -96,7 +96,7 @@ def test_what_is_bad_in_one_cluster_is_neither_hidden_nor_shared_by_the_same_mod
         "exporter",
         {"target": "chat-0", "model_name": "chat", "role": "unified"},
         "chat on chat-0: 1 signals that were there within a day are gone",
-        "Not available now: engine_steps_total (not_exported) - alerts and panels that rest on them are silent, not green.",
+        "Not available now: engine_steps_total (not_exported) - alerts and panels that depend on them are silent, not green.",
         "compare the server's version and flags with yesterday's",
         "var-target=chat-0&var-model_name=chat&var-role=unified",
     )

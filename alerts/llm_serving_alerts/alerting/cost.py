@@ -126,7 +126,7 @@ def _unpriced_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
     reasons = f'{{{{ range printf `{query}` {values} | query | sortByLabel "reason" }}}}{{{{ .Labels.reason }}}} {{{{ end }}}}'
     return Text(
         f"{of_target(dialect)}: its GPU time has no price",
-        f"Other targets have one. Reason: {reasons}- what is said of the fleet's cost leaves this target out.",
+        f"Other targets have one. Reason: {reasons}- the fleet's cost leaves this target out.",
         "state its price, or whose the GPU is, in the price file",
     )
 
@@ -135,7 +135,7 @@ def _missed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str)
     # an exporter that went down with its missed review does not make it come, nor does one that is gone before it is due
     remembered = _remembered(own)
     due, coming, success = (
-        dialect.over("last_over_time", series(f"report_{name}_timestamp_seconds"), remembered)
+        dialect.apply_over_time("last_over_time", series(f"report_{name}_timestamp_seconds"), remembered)
         for name in ("due", "next_due", "last_success")
     )
     by_exporter = dialect.labels(*FLEET, "instance")
@@ -158,10 +158,12 @@ def _remembered(own: AlertSettings) -> float:
 
 
 def _missed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    last = dialect.over("last_over_time", series("report_last_success_timestamp_seconds", "%s"), _remembered(own))
+    last = dialect.apply_over_time(
+        "last_over_time", series("report_last_success_timestamp_seconds", "%s"), _remembered(own)
+    )
     success = dialect.one(last, *FLEET)
     return Text(
-        f"{_of_all(dialect)}the cost review was due {value('humanizeDuration')} ago and has not come",
+        f"{_of_all(dialect)}the cost review is overdue by {value('humanizeDuration')}",
         f"The last one that was written, and sent where that is configured: {asked(dialect, dialect.age(success), FLEET, 'humanizeDuration')} ago.",
         "read the exporter's log for the review's failure",
     )

@@ -43,15 +43,15 @@ def _target_down_text(dialect: Dialect, settings: Settings, own: AlertSettings) 
 def _targets_down(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_model, of_target = dialect.labels(*MODEL), dialect.labels("target")
     # a server that loads its weights refuses connections: what never answered is not there yet, but is not lost
-    up = dialect.over("max_over_time", dialect.one(series("target_up"), "target"), DAY, DAY_STEP_SECONDS)
+    up = dialect.apply_over_time("max_over_time", dialect.one(series("target_up"), "target"), DAY, DAY_STEP_SECONDS)
     # what has been down for longer was read once, as long as its exporter remembers
     read = f"{dialect.one(series('target_start_time_seconds'), 'target')} * 0 + 1"
     alive = f"sum by ({by_model}) (1 - {DOWN})"
     lost = f"sum by ({by_model}) ({DOWN} * on ({of_target}) group_left () ({up} > 0 or on ({of_target}) {read} or on ({of_target}) {up}))"
-    # likewise the replicas that scaling up asks for need a while to come; a model that was taken out is wanted no more
-    asked = f"({dialect.over('min_over_time', _DESIRED, HOUR / 2)} and on ({by_model}) {_DESIRED})"
+    # likewise the replicas that scaling up asks for need a while to come; a model that was taken out is no longer wanted
+    asked = f"({dialect.apply_over_time('min_over_time', _DESIRED, HOUR / 2)} and on ({by_model}) {_DESIRED})"
     # those that never were there at once wait for capacity, or are a first deployment: nothing was lost (ReplicaLost tells of them)
-    most = dialect.over("max_over_time", f"({alive})", DAY, DAY_STEP_SECONDS)
+    most = dialect.apply_over_time("max_over_time", f"({alive})", DAY, DAY_STEP_SECONDS)
     wanted = f"({asked} <= on ({by_model}) {most} or on ({by_model}) ({most} and on ({by_model}) {asked}))"
     all_ = f"({wanted} or on ({by_model}) {alive} + on ({by_model}) {lost})"
     return f"1 - ({alive} or on ({by_model}) {wanted} * 0) / on ({by_model}) {all_} > {own['above']:g}"
@@ -76,7 +76,9 @@ def _lost(dialect: Dialect, by: tuple[str, ...], matchers: str = "") -> str:
     missing = f"{series('signal_available', f'{matchers}{reasons}')} == 0 or {unread} == 0 and on ({of_target}) {unclear} == 1"
     gone = dialect.one(missing, *by)
     there = series("signal_available", f'{matchers}reason=""')
-    within_a_day = dialect.over("max_over_time", dialect.one(there, "target", "signal"), DAY, DAY_STEP_SECONDS)
+    within_a_day = dialect.apply_over_time(
+        "max_over_time", dialect.one(there, "target", "signal"), DAY, DAY_STEP_SECONDS
+    )
     return f"{gone} unless on ({by_signal}) {there} == 1 and on ({by_signal}) {within_a_day} == 1"
 
 
@@ -96,7 +98,7 @@ def _signal_lost_text(dialect: Dialect, settings: Settings, own: AlertSettings) 
     signals = f'{{{{ range printf `{query}` {values} | query | sortByLabel "signal" }}}}{{{{ .Labels.signal }}}} ({{{{ .Labels.reason }}}}) {{{{ end }}}}'
     return Text(
         f"{of_target(dialect)}: {value()} signals that were there within a day are gone",
-        f"Not available now: {signals}- alerts and panels that rest on them are silent, not green.",
+        f"Not available now: {signals}- alerts and panels that depend on them are silent, not green.",
         "compare the server's version and flags with yesterday's",
     )
 
@@ -120,7 +122,7 @@ def _reload(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str)
 def _reload_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
         f"Exporter {label('instance')}: its configuration was not reloaded",
-        "The file on disk is not what runs: the last reload was refused, and the exporter goes on with the one before.",
+        "The file on disk is not what runs: the last reload was refused, and the exporter keeps the previous one.",
         "run llm-serving-exporter check-config on the file",
     )
 
@@ -145,10 +147,10 @@ def _notifications_text(dialect: Dialect, settings: Settings, own: AlertSettings
 def _restarts(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     of_process = dialect.labels("instance", "job")
     # a target's start as two exporters see it may differ by rounding: each is counted for itself
-    target = dialect.one(dialect.over("changes", series("target_start_time_seconds"), HOUR), "target")
+    target = dialect.one(dialect.apply_over_time("changes", series("target_start_time_seconds"), HOUR), "target")
     # between two starts there is no exporter to say what it is
-    ours = dialect.over("last_over_time", series("exporter_build_info"), HOUR)
-    own_starts = f"{dialect.over('changes', PROCESS_START.name, HOUR)} and on ({of_process}) {ours}"
+    ours = dialect.apply_over_time("last_over_time", series("exporter_build_info"), HOUR)
+    own_starts = f"{dialect.apply_over_time('changes', PROCESS_START.name, HOUR)} and on ({of_process}) {ours}"
     return f"{target} >= {own['starts']:g} or {dialect.one(own_starts, 'instance')} >= {own['starts']:g}"
 
 
@@ -156,7 +158,7 @@ def _restarts_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
     return Text(
         f"{{{{ if $labels.target }}}}{label('target')}{{{{ else }}}}Exporter {label('instance')}{{{{ end }}}}: {value()} starts in an hour",
         "{{ if $labels.target }}It starts again and again: users meet cold caches, lost requests and a replica that is not there."
-        "{{ else }}It starts again and again: what it measures has holes, and what rests on it is late.{{ end }}",
+        "{{ else }}It starts again and again: its series have gaps, and everything based on them is late.{{ end }}",
         "read the log of the last exit: out of memory, a bad flag, a failing probe",
     )
 

@@ -87,7 +87,7 @@ def _lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -
     # what becomes of MIG instances their card says; one that never said who it is was never there
     shown = series("gpu_up", f'gpu!~"{_NO_CARD}"')
     before, seen_by = dialect.offset(shown, 3600), dialect.labels("instance")
-    # an exporter that reads its driver and shows a card no more has come up without it; where an exporter is gone or its driver does
+    # an exporter that reads its driver and no longer shows a card has come up without it; where an exporter is gone or its driver does
     # not speak, nobody knows: a pod that went took its exporter and its view of the cards along
     vanished = f"{before} == 1 and on ({seen_by}) {series('nvml_up')} == 1 unless on ({dialect.labels('gpu')}) {shown}"
     # one card that two exporters call by different nodes is there as long as one of them reads it
@@ -98,7 +98,7 @@ def _lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -
 
 def _lost_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
-        f"{_where(dialect)}: the GPU answers no more",
+        f"{_where(dialect)}: the GPU no longer answers",
         "It did before. It fell off the bus, or the driver gave it up; its replicas are gone or about to be.",
         "cordon the node, take the dead replicas out of the router, read the kernel log for NVRM lines",
     )

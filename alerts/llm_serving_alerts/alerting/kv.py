@@ -34,7 +34,7 @@ def _saturated_text(dialect: Dialect, settings: Settings, own: AlertSettings) ->
 
 def _filling(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_engine = dialect.labels(*ENGINE)
-    ahead = dialect.over("predict_linear", _MEAN, 900)[:-1] + f", {dialect.length(own['within'])})"
+    ahead = dialect.apply_over_time("predict_linear", _MEAN, 900)[:-1] + f", {dialect.length(own['within'])})"
     return f"{ahead} > 1 and on ({by_engine}) {_MEAN} > {own['above']:g} and on ({by_engine}) {_WAITING} > 0"
 
 

@@ -67,7 +67,7 @@ def _critical(dialect: Dialect, settings: Settings, own: AlertSettings, tier: st
     by_model = dialect.labels(*MODEL)
     # wanted for an hour: replicas that an autoscaler has just asked for are not lost, nor those of a model that is deployed just now
     since = f"last_over_time({dialect.offset(f'{_DESIRED}[{dialect.duration(10 * MINUTE)}]', HOUR)})"
-    wanted = f"({dialect.over('min_over_time', _DESIRED, HOUR)} and on ({by_model}) {since})"
+    wanted = f"({dialect.apply_over_time('min_over_time', _DESIRED, HOUR)} and on ({by_model}) {since})"
     # one whose metrics nobody can read is not known to be lost
     there = f"({PRESENT} + on ({by_model}) {UNREADABLE})"
     return (
@@ -105,7 +105,7 @@ def _replica_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier
     # of a model that is wanted and that no exporter shows, none is there; unless there is no exporter at all
     nobody = f"{_DESIRED} * 0 and on ({dialect.labels()}) {series('exporter_build_info')}"
     # each that an autoscaler asks for has the alert's own time to come
-    wanted = dialect.over("min_over_time", _DESIRED, max(own.for_seconds, 5 * MINUTE))
+    wanted = dialect.apply_over_time("min_over_time", _DESIRED, max(own.for_seconds, 5 * MINUTE))
     return f"{wanted} - on ({by_model}) ({PRESENT} or on ({by_model}) {nobody}) > 0"
 
 
@@ -129,7 +129,7 @@ def _last_success(dialect: Dialect) -> str:
 
 def _overdue(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     overdue = f"{dialect.age(_last_success(dialect))} > {dialect.length(settings.drill_max_age_seconds or 0.0)}"
-    # the file of results remembers models that are served no more
+    # the file of results remembers models that are no longer served
     return f"{overdue} and on ({dialect.labels(*MODEL)}) model:llm_serving_targets:count"
 
 
@@ -148,7 +148,7 @@ def _failed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str)
     # of two exporters with a file of results each, the one that knows of the later drill
     last = f"{run} == on ({by_model}) group_left () max by ({by_model}) ({run})"
     failed = f"{series('drill_last_verdict', verdict='failed')} == 1 and on ({by_exporter}) ({last})"
-    # the file of results remembers models that are served no more
+    # the file of results remembers models that are no longer served
     return f"{dialect.one(failed, *MODEL)} and on ({by_model}) model:llm_serving_targets:count"
 
 
@@ -156,7 +156,7 @@ def _failed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Te
     return Text(
         f"{of_model(dialect)}: the last node-loss drill failed",
         f"The last drill of {label('model_name')} did not keep the objective, or no page arrived. Its report says what happened.",
-        "read the report and repeat the drill once it is mended",
+        "read the report and repeat the drill once the cause is fixed",
     )
 
 

@@ -20,7 +20,7 @@ _BANDWIDTH_MEDIAN = "model_gpu:llm_serving_bandwidth_ceiling:median7d"
 
 def _throughput(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_model = dialect.labels(*MODEL)
-    waiting = dialect.over("min_over_time", "model:llm_serving_requests_waiting:sum", 300)
+    waiting = dialect.apply_over_time("min_over_time", "model:llm_serving_requests_waiting:sum", 300)
     # in split pools requests also wait for KV that is on its way, which is no queue
     mean = f'{WORK}{{role="unified"}} / on ({by_model}) {_P90} < {own[tier]:g}'
     # where one client floods one replica, that one does its work and the others idle
@@ -42,7 +42,7 @@ def _vanished(dialect: Dialect, settings: Settings, own: AlertSettings, tier: st
     by_model = dialect.labels(*MODEL)
     now = "model:llm_serving_tokens:rate5m"
     floor = f"{own['least_tokens_per_second']:g}"
-    waited = dialect.over("last_over_time", "model:llm_serving_requests_waiting:sum", DAY)
+    waited = dialect.apply_over_time("last_over_time", "model:llm_serving_requests_waiting:sum", DAY)
     return (
         f"{now} < {own['below']:g} * ({_MEDIAN} > {floor}) and on ({by_model}) {now} < {own['below']:g} * ({_WEEK_AGO} > {floor})"
         # what was known last: an engine that has nothing to do may stop saying it
@@ -55,7 +55,7 @@ def _vanished(dialect: Dialect, settings: Settings, own: AlertSettings, tier: st
 
 def _vanished_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
-        f"{of_model(dialect)}: traffic has gone, {value(_TENTHS)} tokens/s",
+        f"{of_model(dialect)}: traffic has vanished: {value(_TENTHS)} tokens/s",
         f"The replicas are up and nothing waits, but they serve {value(_TENTHS)} tokens/s; at this hour it was "
         f"{lookup(dialect, _MEDIAN, MODEL, _TENTHS)} (median of the last days) and {lookup(dialect, _WEEK_AGO, MODEL, _TENTHS)} a week ago.",
         "check what stands in front: router, DNS, certificates, clients",
@@ -102,7 +102,7 @@ def _bandwidth_text(dialect: Dialect, settings: Settings, own: AlertSettings) ->
     return Text(
         f"{of_model(dialect)}: memory bandwidth at {value('humanizePercentage')} of its peak with a full batch",
         f"On {label('gpu_name')} (source {label('source')}) it is usually {lookup(dialect, _BANDWIDTH_MEDIAN, (*MODEL_GPU, 'source'), 'humanizePercentage')}. "
-        "The batch is full and compute is not at work: something else holds the steps up.",
+        "The batch is full and compute is not the limit: something else slows the steps down.",
         "compare clocks and slowdown reasons of the GPUs, then the host's CPU",
     )
 

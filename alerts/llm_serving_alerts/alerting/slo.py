@@ -1,4 +1,4 @@
-"""Checks ttft and slo: objectives, by how fast their budgets are spent, and engines that stand still."""
+"""Checks ttft and slo: objectives, by how fast their budgets are spent, and engines that are stuck."""
 
 from __future__ import annotations
 
@@ -123,9 +123,9 @@ def _stalled(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str
     span = own["range"]
     running, waiting = "engine:llm_serving_requests_running:max", "engine:llm_serving_requests_waiting:max"
     held = f"({running} + on ({by_engine}) ({waiting} or on ({by_engine}) {running} * 0))"
-    least = dialect.over("min_over_time", held, span, _STEP_SECONDS)
+    least = dialect.apply_over_time("min_over_time", held, span, _STEP_SECONDS)
     # an engine that was not there all along, as after a restart, has not stood still all along
-    there = f"{dialect.over('count_over_time', held, span, _STEP_SECONDS)} >= {max(1, int(span / _STEP_SECONDS))}"
+    there = f"{dialect.apply_over_time('count_over_time', held, span, _STEP_SECONDS)} >= {max(1, int(span / _STEP_SECONDS))}"
     moved = " or ".join(f'label_replace({_moved(dialect, name, span)}, "of", "{name}", "", "")' for name in _MOVES)
     live = f" and on ({of_target}) ".join(
         f"{series('signal_quality', signal=name, quality='live')} == 1"
@@ -145,7 +145,7 @@ def _moved(dialect: Dialect, counter: str, span: float) -> str:
 def _stalled_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     span = seconds_text(own["range"])
     return Text(
-        f"{of_target(dialect)}: engine {label('engine')} stands still with {value()} requests",
+        f"{of_target(dialect)}: engine {label('engine')} is stuck with {value()} requests",
         f"For {span} requests ran or waited, and no token, step or finished request was counted, while the page was answered. A health check "
         "that only asks whether the process answers does not see this.",
         "take a stack dump, then restart the replica",

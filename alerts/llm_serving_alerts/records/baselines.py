@@ -29,7 +29,7 @@ def work(dialect: Dialect, settings: Settings) -> Group:
     """Mixed throughput in one number: seconds that the tokens of each phase take at the ceilings at a fixed batch, done per second."""
     by_engine, by_target, by_model = dialect.labels(*ENGINE, "phase"), dialect.labels(*TARGET), dialect.labels(*MODEL)
     weights = dialect.one(series("phase_reference_seconds_per_token"), *ENGINE, "phase")
-    waiting = dialect.over("min_over_time", "model:llm_serving_requests_waiting:sum", 300)
+    waiting = dialect.apply_over_time("min_over_time", "model:llm_serving_requests_waiting:sum", 300)
     return Group(
         "llm-serving.work",
         (
@@ -47,7 +47,7 @@ def work(dialect: Dialect, settings: Settings) -> Group:
             Record(
                 WORK_QUEUED,
                 f"avg by ({by_model}) (target:llm_serving_reference_work:rate5m and on ({by_target}) target:llm_serving_settled:max"
-                f" and on ({by_target}) {dialect.over('min_over_time', 'target:llm_serving_requests_waiting:sum', 300)} > 0)",
+                f" and on ({by_target}) {dialect.apply_over_time('min_over_time', 'target:llm_serving_requests_waiting:sum', 300)} > 0)",
                 "the same per settled replica that has had a queue of its own for 5m",
             ),
             Record(
@@ -121,7 +121,9 @@ def tokens(dialect: Dialect, settings: Settings) -> Group:
                 "tokens/s of both phases",
             ),
             Record(
-                hourly, dialect.over("avg_over_time", "model:llm_serving_tokens:rate5m", HOUR), "its mean over an hour"
+                hourly,
+                dialect.apply_over_time("avg_over_time", "model:llm_serving_tokens:rate5m", HOUR),
+                "its mean over an hour",
             ),
             Record(
                 "model:llm_serving_tokens:same_hour_median7d",
@@ -130,11 +132,13 @@ def tokens(dialect: Dialect, settings: Settings) -> Group:
             ),
             Record(
                 quarter,
-                dialect.over("avg_over_time", "model:llm_serving_tokens:rate5m", QUARTER),
+                dialect.apply_over_time("avg_over_time", "model:llm_serving_tokens:rate5m", QUARTER),
                 "its mean over a quarter of an hour",
             ),
             Record(
-                lowest, dialect.over("min_over_time", quarter, HOUR), "the lowest quarter of an hour within an hour"
+                lowest,
+                dialect.apply_over_time("min_over_time", quarter, HOUR),
+                "the lowest quarter of an hour within an hour",
             ),
             Record(
                 "model:llm_serving_tokens:same_hour_lowest_median7d",
@@ -208,6 +212,6 @@ def baseline(
     if since is not None:
         kept = f"({record} and on () vector(time()) >= {since:.0f})"
         return f"{function}({first}{kept}[{dialect.duration(WEEK)}:{dialect.duration(STEP_SECONDS)}])"
-    there = dialect.over("present_over_time", seen, WEEK - settings.baseline.history_seconds)
+    there = dialect.apply_over_time("present_over_time", seen, WEEK - settings.baseline.history_seconds)
     long_ago = dialect.offset(there[:-1], settings.baseline.history_seconds) + ")"
     return f"{function}({first}{record}[{dialect.duration(WEEK)}]) and on ({dialect.labels(*MODEL)}) {long_ago}"

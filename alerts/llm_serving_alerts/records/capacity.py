@@ -24,9 +24,7 @@ def rates(dialect: Dialect, settings: Settings) -> Group:
     by_target = dialect.labels(*TARGET)
     # a replica that has just come has waited for as long as it has been seen, which is no 5m
     waiting = "target:llm_serving_requests_waiting:sum"
-    waited = (
-        f"{dialect.over('min_over_time', waiting, 300)} > 0 and on ({by_target}) {dialect.offset(waiting, 300)} > 0"
-    )
+    waited = f"{dialect.apply_over_time('min_over_time', waiting, 300)} > 0 and on ({by_target}) {dialect.offset(waiting, 300)} > 0"
     # in split pools requests also wait for KV that is on its way: there a queue is a limit only where memory or the batch is full
     fullest = f"max by ({by_target}) (engine:llm_serving_kv_cache_usage_ratio:avg5m)"
     of_limit = "target:llm_serving_requests_running:sum / target:llm_serving_batch_limit_requests:sum"
@@ -49,7 +47,7 @@ def rates(dialect: Dialect, settings: Settings) -> Group:
             ),
         ]
     # while a replica idles it shows no context to reckon with: its last one holds
-    ceiling = dialect.over("last_over_time", series("phase_ceiling_tokens_per_second"), HOUR)
+    ceiling = dialect.apply_over_time("last_over_time", series("phase_ceiling_tokens_per_second"), HOUR)
     one = dialect.one(ceiling, *ENGINE, "phase")
     about = "what a replica could do of one phase alone, at best"
     rules.append(Record(CEILINGS, f"sum by ({dialect.labels(*TARGET, 'phase')}) ({one})", about))
@@ -65,14 +63,16 @@ def capacity(dialect: Dialect, settings: Settings) -> Group:
     """
     by_kind, by_phase = dialect.labels(*MODEL_GPU), dialect.labels(*MODEL_GPU, "phase")
     promised = f"{settings.node_loss.efficiency:g} * max by ({by_phase}) ({of_kind(dialect, CEILINGS)})"
-    seen, limit = (dialect.over("max_over_time", record, WEEK) for record in (_TOKENS, f"{_TOKENS}_waiting"))
-    seen_work, limit_work = (dialect.over("max_over_time", record, WEEK) for record in (_WORK, f"{_WORK}_waiting"))
+    seen, limit = (dialect.apply_over_time("max_over_time", record, WEEK) for record in (_TOKENS, f"{_TOKENS}_waiting"))
+    seen_work, limit_work = (
+        dialect.apply_over_time("max_over_time", record, WEEK) for record in (_WORK, f"{_WORK}_waiting")
+    )
     # a replica that stood still while requests waited has shown no limit
     limit, limit_work = f"{limit} > 0", f"{limit_work} > 0"
     # what was reached without a queue can be reached: the limit is at least that
     measured = f"({seen} and on ({by_phase}) {limit})"
     estimated = f"({seen} > on ({by_phase}) {promised} or on ({by_phase}) {promised})"
-    of_one_phase = dialect.over("max_over_time", f"{_TOKENS}{{{SPLIT}}}", WEEK)
+    of_one_phase = dialect.apply_over_time("max_over_time", f"{_TOKENS}{{{SPLIT}}}", WEEK)
     known = "1 by phase, with how the capacity is known: measured under a queue, or estimated from the roofline"
     return Group(
         "llm-serving.capacity",

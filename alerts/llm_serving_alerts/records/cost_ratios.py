@@ -35,7 +35,7 @@ _REPLICA_COST = "model:llm_serving_replica_cost_usd:mean1h"
 
 def hours(dialect: Dialect, function: str, expression: str, seconds: float) -> str:
     """A function over the running increases of whole hours, which do not overlap: `sum_over_time(x[6h:1h])`."""
-    return dialect.over(function, expression, seconds, HOUR)
+    return dialect.apply_over_time(function, expression, seconds, HOUR)
 
 
 def per_token(dialect: Dialect, settings: Settings) -> Group:
@@ -156,17 +156,17 @@ def replicas(dialect: Dialect, settings: Settings) -> Group:
         (
             Record(
                 _PRESENT,
-                dialect.over("avg_over_time", PRESENT, HOUR),
+                dialect.apply_over_time("avg_over_time", PRESENT, HOUR),
                 "replicas that serve, or sleep and could be woken, mean of the last hour",
             ),
             Record(
                 _REQUIRED,
-                dialect.over("max_over_time", REQUIRED, HOUR),
+                dialect.apply_over_time("max_over_time", REQUIRED, HOUR),
                 "replicas that the demand needed at most within the last hour, without and with a reserve",
             ),
             Record(
                 _PRICED,
-                dialect.over("avg_over_time", priced, HOUR, 5 * 60.0),
+                dialect.apply_over_time("avg_over_time", priced, HOUR, 5 * 60.0),
                 "replicas whose GPU time has a price, in whatever state, mean of the last hour",
             ),
             Record(

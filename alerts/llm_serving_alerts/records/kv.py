@@ -20,7 +20,7 @@ def kv(dialect: Dialect, settings: Settings) -> Group:
         ),
         Record(
             "engine:llm_serving_kv_cache_usage_ratio:avg5m",
-            dialect.over("avg_over_time", "engine:llm_serving_kv_cache_usage_ratio:max", 300),
+            dialect.apply_over_time("avg_over_time", "engine:llm_serving_kv_cache_usage_ratio:max", 300),
             "its mean over 5m",
         ),
         Record(

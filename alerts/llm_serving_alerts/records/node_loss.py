@@ -34,7 +34,9 @@ def node_loss(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     """Capacity of each ready replica by resource, what is left without the largest node, demand, and their ratio."""
     return (
         Group("llm-serving.node-loss.demand", (*_present(dialect), *_demand(dialect))),
-        Group("llm-serving.node-loss.capacity", (*_capacity(dialect), *_without(dialect, settings))),
+        Group(
+            "llm-serving.node-loss.capacity", (*_capacity(dialect), *_records_without_largest_node(dialect, settings))
+        ),
         Group("llm-serving.node-loss.load", (*_loads(dialect), *_required(dialect, settings))),
     )
 
@@ -101,15 +103,15 @@ def _demand(dialect: Dialect) -> Iterable[Record]:
         "requests that run or wait",
     )
     for name, level in (("requests_in_system", "sum"), ("requests_running", "sum"), ("kv_cache_used_tokens", "sum")):
-        mean = dialect.over("avg_over_time", f"model:llm_serving_{name}:{level}", 300)
+        mean = dialect.apply_over_time("avg_over_time", f"model:llm_serving_{name}:{level}", 300)
         yield Record(f"model:llm_serving_{name}:avg5m", mean, f"mean of {name} over 5m")
     for resource, record in _rising(dialect).items():
-        largest = dialect.over("max_over_time", record, HOUR)
+        largest = dialect.apply_over_time("max_over_time", record, HOUR)
         about = "what was asked for at most within an hour, by resource"
         yield Record(DEMAND, f"sum by ({dialect.labels(*MODEL)}) ({largest})", about, {"resource": resource})
 
 
-def _without(dialect: Dialect, settings: Settings) -> Iterable[Record]:
+def _records_without_largest_node(dialect: Dialect, settings: Settings) -> Iterable[Record]:
     by_target, by_model, by_resource = (
         dialect.labels(*TARGET),
         dialect.labels(*MODEL),
@@ -195,8 +197,8 @@ def _required(dialect: Dialect, settings: Settings) -> Iterable[Record]:
     for resource, record in _rising(dialect).items():
         if resource == "concurrency":
             continue
-        growth = f"clamp_min({dialect.over('deriv', record, _SLOPE_SECONDS)}, 0) * {lag}"
-        peak = dialect.over("max_over_time", record, HOUR)
+        growth = f"clamp_min({dialect.apply_over_time('deriv', record, _SLOPE_SECONDS)}, 0) * {lag}"
+        peak = dialect.apply_over_time("max_over_time", record, HOUR)
         expr = f"sum by ({by_model}) ({peak} + ({growth} or {record} * 0))"
         about = "demand of the last hour and what the present slope adds until a new replica serves"
         yield Record(wanted, expr, about, {"resource": "concurrency" if resource == "running" else resource})

@@ -52,7 +52,7 @@ def _of_window(dialect: Dialect, window: float, known: tuple[float, ...]) -> Ite
             )
             continue
         step = _step_seconds(window, known)
-        total = dialect.over("sum_over_time", name.format(window=seconds_text(step)), window, step)
+        total = dialect.apply_over_time("sum_over_time", name.format(window=seconds_text(step)), window, step)
         yield Record(name.format(window=text), total, f"{about} over {text}")
     share = f"{BAD.format(window=text)} / ({EVENTS.format(window=text)} > 0)"
     yield Record(RATIO.format(window=text), share, f"share of bad events over {text}")

@@ -91,9 +91,7 @@ def known(dialect: Dialect) -> str:
     """Every target with its model, front ends included: as some exporter names it, else as it was named within a day, because an exporter
     that has just started cannot learn it from a server that is down; without a model only where it never had one."""
     named, all_ = (dialect.one(series("target_info", matchers), *TARGET) for matchers in ('model_name!=""', ""))
-    before = (
-        f"{dialect.over('last_over_time', _NAMED, DAY, DAY_STEP_SECONDS)} and on ({dialect.labels('target')}) {all_}"
-    )
+    before = f"{dialect.apply_over_time('last_over_time', _NAMED, DAY, DAY_STEP_SECONDS)} and on ({dialect.labels('target')}) {all_}"
     or_else = f" or on ({dialect.labels('target')}) "
     return f"({or_else.join((named, before, all_))})"
 

@@ -1,6 +1,8 @@
-"""Counts what a target costs, a tick after its page was read or was not: the state between ticks stands here, the arithmetic in derive.
+"""Counts what a target costs at each tick, whether or not its page could be read.
 
-Down and loading engines go on costing, under the names that they were last known by.
+The state between ticks is here, the arithmetic in derive.
+
+Down and loading engines still cost. They keep the names that their last good page gave them.
 """
 
 from __future__ import annotations
@@ -47,19 +49,18 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a tick is counted by. `book` None: no price file. `claimed_twice`: another target has the same GPUs, and no shares that add up
-    are stated."""
+    """What a tick is priced and split by."""
 
-    book: PriceBook | None
-    how: Attribution
-    window_seconds: float
-    claimed_twice: bool = False
+    book: PriceBook | None  # None: no price file
+    how: Attribution  # how busy time is split between prefill and decode
+    window_seconds: float  # of the figures per token and request
+    claimed_twice: bool = False  # another target has the same GPUs, and their shares are not stated or do not add up
 
 
 @dataclass(slots=True)
 class _Engine:
-    totals: EngineTotals = field(default_factory=EngineTotals)
-    window: CostWindow = field(default_factory=CostWindow)
+    totals: EngineTotals = field(default_factory=EngineTotals)  # since the exporter's start
+    window: CostWindow = field(default_factory=CostWindow)  # the last minute or so, for figures per token and request
 
 
 class CostMeter:
@@ -156,7 +157,7 @@ class CostMeter:
         if len(now) < len(uuids):
             return None
         before, self._joules = self._joules, now
-        # a driver that was loaded anew counts from 0
+        # a driver that was reloaded counts from 0
         return sum(max(0.0, joules - before.get(uuid, joules)) for uuid, joules in now.items())
 
     def _target_gpus(self, reading: TargetReading) -> TargetGpus | None:
@@ -218,7 +219,7 @@ class CostMeter:
             if new_life:
                 one.window.clear()
             if snapshot is not None:
-                found[key] = one.window.after(now, one.totals, snapshot, reading.derived.signals, span)
+                found[key] = one.window.add_tick(now, one.totals, snapshot, reading.derived.signals, span)
         return found
 
 

@@ -18,20 +18,20 @@ _SAID = (Absence.IDLE, Absence.NO_METRICS)
 
 @dataclass(frozen=True, slots=True)
 class WindowFigures:
-    """`tokens`, `requests`: why what a token, or a request, costs is absent; `joules`: why energy per token is. Of use where it is."""
+    """Figures over the window, and why those that are absent are absent."""
 
-    cost: WindowCost = field(default_factory=WindowCost)
-    tokens: Absence = Absence.WARMING_UP
-    requests: Absence = Absence.WARMING_UP
-    joules: Absence = Absence.WARMING_UP
+    cost: WindowCost = field(default_factory=WindowCost)  # the figures
+    tokens: Absence = Absence.WARMING_UP  # why USD per million tokens is absent
+    requests: Absence = Absence.WARMING_UP  # why USD per request is absent
+    joules: Absence = Absence.WARMING_UP  # why joules per token is absent
 
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    at: float
-    usd: Mapping[str, float]
-    joules: float | None
-    counters: Mapping[str, float | None]
+    at: float  # monotonic seconds
+    usd: Mapping[str, float]  # so far, by phase
+    joules: float | None  # so far; None: not known
+    counters: Mapping[str, float | None]  # of the engine; None: not on its page
 
     def since(self, first: _Point, name: str) -> float | None:
         before, after = first.counters[name], self.counters[name]
@@ -54,7 +54,7 @@ class CostWindow:
         """No price was in force in the tick that ends now."""
         self._priced_since = now
 
-    def after(
+    def add_tick(
         self,
         now: float,
         totals: EngineTotals,
@@ -73,10 +73,10 @@ class CostWindow:
         whole = self._points[0]
         priced = next(point for point in self._points if point.at >= self._priced_since)
         usd = {phase: amount - priced.usd.get(phase, 0.0) for phase, amount in last.usd.items()}
-        found = _between(priced, last, usd if priced is not last else {})
+        found = _compare_points(priced, last, usd if priced is not last else {})
         # energy needs no price
         joules = None if whole.joules is None or last.joules is None else last.joules - whole.joules
-        each = _between(whole, last, {}, joules).joules_per_token
+        each = _compare_points(whole, last, {}, joules).joules_per_token
         return WindowFigures(
             replace(found, joules_per_token=each),
             Absence.AVAILABLE if found.usd_per_million_tokens else _why(priced, last, absent, usd),
@@ -85,7 +85,7 @@ class CostWindow:
         )
 
 
-def _between(first: _Point, last: _Point, usd: Mapping[str, float], joules: float | None = None) -> WindowCost:
+def _compare_points(first: _Point, last: _Point, usd: Mapping[str, float], joules: float | None = None) -> WindowCost:
     return cost.window_cost(
         usd,
         prefill_tokens=last.since(first, PREFILL),
