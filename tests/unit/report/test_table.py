@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from llm_serving_exporter.render.money import usd, usd_plain
+from llm_serving_exporter.render.numbers import usd, usd_plain
 from llm_serving_exporter.report.figures.review import Review, review
 from llm_serving_exporter.report.pages.csv_files import COLUMNS, HOUR_COLUMNS, figures_csv, hours_csv
 from llm_serving_exporter.report.pages.page import page

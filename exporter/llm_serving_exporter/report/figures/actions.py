@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from llm_serving_exporter.render.money import amount, hours, percent, usd
+from llm_serving_exporter.render.numbers import amount, hours, percent, usd
 from llm_serving_exporter.report.figures.formulas import ratio
 from llm_serving_exporter.report.figures.rates import Commitment, Steady
 from llm_serving_exporter.report.figures.spare import Spare

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llm_serving_exporter.render.money import hours, percent, usd
+from llm_serving_exporter.render.numbers import hours, percent, usd
 from llm_serving_exporter.report.evidence.usage import Evidence, Usage
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS
 from llm_serving_exporter.report.figures.coverage import Seen, missing_gpu_seconds

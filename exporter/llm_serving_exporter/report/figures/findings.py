@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from llm_serving_exporter.render.money import amount, hours, percent, signed_usd, usd
+from llm_serving_exporter.render.numbers import amount, hours, percent, signed_usd, usd
 from llm_serving_exporter.report.evidence.usage import Gap
 from llm_serving_exporter.report.figures.formulas import change
 from llm_serving_exporter.report.figures.outlook import Outlook

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from llm_serving_exporter.render.money import hours as hours_text
-from llm_serving_exporter.render.money import signed_usd, usd
+from llm_serving_exporter.render.numbers import hours as hours_text
+from llm_serving_exporter.render.numbers import signed_usd, usd
 from llm_serving_exporter.render.report_html import text
 from llm_serving_exporter.report.evidence.usage import Hours
 from llm_serving_exporter.report.evidence.week import Hour, Week

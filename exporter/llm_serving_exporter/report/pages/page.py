@@ -7,7 +7,7 @@ import hashlib
 from datetime import timedelta
 
 from llm_serving_exporter import __version__
-from llm_serving_exporter.render.money import hours
+from llm_serving_exporter.render.numbers import hours
 from llm_serving_exporter.render.report_html import text
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.pages import page_models, page_rest, page_top

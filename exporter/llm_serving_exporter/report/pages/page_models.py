@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llm_serving_exporter.render.money import amount, percent, signed_percent, signed_usd, usd_plain
+from llm_serving_exporter.render.numbers import amount, percent, signed_percent, signed_usd, usd_plain
 from llm_serving_exporter.render.report_html import Cell, Column, card, figure, name, table
 from llm_serving_exporter.report.figures.formulas import change
 from llm_serving_exporter.report.figures.review import Review

@@ -6,7 +6,7 @@ from datetime import datetime
 from itertools import groupby
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.render.money import NOTHING, amount, hours, percent, signed_percent, usd, usd_plain
+from llm_serving_exporter.render.numbers import NOTHING, amount, hours, percent, signed_percent, usd, usd_plain
 from llm_serving_exporter.render.report_html import Cell, Column, card, figure, name, table, text
 from llm_serving_exporter.report.figures.formulas import change
 from llm_serving_exporter.report.figures.review import Review

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.render.money import (
+from llm_serving_exporter.render.numbers import (
     NOTHING,
     amount,
     hours,

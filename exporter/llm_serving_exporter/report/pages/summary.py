@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from llm_serving_exporter.model.text import on_one_line
-from llm_serving_exporter.render.money import NOTHING, amount, hours, percent, signed_percent, signed_usd, usd
+from llm_serving_exporter.render.numbers import NOTHING, amount, hours, percent, signed_percent, signed_usd, usd
 from llm_serving_exporter.report.figures.formulas import change
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.figures.totals import PHASES

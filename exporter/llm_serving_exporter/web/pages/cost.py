@@ -5,7 +5,7 @@ from __future__ import annotations
 from llm_serving_exporter.model.cost import CostPhase, EngineCost, TargetCost
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.render.html import header, row, table, text
-from llm_serving_exporter.render.numbers import NOTHING, share, span
+from llm_serving_exporter.render.numbers import NOTHING, share, span, usd_to_the_cent
 
 MOST_ROWS = 64
 _COLUMNS = (
@@ -22,15 +22,6 @@ def cost(reading: TargetReading, *, fresh: bool) -> str:
     return table(header("cost", _COLUMNS), rows) + f'<p class="facts">{text(_basis(reading, found))}</p>'
 
 
-def usd(value: float | None) -> str:
-    """Three significant digits below a cent, cents above: "$0.000119", "$1,234.50"."""
-    if value is None:
-        return NOTHING
-    if 0 < abs(value) < 0.1:
-        return f"${value:.3g}" if abs(value) >= 1e-4 else f"${value:.3e}"
-    return f"${value:,.2f}"
-
-
 def _name(one: EngineCost, found: TargetCost) -> str:
     return one.model_name or "?" if len(found.engines) == 1 else f"{one.model_name or '?'} / {one.engine}"
 
@@ -42,9 +33,9 @@ def _cells(one: EngineCost, *, fresh: bool) -> list[str]:
         by_phase[phase] = by_phase.get(phase, 0.0) + amount
     everything = sum(by_phase.values())
     return [
-        *(usd(each.get((phase, "allocated"))) for phase in ("prefill", "decode", "blended")),
-        usd(one.window.usd_per_request if fresh else None),
-        usd(everything),
+        *(usd_to_the_cent(each.get((phase, "allocated"))) for phase in ("prefill", "decode", "blended")),
+        usd_to_the_cent(one.window.usd_per_request if fresh else None),
+        usd_to_the_cent(everything),
         *(share(by_phase.get(phase.value, 0.0) / everything) if everything > 0 else NOTHING for phase in CostPhase),
     ]
 
@@ -54,7 +45,7 @@ def _basis(reading: TargetReading, found: TargetCost) -> str:
     now = "no price is in force now"
     if price is not None and gpus is not None:
         part = "" if reading.target.gpu_share is None else f" x share {reading.target.gpu_share:g}"
-        now = f"{gpus.count} GPUs{part} at {usd(price.usd_per_gpu_hour)} an hour (rate {price.rate.name})"
+        now = f"{gpus.count} GPUs{part} at {usd_to_the_cent(price.usd_per_gpu_hour)} an hour (rate {price.rate.name})"
     window = span(reading.derived.window_seconds) if reading.derived is not None else "a window"
     return (
         f"{now}; per million tokens and per request over {window}, idle time borne by the tokens; spent since the exporter's start; "
