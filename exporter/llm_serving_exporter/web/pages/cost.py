@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from markupsafe import Markup
+
 from llm_serving_exporter.model.cost import CostPhase, EngineCost, TargetCost
 from llm_serving_exporter.model.reading import TargetReading
-from llm_serving_exporter.render.html import header, row, table, text
+from llm_serving_exporter.render.html import NO_MARKUP, fill, header, row, table
 from llm_serving_exporter.render.numbers import NOTHING, share, span, usd_to_the_cent
 
 MOST_ROWS = 64
@@ -13,13 +15,13 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def cost(reading: TargetReading, *, fresh: bool) -> str:
+def cost(reading: TargetReading, *, fresh: bool) -> Markup:
     """ "" where the target has no price and never had one. `fresh`: whether figures of the window are shown."""
     found = reading.cost
     if found is None or not any(one.totals.usd for one in found.engines):
-        return ""
-    rows = [row(text(_name(one, found)), _cells(one, fresh=fresh)) for one in found.engines[:MOST_ROWS]]
-    return table(header("cost", _COLUMNS), rows) + f'<p class="facts">{text(_basis(reading, found))}</p>'
+        return NO_MARKUP
+    rows = [row(_name(one, found), _cells(one, fresh=fresh)) for one in found.engines[:MOST_ROWS]]
+    return table(header("cost", _COLUMNS), rows) + fill('<p class="facts">{}</p>', _basis(reading, found))
 
 
 def _name(one: EngineCost, found: TargetCost) -> str:
