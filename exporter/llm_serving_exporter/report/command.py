@@ -23,7 +23,7 @@ from llm_serving_exporter.report.evidence.names import Asking
 from llm_serving_exporter.report.evidence.week import Week, last_complete, parse_week
 from llm_serving_exporter.report.figures.review import Review, review
 from llm_serving_exporter.report.pages.csv_files import figures_csv, hours_csv
-from llm_serving_exporter.report.pages.page import page
+from llm_serving_exporter.report.pages.page import render_page
 from llm_serving_exporter.report.pages.summary import markdown
 from llm_serving_exporter.report.settings.arguments import parser, settings_of
 from llm_serving_exporter.report.settings.settings import Server, Settings
@@ -107,7 +107,7 @@ def write(made: Review, folder: Path, keep: int | None) -> list[Path]:
     name = f"cost-{made.week.name}"
     written = []
     for suffix, text in (
-        (".html", page(made)),
+        (".html", render_page(made)),
         (".csv", figures_csv(made)),
         ("-hours.csv", hours_csv(made)),
         (".md", markdown(made)),

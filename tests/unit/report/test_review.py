@@ -13,7 +13,7 @@ from llm_serving_exporter.report.figures.review import review
 from llm_serving_exporter.report.figures.rows import alert_sums, invoice_sum
 from llm_serving_exporter.report.figures.spare import spare
 from llm_serving_exporter.report.figures.totals import cells, totals
-from llm_serving_exporter.report.pages.page import page
+from llm_serving_exporter.report.pages.page import render_page
 from llm_serving_exporter.report.settings.settings import ApiPrice, MonthlyCosts, Settings
 from tests.support.builders.costevidence import WEEK, evidence, flat, fleet_of, gauge, joined, owner, usage
 
@@ -88,7 +88,7 @@ def test_the_run_rate_is_that_of_the_hours_seen() -> None:
     assert found.outlook.api is not None
     assert found.outlook.api.own_usd == pytest.approx(84 * 3.0)
     assert found.outlook.of_hours == "from 84.0 of 168 hours"
-    assert "from 84.0 of 168 hours" in page(found)
+    assert "from 84.0 of 168 hours" in render_page(found)
     # a gap of another GPU for as long
     hole = Gap((), "b:8000", WEEK.begin + 84 * 3600, WEEK.end, False, 1.0, 2.0)
     found = review(evidence(week, week, begins=84, gaps=(hole,)), settings)
@@ -214,7 +214,7 @@ def test_unused_commitments_are_in_the_month_and_owned_ones_not_in_what_pays_a_p
     # both are the purchase itself: the whole price of the API pays it back, $876 a week
     assert api.payback is not None
     assert api.payback.months == pytest.approx(12_000 / (876 / 168 * 730))
-    assert "Commitment elsewhere, whose price is not known, is not in this sum." in page(found)
+    assert "Commitment elsewhere, whose price is not known, is not in this sum." in render_page(found)
     assert any("“elsewhere”" in finding.sentence for finding in found.findings)
 
 
@@ -291,7 +291,7 @@ def test_no_page_is_not_known_where_nobody_evaluates_the_rules() -> None:
     assert calm is not None
     assert (calm.pages, calm.watched_hours) == (0, 168.0)
     week = usage(A, {"decode": 168.0}, 1e6, 1e6)
-    nobody = page(review(evidence(week, week, watched_hours=0.0), Settings()))
+    nobody = render_page(review(evidence(week, week, watched_hours=0.0), Settings()))
     assert "Pages and tickets are not known: nothing evaluated the rules" in nobody
     assert "0 pages" not in nobody
-    assert "0 pages (0.0 h firing)" in page(review(evidence(week, week, watched_hours=168.0), Settings()))
+    assert "0 pages (0.0 h firing)" in render_page(review(evidence(week, week, watched_hours=168.0), Settings()))

@@ -12,7 +12,7 @@ import pytest
 from llm_serving_exporter.render.numbers import usd, usd_plain
 from llm_serving_exporter.report.figures.review import Review, review
 from llm_serving_exporter.report.pages.csv_files import COLUMNS, HOUR_COLUMNS, figures_csv, hours_csv
-from llm_serving_exporter.report.pages.page import page
+from llm_serving_exporter.report.pages.page import render_page
 from llm_serving_exporter.report.pages.summary import markdown
 from llm_serving_exporter.report.settings.settings import ApiPrice, Settings
 from tests.support.builders.costevidence import fleet_of
@@ -100,7 +100,7 @@ def test_each_gap_has_what_was_recovered_and_a_sum_without_a_price_is_a_least() 
     gaps = [row for row in rows_of(figures_csv(found)) if row["section"] == "gaps"]
     assert [row["value"] for row in gaps if row["unit"] == "USD recovered"] == ["1.5", ""]
     assert "In gaps of the data, not in the spend: at least $0.333." in markdown(found)
-    assert "≥ 0.333" in page(found)
+    assert "≥ 0.333" in render_page(found)
     assert "not in the spend: about $0.667." in markdown(review(whole, SETTINGS))
 
 
@@ -111,7 +111,7 @@ def test_the_page_shows_the_sums_of_the_table(made: Review) -> None:
         if row["week"] == "2026-W46" and row["unit"] == "USD" and row["item"] == "gpu_time":
             of = {"model_spend": "model_name", "nodes": "node", "label_spend": "label_value", "spend_by_phase": "phase"}
             sums[row["section"], row.get(of.get(row["section"], ""), "")] += float(row["value"] or 0)
-    shown = page(made)
+    shown = render_page(made)
     assert len(sums) > 15
     for (section, name), amount in sums.items():
         if amount and section in ("spend", "spend_by_phase", "model_spend", "nodes", "label_spend"):
