@@ -160,5 +160,5 @@ def _why(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     if isinstance(error, ValueError):
-        return f"what it was to be given cannot be sent ({type(error).__name__})"  # its words may show a secret
+        return f"the message cannot be sent ({type(error).__name__})"  # its words may show a secret
     return line(str(error)) or type(error).__name__

@@ -58,22 +58,22 @@ CASES: dict[str, tuple[Facts, str, Facts]] = {
     ),
     "empty batches": (
         Facts(NOW, EARLIER, models=(ROW,)),
-        "m ran batches 10 % full, memory bandwidth at 30 % of its ceiling: its GPUs were busy, but every token bore the cost",
+        "m ran batches 10 % full, memory bandwidth at 30 % of its ceiling: its GPUs were busy, but every token also paid",
         Facts(NOW, EARLIER, models=(replace(ROW, batch_ratio=0.5),)),
     ),
     "spare replicas": (
         Facts(NOW, EARLIER, spare=SPARE),
-        "10.0 replica-hours, $20.00, ran beyond what the demand and its reserve for a lost node required.",
+        "10.0 replica-hours ($20.00) were more than the demand and the reserve for a lost node required.",
         Facts(NOW, EARLIER, spare=replace(SPARE, excess_usd=1.0)),
     ),
     "unused commitment": (
         Facts(NOW, EARLIER, commitments=(Commitment("r", 100.0, 60.0, 40.0, 2.0),)),
-        "The commitment “r” was used to 60 %: 40.0 GPU-hours, $80.00, were paid for nothing.",
+        "60 % of the commitment “r” was used: 40.0 GPU-hours ($80.00) were paid for and stood idle.",
         Facts(NOW, EARLIER, commitments=(Commitment("r", 100.0, 98.0, 2.0, 2.0),)),
     ),
     "commitment without a price": (
         Facts(NOW, EARLIER, commitments=(Commitment("r", 100.0, 0.0, 100.0, None, ("eu",)),)),
-        "No target ran at the rate of “r / eu”, so that its price is not known: what is committed there is in no figure of cost.",
+        "No target ran at the rate “r / eu”, so its price is unknown and its commitment is in no cost figure.",
         Facts(NOW, EARLIER, commitments=(Commitment("r", 100.0, 98.0, 2.0, 2.0),)),
     ),
     "down": (
@@ -83,7 +83,7 @@ CASES: dict[str, tuple[Facts, str, Facts]] = {
     ),
     "objectives missed": (
         Facts(NOW, EARLIER, attainments=(Attainment("ttft", 980.0, 1000.0, 0.99),)),
-        "Objectives that were missed: ttft 98.00 % (objective 99.00 %).",
+        "Missed objectives: ttft 98.00 % (objective 99.00 %).",
         Facts(NOW, EARLIER, attainments=(Attainment("ttft", 995.0, 1000.0, 0.99), Attainment("itl", 1.0, 100.0, None))),
     ),
     "pages": (
@@ -93,22 +93,22 @@ CASES: dict[str, tuple[Facts, str, Facts]] = {
     ),
     "API price": (
         Facts(NOW, EARLIER, outlook=replace(MONTH, api=API)),
-        "At the price of An API the week's tokens would have cost $80.00, 20 % less than here. Own serving breaks even at 5.00 B tokens",
+        "At the price of An API the week's tokens would have cost $80.00, 20 % less than here. Serving them here breaks even at",
         Facts(NOW, EARLIER, outlook=MONTH),
     ),
     "unattributed": (
         Facts(now(unattributed=54.0), EARLIER),
-        "50 % of the spend could be given to neither phase;",
+        "50 % of the spend could not be attributed to prefill or decode",
         Facts(now(unattributed=1.0), EARLIER),
     ),
     "no price": (
         Facts(replace(NOW, unpriced_gpu_hours=12.0), EARLIER),
-        "12.0 GPU-hours have no price and are in no figure of cost",
+        "12.0 GPU-hours have no price: they and their tokens are in no cost figure",
         Facts(replace(NOW, unpriced_gpu_hours=0.1), EARLIER),
     ),
     "gaps": (
         Facts(NOW, EARLIER, gaps=(Gap((), "a", 0.0, 36_000.0, True, 1.0, 2.0),)),
-        "About $20.00 of GPU time falls into gaps of the data; it is not in the spend.",
+        "About $20.00 of GPU time falls into gaps in the data; it is not in the spend.",
         Facts(NOW, EARLIER, gaps=(Gap((), "a", 0.0, 60.0, True, 1.0, 2.0), Gap((), "b", 0.0, 36_000.0, True))),
     ),
 }  # fmt: skip

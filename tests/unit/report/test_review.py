@@ -214,7 +214,7 @@ def test_unused_commitments_are_in_the_month_and_owned_ones_not_in_what_pays_a_p
     # both are the purchase itself: the whole price of the API pays it back, $876 a week
     assert api.payback is not None
     assert api.payback.months == pytest.approx(12_000 / (876 / 168 * 730))
-    assert "Commitment elsewhere, whose price is not known, is not in this sum." in render_page(found)
+    assert "Commitment elsewhere is not in this sum because its price is unknown." in render_page(found)
     assert any("“elsewhere”" in finding.sentence for finding in found.findings)
 
 
@@ -292,6 +292,6 @@ def test_no_page_is_not_known_where_nobody_evaluates_the_rules() -> None:
     assert (calm.pages, calm.watched_hours) == (0, 168.0)
     week = usage(A, {"decode": 168.0}, 1e6, 1e6)
     nobody = render_page(review(evidence(week, week, watched_hours=0.0), Settings()))
-    assert "Pages and tickets are not known: nothing evaluated the rules" in nobody
+    assert "Pages and tickets are unknown: either nothing evaluated the rules" in nobody
     assert "0 pages" not in nobody
     assert "0 pages (0.0 h firing)" in render_page(review(evidence(week, week, watched_hours=168.0), Settings()))

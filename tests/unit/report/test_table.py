@@ -99,9 +99,9 @@ def test_each_gap_has_what_was_recovered_and_a_sum_without_a_price_is_a_least() 
     found = review(replace(whole, gaps=(replace(first, recovered={"cost": 1.5}), replace(second, gpus=None))), SETTINGS)
     gaps = [row for row in rows_of(figures_csv(found)) if row["section"] == "gaps"]
     assert [row["value"] for row in gaps if row["unit"] == "USD recovered"] == ["1.5", ""]
-    assert "In gaps of the data, not in the spend: at least $0.333." in markdown(found)
+    assert "Gaps in the data hide at least $0.333 that is not in the spend." in markdown(found)
     assert "≥ 0.333" in render_page(found)
-    assert "not in the spend: about $0.667." in markdown(review(whole, SETTINGS))
+    assert "Gaps in the data hide about $0.667 that is not in the spend." in markdown(review(whole, SETTINGS))
 
 
 def test_the_page_shows_the_sums_of_the_table(made: Review) -> None:

@@ -52,10 +52,12 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
     if away.ended:
         notes.append(_of_ends(away.ended))
     if gaps_before:
-        notes.append(f"The week before has {len(gaps_before)} gaps itself; what it is compared with may be too low.")
+        notes.append(
+            f"The week before has {len(gaps_before)} gaps too, so the figures that this week is compared with may be too low."
+        )
     if found is not None and len(found) > MOST_GAPS:
         notes.append(
-            f"There are {len(found)} gaps; what counters show across them was looked up for the {MOST_GAPS} longest."
+            f"There are {len(found)} gaps; only the {MOST_GAPS} longest were checked for cost that counters recovered."
         )
     return Evidence(
         week,
@@ -156,16 +158,16 @@ def _some(away: Sequence[Silence]) -> str:
 
 def _of_ends(ended: Sequence[Silence]) -> str:
     return (
-        f"Data of {_some(ended)} end before the week does, and nothing says whether Prometheus went on trying: the time after is in no "
-        "figure and taken for free. If an exporter was dead, the spend is too low."
+        f"Data of {_some(ended)} end before the week does, and nothing shows whether Prometheus still scraped there. The time after it "
+        "counts as free and is in no figure; if an exporter was down, the spend is too low."
     )
 
 
 def _of_absences(away: Sequence[Silence]) -> str:
     hours = sum((silence.end or silence.begin) - silence.begin for silence in away) / HOUR_SECONDS
     return (
-        f"{len(away)} times a target went and came back ({_some(away)}; {hours:.0f} hours in all): Prometheus had it as a target no "
-        "more while it scraped others, as when replicas are scaled down. That time is in no figure and taken for free."
+        f"{len(away)} times a target disappeared and came back ({_some(away)}; {hours:.0f} hours in all): Prometheus no longer had it as "
+        "a target but scraped others, as when replicas are scaled down. That time counts as free and is in no figure."
     )
 
 
@@ -183,11 +185,12 @@ def _remembered(
     needed = now - previous.begin
     if retention is not None and retention < needed:
         said.append(
-            f"Prometheus keeps samples for {format_duration(retention)}; the review of {week.name} and the week before wants "
-            f"{format_duration(float(round(needed / HOUR_SECONDS)) * HOUR_SECONDS)}. Raise --storage.tsdb.retention.time, or run it sooner."
+            f"Prometheus keeps samples for {format_duration(retention)}; the review of {week.name} and the week before needs "
+            f"{format_duration(float(round(needed / HOUR_SECONDS)) * HOUR_SECONDS)}. Raise "
+            "--storage.tsdb.retention.time, or make the review sooner."
         )
     if begins_before is None:
-        said.append(f"There are no data of {previous.name}: nothing is compared with it.")
+        said.append(f"There are no data of {previous.name}, so nothing is compared with it.")
     return [*said, *_begins(previous, begins_before or 0, zone), *_begins(week, begins, zone)]
 
 
@@ -195,7 +198,9 @@ def _begins(week: Week, first: int | None, zone: ZoneInfo) -> list[str]:
     if not first:
         return []
     moment = datetime.fromtimestamp(week.hours[first].begin, zone)
-    return [f"Data of {week.name} begin on {moment:%a %d %b at %H:%M}: its first {first} hours are not in it."]
+    return [
+        f"Data of {week.name} begin on {moment:%a %d %b at %H:%M}: the first {first} hours of the week are in no figure."
+    ]
 
 
 def _first_hour(usage: Usage) -> int | None:
@@ -210,7 +215,7 @@ def _nothing(reader: Reader, week: Week, retention: float | None, now: float) ->
     counter = names.exported(names.COST.counter)
     if retention is not None and now - week.end > retention:
         return (
-            f"Prometheus keeps samples for {format_duration(retention)} and has none of {week.name} any more; "
+            f"Prometheus keeps samples for {format_duration(retention)} and no longer has any of {week.name}; "
             "choose a later week, or raise --storage.tsdb.retention.time"
         )
     if reader.prometheus.instant(f"count({counter})"):

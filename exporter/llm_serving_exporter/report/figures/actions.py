@@ -76,7 +76,7 @@ def actions(
 
     over = spare.excess_usd if spare is not None else None
     if spare is not None and over:
-        why = f"{hours(spare.excess_hours)} replica-hours ran beyond what the demand and the reserve for a lost node required"
+        why = f"{hours(spare.excess_hours)} replica-hours were more than the demand and the reserve for a lost node required"
         found.append(freed("Run fewer replicas in quiet hours", why, over, spare.excess_cash_usd, Kind.CASH))
     for one in commitments:
         if one.unused_usd:
@@ -95,13 +95,13 @@ def actions(
     down = week.usd_by_phase.get("down", 0.0)
     if down:
         lost = week.gpu_hours_by_state.get("down", 0.0)
-        why = f"{hours(lost)} GPU-hours were paid while a target was down"
+        why = f"{hours(lost)} GPU-hours were paid for while a target was down"
         found.append(Action("Find out why targets were down", why, down, Kind.LOST))
     idle = week.usd_by_phase.get("idle", 0.0)
     rest = idle - (over or 0.0) - (spare.reserve_usd or 0.0 if spare is not None else 0.0)
     if rest > 0:
-        of = " outside of spare and reserve replicas" if spare is not None else ""
-        why = f"GPUs that were paid for had nothing to do{of}: {percent(ratio(rest, week.usd))} of the spend"
+        besides = ", spare and reserve replicas not counted" if spare is not None else ""
+        why = f"idle GPUs took {percent(ratio(rest, week.usd))} of the spend{besides}"
         cash = rest * cash_by_phase.get("idle", 0.0) / idle
         what = "Fill or shrink idle time: consolidate models, shift batch work into quiet hours"
         found.append(freed(what, why, rest, cash, Kind.AT_MOST))

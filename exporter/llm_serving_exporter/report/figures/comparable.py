@@ -46,7 +46,7 @@ def in_gaps(evidence: Evidence, now: Totals) -> tuple[str, ...]:
     known = [gap.estimated_usd for gap in gaps]
     worth = [value for value in known if value is not None]
     cost = f", {'about' if len(worth) == len(known) else 'at least'} {usd(sum(worth))}," if worth else ""
-    return (f"{hours(lost)} GPU-hours{cost} fall into gaps of the data and are in no figure.",)
+    return (f"{hours(lost)} GPU-hours{cost} fall into gaps in the data and are in no figure.",)
 
 
 def splittable(usage: Usage, earlier: Usage) -> bool:

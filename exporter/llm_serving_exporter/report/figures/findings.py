@@ -98,7 +98,7 @@ def _dearer(facts: Facts) -> str | None:
         return None
     rise, row = worst
     return (
-        f"Tokens of {row.model_name or 'no model'} cost {percent(rise, 0)} more than the week before: "
+        f"Tokens of {row.model_name or '(no model name)'} cost {percent(rise, 0)} more than the week before: "
         f"{usd(row.now.blended_usd_per_million)} a million instead of {usd(row.before.blended_usd_per_million)}."
     )
 
@@ -127,8 +127,8 @@ def _empty_batches(facts: Facts) -> str | None:
         else ""
     )
     return (
-        f"{row.model_name or 'No model'} ran batches {percent(row.batch_ratio, 0)} full{memory}: its GPUs were busy, "
-        f"but every token bore the cost of the empty slots."
+        f"{row.model_name or '(no model name)'} ran batches {percent(row.batch_ratio, 0)} full{memory}: its GPUs were busy, "
+        f"but every token also paid for the empty slots."
     )
 
 
@@ -136,8 +136,8 @@ def _spare(facts: Facts) -> str | None:
     if facts.spare is None or not facts.spare.excess_usd or facts.spare.excess_usd < 0.05 * (facts.now.usd or 0.0):
         return None
     return (
-        f"{hours(facts.spare.excess_hours)} replica-hours, {usd(facts.spare.excess_usd)}, ran beyond what the demand and its "
-        "reserve for a lost node required."
+        f"{hours(facts.spare.excess_hours)} replica-hours ({usd(facts.spare.excess_usd)}) were more than the demand and the reserve "
+        "for a lost node required."
     )
 
 
@@ -147,9 +147,9 @@ def _commitment(facts: Facts) -> str | None:
     if not unused:
         return None
     one = max(unused, key=lambda found: found.unused_usd or 0.0)
-    cost = f", {usd(one.unused_usd)}," if one.unused_usd is not None else ""
+    cost = f" ({usd(one.unused_usd)})" if one.unused_usd is not None else ""
     used = percent(one.used_gpu_hours / one.committed_gpu_hours, 0)
-    return f"The commitment “{one.name}” was used to {used}: {hours(one.unused_gpu_hours)} GPU-hours{cost} were paid for nothing."
+    return f"{used} of the commitment “{one.name}” was used: {hours(one.unused_gpu_hours)} GPU-hours{cost} were paid for and stood idle."
 
 
 def _unknown_commitment(facts: Facts) -> str | None:
@@ -157,7 +157,7 @@ def _unknown_commitment(facts: Facts) -> str | None:
     if not unknown:
         return None
     named = ", ".join(f"“{name}”" for name in unknown)
-    return f"No target ran at the rate of {named}, so that its price is not known: what is committed there is in no figure of cost."
+    return f"No target ran at the rate {named}, so its price is unknown and its commitment is in no cost figure."
 
 
 def _down(facts: Facts) -> str | None:
@@ -172,8 +172,8 @@ def _unattributed(facts: Facts) -> str | None:
     if share is None or share < 0.05:
         return None
     return (
-        f"{percent(share, 0)} of the spend could be given to neither phase; the costs of prefill and decode are too low by it. "
-        "The exporter's page says what it does not know."
+        f"{percent(share, 0)} of the spend could not be attributed to prefill or decode, so their costs are too low by that much. "
+        "The exporter's landing page says which input it lacks."
     )
 
 
@@ -181,8 +181,8 @@ def _unpriced(facts: Facts) -> str | None:
     if facts.now.unpriced_gpu_hours < 0.5:
         return None
     return (
-        f"{hours(facts.now.unpriced_gpu_hours)} GPU-hours have no price and are in no figure of cost, nor are their tokens; "
-        "the price file does not name them."
+        f"{hours(facts.now.unpriced_gpu_hours)} GPU-hours have no price: they and their tokens are in no cost figure. "
+        "Add a price for them to the price file."
     )
 
 
@@ -200,7 +200,7 @@ def _api(facts: Facts) -> str | None:
         return None
     less = api.api_usd < api.own_usd
     apart = percent(abs(api.api_usd / api.own_usd - 1), 0)
-    at = f" Own serving breaks even at {amount(api.break_even_tokens_per_month)} tokens a month." if less else ""
+    at = f" Serving them here breaks even at {amount(api.break_even_tokens_per_month)} tokens a month." if less else ""
     words = "less" if less else "more"
     return f"At the price of {api.name} the week's tokens would have cost {usd(api.api_usd)}, {apart} {words} than here.{at}"
 
@@ -214,7 +214,7 @@ def _objectives(facts: Facts) -> str | None:
     if not missed:
         return None
     names = ", ".join(f"{one.slo} {percent(one.share, 2)} (objective {percent(one.objective, 2)})" for one in missed)
-    return f"Objectives that were missed: {names}."
+    return f"Missed objectives: {names}."
 
 
 def _pages(facts: Facts) -> str | None:
@@ -230,7 +230,7 @@ def _gaps(facts: Facts) -> str | None:
     if lost < 0.01 * (facts.now.usd or 0.0) or not lost:
         return None
     least = any(gap.estimated_usd is None for gap in facts.gaps)
-    return f"{'At least' if least else 'About'} {usd(lost)} of GPU time falls into gaps of the data; it is not in the spend."
+    return f"{'At least' if least else 'About'} {usd(lost)} of GPU time falls into gaps in the data; it is not in the spend."
 
 
 RULES: dict[str, Callable[[Facts], str | None]] = {

@@ -76,6 +76,6 @@ def payback(purchase_usd: float, api_usd_per_month: float, own_usd_per_month: fl
     if saving <= 0:
         words = "as much as" if saving == 0 else "less than"
         return Payback(
-            None, f"the API would cost {words} own serving does: nothing is saved that could pay the purchase back"
+            None, f"The API would cost {words} serving the tokens here, so nothing is saved to pay the purchase back."
         )
     return Payback(purchase_usd / saving)

@@ -18,9 +18,9 @@ _LEAST_COLOURED_CHANGE = 0.03
 # a cause's part below it, of the unit cost, reads as 0
 _LEAST_PART = 5e-4
 _COST_COLUMNS = (
-    Column("Model", number=False), Column("Spend", "USD"), Column("Change"), Column("Share"), Column("Tokens", "as sent + made"),
-    Column("Blended", "USD/M"), Column("Change"), Column("Prefill", "busy, USD/M"), Column("Prefill", "all, USD/M"),
-    Column("Decode", "busy, USD/M"), Column("Decode", "all, USD/M"), Column("Requests", "USD/1,000"), Column("Tokens", "per USD"),
+    Column("Model", number=False), Column("Spend", "USD"), Column("Change"), Column("Share"), Column("Tokens", "prompt + generated"),
+    Column("Blended", "USD/M"), Column("Change"), Column("Prefill", "busy, USD/M"), Column("Prefill", "with idle, USD/M"),
+    Column("Decode", "busy, USD/M"), Column("Decode", "with idle, USD/M"), Column("Requests", "USD/1,000"), Column("Tokens", "per USD"),
 )  # fmt: skip
 _REASON_COLUMNS = (
     Column("Model", number=False), Column("Price", "USD/M computed"), Column("Mix", "USD/M computed"),
@@ -48,7 +48,7 @@ def build_model_tables(review: Review) -> ModelTables:
     left_out = len(review.models) - len(models)
     return ModelTables(
         Table("Cost by model", _COST_COLUMNS, costs, foot, _PRINTED_MODELS, left_out),
-        Table("Why a model's tokens cost what they do", _REASON_COLUMNS, reasons, (), _PRINTED_MODELS, left_out),
+        Table("What changed each model's unit cost", _REASON_COLUMNS, reasons, (), _PRINTED_MODELS, left_out),
     )
 
 

@@ -82,13 +82,13 @@ def build_hour_maps(review: Review) -> HourMaps:
     ):
         if line is not None:
             maps.append(HourMap(title, draw_heatmap(title, "replica-hours", week, line)))
-    lead = f"Hours of the clock in {week.zone}."
+    lead = f"Hours are local time in {week.zone}."
     if hourly.excess_replicas is None:
-        lead += " Replicas are not shown: the rule pack's records of required replicas are not there."
+        lead += " Replicas are not shown because Prometheus has no records of required replicas; load the rule pack."
     elif review.spare is not None:
         lead += (
-            f" Beyond need: {hours(review.spare.excess_hours)} replica-hours, {usd(review.spare.excess_usd)};"
-            f" in reserve: {hours(review.spare.reserve_hours)}, {usd(review.spare.reserve_usd)}."
+            f" Beyond the demand and its reserve: {hours(review.spare.excess_hours)} replica-hours, {usd(review.spare.excess_usd)};"
+            f" in reserve for a lost node: {hours(review.spare.reserve_hours)}, {usd(review.spare.reserve_usd)}."
         )
     return HourMaps(lead, maps)
 
@@ -107,9 +107,11 @@ def build_service(review: Review) -> Service:
 def build_gaps(review: Review) -> Gaps:
     """Times without data and what they may have cost."""
     if review.gaps is None:
-        return Gaps("", None, "Not known: whether data are missing could not be read.")
+        return Gaps("", None, "Gaps are unknown because Prometheus could not be asked for them.")
     if not review.gaps:
-        return Gaps("", None, "No minute of the week is without data of a target that was there before and after.")
+        return Gaps(
+            "", None, "There are no gaps: every target has data for every minute between its first and its last."
+        )
     zone = ZoneInfo(review.week.zone)
     rows = []
     for gap in review.gaps[:MOST_ROWS]:
@@ -128,7 +130,8 @@ def build_gaps(review: Review) -> Gaps:
     missing = f"{'≥ ' if review.about_missing == 'at least' else ''}{usd_plain(review.missing_usd)}"
     foot = (Cell("Sum"), Cell(""), Cell(""), Cell(usd_plain(review.recovered_usd)), Cell(missing))
     return Gaps(
-        "Recovered: what counters that went on show across it, in the spend. Missing: in no figure; GPUs × time × the price before it.",
+        "Recovered: cost that counters added up during the gap; it is part of the spend. "
+        "Missing: GPUs × time × the last price; it is in no other figure.",
         Table("Gaps in the data", _GAP_COLUMNS, rows, foot, _PRINTED_GAPS, len(review.gaps) - len(rows)),
         "",
     )
@@ -178,10 +181,13 @@ def _count(number: int, noun: str) -> str:
 def _write_evaluated(review: Review) -> str:
     """For how long anybody would have noticed."""
     if review.alerts is None:
-        return "Pages and tickets are not known: nothing evaluated the rules (no LLMServingWatchdog in ALERTS), or it could not be read."
+        return (
+            "Pages and tickets are unknown: either nothing evaluated the rules (ALERTS has no LLMServingWatchdog), "
+            "or ALERTS could not be read."
+        )
     evaluated, week = review.alerts.watched_hours, review.week.length_hours
     if evaluated is None:
-        return "For how long rules were evaluated is not known: LLMServingWatchdog is not in ALERTS."
+        return "It is unknown how long rules were evaluated: ALERTS has no LLMServingWatchdog."
     if evaluated < _MOST_EVALUATED * week:
         return f"Rules were evaluated for {hours(evaluated)} of {hours(week)} hours."
     return ""

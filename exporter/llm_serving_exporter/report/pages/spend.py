@@ -180,7 +180,7 @@ def build_node_table(review: Review) -> Table | None:
         share = ratio(row.usd, review.now.usd)
         rows.append(
             (
-                name_cell(row.node, "(not known)"),
+                name_cell(row.node, "(unknown)"),
                 number_cell(usd_plain(row.usd), row.usd),
                 number_cell(percent(share), share),
                 number_cell(hours(row.gpu_hours), row.gpu_hours),
@@ -216,7 +216,7 @@ def build_invoice(review: Review) -> Invoice:
         name = make_presentable(one.name, _LONGEST_RATE)
         rows.append(
             (
-                Cell(name, one.name, aside=f"unused of {hours(one.committed_gpu_hours)}"),
+                Cell(name, one.name, aside=f"unused of {hours(one.committed_gpu_hours)} committed"),
                 Cell(NOTHING),
                 number_cell(hours(one.unused_gpu_hours), one.unused_gpu_hours),
                 number_cell(_write_price(one.usd_per_gpu_hour), one.usd_per_gpu_hour),
@@ -232,7 +232,7 @@ def build_invoice(review: Review) -> Invoice:
     unknown = [make_presentable(one.name, _LONGEST_RATE) for one in review.commitments if one.unused_usd is None]
     return Invoice(
         Table("Reconciliation", _INVOICE_COLUMNS, rows, foot),
-        _join_sentence([f"commitment {name}, whose price is not known, is not in this sum" for name in unknown]),
+        _join_sentence([f"commitment {name} is not in this sum because its price is unknown" for name in unknown]),
     )
 
 
@@ -245,20 +245,20 @@ def _list_beside(review: Review) -> Iterator[str]:
         yield f"prefill, decode and unattributed share {hours(busy)} busy GPU-hours{rest}"
     if now.energy_usd is not None:
         energy = f" for {amount(now.energy_kwh)} kWh" if now.energy_kwh else ""
-        yield f"electricity beside it {usd(now.energy_usd)}{energy}"
+        yield f"electricity costs {usd(now.energy_usd)} more{energy}"
     if now.carbon_kg is not None:
         yield f"{amount(now.carbon_kg)} kg CO₂e"
     if now.savings_usd:
-        yield f"the prefix cache freed at least {usd(now.savings_usd)} of capacity"
+        yield f"the prefix cache freed capacity worth at least {usd(now.savings_usd)}"
     if now.unpriced_gpu_hours >= _LEAST_HOURS:
         yield f"{hours(now.unpriced_gpu_hours)} GPU-hours have no price"
     if review.recovered_usd:
-        yield f"{usd(review.recovered_usd)} of it was read from counters across gaps"
+        yield f"{usd(review.recovered_usd)} of the spend was recovered from counters across gaps"
 
 
 def _list_month(found: Outlook) -> Iterator[tuple[str, str]]:
     rate = f"at this rate{f' ({found.of_hours})' if found.of_hours else ''}"
-    yield f"GPU time, commitments and electricity {rate}, 730 h", usd(found.projected_usd)
+    yield f"GPU time, commitments and electricity {rate}, month of 730 h", usd(found.projected_usd)
     if found.budget_usd is not None:
         left = found.budget_usd - found.projected_usd
         yield "Budget", f"{usd(found.budget_usd)} ({usd(abs(left))} {'under' if left >= 0 else 'over'})"
@@ -271,9 +271,9 @@ def _list_month(found: Outlook) -> Iterator[tuple[str, str]]:
 
 def _list_api(api: ApiComparison) -> Iterator[tuple[str, str]]:
     yield f"This week's tokens at {api.name}", f"{usd(api.api_usd)} ({usd(api.api_usd_per_million)}/M)"
-    yield "The same here, other costs included", f"{usd(api.own_usd)} ({usd(api.own_usd_per_million)}/M)"
+    yield "The same tokens here, other costs included", f"{usd(api.own_usd)} ({usd(api.own_usd_per_million)}/M)"
     even = f"{amount(api.break_even_tokens_per_month)} (now {amount(api.tokens_per_month)})"
-    yield "Break-even, tokens a month at this mix", even
+    yield "Break-even at this mix, tokens a month", even
     if api.payback is not None:
         months = api.payback.months
         yield "Purchase paid back in", "never" if months is None else f"{months:.1f} months"

@@ -39,7 +39,7 @@ def _lines(review: Review) -> Iterator[str]:
         f"{amount(now.tokens)} tokens, {amount(now.requests)} requests, {hours(now.gpu_hours)} GPU-hours."
     )
     if now.energy_usd is not None:
-        yield f"Electricity beside it: {usd(now.energy_usd)}."
+        yield f"Electricity costs {usd(now.energy_usd)} more."
     yield ""
     shares = ", ".join(f"{phase} {percent(now.share(phase), 0)}" for phase in PHASES if now.usd_by_phase.get(phase))
     yield f"Where it went: {shares or NOTHING}."
@@ -55,7 +55,7 @@ def _lines(review: Review) -> Iterator[str]:
         rate = f" ({review.outlook.of_hours})" if review.outlook.of_hours else ""
         yield f"A month at this rate{rate}: {usd(review.outlook.projected_usd)}{of}."
     if review.missing_usd:
-        yield f"In gaps of the data, not in the spend: {review.about_missing} {usd(review.missing_usd)}."
+        yield f"Gaps in the data hide {review.about_missing} {usd(review.missing_usd)} that is not in the spend."
     if review.findings:
         yield ""
         yield from (f"- {plain(finding.sentence, 400)}" for finding in review.findings[:6])
@@ -66,7 +66,7 @@ def _lines(review: Review) -> Iterator[str]:
         for index, action in enumerate(review.actions, 1):
             yield f"{index}. {plain(action.what, 200)} – {plain(action.worth)}: {plain(action.why, 300)}."
     else:
-        yield "Nothing in these figures asks for action."
+        yield "These figures call for no action."
     yield ""
     yield "| model | USD | change | USD per million tokens | tokens |"
     yield "|---|---:|---:|---:|---:|"

@@ -94,7 +94,7 @@ def test_what_is_to_be_read_with_care():
     reading = replace(reading, derived=replace(reading.derived, quality=quality))
     lines = page_of(views.view(reading)).card("a").partition("To be read with care")[2]
     assert lines.split(".")[0].strip() == "decode tokens: Contradicts another reading: an input is wrong"
-    assert "request prompt tokens: Booked when a request ends" in lines
+    assert "request prompt tokens: Counted when a request ends" in lines
     assert "batch size" not in lines
     assert "bucket edges" not in lines
 
