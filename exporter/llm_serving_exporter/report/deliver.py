@@ -45,13 +45,13 @@ def deliver(
     Every place is tried, one whose secret cannot be read is none that stops the others. Raises DeliveryError with all that refused.
     """
     sent, refused = [], []
-    for where, send in _places(summary, files, title, settings, secret):
+    for where, send in _list_places(summary, files, title, settings, secret):
         if where in spared:
             continue
         try:
             send()
         except (PageError, ConfigError, OSError, ValueError, smtplib.SMTPException) as error:
-            refused.append(f"{where} did not take the review: {_why(error)}")
+            refused.append(f"{where} did not take the review: {_explain(error)}")
         else:
             sent.append(where)
     if refused:
@@ -59,7 +59,7 @@ def deliver(
     return tuple(sent)
 
 
-def _places(
+def _list_places(
     summary: str, files: Sequence[Path], title: str, settings: Settings, secret: OpenSecret
 ) -> Iterator[tuple[str, Callable[[], None]]]:
     """What sends opens its secret itself, so that one that cannot be read is that place's own failure."""
@@ -71,19 +71,19 @@ def _places(
 
 
 def _to_webhook(url: Secret, summary: str, secret: OpenSecret) -> None:
-    post(secret(url, "the webhook's URL"), summary)
+    post_to_webhook(secret(url, "the webhook's URL"), summary)
 
 
 def _to_mail(smtp: Smtp, title: str, summary: str, files: Sequence[Path], secret: OpenSecret) -> None:
     password = secret(smtp.password, "the mail server's password") if smtp.password is not None else None
-    mail(smtp, password, message(smtp, title, summary, files))
+    send_mail(smtp, password, build_message(smtp, title, summary, files))
 
 
-def post(url: str, summary: str) -> None:
+def post_to_webhook(url: str, summary: str) -> None:
     """Raises PageError, which does not show the URL: whoever has it may post."""
     session = new_session()
     try:
-        answer = ask(session, "POST", url, url, json={"text": slack_text(summary)})
+        answer = ask(session, "POST", url, url, json={"text": write_slack_text(summary)})
         if not 200 <= answer.status < 300:
             raise PageError(f"it answered {answer.status}: {line(answer.text)}. Check webhook_url.")
     except PageError as error:
@@ -92,7 +92,7 @@ def post(url: str, summary: str) -> None:
         session.close()
 
 
-def slack_text(summary: str) -> str:
+def write_slack_text(summary: str) -> str:
     """Markdown as Slack's mrkdwn has it: one star for bold, no headings, tables and what would be a link or a mention as plain text."""
     bold = _BOLD.sub(r"*\1*", _HEADING.sub(r"*\1*", summary))
     tables = _TABLE.sub(_preformatted, bold)
@@ -124,7 +124,7 @@ def _entity(found: re.Match[str]) -> str:
     }.get(character, character)
 
 
-def message(smtp: Smtp, title: str, summary: str, files: Sequence[Path]) -> EmailMessage:
+def build_message(smtp: Smtp, title: str, summary: str, files: Sequence[Path]) -> EmailMessage:
     """The summary as text, the files attached as far as they are not too large."""
     made = EmailMessage()
     made["Subject"] = on_one_line(title)
@@ -139,7 +139,7 @@ def message(smtp: Smtp, title: str, summary: str, files: Sequence[Path]) -> Emai
     return made
 
 
-def mail(smtp: Smtp, password: str | None, made: EmailMessage) -> None:
+def send_mail(smtp: Smtp, password: str | None, made: EmailMessage) -> None:
     """Raises OSError, SMTPException."""
     with smtplib.SMTP(smtp.host, smtp.port, timeout=SECONDS) as server:
         if smtp.starttls:
@@ -151,7 +151,7 @@ def mail(smtp: Smtp, password: str | None, made: EmailMessage) -> None:
         raise smtplib.SMTPRecipientsRefused(refused)
 
 
-def _why(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         return f"it refuses {', '.join(sorted(error.recipients))}"
     if isinstance(error, smtplib.SMTPResponseException):

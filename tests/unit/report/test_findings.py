@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from llm_serving_exporter.report.evidence.usage import Gap
-from llm_serving_exporter.report.figures.actions import actions
-from llm_serving_exporter.report.figures.findings import RULES, Facts, findings
+from llm_serving_exporter.report.figures.actions import choose_actions
+from llm_serving_exporter.report.figures.findings import RULES, Facts, apply_rules
 from llm_serving_exporter.report.figures.outlook import ApiComparison, Outlook
 from llm_serving_exporter.report.figures.rates import Commitment, Steady
 from llm_serving_exporter.report.figures.rows import AlertRow, AlertSums, Attainment, ModelRow
@@ -121,19 +121,19 @@ def test_every_rule_has_both_cases() -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_speaks_and_is_silent(rule: str) -> None:
     loud, sentence, quiet = CASES[rule]
-    said = {finding.rule: finding.sentence for finding in findings(loud)}
+    said = {finding.rule: finding.sentence for finding in apply_rules(loud)}
     assert said[rule].startswith(sentence)
-    assert rule not in {finding.rule for finding in findings(quiet)}
+    assert rule not in {finding.rule for finding in apply_rules(quiet)}
 
 
 def test_a_calm_week_says_nothing_and_nothing_known_breaks_no_rule() -> None:
-    assert findings(CALM) == ()
-    assert findings(Facts(Totals(), Totals())) == ()
+    assert apply_rules(CALM) == ()
+    assert apply_rules(Facts(Totals(), Totals())) == ()
 
 
 def test_the_dearest_three_come_first() -> None:
     week = replace(NOW, usd_by_phase={"idle": 60.0, "down": 5.0}, gpu_hours_by_state={"down": 2.5})
-    found = actions(
+    found = choose_actions(
         week,
         replace(SPARE, excess_cash_usd=20.0),
         (Commitment("r", 100.0, 60.0, 40.0, 2.0),),
@@ -150,14 +150,14 @@ def test_the_dearest_three_come_first() -> None:
 
 def test_what_is_committed_or_owned_is_freed_and_not_saved() -> None:
     week = replace(NOW, usd_by_phase={"idle": 60.0, "down": 15.0})
-    worths = {one.what.split(" ")[0]: one.worth for one in actions(week, SPARE, (), (), {})}
+    worths = {one.what.split(" ")[0]: one.worth for one in choose_actions(week, SPARE, (), (), {})}
     assert worths == {
         "Fill": "frees capacity worth up to $30.00 a week",
         "Run": "frees capacity worth $20.00 a week",
         "Find": "cost $15.00 in the week",
     }
     # a third of the idle time is on demand, half of the replicas
-    mixed = actions(week, replace(SPARE, excess_cash_usd=10.0), (), (), {"idle": 20.0})
+    mixed = choose_actions(week, replace(SPARE, excess_cash_usd=10.0), (), (), {"idle": 20.0})
     worth = {one.what.split(" ")[0]: (one.worth, one.why) for one in mixed}
     assert worth["Run"][0] == "saves $10.00 a week"
     assert worth["Fill"][0] == "saves up to $10.00 a week"
@@ -167,13 +167,13 @@ def test_what_is_committed_or_owned_is_freed_and_not_saved() -> None:
 @pytest.mark.parametrize(
     ("make", "least"),
     [
-        (lambda: actions(NOW, None, (), (), {}), 0),
-        (lambda: actions(replace(NOW, usd_by_phase={"down": 5.0}), None, (), (), {}), 1),
+        (lambda: choose_actions(NOW, None, (), (), {}), 0),
+        (lambda: choose_actions(replace(NOW, usd_by_phase={"down": 5.0}), None, (), (), {}), 1),
         # a price that nobody knows is no saving
-        (lambda: actions(NOW, None, (Commitment("r", 100.0, 0.0, 100.0, None),), (), {}), 0),
+        (lambda: choose_actions(NOW, None, (Commitment("r", 100.0, 0.0, 100.0, None),), (), {}), 0),
         # nor is what nobody would act on
-        (lambda: actions(replace(NOW, usd_by_phase={"down": 0.1}), None, (), (), {}), 0),
-        (lambda: actions(Totals(), None, (), (), {}), 0),
+        (lambda: choose_actions(replace(NOW, usd_by_phase={"down": 0.1}), None, (), (), {}), 0),
+        (lambda: choose_actions(Totals(), None, (), (), {}), 0),
     ],
 )
 def test_there_may_be_fewer(make: Callable[[], tuple[object, ...]], least: int) -> None:

@@ -91,7 +91,7 @@ class Reader:
         gathered: dict[tuple[Owner, tuple[str, ...]], Hours] = {}
         for labels, hours in self.hourly(lambda seconds: self.asking.increase(quantity, seconds), week):
             key = owner_of(labels, self.asking.extra), tuple(labels.get(label, "") for label in quantity.of)
-            gathered[key] = added(gathered[key], hours) if key in gathered else hours
+            gathered[key] = add_hours(gathered[key], hours) if key in gathered else hours
         return tuple(Line(owner, of, hours) for (owner, of), hours in gathered.items())
 
 
@@ -105,7 +105,7 @@ def owner_of(labels: Labels, extra: Sequence[str]) -> Owner:
     )
 
 
-def added(one: Hours, other: Hours) -> Hours:
+def add_hours(one: Hours, other: Hours) -> Hours:
     """Hour by hour; None only where neither is known."""
     return tuple(b if a is None else a if b is None else a + b for a, b in zip(one, other, strict=True))
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from llm_serving_exporter.clients.prometheus import Labels, Sample
 from llm_serving_exporter.report.evidence import names
-from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, added, owner_of
+from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, add_hours, owner_of
 from llm_serving_exporter.report.evidence.names import Quantity
 from llm_serving_exporter.report.evidence.usage import Extra, Gap, Hours, Line, Owner, Usage
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
@@ -35,7 +35,7 @@ class Silence:
     alone: bool = False
 
 
-def silences(presence: Presence, end: float) -> list[Silence]:
+def find_silences(presence: Presence, end: float) -> list[Silence]:
     """Minutes without data between two with data, and from a target's last to `end`."""
     found = []
     last = max((minutes[-1] for minutes in presence.values() if minutes), default=0.0)
@@ -48,7 +48,7 @@ def silences(presence: Presence, end: float) -> list[Silence]:
     return sorted(found, key=lambda silence: (silence.begin, silence.who))
 
 
-def within(silence: Silence, week: Week) -> Gap | None:
+def clip_to_week(silence: Silence, week: Week) -> Gap | None:
     """The part of a silence in a week; None for none of it."""
     begin = max(silence.begin, week.begin)
     end = week.end if silence.end is None else min(silence.end, week.end)
@@ -79,7 +79,9 @@ class Growth:
         return sum(self.lines.get(names.GPU_SECONDS.name, {}).values())
 
 
-def growth(before: Iterable[Sample], after: Iterable[Sample], identity: Sequence[str], extra: Sequence[str]) -> Growth:
+def measure_growth(
+    before: Iterable[Sample], after: Iterable[Sample], identity: Sequence[str], extra: Sequence[str]
+) -> Growth:
     """From all of a target's series at both edges. As `increase` has it: a counter that fell began again at 0."""
     first = {_key(labels): value for labels, value in before}
     by_name = {names.exported(quantity.counter): quantity for quantity in names.QUANTITIES}
@@ -109,12 +111,12 @@ def growth(before: Iterable[Sample], after: Iterable[Sample], identity: Sequence
     return Growth(lines, sum(kinds.values()) if kinds else None, sum(prices) / len(prices) if prices else None)
 
 
-def described(gap: Gap, silence: Silence, grown: Growth | None, week: Week) -> Gap:
+def describe_gap(gap: Gap, silence: Silence, grown: Growth | None, week: Week) -> Gap:
     """The gap with what is known of it. Growth that the GPUs cannot have had is not believed."""
     if grown is None:
         return gap
     gap = replace(gap, gpus=grown.gpus, usd_per_gpu_hour=grown.usd_per_gpu_hour)
-    if silence.end is None or not _believed(silence, grown):
+    if silence.end is None or not _is_possible(silence, grown):
         return gap
     share = (gap.end - gap.begin) / (silence.end - silence.begin)
     gap = replace(gap, seen_gpu_seconds=share * grown.gpu_seconds)
@@ -123,7 +125,9 @@ def described(gap: Gap, silence: Silence, grown: Growth | None, week: Week) -> G
     return replace(gap, recovered={name: share * sum(lines.values()) for name, lines in grown.lines.items()})
 
 
-def recovered(usage: Usage, gap: Gap, silence: Silence, grown: Growth, week: Week, *, booked: bool = False) -> Usage:
+def add_recovered(
+    usage: Usage, gap: Gap, silence: Silence, grown: Growth, week: Week, *, booked: bool = False
+) -> Usage:
     """The usage with what a gap's counters show, spread evenly over the gap. `booked`: the hour in which data came back has all of it, and
     gives it away."""
     if not (gap.recovered or booked) or silence.end is None:
@@ -144,13 +148,13 @@ def recovered(usage: Usage, gap: Gap, silence: Silence, grown: Growth, week: Wee
                 more: Hours = tuple(value * share if share else None for share in shares)
                 line = known.get((owner, of))
                 # no hour holds less than nothing
-                hours = added(line.hours, more) if line else more
+                hours = add_hours(line.hours, more) if line else more
                 known[owner, of] = Line(owner, of, tuple(None if one is None else max(0.0, one) for one in hours))
         changed[name] = tuple(known.values())
     return replace(usage, **changed)
 
 
-def _believed(silence: Silence, grown: Growth) -> bool:
+def _is_possible(silence: Silence, grown: Growth) -> bool:
     assert silence.end is not None
     return (
         grown.gpus is None

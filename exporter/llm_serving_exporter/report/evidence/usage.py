@@ -180,18 +180,18 @@ class Evidence:
     watched_hours: float | None = None
 
 
-def known(values: Iterable[float | None]) -> Iterator[float]:
+def drop_unknown(values: Iterable[float | None]) -> Iterator[float]:
     """Those that are there."""
     return (value for value in values if value is not None)
 
 
-def total(lines: Iterable[Line]) -> float | None:
+def sum_lines(lines: Iterable[Line]) -> float | None:
     """The sum of lines; None where there is none."""
     found = [line.total for line in lines]
     return sum(found) if found else None
 
 
-def by_hour(lines: Iterable[Line], hours: int) -> Hours:
+def sum_by_hour(lines: Iterable[Line], hours: int) -> Hours:
     """The sum of lines in each hour; None in hours of which none says anything."""
     sums: list[float | None] = [None] * hours
     for line in lines:

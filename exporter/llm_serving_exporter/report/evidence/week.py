@@ -76,14 +76,14 @@ def parse_week(text: str, zone: ZoneInfo) -> Week:
         raise ValueError(f"the year {match[1]} has no week {match[2]}; write it as in 2026-W46") from None
 
 
-def last_complete(now_unix_seconds: float, zone: ZoneInfo) -> Week:
+def last_complete_week(now_unix_seconds: float, zone: ZoneInfo) -> Week:
     """The latest week that is over."""
     today = datetime.fromtimestamp(now_unix_seconds, zone).date()
     year, number, _ = (today - timedelta(days=7)).isocalendar()
     return week_of(year, number, zone)
 
 
-def before(week: Week, zone: ZoneInfo) -> Week:
+def week_before(week: Week, zone: ZoneInfo) -> Week:
     """The week before."""
     year, number, _ = (week.monday - timedelta(days=7)).isocalendar()
     return week_of(year, number, zone)

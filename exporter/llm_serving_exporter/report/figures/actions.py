@@ -52,7 +52,7 @@ class Action:
         return _WORTH[self.kind].format(usd(self.usd_per_week))
 
 
-def actions(
+def choose_actions(
     week: Totals,
     spare: Spare | None,
     commitments: tuple[Commitment, ...],

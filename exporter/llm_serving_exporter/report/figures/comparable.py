@@ -19,7 +19,9 @@ _LEAST_MISSING = 0.01
 _SPLIT_BY = ("prefill_tokens", "decode_tokens")
 
 
-def not_compared(evidence: Evidence, now: tuple[Totals, Seen], earlier: tuple[Totals, Seen]) -> tuple[str, ...]:
+def explain_no_comparison(
+    evidence: Evidence, now: tuple[Totals, Seen], earlier: tuple[Totals, Seen]
+) -> tuple[str, ...]:
     """Why not, in sentences; () where it may be. Totals and hours seen of both weeks."""
     if earlier[0].usd is None:
         return ()
@@ -37,7 +39,7 @@ def _unpriced(week: str, sums: Totals) -> Iterator[str]:
         yield f"{percent(share)} of the GPU-hours of {week} have no price"
 
 
-def in_gaps(evidence: Evidence, now: Totals) -> tuple[str, ...]:
+def note_gaps(evidence: Evidence, now: Totals) -> tuple[str, ...]:
     """What gaps leave out of the spend, where it is worth knowing before the first figure."""
     gaps = evidence.gaps or ()
     lost = sum(missing_gpu_seconds(gap) for gap in gaps) / HOUR_SECONDS
@@ -49,7 +51,7 @@ def in_gaps(evidence: Evidence, now: Totals) -> tuple[str, ...]:
     return (f"{hours(lost)} GPU-hours{cost} fall into gaps in the data and are in no figure.",)
 
 
-def splittable(usage: Usage, earlier: Usage) -> bool:
+def can_split(usage: Usage, earlier: Usage) -> bool:
     """Whether tokens of both weeks are known: a quantity that only one has would be a cause."""
     return not any(
         name in usage.unread or name in earlier.unread or bool(getattr(usage, name)) != bool(getattr(earlier, name))

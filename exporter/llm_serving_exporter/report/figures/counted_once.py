@@ -34,16 +34,16 @@ class _Priced:
     models: dict[Place, Shares]
 
 
-def counted(usage: Usage, identity: Sequence[str] = ()) -> Usage:
+def count_once(usage: Usage, identity: Sequence[str] = ()) -> Usage:
     """The usage with what counts alone. `identity`: labels that tell fleets apart, in which a model of one name may be another."""
 
     def model(owner: Owner) -> Place:
         return tuple((name, owner.label(name)) for name in identity), owner.model_name
 
-    priced = _Priced(_shares(usage, lambda owner: owner.who), _shares(usage, model))
+    priced = _Priced(_find_priced_shares(usage, lambda owner: owner.who), _find_priced_shares(usage, model))
 
     def of(name: str) -> tuple[Line, ...]:
-        return _once(name, _beside_cost(getattr(usage, name), priced, model), model)
+        return _keep_once(name, _keep_priced(getattr(usage, name), priced, model), model)
 
     return replace(
         usage,
@@ -52,11 +52,11 @@ def counted(usage: Usage, identity: Sequence[str] = ()) -> Usage:
         prompt_tokens=of("prompt_tokens"),
         cached_tokens=of("cached_tokens"),
         requests=of("requests"),
-        slo=_observed(usage.slo, model),
+        slo=_keep_observed(usage.slo, model),
     )
 
 
-def _shares(usage: Usage, place: Callable[[Owner], Place]) -> dict[Place, Shares]:
+def _find_priced_shares(usage: Usage, place: Callable[[Owner], Place]) -> dict[Place, Shares]:
     """By place and hour: what of its GPU time has a price; 1 where only its cost is known, 0 where it has none."""
     seconds: dict[Place, list[list[float]]] = {}
     for line in usage.gpu_seconds:
@@ -73,7 +73,7 @@ def _shares(usage: Usage, place: Callable[[Owner], Place]) -> dict[Place, Shares
     return found
 
 
-def _beside_cost(lines: Iterable[Line], priced: _Priced, model: Callable[[Owner], Place]) -> tuple[Line, ...]:
+def _keep_priced(lines: Iterable[Line], priced: _Priced, model: Callable[[Owner], Place]) -> tuple[Line, ...]:
     """Lines in the hours that have a cost: of their target, of a front end that of its model."""
     found = []
     for line in lines:
@@ -91,9 +91,9 @@ def _beside_cost(lines: Iterable[Line], priced: _Priced, model: Callable[[Owner]
     return tuple(found)
 
 
-def _once(name: str, lines: tuple[Line, ...], model: Callable[[Owner], Place]) -> tuple[Line, ...]:
+def _keep_once(name: str, lines: tuple[Line, ...], model: Callable[[Owner], Place]) -> tuple[Line, ...]:
     """No front end where what is behind it counts as well, and of split pools the one that counts it as a user would."""
-    roles = _roles(lines, model)
+    roles = _find_roles(lines, model)
 
     def kept(owner: Owner) -> bool:
         there = roles.get(model(owner), set())
@@ -105,12 +105,12 @@ def _once(name: str, lines: tuple[Line, ...], model: Callable[[Owner], Place]) -
     return tuple(line for line in lines if kept(line.owner))
 
 
-def _observed(lines: tuple[Line, ...], model: Callable[[Owner], Place]) -> tuple[Line, ...]:
+def _keep_observed(lines: tuple[Line, ...], model: Callable[[Owner], Place]) -> tuple[Line, ...]:
     """Of each objective of a model the events that are nearest to its users."""
     chosen = []
     for slo in sorted({line.of[0] for line in lines}):
         of_slo = tuple(line for line in lines if line.of[0] == slo)
-        roles = _roles(of_slo, model)
+        roles = _find_roles(of_slo, model)
         for line in of_slo:
             there = roles.get(model(line.owner), set())
             nearest = next((role for role in _OBSERVERS if role in there), line.owner.role)
@@ -119,7 +119,7 @@ def _observed(lines: tuple[Line, ...], model: Callable[[Owner], Place]) -> tuple
     return tuple(chosen)
 
 
-def _roles(lines: Iterable[Line], model: Callable[[Owner], Place]) -> dict[Place, set[str]]:
+def _find_roles(lines: Iterable[Line], model: Callable[[Owner], Place]) -> dict[Place, set[str]]:
     """Roles of a model that counted anything."""
     found: dict[Place, set[str]] = {}
     for line in lines:

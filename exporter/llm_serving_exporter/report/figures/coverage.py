@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from llm_serving_exporter.report.evidence.usage import Gap, Usage, by_hour
+from llm_serving_exporter.report.evidence.usage import Gap, Usage, sum_by_hour
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
 from llm_serving_exporter.report.figures.totals import Totals
 
@@ -23,10 +23,10 @@ class Seen:
         return 1 - self.hours / self.of
 
 
-def seen(week: Week, usage: Usage, sums: Totals, gaps: Iterable[Gap] | None, begins: int) -> Seen:
+def measure_coverage(week: Week, usage: Usage, sums: Totals, gaps: Iterable[Gap] | None, begins: int) -> Seen:
     """`gaps` None: not known; then hours of which nothing at all is known are not seen. `begins`: hours before the first data of all."""
     if gaps is None:
-        known = by_hour(usage.gpu_seconds, len(week.hours))
+        known = sum_by_hour(usage.gpu_seconds, len(week.hours))
         there = (hour.seconds for hour, value in zip(week.hours, known, strict=True) if value is not None)
         return Seen(sum(there) / HOUR_SECONDS, week.length_hours)
     left = (week.end - week.hours[begins].begin) / HOUR_SECONDS

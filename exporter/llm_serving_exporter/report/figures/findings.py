@@ -40,30 +40,30 @@ class Finding:
     sentence: str
 
 
-def findings(facts: Facts) -> tuple[Finding, ...]:
+def apply_rules(facts: Facts) -> tuple[Finding, ...]:
     """In the order of `RULES`."""
     said = ((name, rule(facts)) for name, rule in RULES.items())
     return tuple(Finding(name, sentence) for name, sentence in said if sentence)
 
 
-def _moved(value: float | None, least: float) -> float | None:
+def _drop_small(value: float | None, least: float) -> float | None:
     return value if value is not None and abs(value) >= least else None
 
 
-def _words(value: float, down: str = "fell", up: str = "rose") -> str:
+def _write_change(value: float, down: str = "fell", up: str = "rose") -> str:
     return f"{up if value > 0 else down} {percent(abs(value), 0)}"
 
 
 def _apart(facts: Facts) -> str | None:
     """Unit cost and total went opposite ways, which either alone would hide."""
-    unit = _moved(change(facts.now.blended_usd_per_million, facts.earlier.blended_usd_per_million), 0.03)
-    spend = _moved(change(facts.now.usd, facts.earlier.usd), 0.03)
+    unit = _drop_small(change(facts.now.blended_usd_per_million, facts.earlier.blended_usd_per_million), 0.03)
+    spend = _drop_small(change(facts.now.usd, facts.earlier.usd), 0.03)
     if unit is None or spend is None or unit * spend > 0:
         return None
     tokens = change(facts.now.tokens, facts.earlier.tokens) or 0.0
     joined = "while" if spend > 0 else "although"
     return (
-        f"Cost per token {_words(unit)} {joined} the total {_words(spend)}: "
+        f"Cost per token {_write_change(unit)} {joined} the total {_write_change(spend)}: "
         f"{percent(abs(tokens), 0)} {'more' if tokens > 0 else 'fewer'} tokens were served."
     )
 

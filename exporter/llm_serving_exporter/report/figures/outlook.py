@@ -63,7 +63,7 @@ class Outlook:
         return f"from {hours(self.seen.hours)} of {hours(self.seen.of)} hours"
 
 
-def outlook(
+def project_month(
     week: Totals,
     there: Seen,
     budget_usd: float | None,
@@ -92,12 +92,12 @@ def outlook(
         None
         if price is None or week.gpu_hours is None
         else total_cost_of_ownership(week.gpu_hours / there.hours, price, other),
-        _compared(week, spent + other * months, owned_usd, months, settings),
+        _compare_with_api(week, spent + other * months, owned_usd, months, settings),
         there,
     )
 
 
-def _compared(
+def _compare_with_api(
     week: Totals, own_usd: float, owned_usd: float, months: float, settings: Settings
 ) -> ApiComparison | None:
     price = settings.api_price

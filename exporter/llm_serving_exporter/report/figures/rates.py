@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from llm_serving_exporter.model.prices import RateKind
-from llm_serving_exporter.report.evidence.usage import Book, Gap, Line, Owner, Usage, by_hour
+from llm_serving_exporter.report.evidence.usage import Book, Gap, Line, Owner, Usage, sum_by_hour
 from llm_serving_exporter.report.evidence.week import Week
 
 # of a GPU, in the hour of a restart or of a missed scrape
@@ -22,36 +22,36 @@ _CASH = (RateKind.ON_DEMAND, RateKind.SPOT)
 Where = tuple[str, ...]
 
 
-def where(labels: Mapping[str, str], identity: Sequence[str]) -> Where:
+def fleet_of_gauge(labels: Mapping[str, str], identity: Sequence[str]) -> Where:
     """The fleet of a gauge."""
     return tuple(labels.get(name, "") for name in identity)
 
 
-def whose(owner: Owner, identity: Sequence[str]) -> Where:
+def fleet_of_owner(owner: Owner, identity: Sequence[str]) -> Where:
     """The fleet of a line."""
     return tuple(owner.label(name) for name in identity)
 
 
-def cash_rates(book: Book) -> frozenset[str]:
+def find_cash_rates(book: Book) -> frozenset[str]:
     """Rates that are paid by the hour; one of unknown kind is not taken for one."""
     return frozenset(rate.name for rate in book.rates.values() if rate.kind in _CASH)
 
 
-def of_kind(book: Book, kind: RateKind) -> frozenset[str]:
+def find_rates_of_kind(book: Book, kind: RateKind) -> frozenset[str]:
     """Names of the rates of a kind."""
     return frozenset(rate.name for rate in book.rates.values() if rate.kind == kind)
 
 
-def kinds(book: Book, identity: Sequence[str]) -> dict[tuple[Where, str, str], set[str]]:
+def find_gpu_kinds(book: Book, identity: Sequence[str]) -> dict[tuple[Where, str, str], set[str]]:
     """Kinds of GPU by fleet, target and rate."""
     found: dict[tuple[Where, str, str], set[str]] = {}
     for gauge in book.prices:
-        key = where(gauge.labels, identity), gauge.labels.get("target", ""), gauge.labels.get("rate", "")
+        key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", ""), gauge.labels.get("rate", "")
         found.setdefault(key, set()).add(gauge.labels.get("gpu_name", ""))
     return found
 
 
-def rate_price(
+def average_rate_price(
     usage: Usage,
     book: Book,
     rate: str,
@@ -63,15 +63,15 @@ def rate_price(
     seconds: dict[tuple[Where, str], list[Line]] = {}
     for line in usage.gpu_seconds:
         if line.of[1] == rate:
-            seconds.setdefault((whose(line.owner, identity), line.owner.target), []).append(line)
+            seconds.setdefault((fleet_of_owner(line.owner, identity), line.owner.target), []).append(line)
     weighted: list[tuple[float, float]] = []
     for gauge in book.prices:
-        at = where(gauge.labels, identity)
+        at = fleet_of_gauge(gauge.labels, identity)
         if gauge.labels.get("rate") != rate or gpu_name not in (None, gauge.labels.get("gpu_name")):
             continue
         if fleet not in (None, at):
             continue
-        used = by_hour(seconds.get((at, gauge.labels.get("target", "")), ()), len(gauge.hours))
+        used = sum_by_hour(seconds.get((at, gauge.labels.get("target", "")), ()), len(gauge.hours))
         weighted += [
             (value, weight or 0.0) for value, weight in zip(gauge.hours, used, strict=True) if value is not None
         ]
@@ -106,17 +106,17 @@ class Commitment:
         return " / ".join((self.rate, *filter(None, self.fleet)))
 
 
-def unused_usd(found: Iterable[Commitment]) -> float:
+def sum_unused_usd(found: Iterable[Commitment]) -> float:
     """Of those whose price is known."""
     return sum(one.unused_usd or 0.0 for one in found)
 
 
-def unused_rate(found: Iterable[Commitment], seen_share: float) -> float:
+def sum_unused_usd_seen(found: Iterable[Commitment], seen_share: float) -> float:
     """USD for commitments unused in the hours of the week that are seen, hours in gaps taken to be like the others."""
     return sum((one.unused_usd or 0.0) / one.known_share for one in found) * seen_share
 
 
-def commitments(
+def measure_commitments(
     usage: Usage, book: Book, week: Week, identity: Sequence[str] = (), gaps: Iterable[Gap] = ()
 ) -> tuple[Commitment, ...]:
     """By fleet and rate, hour by hour: what is left over at night does not make up for noon. Hours in which nobody says what is
@@ -124,7 +124,7 @@ def commitments(
     count = len(week.hours)
     committed: dict[tuple[Where, str], list[float | None]] = {}
     for gauge in book.committed:
-        key = where(gauge.labels, identity), gauge.labels.get("rate", "")
+        key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("rate", "")
         line = committed.setdefault(key, [None] * count)
         for index, value in enumerate(gauge.hours):
             if value is not None:
@@ -132,10 +132,12 @@ def commitments(
     holes = [gap for gap in gaps if gap.missing_gpu_seconds is None or gap.missing_gpu_seconds > _KNOWN_SECONDS]
     found = []
     for (fleet, rate), gpus in sorted(committed.items()):
-        lines = [line for line in usage.gpu_seconds if line.of[1] == rate and whose(line.owner, identity) == fleet]
+        lines = [
+            line for line in usage.gpu_seconds if line.of[1] == rate and fleet_of_owner(line.owner, identity) == fleet
+        ]
         targets = {line.owner.target for line in lines if line.total}
-        unknown = [gap for gap in holes if gap.target in targets and where(dict(gap.extra), identity) == fleet]
-        used = by_hour(lines, count)
+        unknown = [gap for gap in holes if gap.target in targets and fleet_of_gauge(dict(gap.extra), identity) == fleet]
+        used = sum_by_hour(lines, count)
         bought = taken = idle = hidden = 0.0
         for index, (hour, committed_gpus) in enumerate(zip(week.hours, gpus, strict=True)):
             if committed_gpus is None:
@@ -148,7 +150,7 @@ def commitments(
             taken += hour_used
             idle += max(0.0, committed_gpus - hour_used)
         if bought:
-            price = rate_price(usage, book, rate, identity, fleet=fleet)
+            price = average_rate_price(usage, book, rate, identity, fleet=fleet)
             found.append(Commitment(rate, bought, taken, idle, price, fleet, bought / (bought + hidden)))
     return tuple(found)
 
@@ -165,15 +167,15 @@ class Steady:
     usd: float
 
 
-def steady(
+def find_steady_load(
     usage: Usage, book: Book, hours: int, unused: Iterable[Commitment] = (), identity: Sequence[str] = ()
 ) -> tuple[Steady, ...]:
     """By kind of GPU, beyond commitments that stand `unused`. A reserved rate is known only while some target runs at it: prices are
     exported as they are in force."""
-    of = kinds(book, identity)
-    reserved, on_demand = of_kind(book, RateKind.RESERVED), of_kind(book, RateKind.ON_DEMAND)
+    of = find_gpu_kinds(book, identity)
+    reserved, on_demand = find_rates_of_kind(book, RateKind.RESERVED), find_rates_of_kind(book, RateKind.ON_DEMAND)
     # an hour of which nothing at all is known says nothing about what is steady
-    known = [index for index, value in enumerate(by_hour(usage.gpu_seconds, hours)) if value is not None]
+    known = [index for index, value in enumerate(sum_by_hour(usage.gpu_seconds, hours)) if value is not None]
     idle: dict[str, float] = {}
     for one in unused:
         idle[one.rate] = idle.get(one.rate, 0.0) + one.unused_gpu_hours
@@ -183,14 +185,18 @@ def steady(
             line
             for line in usage.gpu_seconds
             if line.of[1] in on_demand
-            and of.get((whose(line.owner, identity), line.owner.target, line.of[1])) == {kind}
+            and of.get((fleet_of_owner(line.owner, identity), line.owner.target, line.of[1])) == {kind}
         ]
-        seconds = by_hour(lines, hours)
+        seconds = sum_by_hour(lines, hours)
         floor = min(((seconds[index] or 0.0) / 3600 for index in known), default=0.0)
         offers = [
-            (price, rate) for rate in reserved if (price := rate_price(usage, book, rate, identity, kind)) is not None
+            (price, rate)
+            for rate in reserved
+            if (price := average_rate_price(usage, book, rate, identity, kind)) is not None
         ]
-        current = [price for rate in on_demand if (price := rate_price(usage, book, rate, identity, kind)) is not None]
+        current = [
+            price for rate in on_demand if (price := average_rate_price(usage, book, rate, identity, kind)) is not None
+        ]
         gpus = float(int(floor + _LOST_AT_EDGES))
         if offers and known:
             # what is committed already and stands unused comes first

@@ -47,7 +47,7 @@ def logarithmic_mean(a: float, b: float) -> float:
     return (a - b) / (log1p(off) if abs(off) < 0.5 else log(a / b))
 
 
-def split(
+def split_change(
     before: Mapping[Key, Cell], after: Mapping[Key, Cell], tokenless_before: float = 0.0, tokenless_after: float = 0.0
 ) -> Split:
     """The change from one week to the next.
@@ -69,7 +69,7 @@ def split(
     return Split(price, volume, mix, utilisation + tokenless_after - tokenless_before)
 
 
-def per_million(cells: Mapping[Key, Cell]) -> dict[Key, Cell]:
+def scale_to_million(cells: Mapping[Key, Cell]) -> dict[Key, Cell]:
     """The same cells for a million tokens in all, so that a split of them has no volume."""
     tokens = _tokens(cells)
     scale = 1e6 / tokens if tokens else 0.0

@@ -92,7 +92,7 @@ class Totals:
         return ratio(self.cached_tokens, self.prompt_tokens)
 
 
-def totals(usage: Usage, chosen: Chosen = lambda owner: True) -> Totals:
+def sum_usage(usage: Usage, chosen: Chosen = lambda owner: True) -> Totals:
     """Of the owners that are chosen."""
 
     def one(lines: Iterable[Line]) -> float | None:
@@ -108,7 +108,7 @@ def totals(usage: Usage, chosen: Chosen = lambda owner: True) -> Totals:
 
     hours_by_state = {state: seconds / 3600 for state, seconds in each(usage.gpu_seconds).items()}
     joules, grams = one(usage.energy_joules), one(usage.carbon_grams)
-    borne, tokenless = _allocated(line for line in usage.cost if chosen(line.owner))
+    borne, tokenless = _allocate(line for line in usage.cost if chosen(line.owner))
     return Totals(
         usd=one(usage.cost),
         usd_by_phase=each(usage.cost),
@@ -131,9 +131,9 @@ def totals(usage: Usage, chosen: Chosen = lambda owner: True) -> Totals:
     )  # fmt: skip
 
 
-def cells(usage: Usage, chosen: Chosen = lambda owner: True) -> tuple[dict[Key, Cell], float]:
+def build_cells(usage: Usage, chosen: Chosen = lambda owner: True) -> tuple[dict[Key, Cell], float]:
     """Cells by model, role and phase, and the cost that no cell bears. Cells without tokens are not told apart from it."""
-    usd, hours = _by_owner(usage.cost), _by_owner(usage.gpu_seconds)
+    usd, hours = _sum_by_owner(usage.cost), _sum_by_owner(usage.gpu_seconds)
     tokens = {
         "prefill": {line.owner: line.total for line in usage.prefill_tokens},
         "decode": {line.owner: line.total for line in usage.decode_tokens},
@@ -163,10 +163,10 @@ def cells(usage: Usage, chosen: Chosen = lambda owner: True) -> tuple[dict[Key, 
     return {key: Cell(*values) for key, values in found.items()}, nobody
 
 
-def _allocated(cost: Iterable[Line]) -> tuple[dict[str, float], float]:
+def _allocate(cost: Iterable[Line]) -> tuple[dict[str, float], float]:
     borne = dict.fromkeys(TOKEN_PHASES, 0.0)
     nobody = 0.0
-    for phases in _by_owner(cost).values():
+    for phases in _sum_by_owner(cost).values():
         prefill, decode, everything = phases.get("prefill", 0.0), phases.get("decode", 0.0), sum(phases.values())
         for phase in TOKEN_PHASES:
             share = allocated(phases.get(phase, 0.0), prefill, decode, everything)
@@ -177,7 +177,7 @@ def _allocated(cost: Iterable[Line]) -> tuple[dict[str, float], float]:
     return borne, nobody
 
 
-def _by_owner(lines: Iterable[Line]) -> dict[Owner, dict[str, float]]:
+def _sum_by_owner(lines: Iterable[Line]) -> dict[Owner, dict[str, float]]:
     """By owner and the first of the line's own labels."""
     found: dict[Owner, dict[str, float]] = {}
     for line in lines:

@@ -163,8 +163,9 @@ def draw_heatmap(what: str, unit: str, week: Week, hours: Hours) -> Chart:
     below = top + 7 * step
     for clock in (0, 6, 12, 18):
         labels.append(Label(f"{clock:02d}", round(left + clock * wide, 1), below + 12, soft=True))
-    boxes += [Box(f"h{shade}", WIDTH - 152 + shade * 13, below + 4, 12, 9) for shade in range(_SHADES + 1)]
-    labels.append(Label(f"to {hours_text(most)} an hour", WIDTH, below + 12, "end", soft=True))
+    # between the last label of the clock and the words at the edge
+    boxes += [Box(f"h{shade}", WIDTH - 84 + shade * 6, below + 4, 5, 9) for shade in range(_SHADES + 1)]
+    labels.append(Label(f"max {hours_text(most)}", WIDTH, below + 12, "end", soft=True))
     total = sum(value for value in hours if value is not None)
     words = f"{what} by day and hour: {hours_text(total)} {unit} in all, at most {hours_text(most)} in an hour"
     return Chart(words, below + 16, boxes, (), labels, "heat")

@@ -19,7 +19,7 @@ from llm_serving_exporter.render.numbers import (
 )
 from llm_serving_exporter.report.figures.formulas import change, ratio
 from llm_serving_exporter.report.figures.outlook import ApiComparison, Outlook
-from llm_serving_exporter.report.figures.review import Review, by_day
+from llm_serving_exporter.report.figures.review import Review, sum_by_day
 from llm_serving_exporter.report.figures.totals import PHASES
 from llm_serving_exporter.report.pages.charts import Chart, draw_causes, draw_days, draw_stacked_bar
 from llm_serving_exporter.report.pages.tables import MOST_ROWS, Cell, Column, Table, name_cell, number_cell
@@ -134,7 +134,7 @@ def build_spend_by_phase(review: Review) -> SpendByPhase:
 
 def build_change(review: Review) -> Change:
     """The split of the change, and the days."""
-    by_phase = {phase: by_day(review.hourly.usd[phase], review.week) for phase in PHASES}
+    by_phase = {phase: sum_by_day(review.hourly.usd[phase], review.week) for phase in PHASES}
     days = draw_days(by_phase, review.hourly.usd_by_day_before)
     split = review.split
     if split is None:
@@ -258,7 +258,7 @@ def _list_beside(review: Review) -> Iterator[str]:
 
 def _list_month(found: Outlook) -> Iterator[tuple[str, str]]:
     rate = f"at this rate{f' ({found.of_hours})' if found.of_hours else ''}"
-    yield f"GPU time, commitments and electricity {rate}, month of 730 h", usd(found.projected_usd)
+    yield f"GPU time, commitments, electricity {rate}, 730 h", usd(found.projected_usd)
     if found.budget_usd is not None:
         left = found.budget_usd - found.projected_usd
         yield "Budget", f"{usd(found.budget_usd)} ({usd(abs(left))} {'under' if left >= 0 else 'over'})"

@@ -15,7 +15,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def cost(reading: TargetReading, *, fresh: bool) -> Markup:
+def render_cost(reading: TargetReading, *, fresh: bool) -> Markup:
     """ "" where the target has no price and never had one. `fresh`: whether figures of the window are shown."""
     found = reading.cost
     if found is None or not any(one.totals.usd for one in found.engines):

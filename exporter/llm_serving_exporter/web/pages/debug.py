@@ -17,7 +17,7 @@ JSON = "application/json"
 MOST_NAMES = 20
 
 
-def ready(view: View) -> Response:
+def answer_ready(view: View) -> Response:
     """200 once every configured target was tried at least once, whatever came of it (or there are none); else 503 with their names."""
     missing = [reading.target.name for reading in view.targets if reading.attempts_total == 0]
     if not missing:
@@ -28,7 +28,7 @@ def ready(view: View) -> Response:
     return plain(503, f"Not ready: {len(missing)} of {len(view.targets)} targets were not tried yet: {names}.")
 
 
-def debug_targets(view: View, effective: Mapping[str, Any]) -> Response:
+def answer_debug_targets(view: View, effective: Mapping[str, Any]) -> Response:
     """Targets with attempts, problems and absent signals, GPUs, discovery and the effective configuration (which holds no secrets).
 
     Times are seconds since the epoch; null is absent.

@@ -27,7 +27,7 @@ KV_HIGH_RATIO = 0.95
 Engine = tuple[EngineSnapshot, EngineDerived]
 
 
-def figures(reading: TargetReading) -> Markup:
+def render_engines(reading: TargetReading) -> Markup:
     """Every figure of a target whose last page is fresh; "" where it has none."""
     if reading.snapshot is None or reading.derived is None:
         return NO_MARKUP
@@ -52,12 +52,12 @@ def _loaded(models: Sequence[EngineSnapshot]) -> Markup:
     return table(header("loaded model", ("GPU memory", "longest context, tokens")), rows) if rows else NO_MARKUP
 
 
-def quantile(found: Quantile | None) -> str:
+def write_quantile(found: Quantile | None) -> str:
     """A latency's quantile with ≥ or ≤ where it lies outside the buckets."""
     return NOTHING if found is None else f"{CLIPPED.get(found.clipped, '')}{seconds(found.value)}"
 
 
-def good_share(found: SloCount | None) -> tuple[str, str]:
+def write_good_share(found: SloCount | None) -> tuple[str, str]:
     """The share of good events since the engine's start, and of how many, within which threshold."""
     if found is None or found.good + found.bad <= 0:
         return NOTHING, ""
@@ -79,7 +79,7 @@ def _tiles(engine: Engine, derived: Derived) -> Markup:
     used = f"{number(own.kv_cache_used_tokens)} of {number(capacity)} tokens" if capacity is not None else ""
 
     ttft = own.latency.get("ttft")
-    good = f"{good_share(own.slo['ttft'])[0]} good" if "ttft" in own.slo else ""
+    good = f"{write_good_share(own.slo['ttft'])[0]} good" if "ttft" in own.slo else ""
 
     def signal_tile(name: str, value: str, signal: str, more: str = "", filled: Markup = NO_MARKUP) -> Markup:
         absence = why.get(signal, Absence.AVAILABLE)
@@ -108,7 +108,7 @@ def _tiles(engine: Engine, derived: Derived) -> Markup:
         signal_tile("Preemptions", _with(number(own.preemptions_per_second), "per s"), "preemptions_per_second"),
         signal_tile("Longest 1 %", longest, SHARE, bounds),
         signal_tile("Long requests that fit", fit, FIT, prompt),
-        signal_tile("First token, p99", quantile(ttft.quantiles.get(QUANTILES[-1]) if ttft else None), "latency_ttft", good),
+        signal_tile("First token, p99", write_quantile(ttft.quantiles.get(QUANTILES[-1]) if ttft else None), "latency_ttft", good),
     )  # fmt: skip
     return fill('<dl class="tiles">{}</dl>', join(cells))
 
@@ -126,7 +126,7 @@ def _latencies(own: EngineDerived, derived: Derived) -> Markup:
             if why:
                 rows.append(row(title(name), [soft(why.value.replace("_", " ")), "", "", "", "", ""]))
             continue
-        values = [quantile(found.quantiles.get(q)) for q in QUANTILES] if found else [NOTHING] * len(QUANTILES)
+        values = [write_quantile(found.quantiles.get(q)) for q in QUANTILES] if found else [NOTHING] * len(QUANTILES)
         more = [seconds(found.mean_seconds), count(found.events)] if found else [NOTHING, "0"]
         rows.append(row(title(name), [*values, *more, _good(own.slo.get(name))]))
     if "errors" in own.slo:
@@ -138,7 +138,7 @@ def _latencies(own: EngineDerived, derived: Derived) -> Markup:
 
 
 def _good(found: SloCount | None) -> str:
-    value, more = good_share(found)
+    value, more = write_good_share(found)
     return fill("{} {}", value, soft(more)) if more else ""
 
 
@@ -215,5 +215,5 @@ def _times(own: EngineDerived) -> list[str]:
     cells = []
     for name in _COMPARED:
         found = own.latency.get(name)
-        cells += [quantile(found.quantiles.get(q) if found else None) for q in QUANTILES]
-    return [*cells, good_share(own.slo.get("ttft"))[0]]
+        cells += [write_quantile(found.quantiles.get(q) if found else None) for q in QUANTILES]
+    return [*cells, write_good_share(own.slo.get("ttft"))[0]]

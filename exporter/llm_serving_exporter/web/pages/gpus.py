@@ -25,7 +25,7 @@ _SLOWDOWNS = {
 }
 
 
-def gpus(view: View, now_monotonic: float) -> Markup:
+def render_gpus(view: View, now_monotonic: float) -> Markup:
     """The section about GPUs."""
     readings = view.gpus
     if readings is None:

@@ -18,10 +18,10 @@ from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, header, join, note, row, soft, table
 from llm_serving_exporter.render.numbers import NOTHING, count, number, share, size, span
 from llm_serving_exporter.render.sentences import QUALITIES, STATES, title, what_to_do, why_absent
-from llm_serving_exporter.web.pages.cost import cost
-from llm_serving_exporter.web.pages.engines import figures
-from llm_serving_exporter.web.pages.gpus import gpus
-from llm_serving_exporter.web.pages.roofline import section
+from llm_serving_exporter.web.pages.cost import render_cost
+from llm_serving_exporter.web.pages.engines import render_engines
+from llm_serving_exporter.web.pages.gpus import render_gpus
+from llm_serving_exporter.web.pages.roofline import render_roofline
 from llm_serving_exporter.web.pages.style import STYLE
 
 REFRESH_SECONDS = 10
@@ -70,7 +70,7 @@ class _Clock:
         return span(max(0.0, self.unix - unix))
 
 
-def landing(
+def render_landing(
     view: View,
     *,
     now_unix: float,
@@ -108,7 +108,7 @@ def landing(
         _summary(view),
         _exporter(view, clock),
         join(_targets(view, clock, only)),
-        gpus(view, now_monotonic),
+        render_gpus(view, now_monotonic),
         when,
         REFRESH_SECONDS,
     )
@@ -243,14 +243,14 @@ def _card(reading: TargetReading, clock: _Clock) -> Markup:
     ]
     if fresh and reading.derived is not None:
         parts += [
-            figures(reading),
-            section(reading),
-            cost(reading, fresh=True),
+            render_engines(reading),
+            render_roofline(reading),
+            render_cost(reading, fresh=True),
             _absent(reading),
             _careful(reading.derived),
         ]
     else:
-        parts.append(cost(reading, fresh=False))
+        parts.append(render_cost(reading, fresh=False))
     parts.append(_failures(reading, clock))
     return fill('<section class="card">{}</section>', join(parts))
 

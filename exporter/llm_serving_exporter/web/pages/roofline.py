@@ -21,7 +21,7 @@ MOST_ENGINES = 64
 GPU_NOT_THE_LIMIT_BELOW = 0.25
 
 
-def section(reading: TargetReading) -> Markup:
+def render_roofline(reading: TargetReading) -> Markup:
     """Everything about the roofline of a target whose last page is fresh; "" where nothing can be said at all."""
     derived = reading.derived
     if derived is None or reading.snapshot is None:
