@@ -137,7 +137,7 @@ def test_weeks_with_clock_changes_have_a_cell_for_each_hour(week: str, cells: in
     assert len(boxes) == len(set(boxes)) == cells
 
 
-HARNESS = """<!DOCTYPE html><title>-</title><body>%s<script>
+HARNESS = """<!DOCTYPE html><meta charset="utf-8"><title>-</title><body>%s<script>
 addEventListener("load", () => {
   const told = [...document.querySelectorAll("iframe")].map(frame => {
     const page = frame.contentDocument, root = page.documentElement;

@@ -216,7 +216,7 @@ def build_invoice(review: Review) -> Invoice:
         name = make_presentable(one.name, _LONGEST_RATE)
         rows.append(
             (
-                Cell(name, one.name, aside=f"unused of {hours(one.committed_gpu_hours)} committed"),
+                Cell(name, one.name, aside=f"unused of {hours(one.committed_gpu_hours)}"),
                 Cell(NOTHING),
                 number_cell(hours(one.unused_gpu_hours), one.unused_gpu_hours),
                 number_cell(_write_price(one.usd_per_gpu_hour), one.usd_per_gpu_hour),
