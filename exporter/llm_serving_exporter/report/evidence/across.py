@@ -20,12 +20,15 @@ _ALL = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Across:
-    """A silence with its exact edges, and what the counters show across it. `left`: its target was not there to be read, or, where
-    `unsure`, nothing says whether it was."""
+    """A silence with its exact edges, and what the counters show across it."""
 
+    # with the moments of the last sample before it and the first after it
     silence: Silence
+    # what the counters grew by in between
     growth: Growth
+    # whether the target was taken away, so that the silence is no gap
     left: bool = False
+    # whether nothing shows if the target was taken away or its exporter was down
     unsure: bool = False
 
 

@@ -24,14 +24,15 @@ Presence = Mapping[Who, Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A time without data. `end` None: it lasts to the end of all data; `alone`: while others' data went on.
+    """A time without data of a target, to the minute: it may begin five minutes late and end one minute late. Unix seconds."""
 
-    As it is found by looking each minute, it begins up to five minutes late, and ends up to one minute late.
-    """
-
+    # identity labels and name of the target
     who: Who
+    # the last minute with data
     begin: float
+    # the first minute with data again; None where there is none
     end: float | None
+    # whether other targets still had data
     alone: bool = False
 
 
@@ -67,10 +68,13 @@ def crosses_hour(silence: Silence, week: Week) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What counters show across a silence, by quantity. `gpus`, `usd_per_gpu_hour`: before it, None where not known."""
+    """What the counters of a target show across a silence."""
 
+    # growth by quantity, then by owner and labels
     lines: Mapping[str, Mapping[tuple[Owner, tuple[str, ...]], float]]
+    # the target's GPUs before it; None where that is unknown
     gpus: float | None
+    # their mean price before it; None where that is unknown
     usd_per_gpu_hour: float | None
 
     @property

@@ -40,17 +40,19 @@ _SCRAPE_LABELS = (
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A counter whose growth the review adds up by hour.
+    """A counter whose growth the review adds up by hour."""
 
-    `counter`: of the exporter, without prefix; `of`: labels beside the target's that are kept; `alike`: labels by which one target's
-    series are told apart and then added up; `record`: what the rule pack records of it each hour, `where` which of it.
-    """
-
+    # the field of `Usage` that holds it
     name: str
+    # the exporter's counter, without prefix
     counter: str
+    # labels that are kept, besides those of the target
     of: tuple[str, ...]
+    # the rule pack's hourly record of the same growth
     record: str
+    # labels that tell the series of one target apart; they are added up
     alike: tuple[str, ...] = ("engine",)
+    # matchers that choose the record's series; "" for all
     where: str = ""
 
 

@@ -13,12 +13,15 @@ _WEEK = re.compile(r"([0-9]{4})-?W([0-9]{2})")
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """Unix seconds. `day`: 0 = Monday; `hour`: of the clock on the wall where it begins. The last one of a week may be shorter than others
-    where clocks change by half an hour."""
+    """An hour of a week. The last one may be shorter where clocks change by half an hour."""
 
+    # Unix seconds
     begin: float
+    # Unix seconds
     end: float
+    # 0 for Monday to 6 for Sunday
     day: int
+    # of the local clock where the hour begins
     hour: int
 
     @property
@@ -29,11 +32,15 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Week:
-    """`name` as in "2026-W46"; `monday` its first day."""
+    """An ISO week in a time zone."""
 
+    # as in "2026-W46"
     name: str
+    # the time zone's name, as in "Europe/Berlin"
     zone: str
+    # its first day
     monday: date
+    # its hours in order: 168, or 167 or 169 where clocks change
     hours: tuple[Hour, ...]
 
     @property

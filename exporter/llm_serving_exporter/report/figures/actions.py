@@ -39,11 +39,15 @@ _WORTH = {
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """`usd_per_week`: of the week that is reviewed. `what` is an imperative, `why` says where the figure comes from."""
+    """Something to do, and what it comes to."""
 
+    # an imperative
     what: str
+    # where the amount comes from
     why: str
+    # USD in the week under review
     usd_per_week: float
+    # whether that is money saved, capacity freed or money lost
     kind: Kind
 
     @property

@@ -12,9 +12,11 @@ from llm_serving_exporter.report.figures.totals import Totals
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Hours of the week whose GPU time is in the figures, of all its hours. An hour without one of two equal targets is seen by half."""
+    """How much of a week's GPU time is in its figures."""
 
+    # hours that are seen; an hour without one of two equal targets counts half
     hours: float
+    # all hours of the week
     of: float
 
     @property

@@ -18,25 +18,37 @@ from llm_serving_exporter.report.figures.totals import Totals
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that rules look at. `earlier`: the week before; `split`: None without both weeks."""
+    """What the rules look at."""
 
+    # totals of the week
     now: Totals
+    # totals of the week before
     earlier: Totals
+    # why the spend changed; None without both weeks
     split: Split | None = None
+    # by model, the most expensive first
     models: tuple[ModelRow, ...] = ()
+    # replicas beyond need; None where that is unknown
     spare: Spare | None = None
+    # by rate
     commitments: tuple[Commitment, ...] = ()
+    # the month at this week's rate; None without a cost
     outlook: Outlook | None = None
+    # times without data
     gaps: tuple[Gap, ...] = ()
+    # what fired; None where that is unknown
     alerts: AlertSums | None = None
+    # by objective
     attainments: tuple[Attainment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A sentence, and the rule that said it."""
+    """A sentence that stands out."""
 
+    # the rule of `RULES` that wrote it
     rule: str
+    # with its numbers
     sentence: str
 
 

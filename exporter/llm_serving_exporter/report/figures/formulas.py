@@ -64,9 +64,11 @@ def break_even_tokens(own_usd_per_month: float, api_usd_per_million: float | Non
 
 @dataclass(frozen=True, slots=True)
 class Payback:
-    """`months` until a purchase is paid back; None = never, for `reason`."""
+    """When a purchase is paid back."""
 
+    # until then; None for never
     months: float | None
+    # why never, as a sentence; "" otherwise
     reason: str = ""
 
 

@@ -24,35 +24,45 @@ _LEAST_SAID = 0.002
 
 @dataclass(frozen=True, slots=True)
 class ApiComparison:
-    """The week's tokens at an API's price. `own_usd`: GPU time, unused commitments, electricity and the monthly costs, of
-    the hours seen.
-    """
+    """The week's tokens at the price of an API. Both sides cover the hours that are seen."""
 
+    # the API
     name: str
+    # what the API would have charged
     api_usd: float
+    # GPU time, unused commitments, electricity and the monthly costs
     own_usd: float
+    # over all tokens; None without tokens
     api_usd_per_million: float | None
+    # over all tokens; None without tokens
     own_usd_per_million: float | None
+    # tokens a month for which both cost the same; None where the API is free
     break_even_tokens_per_month: float | None
+    # tokens a month at this week's rate
     tokens_per_month: float
+    # of the purchase; None where none is configured
     payback: Payback | None
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """USD a month. `projected`: GPU time, commitments unused, and electricity at the run rate of the hours seen, 730 hours; `own`: with
-    the monthly costs.
+    """The month at this week's rate."""
 
-    `tco`: a month of 720 hours, None without GPU-hours; `budget` None: there is none.
-    """
-
+    # GPU time, unused commitments and electricity, a month of 730 hours
     projected_usd: float
+    # the same with the monthly costs
     own_usd: float
+    # storage, network, monitoring, engineering
     monthly_costs_usd: float
+    # a month; None for no budget
     budget_usd: float | None
+    # projected over budget; None for no budget
     budget_used_ratio: float | None
+    # total cost of ownership, a month of 720 hours; None without GPU-hours
     tco_usd: float | None
+    # None without a price or without tokens
     api: ApiComparison | None
+    # the hours on which it is based
     seen: Seen | None = None
 
     @property

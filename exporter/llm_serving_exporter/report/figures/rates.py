@@ -84,15 +84,21 @@ def average_rate_price(
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """GPU-hours of a rate that are paid whether used or not. `unused_usd` None: the rate's price was not in force on any target.
-    `fleet`: values of the identity labels; `known_share`: of the committed GPU-hours, those in which no gap hides who used them."""
+    """GPU-hours of a rate that are paid for whether they are used or not."""
 
+    # the rate's name
     rate: str
+    # in the hours that are known
     committed_gpu_hours: float
+    # in the same hours
     used_gpu_hours: float
+    # hour by hour; use beyond the commitment in one hour does not fill another
     unused_gpu_hours: float
+    # mean price of the rate; None where it was in force on no target
     usd_per_gpu_hour: float | None
+    # values of the identity labels
     fleet: Where = ()
+    # share of the committed GPU-hours in which no gap hides who used them
     known_share: float = 1.0
 
     @property
@@ -157,13 +163,19 @@ def measure_commitments(
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """GPUs that ran at an on-demand rate in every hour that is known, and the cheapest reserved rate of the same book for their kind."""
+    """GPUs that ran on demand in every known hour, and the cheapest reserved rate for their kind."""
 
+    # the kind of GPU
     gpu_name: str
+    # whole GPUs, beyond commitments that stand unused
     gpus: float
+    # the on-demand price
     usd_per_gpu_hour: float
+    # the reserved rate
     rate: str
+    # its price
     reserved_usd_per_gpu_hour: float
+    # what the difference comes to in the week
     usd: float
 
 

@@ -47,46 +47,73 @@ from llm_serving_exporter.report.settings.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Hourly:
-    """By hour of the week. USD by phase, idle GPU-hours, replicas beyond the demand and in reserve; None where nothing is known.
+    """The week by hour; None in hours of which nothing is known."""
 
-    `usd_by_day_before`: of the week before, Monday first.
-    """
-
+    # USD by phase
     usd: dict[str, Hours]
+    # GPU-hours in the state idle
     idle_gpu_hours: Hours
+    # replicas beyond the demand and its reserve; None without the rule pack's records
     excess_replicas: Hours | None
+    # replicas held against the loss of a node; None without the rule pack's records
     reserve_replicas: Hours | None
+    # USD by day of the week before, Monday first
     usd_by_day_before: tuple[float | None, ...] = (None,) * 7
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """All that the page, the CSV and the summary show. `notes` and `missing_parts` come first."""
+    """Every figure that the page, the CSV files and the summary show."""
 
+    # the heading of the page
     title: str
+    # the week under review
     week: Week
+    # the week that it is compared with
     previous: Week
+    # how busy time was split, and from which inputs
     methods: tuple[tuple[str, str], ...]
+    # what a reader must know first, in sentences
     notes: tuple[str, ...]
+    # what could not be read, in sentences
     missing_parts: tuple[str, ...]
+    # totals of the week
     now: Totals
+    # totals of the week before; empty where the weeks cannot be compared
     earlier: Totals
+    # why the spend changed; None where the weeks cannot be compared
     split: Split | None
+    # what stands out, in the order of the rules
     findings: tuple[Finding, ...]
+    # what to do, the largest amount first
     actions: tuple[Action, ...]
+    # the most expensive first
     models: tuple[ModelRow, ...]
+    # label by label, the most expensive value first
     labels: tuple[LabelRow, ...]
+    # the most expensive first
     nodes: tuple[NodeRow, ...]
+    # the month at this week's rate; None without a cost
     outlook: Outlook | None
+    # replicas beyond need; None without the rule pack's records
     spare: Spare | None
+    # by fleet and rate
     commitments: tuple[Commitment, ...]
+    # on-demand GPUs that a reserved rate would make cheaper
     steady: tuple[Steady, ...]
+    # by objective
     attainments: tuple[Attainment, ...]
+    # what fired; None where that is unknown
     alerts: AlertSums | None
+    # times without data; None where they could not be read
     gaps: tuple[Gap, ...] | None
+    # by rate and kind of GPU
     invoice: tuple[InvoiceRow, ...]
+    # what invoices should come to
     invoice_usd: float
+    # the week by hour
     hourly: Hourly
+    # part of the spend that counters recovered across gaps
     recovered_usd: float
 
     @property

@@ -26,15 +26,21 @@ UNKNOWN_NODE = ""
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """A model's week and the one before. `split`: why USD per million computed tokens changed, None without both weeks' tokens.
-    `bandwidth_ratio`, `batch_ratio`: means of its engines, None where not known."""
+    """A model in both weeks."""
 
+    # "" where it is unknown
     model_name: str
+    # totals of the week
     now: Totals
+    # totals of the week before
     before: Totals
+    # why USD per million computed tokens changed; None without tokens in both weeks
     split: Split | None
+    # share of the bandwidth ceiling, mean of its engines; None where that is unknown
     bandwidth_ratio: float | None
+    # gpm, dcgm or model; "" where the ratio is unknown
     bandwidth_source: str
+    # batch utilisation, mean of its engines; None where that is unknown
     batch_ratio: float | None
 
 
@@ -63,11 +69,15 @@ def build_model_rows(usage: Usage, earlier: Usage, fleet: Fleet) -> tuple[ModelR
 
 @dataclass(frozen=True, slots=True)
 class LabelRow:
-    """A value of a label that the bill is split by; "" = series without it."""
+    """A value of a label that the bill is split by."""
 
+    # the label
     label: str
+    # "" for series without the label
     value: str
+    # totals of the week
     now: Totals
+    # totals of the week before
     before: Totals
 
 
@@ -86,10 +96,13 @@ def build_label_rows(usage: Usage, earlier: Usage, labels: Iterable[str]) -> tup
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node, "" where it is not known. A target on several nodes is split evenly."""
+    """A node. The cost of a target on several nodes is split evenly."""
 
+    # "" where it is unknown
     node: str
+    # cost of GPU time in the week
     usd: float
+    # in the week
     gpu_hours: float
 
 
@@ -121,12 +134,17 @@ def build_node_rows(usage: Usage, book: Book, hours: int) -> tuple[NodeRow, ...]
 
 @dataclass(frozen=True, slots=True)
 class InvoiceRow:
-    """GPU-hours of a rate and a kind of GPU, and what they were counted at. Rate "" = without a price."""
+    """GPU-hours of a rate and a kind of GPU."""
 
+    # "" for GPU time without a price
     rate: str
+    # reserved, on_demand, spot or owned; "" where it is unknown
     kind: str
+    # the kind of GPU, several joined with " + "; "" where it is unknown
     gpu_name: str
+    # in the week
     gpu_hours: float
+    # what they cost
     usd: float
 
     @property
@@ -164,11 +182,15 @@ def sum_invoice(rows: Iterable[InvoiceRow], unused: Iterable[Commitment], energy
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """Good events of an objective. `objective` None: none is set."""
+    """How far an objective was attained."""
 
+    # the objective's name
     slo: str
+    # good events
     good: float
+    # all events
     total: float
+    # share of good events that is asked for; None where none is set
     objective: float | None
 
     @property
@@ -190,24 +212,33 @@ def measure_attainments(usage: Usage, objectives: Mapping[str, float]) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class AlertRow:
-    """What fired of one alert."""
+    """How often one alert fired."""
 
+    # its name
     alert: str
+    # its severity
     severity: str
+    # times that it fired
     episodes: int
+    # for how long in all
     minutes: float
 
 
 @dataclass(frozen=True, slots=True)
 class AlertSums:
-    """Pages (critical) and tickets (warning): how often, for how long, and the noisiest. `watched_hours`: in which rules were evaluated,
-    None where that is not known."""
+    """Pages (critical) and tickets (warning) of the week."""
 
+    # episodes that paged
     pages: int
+    # how long they fired in all
     page_minutes: float
+    # episodes that opened a ticket
     tickets: int
+    # how long they fired in all
     ticket_minutes: float
+    # alerts that fired most often
     noisiest: tuple[AlertRow, ...]
+    # hours in which rules were evaluated; None where that is unknown
     watched_hours: float | None = None
 
 

@@ -12,18 +12,21 @@ _DOWN = "down"
 
 @dataclass(frozen=True, slots=True)
 class Spare:
-    """Replica-hours and what they cost. `excess`: beyond the demand and its reserve; `reserve`: held against the loss of a node.
+    """Replicas beyond need, and what they cost."""
 
-    `…_by_hour`: replicas in each hour of the week, None where one of the figures is not known. `usd` None: no hour has both
-    replicas and a cost. `excess_cash_usd`: what of `excess_usd` is at rates that are paid by the hour.
-    """
-
+    # replica-hours beyond the demand and its reserve
     excess_hours: float
+    # their cost; None where no hour has both replicas and a cost
     excess_usd: float | None
+    # replica-hours held against the loss of a node
     reserve_hours: float
+    # their cost; None where no hour has both replicas and a cost
     reserve_usd: float | None
+    # replicas beyond need in each hour; None where one of the figures is unknown
     excess_by_hour: Hours
+    # replicas in reserve in each hour; None where one of the figures is unknown
     reserve_by_hour: Hours
+    # part of `excess_usd` at rates that are paid by the hour
     excess_cash_usd: float = 0.0
 
 

@@ -16,20 +16,27 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell's week. `gpu_hours` and `usd` are allocated ones: idle and down time is borne by what the target did."""
+    """A week of one model, role and phase. Idle and down time is included: what the target did bears it."""
 
+    # computed or generated
     tokens: float
+    # allocated GPU-hours
     gpu_hours: float
+    # allocated cost
     usd: float
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """USD by cause. They add up to the change."""
+    """USD by cause; they add up to the change."""
 
+    # another price of a GPU-hour
     price: float
+    # more or fewer tokens
     volume: float
+    # another spread over models and phases
     mix: float
+    # more or fewer GPU-hours for a token
     utilisation: float
 
     @property

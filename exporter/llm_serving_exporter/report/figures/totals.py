@@ -19,28 +19,39 @@ Chosen = Callable[[Owner], bool]
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over a week. None: nothing was counted, which is not 0.
+    """Sums over a week. None: nothing was counted, which is not 0."""
 
-    `usd` and `usd_by_phase`: GPU time; `energy_usd`: electricity beside it, where rates do not include it. `allocated_usd`: by phase with
-    idle and down time borne by the tokens, target by target; `tokenless_usd`: of targets that had neither phase, which nothing bears.
-    `unpriced_gpu_hours`: in `gpu_hours`, but in no cost.
-    """
-
+    # GPU time
     usd: float | None = None
+    # GPU time by phase
     usd_by_phase: Mapping[str, float] = field(default_factory=dict)
+    # in all states
     gpu_hours: float | None = None
+    # busy, idle, down, unknown
     gpu_hours_by_state: Mapping[str, float] = field(default_factory=dict)
+    # part of `gpu_hours` that is in no cost
     unpriced_gpu_hours: float = 0.0
+    # prompt tokens that were computed
     prefill_tokens: float | None = None
+    # tokens that were generated
     decode_tokens: float | None = None
+    # prompt tokens as clients sent them, cached ones included
     prompt_tokens: float | None = None
+    # prompt tokens that the prefix cache had
     cached_tokens: float | None = None
+    # finished requests
     requests: float | None = None
+    # energy of the GPUs
     energy_kwh: float | None = None
+    # electricity that the GPU rates do not include
     energy_usd: float | None = None
+    # kilograms of CO2 equivalent
     carbon_kg: float | None = None
+    # GPU time that the prefix cache saved
     savings_usd: float | None = None
+    # by phase, with idle and down time borne by the tokens of the same target
     allocated_usd: Mapping[str, float] = field(default_factory=dict)
+    # cost of targets without tokens in either phase, which no token bears
     tokenless_usd: float = 0.0
 
     @property
