@@ -1,4 +1,4 @@
-"""A finished review to where people are: a webhook that takes {"text": …} (Slack and what is compatible with it), and mail."""
+"""Sends a finished review: to a webhook that takes {"text": …} (Slack and compatible services), and by mail."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def deliver(
     secret: OpenSecret,
     spared: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """Sends to each place that the settings name; where to, in words. `summary` is Markdown; `secret` opens a secret. `spared`: places
-    that have it already.
+    """Sends to each place that the settings name and returns their names. `summary` is Markdown; `secret` reads a secret; `spared`:
+    places that already have it.
 
-    Every place is tried, one whose secret cannot be read is none that stops the others. Raises DeliveryError with all that refused.
+    Every place is tried; a secret that cannot be read stops only its own place. Raises DeliveryError with every place that refused.
     """
     sent, refused = [], []
     for where, send in _list_places(summary, files, title, settings, secret):
@@ -62,7 +62,7 @@ def deliver(
 def _list_places(
     summary: str, files: Sequence[Path], title: str, settings: Settings, secret: OpenSecret
 ) -> Iterator[tuple[str, Callable[[], None]]]:
-    """What sends opens its secret itself, so that one that cannot be read is that place's own failure."""
+    """Each place with the function that sends to it. That function reads its own secret, so a secret that fails is that place's failure."""
     url, smtp = settings.webhook_url, settings.smtp
     if url is not None:
         yield "the webhook", partial(_to_webhook, url, summary, secret)
@@ -80,7 +80,7 @@ def _to_mail(smtp: Smtp, title: str, summary: str, files: Sequence[Path], secret
 
 
 def post_to_webhook(url: str, summary: str) -> None:
-    """Raises PageError, which does not show the URL: whoever has it may post."""
+    """Posts the summary. Raises PageError without the URL in it, because whoever knows the URL may post."""
     session = new_session()
     try:
         answer = ask(session, "POST", url, url, json={"text": write_slack_text(summary)})
@@ -93,7 +93,8 @@ def post_to_webhook(url: str, summary: str) -> None:
 
 
 def write_slack_text(summary: str) -> str:
-    """Markdown as Slack's mrkdwn has it: one star for bold, no headings, tables and what would be a link or a mention as plain text."""
+    """Markdown as Slack's mrkdwn: one star for bold, no headings; tables, and whatever Slack would turn into a link or a mention, as
+    plain text."""
     bold = _BOLD.sub(r"*\1*", _HEADING.sub(r"*\1*", summary))
     tables = _TABLE.sub(_preformatted, bold)
     text = _ESCAPED.sub(_entity, tables)
@@ -110,7 +111,7 @@ def _preformatted(found: re.Match[str]) -> str:
 
 
 def _entity(found: re.Match[str]) -> str:
-    """Slack's own three entities; what it would take for formatting is broken up by a character of no width."""
+    """Slack's own three entities; a character of no width breaks up what Slack would take for formatting."""
     character = found[1]
     return {
         "&": "&amp;",
@@ -125,7 +126,7 @@ def _entity(found: re.Match[str]) -> str:
 
 
 def build_message(smtp: Smtp, title: str, summary: str, files: Sequence[Path]) -> EmailMessage:
-    """The summary as text, the files attached as far as they are not too large."""
+    """The summary as text, with the files attached that are not too large."""
     made = EmailMessage()
     made["Subject"] = on_one_line(title)
     made["From"], made["To"] = smtp.sender, ", ".join(smtp.to)
@@ -140,7 +141,7 @@ def build_message(smtp: Smtp, title: str, summary: str, files: Sequence[Path]) -
 
 
 def send_mail(smtp: Smtp, password: str | None, made: EmailMessage) -> None:
-    """Raises OSError, SMTPException."""
+    """Sends a message. Raises OSError, SMTPException."""
     with smtplib.SMTP(smtp.host, smtp.port, timeout=SECONDS) as server:
         if smtp.starttls:
             server.starttls(context=ssl.create_default_context())

@@ -1,4 +1,4 @@
-"""What Prometheus has around a silence: its exact edges, what counters show across it, and whether its target was there to be read."""
+"""Looks at both edges of a silence: its exact moments, what counters grew by, and whether Prometheus still scraped the target."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Across:
 
 
 def measure_across(reader: Reader, silence: Silence, until: float) -> Across:
-    """Raises ApiError. `until`: where a silence that does not end is looked at no further."""
+    """Measures a silence at its edges. `until`: where to stop looking at a silence that does not end. Raises ApiError."""
     ask, asking = reader.prometheus, reader.asking
     own = [*silence.who[0], ("target", silence.who[1])]
     query = asking.everything_of(own)
@@ -53,8 +53,9 @@ def measure_across(reader: Reader, silence: Silence, until: float) -> Across:
 
 
 def is_booked(reader: Reader, usage: Usage, silence: Silence, grown: Growth, week: Week) -> bool:
-    """Whether the hour in which data came back has the growth across the silence already. VictoriaMetrics' increase() begins at the sample
-    before the hour, however old, where its query reaches so far; Prometheus' at the first within the hour. Raises ApiError."""
+    """Whether the hour in which data came back already contains the growth across the silence. VictoriaMetrics' increase() begins at the
+    last sample before the hour, however old, as far as its query reaches; that of Prometheus begins at the first sample within the
+    hour. Raises ApiError."""
     end, growing = silence.end, grown.gpu_seconds
     index = next((index for index, hour in enumerate(week.hours) if end and hour.begin < end <= hour.end), None)
     if end is None or index is None or not growing or not crosses_hour(silence, week):
@@ -78,7 +79,8 @@ def is_booked(reader: Reader, usage: Usage, silence: Silence, grown: Growth, wee
 
 
 def _judge_end(reader: Reader, silence: Silence, grown: Growth, before: Sequence[Sample], until: float) -> Across:
-    """One whose data ended while others' went on: its exporter died where Prometheus goes on trying, and else its target was taken away."""
+    """A silence that does not end, while others have data. If Prometheus still tried to scrape, the exporter was down; otherwise the target
+    was taken away."""
     begin, length = silence.begin, until - silence.begin - 2 * MINUTE_SECONDS
     scrapes = _list_scrapes(before)
     # of an hour: one scrape more or less is no matter in it
@@ -97,9 +99,9 @@ def _judge_end(reader: Reader, silence: Silence, grown: Growth, before: Sequence
 
 
 def _has_left(reader: Reader, before: Sequence[Sample], begin: float, end: float) -> bool:
-    """Whether the target was not to be read: Prometheus went on scraping others and did not even try this one.
+    """Whether the target was taken away: Prometheus scraped others and did not even try this one.
 
-    A dead exporter is tried and fails, a dead Prometheus tries nobody: these are gaps, and so is what nothing is known of.
+    With a dead exporter scrapes fail, with a dead Prometheus there are none at all: both are gaps, and so is everything unknown.
     """
     scrapes = _list_scrapes(before)
     if end - begin < _SHORTEST_ABSENCE_SECONDS or not scrapes:
@@ -115,7 +117,7 @@ def _list_scrapes(before: Sequence[Sample]) -> list[tuple[str, str]]:
 
 
 def _scrapes_per_second(reader: Reader, scrapes: Sequence[tuple[str, str]], at: float, seconds: float) -> float:
-    """Scrapes a second, in so many seconds while there were data."""
+    """Scrapes a second, over so many seconds while there were data."""
     return _count_scrapes(reader, scrapes, at, seconds) / seconds
 
 

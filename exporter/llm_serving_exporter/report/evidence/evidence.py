@@ -1,4 +1,4 @@
-"""All that the review rests on, read from Prometheus: both weeks, prices, the fleet, alerts, gaps, and what is not there."""
+"""Reads all that the review is computed from: both weeks, prices, the fleet, alerts, gaps, and notes on what is missing."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ MOST_GAPS = 300
 
 
 class NoDataError(LLMServingExporterError):
-    """There is nothing of which a review could be made. The message says what was asked and what to do."""
+    """Prometheus has nothing to make a review of. The message says what was looked for and what to do."""
 
 
 def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
-    """Reads it all. Raises ApiError where money or GPU time cannot be read, NoDataError where the week has neither."""
+    """Reads the evidence. Raises ApiError where money or GPU time cannot be read, NoDataError where the week has neither."""
     zone = ZoneInfo(week.zone)
     previous = week_before(week, zone)
     retention = context.retention_seconds(reader)
@@ -94,7 +94,7 @@ def _silences(reader: Reader, previous: Week, week: Week, now: float) -> list[Si
 
 
 class _Silences:
-    """All of both weeks, and what was found of those that were looked at, once. `end`: of the later week, or now."""
+    """The silences of both weeks and what was found at their edges, each looked at once. `end`: end of the later week, or now."""
 
     def __init__(self, found: Sequence[Silence], end: float) -> None:
         self.found = found
@@ -116,14 +116,16 @@ class _Silences:
 
 @dataclass(frozen=True, slots=True)
 class _Away:
-    """Silences of targets that were not there to be read: they came `back`, or `ended` and nothing says why."""
+    """Silences of targets that were taken away, which are no gaps."""
 
+    # of targets that came back
     back: list[Silence] = field(default_factory=list)
+    # of targets that did not, where nothing shows whether they were taken away
     ended: list[Silence] = field(default_factory=list)
 
 
 def _fill_gaps(reader: Reader, usage: Usage, silent: _Silences, week: Week) -> tuple[Usage, list[Gap], _Away]:
-    """The usage with what counters show across gaps, the gaps, and silences of targets that were not there to be read."""
+    """The usage with what counters grew by across gaps, the gaps, and the silences of targets that were taken away."""
     read, gaps, away = usage, [], _Away()
     for silence in silent.found:
         if clip_to_week(silence, week) is None:
@@ -180,7 +182,7 @@ def _note_memory(
     now: float,
     zone: ZoneInfo,
 ) -> list[str]:
-    """What is not there because Prometheus does not remember it, or had nothing yet."""
+    """What is missing because Prometheus no longer has it, or did not yet have it, in sentences."""
     said = []
     needed = now - previous.begin
     if retention is not None and retention < needed:

@@ -1,4 +1,4 @@
-"""Counters' growth by hour, from Prometheus. A day at a time, so that 200 targets stay below its limit of samples a query."""
+"""Reads the growth of counters by hour. One query covers a day, so that 200 targets stay below Prometheus' limit of samples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ T = TypeVar("T")
 
 
 class Reader:
-    """Reads by hour and by minute. `missing` gathers what could not be read, in sentences. Raises ApiError where the server is gone."""
+    """Reads by hour and by minute. `missing` collects what could not be read, in sentences. Raises ApiError where Prometheus cannot be
+    reached."""
 
     def __init__(self, prometheus: Prometheus, asking: Asking, progress: Progress) -> None:
         self.prometheus = prometheus
@@ -96,7 +97,7 @@ class Reader:
 
 
 def owner_of(labels: Labels, extra: Sequence[str]) -> Owner:
-    """Whose a series is."""
+    """The owner of a series."""
     return Owner(
         tuple((name, labels.get(name, "")) for name in extra),
         labels.get("target", ""),
@@ -106,7 +107,7 @@ def owner_of(labels: Labels, extra: Sequence[str]) -> Owner:
 
 
 def add_hours(one: Hours, other: Hours) -> Hours:
-    """Hour by hour; None only where neither is known."""
+    """The sum, hour by hour; None only where both are unknown."""
     return tuple(b if a is None else a if b is None else a + b for a, b in zip(one, other, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""When a target's series were there -> gaps; counters at a gap's edges -> what they counted across it. Pure."""
+"""Minutes in which a target had data -> gaps; counters at both edges of a gap -> what they grew by across it. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Silence:
 
 
 def find_silences(presence: Presence, end: float) -> list[Silence]:
-    """Minutes without data between two with data, and from a target's last to `end`."""
+    """Minutes without data between two with data, and from a target's last minute to `end`."""
     found = []
     last = max((minutes[-1] for minutes in presence.values() if minutes), default=0.0)
     for who, minutes in presence.items():
@@ -50,7 +50,7 @@ def find_silences(presence: Presence, end: float) -> list[Silence]:
 
 
 def clip_to_week(silence: Silence, week: Week) -> Gap | None:
-    """The part of a silence in a week; None for none of it."""
+    """The part of a silence that lies in a week; None for no part."""
     begin = max(silence.begin, week.begin)
     end = week.end if silence.end is None else min(silence.end, week.end)
     if end <= begin:
@@ -59,7 +59,7 @@ def clip_to_week(silence: Silence, week: Week) -> Gap | None:
 
 
 def crosses_hour(silence: Silence, week: Week) -> bool:
-    """Whether no hour has samples of both sides, so that no hourly increase saw what was counted in between."""
+    """Whether no hour has samples from both sides, so that no hourly increase contains what was counted in between."""
     if silence.end is None:
         return True
     offset = week.begin % HOUR_SECONDS
@@ -86,7 +86,7 @@ class Growth:
 def measure_growth(
     before: Iterable[Sample], after: Iterable[Sample], identity: Sequence[str], extra: Sequence[str]
 ) -> Growth:
-    """From all of a target's series at both edges. As `increase` has it: a counter that fell began again at 0."""
+    """Growth from all series of a target at both edges. As in `increase`, a counter that fell began again at 0."""
     first = {_key(labels): value for labels, value in before}
     by_name = {names.exported(quantity.counter): quantity for quantity in names.QUANTITIES}
     best: dict[tuple[Quantity, tuple[str, ...]], tuple[float, Labels]] = {}
@@ -116,7 +116,7 @@ def measure_growth(
 
 
 def describe_gap(gap: Gap, silence: Silence, grown: Growth | None, week: Week) -> Gap:
-    """The gap with what is known of it. Growth that the GPUs cannot have had is not believed."""
+    """The gap with what is known about it. Growth that the GPUs cannot have had is ignored."""
     if grown is None:
         return gap
     gap = replace(gap, gpus=grown.gpus, usd_per_gpu_hour=grown.usd_per_gpu_hour)
@@ -132,8 +132,8 @@ def describe_gap(gap: Gap, silence: Silence, grown: Growth | None, week: Week) -
 def add_recovered(
     usage: Usage, gap: Gap, silence: Silence, grown: Growth, week: Week, *, booked: bool = False
 ) -> Usage:
-    """The usage with what a gap's counters show, spread evenly over the gap. `booked`: the hour in which data came back has all of it, and
-    gives it away."""
+    """The usage with what counters grew by across a gap, spread evenly over it. `booked`: the hour in which data came back contains all of
+    that growth, so it is taken out of that hour."""
     if not (gap.recovered or booked) or silence.end is None:
         return usage
     length = silence.end - silence.begin

@@ -103,9 +103,11 @@ def exported(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """`identity`: labels that tell fleets apart; `by`: labels beside them that the bill is split by."""
+    """Writes the queries."""
 
+    # labels that tell fleets apart
     identity: tuple[str, ...] = ()
+    # further labels that the bill is split by
     by: tuple[str, ...] = ()
 
     @property

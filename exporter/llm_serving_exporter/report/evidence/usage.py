@@ -1,6 +1,6 @@
-"""Evidence: what Prometheus said of a week, by hour, before anything is worked out.
+"""Evidence: what Prometheus said of a week, by hour, before anything is computed.
 
-Hours run as in `Week.hours`; None = nothing was said.
+Hours run as in `Week.hours`; None: nothing is known.
 """
 
 from __future__ import annotations
@@ -237,18 +237,18 @@ class Evidence:
 
 
 def drop_unknown(values: Iterable[float | None]) -> Iterator[float]:
-    """Those that are there."""
+    """The values that are known."""
     return (value for value in values if value is not None)
 
 
 def sum_lines(lines: Iterable[Line]) -> float | None:
-    """The sum of lines; None where there is none."""
+    """The sum of lines; None without a line."""
     found = [line.total for line in lines]
     return sum(found) if found else None
 
 
 def sum_by_hour(lines: Iterable[Line], hours: int) -> Hours:
-    """The sum of lines in each hour; None in hours of which none says anything."""
+    """The sum of lines in each hour; None in hours without any value."""
     sums: list[float | None] = [None] * hours
     for line in lines:
         for index, value in enumerate(line.hours):

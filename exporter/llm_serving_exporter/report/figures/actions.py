@@ -1,4 +1,4 @@
-"""What to do first: each action's USD a week comes from figures of the review, none is a guess."""
+"""What to do first. The USD of each action come from figures of the review; none is a guess."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LEAST_SHARE = 0.005
 
 
 class Kind(StrEnum):
-    """What an action's USD are: paid no more, or that at most; freed for other work and paid all the same, or that at most; paid for
-    nothing already."""
+    """What the USD of an action are: money saved or saved at most; capacity freed or freed at most, which is paid for all the same;
+    money that was lost already."""
 
     CASH = "cash"
     AT_MOST = "at_most"
@@ -63,9 +63,10 @@ def choose_actions(
     steady: tuple[Steady, ...],
     cash_by_phase: Mapping[str, float],
 ) -> tuple[Action, ...]:
-    """The largest first. They may overlap (an idle replica that is removed is idle no more), so that they are never added up.
+    """Chooses the actions that are worth most, the largest first; at most `SHOWN`. They may overlap (an idle replica that is removed is no
+    longer idle), so they are never added up.
 
-    `cash_by_phase`: cost at rates that are paid by the hour. A GPU that is committed or owned costs the same with nothing on it.
+    `cash_by_phase`: cost at rates that are paid by the hour. A committed or owned GPU costs the same with nothing on it.
     """
     found = []
     least = LEAST_SHARE * (week.usd or 0.0)

@@ -1,4 +1,4 @@
-"""Whether a week may be held against the one before: what is there of one in part only would look like a change. Pure."""
+"""Whether a week can be compared with the one before: where part of one is missing, the difference would look like a change. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SPLIT_BY = ("prefill_tokens", "decode_tokens")
 def explain_no_comparison(
     evidence: Evidence, now: tuple[Totals, Seen], earlier: tuple[Totals, Seen]
 ) -> tuple[str, ...]:
-    """Why not, in sentences; () where it may be. Totals and hours seen of both weeks."""
+    """Why the weeks cannot be compared, in sentences; () where they can. Takes totals and coverage of both weeks."""
     if earlier[0].usd is None:
         return ()
     why = []
@@ -40,7 +40,7 @@ def _unpriced(week: str, sums: Totals) -> Iterator[str]:
 
 
 def note_gaps(evidence: Evidence, now: Totals) -> tuple[str, ...]:
-    """What gaps leave out of the spend, where it is worth knowing before the first figure."""
+    """How much GPU time is missing in gaps, as a sentence; () where it is too little to matter."""
     gaps = evidence.gaps or ()
     lost = sum(missing_gpu_seconds(gap) for gap in gaps) / HOUR_SECONDS
     if not lost or lost < _LEAST_MISSING * (lost + (now.gpu_hours or 0.0)):
@@ -52,7 +52,7 @@ def note_gaps(evidence: Evidence, now: Totals) -> tuple[str, ...]:
 
 
 def can_split(usage: Usage, earlier: Usage) -> bool:
-    """Whether tokens of both weeks are known: a quantity that only one has would be a cause."""
+    """Whether both weeks have the same kinds of tokens. A quantity that only one week has would look like a cause."""
     return not any(
         name in usage.unread or name in earlier.unread or bool(getattr(usage, name)) != bool(getattr(earlier, name))
         for name in _SPLIT_BY

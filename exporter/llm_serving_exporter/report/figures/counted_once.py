@@ -1,7 +1,7 @@
-"""Which of a week's tokens, requests and objective events count, so that each stands once, beside its cost. Pure.
+"""Chooses which of a week's tokens, requests and objective events count, so that each counts once and only where its cost is known. Pure.
 
-A front end counts what its workers count again, and of split pools both sides count the prompts. A token that a target made without a
-price would make the others' look cheap.
+A front end counts again what its workers count, and with split pools both sides count the prompts. Tokens of a target without a price
+would make those of the others look cheap.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ Shares = list[float]
 class _Priced:
     """The share of GPU time that has a price, by hour."""
 
+    # by target
     targets: dict[Place, Shares]
+    # by model
     models: dict[Place, Shares]
 
 
 def count_once(usage: Usage, identity: Sequence[str] = ()) -> Usage:
-    """The usage with what counts alone. `identity`: labels that tell fleets apart, in which a model of one name may be another."""
+    """The usage with only what counts. `identity`: labels that tell fleets apart; models of the same name in two fleets are two models."""
 
     def model(owner: Owner) -> Place:
         return tuple((name, owner.label(name)) for name in identity), owner.model_name
@@ -57,7 +59,7 @@ def count_once(usage: Usage, identity: Sequence[str] = ()) -> Usage:
 
 
 def _find_priced_shares(usage: Usage, place: Callable[[Owner], Place]) -> dict[Place, Shares]:
-    """By place and hour: what of its GPU time has a price; 1 where only its cost is known, 0 where it has none."""
+    """The share of GPU time that has a price, by place and hour: 1 where only the cost is known, 0 where there is no price."""
     seconds: dict[Place, list[list[float]]] = {}
     for line in usage.gpu_seconds:
         into = seconds.setdefault(place(line.owner), [[0.0, 0.0] for _ in line.hours])
@@ -74,7 +76,7 @@ def _find_priced_shares(usage: Usage, place: Callable[[Owner], Place]) -> dict[P
 
 
 def _keep_priced(lines: Iterable[Line], priced: _Priced, model: Callable[[Owner], Place]) -> tuple[Line, ...]:
-    """Lines in the hours that have a cost: of their target, of a front end that of its model."""
+    """Lines, only in the hours in which their target has a cost; for a front end, in which its model has one."""
     found = []
     for line in lines:
         owner = line.owner
@@ -92,7 +94,7 @@ def _keep_priced(lines: Iterable[Line], priced: _Priced, model: Callable[[Owner]
 
 
 def _keep_once(name: str, lines: tuple[Line, ...], model: Callable[[Owner], Place]) -> tuple[Line, ...]:
-    """No front end where what is behind it counts as well, and of split pools the one that counts it as a user would."""
+    """Drops front ends whose workers count as well, and of split pools the side that does not count as a user would."""
     roles = _find_roles(lines, model)
 
     def kept(owner: Owner) -> bool:
@@ -106,7 +108,7 @@ def _keep_once(name: str, lines: tuple[Line, ...], model: Callable[[Owner], Plac
 
 
 def _keep_observed(lines: tuple[Line, ...], model: Callable[[Owner], Place]) -> tuple[Line, ...]:
-    """Of each objective of a model the events that are nearest to its users."""
+    """For each objective of a model, the events counted nearest to its users."""
     chosen = []
     for slo in sorted({line.of[0] for line in lines}):
         of_slo = tuple(line for line in lines if line.of[0] == slo)
@@ -120,7 +122,7 @@ def _keep_observed(lines: tuple[Line, ...], model: Callable[[Owner], Place]) -> 
 
 
 def _find_roles(lines: Iterable[Line], model: Callable[[Owner], Place]) -> dict[Place, set[str]]:
-    """Roles of a model that counted anything."""
+    """The roles of each model that counted anything."""
     found: dict[Place, set[str]] = {}
     for line in lines:
         if line.total:

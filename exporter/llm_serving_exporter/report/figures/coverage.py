@@ -1,4 +1,4 @@
-"""How much of a week is in its figures: what is missing at its beginning or falls into gaps is in none. Pure."""
+"""How much of a week is in its figures. Time before the first data and time in gaps is in none. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class Seen:
 
 
 def measure_coverage(week: Week, usage: Usage, sums: Totals, gaps: Iterable[Gap] | None, begins: int) -> Seen:
-    """`gaps` None: not known; then hours of which nothing at all is known are not seen. `begins`: hours before the first data of all."""
+    """Hours that are in the figures. `gaps` None: gaps are unknown, so hours without any data count as missing. `begins`: hours before the
+    first data of all."""
     if gaps is None:
         known = sum_by_hour(usage.gpu_seconds, len(week.hours))
         there = (hour.seconds for hour, value in zip(week.hours, known, strict=True) if value is not None)
@@ -38,6 +39,6 @@ def measure_coverage(week: Week, usage: Usage, sums: Totals, gaps: Iterable[Gap]
 
 
 def missing_gpu_seconds(gap: Gap) -> float:
-    """Of nothing known; a target whose GPUs are not known has one at least."""
+    """GPU time of the gap that is in no figure; a target whose number of GPUs is unknown counts as one GPU."""
     missing = gap.missing_gpu_seconds
     return gap.end - gap.begin if missing is None else missing

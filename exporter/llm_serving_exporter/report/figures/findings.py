@@ -1,4 +1,4 @@
-"""What stands out, as sentences with their numbers: a table of rules, each of which speaks or is silent."""
+"""What stands out, as sentences with their numbers: a table of rules, each of which writes a sentence or None."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Finding:
 
 
 def apply_rules(facts: Facts) -> tuple[Finding, ...]:
-    """In the order of `RULES`."""
+    """The sentences of all rules that have one, in the order of `RULES`."""
     said = ((name, rule(facts)) for name, rule in RULES.items())
     return tuple(Finding(name, sentence) for name, sentence in said if sentence)
 
@@ -67,7 +67,7 @@ def _write_change(value: float, down: str = "fell", up: str = "rose") -> str:
 
 
 def _apart(facts: Facts) -> str | None:
-    """Unit cost and total went opposite ways, which either alone would hide."""
+    """Unit cost and total moved in opposite directions; either figure alone would hide it."""
     unit = _drop_small(change(facts.now.blended_usd_per_million, facts.earlier.blended_usd_per_million), 0.03)
     spend = _drop_small(change(facts.now.usd, facts.earlier.usd), 0.03)
     if unit is None or spend is None or unit * spend > 0:
@@ -81,7 +81,7 @@ def _apart(facts: Facts) -> str | None:
 
 
 def _cause(facts: Facts) -> str | None:
-    """What moved the spend most."""
+    """The cause that moved the spend most."""
     if facts.split is None or facts.earlier.usd is None or facts.now.usd is None:
         return None
     total = facts.now.usd - facts.earlier.usd
@@ -99,7 +99,7 @@ def _cause(facts: Facts) -> str | None:
 
 
 def _dearer(facts: Facts) -> str | None:
-    """A model whose tokens cost much more."""
+    """A model whose tokens became much more expensive."""
     worst: tuple[float, ModelRow] | None = None
     for row in facts.models:
         rise = change(row.now.blended_usd_per_million, row.before.blended_usd_per_million)
@@ -125,7 +125,7 @@ def _idle(facts: Facts) -> str | None:
 
 
 def _empty_batches(facts: Facts) -> str | None:
-    """Busy, but nearly empty: what idle time does not show."""
+    """GPUs that were busy with nearly empty batches, which idle time does not show."""
     rows = [row for row in facts.models if row.batch_ratio is not None and row.now.usd]
     small = [row for row in rows if row.batch_ratio is not None and row.batch_ratio < 0.25]
     if not small:
@@ -154,7 +154,7 @@ def _spare(facts: Facts) -> str | None:
 
 
 def _commitment(facts: Facts) -> str | None:
-    """Paid and unused while other GPUs were paid for."""
+    """A commitment that was paid for and not used."""
     unused = [one for one in facts.commitments if one.unused_gpu_hours > 0.05 * one.committed_gpu_hours]
     if not unused:
         return None

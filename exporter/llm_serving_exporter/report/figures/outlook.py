@@ -1,4 +1,4 @@
-"""Beyond the week: the month at its run rate, the budget, the total cost of ownership, and what an API would have asked."""
+"""Beyond the week: the month at its run rate, the budget, the total cost of ownership, and the price of an API."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ def project_month(
     owned_usd: float = 0.0,
     unused_usd: float = 0.0,
 ) -> Outlook | None:
-    """None where the week has no cost. `owned_usd`: what of it is a purchase stated as a rate, which is not paid back by itself;
-    `unused_usd`: commitments that stood unused, which are paid like the rest.
+    """The month at this week's rate; None without a cost. Hours that are not seen are taken to have cost what the others did.
 
-    What is not seen is taken to have cost what the rest did.
+    `owned_usd`: cost of owned GPUs, which is a purchase stated as a rate and cannot pay itself back. `unused_usd`: unused commitments,
+    which are paid like the rest.
     """
     if week.usd is None or there.hours <= 0:
         return None

@@ -1,6 +1,6 @@
 """Rates: what they cost, how far commitments were used, and what steady load could save. Pure.
 
-Targets, rates and commitments are one another's only within a fleet: identity labels are part of every key.
+Targets, rates and commitments belong together only within a fleet, so identity labels are part of every key.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def fleet_of_gauge(labels: Mapping[str, str], identity: Sequence[str]) -> Where:
 
 
 def fleet_of_owner(owner: Owner, identity: Sequence[str]) -> Where:
-    """The fleet of a line."""
+    """The fleet of an owner."""
     return tuple(owner.label(name) for name in identity)
 
 
 def find_cash_rates(book: Book) -> frozenset[str]:
-    """Rates that are paid by the hour; one of unknown kind is not taken for one."""
+    """Rates that are paid by the hour. A rate of unknown kind is not one of them."""
     return frozenset(rate.name for rate in book.rates.values() if rate.kind in _CASH)
 
 
@@ -59,7 +59,7 @@ def average_rate_price(
     gpu_name: str | None = None,
     fleet: Where | None = None,
 ) -> float | None:
-    """USD per GPU-hour of a rate, mean over the GPU time at it; None where it was in force on no target."""
+    """Mean USD per GPU-hour of a rate, weighted by the GPU time at it; None where the rate was in force on no target."""
     seconds: dict[tuple[Where, str], list[Line]] = {}
     for line in usage.gpu_seconds:
         if line.of[1] == rate:
@@ -113,20 +113,20 @@ class Commitment:
 
 
 def sum_unused_usd(found: Iterable[Commitment]) -> float:
-    """Of those whose price is known."""
+    """USD of unused commitments whose price is known."""
     return sum(one.unused_usd or 0.0 for one in found)
 
 
 def sum_unused_usd_seen(found: Iterable[Commitment], seen_share: float) -> float:
-    """USD for commitments unused in the hours of the week that are seen, hours in gaps taken to be like the others."""
+    """USD of unused commitments in the part of the week that is seen; hours in gaps are taken to be like the others."""
     return sum((one.unused_usd or 0.0) / one.known_share for one in found) * seen_share
 
 
 def measure_commitments(
     usage: Usage, book: Book, week: Week, identity: Sequence[str] = (), gaps: Iterable[Gap] = ()
 ) -> tuple[Commitment, ...]:
-    """By fleet and rate, hour by hour: what is left over at night does not make up for noon. Hours in which nobody says what is
-    committed, or in which data of a target at that rate are missing, are left out."""
+    """By fleet and rate, hour by hour: GPUs left over at night do not make up for noon. Leaves out hours in which the commitment is
+    unknown, and hours in which data of a target at that rate are missing."""
     count = len(week.hours)
     committed: dict[tuple[Where, str], list[float | None]] = {}
     for gauge in book.committed:
@@ -182,8 +182,8 @@ class Steady:
 def find_steady_load(
     usage: Usage, book: Book, hours: int, unused: Iterable[Commitment] = (), identity: Sequence[str] = ()
 ) -> tuple[Steady, ...]:
-    """By kind of GPU, beyond commitments that stand `unused`. A reserved rate is known only while some target runs at it: prices are
-    exported as they are in force."""
+    """By kind of GPU, beyond unused commitments. A reserved rate is known only while a target runs at it, because prices are exported
+    as they are in force."""
     of = find_gpu_kinds(book, identity)
     reserved, on_demand = find_rates_of_kind(book, RateKind.RESERVED), find_rates_of_kind(book, RateKind.ON_DEMAND)
     # an hour of which nothing at all is known says nothing about what is steady

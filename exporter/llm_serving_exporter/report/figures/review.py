@@ -1,4 +1,4 @@
-"""Evidence -> the review: every number that is shown, worked out once. Pure."""
+"""Evidence -> the review: every number that is shown, computed once. Pure."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Review:
 
 
 def build_review(evidence: Evidence, settings: Settings) -> Review:
-    """The review of a week."""
+    """Computes the review of a week."""
     book = evidence.book
     usage, earlier_usage = (
         count_once(week, settings.identity_labels) for week in (evidence.usage, evidence.usage_before)
@@ -204,7 +204,7 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
 
 
 def _by_phase(usage: Usage, rates: Collection[str]) -> dict[str, float]:
-    """USD at some rates."""
+    """USD at the given rates, by phase."""
     found: dict[str, float] = {}
     for line in usage.cost:
         if line.of[1] in rates:
@@ -213,7 +213,7 @@ def _by_phase(usage: Usage, rates: Collection[str]) -> dict[str, float]:
 
 
 def sum_by_day(hours: Hours, week: Week) -> tuple[float | None, ...]:
-    """Sums of the seven days, Monday first; None for a day of which nothing is known."""
+    """Sums of the seven days, Monday first; None for a day without data."""
     days: list[float | None] = [None] * 7
     for hour, value in zip(week.hours, hours, strict=True):
         if value is not None:

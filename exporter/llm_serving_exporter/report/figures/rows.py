@@ -45,7 +45,7 @@ class ModelRow:
 
 
 def build_model_rows(usage: Usage, earlier: Usage, fleet: Fleet) -> tuple[ModelRow, ...]:
-    """The most expensive first."""
+    """A row for each model, the most expensive first."""
     models = {line.owner.model_name for line in (*usage.cost, *earlier.cost, *usage.gpu_seconds)}
     rows = []
     for model in models:
@@ -82,7 +82,7 @@ class LabelRow:
 
 
 def build_label_rows(usage: Usage, earlier: Usage, labels: Iterable[str]) -> tuple[LabelRow, ...]:
-    """Label by label, the most expensive value first. The values of each label add up to the spend."""
+    """Rows label by label, the most expensive value first. The values of each label add up to the spend."""
     rows = []
     for label in labels:
         values = {line.owner.label(label) for line in (*usage.cost, *usage.gpu_seconds, *earlier.cost)}
@@ -107,7 +107,7 @@ class NodeRow:
 
 
 def build_node_rows(usage: Usage, book: Book, hours: int) -> tuple[NodeRow, ...]:
-    """The most expensive first."""
+    """A row for each node, the most expensive first."""
     where: dict[tuple[str, ...], list[set[str]]] = {}
     extra = sorted({name for gauge in book.nodes for name in gauge.labels} - {"target", "node"})
     for gauge in book.nodes:
@@ -154,7 +154,7 @@ class InvoiceRow:
 
 
 def build_invoice_rows(usage: Usage, book: Book, identity: Sequence[str] = ()) -> tuple[InvoiceRow, ...]:
-    """Their USD add up to the spend."""
+    """A row for each rate and kind of GPU; their USD add up to the spend."""
     of_rate = find_gpu_kinds(book, identity)
     of_target: dict[tuple[tuple[str, ...], str], set[str]] = {}
     for gauge in book.gpus:
@@ -176,7 +176,7 @@ def build_invoice_rows(usage: Usage, book: Book, identity: Sequence[str] = ()) -
 
 
 def sum_invoice(rows: Iterable[InvoiceRow], unused: Iterable[Commitment], energy_usd: float | None) -> float:
-    """What invoices should come to: GPU-hours used, committed ones that were not and whose price is known, electricity."""
+    """What invoices should come to: GPU-hours that were used, unused commitments whose price is known, electricity."""
     return sum(row.usd for row in rows) + sum_unused_usd(unused) + (energy_usd or 0.0)
 
 
@@ -200,7 +200,7 @@ class Attainment:
 
 
 def measure_attainments(usage: Usage, objectives: Mapping[str, float]) -> tuple[Attainment, ...]:
-    """By objective, of all models."""
+    """A row for each objective, over all models."""
     sums: dict[str, list[float]] = {}
     for line in usage.slo:
         into = sums.setdefault(line.of[0], [0.0, 0.0])
@@ -245,8 +245,8 @@ class AlertSums:
 def sum_alerts(
     episodes: Iterable[Episode], week: Week, watched_hours: float | None = None, shown: int = 5
 ) -> AlertSums | None:
-    """Of what fired within the week; an episode that began before counts, with its minutes within. None where nothing fired because nothing
-    evaluated the rules."""
+    """Pages and tickets of the week. An episode that began earlier counts with its minutes within the week. None where no alert fired
+    because nothing evaluated the rules."""
     sums: dict[tuple[str, str], list[float]] = {}
     episodes = tuple(episodes)
     if not watched_hours and not episodes:

@@ -1,4 +1,4 @@
-"""What ran beyond what was required, and what the reserve for a lost node held."""
+"""Replicas beyond what was required, and replicas in reserve for a lost node."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def measure_spare(usage: Usage, fleet: Fleet, hours: int, cash: Collection[str] 
 def _cost_running(
     usage: Usage, who: Iterable[tuple[str, str]], hours: int, cash: Collection[str]
 ) -> tuple[Hours, Hours, tuple[float, ...]]:
-    """What a model's replicas cost by hour, but for dead ones, what of it at rates of `cash`, and their share that has a price."""
+    """By hour, without GPUs that are down: what a model's replicas cost, the part of it at rates of `cash`, and the share of them that
+    has a price."""
 
     def of(lines: Iterable[Line]) -> list[Line]:
         return [

@@ -1,4 +1,4 @@
-"""A week's usage -> totals of all of it or of some owners, with what tokens and requests come to."""
+"""A week's usage -> totals over all owners or some, and unit costs."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Totals:
 
 
 def sum_usage(usage: Usage, chosen: Chosen = lambda owner: True) -> Totals:
-    """Of the owners that are chosen."""
+    """Totals over the owners that `chosen` accepts."""
 
     def one(lines: Iterable[Line]) -> float | None:
         found = [line.total for line in lines if chosen(line.owner)]
@@ -143,7 +143,7 @@ def sum_usage(usage: Usage, chosen: Chosen = lambda owner: True) -> Totals:
 
 
 def build_cells(usage: Usage, chosen: Chosen = lambda owner: True) -> tuple[dict[Key, Cell], float]:
-    """Cells by model, role and phase, and the cost that no cell bears. Cells without tokens are not told apart from it."""
+    """Cells by model, role and phase, and the cost that no cell bears, which includes that of cells without tokens."""
     usd, hours = _sum_by_owner(usage.cost), _sum_by_owner(usage.gpu_seconds)
     tokens = {
         "prefill": {line.owner: line.total for line in usage.prefill_tokens},
@@ -189,7 +189,7 @@ def _allocate(cost: Iterable[Line]) -> tuple[dict[str, float], float]:
 
 
 def _sum_by_owner(lines: Iterable[Line]) -> dict[Owner, dict[str, float]]:
-    """By owner and the first of the line's own labels."""
+    """Sums by owner and by the first of the line's own labels."""
     found: dict[Owner, dict[str, float]] = {}
     for line in lines:
         into = found.setdefault(line.owner, {})

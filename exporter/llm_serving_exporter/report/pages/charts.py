@@ -41,12 +41,10 @@ class Rule:
 
     # class of the style sheet: axis or mark
     kind: str
-    # where it begins
-    x1: float
-    y1: float
-    # where it ends
-    x2: float
-    y2: float
+    x1: float  # where it begins
+    y1: float  # where it begins
+    x2: float  # where it ends
+    y2: float  # where it ends
     # text that appears under the pointer; "" for none
     hint: str = ""
 

@@ -1,4 +1,4 @@
-"""What a target costs, as HTML: the price in force, what tokens come to now, and where the money went since the exporter's start."""
+"""What a target costs, as HTML: the price in force, the unit costs of the window, and where the money went since the exporter started."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLUMNS = (
 
 
 def render_cost(reading: TargetReading, *, fresh: bool) -> Markup:
-    """ "" where the target has no price and never had one. `fresh`: whether figures of the window are shown."""
+    """Nothing where the target has no price and never had one. `fresh`: whether figures of the window are shown."""
     found = reading.cost
     if found is None or not any(one.totals.usd for one in found.engines):
         return NO_MARKUP

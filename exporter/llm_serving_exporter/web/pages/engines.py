@@ -28,7 +28,7 @@ Engine = tuple[EngineSnapshot, EngineDerived]
 
 
 def render_engines(reading: TargetReading) -> Markup:
-    """Every figure of a target whose last page is fresh; "" where it has none."""
+    """Every figure of a target whose last page is fresh; nothing where it has none."""
     if reading.snapshot is None or reading.derived is None:
         return NO_MARKUP
     derived = {(one.model_name, one.engine): one for one in reading.derived.engines}

@@ -69,7 +69,7 @@ def _name(gpu: GpuReading, targets: Sequence[str]) -> Markup:
 
 
 def short_uuid(uuid: str) -> str:
-    """As much of a UUID as tells GPUs of one host apart: "GPU-0b1d5c9e"."""
+    """The first part of a UUID, which is enough to tell the GPUs of one host apart: "GPU-0b1d5c9e"."""
     head, dash, rest = uuid.partition("-")
     return f"{head}{dash}{rest.partition('-')[0]}"
 

@@ -1,4 +1,4 @@
-"""One View -> the page at /: what every target and GPU does now, what is missing and why. HTML without scripts or outside parts."""
+"""One View -> the page at /: what every target and GPU does now, what is missing and why. HTML without scripts or parts from elsewhere."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def render_landing(
     links: Sequence[tuple[str, str]] = (),
     only: str = "",
 ) -> bytes:
-    """The page as UTF-8. `links`: (label, href) beside the exporter's own pages, such as its documentation. `only`: the name of a target
-    whose card alone is shown; "" or an unknown name shows all."""
+    """The page as UTF-8. `links`: (label, href) of further pages, such as the documentation. `only`: the name of the one target to
+    show; "" or an unknown name shows all."""
     clock = _Clock(now_unix, now_monotonic, stale_after_seconds)
     pages = [
         ("Metrics", telemetry_path),

@@ -1,4 +1,4 @@
-"""A target's roofline as HTML: what limits it, how near each ceiling is, and what that rests on."""
+"""A target's roofline as HTML: what limits it, how close it is to each ceiling, and which inputs that is based on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GPU_NOT_THE_LIMIT_BELOW = 0.25
 
 
 def render_roofline(reading: TargetReading) -> Markup:
-    """Everything about the roofline of a target whose last page is fresh; "" where nothing can be said at all."""
+    """The roofline of a target whose last page is fresh; nothing where nothing is known of it."""
     derived = reading.derived
     if derived is None or reading.snapshot is None:
         return NO_MARKUP
