@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -34,18 +35,8 @@ LONGEST_TEXT = 400
 
 def render_page(review: Review) -> str:
     """HTML. Its policy lets it load nothing and run nothing but its own script."""
-    loader = PackageLoader("llm_serving_exporter.report.pages")
-    environment = Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_present,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["coordinate"] = _write_coordinate
-    environment.globals["chart_width"] = WIDTH
-    style, script = (loader.get_source(environment, name)[0] for name in ("style.css", "script.js"))
+    environment = make_environment()
+    style, script = (_read_file(name) for name in ("style.css", "script.js"))
     return environment.get_template("page.html").render(
         style_hash=_hash(style),
         script_hash=_hash(script),
@@ -68,6 +59,25 @@ def render_page(review: Review) -> str:
         service=build_service(review),
         gaps=build_gaps(review),
     )
+
+
+def make_environment() -> Environment:
+    """The templates of this package: text is bounded and escaped, a name that is not given is an error."""
+    environment = Environment(
+        loader=PackageLoader("llm_serving_exporter.report.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_present,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["coordinate"] = _write_coordinate
+    environment.globals["chart_width"] = WIDTH
+    return environment
+
+
+def _read_file(name: str) -> str:
+    return (resources.files("llm_serving_exporter.report.pages") / "templates" / name).read_text(encoding="utf-8")
 
 
 def _present(value: Any) -> Any:

@@ -50,6 +50,6 @@ def _basis(reading: TargetReading, found: TargetCost) -> str:
         now = f"{gpus.count} GPUs{part} at {usd_to_the_cent(price.usd_per_gpu_hour)} an hour (rate {price.rate.name})"
     window = span(reading.derived.window_seconds) if reading.derived is not None else "a window"
     return (
-        f"{now}; per million tokens and per request over {window}, idle time borne by the tokens; spent since the exporter's start; "
+        f"{now}; per million tokens and per request over {window}, idle time included; spent since the exporter started; "
         f"busy time split by {found.method.value}: {found.inputs}"
     )

@@ -29,7 +29,7 @@ def render_gpus(view: View, now_monotonic: float) -> Markup:
     """The section about GPUs."""
     readings = view.gpus
     if readings is None:
-        inside = fill('<p class="facts">GPUs are not read: none was read yet, or gpu.enabled is off.</p>')
+        inside = fill('<p class="facts">There are no GPU readings: none was taken yet, or gpu.enabled is off.</p>')
     elif readings.attempt.reason is not None:
         inside = note("bad", f"NVML: {readings.attempt.detail}", what_to_do(readings.attempt.reason))
     elif not readings.gpus:

@@ -29,7 +29,7 @@ REFRESH_SECONDS = 10
 MOST_CARDS = 20
 SHOWN_FAILURES = 3
 _BADGES = {State.READY: "good", State.LOADING: "wait", State.SLEEPING: "calm", State.DOWN: "bad", State.UNKNOWN: "warn"}
-# reasons that nobody can or need act on
+# reasons that call for no action
 _PASSING = frozenset(
     {
         Absence.IDLE,
@@ -288,7 +288,7 @@ def _facts(reading: TargetReading, clock: _Clock) -> Markup:
 def _problem(reading: TargetReading, clock: _Clock, *, fresh: bool) -> Markup:
     withdrawn = ""
     if reading.snapshot is not None and not fresh:
-        withdrawn = f"Last page {clock.page_age(reading)} ago; figures withdrawn."
+        withdrawn = f"The last page is {clock.page_age(reading)} old; its figures are no longer shown."
     last = reading.last
     if last is not None and last.reason is not None:
         return note(_BADGES[reading.state], reading.problem or last.detail, what_to_do(last.reason), withdrawn)
@@ -298,7 +298,7 @@ def _problem(reading: TargetReading, clock: _Clock, *, fresh: bool) -> Markup:
 
 
 def _absent(reading: TargetReading) -> Markup:
-    """Every absent signal with its reason in a sentence, what somebody can act on first; signals with one reason share a line."""
+    """Every absent signal with its reason, those that somebody can act on first; signals with the same reason share a line."""
     signals = dict(reading.derived.signals) if reading.derived is not None else {}
     signals |= reading.cost.signals if reading.cost is not None else {}
     missing = reading.missing
@@ -308,13 +308,13 @@ def _absent(reading: TargetReading) -> Markup:
 
 
 def _careful(derived: Derived) -> Markup:
-    """What is there but not to be taken at its face; clipped quantiles say so themselves."""
+    """Figures that are shown but need care; clipped quantiles say so themselves."""
     telling = [
         (signal, QUALITIES[quality])
         for signal, quality in derived.quality.items()
         if quality not in (Quality.LIVE, Quality.CLIPPED) and not derived.signals.get(signal)
     ]
-    return _by_sentence("To be read with care", telling)
+    return _by_sentence("Read with care", telling)
 
 
 def _by_sentence(heading: str, told: Sequence[tuple[str, str]]) -> Markup:

@@ -120,7 +120,7 @@ def _suspects(derived: Derived) -> Markup:
     if not derived.causes:
         return NO_MARKUP
     lines = [f"{title(signal)} is above 1. {CAUSES[cause]}" for signal, cause in derived.causes.items()]
-    return note("warn", "Ratios that cannot be:", *lines)
+    return note("warn", "Ratios that are impossible:", *lines)
 
 
 def _models(reading: TargetReading) -> Markup:
