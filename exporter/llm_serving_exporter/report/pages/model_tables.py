@@ -18,9 +18,9 @@ _LEAST_COLOURED_CHANGE = 0.03
 # a cause's part below it, of the unit cost, reads as 0
 _LEAST_PART = 5e-4
 _COST_COLUMNS = (
-    Column("Model", number=False), Column("Spend", "USD"), Column("Change"), Column("Share"), Column("Tokens", "prompt + generated"),
-    Column("Blended", "USD/M"), Column("Change"), Column("Prefill", "busy, USD/M"), Column("Prefill", "with idle, USD/M"),
-    Column("Decode", "busy, USD/M"), Column("Decode", "with idle, USD/M"), Column("Requests", "USD/1,000"), Column("Tokens", "per USD"),
+    Column("Model", number=False), Column("Spend", "USD"), Column("Change"), Column("Share"), Column("Tokens", "in + out"),
+    Column("Blended", "USD/M"), Column("Change"), Column("Prefill", "busy, $/M"), Column("Prefill", "with idle, $/M"),
+    Column("Decode", "busy, $/M"), Column("Decode", "with idle, $/M"), Column("Requests", "USD/1,000"), Column("Tokens", "per USD"),
 )  # fmt: skip
 _REASON_COLUMNS = (
     Column("Model", number=False), Column("Price", "USD/M computed"), Column("Mix", "USD/M computed"),
