@@ -84,7 +84,7 @@ def test_a_night_without_the_target_is_free_and_a_dead_exporter_is_a_gap(tmp_pat
         for name, hours in (("steady:8000", 72), ("night:8000", 72), ("dark:8000", 72), ("dead:8000", 88))
     }
     # nothing was ever seen to try it
-    (note,) = (note for note in made.notes if "nothing says whether" in note)
+    (note,) = (note for note in made.notes if "nothing shows whether" in note)
     assert note.startswith("Data of pushed:8000 end before the week does")
     (note,) = (note for note in made.notes if "came back" in note)
-    assert note.startswith("2 times a target went and came back (night:8000; 16 hours in all)")
+    assert note.startswith("2 times a target disappeared and came back (night:8000; 16 hours in all)")
