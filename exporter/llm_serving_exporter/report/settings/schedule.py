@@ -25,7 +25,7 @@ def with_review(config: Config, environ: Mapping[str, str]) -> Config:
     settings = read_settings(read_document(path, place), place, context)
     if not problems:
         if not settings.server.url:
-            place.refuse("it is not said whom to ask", "Write prometheus: {url: http://prometheus:9090}.")
+            place.refuse("there is no Prometheus to ask", "Write prometheus: {url: http://prometheus:9090}.")
         if settings.schedule is None:
             place.refuse("there is no schedule", 'Write schedule: "0 7 * * mon" for Mondays at 7.')
         if not os.path.isabs(settings.out):

@@ -35,7 +35,7 @@ def test_the_schedule_of_the_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (GOOD.replace('prometheus: {url: "http://prometheus:9090"}\n', ""), "it is not said whom to ask"),
+        (GOOD.replace('prometheus: {url: "http://prometheus:9090"}\n', ""), "there is no Prometheus to ask"),
         (GOOD.replace('schedule: "0 7 * * mon"\n', ""), "there is no schedule"),
         (GOOD.replace("out: reviews\n", ""), "there is no folder for the reviews"),
         (GOOD + "keeep: 3\n", "keeep: this key is not known"),
