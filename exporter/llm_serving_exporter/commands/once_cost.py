@@ -9,8 +9,7 @@ from llm_serving_exporter.cost.meter import PER_MILLION, PER_REQUEST
 from llm_serving_exporter.model.cost import EngineCost, TargetCost
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.render.money import usd
-from llm_serving_exporter.render.numbers import number, span
+from llm_serving_exporter.render.numbers import number, span, usd
 from llm_serving_exporter.render.sentences import why_absent
 
 _PHASES = ("prefill", "decode", "blended")

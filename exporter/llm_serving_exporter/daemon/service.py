@@ -22,8 +22,8 @@ from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.state.install_time import read_or_write_install_time
-from llm_serving_exporter.web.pages.debug import debug_targets, ready
-from llm_serving_exporter.web.pages.landing import landing
+from llm_serving_exporter.web.pages.debug import answer_debug_targets, answer_ready
+from llm_serving_exporter.web.pages.landing import render_landing
 from llm_serving_exporter.web.server import Handler, Request, Response, WebServer
 
 log = logging.getLogger("llm_serving_exporter.service")
@@ -94,7 +94,7 @@ class Service:
             config.web.telemetry_path: {"GET": self._metrics},
             "/": {"GET": self._landing},
             "/-/healthy": {"GET": lambda _request: Response(200, _TEXT, b"llm-serving-exporter is healthy.\n")},
-            "/-/ready": {"GET": lambda _request: ready(self.daemon.store.view())},
+            "/-/ready": {"GET": lambda _request: answer_ready(self.daemon.store.view())},
             "/-/reload": {"POST": reload, "PUT": reload},
             "/debug/targets": {"GET": self._debug},
         }
@@ -105,7 +105,7 @@ class Service:
 
     def _landing(self, request: Request) -> Response:
         config = self.daemon.config
-        body = landing(
+        body = render_landing(
             self.daemon.store.view(),
             now_unix=time.time(),
             now_monotonic=self._monotonic(),
@@ -117,7 +117,7 @@ class Service:
         return Response(200, "text/html; charset=utf-8", body)
 
     def _debug(self, _request: Request) -> Response:
-        return debug_targets(self.daemon.store.view(), effective(self.daemon.config))
+        return answer_debug_targets(self.daemon.store.view(), effective(self.daemon.config))
 
     def _reload(self, _request: Request) -> Response:
         error = self.daemon.reload()

@@ -1,1 +1,1 @@
-"""Figures and reasons as text and HTML for people."""
+"""Numbers and reasons as text and HTML for people."""

@@ -1,62 +1,107 @@
-"""Small pieces of HTML that the landing page is made of. Text from outside goes in through `text` only."""
+"""Small pieces of HTML for the exporter's own pages.
+
+`str` is text and is escaped wherever it enters a piece; `Markup` is HTML and enters as it is. Every function here returns Markup.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
 from math import isfinite
+from typing import LiteralString
+
+from markupsafe import Markup
 
 LONGEST_TEXT = 600
+NO_MARKUP = Markup("")
 
 
-def text(raw: object) -> str:
-    """Any text as HTML: escaped, and cut where it is absurdly long."""
-    plain = str(raw)
-    return escape(plain if len(plain) <= LONGEST_TEXT else plain[:LONGEST_TEXT] + "…")
+def fill(template: LiteralString, *values: object) -> Markup:
+    """A constant piece of HTML with each {} replaced by a value: text escaped and bounded, Markup as it is."""
+    return Markup(template).format(*map(_bounded, values))  # noqa: S704  constants of our own, by the type
 
 
-def bar(ratio: float | None, high_from: float | None = None) -> str:
+def join(pieces: Iterable[object], separator: LiteralString = "") -> Markup:
+    """Pieces one after another: text escaped and bounded, Markup as it is. The separator is a constant."""
+    return Markup(separator).join(map(_bounded, pieces))  # noqa: S704  likewise
+
+
+def bar(ratio: float | None, high_from: float | None = None) -> Markup:
     """A bar filled to a ratio; nothing where there is none. From `high_from` on it has the colour of a problem."""
     if ratio is None or not isfinite(ratio):
-        return ""
+        return NO_MARKUP
     high = " high" if high_from is not None and ratio >= high_from else ""
-    return f'<span class="bar{high}"><i style="width:{100 * min(1.0, max(0.0, ratio)):.1f}%"></i></span>'
+    return fill('<span class="bar{}"><i style="width:{}%"></i></span>', high, f"{100 * min(1.0, max(0.0, ratio)):.1f}")
 
 
-def level(ratio: float | None, words: str, high_from: float | None = None) -> str:
+def level(ratio: float | None, words: str, high_from: float | None = None) -> Markup:
     """A bar with words beside it, for a table's cell."""
-    return f'{bar(ratio, high_from)}<span class="level">{text(words)}</span>'
+    return fill('{}<span class="level">{}</span>', bar(ratio, high_from), words)
 
 
-def badge(word: str, kind: str) -> str:
+def badge(word: str, kind: str) -> Markup:
     """A coloured word."""
-    return f'<span class="badge {kind}">{text(word)}</span>'
+    return fill('<span class="badge {}">{}</span>', kind, word)
 
 
-def note(kind: str, *sentences: str) -> str:
-    """A coloured box with a paragraph for each sentence that is not empty. Sentences are plain text."""
-    paragraphs = "".join(f"<p>{text(sentence)}</p>" for sentence in sentences if sentence)
-    return f'<div class="note {kind}">{paragraphs}</div>' if paragraphs else ""
+def soft(words: str) -> Markup:
+    """Words in a softer colour; nothing for ""."""
+    return fill('<span class="soft">{}</span>', words) if words else NO_MARKUP
 
 
-def facts(items: Iterable[str]) -> str:
-    """A line of short facts, each already HTML; empty ones are left out."""
-    return f'<p class="facts">{" ".join(f"<span>{item}</span>" for item in items if item)}</p>'
+def note(kind: str, *sentences: str) -> Markup:
+    """A coloured box with a paragraph for each sentence that is not empty."""
+    paragraphs = join(fill("<p>{}</p>", sentence) for sentence in sentences if sentence)
+    return fill('<div class="note {}">{}</div>', kind, paragraphs) if paragraphs else NO_MARKUP
 
 
-def row(head: str, cells: Iterable[str]) -> str:
-    """A table row: its name, then its cells, all of them already HTML."""
-    return f'<tr><th class="text" scope="row">{head}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
+def facts(items: Iterable[str]) -> Markup:
+    """A line of short facts; empty ones are left out."""
+    return fill('<p class="facts">{}</p>', join((fill("<span>{}</span>", item) for item in items if item), " "))
 
 
-def header(first: str, columns: Sequence[str]) -> str:
-    """A header row of plain texts."""
-    others = "".join(f'<th scope="col">{text(column)}</th>' for column in columns)
-    return f'<tr><th class="text" scope="col">{text(first)}</th>{others}</tr>'
+def tile(name: str, value: str, below: str, filled: Markup = NO_MARKUP) -> Markup:
+    """A figure of a list of tiles: its name, its value with an optional bar, and a small line below."""
+    return fill("<div><dt>{}</dt><dd>{}{}<small>{}</small></dd></div>", name, value, filled, below)
 
 
-def table(head: str, body: Iterable[str], foot: str = "") -> str:
+def row(head: str, cells: Iterable[str]) -> Markup:
+    """A table row: its name, then its cells."""
+    return fill(
+        '<tr><th class="text" scope="row">{}</th>{}</tr>', head, join(fill("<td>{}</td>", cell) for cell in cells)
+    )
+
+
+def header(first: str, columns: Sequence[str]) -> Markup:
+    """A header row."""
+    others = join(fill('<th scope="col">{}</th>', column) for column in columns)
+    return fill('<tr><th class="text" scope="col">{}</th>{}</tr>', first, others)
+
+
+def table(head: Markup, body: Iterable[Markup], foot: Markup = NO_MARKUP) -> Markup:
     """A table that scrolls within itself where the window is narrow."""
-    end = f"<tfoot>{foot}</tfoot>" if foot else ""
+    end = fill("<tfoot>{}</tfoot>", foot) if foot else NO_MARKUP
     # reachable by keyboard, or it could not be scrolled without a pointer
-    return f'<div class="scroll" tabindex="0"><table><thead>{head}</thead><tbody>{"".join(body)}</tbody>{end}</table></div>'
+    return fill(
+        '<div class="scroll" tabindex="0"><table><thead>{}</thead><tbody>{}</tbody>{}</table></div>',
+        head,
+        join(body),
+        end,
+    )
+
+
+def make_presentable(text: str, longest: int = LONGEST_TEXT) -> str:
+    """Plain text from outside, fit for a page: cut to `longest` characters, spaces for line breaks and the like, U+FFFD for what else
+    has no shape of its own: control characters, lone surrogates, marks that turn the direction of the text beside them."""
+    if not text.isprintable():
+        text = "".join(map(_printable, text))
+    return text if len(text) <= longest else text[:longest] + "…"
+
+
+def _printable(character: str) -> str:
+    if character.isprintable():
+        return character
+    return " " if character.isspace() else "\N{REPLACEMENT CHARACTER}"
+
+
+def _bounded(value: object) -> str:
+    return value if isinstance(value, Markup) else make_presentable(str(value))

@@ -1,4 +1,4 @@
-"""Numbers -> short texts for people: three significant digits, always with their unit. None and NaN read as a dash."""
+"""Numbers -> short texts for people: latencies and rates, counts and ratios, money. None, NaN and infinity read as a dash."""
 
 from __future__ import annotations
 
@@ -7,74 +7,68 @@ from math import floor, isfinite, log10
 NOTHING = "–"
 # before a quantile that lies outside its histogram's edges
 CLIPPED = {"top": "≥ ", "bottom": "≤ "}
-_STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
-_SPANS = ((86400, "d"), (3600, "h"), (60, "min"))
+_SI_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+# a bill writes B for a thousand million
+_BILL_PREFIXES = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
+_BYTE_UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_TIME_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+# rounding errors of sums over thousands of values stay below it
+_ZERO_BELOW_USD = 5e-8
 
 
-def _digits(value: float) -> str:
-    """Three significant digits, whole numbers from 100 on, no trailing zeros after the point."""
-    if value == 0:
-        return "0"
-    places = min(6, max(0, 2 - floor(log10(abs(value)))))
-    text = f"{value:.{places}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def _known(value: float | None) -> bool:
-    return value is not None and isfinite(value)
+# --- rates, ratios, times and sizes: three significant digits, with their unit ----------------------------------
 
 
 def number(value: float | None, unit: str = "") -> str:
     """12345 -> "12.3k"; with a unit "12.3k tok/s"."""
-    if value is None or not _known(value):
+    if value is None or not isfinite(value):
         return NOTHING
     # 999.6 rounds to 1000, which is 1k
-    scale, prefix = next(((scale, prefix) for scale, prefix in _STEPS if abs(value) >= 0.9995 * scale), (1.0, ""))
-    return f"{_digits(value / scale)}{prefix} {unit}".rstrip()
+    scale, prefix = next(((scale, prefix) for scale, prefix in _SI_PREFIXES if abs(value) >= 0.9995 * scale), (1.0, ""))
+    return f"{_three_digits(value / scale)}{prefix} {unit}".rstrip()
 
 
 def count(value: float | None) -> str:
     """A whole number up to 9999 as it is, above that as `number`; fractions with three digits."""
-    if value is not None and _known(value) and value == int(value) and abs(value) < 10_000:
+    if value is not None and isfinite(value) and value == int(value) and abs(value) < 10_000:
         return str(int(value))
     return number(value)
 
 
 def share(value: float | None) -> str:
     """0.123 -> "12.3 %". Above 99.9 % as many nines as there are, so that nothing rounds up to a perfect 100 %."""
-    if value is None or not _known(value):
+    if value is None or not isfinite(value):
         return NOTHING
-    percent = 100 * value
-    if 99.9 < percent < 100:
-        places = min(6, 1 - floor(log10(100 - percent)))
-        text = f"{floor(percent * 10**places) / 10**places:.{places}f}".rstrip("0")
+    in_percent = 100 * value
+    if 99.9 < in_percent < 100:
+        places = min(6, 1 - floor(log10(100 - in_percent)))
+        text = f"{floor(in_percent * 10**places) / 10**places:.{places}f}".rstrip("0")
         return f"{text} %"
-    return f"{_digits(percent)} %"
+    return f"{_three_digits(in_percent)} %"
 
 
 def seconds(value: float | None) -> str:
     """A latency: "4.2 ms", "1.37 s", "85 µs"."""
-    if value is None or not _known(value):
+    if value is None or not isfinite(value):
         return NOTHING
     magnitude = abs(value)
     if magnitude and magnitude < 0.9995e-3:
-        return f"{_digits(value * 1e6)} µs"
+        return f"{_three_digits(value * 1e6)} µs"
     if magnitude and magnitude < 0.9995:
-        return f"{_digits(value * 1e3)} ms"
-    return f"{_digits(value)} s"
+        return f"{_three_digits(value * 1e3)} ms"
+    return f"{_three_digits(value)} s"
 
 
 def span(value: float | None) -> str:
     """A length of time in its two largest units: "8 s", "12 min 5 s", "3 h 12 min", "2 d 4 h"."""
-    if value is None or not _known(value):
+    if value is None or not isfinite(value):
         return NOTHING
     left = max(0, int(value))
     parts: list[str] = []
-    for size, unit in (*_SPANS, (1, "s")):
-        amount, left = divmod(left, size)
-        if amount or (unit == "s" and not parts):
-            parts.append(f"{amount} {unit}")
+    for unit_seconds, unit in _TIME_UNITS:
+        whole, left = divmod(left, unit_seconds)
+        if whole or (unit == "s" and not parts):
+            parts.append(f"{whole} {unit}")
         elif parts:
             break
         if len(parts) == 2:
@@ -84,7 +78,107 @@ def span(value: float | None) -> str:
 
 def size(value: float | None) -> str:
     """Bytes: "71.8 GiB"."""
-    if value is None or not _known(value):
+    if value is None or not isfinite(value):
         return NOTHING
-    scale, unit = next(((scale, unit) for scale, unit in _BINARY if abs(value) >= scale), (1, "B"))
-    return f"{_digits(value / scale)} {unit}"
+    scale, unit = next(((scale, unit) for scale, unit in _BYTE_UNITS if abs(value) >= scale), (1, "B"))
+    return f"{_three_digits(value / scale)} {unit}"
+
+
+# --- counts and changes in tables, where the decimals of a column line up ----------------------------------------
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """0.123 -> "12.3 %", with a real minus sign and always `digits` decimals."""
+    if value is None or not isfinite(value):
+        return NOTHING
+    text = f"{100 * value:.{digits}f}"
+    return f"{text.replace('-', '−')} %"
+
+
+def signed_percent(value: float | None, digits: int = 1) -> str:
+    """0.08 -> "+8.0 %"."""
+    text = percent(value, digits)
+    return f"+{text}" if value is not None and value > 0 and text != NOTHING else text
+
+
+def amount(value: float | None) -> str:
+    """A large count as bills write it: "1.23 B", "456 M", "7,890"."""
+    if value is None or not isfinite(value):
+        return NOTHING
+    magnitude = abs(value)
+    if magnitude < 99_950:
+        return f"{value:,.0f}" if magnitude >= 100 or value == int(value) else f"{value:.3g}"
+    scale, letter = next((scale, letter) for scale, letter in _BILL_PREFIXES if magnitude >= 0.9995 * scale)
+    scaled = float(f"{value / scale:.3g}")  # 0.9996 has the digits of 1
+    return f"{scaled:.{max(0, 2 - floor(log10(abs(scaled))))}f} {letter}"
+
+
+def hours(value: float | None) -> str:
+    """Hours without their unit: "1,234", or "12.3" below a hundred."""
+    if value is None or not isfinite(value):
+        return NOTHING
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.1f}"
+
+
+# --- money -------------------------------------------------------------------------------------------------------
+
+
+def usd(value: float | None) -> str:
+    """1234.5 -> "$1,234"; below 100 with cents, below a dollar with three digits. A minus is a real minus sign."""
+    if value is None or not isfinite(value):
+        return NOTHING
+    return ("−" if value < 0 and _usd_magnitude(-value) != "$0.00" else "") + _usd_magnitude(abs(value))
+
+
+def usd_plain(value: float | None) -> str:
+    """Like `usd`, without the dollar sign: for columns whose heading has the unit."""
+    return usd(value).replace("$", "")
+
+
+def signed_usd(value: float | None) -> str:
+    """Like `usd`, with a plus or a minus."""
+    text = usd(value)
+    return f"+{text}" if value is not None and value > 0 and text not in ("$0.00", NOTHING) else text
+
+
+def usd_to_the_cent(value: float | None) -> str:
+    """A price or a bill that a reader compares with another: "$1,234.50"; below ten cents three significant digits, "$0.000119"."""
+    if value is None or not isfinite(value):
+        return NOTHING
+    return f"${value:,.2f}" if value == 0 or abs(value) >= 0.1 else f"${_three_decimal_digits(value)}"
+
+
+def usd_four_digits(value: float) -> str:
+    """Four significant digits without the dollar sign, whole dollars from a thousand on: for computed prices that differ by little."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _usd_magnitude(value: float) -> str:
+    if value >= 99.995:
+        return f"${value:,.0f}"
+    if value >= 0.995 or value == 0:
+        return f"${value:.2f}"
+    if value >= 0.0095:
+        return f"${value:.3f}"
+    if value < _ZERO_BELOW_USD:
+        return "$0.00"
+    places = min(12, 2 - floor(log10(value)))
+    return f"${value:.{places}f}"
+
+
+# --- digits ------------------------------------------------------------------------------------------------------
+
+
+def _three_digits(value: float) -> str:
+    """Three significant digits, whole numbers from 100 on, no trailing zeros after the point."""
+    if value == 0:
+        return "0"
+    places = min(6, max(0, 2 - floor(log10(abs(value)))))
+    text = f"{value:.{places}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _three_decimal_digits(value: float) -> str:
+    """Three significant digits of a value below 1, never with an exponent."""
+    places = min(15, 2 - floor(log10(abs(value))))
+    return f"{value:.{places}f}".rstrip("0")

@@ -203,7 +203,7 @@ FAILURES: Mapping[FailureReason, str] = {
         "A file with a token, password or certificate cannot be read: "
         "check that it exists and that the exporter's user may read it."
     ),
-    FailureReason.MALFORMED: "The page is not valid exposition text: a fault of the engine or of a proxy; the whole page is void.",
+    FailureReason.MALFORMED: "The page is not valid exposition text: a fault of the engine or of a proxy; the whole page is discarded.",
     FailureReason.TRUNCATED: "The page ends in the middle of a line: the engine or a proxy cut it off.",
     FailureReason.TOO_MANY_SERIES: "The page has more series than max_series: raise it for the target if that many are meant.",
     FailureReason.UNKNOWN_RUNTIME: (
@@ -211,7 +211,7 @@ FAILURES: Mapping[FailureReason, str] = {
         "or give it a mapping of its own (runtimes: in the configuration)."
     ),
     FailureReason.SEVERAL_SERVERS: (
-        "Several servers answer at this address in turn, so that its counters are nobody's: list each replica as a target."
+        "Several servers answer at this address in turn, so its counters belong to no single one: list each replica as a target."
     ),
     FailureReason.NOT_AN_ENGINE: "This is the page of a router or gateway: point the target's url at the engines behind it.",
     FailureReason.NO_LIBRARY: "libnvidia-ml.so.1 is not there: run the container with the NVIDIA runtime, or set gpu.enabled: false.",
@@ -232,23 +232,23 @@ STATES: Mapping[State, str] = {
 }
 
 QUALITIES: Mapping[Quality, str] = {
-    Quality.LIVE: "True to the moment of the page.",
-    Quality.LAGGING: "Booked when a request ends: long requests show late.",
-    Quality.SLOW: "The engine refreshes it every few seconds only.",
+    Quality.LIVE: "As of the moment the page was read.",
+    Quality.LAGGING: "Counted when a request ends, so long requests show late.",
+    Quality.SLOW: "The engine refreshes it only every few seconds.",
     Quality.CLIPPED: "The quantile lies outside the engine's bucket edges: at least (≥) or at most (≤) the value shown.",
     Quality.SUSPECT: "Contradicts another reading: an input is wrong.",
-    Quality.APPROXIMATE: "Worked out from counters that are booked at different moments: right over minutes, not seconds.",
+    Quality.APPROXIMATE: "Computed from counters that are updated at different moments: right over minutes, not over seconds.",
 }
 
 CAUSES: Mapping[Cause, str] = {
-    Cause.SHARED_PREFIX: "Likely sequences share a prefix that was counted for each of them: the ratio's lower bound is possible.",
-    Cause.EXPERT_ROUTING: "Likely tokens agree on experts more than independent ones would: the ratio's lower bound is possible.",
+    Cause.SHARED_PREFIX: "Sequences probably share a prefix that was counted for each of them: the ratio's lower bound is possible.",
+    Cause.EXPERT_ROUTING: "Tokens probably share experts more often than independent ones would: the ratio's lower bound is possible.",
     Cause.GPU_COUNT: (
-        "Likely the number of GPUs in a step is wrong: all the engine's GPUs were taken for one tensor-parallel group; "
+        "The number of GPUs in a step is probably wrong: all the engine's GPUs were taken for one tensor-parallel group; "
         "set targets[].tensor_parallel_size and pipeline_parallel_size."
     ),
     Cause.WEIGHT_FORMAT: (
-        "Likely the weights or the KV cache are smaller than assumed: set targets[].model.config, weight_format or kv_cache_dtype."
+        "The weights or the KV cache are probably smaller than assumed: set targets[].model.config, weight_format or kv_cache_dtype."
     ),
     Cause.INPUTS: "An input is wrong: check the model, its formats, the GPU and its number against the engine's start-up log.",
 }

@@ -1,5 +1,5 @@
-"""The weekly cost review: a week of Prometheus' series -> one page, a CSV and a Markdown summary (docs/report.md).
+"""The weekly cost review: a week of Prometheus' series -> one page, two CSV files and a Markdown summary (docs/report.md).
 
-In order: `week` (which hours), `names` (what is asked for), `fetch` (evidence), `sums` and its neighbours (arithmetic), `review` (what is
-said), `page`, `table` and `summary` (how).
+Four rooms, in the order in which a review is made: `settings` (what a user sets), `evidence` (what Prometheus says of the week), `figures`
+(what follows from it, pure arithmetic), `pages` (how it is shown). `command` runs them in turn, `deliver` sends the result.
 """

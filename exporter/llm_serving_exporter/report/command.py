@@ -20,11 +20,11 @@ from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.report.evidence.evidence import NoDataError, gather
 from llm_serving_exporter.report.evidence.fetch import Reader
 from llm_serving_exporter.report.evidence.names import Asking
-from llm_serving_exporter.report.evidence.week import Week, last_complete, parse_week
-from llm_serving_exporter.report.figures.review import Review, review
-from llm_serving_exporter.report.pages.csv_files import figures_csv, hours_csv
-from llm_serving_exporter.report.pages.page import page
-from llm_serving_exporter.report.pages.summary import markdown
+from llm_serving_exporter.report.evidence.week import Week, last_complete_week, parse_week
+from llm_serving_exporter.report.figures.review import Review, build_review
+from llm_serving_exporter.report.pages.csv_files import render_figures_csv, render_hours_csv
+from llm_serving_exporter.report.pages.page import render_page
+from llm_serving_exporter.report.pages.summary import render_summary
 from llm_serving_exporter.report.settings.arguments import parser, settings_of
 from llm_serving_exporter.report.settings.settings import Server, Settings
 from llm_serving_exporter.state import review_runs
@@ -92,13 +92,13 @@ def make(prometheus: Prometheus, settings: Settings, week: Week | None, progress
     """
     zone = ZoneInfo(settings.timezone)
     now = prometheus.now()
-    latest = last_complete(now, zone)
+    latest = last_complete_week(now, zone)
     if week is not None and week.begin > latest.begin:
         raise ConfigError(
             Problem("flag --week", "", f"{week.name} is not over", f"The last that is over is {latest.name}.")
         )
     reader = Reader(prometheus, Asking(settings.identity_labels, settings.by_labels), progress)
-    return review(gather(reader, week or latest, now), settings)
+    return build_review(gather(reader, week or latest, now), settings)
 
 
 def write(made: Review, folder: Path, keep: int | None) -> list[Path]:
@@ -107,10 +107,10 @@ def write(made: Review, folder: Path, keep: int | None) -> list[Path]:
     name = f"cost-{made.week.name}"
     written = []
     for suffix, text in (
-        (".html", page(made)),
-        (".csv", figures_csv(made)),
-        ("-hours.csv", hours_csv(made)),
-        (".md", markdown(made)),
+        (".html", render_page(made)),
+        (".csv", render_figures_csv(made)),
+        ("-hours.csv", render_hours_csv(made)),
+        (".md", render_summary(made)),
     ):
         path = folder / f"{name}{suffix}"
         write_atomically(path, text.encode(errors="replace"))
@@ -130,7 +130,7 @@ def _remove_older(folder: Path, keep: int) -> None:
 
 def _written(made: Review, settings: Settings) -> tuple[int, list[Path]]:
     """The exit status, and the files; the summary goes to standard output."""
-    summary = markdown(made)
+    summary = render_summary(made)
     status, files = EXIT_OK, list[Path]()
     try:
         files = write(made, Path(settings.out), settings.keep)
@@ -160,7 +160,7 @@ def _delivered(
     try:
         known = review_runs.read_runs(settings.out)
         spared = known.sent_to if known is not None and known.sent_week == made.week.name else ()
-        sent = deliver(markdown(made), files, f"{made.title}: {made.week.name}", settings, opened, spared)
+        sent = deliver(render_summary(made), files, f"{made.title}: {made.week.name}", settings, opened, spared)
     except (DeliveryError, ReviewRunsError) as error:
         print_message(f"error: {error}")
         return EXIT_FAILED, error.sent if isinstance(error, DeliveryError) else ()

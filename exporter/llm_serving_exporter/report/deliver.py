@@ -1,4 +1,4 @@
-"""A finished review to where people are: a webhook that takes {"text": …} (Slack and what is compatible with it), and mail."""
+"""Sends a finished review: to a webhook that takes {"text": …} (Slack and compatible services), and by mail."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def deliver(
     secret: OpenSecret,
     spared: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """Sends to each place that the settings name; where to, in words. `summary` is Markdown; `secret` opens a secret. `spared`: places
-    that have it already.
+    """Sends to each place that the settings name and returns their names. `summary` is Markdown; `secret` reads a secret; `spared`:
+    places that already have it.
 
-    Every place is tried, one whose secret cannot be read is none that stops the others. Raises DeliveryError with all that refused.
+    Every place is tried; a secret that cannot be read stops only its own place. Raises DeliveryError with every place that refused.
     """
     sent, refused = [], []
-    for where, send in _places(summary, files, title, settings, secret):
+    for where, send in _list_places(summary, files, title, settings, secret):
         if where in spared:
             continue
         try:
             send()
         except (PageError, ConfigError, OSError, ValueError, smtplib.SMTPException) as error:
-            refused.append(f"{where} did not take the review: {_why(error)}")
+            refused.append(f"{where} did not take the review: {_explain(error)}")
         else:
             sent.append(where)
     if refused:
@@ -59,10 +59,10 @@ def deliver(
     return tuple(sent)
 
 
-def _places(
+def _list_places(
     summary: str, files: Sequence[Path], title: str, settings: Settings, secret: OpenSecret
 ) -> Iterator[tuple[str, Callable[[], None]]]:
-    """What sends opens its secret itself, so that one that cannot be read is that place's own failure."""
+    """Each place with the function that sends to it. That function reads its own secret, so a secret that fails is that place's failure."""
     url, smtp = settings.webhook_url, settings.smtp
     if url is not None:
         yield "the webhook", partial(_to_webhook, url, summary, secret)
@@ -71,19 +71,19 @@ def _places(
 
 
 def _to_webhook(url: Secret, summary: str, secret: OpenSecret) -> None:
-    post(secret(url, "the webhook's URL"), summary)
+    post_to_webhook(secret(url, "the webhook's URL"), summary)
 
 
 def _to_mail(smtp: Smtp, title: str, summary: str, files: Sequence[Path], secret: OpenSecret) -> None:
     password = secret(smtp.password, "the mail server's password") if smtp.password is not None else None
-    mail(smtp, password, message(smtp, title, summary, files))
+    send_mail(smtp, password, build_message(smtp, title, summary, files))
 
 
-def post(url: str, summary: str) -> None:
-    """Raises PageError, which does not show the URL: whoever has it may post."""
+def post_to_webhook(url: str, summary: str) -> None:
+    """Posts the summary. Raises PageError without the URL in it, because whoever knows the URL may post."""
     session = new_session()
     try:
-        answer = ask(session, "POST", url, url, json={"text": slack_text(summary)})
+        answer = ask(session, "POST", url, url, json={"text": write_slack_text(summary)})
         if not 200 <= answer.status < 300:
             raise PageError(f"it answered {answer.status}: {line(answer.text)}. Check webhook_url.")
     except PageError as error:
@@ -92,8 +92,9 @@ def post(url: str, summary: str) -> None:
         session.close()
 
 
-def slack_text(summary: str) -> str:
-    """Markdown as Slack's mrkdwn has it: one star for bold, no headings, tables and what would be a link or a mention as plain text."""
+def write_slack_text(summary: str) -> str:
+    """Markdown as Slack's mrkdwn: one star for bold, no headings; tables, and whatever Slack would turn into a link or a mention, as
+    plain text."""
     bold = _BOLD.sub(r"*\1*", _HEADING.sub(r"*\1*", summary))
     tables = _TABLE.sub(_preformatted, bold)
     text = _ESCAPED.sub(_entity, tables)
@@ -110,7 +111,7 @@ def _preformatted(found: re.Match[str]) -> str:
 
 
 def _entity(found: re.Match[str]) -> str:
-    """Slack's own three entities; what it would take for formatting is broken up by a character of no width."""
+    """Slack's own three entities; a character of no width breaks up what Slack would take for formatting."""
     character = found[1]
     return {
         "&": "&amp;",
@@ -124,8 +125,8 @@ def _entity(found: re.Match[str]) -> str:
     }.get(character, character)
 
 
-def message(smtp: Smtp, title: str, summary: str, files: Sequence[Path]) -> EmailMessage:
-    """The summary as text, the files attached as far as they are not too large."""
+def build_message(smtp: Smtp, title: str, summary: str, files: Sequence[Path]) -> EmailMessage:
+    """The summary as text, with the files attached that are not too large."""
     made = EmailMessage()
     made["Subject"] = on_one_line(title)
     made["From"], made["To"] = smtp.sender, ", ".join(smtp.to)
@@ -139,8 +140,8 @@ def message(smtp: Smtp, title: str, summary: str, files: Sequence[Path]) -> Emai
     return made
 
 
-def mail(smtp: Smtp, password: str | None, made: EmailMessage) -> None:
-    """Raises OSError, SMTPException."""
+def send_mail(smtp: Smtp, password: str | None, made: EmailMessage) -> None:
+    """Sends a message. Raises OSError, SMTPException."""
     with smtplib.SMTP(smtp.host, smtp.port, timeout=SECONDS) as server:
         if smtp.starttls:
             server.starttls(context=ssl.create_default_context())
@@ -151,7 +152,7 @@ def mail(smtp: Smtp, password: str | None, made: EmailMessage) -> None:
         raise smtplib.SMTPRecipientsRefused(refused)
 
 
-def _why(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         return f"it refuses {', '.join(sorted(error.recipients))}"
     if isinstance(error, smtplib.SMTPResponseException):
@@ -160,5 +161,5 @@ def _why(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     if isinstance(error, ValueError):
-        return f"what it was to be given cannot be sent ({type(error).__name__})"  # its words may show a secret
+        return f"the message cannot be sent ({type(error).__name__})"  # its words may show a secret
     return line(str(error)) or type(error).__name__

@@ -32,8 +32,8 @@ def credentials(header: str) -> tuple[str, bytes] | None:
 class PasswordCheck:
     """Compares passwords with hashes. Results are kept under a keyed digest, so that no password stays in memory.
 
-    One hash is worked out at a time: a flood of wrong passwords costs one core at most, and clients whose result is known
-    pass it by.
+    Only one hash is computed at a time: a flood of wrong passwords costs one core at most, and clients whose result is already known do
+    not wait for it.
     """
 
     def __init__(self) -> None:

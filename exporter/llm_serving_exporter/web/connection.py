@@ -1,6 +1,6 @@
 """One connection: bytes -> requests -> responses -> bytes, within bounds of size and time.
 
-The standard library parses; deadlines, sizes and what is refused stand here.
+The standard library parses; this module has the deadlines, the sizes and the refusals.
 """
 
 from __future__ import annotations
@@ -43,20 +43,23 @@ BASE_HEADERS = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of the web server. Times in seconds, sizes in bytes.
+    """Bounds of the web server."""
 
-    `idle_seconds`: how long a kept connection may wait for its next request; above the usual scrape intervals of 15, 30 and
-    60 s, so that Prometheus keeps its connection. `head_seconds`: from a request's first byte to its last, and the TLS
-    handshake. `write_seconds`: for one whole answer. `refusals`: connections beyond `connections` that still get a 503.
-    """
-
+    # served at the same time
     connections: int = 64
+    # connections beyond these that still get a 503
     refusals: int = 16
+    # from a request's first byte to its last, and for the TLS handshake
     head_seconds: float = 10.0
+    # how long a kept connection may wait for its next request: above the usual scrape intervals of 15, 30 and 60 s
     idle_seconds: float = 75.0
+    # for one whole answer
     write_seconds: float = 30.0
+    # for the answer to a client whose request is not read
     refusal_seconds: float = 1.0
+    # of a request's line and headers
     head_bytes: int = 32 * 1024
+    # of a request's body, which no page reads
     body_bytes: int = 1024
 
 

@@ -1,4 +1,4 @@
-"""What a page's handler gets and gives."""
+"""Request and response, as the handlers of pages take and return them."""
 
 from __future__ import annotations
 
@@ -10,24 +10,29 @@ PLAIN = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request without its body, which no page reads. `query` is what follows "?", "" without one.
+    """A request without its body, which no page reads."""
 
-    `headers`: names in lower case; a name that came more than once has its values joined by ", ".
-    """
-
+    # GET, HEAD or another
     method: str
+    # without the query
     path: str
+    # what follows "?"; "" without one
     query: str
+    # by name in lower case; the values of a repeated name are joined by ", "
     headers: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer, not yet compressed. `headers` come on top of the server's own and replace those of the same name."""
+    """An answer, not yet compressed."""
 
+    # HTTP status
     status: int
+    # value of Content-Type
     content_type: str
+    # not compressed
     body: bytes
+    # added to the server's own; they replace those of the same name
     headers: tuple[tuple[str, str], ...] = ()
 
 
@@ -35,5 +40,5 @@ Handler = Callable[[Request], Response]
 
 
 def plain(status: int, line: str, *headers: tuple[str, str]) -> Response:
-    """A line of text for a person; the full stop and the line end are the caller's and ours."""
+    """One line of plain text; the caller writes its full stop."""
     return Response(status, PLAIN, f"{line}\n".encode(), headers)

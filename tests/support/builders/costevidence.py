@@ -19,7 +19,7 @@ from llm_serving_exporter.report.evidence.usage import (
     RateFacts,
     Usage,
 )
-from llm_serving_exporter.report.evidence.week import before, parse_week
+from llm_serving_exporter.report.evidence.week import parse_week, week_before
 
 UTC = ZoneInfo("UTC")
 WEEK = parse_week("2026-W46", UTC)
@@ -71,7 +71,7 @@ def gauge(hours: Hours | float, **labels: str) -> Gauge:
 
 
 def evidence(now: Usage, earlier: Usage, **more: object) -> Evidence:
-    return Evidence(WEEK, before(WEEK, UTC), now, earlier, **more)  # type: ignore[arg-type]
+    return Evidence(WEEK, week_before(WEEK, UTC), now, earlier, **more)  # type: ignore[arg-type]
 
 
 def fleet_of(models: int, teams: int, gaps: int, name: str = "model") -> Evidence:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 
 from llm_serving_exporter.model.reading import View
-from llm_serving_exporter.web.pages.landing import landing
+from llm_serving_exporter.web.pages.landing import render_landing
 from tests.support.builders import views
 
 VOID = {"meta", "link", "br", "img"}
@@ -78,11 +78,11 @@ def page_of(view: View, **changes: object) -> Page:
         "telemetry_path": "/metrics",
         **changes,
     }
-    return Page(landing(view, **arguments).decode())  # type: ignore[arg-type]  # keywords by name
+    return Page(render_landing(view, **arguments).decode())  # type: ignore[arg-type]  # keywords by name
 
 
 def landing_bytes(view: View) -> bytes:
-    return landing(
+    return render_landing(
         view,
         now_unix=views.NOW_UNIX,
         now_monotonic=views.NOW_MONOTONIC,

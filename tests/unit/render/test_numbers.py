@@ -47,3 +47,50 @@ def test_a_number_is_true_to_half_a_percent(value):
     text = readable.number(value)
     scale = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}.get(text[-1], 1.0)
     assert float(text.rstrip("kMGT")) * scale == pytest.approx(value, rel=0.006)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, "–"), (math.nan, "–"), (0.0, "$0.00"), (0.000119, "$0.000119"), (0.00000119, "$0.00000119"), (0.0714, "$0.0714"),
+     (0.1, "$0.10"), (1234.5, "$1,234.50")],
+)  # fmt: skip
+def test_prices_and_bills_are_true_to_the_cent(value: float | None, shown: str) -> None:
+    assert readable.usd_to_the_cent(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"), (float("nan"), "–"), (0.0, "$0.00"), (1234.5, "$1,234"), (99.996, "$100"), (99.99, "$99.99"), (12.3, "$12.30"),
+        (0.1667, "$0.167"), (0.000119, "$0.000119"), (-284.0, "−$284"), (1e-13, "$0.00"), (-1e-9, "$0.00"), (1e7, "$10,000,000"),
+    ],
+)  # fmt: skip
+def test_amounts_of_the_report(value: float | None, text: str) -> None:
+    assert readable.usd(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (0.0, "0"),
+        (7.0, "7"),
+        (7890.0, "7,890"),
+        (99_999.0, "100 k"),
+        (999_600.0, "1.00 M"),
+        (1.234e9, "1.23 B"),
+        (2.5, "2.5"),
+    ],
+)
+def test_large_counts_as_bills_write_them(value: float | None, text: str) -> None:
+    assert readable.amount(value) == text
+
+
+def test_signs() -> None:
+    assert readable.signed_percent(0.08) == "+8.0 %"
+    assert readable.signed_percent(-0.123) == "−12.3 %"
+    assert readable.signed_percent(None) == "–"
+    assert readable.signed_usd(5.0) == "+$5.00"
+    assert readable.signed_usd(0.0) == "$0.00"
+    assert readable.hours(99.96) == "100"
+    assert readable.hours(1234.0) == "1,234"

@@ -11,7 +11,7 @@ import pytest
 from llm_serving_exporter.clients.json_api import Access, JsonApi
 from llm_serving_exporter.clients.prometheus import Prometheus
 from llm_serving_exporter.report.command import make
-from llm_serving_exporter.report.evidence.week import last_complete
+from llm_serving_exporter.report.evidence.week import last_complete_week
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.settings.settings import ApiPrice, MonthlyCosts, Settings
 from tests.support.builders.costfortnight import Fortnight, blocks
@@ -28,7 +28,7 @@ SETTINGS = Settings(
 
 @pytest.fixture(scope="session")
 def fortnight() -> Fortnight:
-    return Fortnight(last_complete(time.time(), ZoneInfo("UTC")).begin)
+    return Fortnight(last_complete_week(time.time(), ZoneInfo("UTC")).begin)
 
 
 @pytest.fixture(scope="session")

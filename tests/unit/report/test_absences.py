@@ -12,7 +12,7 @@ import pytest
 from llm_serving_exporter.clients.json_api import Access, JsonApi
 from llm_serving_exporter.clients.prometheus import Prometheus
 from llm_serving_exporter.report.command import make
-from llm_serving_exporter.report.evidence.week import last_complete
+from llm_serving_exporter.report.evidence.week import last_complete_week
 from llm_serving_exporter.report.settings.settings import Settings
 from tests.support.builders.costfortnight import blocks
 from tests.support.servers.prometheus_server import PrometheusServer
@@ -62,7 +62,7 @@ def history(monday: float) -> str:
 
 
 def test_a_night_without_the_target_is_free_and_a_dead_exporter_is_a_gap(tmp_path: Path) -> None:
-    monday = last_complete(time.time(), ZoneInfo("UTC")).begin
+    monday = last_complete_week(time.time(), ZoneInfo("UTC")).begin
     blocks(history(monday), tmp_path / "data")
     with PrometheusServer(tmp_path, "global: {}\n") as server:
         asked = Prometheus(JsonApi(Access("Prometheus", server.url, "--prometheus.url"), 60.0))
@@ -84,7 +84,7 @@ def test_a_night_without_the_target_is_free_and_a_dead_exporter_is_a_gap(tmp_pat
         for name, hours in (("steady:8000", 72), ("night:8000", 72), ("dark:8000", 72), ("dead:8000", 88))
     }
     # nothing was ever seen to try it
-    (note,) = (note for note in made.notes if "nothing says whether" in note)
+    (note,) = (note for note in made.notes if "nothing shows whether" in note)
     assert note.startswith("Data of pushed:8000 end before the week does")
     (note,) = (note for note in made.notes if "came back" in note)
-    assert note.startswith("2 times a target went and came back (night:8000; 16 hours in all)")
+    assert note.startswith("2 times a target disappeared and came back (night:8000; 16 hours in all)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llm_serving_exporter.report.figures.review import Review
-from llm_serving_exporter.report.pages.page import page
+from llm_serving_exporter.report.pages.page import render_page
 from tests.support.builders.costfortnight import TARGETS, Fortnight
 
 # increase() extrapolates to the edges of each hour
@@ -105,7 +105,7 @@ def test_objectives_alerts_method_and_budget(made: Review, fortnight: Fortnight)
     assert made.alerts.page_minutes == pytest.approx(30 + 2 * 5, abs=3)
     assert [row.alert for row in made.alerts.noisiest] == ["LLMServingTTFTBurnFast", "LLMServingKVSaturated"]
     assert made.alerts.watched_hours == pytest.approx(156, abs=0.1)
-    assert "Rules were evaluated for 156 of 168 hours." in page(made)
+    assert "Rules were evaluated for 156 of 168 hours." in render_page(made)
     assert made.methods == (("roofline", "model,gpu"),)
     assert made.outlook is not None
     assert made.outlook.budget_usd == 4000

@@ -123,7 +123,7 @@ def test_gaps_that_cannot_be_looked_for_are_not_taken_for_none(tmp_path: Path) -
         assert report(server, tmp_path) == 0
     page = (tmp_path / "cost-2026-W46.html").read_text()
     assert "gaps could not be read" in page
-    assert "Not known: whether data are missing could not be read." in page
+    assert "Gaps are unknown because Prometheus could not be asked for them." in page
     assert "No minute of the week is without data" not in page
 
 
@@ -195,8 +195,8 @@ def test_a_short_memory_is_said_first(tmp_path: Path, capsys: pytest.CaptureFixt
     with FakePrometheus(NOW, override) as server:
         assert report(server, tmp_path) == 0
     text = capsys.readouterr().out
-    assert "Prometheus keeps samples for 10d; the review of 2026-W46 and the week before wants 14d12h" in text
-    assert "Data of 2026-W45 begin on Fri 06 Nov at 12:00: its first 108 hours are not in it." in text
+    assert "Prometheus keeps samples for 10d; the review of 2026-W46 and the week before needs 14d12h" in text
+    assert "Data of 2026-W45 begin on Fri 06 Nov at 12:00: the first 108 hours of the week are in no figure." in text
     assert "2026-W46 is not compared with 2026-W45: 64.3 % of the GPU time of 2026-W45 is missing." in text
     assert "**$672** for GPU time (– against 2026-W45)" in text
 
@@ -209,7 +209,7 @@ def test_no_data_say_what_to_look_at(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert report(server, tmp_path) == 1
         assert "has no llm_serving_cost_usd_total of 2026-W46; check that it scrapes the exporters" in only_line(capsys)
         assert report(server, tmp_path, "--week", "2026-W20") == 1
-        assert "keeps samples for 30d and has none of 2026-W20 any more" in only_line(capsys)
+        assert "keeps samples for 30d and no longer has any of 2026-W20" in only_line(capsys)
 
 
 def test_data_that_end_are_a_gap_to_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,7 +233,7 @@ def test_data_that_end_are_a_gap_to_the_end(tmp_path: Path, capsys: pytest.Captu
         assert report(server, tmp_path) == 0
     said = capsys.readouterr().out
     # 24 hours of two GPUs at $2.50
-    assert "In gaps of the data, not in the spend: about $120." in said
+    assert "Gaps in the data hide about $120 that is not in the spend." in said
     assert said.index("48.0 GPU-hours, about $120, fall into gaps") < said.index("for GPU time")
     # 144 GPU-hours were counted, 48 are missing; this server has as much electricity as GPU time
     assert f"A month at this rate (from 126 of 168 hours): ${144 * (4 + 4) / 126 * 730:,.0f}" in said

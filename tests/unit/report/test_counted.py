@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from llm_serving_exporter.report.evidence.usage import Line, Usage
-from llm_serving_exporter.report.figures.counted_once import counted
-from llm_serving_exporter.report.figures.review import review
-from llm_serving_exporter.report.figures.rows import attainments
-from llm_serving_exporter.report.figures.totals import totals
+from llm_serving_exporter.report.figures.counted_once import count_once
+from llm_serving_exporter.report.figures.review import build_review
+from llm_serving_exporter.report.figures.rows import measure_attainments
+from llm_serving_exporter.report.figures.totals import sum_usage
 from llm_serving_exporter.report.settings.settings import Settings
 from tests.support.builders.costevidence import evidence, flat, joined, owner, usage
 
@@ -27,8 +27,8 @@ def bare(whole: Usage) -> Usage:
 def test_a_front_end_beside_its_workers_doubles_nothing() -> None:
     worker = usage(WORKER, COST, 8e6, 2e6)
     both = joined(worker, bare(usage(FRONT, COST, 8e6, 2e6)))
-    found = review(evidence(both, both), Settings())
-    alone = totals(worker)
+    found = build_review(evidence(both, both), Settings())
+    alone = sum_usage(worker)
     assert found.now.tokens == pytest.approx(alone.tokens)
     assert found.now.requests == pytest.approx(alone.requests)
     assert found.now.blended_usd_per_million == pytest.approx(alone.blended_usd_per_million)
@@ -39,44 +39,44 @@ def test_a_front_end_beside_its_workers_doubles_nothing() -> None:
 
 def test_a_front_end_speaks_for_workers_that_count_no_tokens() -> None:
     worker = replace(usage(WORKER, COST), prefill_tokens=(), decode_tokens=(), prompt_tokens=(), requests=())
-    found = totals(counted(joined(worker, bare(usage(FRONT, {}, 8e6, 2e6)))))
+    found = sum_usage(count_once(joined(worker, bare(usage(FRONT, {}, 8e6, 2e6)))))
     assert found.decode_tokens == pytest.approx(2e6)
     assert found.prompt_tokens == pytest.approx(10e6)
     # one with GPUs of its own is a target like others
-    assert totals(counted(usage(FRONT, COST, 8e6, 2e6))).decode_tokens == pytest.approx(2e6)
+    assert sum_usage(count_once(usage(FRONT, COST, 8e6, 2e6))).decode_tokens == pytest.approx(2e6)
 
 
 def test_a_model_of_one_name_in_two_fleets_is_two() -> None:
     here, there = owner("a:8000", cluster="here"), owner("b:8000", role="frontend", cluster="there")
     week = joined(usage(here, COST, 8e6, 2e6), usage(there, COST, 8e6, 2e6))
-    assert totals(counted(week, ("cluster",))).decode_tokens == pytest.approx(4e6)
-    assert totals(counted(week)).decode_tokens == pytest.approx(2e6)
+    assert sum_usage(count_once(week, ("cluster",))).decode_tokens == pytest.approx(4e6)
+    assert sum_usage(count_once(week)).decode_tokens == pytest.approx(2e6)
 
 
 def test_of_split_pools_each_thing_is_counted_on_one_side() -> None:
     prefill, decode = owner("p:8000", role="prefill"), owner("d:8000", role="decode")
     # each side counts the prompts; the prefill side generates a token a request
     week = joined(usage(prefill, {"prefill": 40.0}, 8e6, 1e4), usage(decode, {"decode": 60.0}, 8e6, 2e6))
-    found = totals(counted(week))
+    found = sum_usage(count_once(week))
     assert found.prompt_tokens == pytest.approx(10e6)
     assert found.cached_tokens == pytest.approx(2e6)
     assert found.decode_tokens == pytest.approx(2e6)
     assert found.requests == pytest.approx(2e6 / 250)
     assert found.blended_usd_per_million == pytest.approx(100 / 12)
     # a pool alone is what it is
-    assert totals(counted(usage(decode, COST, 8e6, 2e6))).prompt_tokens == pytest.approx(10e6)
+    assert sum_usage(count_once(usage(decode, COST, 8e6, 2e6))).prompt_tokens == pytest.approx(10e6)
 
 
 def test_tokens_without_a_price_are_in_no_unit_cost() -> None:
     unpriced = replace(usage(owner("free:8000"), COST, 8e6, 2e6, rate=""), cost=())
     priced = usage(WORKER, COST, 8e6, 2e6)
-    found, alone = totals(counted(joined(priced, unpriced))), totals(priced)
+    found, alone = sum_usage(count_once(joined(priced, unpriced))), sum_usage(priced)
     assert found.tokens == pytest.approx(alone.tokens)
     assert found.usd_per_request == pytest.approx(alone.usd_per_request)
     # none that count is not 0 that count
     for nobody in (unpriced, bare(usage(FRONT, {}, 8e6, 2e6))):
-        assert totals(counted(nobody)).tokens is None
-        assert totals(counted(nobody)).requests is None
+        assert sum_usage(count_once(nobody)).tokens is None
+        assert sum_usage(count_once(nobody)).requests is None
 
 
 def test_prices_that_came_late_leave_the_hours_before_out() -> None:
@@ -86,7 +86,7 @@ def test_prices_that_came_late_leave_the_hours_before_out() -> None:
     seconds.append(Line(WORKER, ("busy", ""), tuple(3600.0 * (1 - (one or 0.0)) for one in share)))
     week = Usage(cost=(cost,), gpu_seconds=tuple(seconds), decode_tokens=(flat(WORKER, (), 168e6),))
     # 83 hours, and a quarter of the one in which the price came
-    assert totals(counted(week)).decode_tokens == pytest.approx(83.25e6)
+    assert sum_usage(count_once(week)).decode_tokens == pytest.approx(83.25e6)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_objectives_are_seen_where_users_are(roles: tuple[str, ...], seen: str) 
         for role in roles
         for outcome in ("good", "bad")
     ]
-    (found,) = attainments(counted(Usage(slo=tuple(lines))), {})
+    (found,) = measure_attainments(count_once(Usage(slo=tuple(lines))), {})
     assert found.good == pytest.approx(good[seen])
     assert found.total == pytest.approx(good[seen] + 100.0)
 
@@ -115,10 +115,10 @@ def test_a_week_without_prices_of_many_hours_is_compared_with_nothing() -> None:
     hours = replace(usage(owner("free:8000"), {"idle": 1.0}, rate="", price=1.0), cost=(), slo=())
     # 20 GPU-hours have a price
     for now, before in ((joined(whole, hours), whole), (whole, joined(whole, hours))):
-        found = review(evidence(now, before), Settings())
+        found = build_review(evidence(now, before), Settings())
         assert found.split is None
         assert found.earlier.usd is None
         (note,) = (note for note in found.notes if "is not compared" in note)
         assert "4.8 % of the GPU-hours of 2026-W4" in note
     few = replace(hours, gpu_seconds=tuple(replace(line, hours=(1.0,) * 168) for line in hours.gpu_seconds))
-    assert review(evidence(joined(whole, few), whole), Settings()).split is not None
+    assert build_review(evidence(joined(whole, few), whole), Settings()).split is not None

@@ -14,7 +14,7 @@ import pytest
 from llm_serving_exporter.clients.json_api import Access, JsonApi
 from llm_serving_exporter.clients.prometheus import Prometheus
 from llm_serving_exporter.report.command import make
-from llm_serving_exporter.report.evidence.week import last_complete
+from llm_serving_exporter.report.evidence.week import last_complete_week
 from llm_serving_exporter.report.settings.settings import Settings
 from tests.support.builders.costfortnight import blocks
 from tests.support.servers.prometheus_server import PrometheusServer
@@ -66,7 +66,7 @@ def victoriametrics(folder: Path, monday: float) -> Iterator[str]:
 
 @pytest.mark.parametrize("database", [prometheus, victoriametrics])
 def test_growth_across_a_gap_counts_once(database, tmp_path: Path) -> None:
-    monday = last_complete(time.time(), ZoneInfo("UTC")).begin
+    monday = last_complete_week(time.time(), ZoneInfo("UTC")).begin
     with database(tmp_path, monday) as url:
         asked = Prometheus(JsonApi(Access("Prometheus", url, "--prometheus.url"), 60.0))
         try:

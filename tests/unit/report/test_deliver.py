@@ -16,7 +16,7 @@ import trustme
 
 from llm_serving_exporter.errors import ConfigError, DeliveryError, Problem
 from llm_serving_exporter.model.target import Secret
-from llm_serving_exporter.report.deliver import LONGEST_TEXT, deliver, slack_text
+from llm_serving_exporter.report.deliver import LONGEST_TEXT, deliver, write_slack_text
 from llm_serving_exporter.report.settings.settings import Settings, Smtp
 from tests.support.servers.server_process import free_port
 from tests.support.servers.smtpsink import SmtpSink
@@ -80,16 +80,16 @@ def test_the_webhook_gets_the_summary_as_slack_writes_it() -> None:
         assert sent(HOOKED, hook=url) == ("the webhook",)
     ((path, document),) = hook.given
     assert path == "/services/T0/B0/secret"
-    assert document == {"text": slack_text(SUMMARY)}
+    assert document == {"text": write_slack_text(SUMMARY)}
 
 
 def test_slacks_own_marks_cannot_come_from_outside() -> None:
-    text = slack_text(SUMMARY)
+    text = write_slack_text(SUMMARY)
     assert text.startswith("*Costs: 2026-W46*\n\n*$1,234.00* for GPU time")
     assert "&lt;@\u200bhere&gt;" in text
     assert "\nmodel · USD\na|b · $1.00\n" in text
     assert "---" not in text
-    assert len(slack_text("x" * 10_000)) == LONGEST_TEXT - 1
+    assert len(write_slack_text("x" * 10_000)) == LONGEST_TEXT - 1
 
 
 @pytest.mark.parametrize(("status", "answer"), [(404, b"no_service"), (500, b""), (302, b"")])

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from llm_serving_exporter.report.evidence.usage import Gap
-from llm_serving_exporter.report.figures.actions import actions
-from llm_serving_exporter.report.figures.findings import RULES, Facts, findings
+from llm_serving_exporter.report.figures.actions import choose_actions
+from llm_serving_exporter.report.figures.findings import RULES, Facts, apply_rules
 from llm_serving_exporter.report.figures.outlook import ApiComparison, Outlook
 from llm_serving_exporter.report.figures.rates import Commitment, Steady
 from llm_serving_exporter.report.figures.rows import AlertRow, AlertSums, Attainment, ModelRow
@@ -58,22 +58,22 @@ CASES: dict[str, tuple[Facts, str, Facts]] = {
     ),
     "empty batches": (
         Facts(NOW, EARLIER, models=(ROW,)),
-        "m ran batches 10 % full, memory bandwidth at 30 % of its ceiling: its GPUs were busy, but every token bore the cost",
+        "m ran batches 10 % full, memory bandwidth at 30 % of its ceiling: its GPUs were busy, but every token also paid",
         Facts(NOW, EARLIER, models=(replace(ROW, batch_ratio=0.5),)),
     ),
     "spare replicas": (
         Facts(NOW, EARLIER, spare=SPARE),
-        "10.0 replica-hours, $20.00, ran beyond what the demand and its reserve for a lost node required.",
+        "10.0 replica-hours ($20.00) were more than the demand and the reserve for a lost node required.",
         Facts(NOW, EARLIER, spare=replace(SPARE, excess_usd=1.0)),
     ),
     "unused commitment": (
         Facts(NOW, EARLIER, commitments=(Commitment("r", 100.0, 60.0, 40.0, 2.0),)),
-        "The commitment “r” was used to 60 %: 40.0 GPU-hours, $80.00, were paid for nothing.",
+        "60 % of the commitment “r” was used: 40.0 GPU-hours ($80.00) were paid for and stood idle.",
         Facts(NOW, EARLIER, commitments=(Commitment("r", 100.0, 98.0, 2.0, 2.0),)),
     ),
     "commitment without a price": (
         Facts(NOW, EARLIER, commitments=(Commitment("r", 100.0, 0.0, 100.0, None, ("eu",)),)),
-        "No target ran at the rate of “r / eu”, so that its price is not known: what is committed there is in no figure of cost.",
+        "No target ran at the rate “r / eu”, so its price is unknown and its commitment is in no cost figure.",
         Facts(NOW, EARLIER, commitments=(Commitment("r", 100.0, 98.0, 2.0, 2.0),)),
     ),
     "down": (
@@ -83,7 +83,7 @@ CASES: dict[str, tuple[Facts, str, Facts]] = {
     ),
     "objectives missed": (
         Facts(NOW, EARLIER, attainments=(Attainment("ttft", 980.0, 1000.0, 0.99),)),
-        "Objectives that were missed: ttft 98.00 % (objective 99.00 %).",
+        "Missed objectives: ttft 98.00 % (objective 99.00 %).",
         Facts(NOW, EARLIER, attainments=(Attainment("ttft", 995.0, 1000.0, 0.99), Attainment("itl", 1.0, 100.0, None))),
     ),
     "pages": (
@@ -93,22 +93,22 @@ CASES: dict[str, tuple[Facts, str, Facts]] = {
     ),
     "API price": (
         Facts(NOW, EARLIER, outlook=replace(MONTH, api=API)),
-        "At the price of An API the week's tokens would have cost $80.00, 20 % less than here. Own serving breaks even at 5.00 B tokens",
+        "At the price of An API the week's tokens would have cost $80.00, 20 % less than here. Serving them here breaks even at",
         Facts(NOW, EARLIER, outlook=MONTH),
     ),
     "unattributed": (
         Facts(now(unattributed=54.0), EARLIER),
-        "50 % of the spend could be given to neither phase;",
+        "50 % of the spend could not be attributed to prefill or decode",
         Facts(now(unattributed=1.0), EARLIER),
     ),
     "no price": (
         Facts(replace(NOW, unpriced_gpu_hours=12.0), EARLIER),
-        "12.0 GPU-hours have no price and are in no figure of cost",
+        "12.0 GPU-hours have no price: they and their tokens are in no cost figure",
         Facts(replace(NOW, unpriced_gpu_hours=0.1), EARLIER),
     ),
     "gaps": (
         Facts(NOW, EARLIER, gaps=(Gap((), "a", 0.0, 36_000.0, True, 1.0, 2.0),)),
-        "About $20.00 of GPU time falls into gaps of the data; it is not in the spend.",
+        "About $20.00 of GPU time falls into gaps in the data; it is not in the spend.",
         Facts(NOW, EARLIER, gaps=(Gap((), "a", 0.0, 60.0, True, 1.0, 2.0), Gap((), "b", 0.0, 36_000.0, True))),
     ),
 }  # fmt: skip
@@ -121,19 +121,19 @@ def test_every_rule_has_both_cases() -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_speaks_and_is_silent(rule: str) -> None:
     loud, sentence, quiet = CASES[rule]
-    said = {finding.rule: finding.sentence for finding in findings(loud)}
+    said = {finding.rule: finding.sentence for finding in apply_rules(loud)}
     assert said[rule].startswith(sentence)
-    assert rule not in {finding.rule for finding in findings(quiet)}
+    assert rule not in {finding.rule for finding in apply_rules(quiet)}
 
 
 def test_a_calm_week_says_nothing_and_nothing_known_breaks_no_rule() -> None:
-    assert findings(CALM) == ()
-    assert findings(Facts(Totals(), Totals())) == ()
+    assert apply_rules(CALM) == ()
+    assert apply_rules(Facts(Totals(), Totals())) == ()
 
 
 def test_the_dearest_three_come_first() -> None:
     week = replace(NOW, usd_by_phase={"idle": 60.0, "down": 5.0}, gpu_hours_by_state={"down": 2.5})
-    found = actions(
+    found = choose_actions(
         week,
         replace(SPARE, excess_cash_usd=20.0),
         (Commitment("r", 100.0, 60.0, 40.0, 2.0),),
@@ -150,14 +150,14 @@ def test_the_dearest_three_come_first() -> None:
 
 def test_what_is_committed_or_owned_is_freed_and_not_saved() -> None:
     week = replace(NOW, usd_by_phase={"idle": 60.0, "down": 15.0})
-    worths = {one.what.split(" ")[0]: one.worth for one in actions(week, SPARE, (), (), {})}
+    worths = {one.what.split(" ")[0]: one.worth for one in choose_actions(week, SPARE, (), (), {})}
     assert worths == {
         "Fill": "frees capacity worth up to $30.00 a week",
         "Run": "frees capacity worth $20.00 a week",
         "Find": "cost $15.00 in the week",
     }
     # a third of the idle time is on demand, half of the replicas
-    mixed = actions(week, replace(SPARE, excess_cash_usd=10.0), (), (), {"idle": 20.0})
+    mixed = choose_actions(week, replace(SPARE, excess_cash_usd=10.0), (), (), {"idle": 20.0})
     worth = {one.what.split(" ")[0]: (one.worth, one.why) for one in mixed}
     assert worth["Run"][0] == "saves $10.00 a week"
     assert worth["Fill"][0] == "saves up to $10.00 a week"
@@ -167,13 +167,13 @@ def test_what_is_committed_or_owned_is_freed_and_not_saved() -> None:
 @pytest.mark.parametrize(
     ("make", "least"),
     [
-        (lambda: actions(NOW, None, (), (), {}), 0),
-        (lambda: actions(replace(NOW, usd_by_phase={"down": 5.0}), None, (), (), {}), 1),
+        (lambda: choose_actions(NOW, None, (), (), {}), 0),
+        (lambda: choose_actions(replace(NOW, usd_by_phase={"down": 5.0}), None, (), (), {}), 1),
         # a price that nobody knows is no saving
-        (lambda: actions(NOW, None, (Commitment("r", 100.0, 0.0, 100.0, None),), (), {}), 0),
+        (lambda: choose_actions(NOW, None, (Commitment("r", 100.0, 0.0, 100.0, None),), (), {}), 0),
         # nor is what nobody would act on
-        (lambda: actions(replace(NOW, usd_by_phase={"down": 0.1}), None, (), (), {}), 0),
-        (lambda: actions(Totals(), None, (), (), {}), 0),
+        (lambda: choose_actions(replace(NOW, usd_by_phase={"down": 0.1}), None, (), (), {}), 0),
+        (lambda: choose_actions(Totals(), None, (), (), {}), 0),
     ],
 )
 def test_there_may_be_fewer(make: Callable[[], tuple[object, ...]], least: int) -> None:

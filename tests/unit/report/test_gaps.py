@@ -7,12 +7,12 @@ import pytest
 from llm_serving_exporter.clients.prometheus import Sample
 from llm_serving_exporter.report.evidence.gaps import (
     Silence,
+    add_recovered,
+    clip_to_week,
     crosses_hour,
-    described,
-    growth,
-    recovered,
-    silences,
-    within,
+    describe_gap,
+    find_silences,
+    measure_growth,
 )
 from tests.support.builders.costevidence import WEEK, joined, owner, usage
 
@@ -27,32 +27,32 @@ def there(*spans: tuple[float, float]) -> list[float]:
 
 
 def test_minutes_between_data_are_a_gap() -> None:
-    found = silences({WHO: there((0, HOUR), (2 * HOUR, 168 * HOUR))}, WEEK.end)
+    found = find_silences({WHO: there((0, HOUR), (2 * HOUR, 168 * HOUR))}, WEEK.end)
     assert found == [Silence(WHO, BEGIN + HOUR, BEGIN + 2 * HOUR)]
 
 
 def test_what_comes_is_no_gap_and_what_goes_is_to_be_asked_about() -> None:
     presence = {WHO: there((30 * HOUR, 168 * HOUR)), OTHER: there((0, 90 * HOUR))}
-    assert silences(presence, WEEK.end) == [Silence(OTHER, BEGIN + 90 * HOUR, None, alone=True)]
+    assert find_silences(presence, WEEK.end) == [Silence(OTHER, BEGIN + 90 * HOUR, None, alone=True)]
 
 
 def test_where_all_data_end_those_that_were_there_last_have_a_gap() -> None:
     presence = {WHO: there((0, 100 * HOUR)), OTHER: there((0, 90 * HOUR))}
-    assert silences(presence, WEEK.end) == [
+    assert find_silences(presence, WEEK.end) == [
         Silence(OTHER, BEGIN + 90 * HOUR, None, alone=True),
         Silence(WHO, BEGIN + 100 * HOUR, None),
     ]
-    gap = within(Silence(WHO, BEGIN + 100 * HOUR, None), WEEK)
+    gap = clip_to_week(Silence(WHO, BEGIN + 100 * HOUR, None), WEEK)
     assert gap is not None
     assert (gap.end, gap.ends) == (WEEK.end, False)
 
 
 def test_only_the_part_within_the_week_counts() -> None:
-    gap = within(Silence(WHO, BEGIN - HOUR, BEGIN + HOUR), WEEK)
+    gap = clip_to_week(Silence(WHO, BEGIN - HOUR, BEGIN + HOUR), WEEK)
     assert gap is not None
     assert (gap.begin, gap.end) == (BEGIN, BEGIN + HOUR)
-    assert within(Silence(WHO, BEGIN - 2 * HOUR, BEGIN - HOUR), WEEK) is None
-    assert within(Silence(WHO, WEEK.end, WEEK.end + HOUR), WEEK) is None
+    assert clip_to_week(Silence(WHO, BEGIN - 2 * HOUR, BEGIN - HOUR), WEEK) is None
+    assert clip_to_week(Silence(WHO, WEEK.end, WEEK.end + HOUR), WEEK) is None
 
 
 def test_only_what_no_hour_saw_is_recovered() -> None:
@@ -85,10 +85,10 @@ SILENCE = Silence(WHO, BEGIN + 0.5 * HOUR, BEGIN + 2.5 * HOUR)
 
 
 def gap_of(before: list[Sample], after: list[Sample]):
-    gap = within(SILENCE, WEEK)
+    gap = clip_to_week(SILENCE, WEEK)
     assert gap is not None
-    grown = growth(before, after, (), ())
-    return described(gap, SILENCE, grown, WEEK), grown
+    grown = measure_growth(before, after, (), ())
+    return describe_gap(gap, SILENCE, grown, WEEK), grown
 
 
 def test_counters_that_went_on_leave_nothing_missing() -> None:
@@ -97,7 +97,7 @@ def test_counters_that_went_on_leave_nothing_missing() -> None:
     assert gap.recovered == {"cost": 8.0, "gpu_seconds": 4 * HOUR}
     assert gap.estimated_usd == 0.0
     week = usage(owner(), {"decode": 168.0})
-    filled = recovered(week, gap, SILENCE, grown, WEEK)
+    filled = add_recovered(week, gap, SILENCE, grown, WEEK)
     (line,) = filled.cost
     assert line.total == pytest.approx(176.0)
     assert [round((line.hours[hour] or 0) - 1.0, 6) for hour in range(4)] == [2.0, 4.0, 2.0, 0.0]
@@ -123,7 +123,7 @@ def test_more_than_the_gpus_had_is_not_believed() -> None:
     assert gap.recovered == {}
     assert gap.estimated_usd == 8.0
     week = joined(usage(owner(), {"decode": 168.0}))
-    assert recovered(week, gap, SILENCE, grown, WEEK) == week
+    assert add_recovered(week, gap, SILENCE, grown, WEEK) == week
 
 
 def test_without_a_price_or_gpus_nothing_is_guessed() -> None:

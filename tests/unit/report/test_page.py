@@ -10,16 +10,18 @@ import subprocess
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+from jinja2 import UndefinedError
 
 from llm_serving_exporter.report.evidence.usage import Usage
-from llm_serving_exporter.report.evidence.week import before, parse_week
-from llm_serving_exporter.report.figures.review import Review, review
-from llm_serving_exporter.report.pages.page import page
-from llm_serving_exporter.report.pages.summary import markdown
+from llm_serving_exporter.report.evidence.week import parse_week, week_before
+from llm_serving_exporter.report.figures.review import Review, build_review
+from llm_serving_exporter.report.pages.page import make_environment, render_page
+from llm_serving_exporter.report.pages.summary import render_summary
 from llm_serving_exporter.report.settings.settings import ApiPrice, MonthlyCosts, Settings
 from tests.support.builders.costevidence import evidence, flat, fleet_of, owner, usage
 
@@ -46,11 +48,11 @@ def browse(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def ordinary() -> Review:
-    return review(fleet_of(6, 3, 2), SETTINGS)
+    return build_review(fleet_of(6, 3, 2), SETTINGS)
 
 
 def test_it_refers_to_nothing_outside_and_forbids_it(ordinary: Review) -> None:
-    text = page(ordinary)
+    text = render_page(ordinary)
     assert "default-src 'none'" in text
     assert "unsafe" not in text
     assert not re.search(r"""(?:src|href|action|url\()\s*=?\s*["']?(?:https?:)?//""", text)
@@ -61,10 +63,10 @@ def test_it_refers_to_nothing_outside_and_forbids_it(ordinary: Review) -> None:
 
 
 def test_every_number_says_what_it_is(ordinary: Review) -> None:
-    text = page(ordinary)
+    text = render_page(ordinary)
     for words in (
         "What stands out", "What to do first", "Where it went", "Why it changed", "Models", "When", "By team", "The month, and an API",
-        "To hold an invoice against", "Most expensive nodes", "What was bought", "Gaps",
+        "To check invoices against", "Most expensive nodes", "Service", "Gaps",
     ):  # fmt: skip
         assert words in text, words
     for chart in re.findall(r"<svg class=\"chart[^>]*>", text):
@@ -75,7 +77,7 @@ def test_every_number_says_what_it_is(ordinary: Review) -> None:
 
 
 def test_what_paper_leaves_out_is_said() -> None:
-    text = page(review(fleet_of(40, 12, 30), SETTINGS))
+    text = render_page(build_review(fleet_of(40, 12, 30), SETTINGS))
     said = re.findall(r'<p class="paper soft">(\d+) more are on the screen and in the CSV', text)
     # of 40 models in both tables eight are printed, of 12 teams six, of 30 gaps four
     assert said == ["32", "32", "6", "26"]
@@ -84,7 +86,7 @@ def test_what_paper_leaves_out_is_said() -> None:
 
 
 def test_nothing_from_outside_is_taken_for_html() -> None:
-    text = page(review(fleet_of(3, 2, 2, HOSTILE), Settings(title=HOSTILE, by_labels=("team",))))
+    text = render_page(build_review(fleet_of(3, 2, 2, HOSTILE), Settings(title=HOSTILE, by_labels=("team",))))
     assert text.count("<script") == 1
     assert "<img" not in text
     assert "onerror=alert" in text  # as text
@@ -92,8 +94,21 @@ def test_nothing_from_outside_is_taken_for_html() -> None:
     assert "&lt;script&gt;alert(1)" in text
 
 
+def test_templates_escape_everything_and_know_every_name_they_use() -> None:
+    """What is markup is in the templates or is Markup: none of them may switch escaping off, and a wrong name is an error, not a blank."""
+    folder = resources.files("llm_serving_exporter.report.pages") / "templates"
+    templates = [file for file in folder.iterdir() if file.name.endswith(".html")]
+    assert {file.name for file in templates} == {"page.html", "parts.html"}
+    for file in templates:
+        assert not re.search(r"\|\s*safe\b|autoescape|forceescape", file.read_text(encoding="utf-8"))
+    environment = make_environment()
+    assert environment.from_string("{{ text }}").render(text="<b>\u202e") == "&lt;b&gt;\ufffd"
+    with pytest.raises(UndefinedError):
+        environment.from_string("{{ txet }}").render(text="")
+
+
 def test_nothing_from_outside_is_taken_for_markdown() -> None:
-    text = markdown(review(fleet_of(3, 2, 2, "a|b](http://x)\n# **@channel** <!here>`"), SETTINGS))
+    text = render_summary(build_review(fleet_of(3, 2, 2, "a|b](http://x)\n# **@channel** <!here>`"), SETTINGS))
     body = text.split("\n", 1)[1]
     assert "\n# " not in body
     for mark in ("](http", "**@", "<!here", "@channel**"):
@@ -106,17 +121,17 @@ def test_nothing_from_outside_is_taken_for_markdown() -> None:
 
 
 def test_a_summary_is_one_screen() -> None:
-    lines = markdown(review(fleet_of(60, 10, 40), SETTINGS)).splitlines()
+    lines = render_summary(build_review(fleet_of(60, 10, 40), SETTINGS)).splitlines()
     assert len(lines) <= 40
 
 
 def test_a_week_alone_and_a_bare_one_have_a_page() -> None:
     one = usage(owner(), {"idle": 5.0})
-    text = page(review(evidence(one, Usage()), Settings()))
+    text = render_page(build_review(evidence(one, Usage()), Settings()))
     assert "nothing to compare with" in text
     assert not re.search(r">[^<]*\b(nan|None|inf)\b", text[: text.index("<script>")])
     without_tokens = Usage(cost=one.cost, gpu_seconds=one.gpu_seconds)
-    text = page(review(evidence(without_tokens, without_tokens), Settings()))
+    text = render_page(build_review(evidence(without_tokens, without_tokens), Settings()))
     assert "<dt>A million tokens</dt><dd>–" in text
 
 
@@ -129,15 +144,15 @@ def test_weeks_with_clock_changes_have_a_cell_for_each_hour(week: str, cells: in
         "gpu_seconds": (flat(owner(), ("idle", "r"), 5.0, cells),),
     }
     whole = evidence(usage(owner(), {"idle": 1.0}), usage(owner(), {"idle": 1.0}))
-    whole = replace(whole, week=found, previous=before(found, zone), usage=Usage(**lines), usage_before=Usage())
-    text = page(review(whole, Settings(timezone=zone.key)))
+    whole = replace(whole, week=found, previous=week_before(found, zone), usage=Usage(**lines), usage_before=Usage())
+    text = render_page(build_review(whole, Settings(timezone=zone.key)))
     heat = text[text.index("Idle GPU-hours</h3>") :]
     heat = heat[: heat.index("</svg>")]
     boxes = re.findall(r'<rect class="h\d" x="([\d.]+)" y="(\d+)"[^>]*><title>', heat)
     assert len(boxes) == len(set(boxes)) == cells
 
 
-HARNESS = """<!DOCTYPE html><title>-</title><body>%s<script>
+HARNESS = """<!DOCTYPE html><meta charset="utf-8"><title>-</title><body>%s<script>
 addEventListener("load", () => {
   const told = [...document.querySelectorAll("iframe")].map(frame => {
     const page = frame.contentDocument, root = page.documentElement;
@@ -158,7 +173,7 @@ addEventListener("load", () => {
 
 @BROWSER
 def test_charts_are_drawn_tables_sort_and_a_phone_scrolls_down_only(ordinary: Review, tmp_path: Path) -> None:
-    text = page(ordinary)
+    text = render_page(ordinary)
     frames = "".join(
         f'<iframe style="width:{width}px;height:900px" srcdoc="{html.escape(text)}"></iframe>' for width in (390, 1280)
     )
@@ -181,7 +196,7 @@ def test_charts_are_drawn_tables_sort_and_a_phone_scrolls_down_only(ordinary: Re
 
 @BROWSER
 def test_it_asks_for_nothing_and_complains_of_nothing(tmp_path: Path) -> None:
-    text = page(review(fleet_of(3, 2, 2, HOSTILE), SETTINGS)).encode()
+    text = render_page(build_review(fleet_of(3, 2, 2, HOSTILE), SETTINGS)).encode()
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -215,7 +230,7 @@ def test_it_asks_for_nothing_and_complains_of_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("models", "teams", "gaps"), [(2, 2, 0), (40, 12, 30)])
 def test_it_prints_on_two_sheets(models: int, teams: int, gaps: int, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
-    file.write_text(page(review(fleet_of(models, teams, gaps), SETTINGS)))
+    file.write_text(render_page(build_review(fleet_of(models, teams, gaps), SETTINGS)))
     browse(tmp_path, "--no-pdf-header-footer", f"--print-to-pdf={tmp_path / 'report.pdf'}", file.as_uri())
     # PDF 32000-1, 7.7.3.3: a page object each
     assert len(re.findall(rb"/Type\s*/Page\b", (tmp_path / "report.pdf").read_bytes())) == 2
@@ -224,7 +239,7 @@ def test_it_prints_on_two_sheets(models: int, teams: int, gaps: int, tmp_path: P
 def test_hours_stand_beside_what_they_were_spent_on() -> None:
     week = usage(owner(), {"decode": 20.0, "idle": 4.0, "unattributed": 6.0}, 1e6, 1e6)
     # an hour of a GPU that was busy, of which no token was known
-    text = page(review(evidence(week, week), Settings()))
+    text = render_page(build_review(evidence(week, week), Settings()))
     where = text[text.index("Spend by what it went to") :]
     row = re.search(r"Unattributed.*?</tr>", where)
     assert row is not None

@@ -8,12 +8,12 @@ import pytest
 
 from llm_serving_exporter.report.evidence.context import runs
 from llm_serving_exporter.report.evidence.usage import Book, Episode, Fleet, Gap, Line, RateFacts, Usage
-from llm_serving_exporter.report.figures.rates import commitments, steady, unused_rate
-from llm_serving_exporter.report.figures.review import review
-from llm_serving_exporter.report.figures.rows import alert_sums, invoice_sum
-from llm_serving_exporter.report.figures.spare import spare
-from llm_serving_exporter.report.figures.totals import cells, totals
-from llm_serving_exporter.report.pages.page import page
+from llm_serving_exporter.report.figures.rates import find_steady_load, measure_commitments, sum_unused_usd_seen
+from llm_serving_exporter.report.figures.review import build_review
+from llm_serving_exporter.report.figures.rows import sum_alerts, sum_invoice
+from llm_serving_exporter.report.figures.spare import measure_spare
+from llm_serving_exporter.report.figures.totals import build_cells, sum_usage
+from llm_serving_exporter.report.pages.page import render_page
 from llm_serving_exporter.report.settings.settings import ApiPrice, MonthlyCosts, Settings
 from tests.support.builders.costevidence import WEEK, evidence, flat, fleet_of, gauge, joined, owner, usage
 
@@ -25,7 +25,7 @@ def test_idle_time_is_borne_by_the_tokens_target_by_target() -> None:
         usage(A, {"prefill": 10.0, "decode": 30.0, "idle": 40.0}, 1e6, 1e6),
         usage(B, {"prefill": 5.0, "decode": 5.0}, 1e6, 1e6),
     )
-    found = totals(week)
+    found = sum_usage(week)
     # a: twice its own, b: its own
     assert found.allocated_usd == {"prefill": pytest.approx(25.0), "decode": pytest.approx(65.0)}
     assert found.busy_usd_per_million("prefill") == pytest.approx(7.5)
@@ -35,14 +35,14 @@ def test_idle_time_is_borne_by_the_tokens_target_by_target() -> None:
 
 def test_targets_without_tokens_are_borne_by_nobody() -> None:
     week = joined(usage(A, {"decode": 30.0}, 0.0, 1e6), usage(B, {"idle": 40.0}))
-    found, nobody = cells(week)
+    found, nobody = build_cells(week)
     assert nobody == pytest.approx(40.0)
     assert set(found) == {("m", "unified", "decode")}
-    assert totals(week).tokenless_usd == pytest.approx(40.0)
+    assert sum_usage(week).tokenless_usd == pytest.approx(40.0)
 
 
 def test_what_nothing_says_is_none_and_not_0() -> None:
-    found = totals(Usage(cost=(flat(A, ("idle", "r", "x"), 5.0),)))
+    found = sum_usage(Usage(cost=(flat(A, ("idle", "r", "x"), 5.0),)))
     assert found.usd == pytest.approx(5.0)
     for value in (
         found.tokens,
@@ -53,21 +53,21 @@ def test_what_nothing_says_is_none_and_not_0() -> None:
         found.blended_usd_per_million,
     ):
         assert value is None
-    assert totals(Usage()).usd is None
+    assert sum_usage(Usage()).usd is None
 
 
 def test_spare_replicas_and_the_reserve_apart() -> None:
     model = {"model_name": "m", "role": "unified"}
     week = usage(A, {"decode": 4 * 168.0})
     fleet = Fleet((gauge(4.0, **model),), (gauge(1.0, **model, reserve="none"), gauge(2.5, **model, reserve="nodes")))
-    found = spare(week, fleet, 168)
+    found = measure_spare(week, fleet, 168)
     assert found is not None
     # $1 a replica and hour
     assert (found.excess_hours, found.reserve_hours) == (1.5 * 168, 1.5 * 168)
     assert (found.excess_usd, found.reserve_usd) == (pytest.approx(252.0), pytest.approx(252.0))
-    assert spare(week, Fleet(), 168) is None
+    assert measure_spare(week, Fleet(), 168) is None
     fewer = Fleet((gauge(1.0, **model),), fleet.required)
-    short = spare(week, fewer, 168)
+    short = measure_spare(week, fewer, 168)
     assert short is not None
     assert (short.excess_hours, short.reserve_hours) == (0.0, 0.0)
 
@@ -81,17 +81,17 @@ def test_the_run_rate_is_that_of_the_hours_seen() -> None:
         cost=(line,), gpu_seconds=(seconds,), decode_tokens=(flat(A, (), 1e6),), prompt_tokens=(flat(A, (), 1e6),)
     )
     settings = Settings(api_price=ApiPrice("api", 1.0, 1.0, 1.0), monthly_costs=MonthlyCosts(storage=730.0))
-    found = review(evidence(week, Usage(), begins=84), settings)
+    found = build_review(evidence(week, Usage(), begins=84), settings)
     assert found.outlook is not None
     assert found.outlook.projected_usd == pytest.approx(2 * 730)
     assert found.outlook.tco_usd == pytest.approx(2 * 720 + 730)
     assert found.outlook.api is not None
     assert found.outlook.api.own_usd == pytest.approx(84 * 3.0)
     assert found.outlook.of_hours == "from 84.0 of 168 hours"
-    assert "from 84.0 of 168 hours" in page(found)
+    assert "from 84.0 of 168 hours" in render_page(found)
     # a gap of another GPU for as long
     hole = Gap((), "b:8000", WEEK.begin + 84 * 3600, WEEK.end, False, 1.0, 2.0)
-    found = review(evidence(week, week, begins=84, gaps=(hole,)), settings)
+    found = build_review(evidence(week, week, begins=84, gaps=(hole,)), settings)
     assert found.outlook is not None
     assert found.outlook.of_hours == "from 42.0 of 168 hours"
 
@@ -99,12 +99,12 @@ def test_the_run_rate_is_that_of_the_hours_seen() -> None:
 def test_tokens_that_were_read_of_neither_week_are_no_cause() -> None:
     week = usage(A, {"prefill": 100.0, "decode": 236.0}, 1e6, 1e6)
     half = replace(week, decode_tokens=(), unread=("decode_tokens",))
-    found = review(evidence(half, half), Settings())
+    found = build_review(evidence(half, half), Settings())
     assert found.split is None
     assert [row.split for row in found.models] == [None]
     # a model that makes no tokens has none
     embeds = replace(week, decode_tokens=())
-    assert review(evidence(embeds, embeds), Settings()).split is not None
+    assert build_review(evidence(embeds, embeds), Settings()).split is not None
 
 
 @pytest.mark.parametrize("where", ["gaps", "gaps_before"])
@@ -113,7 +113,7 @@ def test_weeks_with_much_missing_are_not_compared(where: str) -> None:
     # 168 GPU-hours, and some more that nobody saw
     for hours, compared in ((3.0, True), (4.0, False)):
         hole = Gap((), "a:8000", WEEK.begin, WEEK.begin + hours * 3600, True, 1.0, 2.0)
-        found = review(evidence(week, week, **{where: (hole,)}), Settings())
+        found = build_review(evidence(week, week, **{where: (hole,)}), Settings())
         assert (found.split is not None, found.earlier.usd is not None) == (compared, compared)
         assert any("is not compared" in note for note in found.notes) != compared
 
@@ -124,14 +124,14 @@ def test_dead_replicas_and_those_without_a_price_make_living_ones_no_dearer() ->
     # two run at $1 an hour each, two more are down
     week = joined(usage(A, {"decode": 168.0, "idle": 168.0}, price=1.0), usage(B, {"down": 336.0}, price=1.0))
     week = replace(week, cost=tuple(replace(line, owner=A) for line in week.cost))
-    found = spare(week, Fleet((gauge(2.0, **model),), required), 168, {"spot"})
+    found = measure_spare(week, Fleet((gauge(2.0, **model),), required), 168, {"spot"})
     assert found is not None
     assert found.excess_usd == pytest.approx(168.0)
     assert found.excess_cash_usd == pytest.approx(168.0)
     # of two that run one has a price, $1 an hour
     priced = usage(A, {"decode": 168.0}, price=1.0)
     free = replace(usage(A, {"decode": 168.0}, rate="", price=1.0), cost=())
-    found = spare(joined(priced, free), Fleet((gauge(2.0, **model),), required), 168)
+    found = measure_spare(joined(priced, free), Fleet((gauge(2.0, **model),), required), 168)
     assert found is not None
     assert found.excess_usd == pytest.approx(168.0)
     assert found.excess_cash_usd == 0.0
@@ -141,20 +141,20 @@ def test_a_commitment_is_used_hour_by_hour() -> None:
     half = tuple(2 * 3600.0 if hour < 84 else 0.0 for hour in range(168))
     week = Usage(gpu_seconds=(flat(A, ("busy", "r"), 0.0), Line(A, ("idle", "r"), half)))
     book = Book(prices=(gauge(3.0, target="a:8000", gpu_name="H100", rate="r"),), committed=(gauge(1.0, rate="r"),))
-    (found,) = commitments(week, book, WEEK)
+    (found,) = measure_commitments(week, book, WEEK)
     # two GPUs by day do not make up for none by night
     assert (found.committed_gpu_hours, found.used_gpu_hours, found.unused_gpu_hours) == (168.0, 168.0, 84.0)
     assert found.unused_usd == 252.0
-    (nobody,) = commitments(week, Book(committed=book.committed), WEEK)
+    (nobody,) = measure_commitments(week, Book(committed=book.committed), WEEK)
     assert nobody.unused_usd is None
     # four hours of that target are not known: nobody can say that nothing was used in them
     hole = Gap((), "a:8000", WEEK.begin + 100 * 3600, WEEK.begin + 104 * 3600, True, 2.0, 3.0)
     other = replace(hole, target="b:8000")
-    (found,) = commitments(week, book, WEEK, gaps=(hole, other))
+    (found,) = measure_commitments(week, book, WEEK, gaps=(hole, other))
     assert (found.committed_gpu_hours, found.unused_gpu_hours) == (164.0, 80.0)
     # a month has such hours, too: 164 of 168 were known
-    assert unused_rate((found,), 1.0) == pytest.approx(80 * 3.0 * 168 / 164)
-    assert unused_rate((found,), 0.5) == pytest.approx(40 * 3.0 * 168 / 164)
+    assert sum_unused_usd_seen((found,), 1.0) == pytest.approx(80 * 3.0 * 168 / 164)
+    assert sum_unused_usd_seen((found,), 0.5) == pytest.approx(40 * 3.0 * 168 / 164)
 
 
 def test_a_rate_costs_what_its_gpu_time_cost() -> None:
@@ -166,7 +166,7 @@ def test_a_rate_costs_what_its_gpu_time_cost() -> None:
         committed=(gauge(5.0, rate="r"),),
     )
     week = joined(usage(A, {"idle": 3 * 168.0}, rate="r", price=1.0), usage(B, {"idle": 168.0}, rate="r", price=1.0))
-    (found,) = commitments(week, book, WEEK)
+    (found,) = measure_commitments(week, book, WEEK)
     assert found.usd_per_gpu_hour == pytest.approx((3 * 3 + 1) / 4)
 
 
@@ -184,7 +184,7 @@ def test_fleets_with_the_same_names_are_two() -> None:
     week = joined(
         usage(here, {"idle": 3 * 84.0}, rate="r", price=3.0), usage(there, {"idle": 168.0}, rate="r", price=1.0)
     )
-    found = review(evidence(week, week, book=book), Settings(identity_labels=("cluster",)))
+    found = build_review(evidence(week, week, book=book), Settings(identity_labels=("cluster",)))
     assert {row.gpu_name: row.usd for row in found.invoice} == {
         "H100": pytest.approx(252.0),
         "A100": pytest.approx(168.0),
@@ -203,7 +203,7 @@ def test_unused_commitments_are_in_the_month_and_owned_ones_not_in_what_pays_a_p
     )
     week = usage(A, {"prefill": 168.0, "decode": 168.0}, 8e6, 2e6, rate="ours")
     price = ApiPrice("api", 73.0, 73.0, 73.0)
-    found = review(evidence(week, week, book=book), Settings(api_price=price, purchase_usd=12_000.0))
+    found = build_review(evidence(week, week, book=book), Settings(api_price=price, purchase_usd=12_000.0))
     assert found.outlook is not None
     # a GPU that works and one that does not, $2 each; what nobody knows the price of is named
     assert found.outlook.projected_usd == pytest.approx(4 * 730)
@@ -214,7 +214,7 @@ def test_unused_commitments_are_in_the_month_and_owned_ones_not_in_what_pays_a_p
     # both are the purchase itself: the whole price of the API pays it back, $876 a week
     assert api.payback is not None
     assert api.payback.months == pytest.approx(12_000 / (876 / 168 * 730))
-    assert "Commitment elsewhere, whose price is not known, is not in this sum." in page(found)
+    assert "Commitment elsewhere is not in this sum because its price is unknown." in render_page(found)
     assert any("“elsewhere”" in finding.sentence for finding in found.findings)
 
 
@@ -227,23 +227,23 @@ def test_steady_gpus_are_those_of_the_quietest_hour() -> None:
         gauge(1.0, target="c:8000", gpu_name="A100", rate="res"),
     )
     rates = {"od": RateFacts("od", "on_demand"), "res": RateFacts("res", "reserved")}
-    (found,) = steady(Usage(gpu_seconds=(line,)), Book(prices=prices, rates=rates), 168)
+    (found,) = find_steady_load(Usage(gpu_seconds=(line,)), Book(prices=prices, rates=rates), 168)
     assert (found.gpus, found.rate, found.usd) == (2.0, "res", 2 * 1.5 * 168)
     # hours of which nothing is known have no saving
     known = Line(A, ("busy", "od"), tuple(None if hour < 24 else value for hour, value in enumerate(seconds)))
-    (found,) = steady(Usage(gpu_seconds=(known,)), Book(prices=prices, rates=rates), 168)
+    (found,) = find_steady_load(Usage(gpu_seconds=(known,)), Book(prices=prices, rates=rates), 168)
     assert found.usd == 2 * 1.5 * 144
     # a commitment that stands unused is filled first
     book = Book(prices=prices, rates=rates, committed=(gauge(2.0, rate="res"),))
     week = Usage(gpu_seconds=(line,))
-    assert steady(week, book, 168, commitments(week, book, WEEK)) == ()
+    assert find_steady_load(week, book, 168, measure_commitments(week, book, WEEK)) == ()
     dearer = (prices[0], gauge(5.0, target="b:8000", gpu_name="H100", rate="res"))
-    assert steady(Usage(gpu_seconds=(line,)), Book(prices=dearer, rates=rates), 168) == ()
+    assert find_steady_load(Usage(gpu_seconds=(line,)), Book(prices=dearer, rates=rates), 168) == ()
 
 
 def test_a_target_on_several_nodes_is_split_evenly() -> None:
     book = Book(nodes=(gauge(1.0, target="a:8000", node="n1"), gauge(1.0, target="a:8000", node="n2")))
-    found = review(
+    found = build_review(
         evidence(joined(usage(A, {"decode": 10.0}), usage(B, {"decode": 4.0})), Usage(), book=book), Settings()
     )
     assert {row.node: row.usd for row in found.nodes} == {
@@ -254,11 +254,11 @@ def test_a_target_on_several_nodes_is_split_evenly() -> None:
 
 
 def test_the_invoice_adds_up() -> None:
-    found = review(fleet_of(4, 2, 0), Settings())
+    found = build_review(fleet_of(4, 2, 0), Settings())
     assert sum(row.usd for row in found.invoice) == pytest.approx(found.now.usd)
     unused = sum(one.unused_usd or 0.0 for one in found.commitments)
     assert found.invoice_usd == pytest.approx((found.now.usd or 0) + unused)
-    assert invoice_sum((), (), 5.0) == 5.0
+    assert sum_invoice((), (), 5.0) == 5.0
 
 
 def test_alerts_are_episodes_whoever_evaluates_them() -> None:
@@ -278,7 +278,7 @@ def test_only_minutes_within_the_week_count() -> None:
     early = Episode("A", "critical", "", WEEK.begin - 600, WEEK.begin + 600)
     late = Episode("B", "warning", "", WEEK.end - 60, WEEK.end + 600)
     info = Episode("C", "info", "", WEEK.begin, WEEK.end)
-    found = alert_sums((early, late, info), WEEK)
+    found = sum_alerts((early, late, info), WEEK)
     assert found is not None
     assert found.watched_hours is None
     assert (found.pages, found.page_minutes, found.tickets, found.ticket_minutes) == (1, 10.0, 1, 1.0)
@@ -286,12 +286,12 @@ def test_only_minutes_within_the_week_count() -> None:
 
 
 def test_no_page_is_not_known_where_nobody_evaluates_the_rules() -> None:
-    assert alert_sums((), WEEK, 0.0) is None
-    calm = alert_sums((), WEEK, 168.0)
+    assert sum_alerts((), WEEK, 0.0) is None
+    calm = sum_alerts((), WEEK, 168.0)
     assert calm is not None
     assert (calm.pages, calm.watched_hours) == (0, 168.0)
     week = usage(A, {"decode": 168.0}, 1e6, 1e6)
-    nobody = page(review(evidence(week, week, watched_hours=0.0), Settings()))
-    assert "Pages and tickets are not known: nothing evaluated the rules" in nobody
+    nobody = render_page(build_review(evidence(week, week, watched_hours=0.0), Settings()))
+    assert "Pages and tickets are unknown: either nothing evaluated the rules" in nobody
     assert "0 pages" not in nobody
-    assert "0 pages (0.0 h firing)" in page(review(evidence(week, week, watched_hours=168.0), Settings()))
+    assert "0 pages (0.0 h firing)" in render_page(build_review(evidence(week, week, watched_hours=168.0), Settings()))

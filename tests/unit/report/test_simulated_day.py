@@ -19,7 +19,7 @@ from llm_serving_exporter.clients.prometheus import Prometheus
 from llm_serving_exporter.report.command import make
 from llm_serving_exporter.report.evidence.week import parse_week
 from llm_serving_exporter.report.figures.review import Review
-from llm_serving_exporter.report.pages.csv_files import figures_csv
+from llm_serving_exporter.report.pages.csv_files import render_figures_csv
 from llm_serving_exporter.report.settings.settings import Settings
 from tests.support.builders.costweek import HOUR, NEW_USD, CostWeek, Plan, Truth
 from tests.support.builders.costweek_checks import CLOSE, agree, agree_with_rules
@@ -95,7 +95,7 @@ def test_the_phases_are_all_gpu_time_to_the_cent(day: CostWeek, prometheus: Prom
 
 
 def test_the_table_adds_up_to_the_cent(made: Review) -> None:
-    rows = list(csv.DictReader(io.StringIO(figures_csv(made))))
+    rows = list(csv.DictReader(io.StringIO(render_figures_csv(made))))
     phases = [float(row["value"]) for row in rows if (row["section"], row["week"]) == ("spend_by_phase", "2026-W43")]
     assert len(phases) == 5
     assert made.now.usd is not None

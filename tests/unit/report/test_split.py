@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.report.figures.split import Cell, logarithmic_mean, per_million, split
+from llm_serving_exporter.report.figures.split import Cell, logarithmic_mean, scale_to_million, split_change
 
 amounts = st.floats(1e-3, 1e9)
 keys = st.tuples(st.sampled_from("abc"), st.just("unified"), st.sampled_from(("prefill", "decode")))
@@ -26,7 +26,7 @@ def size(*weeks: dict[tuple[str, ...], Cell]) -> float:
 
 @given(st.dictionaries(keys, odd), st.dictionaries(keys, odd), st.floats(0, 1e6), st.floats(0, 1e6))
 def test_the_parts_add_up_to_the_change(before, after, idle_before, idle_after) -> None:
-    found = split(before, after, idle_before, idle_after)
+    found = split_change(before, after, idle_before, idle_after)
     change = usd(after) + idle_after - usd(before) - idle_before
     assert abs(found.total - change) <= 1e-9 * (size(before, after) + idle_before + idle_after)
 
@@ -38,7 +38,7 @@ def scaled(week, tokens=1.0, gpu_hours=1.0, usd=1.0):
 @given(weeks, factors)
 def test_a_change_of_price_alone_is_price(week, factor) -> None:
     other = scaled(week, usd=factor)
-    found = split(week, other)
+    found = split_change(week, other)
     slack = 1e-9 * size(week, other)
     assert abs(found.price - (usd(other) - usd(week))) <= slack
     assert max(map(abs, (found.volume, found.mix, found.utilisation))) <= slack
@@ -47,7 +47,7 @@ def test_a_change_of_price_alone_is_price(week, factor) -> None:
 @given(weeks, factors)
 def test_a_change_of_volume_alone_is_volume(week, factor) -> None:
     other = scaled(week, factor, factor, factor)
-    found = split(week, other)
+    found = split_change(week, other)
     slack = 1e-9 * size(week, other)
     assert abs(found.volume - (usd(other) - usd(week))) <= slack
     assert max(map(abs, (found.price, found.mix, found.utilisation))) <= slack
@@ -56,7 +56,7 @@ def test_a_change_of_volume_alone_is_volume(week, factor) -> None:
 @given(weeks, factors)
 def test_a_change_of_utilisation_alone_is_utilisation(week, factor) -> None:
     other = scaled(week, 1.0, factor, factor)
-    found = split(week, other)
+    found = split_change(week, other)
     slack = 1e-9 * size(week, other)
     assert abs(found.utilisation - (usd(other) - usd(week))) <= slack
     assert max(map(abs, (found.price, found.mix, found.volume))) <= slack
@@ -64,32 +64,32 @@ def test_a_change_of_utilisation_alone_is_utilisation(week, factor) -> None:
 
 @given(weeks, st.floats(0, 1e6), st.floats(0, 1e6))
 def test_what_serves_nothing_is_utilisation(week, before, after) -> None:
-    found = split(week, week, before, after)
+    found = split_change(week, week, before, after)
     assert abs(found.utilisation - (after - before)) <= 1e-9 * (usd(week) + before + after)
 
 
 def test_cells_that_came_or_went_are_mix() -> None:
     left, right = ("a", "unified", "decode"), ("b", "unified", "decode")
     one, other = Cell(10.0, 1.0, 5.0), Cell(10.0, 1.0, 8.0)
-    found = split({left: one}, {right: other})
+    found = split_change({left: one}, {right: other})
     assert (found.mix, found.price, found.volume, found.utilisation) == (3.0, 0.0, 0.0, 0.0)
-    assert split({}, {right: other}).mix == 8.0
-    assert split({left: one}, {}).mix == -5.0
+    assert split_change({}, {right: other}).mix == 8.0
+    assert split_change({left: one}, {}).mix == -5.0
 
 
 def test_tokens_moving_to_a_dearer_model_are_mix() -> None:
     cheap, dear = ("a", "unified", "decode"), ("b", "unified", "decode")
     before = {cheap: Cell(900.0, 9.0, 9.0), dear: Cell(100.0, 10.0, 10.0)}
     after = {cheap: Cell(100.0, 1.0, 1.0), dear: Cell(900.0, 90.0, 90.0)}
-    found = split(before, after)
+    found = split_change(before, after)
     assert abs(found.mix - 72.0) < 1e-9
     assert abs(found.price) + abs(found.volume) + abs(found.utilisation) < 1e-9
 
 
 @given(weeks, weeks)
 def test_a_split_of_unit_costs_has_no_volume(before, after) -> None:
-    old, new = per_million(before), per_million(after)
-    found = split(old, new)
+    old, new = scale_to_million(before), scale_to_million(after)
+    found = split_change(old, new)
     assert abs(found.volume) <= 1e-9 * size(old, new)
     assert abs(found.total - (usd(new) - usd(old))) <= 1e-9 * size(old, new)
 

@@ -16,7 +16,7 @@ from llm_serving_exporter.report.figures.formulas import (
     total_cost_of_ownership,
     usd_per_million,
 )
-from llm_serving_exporter.report.figures.outlook import outlook
+from llm_serving_exporter.report.figures.outlook import project_month
 from llm_serving_exporter.report.figures.totals import Totals
 from llm_serving_exporter.report.settings.settings import ApiPrice, MonthlyCosts, Settings
 
@@ -84,7 +84,7 @@ def test_a_purchase_is_paid_back_by_what_running_it_saves() -> None:
     # a month of 730 hours: $3,000 of it the purchase as a rate, $1,000 rented, 10 million tokens for which the API asks $16,000
     week = Totals(usd=4000.0, gpu_hours=730.0, prompt_tokens=8e6, decode_tokens=2e6)
     settings = Settings(api_price=ApiPrice("api", 1000.0, 1000.0, 4000.0), purchase_usd=150_000.0)
-    found = outlook(week, Seen(730.0, 730.0), None, settings, owned_usd=3000.0)
+    found = project_month(week, Seen(730.0, 730.0), None, settings, owned_usd=3000.0)
     assert found is not None
     assert found.api is not None
     assert found.api.api_usd == 16_000.0

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from llm_serving_exporter.render.money import usd, usd_plain
-from llm_serving_exporter.report.figures.review import Review, review
-from llm_serving_exporter.report.pages.csv_files import COLUMNS, HOUR_COLUMNS, figures_csv, hours_csv
-from llm_serving_exporter.report.pages.page import page
-from llm_serving_exporter.report.pages.summary import markdown
+from llm_serving_exporter.render.numbers import usd, usd_plain
+from llm_serving_exporter.report.figures.review import Review, build_review
+from llm_serving_exporter.report.pages.csv_files import COLUMNS, HOUR_COLUMNS, render_figures_csv, render_hours_csv
+from llm_serving_exporter.report.pages.page import render_page
+from llm_serving_exporter.report.pages.summary import render_summary
 from llm_serving_exporter.report.settings.settings import ApiPrice, Settings
 from tests.support.builders.costevidence import fleet_of
 
@@ -22,7 +22,7 @@ SETTINGS = Settings(by_labels=("team",), api_price=ApiPrice("An API", 1.0, 0.1, 
 
 @pytest.fixture(scope="module")
 def made() -> Review:
-    return review(fleet_of(6, 3, 2), SETTINGS)
+    return build_review(fleet_of(6, 3, 2), SETTINGS)
 
 
 def rows_of(text: str) -> list[dict[str, str]]:
@@ -30,7 +30,7 @@ def rows_of(text: str) -> list[dict[str, str]]:
 
 
 def test_each_row_is_a_typed_figure(made: Review) -> None:
-    rows = rows_of(figures_csv(made))
+    rows = rows_of(render_figures_csv(made))
     assert tuple(rows[0]) == COLUMNS
     for row in rows:
         assert None not in row
@@ -44,7 +44,7 @@ def test_each_row_is_a_typed_figure(made: Review) -> None:
 
 def test_parts_add_up_to_the_spend_wherever_they_stand(made: Review) -> None:
     sums: dict[str, float] = defaultdict(float)
-    for row in rows_of(figures_csv(made)):
+    for row in rows_of(render_figures_csv(made)):
         if row["week"] == "2026-W46" and row["unit"] == "USD" and row["item"] == "gpu_time":
             sums[row["section"]] += float(row["value"] or 0)
     spend = made.now.usd
@@ -62,7 +62,7 @@ def test_parts_add_up_to_the_spend_wherever_they_stand(made: Review) -> None:
 
 
 def test_the_hours_add_up_to_the_spend(made: Review) -> None:
-    rows = rows_of(hours_csv(made))
+    rows = rows_of(render_hours_csv(made))
     assert tuple(rows[0]) == HOUR_COLUMNS
     assert len(rows) == 168
     assert sum(
@@ -74,7 +74,7 @@ def test_the_hours_add_up_to_the_spend(made: Review) -> None:
 
 @pytest.mark.parametrize("name", ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "\t=1", 'a","b', "a\nb"])
 def test_no_spreadsheet_takes_a_name_for_a_formula(name: str) -> None:
-    text = figures_csv(review(fleet_of(2, 2, 1, name), SETTINGS))
+    text = render_figures_csv(build_review(fleet_of(2, 2, 1, name), SETTINGS))
     named = 0
     for row in rows_of(text):
         for column in ("model_name", "label_value", "node", "rate", "gpu_name", "target", "alert", "item"):
@@ -84,10 +84,10 @@ def test_no_spreadsheet_takes_a_name_for_a_formula(name: str) -> None:
 
 
 def test_what_is_not_known_is_an_empty_cell() -> None:
-    bare = review(fleet_of(1, 1, 0), Settings())
+    bare = build_review(fleet_of(1, 1, 0), Settings())
     (budget,) = (
         row
-        for row in rows_of(figures_csv(bare))
+        for row in rows_of(render_figures_csv(bare))
         if row["section"] == "energy" and row["item"] == "energy" and row["week"] == "2026-W46"
     )
     assert budget["value"] == ""
@@ -96,22 +96,26 @@ def test_what_is_not_known_is_an_empty_cell() -> None:
 def test_each_gap_has_what_was_recovered_and_a_sum_without_a_price_is_a_least() -> None:
     whole = fleet_of(2, 2, 2)
     first, second = whole.gaps or ()
-    found = review(replace(whole, gaps=(replace(first, recovered={"cost": 1.5}), replace(second, gpus=None))), SETTINGS)
-    gaps = [row for row in rows_of(figures_csv(found)) if row["section"] == "gaps"]
+    found = build_review(
+        replace(whole, gaps=(replace(first, recovered={"cost": 1.5}), replace(second, gpus=None))), SETTINGS
+    )
+    gaps = [row for row in rows_of(render_figures_csv(found)) if row["section"] == "gaps"]
     assert [row["value"] for row in gaps if row["unit"] == "USD recovered"] == ["1.5", ""]
-    assert "In gaps of the data, not in the spend: at least $0.333." in markdown(found)
-    assert "≥ 0.333" in page(found)
-    assert "not in the spend: about $0.667." in markdown(review(whole, SETTINGS))
+    assert "Gaps in the data hide at least $0.333 that is not in the spend." in render_summary(found)
+    assert "≥ 0.333" in render_page(found)
+    assert "Gaps in the data hide about $0.667 that is not in the spend." in render_summary(
+        build_review(whole, SETTINGS)
+    )
 
 
 def test_the_page_shows_the_sums_of_the_table(made: Review) -> None:
     """What the CSV's rows add up to stands on the page, as it writes amounts."""
     sums: dict[tuple[str, str], float] = defaultdict(float)
-    for row in rows_of(figures_csv(made)):
+    for row in rows_of(render_figures_csv(made)):
         if row["week"] == "2026-W46" and row["unit"] == "USD" and row["item"] == "gpu_time":
             of = {"model_spend": "model_name", "nodes": "node", "label_spend": "label_value", "spend_by_phase": "phase"}
             sums[row["section"], row.get(of.get(row["section"], ""), "")] += float(row["value"] or 0)
-    shown = page(made)
+    shown = render_page(made)
     assert len(sums) > 15
     for (section, name), amount in sums.items():
         if amount and section in ("spend", "spend_by_phase", "model_spend", "nodes", "label_spend"):

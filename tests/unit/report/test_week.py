@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from llm_serving_exporter.report.evidence.week import before, last_complete, parse_week
+from llm_serving_exporter.report.evidence.week import last_complete_week, parse_week, week_before
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -54,15 +54,15 @@ def test_at_clock_changes_an_hour_is_missing_or_there_twice() -> None:
 def test_the_last_complete_week_is_by_the_zones_own_clock() -> None:
     # Monday 2026-11-16 00:30 in Berlin is Sunday 23:30 in London
     moment = datetime(2026, 11, 16, 0, 30, tzinfo=BERLIN).timestamp()
-    assert last_complete(moment, BERLIN).name == "2026-W46"
-    assert last_complete(moment, ZoneInfo("UTC")).name == "2026-W45"
+    assert last_complete_week(moment, BERLIN).name == "2026-W46"
+    assert last_complete_week(moment, ZoneInfo("UTC")).name == "2026-W45"
 
 
 def test_the_week_before_crosses_years() -> None:
     # 2026 has 53 ISO weeks
     week = parse_week("2027-W01", BERLIN)
-    assert before(week, BERLIN).name == "2026-W53"
-    assert before(week, BERLIN).end == week.begin
+    assert week_before(week, BERLIN).name == "2026-W53"
+    assert week_before(week, BERLIN).end == week.begin
 
 
 @pytest.mark.parametrize("text", ["2026-46", "W46", "2026-W54", "2026-W00", "2025-W53", "0000-W01", "2026-W4", ""])

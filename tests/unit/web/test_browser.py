@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.web.exchange import Handler, Response
-from llm_serving_exporter.web.pages.landing import landing
+from llm_serving_exporter.web.pages.landing import render_landing
 from tests.support.builders import views
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -31,7 +31,7 @@ def browse(folder: Path, *arguments: str) -> str:
 
 
 def page() -> bytes:
-    return landing(
+    return render_landing(
         views.fleet(),
         now_unix=views.NOW_UNIX,
         now_monotonic=views.NOW_MONOTONIC,

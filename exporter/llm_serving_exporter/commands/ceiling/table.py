@@ -9,7 +9,7 @@ from typing import Any
 from llm_serving_exporter.commands.ceiling.answer import Answer, Line, Question
 from llm_serving_exporter.derive.fit import Fit
 from llm_serving_exporter.model.weights import ModelFacts
-from llm_serving_exporter.render.numbers import NOTHING, number, seconds, size
+from llm_serving_exporter.render.numbers import NOTHING, number, seconds, size, usd_four_digits, usd_to_the_cent
 
 
 def as_document(found: Answer) -> dict[str, Any]:
@@ -128,16 +128,6 @@ def _rate(value: float | None, unit: str) -> str:
     return f"{text[:-1]} {text[-1]}{unit}" if text[-1:].isalpha() else f"{text} {unit}"
 
 
-def _usd(value: float) -> str:
-    """Four digits, whole from a thousand on."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
-
-
-def _an_hour(value: float) -> str:
-    """Dollars and cents, less than a cent as it is."""
-    return f"${value:,.2f} an hour" if value == 0 or value >= 0.01 else f"${value:.4g} an hour"
-
-
 def _model_rows(model: ModelFacts) -> list[tuple[str, str]]:
     geometry = model.geometry
     read, whom = _parameters(geometry.decode_read_parameters), "decode step of one sequence"
@@ -166,7 +156,7 @@ def _gpu_rows(question: Question) -> list[tuple[str, str]]:
         ("peaks of one", f"{moved}; {rates or 'dense rates unknown'}"),
     ]
     if question.usd_per_hour is not None:
-        rows.append(("price", _an_hour(question.usd_per_hour)))
+        rows.append(("price", f"{usd_to_the_cent(question.usd_per_hour)} an hour"))
     return rows
 
 
@@ -186,7 +176,7 @@ def _rate_rows(found: Answer) -> list[tuple[str, str]]:
     prompt = found.question.prompt_tokens
     if found.embedding is not None:
         rate, usd = number(found.embedding.tokens_per_second, "tokens/s"), found.embedding.usd_per_million_tokens
-        price = "" if usd is None else f", ${_usd(usd)} a million"
+        price = "" if usd is None else f", ${usd_four_digits(usd)} a million"
         return [
             ("embedding", f"{rate} at most, inputs of {prompt} tokens{price}"),
             ("one input", f"{seconds(found.embedding.floor_seconds)} at least, alone"),
@@ -220,7 +210,11 @@ def _replicas(found: Answer) -> str:
         return f"{NOTHING} for {asked}: {why}"
     rate = number((found.tokens_per_second_per_replica or 0.0) * load.efficiency, "tokens/s")
     how = f"{rate} each at {load.efficiency:g} of the ceiling, used to {load.target_utilisation:g}, redundancy {load.redundancy:g}"
-    price = "" if question.usd_per_hour is None else f", {_an_hour(found.replicas.whole * question.usd_per_hour)}"
+    price = (
+        ""
+        if question.usd_per_hour is None
+        else f", {usd_to_the_cent(found.replicas.whole * question.usd_per_hour)} an hour"
+    )
     return f"{found.replicas.whole} for {asked}{price} ({how})"
 
 
@@ -234,7 +228,7 @@ def _batches(found: Answer) -> Sequence[str]:
             f"{line.ceiling.tokens_per_second / line.batch:,.1f}",
             f"{1000 * line.ceiling.step_seconds:,.2f}",
             line.ceiling.bound.value,
-            *((_usd(line.usd_per_million_tokens),) if line.usd_per_million_tokens is not None else ()),
+            *((usd_four_digits(line.usd_per_million_tokens),) if line.usd_per_million_tokens is not None else ()),
             "" if line.fits else "does not fit",
         )
         for line in found.lines

@@ -1,1 +1,1 @@
-"""What Prometheus says of a week."""
+"""What Prometheus says of a week: queries, counters by hour, prices, alerts, gaps."""

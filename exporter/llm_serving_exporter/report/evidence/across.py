@@ -1,4 +1,4 @@
-"""What Prometheus has around a silence: its exact edges, what counters show across it, and whether its target was there to be read."""
+"""Looks at both edges of a silence: its exact moments, what counters grew by, and whether Prometheus still scraped the target."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from llm_serving_exporter.clients.prometheus import Sample
 from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, Reader
-from llm_serving_exporter.report.evidence.gaps import LOOKBACK_SECONDS, Growth, Silence, crosses_hour, growth
+from llm_serving_exporter.report.evidence.gaps import LOOKBACK_SECONDS, Growth, Silence, crosses_hour, measure_growth
 from llm_serving_exporter.report.evidence.usage import Usage
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
 
@@ -20,17 +20,20 @@ _ALL = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Across:
-    """A silence with its exact edges, and what the counters show across it. `left`: its target was not there to be read, or, where
-    `unsure`, nothing says whether it was."""
+    """A silence with its exact edges, and what the counters show across it."""
 
+    # with the moments of the last sample before it and the first after it
     silence: Silence
+    # what the counters grew by in between
     growth: Growth
+    # whether the target was taken away, so that the silence is no gap
     left: bool = False
+    # whether nothing shows if the target was taken away or its exporter was down
     unsure: bool = False
 
 
-def across(reader: Reader, silence: Silence, until: float) -> Across:
-    """Raises ApiError. `until`: where a silence that does not end is looked at no further."""
+def measure_across(reader: Reader, silence: Silence, until: float) -> Across:
+    """Measures a silence at its edges. `until`: where to stop looking at a silence that does not end. Raises ApiError."""
     ask, asking = reader.prometheus, reader.asking
     own = [*silence.who[0], ("target", silence.who[1])]
     query = asking.everything_of(own)
@@ -42,16 +45,17 @@ def across(reader: Reader, silence: Silence, until: float) -> Across:
     silence = replace(silence, begin=begin)
     before = ask.instant(query, begin)
     if silence.end is None:
-        grown = growth(before, (), asking.identity, asking.extra)
-        return _ended(reader, silence, grown, before, until) if silence.alone else Across(silence, grown)
+        grown = measure_growth(before, (), asking.identity, asking.extra)
+        return _judge_end(reader, silence, grown, before, until) if silence.alone else Across(silence, grown)
     end = min((at for at in taken(silence.end, MINUTE_SECONDS + 1) if at > begin), default=silence.end)
-    grown = growth(before, ask.instant(query, end), asking.identity, asking.extra)
-    return Across(replace(silence, end=end), grown, _left(reader, before, begin, end))
+    grown = measure_growth(before, ask.instant(query, end), asking.identity, asking.extra)
+    return Across(replace(silence, end=end), grown, _has_left(reader, before, begin, end))
 
 
-def booked(reader: Reader, usage: Usage, silence: Silence, grown: Growth, week: Week) -> bool:
-    """Whether the hour in which data came back has the growth across the silence already. VictoriaMetrics' increase() begins at the sample
-    before the hour, however old, where its query reaches so far; Prometheus' at the first within the hour. Raises ApiError."""
+def is_booked(reader: Reader, usage: Usage, silence: Silence, grown: Growth, week: Week) -> bool:
+    """Whether the hour in which data came back already contains the growth across the silence. VictoriaMetrics' increase() begins at the
+    last sample before the hour, however old, as far as its query reaches; that of Prometheus begins at the first sample within the
+    hour. Raises ApiError."""
     end, growing = silence.end, grown.gpu_seconds
     index = next((index for index, hour in enumerate(week.hours) if end and hour.begin < end <= hour.end), None)
     if end is None or index is None or not growing or not crosses_hour(silence, week):
@@ -61,7 +65,7 @@ def booked(reader: Reader, usage: Usage, silence: Silence, grown: Growth, week: 
     points = reader.prometheus.raw(asking.samples(own, hour_end - end + MINUTE_SECONDS), hour_end)
     after = [(of, [point for point in each if point[0] >= end]) for of, each in points]
     first, last = ([(of, each[at][1]) for of, each in after if each] for at in (0, -1))
-    since = growth(first, last, asking.identity, asking.extra).gpu_seconds
+    since = measure_growth(first, last, asking.identity, asking.extra).gpu_seconds
     seen_until = max((each[-1][0] for _, each in after if each), default=end)
     # what an increase that begins after the silence has: up to the hour's end, as far as it goes on alike
     alone = since + growing / (end - silence.begin) * (hour_end - seen_until)
@@ -74,47 +78,48 @@ def booked(reader: Reader, usage: Usage, silence: Silence, grown: Growth, week: 
     return abs(held - since - growing) < abs(held - alone)
 
 
-def _ended(reader: Reader, silence: Silence, grown: Growth, before: Sequence[Sample], until: float) -> Across:
-    """One whose data ended while others' went on: its exporter died where Prometheus goes on trying, and else its target was taken away."""
+def _judge_end(reader: Reader, silence: Silence, grown: Growth, before: Sequence[Sample], until: float) -> Across:
+    """A silence that does not end, while others have data. If Prometheus still tried to scrape, the exporter was down; otherwise the target
+    was taken away."""
     begin, length = silence.begin, until - silence.begin - 2 * MINUTE_SECONDS
-    scrapes = _scrapes(before)
+    scrapes = _list_scrapes(before)
     # of an hour: one scrape more or less is no matter in it
-    usual = _usual(reader, scrapes, begin, HOUR_SECONDS) if scrapes else 0.0
+    usual = _scrapes_per_second(reader, scrapes, begin, HOUR_SECONDS) if scrapes else 0.0
     if not usual or length <= 0:
         return Across(silence, grown, left=True, unsure=True)
-    tried = _tried(reader, scrapes, until - MINUTE_SECONDS, length) / usual
+    tried = _count_scrapes(reader, scrapes, until - MINUTE_SECONDS, length) / usual
     if tried > _ALL * length:
         return Across(silence, grown)
     if tried >= _SHORTEST_ABSENCE_SECONDS:
         # in vain for a while, then no more
         return Across(replace(silence, end=begin + tried), grown)
     looked = min(length, _OTHERS_SECONDS)
-    others = _tried(reader, (), begin + MINUTE_SECONDS + looked, looked)
+    others = _count_scrapes(reader, (), begin + MINUTE_SECONDS + looked, looked)
     return Across(silence, grown, left=True, unsure=others <= usual * looked / 2)
 
 
-def _left(reader: Reader, before: Sequence[Sample], begin: float, end: float) -> bool:
-    """Whether the target was not to be read: Prometheus went on scraping others and did not even try this one.
+def _has_left(reader: Reader, before: Sequence[Sample], begin: float, end: float) -> bool:
+    """Whether the target was taken away: Prometheus scraped others and did not even try this one.
 
-    A dead exporter is tried and fails, a dead Prometheus tries nobody: these are gaps, and so is what nothing is known of.
+    With a dead exporter scrapes fail, with a dead Prometheus there are none at all: both are gaps, and so is everything unknown.
     """
-    scrapes = _scrapes(before)
+    scrapes = _list_scrapes(before)
     if end - begin < _SHORTEST_ABSENCE_SECONDS or not scrapes:
         return False
-    usual = _usual(reader, scrapes, begin, 2 * LOOKBACK_SECONDS)
+    usual = _scrapes_per_second(reader, scrapes, begin, 2 * LOOKBACK_SECONDS)
     inside = end - begin - 2 * MINUTE_SECONDS
-    own, any_ = (_tried(reader, whom, end - MINUTE_SECONDS, inside) for whom in (scrapes, ()))
+    own, any_ = (_count_scrapes(reader, whom, end - MINUTE_SECONDS, inside) for whom in (scrapes, ()))
     return usual > 0 and any_ > usual * inside / 2 and own < any_ / 2
 
 
-def _scrapes(before: Sequence[Sample]) -> list[tuple[str, str]]:
+def _list_scrapes(before: Sequence[Sample]) -> list[tuple[str, str]]:
     return sorted({(of["job"], of["instance"]) for of, _ in before if "job" in of and "instance" in of})
 
 
-def _usual(reader: Reader, scrapes: Sequence[tuple[str, str]], at: float, seconds: float) -> float:
-    """Scrapes a second, in so many seconds while there were data."""
-    return _tried(reader, scrapes, at, seconds) / seconds
+def _scrapes_per_second(reader: Reader, scrapes: Sequence[tuple[str, str]], at: float, seconds: float) -> float:
+    """Scrapes a second, over so many seconds while there were data."""
+    return _count_scrapes(reader, scrapes, at, seconds) / seconds
 
 
-def _tried(reader: Reader, whom: Sequence[tuple[str, str]], at: float, seconds: float) -> float:
+def _count_scrapes(reader: Reader, whom: Sequence[tuple[str, str]], at: float, seconds: float) -> float:
     return reader.prometheus.value(reader.asking.scraped(whom, seconds), at) or 0.0

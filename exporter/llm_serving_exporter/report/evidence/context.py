@@ -1,4 +1,4 @@
-"""What stands beside the counters: prices, GPUs, nodes, commitments, replicas, ratios, alerts, and how long Prometheus remembers."""
+"""What the review needs besides counters: prices, GPUs, nodes, commitments, replicas, ratios, alerts, and Prometheus' retention."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_WHOM = ("model_name", "role", "target", "node", "gpu", "slo", "phase", "reso
 
 
 def book(reader: Reader, week: Week) -> Book:
-    """The price book as it was in force, hour by hour. What cannot be read is missing, in `reader.missing`."""
+    """Prices and commitments as they were in force, hour by hour. What cannot be read is named in `reader.missing`."""
     asking = reader.asking
 
     def gauges(what: str, name: str, labels: tuple[str, ...], function: str = "max_over_time") -> tuple[Gauge, ...]:
@@ -107,7 +107,7 @@ def watched_hours(reader: Reader, week: Week) -> float | None:
 
 
 def runs(series: Iterable[Series], identity: Iterable[str]) -> list[Episode]:
-    """Minutes in which alerts fired -> episodes, in order of their beginning. Pieces of one series are put together."""
+    """Minutes in which alerts fired -> episodes, ordered by their beginning. Pieces of the same series are joined."""
     minutes: dict[tuple[tuple[str, str], ...], list[float]] = {}
     for labels, points in series:
         minutes.setdefault(tuple(sorted(labels.items())), []).extend(at for at, _ in points)
@@ -134,7 +134,7 @@ def _episode(labels: Labels, begin: float, last: float, identity: Iterable[str])
 
 
 def retention_seconds(reader: Reader) -> float | None:
-    """How long the server says it keeps samples; None where it does not say, or keeps them by size alone."""
+    """How long Prometheus says it keeps samples; None where it does not say, or limits them by size alone."""
     try:
         said = str(reader.prometheus.runtime_info().get("storageRetention", ""))
     except ApiError as error:
@@ -156,7 +156,7 @@ def _gauges(reader: Reader, what: str, week: Week, query: object) -> tuple[Gauge
 
 
 def _budget(found: Iterable[Gauge]) -> float | None:
-    """The last ones in force; fleets that the identity labels tell apart have each their own."""
+    """The last budget in force, summed over fleets: each has its own."""
     last = []
     for gauge in found:
         values = [value for value in gauge.hours if value is not None]

@@ -1,4 +1,4 @@
-"""All that the review rests on, read from Prometheus: both weeks, prices, the fleet, alerts, gaps, and what is not there."""
+"""Reads all that the review is computed from: both weeks, prices, the fleet, alerts, gaps, and notes on what is missing."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from zoneinfo import ZoneInfo
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.report.evidence import context, names
-from llm_serving_exporter.report.evidence.across import Across, across, booked
+from llm_serving_exporter.report.evidence.across import Across, is_booked, measure_across
 from llm_serving_exporter.report.evidence.fetch import Reader
-from llm_serving_exporter.report.evidence.gaps import Silence, described, recovered, silences, within
+from llm_serving_exporter.report.evidence.gaps import Silence, add_recovered, clip_to_week, describe_gap, find_silences
 from llm_serving_exporter.report.evidence.usage import Evidence, Gap, Usage
-from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week, before
+from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week, week_before
 from llm_serving_exporter.schema.duration import format_duration
 
 # of data after the week: what comes back by then was away, not gone
@@ -24,38 +24,40 @@ MOST_GAPS = 300
 
 
 class NoDataError(LLMServingExporterError):
-    """There is nothing of which a review could be made. The message says what was asked and what to do."""
+    """Prometheus has nothing to make a review of. The message says what was looked for and what to do."""
 
 
 def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
-    """Reads it all. Raises ApiError where money or GPU time cannot be read, NoDataError where the week has neither."""
+    """Reads the evidence. Raises ApiError where money or GPU time cannot be read, NoDataError where the week has neither."""
     zone = ZoneInfo(week.zone)
-    previous = before(week, zone)
+    previous = week_before(week, zone)
     retention = context.retention_seconds(reader)
     usage, usage_before = reader.usage(week), reader.usage(previous)
     if usage.empty:
-        raise NoDataError(_nothing(reader, week, retention, now_unix_seconds))
+        raise NoDataError(_explain_no_data(reader, week, retention, now_unix_seconds))
     found = _silences(reader, previous, week, now_unix_seconds)
     silent = _Silences(found or (), min(now_unix_seconds, week.end))
-    usage, gaps, away = _filled(reader, usage, silent, week)
-    usage_before, gaps_before, _ = _filled(reader, usage_before, silent, previous)
-    begins_before = _first_hour(usage_before)
+    usage, gaps, away = _fill_gaps(reader, usage, silent, week)
+    usage_before, gaps_before, _ = _fill_gaps(reader, usage_before, silent, previous)
+    begins_before = _find_first_hour(usage_before)
     # else a beginning that is missing is a gap
-    begins = _first_hour(usage) or 0 if begins_before is None else 0
+    begins = _find_first_hour(usage) or 0 if begins_before is None else 0
     book, fleet = context.book(reader, week), context.fleet(reader, week)
     episodes, methods = context.episodes(reader, week), context.methods(reader, week)
     watched = context.watched_hours(reader, week)
     # once everything has been asked, or a warning would be missed
     notes = [f"Prometheus warned: {on_one_line(warning, 300)}" for warning in reader.prometheus.warnings]
     if away.back:
-        notes.append(_of_absences(away.back))
+        notes.append(_note_absences(away.back))
     if away.ended:
-        notes.append(_of_ends(away.ended))
+        notes.append(_note_ends(away.ended))
     if gaps_before:
-        notes.append(f"The week before has {len(gaps_before)} gaps itself; what it is compared with may be too low.")
+        notes.append(
+            f"The week before has {len(gaps_before)} gaps too, so the figures that this week is compared with may be too low."
+        )
     if found is not None and len(found) > MOST_GAPS:
         notes.append(
-            f"There are {len(found)} gaps; what counters show across them was looked up for the {MOST_GAPS} longest."
+            f"There are {len(found)} gaps; only the {MOST_GAPS} longest were checked for cost that counters recovered."
         )
     return Evidence(
         week,
@@ -72,7 +74,7 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
         methods,
         tuple(notes),
         tuple(reader.missing),
-        tuple(_remembered(week, previous, begins, begins_before, retention, now_unix_seconds, zone)),
+        tuple(_note_memory(week, previous, begins, begins_before, retention, now_unix_seconds, zone)),
         watched,
     )
 
@@ -88,11 +90,11 @@ def _silences(reader: Reader, previous: Week, week: Week, now: float) -> list[Si
     for labels, points in read:
         who = tuple((name, labels.get(name, "")) for name in reader.asking.identity), labels.get("target", "")
         presence.setdefault(who, []).extend(at for at, _ in points)
-    return silences(presence, min(now, week.end))
+    return find_silences(presence, min(now, week.end))
 
 
 class _Silences:
-    """All of both weeks, and what was found of those that were looked at, once. `end`: of the later week, or now."""
+    """The silences of both weeks and what was found at their edges, each looked at once. `end`: end of the later week, or now."""
 
     def __init__(self, found: Sequence[Silence], end: float) -> None:
         self.found = found
@@ -108,23 +110,25 @@ class _Silences:
         """None where it cannot be read, or there are too many."""
         if silence in self._asked and silence not in self._seen:
             what = f"the counters of {silence.who[1]} across a gap"
-            self._seen[silence] = reader.attempt(what, across, reader, silence, self._until)
+            self._seen[silence] = reader.attempt(what, measure_across, reader, silence, self._until)
         return self._seen.get(silence)
 
 
 @dataclass(frozen=True, slots=True)
 class _Away:
-    """Silences of targets that were not there to be read: they came `back`, or `ended` and nothing says why."""
+    """Silences of targets that were taken away, which are no gaps."""
 
+    # of targets that came back
     back: list[Silence] = field(default_factory=list)
+    # of targets that did not, where nothing shows whether they were taken away
     ended: list[Silence] = field(default_factory=list)
 
 
-def _filled(reader: Reader, usage: Usage, silent: _Silences, week: Week) -> tuple[Usage, list[Gap], _Away]:
-    """The usage with what counters show across gaps, the gaps, and silences of targets that were not there to be read."""
+def _fill_gaps(reader: Reader, usage: Usage, silent: _Silences, week: Week) -> tuple[Usage, list[Gap], _Away]:
+    """The usage with what counters grew by across gaps, the gaps, and the silences of targets that were taken away."""
     read, gaps, away = usage, [], _Away()
     for silence in silent.found:
-        if within(silence, week) is None:
+        if clip_to_week(silence, week) is None:
             continue
         seen = silent.of(reader, silence)
         if seen is None and silence.alone:
@@ -137,39 +141,39 @@ def _filled(reader: Reader, usage: Usage, silent: _Silences, week: Week) -> tupl
                 away.ended.append(seen.silence)
             continue
         exact, grown = (seen.silence, seen.growth) if seen is not None else (silence, None)
-        gap = within(exact, week)
+        gap = clip_to_week(exact, week)
         if gap is not None:
-            gap = described(gap, exact, grown, week)
+            gap = describe_gap(gap, exact, grown, week)
             gaps.append(gap)
             if grown is not None:
                 there = reader.attempt(
-                    f"the hours after a gap of {gap.target}", booked, reader, read, exact, grown, week
+                    f"the hours after a gap of {gap.target}", is_booked, reader, read, exact, grown, week
                 )
-                usage = recovered(usage, gap, exact, grown, week, booked=bool(there))
+                usage = add_recovered(usage, gap, exact, grown, week, booked=bool(there))
     return usage, gaps, away
 
 
-def _some(away: Sequence[Silence]) -> str:
+def _name_targets(away: Sequence[Silence]) -> str:
     names_ = list(dict.fromkeys(silence.who[1] for silence in away))
     return ", ".join(names_[:3]) + (f" and {len(names_) - 3} more" if len(names_) > 3 else "")
 
 
-def _of_ends(ended: Sequence[Silence]) -> str:
+def _note_ends(ended: Sequence[Silence]) -> str:
     return (
-        f"Data of {_some(ended)} end before the week does, and nothing says whether Prometheus went on trying: the time after is in no "
-        "figure and taken for free. If an exporter was dead, the spend is too low."
+        f"Data of {_name_targets(ended)} end before the week does, and nothing shows whether Prometheus still scraped there. "
+        "The time after it counts as free and is in no figure; if an exporter was down, the spend is too low."
     )
 
 
-def _of_absences(away: Sequence[Silence]) -> str:
+def _note_absences(away: Sequence[Silence]) -> str:
     hours = sum((silence.end or silence.begin) - silence.begin for silence in away) / HOUR_SECONDS
     return (
-        f"{len(away)} times a target went and came back ({_some(away)}; {hours:.0f} hours in all): Prometheus had it as a target no "
-        "more while it scraped others, as when replicas are scaled down. That time is in no figure and taken for free."
+        f"{len(away)} times a target disappeared and came back ({_name_targets(away)}; {hours:.0f} hours in all): Prometheus no "
+        "longer had it as a target but scraped others, as when replicas are scaled down. That time counts as free and is in no figure."
     )
 
 
-def _remembered(
+def _note_memory(
     week: Week,
     previous: Week,
     begins: int,
@@ -178,27 +182,30 @@ def _remembered(
     now: float,
     zone: ZoneInfo,
 ) -> list[str]:
-    """What is not there because Prometheus does not remember it, or had nothing yet."""
+    """What is missing because Prometheus no longer has it, or did not yet have it, in sentences."""
     said = []
     needed = now - previous.begin
     if retention is not None and retention < needed:
         said.append(
-            f"Prometheus keeps samples for {format_duration(retention)}; the review of {week.name} and the week before wants "
-            f"{format_duration(float(round(needed / HOUR_SECONDS)) * HOUR_SECONDS)}. Raise --storage.tsdb.retention.time, or run it sooner."
+            f"Prometheus keeps samples for {format_duration(retention)}; the review of {week.name} and the week before needs "
+            f"{format_duration(float(round(needed / HOUR_SECONDS)) * HOUR_SECONDS)}. Raise "
+            "--storage.tsdb.retention.time, or make the review sooner."
         )
     if begins_before is None:
-        said.append(f"There are no data of {previous.name}: nothing is compared with it.")
-    return [*said, *_begins(previous, begins_before or 0, zone), *_begins(week, begins, zone)]
+        said.append(f"There are no data of {previous.name}, so nothing is compared with it.")
+    return [*said, *_note_begin(previous, begins_before or 0, zone), *_note_begin(week, begins, zone)]
 
 
-def _begins(week: Week, first: int | None, zone: ZoneInfo) -> list[str]:
+def _note_begin(week: Week, first: int | None, zone: ZoneInfo) -> list[str]:
     if not first:
         return []
     moment = datetime.fromtimestamp(week.hours[first].begin, zone)
-    return [f"Data of {week.name} begin on {moment:%a %d %b at %H:%M}: its first {first} hours are not in it."]
+    return [
+        f"Data of {week.name} begin on {moment:%a %d %b at %H:%M}: the first {first} hours of the week are in no figure."
+    ]
 
 
-def _first_hour(usage: Usage) -> int | None:
+def _find_first_hour(usage: Usage) -> int | None:
     known = [
         next((index for index, value in enumerate(line.hours) if value is not None), None)
         for line in (*usage.cost, *usage.gpu_seconds)
@@ -206,11 +213,11 @@ def _first_hour(usage: Usage) -> int | None:
     return min((index for index in known if index is not None), default=None)
 
 
-def _nothing(reader: Reader, week: Week, retention: float | None, now: float) -> str:
+def _explain_no_data(reader: Reader, week: Week, retention: float | None, now: float) -> str:
     counter = names.exported(names.COST.counter)
     if retention is not None and now - week.end > retention:
         return (
-            f"Prometheus keeps samples for {format_duration(retention)} and has none of {week.name} any more; "
+            f"Prometheus keeps samples for {format_duration(retention)} and no longer has any of {week.name}; "
             "choose a later week, or raise --storage.tsdb.retention.time"
         )
     if reader.prometheus.instant(f"count({counter})"):

@@ -1,4 +1,4 @@
-"""Counters' growth by hour, from Prometheus. A day at a time, so that 200 targets stay below its limit of samples a query."""
+"""Reads the growth of counters by hour. One query covers a day, so that 200 targets stay below Prometheus' limit of samples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ T = TypeVar("T")
 
 
 class Reader:
-    """Reads by hour and by minute. `missing` gathers what could not be read, in sentences. Raises ApiError where the server is gone."""
+    """Reads by hour and by minute. `missing` collects what could not be read, in sentences. Raises ApiError where Prometheus cannot be
+    reached."""
 
     def __init__(self, prometheus: Prometheus, asking: Asking, progress: Progress) -> None:
         self.prometheus = prometheus
@@ -91,12 +92,12 @@ class Reader:
         gathered: dict[tuple[Owner, tuple[str, ...]], Hours] = {}
         for labels, hours in self.hourly(lambda seconds: self.asking.increase(quantity, seconds), week):
             key = owner_of(labels, self.asking.extra), tuple(labels.get(label, "") for label in quantity.of)
-            gathered[key] = added(gathered[key], hours) if key in gathered else hours
+            gathered[key] = add_hours(gathered[key], hours) if key in gathered else hours
         return tuple(Line(owner, of, hours) for (owner, of), hours in gathered.items())
 
 
 def owner_of(labels: Labels, extra: Sequence[str]) -> Owner:
-    """Whose a series is."""
+    """The owner of a series."""
     return Owner(
         tuple((name, labels.get(name, "")) for name in extra),
         labels.get("target", ""),
@@ -105,8 +106,8 @@ def owner_of(labels: Labels, extra: Sequence[str]) -> Owner:
     )
 
 
-def added(one: Hours, other: Hours) -> Hours:
-    """Hour by hour; None only where neither is known."""
+def add_hours(one: Hours, other: Hours) -> Hours:
+    """The sum, hour by hour; None only where both are unknown."""
     return tuple(b if a is None else a if b is None else a + b for a, b in zip(one, other, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""When a target's series were there -> gaps; counters at a gap's edges -> what they counted across it. Pure."""
+"""Minutes in which a target had data -> gaps; counters at both edges of a gap -> what they grew by across it. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from llm_serving_exporter.clients.prometheus import Labels, Sample
 from llm_serving_exporter.report.evidence import names
-from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, added, owner_of
+from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, add_hours, owner_of
 from llm_serving_exporter.report.evidence.names import Quantity
 from llm_serving_exporter.report.evidence.usage import Extra, Gap, Hours, Line, Owner, Usage
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
@@ -24,19 +24,20 @@ Presence = Mapping[Who, Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A time without data. `end` None: it lasts to the end of all data; `alone`: while others' data went on.
+    """A time without data of a target, to the minute: it may begin five minutes late and end one minute late. Unix seconds."""
 
-    As it is found by looking each minute, it begins up to five minutes late, and ends up to one minute late.
-    """
-
+    # identity labels and name of the target
     who: Who
+    # the last minute with data
     begin: float
+    # the first minute with data again; None where there is none
     end: float | None
+    # whether other targets still had data
     alone: bool = False
 
 
-def silences(presence: Presence, end: float) -> list[Silence]:
-    """Minutes without data between two with data, and from a target's last to `end`."""
+def find_silences(presence: Presence, end: float) -> list[Silence]:
+    """Minutes without data between two with data, and from a target's last minute to `end`."""
     found = []
     last = max((minutes[-1] for minutes in presence.values() if minutes), default=0.0)
     for who, minutes in presence.items():
@@ -48,8 +49,8 @@ def silences(presence: Presence, end: float) -> list[Silence]:
     return sorted(found, key=lambda silence: (silence.begin, silence.who))
 
 
-def within(silence: Silence, week: Week) -> Gap | None:
-    """The part of a silence in a week; None for none of it."""
+def clip_to_week(silence: Silence, week: Week) -> Gap | None:
+    """The part of a silence that lies in a week; None for no part."""
     begin = max(silence.begin, week.begin)
     end = week.end if silence.end is None else min(silence.end, week.end)
     if end <= begin:
@@ -58,7 +59,7 @@ def within(silence: Silence, week: Week) -> Gap | None:
 
 
 def crosses_hour(silence: Silence, week: Week) -> bool:
-    """Whether no hour has samples of both sides, so that no hourly increase saw what was counted in between."""
+    """Whether no hour has samples from both sides, so that no hourly increase contains what was counted in between."""
     if silence.end is None:
         return True
     offset = week.begin % HOUR_SECONDS
@@ -67,10 +68,13 @@ def crosses_hour(silence: Silence, week: Week) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What counters show across a silence, by quantity. `gpus`, `usd_per_gpu_hour`: before it, None where not known."""
+    """What the counters of a target show across a silence."""
 
+    # growth by quantity, then by owner and labels
     lines: Mapping[str, Mapping[tuple[Owner, tuple[str, ...]], float]]
+    # the target's GPUs before it; None where that is unknown
     gpus: float | None
+    # their mean price before it; None where that is unknown
     usd_per_gpu_hour: float | None
 
     @property
@@ -79,8 +83,10 @@ class Growth:
         return sum(self.lines.get(names.GPU_SECONDS.name, {}).values())
 
 
-def growth(before: Iterable[Sample], after: Iterable[Sample], identity: Sequence[str], extra: Sequence[str]) -> Growth:
-    """From all of a target's series at both edges. As `increase` has it: a counter that fell began again at 0."""
+def measure_growth(
+    before: Iterable[Sample], after: Iterable[Sample], identity: Sequence[str], extra: Sequence[str]
+) -> Growth:
+    """Growth from all series of a target at both edges. As in `increase`, a counter that fell began again at 0."""
     first = {_key(labels): value for labels, value in before}
     by_name = {names.exported(quantity.counter): quantity for quantity in names.QUANTITIES}
     best: dict[tuple[Quantity, tuple[str, ...]], tuple[float, Labels]] = {}
@@ -109,12 +115,12 @@ def growth(before: Iterable[Sample], after: Iterable[Sample], identity: Sequence
     return Growth(lines, sum(kinds.values()) if kinds else None, sum(prices) / len(prices) if prices else None)
 
 
-def described(gap: Gap, silence: Silence, grown: Growth | None, week: Week) -> Gap:
-    """The gap with what is known of it. Growth that the GPUs cannot have had is not believed."""
+def describe_gap(gap: Gap, silence: Silence, grown: Growth | None, week: Week) -> Gap:
+    """The gap with what is known about it. Growth that the GPUs cannot have had is ignored."""
     if grown is None:
         return gap
     gap = replace(gap, gpus=grown.gpus, usd_per_gpu_hour=grown.usd_per_gpu_hour)
-    if silence.end is None or not _believed(silence, grown):
+    if silence.end is None or not _is_possible(silence, grown):
         return gap
     share = (gap.end - gap.begin) / (silence.end - silence.begin)
     gap = replace(gap, seen_gpu_seconds=share * grown.gpu_seconds)
@@ -123,9 +129,11 @@ def described(gap: Gap, silence: Silence, grown: Growth | None, week: Week) -> G
     return replace(gap, recovered={name: share * sum(lines.values()) for name, lines in grown.lines.items()})
 
 
-def recovered(usage: Usage, gap: Gap, silence: Silence, grown: Growth, week: Week, *, booked: bool = False) -> Usage:
-    """The usage with what a gap's counters show, spread evenly over the gap. `booked`: the hour in which data came back has all of it, and
-    gives it away."""
+def add_recovered(
+    usage: Usage, gap: Gap, silence: Silence, grown: Growth, week: Week, *, booked: bool = False
+) -> Usage:
+    """The usage with what counters grew by across a gap, spread evenly over it. `booked`: the hour in which data came back contains all of
+    that growth, so it is taken out of that hour."""
     if not (gap.recovered or booked) or silence.end is None:
         return usage
     length = silence.end - silence.begin
@@ -144,13 +152,13 @@ def recovered(usage: Usage, gap: Gap, silence: Silence, grown: Growth, week: Wee
                 more: Hours = tuple(value * share if share else None for share in shares)
                 line = known.get((owner, of))
                 # no hour holds less than nothing
-                hours = added(line.hours, more) if line else more
+                hours = add_hours(line.hours, more) if line else more
                 known[owner, of] = Line(owner, of, tuple(None if one is None else max(0.0, one) for one in hours))
         changed[name] = tuple(known.values())
     return replace(usage, **changed)
 
 
-def _believed(silence: Silence, grown: Growth) -> bool:
+def _is_possible(silence: Silence, grown: Growth) -> bool:
     assert silence.end is not None
     return (
         grown.gpus is None

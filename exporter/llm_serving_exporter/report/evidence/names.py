@@ -40,17 +40,19 @@ _SCRAPE_LABELS = (
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A counter whose growth the review adds up by hour.
+    """A counter whose growth the review adds up by hour."""
 
-    `counter`: of the exporter, without prefix; `of`: labels beside the target's that are kept; `alike`: labels by which one target's
-    series are told apart and then added up; `record`: what the rule pack records of it each hour, `where` which of it.
-    """
-
+    # the field of `Usage` that holds it
     name: str
+    # the exporter's counter, without prefix
     counter: str
+    # labels that are kept, besides those of the target
     of: tuple[str, ...]
+    # the rule pack's hourly record of the same growth
     record: str
+    # labels that tell the series of one target apart; they are added up
     alike: tuple[str, ...] = ("engine",)
+    # matchers that choose the record's series; "" for all
     where: str = ""
 
 
@@ -101,9 +103,11 @@ def exported(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """`identity`: labels that tell fleets apart; `by`: labels beside them that the bill is split by."""
+    """Writes the queries."""
 
+    # labels that tell fleets apart
     identity: tuple[str, ...] = ()
+    # further labels that the bill is split by
     by: tuple[str, ...] = ()
 
     @property
@@ -113,12 +117,12 @@ class Asking:
 
     def increase(self, quantity: Quantity, seconds: float) -> str:
         """Growth of a counter in the last `seconds` by target, else what was recorded where the counter is gone."""
-        labels, target = _list(*self.extra, *TARGET, *quantity.of), _list(*self.extra, "target")
+        labels, target = _join_labels(*self.extra, *TARGET, *quantity.of), _join_labels(*self.extra, "target")
         counter = exported(quantity.counter)
-        grown = f"sum by ({labels}) (increase({counter}[{_range(seconds)}]))"
+        grown = f"sum by ({labels}) (increase({counter}[{_write_range(seconds)}]))"
         # pairs count the same second side by side, a replaced exporter and its successor one after the other: all of it is added up, and
         # divided by how many there were at a time in the mean. A second less than the hour: its first moment belongs to the one before
-        places = _list("model_name", "role", *quantity.alike, *quantity.of)
+        places = _join_labels("model_name", "role", *quantity.alike, *quantity.of)
         span = f"[{round(seconds) - 1}s:1m]"
         seen = f"count_over_time((max by ({target}) ({counter})){span})"
         by_each = f"count_over_time((max without ({places}) ({counter})){span})"
@@ -126,38 +130,40 @@ class Asking:
         if seconds != 3600:
             return raw
         # records know the identity labels alone, so that a match by all labels would count an hour twice
-        known = _list(*self.identity, *TARGET, *quantity.of)
+        known = _join_labels(*self.identity, *TARGET, *quantity.of)
         where = f"{{{quantity.where}}}" if quantity.where else ""
         return f"{raw} or on ({known}) max by ({known}) ({quantity.record}{where})"
 
     def presence(self) -> str:
         """Whether a target has been counted within the last minutes. Without timestamp(), which takes Prometheus 17 times as long."""
-        return f"max by ({_list(*self.identity, 'target')}) ({exported(GPU_SECONDS.counter)})"
+        return f"max by ({_join_labels(*self.identity, 'target')}) ({exported(GPU_SECONDS.counter)})"
 
     def samples(self, labels: Sequence[tuple[str, str]], seconds: float) -> str:
         """The samples themselves of one target's GPU time in the last `seconds`."""
-        matchers = ",".join(f"{name}={quoted(value)}" for name, value in labels)
-        return f"{exported(GPU_SECONDS.counter)}{{{matchers}}}[{_range(seconds)}]"
+        matchers = ",".join(f"{name}={quote_label(value)}" for name, value in labels)
+        return f"{exported(GPU_SECONDS.counter)}{{{matchers}}}[{_write_range(seconds)}]"
 
     def over_hour(self, name: str, labels: Sequence[str], seconds: float, function: str = "max_over_time") -> str:
         """A gauge of the exporter over the last `seconds`, one value per identity and these labels."""
-        return f"max by ({_list(*self.identity, *labels)}) ({function}({exported(name)}[{_range(seconds)}]))"
+        return (
+            f"max by ({_join_labels(*self.identity, *labels)}) ({function}({exported(name)}[{_write_range(seconds)}]))"
+        )
 
     def mean_by_model(self, name: str, labels: Sequence[str], seconds: float) -> str:
         """A gauge's mean over a model's engines and the minutes of the last `seconds` in which it is above 0: the idle have no batch."""
-        each = _list(*self.identity, *TARGET, "engine", *labels)
-        engine = f"max by ({each}) (avg_over_time(({exported(name)} > 0)[{_range(seconds)}:1m]))"
-        return f"avg by ({_list(*self.identity, *MODEL, *labels)}) ({engine})"
+        each = _join_labels(*self.identity, *TARGET, "engine", *labels)
+        engine = f"max by ({each}) (avg_over_time(({exported(name)} > 0)[{_write_range(seconds)}:1m]))"
+        return f"avg by ({_join_labels(*self.identity, *MODEL, *labels)}) ({engine})"
 
     def replicas(self, record: str, matchers: str, function: str, seconds: float) -> str:
         """A record by model over the last `seconds`."""
         selector = f"{record}{{{matchers}}}" if matchers else record
-        return f"max by ({_list(*self.identity, *MODEL)}) ({function}({selector}[{_range(seconds)}]))"
+        return f"max by ({_join_labels(*self.identity, *MODEL)}) ({function}({selector}[{_write_range(seconds)}]))"
 
     def alerts(self) -> str:
         """Alerts of the rule pack that fire."""
         which = f'ALERTS{{alertname=~"{ALERT_PREFIX}.*",alertname!="{WATCHDOG}",alertstate="firing",severity!="none"}}'
-        return f"max without ({_list(*(label for label in _SCRAPE_LABELS if label not in self.identity))}) ({which})"
+        return f"max without ({_join_labels(*(label for label in _SCRAPE_LABELS if label not in self.identity))}) ({which})"
 
     @staticmethod
     def watchdog() -> str:
@@ -168,24 +174,24 @@ class Asking:
     def scraped(scrapes: Sequence[tuple[str, str]], seconds: float) -> str:
         """How often the busiest of some scrapes, (job, instance) each, was tried in the last `seconds`, whatever came of it; of all scrapes
         for ()."""
-        each = [f"up{{job={quoted(job)},instance={quoted(instance)}}}" for job, instance in scrapes] or ["up"]
-        return f"max({' or '.join(f'count_over_time({one}[{_range(seconds)}])' for one in each)})"
+        each = [f"up{{job={quote_label(job)},instance={quote_label(instance)}}}" for job, instance in scrapes] or ["up"]
+        return f"max({' or '.join(f'count_over_time({one}[{_write_range(seconds)}])' for one in each)})"
 
     def everything_of(self, labels: Sequence[tuple[str, str]]) -> str:
         """All counters, prices and GPUs of one target as they stand, whoever says it."""
         names = "|".join(exported(name) for name in (*COUNTERS, TARGET_GPUS, PRICE))
-        matchers = ",".join(f"{name}={quoted(value)}" for name, value in labels)
+        matchers = ",".join(f"{name}={quote_label(value)}" for name, value in labels)
         return f'{{__name__=~"{names}",{matchers}}}'
 
 
-def quoted(value: str) -> str:
+def quote_label(value: str) -> str:
     """A label's value as PromQL writes it."""
     return f'"{escape_label_value(value)}"'
 
 
-def _list(*labels: str) -> str:
+def _join_labels(*labels: str) -> str:
     return ", ".join(dict.fromkeys(labels))
 
 
-def _range(seconds: float) -> str:
+def _write_range(seconds: float) -> str:
     return "1h" if seconds == 3600 else f"{max(1, round(seconds))}s"

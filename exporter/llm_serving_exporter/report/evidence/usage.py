@@ -1,6 +1,6 @@
-"""Evidence: what Prometheus said of a week, by hour, before anything is worked out.
+"""Evidence: what Prometheus said of a week, by hour, before anything is computed.
 
-Hours run as in `Week.hours`; None = nothing was said.
+Hours run as in `Week.hours`; None: nothing is known.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ Extra = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose hours they are. `extra`: identity labels and labels that the bill is split by, "" where a series has none."""
+    """Which target, model and role a series belongs to."""
 
+    # identity labels and labels that the bill is split by, with their values; "" where a series has none
     extra: Extra
+    # the target's name, as its series have it
     target: str
+    # the model that it serves; "" where it is unknown
     model_name: str
+    # unified, prefill, decode or frontend
     role: str
 
     @property
@@ -35,12 +39,15 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What one owner had of one thing. `of`: the thing's own labels, as its `names.Quantity.of`; `total`: of the hours that are known."""
+    """One quantity of one owner, by hour."""
 
+    # whose it is
     owner: Owner
+    # the values of the quantity's own labels, in the order of `names.Quantity.of`
     of: tuple[str, ...]
+    # growth in each hour of the week; None where nothing is known
     hours: Hours
-    # worked out once: it is asked for by every row of every table
+    # sum of the known hours; computed once because every row of every table needs it
     total: float = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -49,20 +56,33 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Counters' growth by hour: USD, GPU seconds, tokens, requests, joules, grams. `unread`: names of those that could not be read."""
+    """Growth of counters by hour of a week, one `Line` for each owner and set of labels."""
 
-    cost: tuple[Line, ...] = ()  # phase, rate, method
-    gpu_seconds: tuple[Line, ...] = ()  # state, rate
+    # USD; labels phase, rate, method
+    cost: tuple[Line, ...] = ()
+    # seconds times GPUs; labels state, rate
+    gpu_seconds: tuple[Line, ...] = ()
+    # prompt tokens that were computed
     prefill_tokens: tuple[Line, ...] = ()
+    # tokens that were generated
     decode_tokens: tuple[Line, ...] = ()
+    # prompt tokens as clients sent them, cached ones included
     prompt_tokens: tuple[Line, ...] = ()
+    # prompt tokens that the prefix cache had
     cached_tokens: tuple[Line, ...] = ()
+    # finished requests
     requests: tuple[Line, ...] = ()
+    # energy of the GPUs
     energy_joules: tuple[Line, ...] = ()
+    # USD of electricity that the GPU rates do not include
     energy_cost: tuple[Line, ...] = ()
+    # grams of CO2 equivalent
     carbon_grams: tuple[Line, ...] = ()
+    # USD of GPU time that the prefix cache saved
     savings: tuple[Line, ...] = ()
-    slo: tuple[Line, ...] = ()  # slo, outcome
+    # events of objectives; labels slo, outcome
+    slo: tuple[Line, ...] = ()
+    # names of the quantities that could not be read
     unread: tuple[str, ...] = ()
 
     @property
@@ -73,72 +93,95 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A gauge by hour. `labels`: its own, identity labels first."""
+    """A gauge by hour."""
 
+    # its labels, identity labels first
     labels: Mapping[str, str]
+    # its value in each hour; None where nothing is known
     hours: Hours
 
 
 @dataclass(frozen=True, slots=True)
 class RateFacts:
-    """What the price file says of a rate. `kind`: reserved, on_demand, spot, owned, "" where it is not known."""
+    """What the price file says of a rate."""
 
+    # the rate's name
     name: str
+    # reserved, on_demand, spot or owned; "" where it is unknown
     kind: str = ""
+    # whether the rate pays for electricity too
     includes_power: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """Prices and commitments. `prices`: USD per GPU and hour by target, gpu_name and rate; `gpus`: GPUs by target and gpu_name; `nodes`: by
-    target and node; `committed`: GPUs by rate. `budget_usd_per_month`: the last that was in force, None for none."""
+    """Prices and commitments, as they were in force."""
 
+    # USD per GPU and hour; labels target, gpu_name, rate
     prices: tuple[Gauge, ...] = ()
+    # number of GPUs; labels target, gpu_name
     gpus: tuple[Gauge, ...] = ()
+    # 1 where a target runs on a node; labels target, node
     nodes: tuple[Gauge, ...] = ()
+    # GPUs that are committed; label rate
     committed: tuple[Gauge, ...] = ()
+    # facts of each rate, by its name
     rates: Mapping[str, RateFacts] = field(default_factory=dict)
+    # the last budget that was in force; None for none
     budget_usd_per_month: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """By model and role: replicas that ran (mean of the hour) and that were required (highest of the hour), ratios (means)."""
+    """Replicas and ratios by model and role."""
 
+    # replicas that ran, mean of the hour
     present: tuple[Gauge, ...] = ()
-    required: tuple[Gauge, ...] = ()  # label reserve: none, nodes
-    bandwidth: tuple[Gauge, ...] = ()  # label source
+    # replicas that were required, highest of the hour; label reserve: none, nodes
+    required: tuple[Gauge, ...] = ()
+    # share of the bandwidth ceiling, mean; label source
+    bandwidth: tuple[Gauge, ...] = ()
+    # batch utilisation, mean
     batch: tuple[Gauge, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """A time in which an alert fired, at a minute's resolution. `what`: the labels that say of whom."""
+    """A time in which an alert fired, to the minute. Times are Unix seconds."""
 
+    # the alert's name
     alert: str
+    # critical, warning or another severity of the rules
     severity: str
+    # the labels of what it fired for, joined with " / "
     what: str
+    # the first minute in which it fired
     begin: float
+    # a minute after the last
     end: float
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A time without data of a target within the week, Unix seconds.
+    """A time within the week without data of a target. Times are Unix seconds."""
 
-    `recovered`: growth that the counters show across it and that no hour had, by quantity, already among the hours of `Usage`;
-    `seen_gpu_seconds`: all GPU time that they show across it. `gpus`, `usd_per_gpu_hour`: as they stood before, None where they are not
-    known. `ends`: whether data came back.
-    """
-
+    # identity labels of the target
     extra: Extra
+    # the target's name
     target: str
+    # when data ended, or the week began
     begin: float
+    # when data came back, or the week ended
     end: float
+    # whether data came back within the week
     ends: bool
+    # the target's GPUs before the gap; None where that is unknown
     gpus: float | None = None
+    # their price before the gap; None where that is unknown
     usd_per_gpu_hour: float | None = None
+    # all GPU time that counters show across the gap
     seen_gpu_seconds: float = 0.0
+    # growth that counters show across the gap and no hour had, by quantity; already part of `Usage`
     recovered: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -157,42 +200,55 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All of it. `notes`: what a reader must know first, in sentences; `methods`: how busy time was split and from what. `gaps` None: they
-    could not be looked for. `begins`: hours at a week's beginning before the first data of all;
-    `memory`: notes that come before all others, of what Prometheus does not remember; `watched_hours`: in which alert
-    rules were evaluated, None where that is not known."""
+    """All that the review is computed from."""
 
+    # the week that is reviewed
     week: Week
+    # the week before
     previous: Week
+    # counters of the week
     usage: Usage
+    # counters of the week before
     usage_before: Usage
+    # prices and commitments of the week
     book: Book = Book()
+    # replicas and ratios of the week
     fleet: Fleet = Fleet()
+    # alerts that fired; None where they could not be read
     episodes: tuple[Episode, ...] | None = ()
+    # gaps of the week; None where they could not be read
     gaps: tuple[Gap, ...] | None = ()
+    # gaps of the week before; None where they could not be read
     gaps_before: tuple[Gap, ...] | None = ()
+    # hours at the beginning of the week before the first data of all
     begins: int = 0
+    # the same of the week before
     begins_before: int = 0
+    # how busy time was split, and from which inputs
     methods: tuple[tuple[str, str], ...] = ()
+    # what a reader must know, in sentences
     notes: tuple[str, ...] = ()
+    # what could not be read, in sentences
     missing_parts: tuple[str, ...] = ()
+    # what Prometheus no longer has, in sentences; shown before all other notes
     memory: tuple[str, ...] = ()
+    # hours in which alert rules were evaluated; None where that is unknown
     watched_hours: float | None = None
 
 
-def known(values: Iterable[float | None]) -> Iterator[float]:
-    """Those that are there."""
+def drop_unknown(values: Iterable[float | None]) -> Iterator[float]:
+    """The values that are known."""
     return (value for value in values if value is not None)
 
 
-def total(lines: Iterable[Line]) -> float | None:
-    """The sum of lines; None where there is none."""
+def sum_lines(lines: Iterable[Line]) -> float | None:
+    """The sum of lines; None without a line."""
     found = [line.total for line in lines]
     return sum(found) if found else None
 
 
-def by_hour(lines: Iterable[Line], hours: int) -> Hours:
-    """The sum of lines in each hour; None in hours of which none says anything."""
+def sum_by_hour(lines: Iterable[Line], hours: int) -> Hours:
+    """The sum of lines in each hour; None in hours without any value."""
     sums: list[float | None] = [None] * hours
     for line in lines:
         for index, value in enumerate(line.hours):

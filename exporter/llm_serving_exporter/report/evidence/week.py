@@ -13,12 +13,15 @@ _WEEK = re.compile(r"([0-9]{4})-?W([0-9]{2})")
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """Unix seconds. `day`: 0 = Monday; `hour`: of the clock on the wall where it begins. The last one of a week may be shorter than others
-    where clocks change by half an hour."""
+    """An hour of a week. The last one may be shorter where clocks change by half an hour."""
 
+    # Unix seconds
     begin: float
+    # Unix seconds
     end: float
+    # 0 for Monday to 6 for Sunday
     day: int
+    # of the local clock where the hour begins
     hour: int
 
     @property
@@ -29,11 +32,15 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Week:
-    """`name` as in "2026-W46"; `monday` its first day."""
+    """An ISO week in a time zone."""
 
+    # as in "2026-W46"
     name: str
+    # the time zone's name, as in "Europe/Berlin"
     zone: str
+    # its first day
     monday: date
+    # its hours in order: 168, or 167 or 169 where clocks change
     hours: tuple[Hour, ...]
 
     @property
@@ -76,14 +83,14 @@ def parse_week(text: str, zone: ZoneInfo) -> Week:
         raise ValueError(f"the year {match[1]} has no week {match[2]}; write it as in 2026-W46") from None
 
 
-def last_complete(now_unix_seconds: float, zone: ZoneInfo) -> Week:
+def last_complete_week(now_unix_seconds: float, zone: ZoneInfo) -> Week:
     """The latest week that is over."""
     today = datetime.fromtimestamp(now_unix_seconds, zone).date()
     year, number, _ = (today - timedelta(days=7)).isocalendar()
     return week_of(year, number, zone)
 
 
-def before(week: Week, zone: ZoneInfo) -> Week:
+def week_before(week: Week, zone: ZoneInfo) -> Week:
     """The week before."""
     year, number, _ = (week.monday - timedelta(days=7)).isocalendar()
     return week_of(year, number, zone)

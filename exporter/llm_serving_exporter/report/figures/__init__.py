@@ -1,1 +1,1 @@
-"""What follows from the evidence of a week."""
+"""What follows from the evidence of a week: totals, changes, findings, actions. Pure arithmetic."""

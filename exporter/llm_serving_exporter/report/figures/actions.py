@@ -1,4 +1,4 @@
-"""What to do first: each action's USD a week comes from figures of the review, none is a guess."""
+"""What to do first. The USD of each action come from figures of the review; none is a guess."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from llm_serving_exporter.render.money import amount, hours, percent, usd
+from llm_serving_exporter.render.numbers import amount, hours, percent, usd
 from llm_serving_exporter.report.figures.formulas import ratio
 from llm_serving_exporter.report.figures.rates import Commitment, Steady
 from llm_serving_exporter.report.figures.spare import Spare
@@ -18,8 +18,8 @@ LEAST_SHARE = 0.005
 
 
 class Kind(StrEnum):
-    """What an action's USD are: paid no more, or that at most; freed for other work and paid all the same, or that at most; paid for
-    nothing already."""
+    """What the USD of an action are: money saved or saved at most; capacity freed or freed at most, which is paid for all the same;
+    money that was lost already."""
 
     CASH = "cash"
     AT_MOST = "at_most"
@@ -39,11 +39,15 @@ _WORTH = {
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """`usd_per_week`: of the week that is reviewed. `what` is an imperative, `why` says where the figure comes from."""
+    """Something to do, and what it comes to."""
 
+    # an imperative
     what: str
+    # where the amount comes from
     why: str
+    # USD in the week under review
     usd_per_week: float
+    # whether that is money saved, capacity freed or money lost
     kind: Kind
 
     @property
@@ -52,16 +56,17 @@ class Action:
         return _WORTH[self.kind].format(usd(self.usd_per_week))
 
 
-def actions(
+def choose_actions(
     week: Totals,
     spare: Spare | None,
     commitments: tuple[Commitment, ...],
     steady: tuple[Steady, ...],
     cash_by_phase: Mapping[str, float],
 ) -> tuple[Action, ...]:
-    """The largest first. They may overlap (an idle replica that is removed is idle no more), so that they are never added up.
+    """Chooses the actions that are worth most, the largest first; at most `SHOWN`. They may overlap (an idle replica that is removed is no
+    longer idle), so they are never added up.
 
-    `cash_by_phase`: cost at rates that are paid by the hour. A GPU that is committed or owned costs the same with nothing on it.
+    `cash_by_phase`: cost at rates that are paid by the hour. A committed or owned GPU costs the same with nothing on it.
     """
     found = []
     least = LEAST_SHARE * (week.usd or 0.0)
@@ -76,7 +81,7 @@ def actions(
 
     over = spare.excess_usd if spare is not None else None
     if spare is not None and over:
-        why = f"{hours(spare.excess_hours)} replica-hours ran beyond what the demand and the reserve for a lost node required"
+        why = f"{hours(spare.excess_hours)} replica-hours were more than the demand and the reserve for a lost node required"
         found.append(freed("Run fewer replicas in quiet hours", why, over, spare.excess_cash_usd, Kind.CASH))
     for one in commitments:
         if one.unused_usd:
@@ -95,13 +100,13 @@ def actions(
     down = week.usd_by_phase.get("down", 0.0)
     if down:
         lost = week.gpu_hours_by_state.get("down", 0.0)
-        why = f"{hours(lost)} GPU-hours were paid while a target was down"
+        why = f"{hours(lost)} GPU-hours were paid for while a target was down"
         found.append(Action("Find out why targets were down", why, down, Kind.LOST))
     idle = week.usd_by_phase.get("idle", 0.0)
     rest = idle - (over or 0.0) - (spare.reserve_usd or 0.0 if spare is not None else 0.0)
     if rest > 0:
-        of = " outside of spare and reserve replicas" if spare is not None else ""
-        why = f"GPUs that were paid for had nothing to do{of}: {percent(ratio(rest, week.usd))} of the spend"
+        besides = ", spare and reserve replicas not counted" if spare is not None else ""
+        why = f"idle GPUs took {percent(ratio(rest, week.usd))} of the spend{besides}"
         cash = rest * cash_by_phase.get("idle", 0.0) / idle
         what = "Fill or shrink idle time: consolidate models, shift batch work into quiet hours"
         found.append(freed(what, why, rest, cash, Kind.AT_MOST))

@@ -1,10 +1,10 @@
-"""Whether a week may be held against the one before: what is there of one in part only would look like a change. Pure."""
+"""Whether a week can be compared with the one before: where part of one is missing, the difference would look like a change. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llm_serving_exporter.render.money import hours, percent, usd
+from llm_serving_exporter.render.numbers import hours, percent, usd
 from llm_serving_exporter.report.evidence.usage import Evidence, Usage
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS
 from llm_serving_exporter.report.figures.coverage import Seen, missing_gpu_seconds
@@ -19,8 +19,10 @@ _LEAST_MISSING = 0.01
 _SPLIT_BY = ("prefill_tokens", "decode_tokens")
 
 
-def not_compared(evidence: Evidence, now: tuple[Totals, Seen], earlier: tuple[Totals, Seen]) -> tuple[str, ...]:
-    """Why not, in sentences; () where it may be. Totals and hours seen of both weeks."""
+def explain_no_comparison(
+    evidence: Evidence, now: tuple[Totals, Seen], earlier: tuple[Totals, Seen]
+) -> tuple[str, ...]:
+    """Why the weeks cannot be compared, in sentences; () where they can. Takes totals and coverage of both weeks."""
     if earlier[0].usd is None:
         return ()
     why = []
@@ -37,8 +39,8 @@ def _unpriced(week: str, sums: Totals) -> Iterator[str]:
         yield f"{percent(share)} of the GPU-hours of {week} have no price"
 
 
-def in_gaps(evidence: Evidence, now: Totals) -> tuple[str, ...]:
-    """What gaps leave out of the spend, where it is worth knowing before the first figure."""
+def note_gaps(evidence: Evidence, now: Totals) -> tuple[str, ...]:
+    """How much GPU time is missing in gaps, as a sentence; () where it is too little to matter."""
     gaps = evidence.gaps or ()
     lost = sum(missing_gpu_seconds(gap) for gap in gaps) / HOUR_SECONDS
     if not lost or lost < _LEAST_MISSING * (lost + (now.gpu_hours or 0.0)):
@@ -46,11 +48,11 @@ def in_gaps(evidence: Evidence, now: Totals) -> tuple[str, ...]:
     known = [gap.estimated_usd for gap in gaps]
     worth = [value for value in known if value is not None]
     cost = f", {'about' if len(worth) == len(known) else 'at least'} {usd(sum(worth))}," if worth else ""
-    return (f"{hours(lost)} GPU-hours{cost} fall into gaps of the data and are in no figure.",)
+    return (f"{hours(lost)} GPU-hours{cost} fall into gaps in the data and are in no figure.",)
 
 
-def splittable(usage: Usage, earlier: Usage) -> bool:
-    """Whether tokens of both weeks are known: a quantity that only one has would be a cause."""
+def can_split(usage: Usage, earlier: Usage) -> bool:
+    """Whether both weeks have the same kinds of tokens. A quantity that only one week has would look like a cause."""
     return not any(
         name in usage.unread or name in earlier.unread or bool(getattr(usage, name)) != bool(getattr(earlier, name))
         for name in _SPLIT_BY

@@ -1,7 +1,7 @@
-"""Which of a week's tokens, requests and objective events count, so that each stands once, beside its cost. Pure.
+"""Chooses which of a week's tokens, requests and objective events count, so that each counts once and only where its cost is known. Pure.
 
-A front end counts what its workers count again, and of split pools both sides count the prompts. A token that a target made without a
-price would make the others' look cheap.
+A front end counts again what its workers count, and with split pools both sides count the prompts. Tokens of a target without a price
+would make those of the others look cheap.
 """
 
 from __future__ import annotations
@@ -30,20 +30,22 @@ Shares = list[float]
 class _Priced:
     """The share of GPU time that has a price, by hour."""
 
+    # by target
     targets: dict[Place, Shares]
+    # by model
     models: dict[Place, Shares]
 
 
-def counted(usage: Usage, identity: Sequence[str] = ()) -> Usage:
-    """The usage with what counts alone. `identity`: labels that tell fleets apart, in which a model of one name may be another."""
+def count_once(usage: Usage, identity: Sequence[str] = ()) -> Usage:
+    """The usage with only what counts. `identity`: labels that tell fleets apart; models of the same name in two fleets are two models."""
 
     def model(owner: Owner) -> Place:
         return tuple((name, owner.label(name)) for name in identity), owner.model_name
 
-    priced = _Priced(_shares(usage, lambda owner: owner.who), _shares(usage, model))
+    priced = _Priced(_find_priced_shares(usage, lambda owner: owner.who), _find_priced_shares(usage, model))
 
     def of(name: str) -> tuple[Line, ...]:
-        return _once(name, _beside_cost(getattr(usage, name), priced, model), model)
+        return _keep_once(name, _keep_priced(getattr(usage, name), priced, model), model)
 
     return replace(
         usage,
@@ -52,12 +54,12 @@ def counted(usage: Usage, identity: Sequence[str] = ()) -> Usage:
         prompt_tokens=of("prompt_tokens"),
         cached_tokens=of("cached_tokens"),
         requests=of("requests"),
-        slo=_observed(usage.slo, model),
+        slo=_keep_observed(usage.slo, model),
     )
 
 
-def _shares(usage: Usage, place: Callable[[Owner], Place]) -> dict[Place, Shares]:
-    """By place and hour: what of its GPU time has a price; 1 where only its cost is known, 0 where it has none."""
+def _find_priced_shares(usage: Usage, place: Callable[[Owner], Place]) -> dict[Place, Shares]:
+    """The share of GPU time that has a price, by place and hour: 1 where only the cost is known, 0 where there is no price."""
     seconds: dict[Place, list[list[float]]] = {}
     for line in usage.gpu_seconds:
         into = seconds.setdefault(place(line.owner), [[0.0, 0.0] for _ in line.hours])
@@ -73,8 +75,8 @@ def _shares(usage: Usage, place: Callable[[Owner], Place]) -> dict[Place, Shares
     return found
 
 
-def _beside_cost(lines: Iterable[Line], priced: _Priced, model: Callable[[Owner], Place]) -> tuple[Line, ...]:
-    """Lines in the hours that have a cost: of their target, of a front end that of its model."""
+def _keep_priced(lines: Iterable[Line], priced: _Priced, model: Callable[[Owner], Place]) -> tuple[Line, ...]:
+    """Lines, only in the hours in which their target has a cost; for a front end, in which its model has one."""
     found = []
     for line in lines:
         owner = line.owner
@@ -91,9 +93,9 @@ def _beside_cost(lines: Iterable[Line], priced: _Priced, model: Callable[[Owner]
     return tuple(found)
 
 
-def _once(name: str, lines: tuple[Line, ...], model: Callable[[Owner], Place]) -> tuple[Line, ...]:
-    """No front end where what is behind it counts as well, and of split pools the one that counts it as a user would."""
-    roles = _roles(lines, model)
+def _keep_once(name: str, lines: tuple[Line, ...], model: Callable[[Owner], Place]) -> tuple[Line, ...]:
+    """Drops front ends whose workers count as well, and of split pools the side that does not count as a user would."""
+    roles = _find_roles(lines, model)
 
     def kept(owner: Owner) -> bool:
         there = roles.get(model(owner), set())
@@ -105,12 +107,12 @@ def _once(name: str, lines: tuple[Line, ...], model: Callable[[Owner], Place]) -
     return tuple(line for line in lines if kept(line.owner))
 
 
-def _observed(lines: tuple[Line, ...], model: Callable[[Owner], Place]) -> tuple[Line, ...]:
-    """Of each objective of a model the events that are nearest to its users."""
+def _keep_observed(lines: tuple[Line, ...], model: Callable[[Owner], Place]) -> tuple[Line, ...]:
+    """For each objective of a model, the events counted nearest to its users."""
     chosen = []
     for slo in sorted({line.of[0] for line in lines}):
         of_slo = tuple(line for line in lines if line.of[0] == slo)
-        roles = _roles(of_slo, model)
+        roles = _find_roles(of_slo, model)
         for line in of_slo:
             there = roles.get(model(line.owner), set())
             nearest = next((role for role in _OBSERVERS if role in there), line.owner.role)
@@ -119,8 +121,8 @@ def _observed(lines: tuple[Line, ...], model: Callable[[Owner], Place]) -> tuple
     return tuple(chosen)
 
 
-def _roles(lines: Iterable[Line], model: Callable[[Owner], Place]) -> dict[Place, set[str]]:
-    """Roles of a model that counted anything."""
+def _find_roles(lines: Iterable[Line], model: Callable[[Owner], Place]) -> dict[Place, set[str]]:
+    """The roles of each model that counted anything."""
     found: dict[Place, set[str]] = {}
     for line in lines:
         if line.total:

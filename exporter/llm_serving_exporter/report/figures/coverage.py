@@ -1,20 +1,22 @@
-"""How much of a week is in its figures: what is missing at its beginning or falls into gaps is in none. Pure."""
+"""How much of a week is in its figures. Time before the first data and time in gaps is in none. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from llm_serving_exporter.report.evidence.usage import Gap, Usage, by_hour
+from llm_serving_exporter.report.evidence.usage import Gap, Usage, sum_by_hour
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
 from llm_serving_exporter.report.figures.totals import Totals
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Hours of the week whose GPU time is in the figures, of all its hours. An hour without one of two equal targets is seen by half."""
+    """How much of a week's GPU time is in its figures."""
 
+    # hours that are seen; an hour without one of two equal targets counts half
     hours: float
+    # all hours of the week
     of: float
 
     @property
@@ -23,10 +25,11 @@ class Seen:
         return 1 - self.hours / self.of
 
 
-def seen(week: Week, usage: Usage, sums: Totals, gaps: Iterable[Gap] | None, begins: int) -> Seen:
-    """`gaps` None: not known; then hours of which nothing at all is known are not seen. `begins`: hours before the first data of all."""
+def measure_coverage(week: Week, usage: Usage, sums: Totals, gaps: Iterable[Gap] | None, begins: int) -> Seen:
+    """Hours that are in the figures. `gaps` None: gaps are unknown, so hours without any data count as missing. `begins`: hours before the
+    first data of all."""
     if gaps is None:
-        known = by_hour(usage.gpu_seconds, len(week.hours))
+        known = sum_by_hour(usage.gpu_seconds, len(week.hours))
         there = (hour.seconds for hour, value in zip(week.hours, known, strict=True) if value is not None)
         return Seen(sum(there) / HOUR_SECONDS, week.length_hours)
     left = (week.end - week.hours[begins].begin) / HOUR_SECONDS
@@ -36,6 +39,6 @@ def seen(week: Week, usage: Usage, sums: Totals, gaps: Iterable[Gap] | None, beg
 
 
 def missing_gpu_seconds(gap: Gap) -> float:
-    """Of nothing known; a target whose GPUs are not known has one at least."""
+    """GPU time of the gap that is in no figure; a target whose number of GPUs is unknown counts as one GPU."""
     missing = gap.missing_gpu_seconds
     return gap.end - gap.begin if missing is None else missing

@@ -1,11 +1,11 @@
-"""What stands out, as sentences with their numbers: a table of rules, each of which speaks or is silent."""
+"""What stands out, as sentences with their numbers: a table of rules, each of which writes a sentence or None."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from llm_serving_exporter.render.money import amount, hours, percent, signed_usd, usd
+from llm_serving_exporter.render.numbers import amount, hours, percent, signed_usd, usd
 from llm_serving_exporter.report.evidence.usage import Gap
 from llm_serving_exporter.report.figures.formulas import change
 from llm_serving_exporter.report.figures.outlook import Outlook
@@ -18,58 +18,70 @@ from llm_serving_exporter.report.figures.totals import Totals
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that rules look at. `earlier`: the week before; `split`: None without both weeks."""
+    """What the rules look at."""
 
+    # totals of the week
     now: Totals
+    # totals of the week before
     earlier: Totals
+    # why the spend changed; None without both weeks
     split: Split | None = None
+    # by model, the most expensive first
     models: tuple[ModelRow, ...] = ()
+    # replicas beyond need; None where that is unknown
     spare: Spare | None = None
+    # by rate
     commitments: tuple[Commitment, ...] = ()
+    # the month at this week's rate; None without a cost
     outlook: Outlook | None = None
+    # times without data
     gaps: tuple[Gap, ...] = ()
+    # what fired; None where that is unknown
     alerts: AlertSums | None = None
+    # by objective
     attainments: tuple[Attainment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A sentence, and the rule that said it."""
+    """A sentence that stands out."""
 
+    # the rule of `RULES` that wrote it
     rule: str
+    # with its numbers
     sentence: str
 
 
-def findings(facts: Facts) -> tuple[Finding, ...]:
-    """In the order of `RULES`."""
+def apply_rules(facts: Facts) -> tuple[Finding, ...]:
+    """The sentences of all rules that have one, in the order of `RULES`."""
     said = ((name, rule(facts)) for name, rule in RULES.items())
     return tuple(Finding(name, sentence) for name, sentence in said if sentence)
 
 
-def _moved(value: float | None, least: float) -> float | None:
+def _drop_small(value: float | None, least: float) -> float | None:
     return value if value is not None and abs(value) >= least else None
 
 
-def _words(value: float, down: str = "fell", up: str = "rose") -> str:
+def _write_change(value: float, down: str = "fell", up: str = "rose") -> str:
     return f"{up if value > 0 else down} {percent(abs(value), 0)}"
 
 
 def _apart(facts: Facts) -> str | None:
-    """Unit cost and total went opposite ways, which either alone would hide."""
-    unit = _moved(change(facts.now.blended_usd_per_million, facts.earlier.blended_usd_per_million), 0.03)
-    spend = _moved(change(facts.now.usd, facts.earlier.usd), 0.03)
+    """Unit cost and total moved in opposite directions; either figure alone would hide it."""
+    unit = _drop_small(change(facts.now.blended_usd_per_million, facts.earlier.blended_usd_per_million), 0.03)
+    spend = _drop_small(change(facts.now.usd, facts.earlier.usd), 0.03)
     if unit is None or spend is None or unit * spend > 0:
         return None
     tokens = change(facts.now.tokens, facts.earlier.tokens) or 0.0
     joined = "while" if spend > 0 else "although"
     return (
-        f"Cost per token {_words(unit)} {joined} the total {_words(spend)}: "
+        f"Cost per token {_write_change(unit)} {joined} the total {_write_change(spend)}: "
         f"{percent(abs(tokens), 0)} {'more' if tokens > 0 else 'fewer'} tokens were served."
     )
 
 
 def _cause(facts: Facts) -> str | None:
-    """What moved the spend most."""
+    """The cause that moved the spend most."""
     if facts.split is None or facts.earlier.usd is None or facts.now.usd is None:
         return None
     total = facts.now.usd - facts.earlier.usd
@@ -87,7 +99,7 @@ def _cause(facts: Facts) -> str | None:
 
 
 def _dearer(facts: Facts) -> str | None:
-    """A model whose tokens cost much more."""
+    """A model whose tokens became much more expensive."""
     worst: tuple[float, ModelRow] | None = None
     for row in facts.models:
         rise = change(row.now.blended_usd_per_million, row.before.blended_usd_per_million)
@@ -98,7 +110,7 @@ def _dearer(facts: Facts) -> str | None:
         return None
     rise, row = worst
     return (
-        f"Tokens of {row.model_name or 'no model'} cost {percent(rise, 0)} more than the week before: "
+        f"Tokens of {row.model_name or '(no model name)'} cost {percent(rise, 0)} more than the week before: "
         f"{usd(row.now.blended_usd_per_million)} a million instead of {usd(row.before.blended_usd_per_million)}."
     )
 
@@ -113,7 +125,7 @@ def _idle(facts: Facts) -> str | None:
 
 
 def _empty_batches(facts: Facts) -> str | None:
-    """Busy, but nearly empty: what idle time does not show."""
+    """GPUs that were busy with nearly empty batches, which idle time does not show."""
     rows = [row for row in facts.models if row.batch_ratio is not None and row.now.usd]
     small = [row for row in rows if row.batch_ratio is not None and row.batch_ratio < 0.25]
     if not small:
@@ -127,8 +139,8 @@ def _empty_batches(facts: Facts) -> str | None:
         else ""
     )
     return (
-        f"{row.model_name or 'No model'} ran batches {percent(row.batch_ratio, 0)} full{memory}: its GPUs were busy, "
-        f"but every token bore the cost of the empty slots."
+        f"{row.model_name or '(no model name)'} ran batches {percent(row.batch_ratio, 0)} full{memory}: its GPUs were busy, "
+        f"but every token also paid for the empty slots."
     )
 
 
@@ -136,20 +148,20 @@ def _spare(facts: Facts) -> str | None:
     if facts.spare is None or not facts.spare.excess_usd or facts.spare.excess_usd < 0.05 * (facts.now.usd or 0.0):
         return None
     return (
-        f"{hours(facts.spare.excess_hours)} replica-hours, {usd(facts.spare.excess_usd)}, ran beyond what the demand and its "
-        "reserve for a lost node required."
+        f"{hours(facts.spare.excess_hours)} replica-hours ({usd(facts.spare.excess_usd)}) were more than the demand and the reserve "
+        "for a lost node required."
     )
 
 
 def _commitment(facts: Facts) -> str | None:
-    """Paid and unused while other GPUs were paid for."""
+    """A commitment that was paid for and not used."""
     unused = [one for one in facts.commitments if one.unused_gpu_hours > 0.05 * one.committed_gpu_hours]
     if not unused:
         return None
     one = max(unused, key=lambda found: found.unused_usd or 0.0)
-    cost = f", {usd(one.unused_usd)}," if one.unused_usd is not None else ""
+    cost = f" ({usd(one.unused_usd)})" if one.unused_usd is not None else ""
     used = percent(one.used_gpu_hours / one.committed_gpu_hours, 0)
-    return f"The commitment “{one.name}” was used to {used}: {hours(one.unused_gpu_hours)} GPU-hours{cost} were paid for nothing."
+    return f"{used} of the commitment “{one.name}” was used: {hours(one.unused_gpu_hours)} GPU-hours{cost} were paid for and stood idle."
 
 
 def _unknown_commitment(facts: Facts) -> str | None:
@@ -157,7 +169,7 @@ def _unknown_commitment(facts: Facts) -> str | None:
     if not unknown:
         return None
     named = ", ".join(f"“{name}”" for name in unknown)
-    return f"No target ran at the rate of {named}, so that its price is not known: what is committed there is in no figure of cost."
+    return f"No target ran at the rate {named}, so its price is unknown and its commitment is in no cost figure."
 
 
 def _down(facts: Facts) -> str | None:
@@ -172,8 +184,8 @@ def _unattributed(facts: Facts) -> str | None:
     if share is None or share < 0.05:
         return None
     return (
-        f"{percent(share, 0)} of the spend could be given to neither phase; the costs of prefill and decode are too low by it. "
-        "The exporter's page says what it does not know."
+        f"{percent(share, 0)} of the spend could not be attributed to prefill or decode, so their costs are too low by that much. "
+        "The exporter's landing page says which input it lacks."
     )
 
 
@@ -181,8 +193,8 @@ def _unpriced(facts: Facts) -> str | None:
     if facts.now.unpriced_gpu_hours < 0.5:
         return None
     return (
-        f"{hours(facts.now.unpriced_gpu_hours)} GPU-hours have no price and are in no figure of cost, nor are their tokens; "
-        "the price file does not name them."
+        f"{hours(facts.now.unpriced_gpu_hours)} GPU-hours have no price: they and their tokens are in no cost figure. "
+        "Add a price for them to the price file."
     )
 
 
@@ -200,7 +212,7 @@ def _api(facts: Facts) -> str | None:
         return None
     less = api.api_usd < api.own_usd
     apart = percent(abs(api.api_usd / api.own_usd - 1), 0)
-    at = f" Own serving breaks even at {amount(api.break_even_tokens_per_month)} tokens a month." if less else ""
+    at = f" Serving them here breaks even at {amount(api.break_even_tokens_per_month)} tokens a month." if less else ""
     words = "less" if less else "more"
     return f"At the price of {api.name} the week's tokens would have cost {usd(api.api_usd)}, {apart} {words} than here.{at}"
 
@@ -214,7 +226,7 @@ def _objectives(facts: Facts) -> str | None:
     if not missed:
         return None
     names = ", ".join(f"{one.slo} {percent(one.share, 2)} (objective {percent(one.objective, 2)})" for one in missed)
-    return f"Objectives that were missed: {names}."
+    return f"Missed objectives: {names}."
 
 
 def _pages(facts: Facts) -> str | None:
@@ -230,7 +242,7 @@ def _gaps(facts: Facts) -> str | None:
     if lost < 0.01 * (facts.now.usd or 0.0) or not lost:
         return None
     least = any(gap.estimated_usd is None for gap in facts.gaps)
-    return f"{'At least' if least else 'About'} {usd(lost)} of GPU time falls into gaps of the data; it is not in the spend."
+    return f"{'At least' if least else 'About'} {usd(lost)} of GPU time falls into gaps in the data; it is not in the spend."
 
 
 RULES: dict[str, Callable[[Facts], str | None]] = {

@@ -1,4 +1,4 @@
-"""Formulas of the review, one function each; None = cannot be said. docs/report.md has them in words."""
+"""Formulas of the review, one function each. None: unknown. docs/report.md has them in words."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ TCO_MONTH_HOURS = 720.0
 
 
 def usd_per_million(usd: float | None, tokens: float | None) -> float | None:
-    """USD for a million tokens; None where there are none."""
+    """USD for a million tokens; None without tokens."""
     return usd / tokens * MILLION if usd is not None and tokens else None
 
 
 def ratio(above: float | None, below: float | None) -> float | None:
-    """above / below; None where one is not known or `below` is 0."""
+    """above / below; None where either is unknown or `below` is 0."""
     return above / below if above is not None and below else None
 
 
 def change(after: float | None, before: float | None) -> float | None:
-    """Relative change, 0.08 = 8 % more; None where there is nothing to compare with."""
+    """Relative change, 0.08 for 8 % more; None without something to compare with."""
     return after / before - 1 if after is not None and before else None
 
 
 def plus(*values: float | None) -> float | None:
-    """The sum of what is known; None where nothing is."""
+    """The sum of the known values; None where none is known."""
     there = [value for value in values if value is not None]
     return sum(there) if there else None
 
 
 def allocated(phase_usd: float, prefill_usd: float, decode_usd: float, all_usd: float) -> float | None:
-    """A phase's share of all cost of a target, idle and down time included; None where neither phase cost anything."""
+    """A phase's share of all cost of a target, idle and down time included; None where neither phase has a cost."""
     productive = prefill_usd + decode_usd
     return phase_usd * all_usd / productive if productive > 0 else None
 
@@ -43,12 +43,12 @@ def allocated(phase_usd: float, prefill_usd: float, decode_usd: float, all_usd: 
 def total_cost_of_ownership(
     gpus: float, usd_per_gpu_hour: float, other_usd_per_month: float, hours: float = TCO_MONTH_HOURS
 ) -> float:
-    """USD a month: GPUs by the hour and everything beside them."""
+    """USD a month: GPUs by the hour plus all other costs."""
     return gpus * usd_per_gpu_hour * hours + other_usd_per_month
 
 
 def api_usd(price: ApiPrice, prompt_tokens: float, cached_tokens: float, output_tokens: float) -> float:
-    """What an API would have asked. `prompt_tokens` as sent, cached ones among them, which have a price of their own."""
+    """What an API would have charged. `prompt_tokens` are those that clients sent; the cached ones among them have a price of their own."""
     cached = min(cached_tokens, prompt_tokens)
     return (
         (prompt_tokens - cached) * price.input_usd_per_million
@@ -58,24 +58,26 @@ def api_usd(price: ApiPrice, prompt_tokens: float, cached_tokens: float, output_
 
 
 def break_even_tokens(own_usd_per_month: float, api_usd_per_million: float | None) -> float | None:
-    """Tokens a month for which the API would ask as much as own serving costs, whether used or not; None where it asks nothing."""
+    """Tokens a month for which the API would charge as much as own serving costs at any load; None where the API is free."""
     return own_usd_per_month / api_usd_per_million * MILLION if api_usd_per_million else None
 
 
 @dataclass(frozen=True, slots=True)
 class Payback:
-    """`months` until a purchase is paid back; None = never, for `reason`."""
+    """When a purchase is paid back."""
 
+    # until then; None for never
     months: float | None
+    # why never, as a sentence; "" otherwise
     reason: str = ""
 
 
 def payback(purchase_usd: float, api_usd_per_month: float, own_usd_per_month: float) -> Payback:
-    """A purchase over what it saves each month against the API."""
+    """Months until monthly savings against the API have paid for a purchase."""
     saving = api_usd_per_month - own_usd_per_month
     if saving <= 0:
         words = "as much as" if saving == 0 else "less than"
         return Payback(
-            None, f"the API would cost {words} own serving does: nothing is saved that could pay the purchase back"
+            None, f"The API would cost {words} serving the tokens here, so nothing is saved to pay the purchase back."
         )
     return Payback(purchase_usd / saving)

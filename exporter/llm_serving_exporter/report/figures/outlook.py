@@ -1,10 +1,10 @@
-"""Beyond the week: the month at its run rate, the budget, the total cost of ownership, and what an API would have asked."""
+"""Beyond the week: the month at its run rate, the budget, the total cost of ownership, and the price of an API."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llm_serving_exporter.render.money import hours
+from llm_serving_exporter.render.numbers import hours
 from llm_serving_exporter.report.figures.coverage import Seen
 from llm_serving_exporter.report.figures.formulas import (
     MONTH_HOURS,
@@ -24,35 +24,45 @@ _LEAST_SAID = 0.002
 
 @dataclass(frozen=True, slots=True)
 class ApiComparison:
-    """The week's tokens at an API's price. `own_usd`: GPU time, unused commitments, electricity and the monthly costs, of
-    the hours seen.
-    """
+    """The week's tokens at the price of an API. Both sides cover the hours that are seen."""
 
+    # the API
     name: str
+    # what the API would have charged
     api_usd: float
+    # GPU time, unused commitments, electricity and the monthly costs
     own_usd: float
+    # over all tokens; None without tokens
     api_usd_per_million: float | None
+    # over all tokens; None without tokens
     own_usd_per_million: float | None
+    # tokens a month for which both cost the same; None where the API is free
     break_even_tokens_per_month: float | None
+    # tokens a month at this week's rate
     tokens_per_month: float
+    # of the purchase; None where none is configured
     payback: Payback | None
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """USD a month. `projected`: GPU time, commitments unused, and electricity at the run rate of the hours seen, 730 hours; `own`: with
-    the monthly costs.
+    """The month at this week's rate."""
 
-    `tco`: a month of 720 hours, None without GPU-hours; `budget` None: there is none.
-    """
-
+    # GPU time, unused commitments and electricity, a month of 730 hours
     projected_usd: float
+    # the same with the monthly costs
     own_usd: float
+    # storage, network, monitoring, engineering
     monthly_costs_usd: float
+    # a month; None for no budget
     budget_usd: float | None
+    # projected over budget; None for no budget
     budget_used_ratio: float | None
+    # total cost of ownership, a month of 720 hours; None without GPU-hours
     tco_usd: float | None
+    # None without a price or without tokens
     api: ApiComparison | None
+    # the hours on which it is based
     seen: Seen | None = None
 
     @property
@@ -63,7 +73,7 @@ class Outlook:
         return f"from {hours(self.seen.hours)} of {hours(self.seen.of)} hours"
 
 
-def outlook(
+def project_month(
     week: Totals,
     there: Seen,
     budget_usd: float | None,
@@ -71,10 +81,10 @@ def outlook(
     owned_usd: float = 0.0,
     unused_usd: float = 0.0,
 ) -> Outlook | None:
-    """None where the week has no cost. `owned_usd`: what of it is a purchase stated as a rate, which is not paid back by itself;
-    `unused_usd`: commitments that stood unused, which are paid like the rest.
+    """The month at this week's rate; None without a cost. Hours that are not seen are taken to have cost what the others did.
 
-    What is not seen is taken to have cost what the rest did.
+    `owned_usd`: cost of owned GPUs, which is a purchase stated as a rate and cannot pay itself back. `unused_usd`: unused commitments,
+    which are paid like the rest.
     """
     if week.usd is None or there.hours <= 0:
         return None
@@ -92,12 +102,12 @@ def outlook(
         None
         if price is None or week.gpu_hours is None
         else total_cost_of_ownership(week.gpu_hours / there.hours, price, other),
-        _compared(week, spent + other * months, owned_usd, months, settings),
+        _compare_with_api(week, spent + other * months, owned_usd, months, settings),
         there,
     )
 
 
-def _compared(
+def _compare_with_api(
     week: Totals, own_usd: float, owned_usd: float, months: float, settings: Settings
 ) -> ApiComparison | None:
     price = settings.api_price

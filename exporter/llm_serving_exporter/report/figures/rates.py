@@ -1,6 +1,6 @@
 """Rates: what they cost, how far commitments were used, and what steady load could save. Pure.
 
-Targets, rates and commitments are one another's only within a fleet: identity labels are part of every key.
+Targets, rates and commitments belong together only within a fleet, so identity labels are part of every key.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from llm_serving_exporter.model.prices import RateKind
-from llm_serving_exporter.report.evidence.usage import Book, Gap, Line, Owner, Usage, by_hour
+from llm_serving_exporter.report.evidence.usage import Book, Gap, Line, Owner, Usage, sum_by_hour
 from llm_serving_exporter.report.evidence.week import Week
 
 # of a GPU, in the hour of a restart or of a missed scrape
@@ -22,36 +22,36 @@ _CASH = (RateKind.ON_DEMAND, RateKind.SPOT)
 Where = tuple[str, ...]
 
 
-def where(labels: Mapping[str, str], identity: Sequence[str]) -> Where:
+def fleet_of_gauge(labels: Mapping[str, str], identity: Sequence[str]) -> Where:
     """The fleet of a gauge."""
     return tuple(labels.get(name, "") for name in identity)
 
 
-def whose(owner: Owner, identity: Sequence[str]) -> Where:
-    """The fleet of a line."""
+def fleet_of_owner(owner: Owner, identity: Sequence[str]) -> Where:
+    """The fleet of an owner."""
     return tuple(owner.label(name) for name in identity)
 
 
-def cash_rates(book: Book) -> frozenset[str]:
-    """Rates that are paid by the hour; one of unknown kind is not taken for one."""
+def find_cash_rates(book: Book) -> frozenset[str]:
+    """Rates that are paid by the hour. A rate of unknown kind is not one of them."""
     return frozenset(rate.name for rate in book.rates.values() if rate.kind in _CASH)
 
 
-def of_kind(book: Book, kind: RateKind) -> frozenset[str]:
+def find_rates_of_kind(book: Book, kind: RateKind) -> frozenset[str]:
     """Names of the rates of a kind."""
     return frozenset(rate.name for rate in book.rates.values() if rate.kind == kind)
 
 
-def kinds(book: Book, identity: Sequence[str]) -> dict[tuple[Where, str, str], set[str]]:
+def find_gpu_kinds(book: Book, identity: Sequence[str]) -> dict[tuple[Where, str, str], set[str]]:
     """Kinds of GPU by fleet, target and rate."""
     found: dict[tuple[Where, str, str], set[str]] = {}
     for gauge in book.prices:
-        key = where(gauge.labels, identity), gauge.labels.get("target", ""), gauge.labels.get("rate", "")
+        key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", ""), gauge.labels.get("rate", "")
         found.setdefault(key, set()).add(gauge.labels.get("gpu_name", ""))
     return found
 
 
-def rate_price(
+def average_rate_price(
     usage: Usage,
     book: Book,
     rate: str,
@@ -59,19 +59,19 @@ def rate_price(
     gpu_name: str | None = None,
     fleet: Where | None = None,
 ) -> float | None:
-    """USD per GPU-hour of a rate, mean over the GPU time at it; None where it was in force on no target."""
+    """Mean USD per GPU-hour of a rate, weighted by the GPU time at it; None where the rate was in force on no target."""
     seconds: dict[tuple[Where, str], list[Line]] = {}
     for line in usage.gpu_seconds:
         if line.of[1] == rate:
-            seconds.setdefault((whose(line.owner, identity), line.owner.target), []).append(line)
+            seconds.setdefault((fleet_of_owner(line.owner, identity), line.owner.target), []).append(line)
     weighted: list[tuple[float, float]] = []
     for gauge in book.prices:
-        at = where(gauge.labels, identity)
+        at = fleet_of_gauge(gauge.labels, identity)
         if gauge.labels.get("rate") != rate or gpu_name not in (None, gauge.labels.get("gpu_name")):
             continue
         if fleet not in (None, at):
             continue
-        used = by_hour(seconds.get((at, gauge.labels.get("target", "")), ()), len(gauge.hours))
+        used = sum_by_hour(seconds.get((at, gauge.labels.get("target", "")), ()), len(gauge.hours))
         weighted += [
             (value, weight or 0.0) for value, weight in zip(gauge.hours, used, strict=True) if value is not None
         ]
@@ -84,15 +84,21 @@ def rate_price(
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """GPU-hours of a rate that are paid whether used or not. `unused_usd` None: the rate's price was not in force on any target.
-    `fleet`: values of the identity labels; `known_share`: of the committed GPU-hours, those in which no gap hides who used them."""
+    """GPU-hours of a rate that are paid for whether they are used or not."""
 
+    # the rate's name
     rate: str
+    # in the hours that are known
     committed_gpu_hours: float
+    # in the same hours
     used_gpu_hours: float
+    # hour by hour; use beyond the commitment in one hour does not fill another
     unused_gpu_hours: float
+    # mean price of the rate; None where it was in force on no target
     usd_per_gpu_hour: float | None
+    # values of the identity labels
     fleet: Where = ()
+    # share of the committed GPU-hours in which no gap hides who used them
     known_share: float = 1.0
 
     @property
@@ -106,25 +112,25 @@ class Commitment:
         return " / ".join((self.rate, *filter(None, self.fleet)))
 
 
-def unused_usd(found: Iterable[Commitment]) -> float:
-    """Of those whose price is known."""
+def sum_unused_usd(found: Iterable[Commitment]) -> float:
+    """USD of unused commitments whose price is known."""
     return sum(one.unused_usd or 0.0 for one in found)
 
 
-def unused_rate(found: Iterable[Commitment], seen_share: float) -> float:
-    """USD for commitments unused in the hours of the week that are seen, hours in gaps taken to be like the others."""
+def sum_unused_usd_seen(found: Iterable[Commitment], seen_share: float) -> float:
+    """USD of unused commitments in the part of the week that is seen; hours in gaps are taken to be like the others."""
     return sum((one.unused_usd or 0.0) / one.known_share for one in found) * seen_share
 
 
-def commitments(
+def measure_commitments(
     usage: Usage, book: Book, week: Week, identity: Sequence[str] = (), gaps: Iterable[Gap] = ()
 ) -> tuple[Commitment, ...]:
-    """By fleet and rate, hour by hour: what is left over at night does not make up for noon. Hours in which nobody says what is
-    committed, or in which data of a target at that rate are missing, are left out."""
+    """By fleet and rate, hour by hour: GPUs left over at night do not make up for noon. Leaves out hours in which the commitment is
+    unknown, and hours in which data of a target at that rate are missing."""
     count = len(week.hours)
     committed: dict[tuple[Where, str], list[float | None]] = {}
     for gauge in book.committed:
-        key = where(gauge.labels, identity), gauge.labels.get("rate", "")
+        key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("rate", "")
         line = committed.setdefault(key, [None] * count)
         for index, value in enumerate(gauge.hours):
             if value is not None:
@@ -132,10 +138,12 @@ def commitments(
     holes = [gap for gap in gaps if gap.missing_gpu_seconds is None or gap.missing_gpu_seconds > _KNOWN_SECONDS]
     found = []
     for (fleet, rate), gpus in sorted(committed.items()):
-        lines = [line for line in usage.gpu_seconds if line.of[1] == rate and whose(line.owner, identity) == fleet]
+        lines = [
+            line for line in usage.gpu_seconds if line.of[1] == rate and fleet_of_owner(line.owner, identity) == fleet
+        ]
         targets = {line.owner.target for line in lines if line.total}
-        unknown = [gap for gap in holes if gap.target in targets and where(dict(gap.extra), identity) == fleet]
-        used = by_hour(lines, count)
+        unknown = [gap for gap in holes if gap.target in targets and fleet_of_gauge(dict(gap.extra), identity) == fleet]
+        used = sum_by_hour(lines, count)
         bought = taken = idle = hidden = 0.0
         for index, (hour, committed_gpus) in enumerate(zip(week.hours, gpus, strict=True)):
             if committed_gpus is None:
@@ -148,32 +156,38 @@ def commitments(
             taken += hour_used
             idle += max(0.0, committed_gpus - hour_used)
         if bought:
-            price = rate_price(usage, book, rate, identity, fleet=fleet)
+            price = average_rate_price(usage, book, rate, identity, fleet=fleet)
             found.append(Commitment(rate, bought, taken, idle, price, fleet, bought / (bought + hidden)))
     return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """GPUs that ran at an on-demand rate in every hour that is known, and the cheapest reserved rate of the same book for their kind."""
+    """GPUs that ran on demand in every known hour, and the cheapest reserved rate for their kind."""
 
+    # the kind of GPU
     gpu_name: str
+    # whole GPUs, beyond commitments that stand unused
     gpus: float
+    # the on-demand price
     usd_per_gpu_hour: float
+    # the reserved rate
     rate: str
+    # its price
     reserved_usd_per_gpu_hour: float
+    # what the difference comes to in the week
     usd: float
 
 
-def steady(
+def find_steady_load(
     usage: Usage, book: Book, hours: int, unused: Iterable[Commitment] = (), identity: Sequence[str] = ()
 ) -> tuple[Steady, ...]:
-    """By kind of GPU, beyond commitments that stand `unused`. A reserved rate is known only while some target runs at it: prices are
-    exported as they are in force."""
-    of = kinds(book, identity)
-    reserved, on_demand = of_kind(book, RateKind.RESERVED), of_kind(book, RateKind.ON_DEMAND)
+    """By kind of GPU, beyond unused commitments. A reserved rate is known only while a target runs at it, because prices are exported
+    as they are in force."""
+    of = find_gpu_kinds(book, identity)
+    reserved, on_demand = find_rates_of_kind(book, RateKind.RESERVED), find_rates_of_kind(book, RateKind.ON_DEMAND)
     # an hour of which nothing at all is known says nothing about what is steady
-    known = [index for index, value in enumerate(by_hour(usage.gpu_seconds, hours)) if value is not None]
+    known = [index for index, value in enumerate(sum_by_hour(usage.gpu_seconds, hours)) if value is not None]
     idle: dict[str, float] = {}
     for one in unused:
         idle[one.rate] = idle.get(one.rate, 0.0) + one.unused_gpu_hours
@@ -183,14 +197,18 @@ def steady(
             line
             for line in usage.gpu_seconds
             if line.of[1] in on_demand
-            and of.get((whose(line.owner, identity), line.owner.target, line.of[1])) == {kind}
+            and of.get((fleet_of_owner(line.owner, identity), line.owner.target, line.of[1])) == {kind}
         ]
-        seconds = by_hour(lines, hours)
+        seconds = sum_by_hour(lines, hours)
         floor = min(((seconds[index] or 0.0) / 3600 for index in known), default=0.0)
         offers = [
-            (price, rate) for rate in reserved if (price := rate_price(usage, book, rate, identity, kind)) is not None
+            (price, rate)
+            for rate in reserved
+            if (price := average_rate_price(usage, book, rate, identity, kind)) is not None
         ]
-        current = [price for rate in on_demand if (price := rate_price(usage, book, rate, identity, kind)) is not None]
+        current = [
+            price for rate in on_demand if (price := average_rate_price(usage, book, rate, identity, kind)) is not None
+        ]
         gpus = float(int(floor + _LOST_AT_EDGES))
         if offers and known:
             # what is committed already and stands unused comes first

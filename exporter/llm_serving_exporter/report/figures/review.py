@@ -1,4 +1,4 @@
-"""Evidence -> the review: every number that is shown, worked out once. Pure."""
+"""Evidence -> the review: every number that is shown, computed once. Pure."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass, replace
 
 from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.report.evidence import names
-from llm_serving_exporter.report.evidence.usage import Evidence, Gap, Hours, Usage, by_hour
+from llm_serving_exporter.report.evidence.usage import Evidence, Gap, Hours, Usage, sum_by_hour
 from llm_serving_exporter.report.evidence.week import Week
-from llm_serving_exporter.report.figures.actions import Action, actions
-from llm_serving_exporter.report.figures.comparable import in_gaps, not_compared, splittable
-from llm_serving_exporter.report.figures.counted_once import counted
-from llm_serving_exporter.report.figures.coverage import seen
-from llm_serving_exporter.report.figures.findings import Facts, Finding, findings
-from llm_serving_exporter.report.figures.outlook import Outlook, outlook
+from llm_serving_exporter.report.figures.actions import Action, choose_actions
+from llm_serving_exporter.report.figures.comparable import can_split, explain_no_comparison, note_gaps
+from llm_serving_exporter.report.figures.counted_once import count_once
+from llm_serving_exporter.report.figures.coverage import measure_coverage
+from llm_serving_exporter.report.figures.findings import Facts, Finding, apply_rules
+from llm_serving_exporter.report.figures.outlook import Outlook, project_month
 from llm_serving_exporter.report.figures.rates import (
     Commitment,
     Steady,
-    cash_rates,
-    commitments,
-    of_kind,
-    steady,
-    unused_rate,
+    find_cash_rates,
+    find_rates_of_kind,
+    find_steady_load,
+    measure_commitments,
+    sum_unused_usd_seen,
 )
 from llm_serving_exporter.report.figures.rows import (
     AlertSums,
@@ -31,62 +31,89 @@ from llm_serving_exporter.report.figures.rows import (
     LabelRow,
     ModelRow,
     NodeRow,
-    alert_sums,
-    attainments,
-    invoice_rows,
-    invoice_sum,
-    label_rows,
-    model_rows,
-    node_rows,
+    build_invoice_rows,
+    build_label_rows,
+    build_model_rows,
+    build_node_rows,
+    measure_attainments,
+    sum_alerts,
+    sum_invoice,
 )
-from llm_serving_exporter.report.figures.spare import Spare, spare
-from llm_serving_exporter.report.figures.split import Split, split
-from llm_serving_exporter.report.figures.totals import PHASES, Totals, cells, totals
+from llm_serving_exporter.report.figures.spare import Spare, measure_spare
+from llm_serving_exporter.report.figures.split import Split, split_change
+from llm_serving_exporter.report.figures.totals import PHASES, Totals, build_cells, sum_usage
 from llm_serving_exporter.report.settings.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class Hourly:
-    """By hour of the week. USD by phase, idle GPU-hours, replicas beyond the demand and in reserve; None where nothing is known.
+    """The week by hour; None in hours of which nothing is known."""
 
-    `usd_by_day_before`: of the week before, Monday first.
-    """
-
+    # USD by phase
     usd: dict[str, Hours]
+    # GPU-hours in the state idle
     idle_gpu_hours: Hours
+    # replicas beyond the demand and its reserve; None without the rule pack's records
     excess_replicas: Hours | None
+    # replicas held against the loss of a node; None without the rule pack's records
     reserve_replicas: Hours | None
+    # USD by day of the week before, Monday first
     usd_by_day_before: tuple[float | None, ...] = (None,) * 7
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """All that the page, the CSV and the summary show. `notes` and `missing_parts` come first."""
+    """Every figure that the page, the CSV files and the summary show."""
 
+    # the heading of the page
     title: str
+    # the week under review
     week: Week
+    # the week that it is compared with
     previous: Week
+    # how busy time was split, and from which inputs
     methods: tuple[tuple[str, str], ...]
+    # what a reader must know first, in sentences
     notes: tuple[str, ...]
+    # what could not be read, in sentences
     missing_parts: tuple[str, ...]
+    # totals of the week
     now: Totals
+    # totals of the week before; empty where the weeks cannot be compared
     earlier: Totals
+    # why the spend changed; None where the weeks cannot be compared
     split: Split | None
+    # what stands out, in the order of the rules
     findings: tuple[Finding, ...]
+    # what to do, the largest amount first
     actions: tuple[Action, ...]
+    # the most expensive first
     models: tuple[ModelRow, ...]
+    # label by label, the most expensive value first
     labels: tuple[LabelRow, ...]
+    # the most expensive first
     nodes: tuple[NodeRow, ...]
+    # the month at this week's rate; None without a cost
     outlook: Outlook | None
+    # replicas beyond need; None without the rule pack's records
     spare: Spare | None
+    # by fleet and rate
     commitments: tuple[Commitment, ...]
+    # on-demand GPUs that a reserved rate would make cheaper
     steady: tuple[Steady, ...]
+    # by objective
     attainments: tuple[Attainment, ...]
+    # what fired; None where that is unknown
     alerts: AlertSums | None
+    # times without data; None where they could not be read
     gaps: tuple[Gap, ...] | None
+    # by rate and kind of GPU
     invoice: tuple[InvoiceRow, ...]
+    # what invoices should come to
     invoice_usd: float
+    # the week by hour
     hourly: Hourly
+    # part of the spend that counters recovered across gaps
     recovered_usd: float
 
     @property
@@ -101,52 +128,58 @@ class Review:
         return "at least" if any(gap.estimated_usd is None for gap in self.gaps or ()) else "about"
 
 
-def review(evidence: Evidence, settings: Settings) -> Review:
-    """The review of a week."""
+def build_review(evidence: Evidence, settings: Settings) -> Review:
+    """Computes the review of a week."""
     book = evidence.book
-    usage, earlier_usage = (counted(week, settings.identity_labels) for week in (evidence.usage, evidence.usage_before))
+    usage, earlier_usage = (
+        count_once(week, settings.identity_labels) for week in (evidence.usage, evidence.usage_before)
+    )
     count = len(evidence.week.hours)
-    now, earlier = totals(usage), totals(earlier_usage)
-    there = seen(evidence.week, usage, now, evidence.gaps, evidence.begins)
-    before = seen(evidence.previous, earlier_usage, earlier, evidence.gaps_before, evidence.begins_before)
-    refused = not_compared(evidence, (now, there), (earlier, before))
+    now, earlier = sum_usage(usage), sum_usage(earlier_usage)
+    there = measure_coverage(evidence.week, usage, now, evidence.gaps, evidence.begins)
+    before = measure_coverage(evidence.previous, earlier_usage, earlier, evidence.gaps_before, evidence.begins_before)
+    refused = explain_no_comparison(evidence, (now, there), (earlier, before))
     if refused:
         earlier_usage, earlier = Usage(), Totals()
-    cause, by_tokens = None, splittable(usage, earlier_usage)
+    cause, by_tokens = None, can_split(usage, earlier_usage)
     if by_tokens and now.usd is not None and earlier.usd is not None:
-        (old, old_nobody), (new, new_nobody) = cells(earlier_usage), cells(usage)
-        cause = split(old, new, old_nobody, new_nobody) if old and new else None
-    models = model_rows(usage, earlier_usage, evidence.fleet)
+        (old, old_nobody), (new, new_nobody) = build_cells(earlier_usage), build_cells(usage)
+        cause = split_change(old, new, old_nobody, new_nobody) if old and new else None
+    models = build_model_rows(usage, earlier_usage, evidence.fleet)
     if not by_tokens:
         models = tuple(replace(row, split=None) for row in models)
     gaps = evidence.gaps or ()
-    identity, by_the_hour, owned = settings.identity_labels, cash_rates(book), of_kind(book, RateKind.OWNED)
-    unneeded = spare(usage, evidence.fleet, count, by_the_hour)
-    bought = commitments(usage, book, evidence.week, identity, gaps)
-    offers = steady(usage, book, count, bought, identity)
+    identity, by_the_hour, owned = (
+        settings.identity_labels,
+        find_cash_rates(book),
+        find_rates_of_kind(book, RateKind.OWNED),
+    )
+    unneeded = measure_spare(usage, evidence.fleet, count, by_the_hour)
+    bought = measure_commitments(usage, book, evidence.week, identity, gaps)
+    offers = find_steady_load(usage, book, count, bought, identity)
     owned_usd = sum(line.total for line in usage.cost if line.of[1] in owned)
     part = there.hours / there.of
-    owned_usd += unused_rate((one for one in bought if one.rate in owned), part)
-    ahead = outlook(now, there, book.budget_usd_per_month, settings, owned_usd, unused_rate(bought, part))
-    reached = attainments(usage, settings.objectives)
-    fired = None if evidence.episodes is None else alert_sums(evidence.episodes, evidence.week, evidence.watched_hours)
-    invoice = invoice_rows(usage, book, identity)
+    owned_usd += sum_unused_usd_seen((one for one in bought if one.rate in owned), part)
+    ahead = project_month(now, there, book.budget_usd_per_month, settings, owned_usd, sum_unused_usd_seen(bought, part))
+    reached = measure_attainments(usage, settings.objectives)
+    fired = None if evidence.episodes is None else sum_alerts(evidence.episodes, evidence.week, evidence.watched_hours)
+    invoice = build_invoice_rows(usage, book, identity)
     facts = Facts(now, earlier, cause, models, unneeded, bought, ahead, gaps, fired, reached)
     return Review(
         settings.title,
         evidence.week,
         evidence.previous,
         evidence.methods,
-        (*evidence.memory, *refused, *in_gaps(evidence, now), *evidence.notes),
+        (*evidence.memory, *refused, *note_gaps(evidence, now), *evidence.notes),
         evidence.missing_parts,
         now,
         earlier,
         cause,
-        findings(facts),
-        actions(now, unneeded, bought, offers, _by_phase(usage, by_the_hour)),
+        apply_rules(facts),
+        choose_actions(now, unneeded, bought, offers, _by_phase(usage, by_the_hour)),
         models,
-        label_rows(usage, earlier_usage, settings.by_labels),
-        node_rows(usage, book, count),
+        build_label_rows(usage, earlier_usage, settings.by_labels),
+        build_node_rows(usage, book, count),
         ahead,
         unneeded,
         bought,
@@ -155,23 +188,23 @@ def review(evidence: Evidence, settings: Settings) -> Review:
         fired,
         evidence.gaps,
         invoice,
-        invoice_sum(invoice, bought, now.energy_usd),
+        sum_invoice(invoice, bought, now.energy_usd),
         Hourly(
-            {phase: by_hour((line for line in usage.cost if line.of[0] == phase), count) for phase in PHASES},
+            {phase: sum_by_hour((line for line in usage.cost if line.of[0] == phase), count) for phase in PHASES},
             tuple(
                 None if seconds is None else seconds / 3600
-                for seconds in by_hour((line for line in usage.gpu_seconds if line.of[0] == "idle"), count)
+                for seconds in sum_by_hour((line for line in usage.gpu_seconds if line.of[0] == "idle"), count)
             ),
             None if unneeded is None else unneeded.excess_by_hour,
             None if unneeded is None else unneeded.reserve_by_hour,
-            by_day(by_hour(earlier_usage.cost, len(evidence.previous.hours)), evidence.previous),
+            sum_by_day(sum_by_hour(earlier_usage.cost, len(evidence.previous.hours)), evidence.previous),
         ),
         sum(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),
     )
 
 
 def _by_phase(usage: Usage, rates: Collection[str]) -> dict[str, float]:
-    """USD at some rates."""
+    """USD at the given rates, by phase."""
     found: dict[str, float] = {}
     for line in usage.cost:
         if line.of[1] in rates:
@@ -179,8 +212,8 @@ def _by_phase(usage: Usage, rates: Collection[str]) -> dict[str, float]:
     return found
 
 
-def by_day(hours: Hours, week: Week) -> tuple[float | None, ...]:
-    """Sums of the seven days, Monday first; None for a day of which nothing is known."""
+def sum_by_day(hours: Hours, week: Week) -> tuple[float | None, ...]:
+    """Sums of the seven days, Monday first; None for a day without data."""
     days: list[float | None] = [None] * 7
     for hour, value in zip(week.hours, hours, strict=True):
         if value is not None:

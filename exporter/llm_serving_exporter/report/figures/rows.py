@@ -6,12 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from llm_serving_exporter.report.evidence.names import PAGE, TICKET
-from llm_serving_exporter.report.evidence.usage import Book, Episode, Fleet, Gauge, Usage, known
+from llm_serving_exporter.report.evidence.usage import Book, Episode, Fleet, Gauge, Usage, drop_unknown
 from llm_serving_exporter.report.evidence.week import Week
 from llm_serving_exporter.report.figures.formulas import ratio
-from llm_serving_exporter.report.figures.rates import Commitment, kinds, unused_usd, where, whose
-from llm_serving_exporter.report.figures.split import Split, per_million, split
-from llm_serving_exporter.report.figures.totals import Chosen, Totals, cells, totals
+from llm_serving_exporter.report.figures.rates import (
+    Commitment,
+    find_gpu_kinds,
+    fleet_of_gauge,
+    fleet_of_owner,
+    sum_unused_usd,
+)
+from llm_serving_exporter.report.figures.split import Split, scale_to_million, split_change
+from llm_serving_exporter.report.figures.totals import Chosen, Totals, build_cells, sum_usage
 
 # of the exporter's sources the first that is there; the engine's own estimate is no measurement
 _BANDWIDTH_SOURCES = ("gpm", "dcgm", "model")
@@ -20,36 +26,42 @@ UNKNOWN_NODE = ""
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """A model's week and the one before. `split`: why USD per million computed tokens changed, None without both weeks' tokens.
-    `bandwidth_ratio`, `batch_ratio`: means of its engines, None where not known."""
+    """A model in both weeks."""
 
+    # "" where it is unknown
     model_name: str
+    # totals of the week
     now: Totals
+    # totals of the week before
     before: Totals
+    # why USD per million computed tokens changed; None without tokens in both weeks
     split: Split | None
+    # share of the bandwidth ceiling, mean of its engines; None where that is unknown
     bandwidth_ratio: float | None
+    # gpm, dcgm or model; "" where the ratio is unknown
     bandwidth_source: str
+    # batch utilisation, mean of its engines; None where that is unknown
     batch_ratio: float | None
 
 
-def model_rows(usage: Usage, earlier: Usage, fleet: Fleet) -> tuple[ModelRow, ...]:
-    """The most expensive first."""
+def build_model_rows(usage: Usage, earlier: Usage, fleet: Fleet) -> tuple[ModelRow, ...]:
+    """A row for each model, the most expensive first."""
     models = {line.owner.model_name for line in (*usage.cost, *earlier.cost, *usage.gpu_seconds)}
     rows = []
     for model in models:
-        chosen = _of_model(model)
-        new, _ = cells(usage, chosen)
-        old, _ = cells(earlier, chosen)
-        source, bandwidth = _bandwidth(fleet, model)
+        chosen = _choose_model(model)
+        new, _ = build_cells(usage, chosen)
+        old, _ = build_cells(earlier, chosen)
+        source, bandwidth = _average_bandwidth(fleet, model)
         rows.append(
             ModelRow(
                 model,
-                totals(usage, chosen),
-                totals(earlier, chosen),
-                split(per_million(old), per_million(new)) if old and new else None,
+                sum_usage(usage, chosen),
+                sum_usage(earlier, chosen),
+                split_change(scale_to_million(old), scale_to_million(new)) if old and new else None,
                 bandwidth,
                 source,
-                _mean(gauge for gauge in fleet.batch if gauge.labels.get("model_name") == model),
+                _average(gauge for gauge in fleet.batch if gauge.labels.get("model_name") == model),
             )
         )
     return tuple(sorted(rows, key=lambda row: (-(row.now.usd or 0.0), row.model_name)))
@@ -57,38 +69,45 @@ def model_rows(usage: Usage, earlier: Usage, fleet: Fleet) -> tuple[ModelRow, ..
 
 @dataclass(frozen=True, slots=True)
 class LabelRow:
-    """A value of a label that the bill is split by; "" = series without it."""
+    """A value of a label that the bill is split by."""
 
+    # the label
     label: str
+    # "" for series without the label
     value: str
+    # totals of the week
     now: Totals
+    # totals of the week before
     before: Totals
 
 
-def label_rows(usage: Usage, earlier: Usage, labels: Iterable[str]) -> tuple[LabelRow, ...]:
-    """Label by label, the most expensive value first. The values of each label add up to the spend."""
+def build_label_rows(usage: Usage, earlier: Usage, labels: Iterable[str]) -> tuple[LabelRow, ...]:
+    """Rows label by label, the most expensive value first. The values of each label add up to the spend."""
     rows = []
     for label in labels:
         values = {line.owner.label(label) for line in (*usage.cost, *usage.gpu_seconds, *earlier.cost)}
         of_label = []
         for value in values:
-            chosen = _of_label(label, value)
-            of_label.append(LabelRow(label, value, totals(usage, chosen), totals(earlier, chosen)))
+            chosen = _choose_label(label, value)
+            of_label.append(LabelRow(label, value, sum_usage(usage, chosen), sum_usage(earlier, chosen)))
         rows += sorted(of_label, key=lambda row: (-(row.now.usd or 0.0), row.value))
     return tuple(rows)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node, "" where it is not known. A target on several nodes is split evenly."""
+    """A node. The cost of a target on several nodes is split evenly."""
 
+    # "" where it is unknown
     node: str
+    # cost of GPU time in the week
     usd: float
+    # in the week
     gpu_hours: float
 
 
-def node_rows(usage: Usage, book: Book, hours: int) -> tuple[NodeRow, ...]:
-    """The most expensive first."""
+def build_node_rows(usage: Usage, book: Book, hours: int) -> tuple[NodeRow, ...]:
+    """A row for each node, the most expensive first."""
     where: dict[tuple[str, ...], list[set[str]]] = {}
     extra = sorted({name for gauge in book.nodes for name in gauge.labels} - {"target", "node"})
     for gauge in book.nodes:
@@ -115,12 +134,17 @@ def node_rows(usage: Usage, book: Book, hours: int) -> tuple[NodeRow, ...]:
 
 @dataclass(frozen=True, slots=True)
 class InvoiceRow:
-    """GPU-hours of a rate and a kind of GPU, and what they were counted at. Rate "" = without a price."""
+    """GPU-hours of a rate and a kind of GPU."""
 
+    # "" for GPU time without a price
     rate: str
+    # reserved, on_demand, spot or owned; "" where it is unknown
     kind: str
+    # the kind of GPU, several joined with " + "; "" where it is unknown
     gpu_name: str
+    # in the week
     gpu_hours: float
+    # what they cost
     usd: float
 
     @property
@@ -129,18 +153,18 @@ class InvoiceRow:
         return ratio(self.usd, self.gpu_hours)
 
 
-def invoice_rows(usage: Usage, book: Book, identity: Sequence[str] = ()) -> tuple[InvoiceRow, ...]:
-    """Their USD add up to the spend."""
-    of_rate = kinds(book, identity)
+def build_invoice_rows(usage: Usage, book: Book, identity: Sequence[str] = ()) -> tuple[InvoiceRow, ...]:
+    """A row for each rate and kind of GPU; their USD add up to the spend."""
+    of_rate = find_gpu_kinds(book, identity)
     of_target: dict[tuple[tuple[str, ...], str], set[str]] = {}
     for gauge in book.gpus:
-        key = where(gauge.labels, identity), gauge.labels.get("target", "")
+        key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", "")
         of_target.setdefault(key, set()).add(gauge.labels.get("gpu_name", ""))
     sums: dict[tuple[str, str], list[float]] = {}
     for column, lines in enumerate((usage.gpu_seconds, usage.cost)):
         for line in lines:
             rate = line.of[1]
-            who = whose(line.owner, identity), line.owner.target
+            who = fleet_of_owner(line.owner, identity), line.owner.target
             gpus = of_rate.get((*who, rate)) or of_target.get(who, set())
             sums.setdefault((rate, " + ".join(sorted(gpus))), [0.0, 0.0])[column] += line.total
     rows = [
@@ -151,18 +175,22 @@ def invoice_rows(usage: Usage, book: Book, identity: Sequence[str] = ()) -> tupl
     return tuple(sorted(rows, key=lambda row: (-row.usd, row.rate, row.gpu_name)))
 
 
-def invoice_sum(rows: Iterable[InvoiceRow], unused: Iterable[Commitment], energy_usd: float | None) -> float:
-    """What invoices should come to: GPU-hours used, committed ones that were not and whose price is known, electricity."""
-    return sum(row.usd for row in rows) + unused_usd(unused) + (energy_usd or 0.0)
+def sum_invoice(rows: Iterable[InvoiceRow], unused: Iterable[Commitment], energy_usd: float | None) -> float:
+    """What invoices should come to: GPU-hours that were used, unused commitments whose price is known, electricity."""
+    return sum(row.usd for row in rows) + sum_unused_usd(unused) + (energy_usd or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """Good events of an objective. `objective` None: none is set."""
+    """How far an objective was attained."""
 
+    # the objective's name
     slo: str
+    # good events
     good: float
+    # all events
     total: float
+    # share of good events that is asked for; None where none is set
     objective: float | None
 
     @property
@@ -171,8 +199,8 @@ class Attainment:
         return ratio(self.good, self.total)
 
 
-def attainments(usage: Usage, objectives: Mapping[str, float]) -> tuple[Attainment, ...]:
-    """By objective, of all models."""
+def measure_attainments(usage: Usage, objectives: Mapping[str, float]) -> tuple[Attainment, ...]:
+    """A row for each objective, over all models."""
     sums: dict[str, list[float]] = {}
     for line in usage.slo:
         into = sums.setdefault(line.of[0], [0.0, 0.0])
@@ -184,32 +212,41 @@ def attainments(usage: Usage, objectives: Mapping[str, float]) -> tuple[Attainme
 
 @dataclass(frozen=True, slots=True)
 class AlertRow:
-    """What fired of one alert."""
+    """How often one alert fired."""
 
+    # its name
     alert: str
+    # its severity
     severity: str
+    # times that it fired
     episodes: int
+    # for how long in all
     minutes: float
 
 
 @dataclass(frozen=True, slots=True)
 class AlertSums:
-    """Pages (critical) and tickets (warning): how often, for how long, and the noisiest. `watched_hours`: in which rules were evaluated,
-    None where that is not known."""
+    """Pages (critical) and tickets (warning) of the week."""
 
+    # episodes that paged
     pages: int
+    # how long they fired in all
     page_minutes: float
+    # episodes that opened a ticket
     tickets: int
+    # how long they fired in all
     ticket_minutes: float
+    # alerts that fired most often
     noisiest: tuple[AlertRow, ...]
+    # hours in which rules were evaluated; None where that is unknown
     watched_hours: float | None = None
 
 
-def alert_sums(
+def sum_alerts(
     episodes: Iterable[Episode], week: Week, watched_hours: float | None = None, shown: int = 5
 ) -> AlertSums | None:
-    """Of what fired within the week; an episode that began before counts, with its minutes within. None where nothing fired because nothing
-    evaluated the rules."""
+    """Pages and tickets of the week. An episode that began earlier counts with its minutes within the week. None where no alert fired
+    because nothing evaluated the rules."""
     sums: dict[tuple[str, str], list[float]] = {}
     episodes = tuple(episodes)
     if not watched_hours and not episodes:
@@ -230,17 +267,17 @@ def alert_sums(
     return AlertSums(*of(PAGE), *of(TICKET), tuple(notified[:shown]), watched_hours or None)
 
 
-def _of_model(model_name: str) -> Chosen:
+def _choose_model(model_name: str) -> Chosen:
     return lambda owner: owner.model_name == model_name
 
 
-def _of_label(label: str, value: str) -> Chosen:
+def _choose_label(label: str, value: str) -> Chosen:
     return lambda owner: owner.label(label) == value
 
 
-def _bandwidth(fleet: Fleet, model: str) -> tuple[str, float | None]:
+def _average_bandwidth(fleet: Fleet, model: str) -> tuple[str, float | None]:
     for source in _BANDWIDTH_SOURCES:
-        mean = _mean(
+        mean = _average(
             gauge
             for gauge in fleet.bandwidth
             if gauge.labels.get("model_name") == model and gauge.labels.get("source") == source
@@ -250,6 +287,6 @@ def _bandwidth(fleet: Fleet, model: str) -> tuple[str, float | None]:
     return "", None
 
 
-def _mean(gauges: Iterable[Gauge]) -> float | None:
-    values = [value for gauge in gauges for value in known(gauge.hours)]
+def _average(gauges: Iterable[Gauge]) -> float | None:
+    values = [value for gauge in gauges for value in drop_unknown(gauge.hours)]
     return sum(values) / len(values) if values else None

@@ -1,36 +1,39 @@
-"""What ran beyond what was required, and what the reserve for a lost node held."""
+"""Replicas beyond what was required, and replicas in reserve for a lost node."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from llm_serving_exporter.report.evidence.usage import Fleet, Gauge, Hours, Line, Usage, by_hour
+from llm_serving_exporter.report.evidence.usage import Fleet, Gauge, Hours, Line, Usage, sum_by_hour
 
 _DOWN = "down"
 
 
 @dataclass(frozen=True, slots=True)
 class Spare:
-    """Replica-hours and what they cost. `excess`: beyond the demand and its reserve; `reserve`: held against the loss of a node.
+    """Replicas beyond need, and what they cost."""
 
-    `…_by_hour`: replicas in each hour of the week, None where one of the figures is not known. `usd` None: no hour has both
-    replicas and a cost. `excess_cash_usd`: what of `excess_usd` is at rates that are paid by the hour.
-    """
-
+    # replica-hours beyond the demand and its reserve
     excess_hours: float
+    # their cost; None where no hour has both replicas and a cost
     excess_usd: float | None
+    # replica-hours held against the loss of a node
     reserve_hours: float
+    # their cost; None where no hour has both replicas and a cost
     reserve_usd: float | None
+    # replicas beyond need in each hour; None where one of the figures is unknown
     excess_by_hour: Hours
+    # replicas in reserve in each hour; None where one of the figures is unknown
     reserve_by_hour: Hours
+    # part of `excess_usd` at rates that are paid by the hour
     excess_cash_usd: float = 0.0
 
 
-def spare(usage: Usage, fleet: Fleet, hours: int, cash: Collection[str] = ()) -> Spare | None:
+def measure_spare(usage: Usage, fleet: Fleet, hours: int, cash: Collection[str] = ()) -> Spare | None:
     """Over all models; None without the rule pack's records of replicas. `cash`: rates that are paid by the hour."""
-    present = {_of(gauge): gauge.hours for gauge in fleet.present}
-    required = {(_of(gauge), gauge.labels.get("reserve", "")): gauge.hours for gauge in fleet.required}
+    present = {_model_key(gauge): gauge.hours for gauge in fleet.present}
+    required = {(_model_key(gauge), gauge.labels.get("reserve", "")): gauge.hours for gauge in fleet.required}
     excess: list[float | None] = [None] * hours
     reserve: list[float | None] = [None] * hours
     excess_usd: float | None = None
@@ -38,7 +41,7 @@ def spare(usage: Usage, fleet: Fleet, hours: int, cash: Collection[str] = ()) ->
     excess_cash = 0.0
     for who, running in present.items():
         bare, whole = required.get((who, "none")), required.get((who, "nodes"))
-        cost, of_cash, priced = _living(usage, who, hours, cash)
+        cost, of_cash, priced = _cost_running(usage, who, hours, cash)
         for index, there in enumerate(running):
             without = bare[index] if bare else None
             with_reserve = whole[index] if whole else None
@@ -60,30 +63,31 @@ def spare(usage: Usage, fleet: Fleet, hours: int, cash: Collection[str] = ()) ->
     return Spare(_sum(excess), excess_usd, _sum(reserve), reserve_usd, tuple(excess), tuple(reserve), excess_cash)
 
 
-def _living(
+def _cost_running(
     usage: Usage, who: Iterable[tuple[str, str]], hours: int, cash: Collection[str]
 ) -> tuple[Hours, Hours, tuple[float, ...]]:
-    """What a model's replicas cost by hour, but for dead ones, what of it at rates of `cash`, and their share that has a price."""
+    """By hour, without GPUs that are down: what a model's replicas cost, the part of it at rates of `cash`, and the share of them that
+    has a price."""
 
     def of(lines: Iterable[Line]) -> list[Line]:
         return [
             line
             for line in lines
-            if line.of[0] != _DOWN and _is(line.owner.extra, line.owner.model_name, line.owner.role, who)
+            if line.of[0] != _DOWN and _belongs(line.owner.extra, line.owner.model_name, line.owner.role, who)
         ]
 
     cost, seconds = of(usage.cost), of(usage.gpu_seconds)
-    all_, priced = by_hour(seconds, hours), by_hour((line for line in seconds if line.of[1]), hours)
+    all_, priced = sum_by_hour(seconds, hours), sum_by_hour((line for line in seconds if line.of[1]), hours)
     shares = tuple((part or 0.0) / whole if whole else 1.0 for part, whole in zip(priced, all_, strict=True))
-    return by_hour(cost, hours), by_hour((line for line in cost if line.of[1] in cash), hours), shares
+    return sum_by_hour(cost, hours), sum_by_hour((line for line in cost if line.of[1] in cash), hours), shares
 
 
-def _of(gauge: Gauge) -> tuple[tuple[str, str], ...]:
+def _model_key(gauge: Gauge) -> tuple[tuple[str, str], ...]:
     """Identity labels, model and role."""
     return tuple(sorted((name, value) for name, value in gauge.labels.items() if name not in ("reserve", "__name__")))
 
 
-def _is(extra: Iterable[tuple[str, str]], model_name: str, role: str, who: Iterable[tuple[str, str]]) -> bool:
+def _belongs(extra: Iterable[tuple[str, str]], model_name: str, role: str, who: Iterable[tuple[str, str]]) -> bool:
     own = {**dict(extra), "model_name": model_name, "role": role}
     return all(own.get(name, "") == value for name, value in who)
 

@@ -16,20 +16,27 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell's week. `gpu_hours` and `usd` are allocated ones: idle and down time is borne by what the target did."""
+    """A week of one model, role and phase. Idle and down time is included: what the target did bears it."""
 
+    # computed or generated
     tokens: float
+    # allocated GPU-hours
     gpu_hours: float
+    # allocated cost
     usd: float
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """USD by cause. They add up to the change."""
+    """USD by cause; they add up to the change."""
 
+    # another price of a GPU-hour
     price: float
+    # more or fewer tokens
     volume: float
+    # another spread over models and phases
     mix: float
+    # more or fewer GPU-hours for a token
     utilisation: float
 
     @property
@@ -39,7 +46,7 @@ class Split:
 
 
 def logarithmic_mean(a: float, b: float) -> float:
-    """(a - b) / ln(a / b), a where they are equal. Both above 0."""
+    """(a - b) / ln(a / b), or a where both are equal. Both are above 0."""
     if a == b:
         return a
     off = (a - b) / b
@@ -47,12 +54,12 @@ def logarithmic_mean(a: float, b: float) -> float:
     return (a - b) / (log1p(off) if abs(off) < 0.5 else log(a / b))
 
 
-def split(
+def split_change(
     before: Mapping[Key, Cell], after: Mapping[Key, Cell], tokenless_before: float = 0.0, tokenless_after: float = 0.0
 ) -> Split:
-    """The change from one week to the next.
+    """Splits the change from one week to the next.
 
-    Cells that came or went are mix. `tokenless_…`: cost of targets that did nothing that has tokens, a matter of utilisation.
+    Cells that only one week has are mix. `tokenless_…`: cost of targets that computed no tokens, which counts as utilisation.
     """
     volumes = _tokens(before), _tokens(after)
     price = volume = mix = utilisation = 0.0
@@ -69,8 +76,8 @@ def split(
     return Split(price, volume, mix, utilisation + tokenless_after - tokenless_before)
 
 
-def per_million(cells: Mapping[Key, Cell]) -> dict[Key, Cell]:
-    """The same cells for a million tokens in all, so that a split of them has no volume."""
+def scale_to_million(cells: Mapping[Key, Cell]) -> dict[Key, Cell]:
+    """The same cells scaled to a million tokens in all, so that splitting them shows no volume."""
     tokens = _tokens(cells)
     scale = 1e6 / tokens if tokens else 0.0
     return {key: Cell(cell.tokens * scale, cell.gpu_hours * scale, cell.usd * scale) for key, cell in cells.items()}
@@ -85,5 +92,5 @@ def _sum(values: Iterable[float]) -> float:
 
 
 def _whole(cell: Cell) -> bool:
-    """Whether it has each of its factors."""
+    """Whether the cell has every factor."""
     return cell.tokens > 0 and cell.gpu_hours > 0 and cell.usd > 0

@@ -1,4 +1,4 @@
-"""A week's usage -> totals of all of it or of some owners, with what tokens and requests come to."""
+"""A week's usage -> totals over all owners or some, and unit costs."""
 
 from __future__ import annotations
 
@@ -19,28 +19,39 @@ Chosen = Callable[[Owner], bool]
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over a week. None: nothing was counted, which is not 0.
+    """Sums over a week. None: nothing was counted, which is not 0."""
 
-    `usd` and `usd_by_phase`: GPU time; `energy_usd`: electricity beside it, where rates do not include it. `allocated_usd`: by phase with
-    idle and down time borne by the tokens, target by target; `tokenless_usd`: of targets that had neither phase, which nothing bears.
-    `unpriced_gpu_hours`: in `gpu_hours`, but in no cost.
-    """
-
+    # GPU time
     usd: float | None = None
+    # GPU time by phase
     usd_by_phase: Mapping[str, float] = field(default_factory=dict)
+    # in all states
     gpu_hours: float | None = None
+    # busy, idle, down, unknown
     gpu_hours_by_state: Mapping[str, float] = field(default_factory=dict)
+    # part of `gpu_hours` that is in no cost
     unpriced_gpu_hours: float = 0.0
+    # prompt tokens that were computed
     prefill_tokens: float | None = None
+    # tokens that were generated
     decode_tokens: float | None = None
+    # prompt tokens as clients sent them, cached ones included
     prompt_tokens: float | None = None
+    # prompt tokens that the prefix cache had
     cached_tokens: float | None = None
+    # finished requests
     requests: float | None = None
+    # energy of the GPUs
     energy_kwh: float | None = None
+    # electricity that the GPU rates do not include
     energy_usd: float | None = None
+    # kilograms of CO2 equivalent
     carbon_kg: float | None = None
+    # GPU time that the prefix cache saved
     savings_usd: float | None = None
+    # by phase, with idle and down time borne by the tokens of the same target
     allocated_usd: Mapping[str, float] = field(default_factory=dict)
+    # cost of targets without tokens in either phase, which no token bears
     tokenless_usd: float = 0.0
 
     @property
@@ -92,8 +103,8 @@ class Totals:
         return ratio(self.cached_tokens, self.prompt_tokens)
 
 
-def totals(usage: Usage, chosen: Chosen = lambda owner: True) -> Totals:
-    """Of the owners that are chosen."""
+def sum_usage(usage: Usage, chosen: Chosen = lambda owner: True) -> Totals:
+    """Totals over the owners that `chosen` accepts."""
 
     def one(lines: Iterable[Line]) -> float | None:
         found = [line.total for line in lines if chosen(line.owner)]
@@ -108,7 +119,7 @@ def totals(usage: Usage, chosen: Chosen = lambda owner: True) -> Totals:
 
     hours_by_state = {state: seconds / 3600 for state, seconds in each(usage.gpu_seconds).items()}
     joules, grams = one(usage.energy_joules), one(usage.carbon_grams)
-    borne, tokenless = _allocated(line for line in usage.cost if chosen(line.owner))
+    borne, tokenless = _allocate(line for line in usage.cost if chosen(line.owner))
     return Totals(
         usd=one(usage.cost),
         usd_by_phase=each(usage.cost),
@@ -131,9 +142,9 @@ def totals(usage: Usage, chosen: Chosen = lambda owner: True) -> Totals:
     )  # fmt: skip
 
 
-def cells(usage: Usage, chosen: Chosen = lambda owner: True) -> tuple[dict[Key, Cell], float]:
-    """Cells by model, role and phase, and the cost that no cell bears. Cells without tokens are not told apart from it."""
-    usd, hours = _by_owner(usage.cost), _by_owner(usage.gpu_seconds)
+def build_cells(usage: Usage, chosen: Chosen = lambda owner: True) -> tuple[dict[Key, Cell], float]:
+    """Cells by model, role and phase, and the cost that no cell bears, which includes that of cells without tokens."""
+    usd, hours = _sum_by_owner(usage.cost), _sum_by_owner(usage.gpu_seconds)
     tokens = {
         "prefill": {line.owner: line.total for line in usage.prefill_tokens},
         "decode": {line.owner: line.total for line in usage.decode_tokens},
@@ -163,10 +174,10 @@ def cells(usage: Usage, chosen: Chosen = lambda owner: True) -> tuple[dict[Key, 
     return {key: Cell(*values) for key, values in found.items()}, nobody
 
 
-def _allocated(cost: Iterable[Line]) -> tuple[dict[str, float], float]:
+def _allocate(cost: Iterable[Line]) -> tuple[dict[str, float], float]:
     borne = dict.fromkeys(TOKEN_PHASES, 0.0)
     nobody = 0.0
-    for phases in _by_owner(cost).values():
+    for phases in _sum_by_owner(cost).values():
         prefill, decode, everything = phases.get("prefill", 0.0), phases.get("decode", 0.0), sum(phases.values())
         for phase in TOKEN_PHASES:
             share = allocated(phases.get(phase, 0.0), prefill, decode, everything)
@@ -177,8 +188,8 @@ def _allocated(cost: Iterable[Line]) -> tuple[dict[str, float], float]:
     return borne, nobody
 
 
-def _by_owner(lines: Iterable[Line]) -> dict[Owner, dict[str, float]]:
-    """By owner and the first of the line's own labels."""
+def _sum_by_owner(lines: Iterable[Line]) -> dict[Owner, dict[str, float]]:
+    """Sums by owner and by the first of the line's own labels."""
     found: dict[Owner, dict[str, float]] = {}
     for line in lines:
         into = found.setdefault(line.owner, {})

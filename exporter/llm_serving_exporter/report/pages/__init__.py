@@ -1,1 +1,1 @@
-"""The review as a page, CSV and Markdown."""
+"""The review as a page (values here, markup in templates/), as CSV files and as Markdown."""

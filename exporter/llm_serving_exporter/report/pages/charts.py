@@ -1,124 +1,180 @@
-"""Charts as SVG: no script, colours from the style sheet, each with a text that says what it shows."""
+"""The page's charts as shapes with coordinates; templates/parts.html writes them as SVG, the style sheet has their colours.
+
+Every chart is as wide as `WIDTH`, has its origin at the upper left, and carries a description of what it shows for those who cannot see it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from llm_serving_exporter.render.money import hours as hours_text
-from llm_serving_exporter.render.money import signed_usd, usd
-from llm_serving_exporter.render.report_html import text
+from llm_serving_exporter.render.numbers import hours as hours_text
+from llm_serving_exporter.render.numbers import signed_usd, usd
 from llm_serving_exporter.report.evidence.usage import Hours
 from llm_serving_exporter.report.evidence.week import Hour, Week
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_WIDTH = 420
-_STEPS = 5
+WIDTH = 420
+# shades of a heatmap above 0
+_SHADES = 5
 
 
-def stacked(parts: Sequence[tuple[str, float]], total: float) -> str:
-    """One bar of parts, each as wide as its share."""
-    pieces, at = [], 0.0
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A filled rectangle."""
+
+    # class of the style sheet that colours it
+    kind: str
+    # left edge
+    x: float
+    # upper edge
+    y: float
+    width: float  # to the right
+    height: float  # downwards
+    # text that appears under the pointer; "" for none
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A straight line."""
+
+    # class of the style sheet: axis or mark
+    kind: str
+    x1: float  # where it begins
+    y1: float  # where it begins
+    x2: float  # where it ends
+    y2: float  # where it ends
+    # text that appears under the pointer; "" for none
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A short text in a chart."""
+
+    # what it says
+    text: str
+    # the anchor's place
+    x: float
+    # the text's base line
+    y: float
+    # which end of the text is at x: start, middle or end
+    anchor: str = "start"
+    # whether it is in the softer colour
+    soft: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Shapes in the order in which they are drawn: boxes, then lines, then labels."""
+
+    # what the chart shows, with its numbers, for screen readers
+    description: str
+    # in the units of WIDTH
+    height: float
+    # filled rectangles
+    boxes: Sequence[Box]
+    # straight lines
+    rules: Sequence[Rule] = ()
+    # short texts
+    labels: Sequence[Label] = ()
+    # class of the style sheet: bar, heat or ""
+    kind: str = ""
+
+
+def draw_stacked_bar(parts: Sequence[tuple[str, float]], total: float) -> Chart:
+    """One bar of (phase, USD), each part as wide as its share of `total`."""
+    boxes, x = [], 0.0
     for name, value in parts:
-        width = _WIDTH * value / total if total else 0.0
+        width = WIDTH * value / total if total else 0.0
         if width > 0:
-            pieces.append(
-                f'<rect class="{name}" x="{at:.2f}" y="0" width="{width:.2f}" height="22"><title>{name}: {usd(value)}</title></rect>'
-            )
-            at += width
+            boxes.append(Box(name, x, 0, width, 22, f"{name}: {usd(value)}"))
+            x += width
     words = ", ".join(f"{name} {usd(value)}" for name, value in parts if value)
-    return _svg(24, f"Spend by what it went to: {words}", "".join(pieces), "bar")
+    return Chart(f"Spend by what it went to: {words}", 24, boxes, kind="bar")
 
 
-def causes(parts: Sequence[tuple[str, float]]) -> str:
-    """Bars to the left (less) and to the right (more) of a line."""
+def draw_causes(parts: Sequence[tuple[str, float]]) -> Chart:
+    """A bar for each (cause, USD) to the left (less) or to the right (more) of a line."""
     most = max((abs(value) for _, value in parts), default=0.0) or 1.0
-    left, middle, reach, high = 92, 240, 116, 26
-    pieces = []
+    left, middle, reach, step = 92, 240, 116, 26
+    boxes, labels = [], []
     for index, (name, value) in enumerate(parts):
-        y, width = index * high + 4, reach * abs(value) / most
+        y, width = index * step + 4, reach * abs(value) / most
         x = middle if value >= 0 else middle - width
         label_x, anchor = (middle + width + 5, "start") if value >= 0 else (middle - width - 5, "end")
-        pieces.append(
-            f'<text class="soft" x="{left - 4}" y="{y + 13}" text-anchor="end">{text(name)}</text>'
-            f'<rect class="{"up" if value > 0 else "fall"}" x="{x:.1f}" y="{y}" width="{max(width, 0.5):.1f}" height="18"/>'
-            f'<text x="{label_x:.1f}" y="{y + 13}" text-anchor="{anchor}">{signed_usd(value)}</text>'
-        )
-    height = len(parts) * high + 4
-    pieces.append(f'<line class="axis" x1="{middle}" x2="{middle}" y1="0" y2="{height}"/>')
+        boxes.append(Box("up" if value > 0 else "fall", round(x, 1), y, round(max(width, 0.5), 1), 18))
+        labels.append(Label(name, left - 4, y + 13, "end", soft=True))
+        labels.append(Label(signed_usd(value), round(label_x, 1), y + 13, anchor))
+    height = len(parts) * step + 4
     words = ", ".join(f"{name} {signed_usd(value)}" for name, value in parts)
-    return _svg(height, f"Why the spend changed: {words}", "".join(pieces))
+    axis = Rule("axis", middle, 0, middle, height)
+    return Chart(f"Why the spend changed: {words}", height, boxes, (axis,), labels)
 
 
-def days(by_phase: Mapping[str, Sequence[float | None]], before: Sequence[float | None]) -> str:
-    """A column a day, stacked by phase, with a mark for the same day of the week before."""
+def draw_days(by_phase: Mapping[str, Sequence[float | None]], before: Sequence[float | None]) -> Chart:
+    """A column for each day, USD stacked by phase, with a mark for the same day of the week before; None where nothing is known."""
     sums = [sum(values[day] or 0.0 for values in by_phase.values()) for day in range(7)]
     most = max((*sums, *(value or 0.0 for value in before)), default=0.0) or 1.0
-    top, height, step, width = 18, 116, _WIDTH / 7, 38
-    pieces = []
+    top, height, step, width = 18, 116, WIDTH / 7, 38
+    boxes, rules, labels = [], [], []
     for day, name in enumerate(DAYS):
         x, y = day * step + (step - width) / 2, float(top + height)
         for phase, values in by_phase.items():
             tall = height * (values[day] or 0.0) / most
             if tall > 0:
                 y -= tall
-                pieces.append(
-                    f'<rect class="{phase}" x="{x:.1f}" y="{y:.2f}" width="{width}" height="{tall:.2f}">'
-                    f"<title>{name} {phase}: {usd(values[day])}</title></rect>"
-                )
-        middle = x + width / 2
+                boxes.append(Box(phase, round(x, 1), y, width, tall, f"{name} {phase}: {usd(values[day])}"))
+        middle = round(x + width / 2, 1)
         if sums[day]:
-            pieces.append(f'<text x="{middle:.1f}" y="{y - 5:.1f}" text-anchor="middle">{usd(sums[day])}</text>')
+            labels.append(Label(usd(sums[day]), middle, round(y - 5, 1), "middle"))
         earlier = before[day]
         if earlier is not None:
             mark = top + height - height * earlier / most
-            pieces.append(
-                f'<line class="mark" x1="{x - 4:.1f}" x2="{x + width + 4:.1f}" y1="{mark:.2f}" y2="{mark:.2f}">'
-                f"<title>the week before: {usd(earlier)}</title></line>"
-            )
-        pieces.append(f'<text class="soft" x="{middle:.1f}" y="{top + height + 14}" text-anchor="middle">{name}</text>')
-    pieces.append(f'<line class="axis" x1="0" x2="{_WIDTH}" y1="{top + height}" y2="{top + height}"/>')
+            hint = f"the week before: {usd(earlier)}"
+            rules.append(Rule("mark", round(x - 4, 1), mark, round(x + width + 4, 1), mark, hint))
+        labels.append(Label(name, middle, top + height + 14, "middle", soft=True))
+    rules.append(Rule("axis", 0, top + height, WIDTH, top + height))
     words = ", ".join(f"{name} {usd(value)}" for name, value in zip(DAYS, sums, strict=True))
-    return _svg(top + height + 20, f"Spend by day: {words}", "".join(pieces))
+    return Chart(f"Spend by day: {words}", top + height + 20, boxes, rules, labels)
 
 
-def heatmap(what: str, unit: str, week: Week, hours: Hours) -> str:
-    """Days by hours of the clock; the darker the more. An hour that clocks put back is beside its twin; without data: an outline."""
-    columns = _columns(week)
+def draw_heatmap(what: str, unit: str, week: Week, hours: Hours) -> Chart:
+    """Days by hours of the clock; the darker the more, an outline where there is no data. The hour that clocks put back has a box of its
+    own beside its twin."""
+    columns = _count_columns(week)
     most = max((value for value in hours if value is not None), default=0.0)
-    left, top, high = 30, 4, 14
-    wide = (_WIDTH - left) / columns
-    pieces = []
-    for hour, column, value in _placed(week, hours):
-        x, y = left + column * wide, top + hour.day * high
-        box = f'x="{x:.2f}" y="{y}" width="{wide - 1:.2f}" height="{high - 1}"'
+    left, top, step = 30, 4, 14
+    wide = (WIDTH - left) / columns
+    boxes, labels = [], []
+    for hour, column, value in _place_hours(week, hours):
         when = f"{DAYS[hour.day]} {hour.hour:02d}:00"
         if value is None:
-            pieces.append(f'<rect class="none" {box}><title>{when}: no data</title></rect>')
+            kind, hint = "none", f"{when}: no data"
         else:
-            level = 0 if not most or value <= 0 else min(_STEPS, 1 + int(_STEPS * value / most * 0.9999))
-            pieces.append(
-                f'<rect class="h{level}" {box}><title>{when}: {hours_text(value)} {text(unit)}</title></rect>'
-            )
+            shade = 0 if not most or value <= 0 else min(_SHADES, 1 + int(_SHADES * value / most * 0.9999))
+            kind, hint = f"h{shade}", f"{when}: {hours_text(value)} {unit}"
+        boxes.append(Box(kind, left + column * wide, top + hour.day * step, wide - 1, step - 1, hint))
     for day, name in enumerate(DAYS):
-        pieces.append(f'<text class="soft" x="{left - 5}" y="{top + day * high + 10}" text-anchor="end">{name}</text>')
+        labels.append(Label(name, left - 5, top + day * step + 10, "end", soft=True))
+    below = top + 7 * step
     for clock in (0, 6, 12, 18):
-        pieces.append(f'<text class="soft" x="{left + clock * wide:.1f}" y="{top + 7 * high + 12}">{clock:02d}</text>')
+        labels.append(Label(f"{clock:02d}", round(left + clock * wide, 1), below + 12, soft=True))
+    # between the last label of the clock and the words at the edge
+    boxes += [Box(f"h{shade}", WIDTH - 84 + shade * 6, below + 4, 5, 9) for shade in range(_SHADES + 1)]
+    labels.append(Label(f"max {hours_text(most)}", WIDTH, below + 12, "end", soft=True))
     total = sum(value for value in hours if value is not None)
     words = f"{what} by day and hour: {hours_text(total)} {unit} in all, at most {hours_text(most)} in an hour"
-    scale = "".join(
-        f'<rect class="h{step}" x="{_WIDTH - 152 + step * 13}" y="{top + 7 * high + 4}" width="12" height="9"/>'
-        for step in range(6)
-    )
-    peak = f'<text class="soft" x="{_WIDTH}" y="{top + 7 * high + 12}" text-anchor="end">to {hours_text(most)} an hour</text>'
-    return _svg(top + 7 * high + 16, words, "".join(pieces) + scale + peak, "heat")
+    return Chart(words, below + 16, boxes, (), labels, "heat")
 
 
-def _columns(week: Week) -> int:
+def _count_columns(week: Week) -> int:
     most = max(sum(1 for hour in week.hours if hour.day == day) for day in range(7))
     return max(24, most)
 
 
-def _placed(week: Week, hours: Hours) -> Iterator[tuple[Hour, int, float | None]]:
+def _place_hours(week: Week, hours: Hours) -> Iterator[tuple[Hour, int, float | None]]:
     """Each hour with its column: the hour of the clock, one further once clocks were put back that day."""
     seen: set[tuple[int, int]] = set()
     shift = 0
@@ -130,10 +186,3 @@ def _placed(week: Week, hours: Hours) -> Iterator[tuple[Hour, int, float | None]
             shift = 1
         seen.add((hour.day, hour.hour))
         yield hour, hour.hour + shift, value
-
-
-def _svg(height: float, words: str, body: str, kind: str = "") -> str:
-    return (
-        f'<svg class="chart {kind}" viewBox="0 0 {_WIDTH} {height:g}" role="img" aria-label="{text(words)}">'
-        f"<title>{text(words)}</title>{body}</svg>"
-    )

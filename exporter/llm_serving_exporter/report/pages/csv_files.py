@@ -41,18 +41,18 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 Row = tuple[str, str, str, dict[str, str], float | None, str]
 
 
-def figures_csv(review: Review) -> str:
+def render_figures_csv(review: Review) -> str:
     """Every figure of the page, a row each."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for week, section, item, labels, value, unit in _rows(review):
-        texts = [_text(labels.get(name, "")) for name in LABELS]
-        writer.writerow([week, section, item, *texts, _number(value), unit])
+    for week, section, item, labels, value, unit in _list_rows(review):
+        texts = [_write_text(labels.get(name, "")) for name in LABELS]
+        writer.writerow([week, section, item, *texts, _write_number(value), unit])
     return out.getvalue()
 
 
-def hours_csv(review: Review) -> str:
+def render_hours_csv(review: Review) -> str:
     """The week hour by hour, in its zone."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -68,31 +68,31 @@ def hours_csv(review: Review) -> str:
         offset = (begin.utcoffset() or timedelta()).total_seconds() / HOUR_SECONDS
         # as spreadsheets take for a date
         local = begin.strftime("%Y-%m-%d %H:%M")
-        numbers = (_number(value) for value in (offset, hour.begin, *columns))
+        numbers = (_write_number(value) for value in (offset, hour.begin, *columns))
         writer.writerow([review.week.name, local, *numbers])
     return out.getvalue()
 
 
-def _rows(review: Review) -> Iterator[Row]:
+def _list_rows(review: Review) -> Iterator[Row]:
     for name, sums in ((review.week.name, review.now), (review.previous.name, review.earlier)):
-        for section, item, labels, value, unit in _totals(sums):
+        for section, item, labels, value, unit in _list_totals(sums):
             yield name, section, item, labels, value, unit
     for model in review.models:
         for name, sums in ((review.week.name, model.now), (review.previous.name, model.before)):
             own = {"model_name": model.model_name}
-            for section, item, labels, value, unit in _totals(sums):
+            for section, item, labels, value, unit in _list_totals(sums):
                 yield name, f"model_{section}", item, {**own, **labels}, value, unit
     for row in review.labels:
         for name, sums in ((review.week.name, row.now), (review.previous.name, row.before)):
             own = {"label": row.label, "label_value": row.value}
-            for section, item, labels, value, unit in _totals(sums):
+            for section, item, labels, value, unit in _list_totals(sums):
                 yield name, f"label_{section}", item, {**own, **labels}, value, unit
     for section, item, labels, value, unit in (
-        *_changes(review),
-        *_beside(review),
-        *_ahead(review),
-        *_bill(review),
-        *_holes(review),
+        *_list_changes(review),
+        *_list_operations(review),
+        *_list_month(review),
+        *_list_invoice(review),
+        *_list_gaps(review),
     ):
         yield review.week.name, section, item, labels, value, unit
 
@@ -100,7 +100,7 @@ def _rows(review: Review) -> Iterator[Row]:
 _Figure = tuple[str, str, dict[str, str], float | None, str]
 
 
-def _totals(sums: Totals) -> Iterator[_Figure]:
+def _list_totals(sums: Totals) -> Iterator[_Figure]:
     yield "spend", "gpu_time", {}, sums.usd, "USD"
     for phase in PHASES:
         yield "spend_by_phase", "gpu_time", {"phase": phase}, sums.usd_by_phase.get(phase), "USD"
@@ -137,7 +137,7 @@ def _totals(sums: Totals) -> Iterator[_Figure]:
     yield "unit_cost", "tokens_per_usd", {}, sums.tokens_per_usd, "tokens per USD"
 
 
-def _changes(review: Review) -> Iterator[_Figure]:
+def _list_changes(review: Review) -> Iterator[_Figure]:
     if review.split is not None:
         for cause in ("price", "volume", "mix", "utilisation"):
             yield "change_of_spend", cause, {}, getattr(review.split, cause), "USD"
@@ -154,7 +154,7 @@ def _changes(review: Review) -> Iterator[_Figure]:
                 )
 
 
-def _beside(review: Review) -> Iterator[_Figure]:
+def _list_operations(review: Review) -> Iterator[_Figure]:
     for model in review.models:
         labels = {"model_name": model.model_name}
         yield "why", "bandwidth_ceiling_ratio", labels, model.bandwidth_ratio, "ratio"
@@ -187,7 +187,7 @@ def _beside(review: Review) -> Iterator[_Figure]:
             yield "alerts", "noisiest", labels, row.minutes, "minutes"
 
 
-def _ahead(review: Review) -> Iterator[_Figure]:
+def _list_month(review: Review) -> Iterator[_Figure]:
     found = review.outlook
     if found is None:
         return
@@ -209,7 +209,7 @@ def _ahead(review: Review) -> Iterator[_Figure]:
             yield "api", "payback_months", {}, api.payback.months, "months"
 
 
-def _bill(review: Review) -> Iterator[_Figure]:
+def _list_invoice(review: Review) -> Iterator[_Figure]:
     for row in review.invoice:
         labels = {"rate": row.rate, "gpu_name": row.gpu_name}
         yield "invoice", "gpu_hours", labels, row.gpu_hours, "GPU-hours"
@@ -225,7 +225,7 @@ def _bill(review: Review) -> Iterator[_Figure]:
     yield "invoice", "sum", {}, review.invoice_usd, "USD"
 
 
-def _holes(review: Review) -> Iterator[_Figure]:
+def _list_gaps(review: Review) -> Iterator[_Figure]:
     yield "gaps", "recovered", {}, review.recovered_usd, "USD"
     yield "gaps", "missing_estimate", {}, review.missing_usd, "USD"
     for gap in review.gaps or ():
@@ -235,15 +235,15 @@ def _holes(review: Review) -> Iterator[_Figure]:
         yield "gaps", item, labels, gap.recovered.get("cost"), "USD recovered"
         yield "gaps", item, labels, gap.estimated_usd, "USD estimated"
     for sentence in (*review.notes, *review.missing_parts):
-        yield "notes", _text(sentence), {}, None, ""
+        yield "notes", _write_text(sentence), {}, None, ""
 
 
-def _text(text: str) -> str:
+def _write_text(text: str) -> str:
     """Text that no spreadsheet evaluates."""
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def _number(value: float | None) -> str:
+def _write_number(value: float | None) -> str:
     if value is None:
         return ""
     return repr(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))

@@ -1,82 +1,96 @@
-"""The review -> one page that needs nothing else: no network, no file beside it, and no script to be read."""
+"""The review -> one page that needs nothing else: no network, no file beside it, and no script to be read.
+
+This module and its neighbours work out what is shown, as plain values; the templates have the markup. Every value enters a template
+as text: `_present` bounds it and Jinja2 escapes it.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from datetime import timedelta
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from llm_serving_exporter import __version__
-from llm_serving_exporter.render.money import hours
-from llm_serving_exporter.render.report_html import text
+from llm_serving_exporter.render.html import make_presentable
 from llm_serving_exporter.report.figures.review import Review
-from llm_serving_exporter.report.pages import page_models, page_rest, page_top
-from llm_serving_exporter.report.pages.style import SCRIPT, STYLE
+from llm_serving_exporter.report.pages.charts import WIDTH
+from llm_serving_exporter.report.pages.headline import build_action_lines, build_heading, build_tiles
+from llm_serving_exporter.report.pages.model_tables import build_model_tables
+from llm_serving_exporter.report.pages.operations import build_gaps, build_hour_maps, build_service
+from llm_serving_exporter.report.pages.spend import (
+    build_change,
+    build_invoice,
+    build_label_tables,
+    build_month,
+    build_node_table,
+    build_spend_by_phase,
+)
 
-_SHOWN_NOTES = 12
+LONGEST_TEXT = 400
 
 
-def page(review: Review) -> str:
+def render_page(review: Review) -> str:
     """HTML. Its policy lets it load nothing and run nothing but its own script."""
-    policy = (
-        f"default-src 'none'; style-src '{_hash(STYLE)}'; script-src '{_hash(SCRIPT)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    title = text(f"{review.title}, {review.week.name}")
-    main = "".join(
-        (
-            page_top.stands_out(review),
-            page_top.to_do(review),
-            page_top.where(review),
-            page_top.why(review),
-            page_models.models(review),
-            page_rest.maps(review),
-            page_rest.labels(review),
-            page_top.month(review),
-            page_rest.invoice(review),
-            page_rest.nodes(review),
-            page_rest.bought(review),
-            page_rest.gaps(review),
-        )
-    )
-    return (
-        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="referrer" content="no-referrer">'
-        f'<title>{title}</title><link rel="icon" href="data:,"><style>{STYLE}</style></head><body>'
-        f"<header><h1>{title}</h1>{_about(review)}{_notes(review)}{page_top.tiles(review)}</header>"
-        f'<main><div class="grid">{main}</div></main><footer>{_footer()}</footer><script>{SCRIPT}</script></body></html>\n'
+    environment = make_environment()
+    style, script = (_read_file(name) for name in ("style.css", "script.js"))
+    return environment.get_template("page.html").render(
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        # files of this package
+        style=Markup(style),  # noqa: S704
+        script=Markup(script),  # noqa: S704
+        version=__version__,
+        heading=build_heading(review),
+        tiles=build_tiles(review),
+        findings=[finding.sentence for finding in review.findings],
+        actions=build_action_lines(review),
+        spend_by_phase=build_spend_by_phase(review),
+        change=build_change(review),
+        models=build_model_tables(review),
+        hours=build_hour_maps(review),
+        labels=build_label_tables(review),
+        month=build_month(review),
+        invoice=build_invoice(review),
+        nodes=build_node_table(review),
+        service=build_service(review),
+        gaps=build_gaps(review),
     )
 
 
-def _about(review: Review) -> str:
-    first, last = review.week.monday, review.week.monday + timedelta(days=6)
-    length = hours(review.week.length_hours)
-    methods = "; ".join(f"{method} (from {inputs})" if inputs else method for method, inputs in review.methods)
-    split = f" Busy time is split into prefill and decode by {text(methods)}." if methods else ""
-    return (
-        f'<p class="sub">{first:%A, %-d %B} to {last:%A, %-d %B %Y}, {text(review.week.zone)}, {length} hours; against '
-        f"{review.previous.name}.{split} All amounts in USD.</p>"
+def make_environment() -> Environment:
+    """The templates of this package: text is bounded and escaped, a name that is not given is an error."""
+    environment = Environment(
+        loader=PackageLoader("llm_serving_exporter.report.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_present,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
+    environment.filters["coordinate"] = _write_coordinate
+    environment.globals["chart_width"] = WIDTH
+    return environment
 
 
-def _notes(review: Review) -> str:
-    said = (*review.notes, *review.missing_parts)
-    if not said:
-        return ""
-    shown = "".join(f"<p>{text(sentence)}</p>" for sentence in said[:_SHOWN_NOTES])
-    more = f"<p>{len(said) - _SHOWN_NOTES} more are in the CSV.</p>" if len(said) > _SHOWN_NOTES else ""
-    return f'<div class="notes" role="note">{shown}{more}</div>'
+def _read_file(name: str) -> str:
+    return (resources.files("llm_serving_exporter.report.pages") / "templates" / name).read_text(encoding="utf-8")
 
 
-def _footer() -> str:
-    return (
-        "<p>Spend: GPU time at the price in force, from the exporters' counters; each second is in one place, so that the parts add up. "
-        "Change: exact split (LMDI-I) over models, roles and phases; price is USD per GPU-hour of whatever rate, volume is tokens computed "
-        "and generated, mix their spread over models and phases, utilisation GPU-hours per token. docs/report.md has every formula. "
-        f"llm-serving-exporter {text(__version__)}.</p>"
-    )
+def _present(value: Any) -> Any:
+    """What a template writes: text bounded, with a number and its percent sign on one line; Markup and numbers as they are."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return make_presentable(value, LONGEST_TEXT).replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+def _write_coordinate(value: float) -> str:
+    """At most two digits after the point, as SVG has them."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def _hash(content: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+    return base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from llm_serving_exporter.model.text import on_one_line
-from llm_serving_exporter.render.money import NOTHING, amount, hours, percent, signed_percent, signed_usd, usd
+from llm_serving_exporter.render.numbers import NOTHING, amount, hours, percent, signed_percent, signed_usd, usd
 from llm_serving_exporter.report.figures.formulas import change
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.figures.totals import PHASES
@@ -16,18 +16,18 @@ _LONGEST_NAME = 60
 _MODELS, _NOTES = 5, 5
 
 
-def markdown(review: Review) -> str:
+def render_summary(review: Review) -> str:
     """Headline, warnings, findings, actions, models."""
     return "\n".join(_lines(review)) + "\n"
 
 
 def _lines(review: Review) -> Iterator[str]:
     now, before = review.now, review.earlier
-    yield f"# {plain(review.title)}: {review.week.name}"
+    yield f"# {escape_markdown(review.title)}: {review.week.name}"
     yield ""
     notes = (*review.notes, *review.missing_parts)
     for note in notes[:_NOTES]:
-        yield f"- **Note:** {plain(note, 400)}"
+        yield f"- **Note:** {escape_markdown(note, 400)}"
     if len(notes) > _NOTES:
         yield f"- **Note:** {len(notes) - _NOTES} more on the page."
     if notes:
@@ -39,7 +39,7 @@ def _lines(review: Review) -> Iterator[str]:
         f"{amount(now.tokens)} tokens, {amount(now.requests)} requests, {hours(now.gpu_hours)} GPU-hours."
     )
     if now.energy_usd is not None:
-        yield f"Electricity beside it: {usd(now.energy_usd)}."
+        yield f"Electricity costs {usd(now.energy_usd)} more."
     yield ""
     shares = ", ".join(f"{phase} {percent(now.share(phase), 0)}" for phase in PHASES if now.usd_by_phase.get(phase))
     yield f"Where it went: {shares or NOTHING}."
@@ -55,31 +55,31 @@ def _lines(review: Review) -> Iterator[str]:
         rate = f" ({review.outlook.of_hours})" if review.outlook.of_hours else ""
         yield f"A month at this rate{rate}: {usd(review.outlook.projected_usd)}{of}."
     if review.missing_usd:
-        yield f"In gaps of the data, not in the spend: {review.about_missing} {usd(review.missing_usd)}."
+        yield f"Gaps in the data hide {review.about_missing} {usd(review.missing_usd)} that is not in the spend."
     if review.findings:
         yield ""
-        yield from (f"- {plain(finding.sentence, 400)}" for finding in review.findings[:6])
+        yield from (f"- {escape_markdown(finding.sentence, 400)}" for finding in review.findings[:6])
     yield ""
     if review.actions:
         yield "**What to do first**"
         yield ""
         for index, action in enumerate(review.actions, 1):
-            yield f"{index}. {plain(action.what, 200)} – {plain(action.worth)}: {plain(action.why, 300)}."
+            yield f"{index}. {escape_markdown(action.what, 200)} – {escape_markdown(action.worth)}: {escape_markdown(action.why, 300)}."
     else:
-        yield "Nothing in these figures asks for action."
+        yield "These figures call for no action."
     yield ""
     yield "| model | USD | change | USD per million tokens | tokens |"
     yield "|---|---:|---:|---:|---:|"
     for row in review.models[:_MODELS]:
         yield (
-            f"| {plain(row.model_name) or '(none)'} | {usd(row.now.usd)} | {signed_percent(change(row.now.usd, row.before.usd))} | "
-            f"{usd(row.now.blended_usd_per_million)} | {amount(row.now.tokens)} |"
+            f"| {escape_markdown(row.model_name) or '(none)'} | {usd(row.now.usd)} | "
+            f"{signed_percent(change(row.now.usd, row.before.usd))} | {usd(row.now.blended_usd_per_million)} | {amount(row.now.tokens)} |"
         )
     if len(review.models) > _MODELS:
         yield f"| {len(review.models) - _MODELS} more | | | | |"
 
 
-def plain(text: str, longest: int = _LONGEST_NAME) -> str:
+def escape_markdown(text: str, longest: int = _LONGEST_NAME) -> str:
     """Text from outside on one line, with nothing in it that Markdown or a chat takes for its own."""
     line = on_one_line(text, longest)
     # a chat makes a link of what looks like an address

@@ -1,1 +1,1 @@
-"""What may be set about the review: its file, its command line, its schedule."""
+"""What a user sets about the review: its file, its flags, its schedule."""

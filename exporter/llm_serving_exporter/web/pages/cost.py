@@ -1,11 +1,13 @@
-"""What a target costs, as HTML: the price in force, what tokens come to now, and where the money went since the exporter's start."""
+"""What a target costs, as HTML: the price in force, the unit costs of the window, and where the money went since the exporter started."""
 
 from __future__ import annotations
 
+from markupsafe import Markup
+
 from llm_serving_exporter.model.cost import CostPhase, EngineCost, TargetCost
 from llm_serving_exporter.model.reading import TargetReading
-from llm_serving_exporter.render.html import header, row, table, text
-from llm_serving_exporter.render.numbers import NOTHING, share, span
+from llm_serving_exporter.render.html import NO_MARKUP, fill, header, row, table
+from llm_serving_exporter.render.numbers import NOTHING, share, span, usd_to_the_cent
 
 MOST_ROWS = 64
 _COLUMNS = (
@@ -13,22 +15,13 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def cost(reading: TargetReading, *, fresh: bool) -> str:
-    """ "" where the target has no price and never had one. `fresh`: whether figures of the window are shown."""
+def render_cost(reading: TargetReading, *, fresh: bool) -> Markup:
+    """Nothing where the target has no price and never had one. `fresh`: whether figures of the window are shown."""
     found = reading.cost
     if found is None or not any(one.totals.usd for one in found.engines):
-        return ""
-    rows = [row(text(_name(one, found)), _cells(one, fresh=fresh)) for one in found.engines[:MOST_ROWS]]
-    return table(header("cost", _COLUMNS), rows) + f'<p class="facts">{text(_basis(reading, found))}</p>'
-
-
-def usd(value: float | None) -> str:
-    """Three significant digits below a cent, cents above: "$0.000119", "$1,234.50"."""
-    if value is None:
-        return NOTHING
-    if 0 < abs(value) < 0.1:
-        return f"${value:.3g}" if abs(value) >= 1e-4 else f"${value:.3e}"
-    return f"${value:,.2f}"
+        return NO_MARKUP
+    rows = [row(_name(one, found), _cells(one, fresh=fresh)) for one in found.engines[:MOST_ROWS]]
+    return table(header("cost", _COLUMNS), rows) + fill('<p class="facts">{}</p>', _basis(reading, found))
 
 
 def _name(one: EngineCost, found: TargetCost) -> str:
@@ -42,9 +35,9 @@ def _cells(one: EngineCost, *, fresh: bool) -> list[str]:
         by_phase[phase] = by_phase.get(phase, 0.0) + amount
     everything = sum(by_phase.values())
     return [
-        *(usd(each.get((phase, "allocated"))) for phase in ("prefill", "decode", "blended")),
-        usd(one.window.usd_per_request if fresh else None),
-        usd(everything),
+        *(usd_to_the_cent(each.get((phase, "allocated"))) for phase in ("prefill", "decode", "blended")),
+        usd_to_the_cent(one.window.usd_per_request if fresh else None),
+        usd_to_the_cent(everything),
         *(share(by_phase.get(phase.value, 0.0) / everything) if everything > 0 else NOTHING for phase in CostPhase),
     ]
 
@@ -54,9 +47,9 @@ def _basis(reading: TargetReading, found: TargetCost) -> str:
     now = "no price is in force now"
     if price is not None and gpus is not None:
         part = "" if reading.target.gpu_share is None else f" x share {reading.target.gpu_share:g}"
-        now = f"{gpus.count} GPUs{part} at {usd(price.usd_per_gpu_hour)} an hour (rate {price.rate.name})"
+        now = f"{gpus.count} GPUs{part} at {usd_to_the_cent(price.usd_per_gpu_hour)} an hour (rate {price.rate.name})"
     window = span(reading.derived.window_seconds) if reading.derived is not None else "a window"
     return (
-        f"{now}; per million tokens and per request over {window}, idle time borne by the tokens; spent since the exporter's start; "
+        f"{now}; per million tokens and per request over {window}, idle time included; spent since the exporter started; "
         f"busy time split by {found.method.value}: {found.inputs}"
     )

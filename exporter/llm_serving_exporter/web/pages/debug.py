@@ -1,4 +1,4 @@
-"""What an operator asks the exporter itself: whether it is ready, and everything it knows about its targets, as JSON."""
+"""What an operator asks the exporter about itself: whether it is ready, and all that it knows about its targets, as JSON."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ JSON = "application/json"
 MOST_NAMES = 20
 
 
-def ready(view: View) -> Response:
-    """200 once every configured target was tried at least once, whatever came of it (or there are none); else 503 with their names."""
+def answer_ready(view: View) -> Response:
+    """200 once every configured target was tried at least once, with success or without, or there are none; otherwise 503 with their
+    names."""
     missing = [reading.target.name for reading in view.targets if reading.attempts_total == 0]
     if not missing:
         return plain(200, "llm-serving-exporter is ready.")
@@ -28,7 +29,7 @@ def ready(view: View) -> Response:
     return plain(503, f"Not ready: {len(missing)} of {len(view.targets)} targets were not tried yet: {names}.")
 
 
-def debug_targets(view: View, effective: Mapping[str, Any]) -> Response:
+def answer_debug_targets(view: View, effective: Mapping[str, Any]) -> Response:
     """Targets with attempts, problems and absent signals, GPUs, discovery and the effective configuration (which holds no secrets).
 
     Times are seconds since the epoch; null is absent.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from markupsafe import Markup
+
 from llm_serving_exporter.derive.tail import FIT, SHARE
 from llm_serving_exporter.model.derived import Derived, EngineDerived, SloCount
 from llm_serving_exporter.model.histogram import Quantile
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
-from llm_serving_exporter.render.html import bar, header, level, row, table, text
+from llm_serving_exporter.render.html import NO_MARKUP, bar, fill, header, join, level, row, soft, table, tile
 from llm_serving_exporter.render.numbers import CLIPPED, NOTHING, count, number, seconds, share, size
 from llm_serving_exporter.render.sentences import title
 from llm_serving_exporter.render.tail import long_requests_fit, longest_share
@@ -25,10 +27,10 @@ KV_HIGH_RATIO = 0.95
 Engine = tuple[EngineSnapshot, EngineDerived]
 
 
-def figures(reading: TargetReading) -> str:
-    """Every figure of a target whose last page is fresh; "" where it has none."""
+def render_engines(reading: TargetReading) -> Markup:
+    """Every figure of a target whose last page is fresh; nothing where it has none."""
     if reading.snapshot is None or reading.derived is None:
-        return ""
+        return NO_MARKUP
     derived = {(one.model_name, one.engine): one for one in reading.derived.engines}
     engines = [
         (one, derived[one.model_name, one.engine])
@@ -40,22 +42,22 @@ def figures(reading: TargetReading) -> str:
     return _several(engines) if engines else _loaded(reading.snapshot.engines)
 
 
-def _loaded(models: Sequence[EngineSnapshot]) -> str:
+def _loaded(models: Sequence[EngineSnapshot]) -> Markup:
     """What a runtime without metrics says of its models; "" where it says nothing."""
     rows = [
-        row(text(one.model_name), [size(one.model_gpu_memory_bytes), count(one.context_limit_tokens)])
+        row(one.model_name, [size(one.model_gpu_memory_bytes), count(one.context_limit_tokens)])
         for one in models[:MOST_ENGINES]
         if one.model_gpu_memory_bytes is not None
     ]
-    return table(header("loaded model", ("GPU memory", "longest context, tokens")), rows) if rows else ""
+    return table(header("loaded model", ("GPU memory", "longest context, tokens")), rows) if rows else NO_MARKUP
 
 
-def quantile(found: Quantile | None) -> str:
+def write_quantile(found: Quantile | None) -> str:
     """A latency's quantile with ≥ or ≤ where it lies outside the buckets."""
     return NOTHING if found is None else f"{CLIPPED.get(found.clipped, '')}{seconds(found.value)}"
 
 
-def good_share(found: SloCount | None) -> tuple[str, str]:
+def write_good_share(found: SloCount | None) -> tuple[str, str]:
     """The share of good events since the engine's start, and of how many, within which threshold."""
     if found is None or found.good + found.bad <= 0:
         return NOTHING, ""
@@ -68,7 +70,7 @@ def good_share(found: SloCount | None) -> tuple[str, str]:
     return share(found.good / events), f"of {count(events)}{within}"
 
 
-def _tiles(engine: Engine, derived: Derived) -> str:
+def _tiles(engine: Engine, derived: Derived) -> Markup:
     snapshot, own = engine
     why = derived.signals
     per_gpu = own.phase_tokens_per_second_per_gpu
@@ -77,92 +79,87 @@ def _tiles(engine: Engine, derived: Derived) -> str:
     used = f"{number(own.kv_cache_used_tokens)} of {number(capacity)} tokens" if capacity is not None else ""
 
     ttft = own.latency.get("ttft")
-    good = f"{good_share(own.slo['ttft'])[0]} good" if "ttft" in own.slo else ""
+    good = f"{write_good_share(own.slo['ttft'])[0]} good" if "ttft" in own.slo else ""
 
-    def tile(name: str, value: str, signal: str, more: str = "", filled: str = "") -> str:
+    def signal_tile(name: str, value: str, signal: str, more: str = "", filled: Markup = NO_MARKUP) -> Markup:
         absence = why.get(signal, Absence.AVAILABLE)
-        below = absence.value.replace("_", " ") if value == NOTHING and absence else more
-        return f"<div><dt>{name}</dt><dd>{value}{filled}<small>{text(below)}</small></dd></div>"
+        return tile(name, value, absence.value.replace("_", " ") if value == NOTHING and absence else more, filled)
 
-    def phase(name: str) -> str:
+    def phase_tile(name: str) -> Markup:
         each = f"{number(per_gpu[name], 'tok/s')} per GPU" if name in per_gpu else ""
         value = number(own.phase_tokens_per_second.get(name), "tok/s")
-        return tile(name.capitalize(), value, f"phase_tokens_per_second_{name}", each)
+        return signal_tile(name.capitalize(), value, f"phase_tokens_per_second_{name}", each)
 
     longest, bounds = longest_share(own.tail)
     fit, prompt = long_requests_fit(own.tail)
     waiting = f"{count(snapshot.requests_waiting)} waiting" if snapshot.requests_waiting is not None else ""
     cells = (
-        phase("prefill"),
-        phase("decode"),
-        tile("Requests", _with(count(snapshot.requests_running), "running"), "requests_running", waiting),
-        tile("Batch, mean", _with(number(own.batch_size_mean), "seqs"), "batch_size_mean", "decoding in a step"),
-        tile(
+        phase_tile("prefill"),
+        phase_tile("decode"),
+        signal_tile("Requests", _with(count(snapshot.requests_running), "running"), "requests_running", waiting),
+        signal_tile("Batch, mean", _with(number(own.batch_size_mean), "seqs"), "batch_size_mean", "decoding in a step"),
+        signal_tile(
             "Batch utilisation", share(own.batch_utilization_ratio), "batch_utilization_ratio",
             f"of at most {count(limit)} requests" if limit is not None else "", bar(own.batch_utilization_ratio),
         ),
-        tile("KV cache", share(usage), "kv_cache_usage_ratio", used, bar(usage, KV_HIGH_RATIO)),
-        tile("Prefix cache hits", share(own.prefix_cache_hit_ratio), "prefix_cache_hit_ratio", "of tokens looked up"),
-        tile("Context, mean", number(own.context_tokens_mean, "tokens"), "context_tokens_mean", "per running request"),
-        tile("Preemptions", _with(number(own.preemptions_per_second), "per s"), "preemptions_per_second"),
-        tile("Longest 1 %", longest, SHARE, bounds),
-        tile("Long requests that fit", fit, FIT, prompt),
-        tile("First token, p99", quantile(ttft.quantiles.get(QUANTILES[-1]) if ttft else None), "latency_ttft", good),
+        signal_tile("KV cache", share(usage), "kv_cache_usage_ratio", used, bar(usage, KV_HIGH_RATIO)),
+        signal_tile("Prefix cache hits", share(own.prefix_cache_hit_ratio), "prefix_cache_hit_ratio", "of tokens looked up"),
+        signal_tile("Context, mean", number(own.context_tokens_mean, "tokens"), "context_tokens_mean", "per running request"),
+        signal_tile("Preemptions", _with(number(own.preemptions_per_second), "per s"), "preemptions_per_second"),
+        signal_tile("Longest 1 %", longest, SHARE, bounds),
+        signal_tile("Long requests that fit", fit, FIT, prompt),
+        signal_tile("First token, p99", write_quantile(ttft.quantiles.get(QUANTILES[-1]) if ttft else None), "latency_ttft", good),
     )  # fmt: skip
-    return f'<dl class="tiles">{"".join(cells)}</dl>'
+    return fill('<dl class="tiles">{}</dl>', join(cells))
 
 
 def _with(value: str, unit: str) -> str:
     return value if value == NOTHING else f"{value} {unit}"
 
 
-def _latencies(own: EngineDerived, derived: Derived) -> str:
+def _latencies(own: EngineDerived, derived: Derived) -> Markup:
     rows = []
     for name in LATENCIES:
         found = own.latency.get(name)
         if found is None and name not in own.slo:
             why = derived.signals.get(f"latency_{name}", Absence.AVAILABLE)
             if why:
-                rows.append(row(text(title(name)), [_soft(why.value.replace("_", " ")), "", "", "", "", ""]))
+                rows.append(row(title(name), [soft(why.value.replace("_", " ")), "", "", "", "", ""]))
             continue
-        values = [quantile(found.quantiles.get(q)) for q in QUANTILES] if found else [NOTHING] * len(QUANTILES)
+        values = [write_quantile(found.quantiles.get(q)) for q in QUANTILES] if found else [NOTHING] * len(QUANTILES)
         more = [seconds(found.mean_seconds), count(found.events)] if found else [NOTHING, "0"]
-        rows.append(row(text(title(name)), [*values, *more, _good(own.slo.get(name))]))
+        rows.append(row(title(name), [*values, *more, _good(own.slo.get(name))]))
     if "errors" in own.slo:
         rows.append(row("finished without error", ["", "", "", "", "", _good(own.slo["errors"])]))
     if not rows:
-        return ""
+        return NO_MARKUP
     columns = [*(f"p{100 * q:g}" for q in QUANTILES), "mean", "events", "good, since the engine started"]
     return table(header("latency", columns), rows)
 
 
-def _soft(words: str) -> str:
-    return f'<span class="soft">{text(words)}</span>' if words else ""
-
-
 def _good(found: SloCount | None) -> str:
-    value, more = good_share(found)
-    return f"{value} {_soft(more)}" if more else ""
+    value, more = write_good_share(found)
+    return fill("{} {}", value, soft(more)) if more else ""
 
 
-def _several(engines: Sequence[Engine]) -> str:
+def _several(engines: Sequence[Engine]) -> Markup:
     shown = engines[:MOST_ENGINES]
     one_model = len({snapshot.model_name for snapshot, _ in engines}) == 1
     names = [
-        text(snapshot.engine if one_model else f"{snapshot.model_name or '?'} / {snapshot.engine}")
-        for snapshot, _ in shown
+        snapshot.engine if one_model else f"{snapshot.model_name or '?'} / {snapshot.engine}" for snapshot, _ in shown
     ]
     load = [row(name, _load(engine)) for name, engine in zip(names, shown, strict=True)]
     times = [row(name, _times(own)) for name, (_, own) in zip(names, shown, strict=True)]
     left = len(engines) - len(shown)
-    rest = f'<p class="facts">{left} more engines are not shown here.</p>' if left else ""
+    rest = fill('<p class="facts">{} more engines are not shown here.</p>', left) if left else NO_MARKUP
     columns = (
         "prefill, tok/s", "decode, tok/s", "running", "waiting", "batch, mean", "batch use",
         "KV cache", "KV tokens", "prefix hits", "preempt./s", "longest 1 %", "long fit",
     )  # fmt: skip
-    groups = "".join(f'<th colspan="3" scope="colgroup">{text(title(name))}</th>' for name in _COMPARED)
+    groups = join(fill('<th colspan="3" scope="colgroup">{}</th>', title(name)) for name in _COMPARED)
     quantiles = [f"p{100 * q:g}" for q in QUANTILES] * len(_COMPARED)
-    head = f'<tr><th></th>{groups}<th scope="colgroup">first tokens</th></tr>{header("engine", [*quantiles, "good"])}'
+    columns_below = header("engine", [*quantiles, "good"])
+    head = fill('<tr><th></th>{}<th scope="colgroup">first tokens</th></tr>{}', groups, columns_below)
     return table(header("engine", columns), load, _total(engines)) + rest + table(head, times)
 
 
@@ -188,7 +185,7 @@ def _of(part: float | None, whole: float | None) -> str:
     return NOTHING if whole is None else f"{number(part)} of {number(whole)}"
 
 
-def _total(engines: Sequence[Engine]) -> str:
+def _total(engines: Sequence[Engine]) -> Markup:
     """Sums over every engine; absent where one engine's figure is."""
 
     def total(figure: Callable[[Engine], float | None]) -> float | None:
@@ -218,5 +215,5 @@ def _times(own: EngineDerived) -> list[str]:
     cells = []
     for name in _COMPARED:
         found = own.latency.get(name)
-        cells += [quantile(found.quantiles.get(q) if found else None) for q in QUANTILES]
-    return [*cells, good_share(own.slo.get("ttft"))[0]]
+        cells += [write_quantile(found.quantiles.get(q) if found else None) for q in QUANTILES]
+    return [*cells, write_good_share(own.slo.get("ttft"))[0]]

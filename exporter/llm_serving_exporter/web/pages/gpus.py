@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from markupsafe import Markup
+
 from llm_serving_exporter.model.device import GpuReading, GpuReadings
 from llm_serving_exporter.model.reading import View
-from llm_serving_exporter.render.html import badge, facts, header, level, note, row, table, text
+from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, header, join, level, note, row, table
 from llm_serving_exporter.render.numbers import NOTHING, share, size, span
 from llm_serving_exporter.render.sentences import what_to_do, why_gpu_absent
 
@@ -23,48 +25,51 @@ _SLOWDOWNS = {
 }
 
 
-def gpus(view: View, now_monotonic: float) -> str:
+def render_gpus(view: View, now_monotonic: float) -> Markup:
     """The section about GPUs."""
     readings = view.gpus
     if readings is None:
-        inside = '<p class="facts">GPUs are not read: none was read yet, or gpu.enabled is off.</p>'
+        inside = fill('<p class="facts">There are no GPU readings: none was taken yet, or gpu.enabled is off.</p>')
     elif readings.attempt.reason is not None:
         inside = note("bad", f"NVML: {readings.attempt.detail}", what_to_do(readings.attempt.reason))
     elif not readings.gpus:
-        inside = '<p class="facts">NVML works, but no GPU is visible to the exporter.</p>'
+        inside = fill('<p class="facts">NVML works, but no GPU is visible to the exporter.</p>')
     else:
         inside = _table(view, readings, readings.gpus)
     if readings is not None:
-        driver = f"driver {text(readings.driver_version)}" if readings.driver_version else ""
-        source = "" if readings.source == "nvml" else f"<b>{text(readings.source)}</b>"
+        driver = f"driver {readings.driver_version}" if readings.driver_version else ""
+        source = NO_MARKUP if readings.source == "nvml" else fill("<b>{}</b>", readings.source)
         age = span(max(0.0, now_monotonic - readings.monotonic_seconds))
         inside = facts((source, driver, f"read {age} ago")) + inside
-    return f'<section class="card" id="gpus"><div class="title"><h2>GPUs</h2></div>{inside}</section>'
+    return fill('<section class="card" id="gpus"><div class="title"><h2>GPUs</h2></div>{}</section>', inside)
 
 
-def _table(view: View, readings: GpuReadings, all_of_them: tuple[GpuReading, ...]) -> str:
+def _table(view: View, readings: GpuReadings, all_of_them: tuple[GpuReading, ...]) -> Markup:
     targets: dict[str, list[str]] = {}
     for reading in view.targets:
         for uuid in reading.gpu_uuids:
             targets.setdefault(uuid, []).append(reading.target.name)
     rows = [row(_name(gpu, targets.get(gpu.identity.uuid, ())), _cells(gpu)) for gpu in all_of_them[:MOST_GPUS]]
     left = len(all_of_them) - MOST_GPUS
-    rest = f'<p class="facts">{left} more GPUs are not shown here.</p>' if left > 0 else ""
+    rest = fill('<p class="facts">{} more GPUs are not shown here.</p>', left) if left > 0 else NO_MARKUP
     return table(header("GPU", _COLUMNS), rows) + rest
 
 
-def _name(gpu: GpuReading, targets: Sequence[str]) -> str:
+def _name(gpu: GpuReading, targets: Sequence[str]) -> Markup:
     identity = gpu.identity
     profile = f" MIG {identity.mig.profile}" if identity.mig else ""
-    return (
-        f"{identity.index} {text(identity.name + profile)}"
-        f'<br><code class="soft" title="{text(identity.uuid)}">{text(short_uuid(identity.uuid))}</code>'
-        f' <span class="soft">{text(", ".join(targets))}</span>'
+    return fill(
+        '{} {}<br><code class="soft" title="{}">{}</code> <span class="soft">{}</span>',
+        identity.index,
+        identity.name + profile,
+        identity.uuid,
+        short_uuid(identity.uuid),
+        ", ".join(targets),
     )
 
 
 def short_uuid(uuid: str) -> str:
-    """As much of a UUID as tells GPUs of one host apart: "GPU-0b1d5c9e"."""
+    """The first part of a UUID, which is enough to tell the GPUs of one host apart: "GPU-0b1d5c9e"."""
     head, dash, rest = uuid.partition("-")
     return f"{head}{dash}{rest.partition('-')[0]}"
 
@@ -75,7 +80,7 @@ def _cells(gpu: GpuReading) -> list[str]:
 
     def or_why(value: str, field: str) -> str:
         code = gpu.absent.get(field)
-        return f'<span title="{text(why_gpu_absent(code))}">{value}</span>' if value == NOTHING and code else value
+        return fill('<span title="{}">{}</span>', why_gpu_absent(code), value) if value == NOTHING and code else value
 
     return [
         or_why(_level(gpu.busy_ratio), "busy_ratio"),
@@ -112,11 +117,11 @@ def _temperature(gpu: GpuReading) -> str:
     found = [
         f"{names.get(sensor, sensor + ' ')}{celsius:.0f} °C" for sensor, celsius in gpu.temperature_celsius.items()
     ]
-    return "<br>".join(map(text, found)) or NOTHING
+    return join(found, "<br>") or NOTHING
 
 
 def _slowdown(gpu: GpuReading) -> str:
     if gpu.slowdown is None:
-        return f'<span title="{text(why_gpu_absent(gpu.absent.get("slowdown", "error")))}">{NOTHING}</span>'
+        return fill('<span title="{}">{}</span>', why_gpu_absent(gpu.absent.get("slowdown", "error")), NOTHING)
     held = [_SLOWDOWNS.get(reason, reason.replace("_", " ")) for reason, holds in gpu.slowdown.items() if holds]
-    return "<br>".join(badge(words, "warn") for words in held) or "nothing"
+    return join((badge(words, "warn") for words in held), "<br>") or "nothing"

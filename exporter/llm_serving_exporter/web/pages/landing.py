@@ -1,4 +1,4 @@
-"""One View -> the page at /: what every target and GPU does now, what is missing and why. HTML without scripts or outside parts."""
+"""One View -> the page at /: what every target and GPU does now, what is missing and why. HTML without scripts or parts from elsewhere."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from datetime import UTC, datetime
 from itertools import groupby
 from urllib.parse import quote
 
+from markupsafe import Markup
+
 from llm_serving_exporter.model.attempt import Attempt
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.reading import State, TargetReading, View
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.render.html import badge, facts, header, note, row, table, text
+from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, header, join, note, row, soft, table
 from llm_serving_exporter.render.numbers import NOTHING, count, number, share, size, span
 from llm_serving_exporter.render.sentences import QUALITIES, STATES, title, what_to_do, why_absent
-from llm_serving_exporter.web.pages.cost import cost
-from llm_serving_exporter.web.pages.engines import figures
-from llm_serving_exporter.web.pages.gpus import gpus
-from llm_serving_exporter.web.pages.roofline import section
+from llm_serving_exporter.web.pages.cost import render_cost
+from llm_serving_exporter.web.pages.engines import render_engines
+from llm_serving_exporter.web.pages.gpus import render_gpus
+from llm_serving_exporter.web.pages.roofline import render_roofline
 from llm_serving_exporter.web.pages.style import STYLE
 
 REFRESH_SECONDS = 10
@@ -27,7 +29,7 @@ REFRESH_SECONDS = 10
 MOST_CARDS = 20
 SHOWN_FAILURES = 3
 _BADGES = {State.READY: "good", State.LOADING: "wait", State.SLEEPING: "calm", State.DOWN: "bad", State.UNKNOWN: "warn"}
-# reasons that nobody can or need act on
+# reasons that call for no action
 _PASSING = frozenset(
     {
         Absence.IDLE,
@@ -40,7 +42,7 @@ _PASSING = frozenset(
 )
 # Assignment.origin of derive.gpus
 _ORIGINS = {"configured": "as configured", "processes": "found by its processes", "only_target": "all that are here"}
-_ICON = (
+_ICON = Markup(
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cpath d='M2 13V9h3v4zm4.5 0V3h3v10z"
     "M11 13V6h3v7z' fill='%233b7ddd'/%3E%3C/svg%3E"
 )
@@ -68,7 +70,7 @@ class _Clock:
         return span(max(0.0, self.unix - unix))
 
 
-def landing(
+def render_landing(
     view: View,
     *,
     now_unix: float,
@@ -79,8 +81,8 @@ def landing(
     links: Sequence[tuple[str, str]] = (),
     only: str = "",
 ) -> bytes:
-    """The page as UTF-8. `links`: (label, href) beside the exporter's own pages, such as its documentation. `only`: the name of a target
-    whose card alone is shown; "" or an unknown name shows all."""
+    """The page as UTF-8. `links`: (label, href) of further pages, such as the documentation. `only`: the name of the one target to
+    show; "" or an unknown name shows all."""
     clock = _Clock(now_unix, now_monotonic, stale_after_seconds)
     pages = [
         ("Metrics", telemetry_path),
@@ -89,21 +91,31 @@ def landing(
         ("Debug", "/debug/targets"),
         *links,
     ]
-    nav = "".join(f'<a href="{text(href)}">{text(label)}</a>' for label, href in pages)
+    nav = join(fill('<a href="{}">{}</a>', href, label) for label, href in pages)
     when = datetime.fromtimestamp(now_unix, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    page = (
+    page = fill(
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="refresh" content="{REFRESH_SECONDS}"><title>llm-serving-exporter</title>'
-        f'<link rel="icon" href="{_ICON}"><style>{STYLE}</style></head><body>'
-        f'<header><div class="top"><h1>llm-serving-exporter<small>{text(version)}</small></h1><nav>{nav}</nav></div>'
-        f"{_summary(view)}</header><main>{_exporter(view, clock)}{''.join(_targets(view, clock, only))}{gpus(view, now_monotonic)}</main>"
-        f"<footer>As of {when}; this page reloads every {REFRESH_SECONDS} s.</footer></body></html>"
+        '<meta http-equiv="refresh" content="{}"><title>llm-serving-exporter</title>'
+        '<link rel="icon" href="{}"><style>{}</style></head><body>'
+        '<header><div class="top"><h1>llm-serving-exporter<small>{}</small></h1><nav>{}</nav></div>{}</header>'
+        "<main>{}{}{}</main><footer>As of {}; this page reloads every {} s.</footer></body></html>",
+        REFRESH_SECONDS,
+        _ICON,
+        STYLE,
+        version,
+        nav,
+        _summary(view),
+        _exporter(view, clock),
+        join(_targets(view, clock, only)),
+        render_gpus(view, now_monotonic),
+        when,
+        REFRESH_SECONDS,
     )
     return page.encode(errors="replace")
 
 
-def _summary(view: View) -> str:
+def _summary(view: View) -> Markup:
     states = Counter(reading.state for reading in view.targets)
     chips = [badge(f"{states[state]} {state.value}", kind) for state, kind in _BADGES.items() if states[state]]
     targets = f"{len(view.targets)} target{'' if len(view.targets) == 1 else 's'}"
@@ -117,10 +129,10 @@ def _summary(view: View) -> str:
             chips.append(badge("NVML failed", "bad"))
     if not view.reload_ok:
         chips.append(badge("reload failed", "bad"))
-    return f'<ul class="summary">{"".join(f"<li>{chip}</li>" for chip in chips)}</ul>'
+    return fill('<ul class="summary">{}</ul>', join(fill("<li>{}</li>", chip) for chip in chips))
 
 
-def _exporter(view: View, clock: _Clock) -> str:
+def _exporter(view: View, clock: _Clock) -> Markup:
     """What is wrong with the exporter's own input."""
     parts = []
     if not view.reload_ok:
@@ -144,10 +156,10 @@ def _exporter(view: View, clock: _Clock) -> str:
                 "Start with --target http://localhost:8000, or list targets in --config.file.",
             )
         )
-    return "".join(parts)
+    return join(parts)
 
 
-def _targets(view: View, clock: _Clock, only: str) -> Iterator[str]:
+def _targets(view: View, clock: _Clock, only: str) -> Iterator[Markup]:
     shown = tuple(reading for reading in view.targets if reading.target.name == only) or view.targets
     if len(shown) > MOST_CARDS:
         yield _overview(view.targets, clock)
@@ -158,7 +170,7 @@ def _targets(view: View, clock: _Clock, only: str) -> Iterator[str]:
         yield _card(reading, clock)
 
 
-def _overview(targets: tuple[TargetReading, ...], clock: _Clock) -> str:
+def _overview(targets: tuple[TargetReading, ...], clock: _Clock) -> Markup:
     columns = (
         "state",
         "engine",
@@ -171,11 +183,14 @@ def _overview(targets: tuple[TargetReading, ...], clock: _Clock) -> str:
         "KV cache",
     )
     rows = (row(_link(reading.target.name), _overview_cells(reading, clock)) for reading in targets)
-    return f'<section class="card"><div class="title"><h2>Targets</h2></div>{table(header("target", columns), rows)}</section>'
+    return fill(
+        '<section class="card"><div class="title"><h2>Targets</h2></div>{}</section>',
+        table(header("target", columns), rows),
+    )
 
 
-def _link(name: str) -> str:
-    return f'<a href="/?target={text(quote(name, safe=""))}">{text(name)}</a>'
+def _link(name: str) -> Markup:
+    return fill('<a href="/?target={}">{}</a>', quote(name, safe=""), name)
 
 
 def _models(reading: TargetReading) -> str:
@@ -190,8 +205,8 @@ def _overview_cells(reading: TargetReading, clock: _Clock) -> list[str]:
     age = clock.page_age(reading)
     known = [
         badge(reading.state.value, _BADGES[reading.state]),
-        text(f"{reading.runtime} {reading.facts.version or ''}".strip() or NOTHING),
-        text(_models(reading) or NOTHING),
+        f"{reading.runtime} {reading.facts.version or ''}".strip() or NOTHING,
+        _models(reading) or NOTHING,
         f"{age} ago" if age else NOTHING,
     ]
     if not clock.fresh(reading) or reading.derived is None or reading.snapshot is None:
@@ -214,31 +229,35 @@ def _overview_cells(reading: TargetReading, clock: _Clock) -> list[str]:
     ]
 
 
-def _card(reading: TargetReading, clock: _Clock) -> str:
+def _card(reading: TargetReading, clock: _Clock) -> Markup:
     fresh = clock.fresh(reading)
     parts = [
-        f'<div class="title"><h2>{text(reading.target.name)}</h2>'
-        f'<span title="{text(STATES[reading.state])}">{badge(reading.state.value, _BADGES[reading.state])}</span></div>',
+        fill(
+            '<div class="title"><h2>{}</h2><span title="{}">{}</span></div>',
+            reading.target.name,
+            STATES[reading.state],
+            badge(reading.state.value, _BADGES[reading.state]),
+        ),
         _facts(reading, clock),
         _problem(reading, clock, fresh=fresh),
     ]
     if fresh and reading.derived is not None:
         parts += [
-            figures(reading),
-            section(reading),
-            cost(reading, fresh=True),
+            render_engines(reading),
+            render_roofline(reading),
+            render_cost(reading, fresh=True),
             _absent(reading),
             _careful(reading.derived),
         ]
     else:
-        parts.append(cost(reading, fresh=False))
+        parts.append(render_cost(reading, fresh=False))
     parts.append(_failures(reading, clock))
-    return f'<section class="card">{"".join(parts)}</section>'
+    return fill('<section class="card">{}</section>', join(parts))
 
 
-def _facts(reading: TargetReading, clock: _Clock) -> str:
+def _facts(reading: TargetReading, clock: _Clock) -> Markup:
     target = reading.target
-    url = text(reading.metrics_url or target.url)
+    url = reading.metrics_url or target.url
     age = clock.page_age(reading)
     last = reading.last
     page = (
@@ -248,11 +267,11 @@ def _facts(reading: TargetReading, clock: _Clock) -> str:
     )
     return facts(
         (
-            f"<b>{text(reading.runtime)} {text(reading.facts.version or '')}</b>" if reading.runtime else "",
-            f"<b>{text(_models(reading))}</b>" if _models(reading) else "",
-            f"role {text(reading.role.value)}" if reading.role is not Role.UNIFIED else "",
-            f"group {text(target.group)}" if target.group else "",
-            f'<a href="{url}" rel="noreferrer">{url}</a>',
+            fill("<b>{} {}</b>", reading.runtime, reading.facts.version or "") if reading.runtime else "",
+            fill("<b>{}</b>", _models(reading)) if _models(reading) else "",
+            f"role {reading.role.value}" if reading.role is not Role.UNIFIED else "",
+            f"group {target.group}" if target.group else "",
+            fill('<a href="{}" rel="noreferrer">{}</a>', url, url),
             f"last page {age} ago{page}" if age else "no page was read yet",
             f"engine up for {clock.ago(reading.start_unix_seconds)}"
             if reading.up and reading.start_unix_seconds
@@ -266,10 +285,10 @@ def _facts(reading: TargetReading, clock: _Clock) -> str:
     )
 
 
-def _problem(reading: TargetReading, clock: _Clock, *, fresh: bool) -> str:
+def _problem(reading: TargetReading, clock: _Clock, *, fresh: bool) -> Markup:
     withdrawn = ""
     if reading.snapshot is not None and not fresh:
-        withdrawn = f"Last page {clock.page_age(reading)} ago; figures withdrawn."
+        withdrawn = f"The last page is {clock.page_age(reading)} old; its figures are no longer shown."
     last = reading.last
     if last is not None and last.reason is not None:
         return note(_BADGES[reading.state], reading.problem or last.detail, what_to_do(last.reason), withdrawn)
@@ -278,8 +297,8 @@ def _problem(reading: TargetReading, clock: _Clock, *, fresh: bool) -> str:
     return note("warn", withdrawn)
 
 
-def _absent(reading: TargetReading) -> str:
-    """Every absent signal with its reason in a sentence, what somebody can act on first; signals with one reason share a line."""
+def _absent(reading: TargetReading) -> Markup:
+    """Every absent signal with its reason, those that somebody can act on first; signals with the same reason share a line."""
     signals = dict(reading.derived.signals) if reading.derived is not None else {}
     signals |= reading.cost.signals if reading.cost is not None else {}
     missing = reading.missing
@@ -288,27 +307,27 @@ def _absent(reading: TargetReading) -> str:
     return _by_sentence("Not available", [(signal, why_absent(signal, absence, missing)) for signal, absence in absent])
 
 
-def _careful(derived: Derived) -> str:
-    """What is there but not to be taken at its face; clipped quantiles say so themselves."""
+def _careful(derived: Derived) -> Markup:
+    """Figures that are shown but need care; clipped quantiles say so themselves."""
     telling = [
         (signal, QUALITIES[quality])
         for signal, quality in derived.quality.items()
         if quality not in (Quality.LIVE, Quality.CLIPPED) and not derived.signals.get(signal)
     ]
-    return _by_sentence("To be read with care", telling)
+    return _by_sentence("Read with care", telling)
 
 
-def _by_sentence(heading: str, told: Sequence[tuple[str, str]]) -> str:
+def _by_sentence(heading: str, told: Sequence[tuple[str, str]]) -> Markup:
     names: dict[str, list[str]] = {}
     for signal, sentence in told:
         names.setdefault(sentence, []).append(title(signal))
     if not names:
-        return ""
-    lines = "".join(
-        f'<li><b>{text(", ".join(dict.fromkeys(signals)))}:</b> <span class="soft">{text(sentence)}</span></li>'
+        return NO_MARKUP
+    lines = join(
+        fill("<li><b>{}:</b> {}</li>", ", ".join(dict.fromkeys(signals)), soft(sentence))
         for sentence, signals in names.items()
     )
-    return f'<h3>{heading}</h3><ul class="why">{lines}</ul>'
+    return fill('<h3>{}</h3><ul class="why">{}</ul>', heading, lines)
 
 
 def _gpus_of(reading: TargetReading) -> str:
@@ -318,10 +337,10 @@ def _gpus_of(reading: TargetReading) -> str:
     if not reading.gpu_uuids:
         return ""
     found = _ORIGINS.get(reading.gpu_origin, reading.gpu_origin)
-    return f"{len(reading.gpu_uuids)} GPU{'' if len(reading.gpu_uuids) == 1 else 's'}, {text(found)}"
+    return f"{len(reading.gpu_uuids)} GPU{'' if len(reading.gpu_uuids) == 1 else 's'}, {found}"
 
 
-def _failures(reading: TargetReading, clock: _Clock) -> str:
+def _failures(reading: TargetReading, clock: _Clock) -> Markup:
     """The latest kinds of failure, newest first; a run of equal ones is one line."""
     latest = reversed(reading.recent_failures)
     runs = [
@@ -330,14 +349,21 @@ def _failures(reading: TargetReading, clock: _Clock) -> str:
     if runs and len(runs[0]) == 1 and runs[0][0] == reading.last:
         del runs[0]  # the problem of now says it already
     if not runs:
-        return ""
-    lines = "".join(_failure(run, clock) for run in runs[:SHOWN_FAILURES])
-    return f'<h3>Last failures</h3><ul class="why">{lines}</ul>'
+        return NO_MARKUP
+    lines = join(_failure(run, clock) for run in runs[:SHOWN_FAILURES])
+    return fill('<h3>Last failures</h3><ul class="why">{}</ul>', lines)
 
 
-def _failure(run: Sequence[Attempt], clock: _Clock) -> str:
+def _failure(run: Sequence[Attempt], clock: _Clock) -> Markup:
     newest = run[0]
-    reason = text(newest.reason.value.replace("_", " ") if newest.reason else "")
+    reason = newest.reason.value.replace("_", " ") if newest.reason else ""
     often = f", {len(run)} times since {clock.ago(run[-1].at_unix_seconds)} ago" if len(run) > 1 else ""
     ago = clock.ago(newest.at_unix_seconds)
-    return f'<li><b>{reason}</b>, {newest.stage.value}, {ago} ago{often}: <span class="soft">{text(newest.detail)}</span></li>'
+    return fill(
+        '<li><b>{}</b>, {}, {} ago{}: <span class="soft">{}</span></li>',
+        reason,
+        newest.stage.value,
+        ago,
+        often,
+        newest.detail,
+    )

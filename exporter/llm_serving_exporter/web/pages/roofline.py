@@ -1,8 +1,10 @@
-"""A target's roofline as HTML: what limits it, how near each ceiling is, and what that rests on."""
+"""A target's roofline as HTML: what limits it, how close it is to each ceiling, and which inputs that is based on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from markupsafe import Markup
 
 from llm_serving_exporter.derive.achieved import best
 from llm_serving_exporter.model.derived import Derived, EngineDerived
@@ -10,7 +12,7 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
-from llm_serving_exporter.render.html import bar, header, note, row, table, text
+from llm_serving_exporter.render.html import NO_MARKUP, bar, fill, header, join, note, row, table, tile
 from llm_serving_exporter.render.numbers import NOTHING, number, share, size
 from llm_serving_exporter.render.sentences import CAUSES, LIMITERS, title
 
@@ -19,27 +21,27 @@ MOST_ENGINES = 64
 GPU_NOT_THE_LIMIT_BELOW = 0.25
 
 
-def section(reading: TargetReading) -> str:
-    """Everything about the roofline of a target whose last page is fresh; "" where nothing can be said at all."""
+def render_roofline(reading: TargetReading) -> Markup:
+    """The roofline of a target whose last page is fresh; nothing where nothing is known of it."""
     derived = reading.derived
     if derived is None or reading.snapshot is None:
-        return ""
+        return NO_MARKUP
     own = {(engine.model_name, engine.engine) for engine in reading.snapshot.engines if engine.is_engine}
     engines = [one for one in derived.engines if (one.model_name, one.engine) in own]
     parts = [_limiter(derived)]
     if any(one.roofline.achieved or one.roofline.bandwidth_ceiling is not None for one in engines):
         parts.append(_tiles(engines[0], derived) if len(engines) == 1 else _several(engines))
     parts += [_encoder(reading, derived, engines), _suspects(derived), _models(reading)]
-    return "".join(parts)
+    return join(parts)
 
 
-def _limiter(derived: Derived) -> str:
+def _limiter(derived: Derived) -> Markup:
     verdict = derived.verdict
     if verdict is None or verdict.state is Limiter.UNKNOWN:
-        return ""
+        return NO_MARKUP
     evidence = ", ".join(f"{name.replace('_', ' ')} {_figure(name, value)}" for name, value in verdict.evidence.items())
-    said = f"<span>Limited by <b>{text(LIMITERS[verdict.state])}</b>.</span>"
-    return f'<p class="facts">{said} <small>{text(evidence)}</small></p>'
+    said = fill("<span>Limited by <b>{}</b>.</span>", LIMITERS[verdict.state])
+    return fill('<p class="facts">{} <small>{}</small></p>', said, evidence)
 
 
 def _figure(name: str, value: float) -> str:
@@ -48,15 +50,14 @@ def _figure(name: str, value: float) -> str:
     return share(value)
 
 
-def _tiles(one: EngineDerived, derived: Derived) -> str:
+def _tiles(one: EngineDerived, derived: Derived) -> Markup:
     roof, why = one.roofline, derived.signals
     believed = best(roof.ratio)
     sources = ", ".join(f"{source} {share(value)}" for source, value in roof.ratio.items())
 
-    def tile(name: str, value: str, signal: str, more: str = "", filled: str = "") -> str:
+    def signal_tile(name: str, value: str, signal: str, more: str = "", filled: Markup = NO_MARKUP) -> Markup:
         absence = why.get(signal, Absence.AVAILABLE)
-        below = absence.value.replace("_", " ") if value == NOTHING and absence else more
-        return f"<div><dt>{name}</dt><dd>{value}{filled}<small>{text(below)}</small></dd></div>"
+        return tile(name, value, absence.value.replace("_", " ") if value == NOTHING and absence else more, filled)
 
     ceiling = number(roof.decode_ceiling, "tok/s")
     ridge = number(roof.batch_ridge) if roof.batch_ridge is not None else "never"
@@ -65,26 +66,26 @@ def _tiles(one: EngineDerived, derived: Derived) -> str:
     memory = ", ".join(f"{part} {size(value)}" for part, value in one.gpu_memory_bytes.items())
     counted = "counted by the engine" if roof.steps_counted else "from inter-token latency"
     cells = (
-        tile("Memory bandwidth", share(believed), "bandwidth_ceiling_ratio_model", sources, bar(believed)),
-        tile("Compute", share(roof.compute_ratio), "compute_ceiling_ratio", "of the dense peak", bar(roof.compute_ratio)),
-        tile("Decode ceiling", ceiling, "decode_ceiling_tokens_per_second", f"reached {share(roof.decode_ratio)}"),
-        tile("Ridge batch", number(roof.weights_ridge), "batch_ridge_size", batch),
-        tile("Steps", number(roof.steps_per_second, "per s"), "engine_steps_total", counted),
-        tile(
+        signal_tile("Memory bandwidth", share(believed), "bandwidth_ceiling_ratio_model", sources, bar(believed)),
+        signal_tile("Compute", share(roof.compute_ratio), "compute_ceiling_ratio", "of the dense peak", bar(roof.compute_ratio)),
+        signal_tile("Decode ceiling", ceiling, "decode_ceiling_tokens_per_second", f"reached {share(roof.decode_ratio)}"),
+        signal_tile("Ridge batch", number(roof.weights_ridge), "batch_ridge_size", batch),
+        signal_tile("Steps", number(roof.steps_per_second, "per s"), "engine_steps_total", counted),
+        signal_tile(
             "Bytes per step", size(sum(roof.step_bytes.values()) if roof.step_bytes else None), "bandwidth_ceiling_ratio_model",
             f"weights {moved['weights']}, KV {moved['kv_read']}" if moved else "",
         ),
-        tile("Prefill's share", share(roof.phase_busy_ratio.get("prefill")), "phase_busy_ratio", "of busy time"),
-        tile("GPU memory", size(sum(one.gpu_memory_bytes.values()) or None), "gpu_memory_bytes_estimate", memory),
+        signal_tile("Prefill's share", share(roof.phase_busy_ratio.get("prefill")), "phase_busy_ratio", "of busy time"),
+        signal_tile("GPU memory", size(sum(one.gpu_memory_bytes.values()) or None), "gpu_memory_bytes_estimate", memory),
     )  # fmt: skip
-    return f'<dl class="tiles">{"".join(cells)}</dl>'
+    return fill('<dl class="tiles">{}</dl>', join(cells))
 
 
-def _several(engines: Sequence[EngineDerived]) -> str:
+def _several(engines: Sequence[EngineDerived]) -> Markup:
     columns = ("bandwidth", "compute", "decode of its ceiling", "decode ceiling, tok/s", "batch", "ridge batch")
     rows = [
         row(
-            text(one.engine),
+            one.engine,
             [
                 share(best(one.roofline.ratio)),
                 share(one.roofline.compute_ratio),
@@ -99,10 +100,10 @@ def _several(engines: Sequence[EngineDerived]) -> str:
     return table(header("engine", columns), rows)
 
 
-def _encoder(reading: TargetReading, derived: Derived, engines: Sequence[EngineDerived]) -> str:
+def _encoder(reading: TargetReading, derived: Derived, engines: Sequence[EngineDerived]) -> Markup:
     """Says of an embedding server that has work that its GPU is not what holds it up."""
     if derived.verdict is None or derived.verdict.state is Limiter.STARVED:
-        return ""
+        return NO_MARKUP
     for one in engines:
         facts, ratio = reading.models.get(one.model_name), one.roofline.compute_ratio
         encoder = isinstance(facts, ModelFacts) and facts.geometry.encoder
@@ -112,17 +113,17 @@ def _encoder(reading: TargetReading, derived: Derived, engines: Sequence[EngineD
                 f"The GPU is not the bottleneck: {share(ratio)} of its compute ceiling.",
                 "Look at the clients' batch sizes, tokenisation on the CPU, and the HTTP front end.",
             )
-    return ""
+    return NO_MARKUP
 
 
-def _suspects(derived: Derived) -> str:
+def _suspects(derived: Derived) -> Markup:
     if not derived.causes:
-        return ""
+        return NO_MARKUP
     lines = [f"{title(signal)} is above 1. {CAUSES[cause]}" for signal, cause in derived.causes.items()]
-    return note("warn", "Ratios that cannot be:", *lines)
+    return note("warn", "Ratios that are impossible:", *lines)
 
 
-def _models(reading: TargetReading) -> str:
+def _models(reading: TargetReading) -> Markup:
     lines = []
     for name, facts in reading.models.items():
         if isinstance(facts, ModelFacts):
@@ -134,4 +135,4 @@ def _models(reading: TargetReading) -> str:
             lines += [f"{name or '?'}: {said}" for said in facts.notes]
         else:
             lines.append(f"{name or '?'}: {facts}")
-    return "".join(f'<p class="facts">Model {text(line)}</p>' for line in lines)
+    return join(fill('<p class="facts">Model {}</p>', line) for line in lines)

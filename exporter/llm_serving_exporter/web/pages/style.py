@@ -1,6 +1,8 @@
 """The landing page's style sheet: light and dark, wide and narrow, nothing loaded from anywhere."""
 
-STYLE = """
+from markupsafe import Markup
+
+STYLE = Markup("""
 :root {
   color-scheme: light dark;
   --page: #f4f5f7; --card: #fff; --line: #e1e4e9; --text: #1c2330; --soft: #5d6778; --link: #1756c4; --bar: #e6e9ee;
@@ -74,4 +76,4 @@ body > footer { color: var(--soft); font-size: 13px; padding-bottom: 26px; }
   th, td { padding: 5px 7px; } th[scope=row] { white-space: normal; min-width: 94px; }
   .tiles { grid-template-columns: repeat(auto-fill, minmax(118px, 1fr)); gap: 12px; } .tiles dd { font-size: 17px; }
 }
-"""
+""")

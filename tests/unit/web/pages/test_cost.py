@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from llm_serving_exporter.model.cost import EngineCost, EngineTotals, Method, TargetCost, WindowCost
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.prices import Price, Rate, RateKind
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.web.pages.cost import usd
 from tests.support.builders import views
 from tests.support.builders.landingpage import page_of
 
@@ -76,12 +73,3 @@ def test_a_shared_gpu_says_its_share() -> None:
     chat = views.fleet().targets[0]
     shared = replace(chat, target=Target("chat-0", "http://chat-0:8000", gpu_share=0.5))
     assert "2 GPUs x share 0.5 at $2.49 an hour" in page_of(views.view(costing(shared))).text
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [(None, "–"), (0.0, "$0.00"), (0.000119, "$0.000119"), (0.00000119, "$1.190e-06"), (0.0714, "$0.0714"), (0.1, "$0.10"),
-     (1234.5, "$1,234.50")],
-)  # fmt: skip
-def test_amounts(value: float | None, shown: str) -> None:
-    assert usd(value) == shown

@@ -11,12 +11,12 @@ from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.reading import TargetReading, View
 from llm_serving_exporter.model.target import HttpSettings, Secret, Target
-from llm_serving_exporter.web.pages.debug import debug_targets, ready
+from llm_serving_exporter.web.pages.debug import answer_debug_targets, answer_ready
 from tests.support.builders import views
 
 
 def document(view: View, config: dict[str, object] | None = None) -> Any:
-    response = debug_targets(view, config or {})
+    response = answer_debug_targets(view, config or {})
     assert (response.status, response.content_type) == (200, "application/json")
     parsed = json.loads(response.body)
     assert isinstance(parsed, dict)
@@ -24,17 +24,17 @@ def document(view: View, config: dict[str, object] | None = None) -> Any:
 
 
 def test_ready_without_targets():
-    assert ready(views.view()).status == 200
+    assert answer_ready(views.view()).status == 200
 
 
 def test_ready_once_each_target_was_tried_whatever_came_of_it():
-    response = ready(views.fleet())  # one of them is down, one is loading
+    response = answer_ready(views.fleet())  # one of them is down, one is loading
     assert (response.status, response.body) == (200, b"llm-serving-exporter is ready.\n")
 
 
 def test_not_ready_names_who_is_missing():
     waiting = tuple(TargetReading(Target(f"t{number:02}", "http://x")) for number in range(22))
-    response = ready(views.view(views.down(), *waiting))
+    response = answer_ready(views.view(views.down(), *waiting))
     assert response.status == 503
     assert response.body.startswith(b"Not ready: 22 of 23 targets were not tried yet: t00, t01, ")
     assert response.body.endswith(b"t19 and 2 more.\n")

@@ -92,9 +92,9 @@ def test_what_is_to_be_read_with_care():
     reading = views.reading("a", [views.engine("m")], absent={"batch_size_mean": Absence.IDLE})
     assert reading.derived is not None
     reading = replace(reading, derived=replace(reading.derived, quality=quality))
-    lines = page_of(views.view(reading)).card("a").partition("To be read with care")[2]
+    lines = page_of(views.view(reading)).card("a").partition("Read with care")[2]
     assert lines.split(".")[0].strip() == "decode tokens: Contradicts another reading: an input is wrong"
-    assert "request prompt tokens: Booked when a request ends" in lines
+    assert "request prompt tokens: Counted when a request ends" in lines
     assert "batch size" not in lines
     assert "bucket edges" not in lines
 
@@ -163,7 +163,7 @@ def test_a_target_that_is_down_shows_why_and_no_old_figures():
     card = page.card("chat-1")
     assert "down" in card
     assert "connection refused; is the engine running? Nothing listens there: start the engine" in card
-    assert "Last page 2 min 34 s ago; figures withdrawn." in card
+    assert "The last page is 2 min 34 s old; its figures are no longer shown." in card
     assert "connection refused , scrape, 3 s ago, 4 times since 18 s ago" in card
     assert "tok/s" not in card
     assert page.rows == []
@@ -179,7 +179,7 @@ def test_a_target_that_failed_just_now_keeps_its_figures_with_their_age():
 
 def test_a_page_too_old_is_withdrawn_even_where_no_attempt_failed():
     card = page_of(views.view(views.reading("a", [views.engine("m")], age=16.0))).card("a")
-    assert "Last page 16 s ago; figures withdrawn." in card
+    assert "The last page is 16 s old; its figures are no longer shown." in card
     assert "tok/s" not in card
 
 

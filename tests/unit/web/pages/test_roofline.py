@@ -13,7 +13,7 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.roofline import Cause, Limiter
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.render.sentences import CAUSES, LIMITERS
-from llm_serving_exporter.web.pages.roofline import MOST_ENGINES, section
+from llm_serving_exporter.web.pages.roofline import MOST_ENGINES, render_roofline
 from tests.support.builders import views
 from tests.support.builders.landingpage import Page, page_of
 from tests.support.builders.limited import DECODING, reading
@@ -55,7 +55,7 @@ def test_several_engines_have_a_row_each_and_a_bound() -> None:
     assert [row[0] for row in page.rows[header + 1 : header + 4]] == ["0", "1", "2"]
     assert page.rows[header + 3][1] == "63 %"
     many = reading(*[DECODING] * (MOST_ENGINES + 5))
-    assert len(Page(f"<section>{section(many)}</section>").rows) == MOST_ENGINES + 1
+    assert len(Page(f"<section>{render_roofline(many)}</section>").rows) == MOST_ENGINES + 1
 
 
 def test_an_embedding_server_whose_gpu_is_not_the_bottleneck() -> None:
@@ -77,7 +77,7 @@ def test_an_embedding_server_without_work_is_not_told_to_look_at_its_clients() -
 
 def test_what_cannot_be_is_shown_as_it_is_with_the_likely_reason() -> None:
     shown = card(reading({**DECODING, "decoded": 32e6, "steps": 500_000.0}))
-    assert "Ratios that cannot be:" in shown
+    assert "Ratios that are impossible:" in shown
     assert CAUSES[Cause.INPUTS] in shown
     # believed is what was measured
     assert "Memory bandwidth 63 %" in shown
@@ -88,12 +88,12 @@ def test_a_model_that_is_not_known_says_why_and_is_escaped() -> None:
         reading(DECODING), models={"<b>m": FactsError(Absence.ARCHITECTURE_UNKNOWN, "no formula for <i>this</i>")}
     )
     assert "Model <b>m: no formula for <i>this</i>" in card(target)
-    assert "&lt;b&gt;m" in section(target)
+    assert "&lt;b&gt;m" in render_roofline(target)
 
 
 def test_nothing_is_said_of_a_target_without_a_page() -> None:
-    assert section(replace(reading(DECODING), snapshot=None)) == ""
-    assert section(replace(reading(DECODING), derived=None)) == ""
+    assert render_roofline(replace(reading(DECODING), snapshot=None)) == ""
+    assert render_roofline(replace(reading(DECODING), derived=None)) == ""
 
 
 @pytest.mark.parametrize("state", Limiter)

@@ -1,0 +1,73 @@
+"""What a table of the page shows, as plain values; templates/parts.html writes the markup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llm_serving_exporter.render.html import make_presentable
+
+# rows on the screen; the CSV has all
+MOST_ROWS = 100
+LONGEST_NAME = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The heading of a column."""
+
+    # what the column shows
+    title: str
+    # stands small below the title; "" for none
+    unit: str = ""
+    # whether cells are aligned to the right and sorted as numbers
+    number: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell."""
+
+    # the text that a reader sees
+    shown: str
+    # the value that the column is sorted by; None sorts last
+    sort_key: float | str | None = None
+    # "good", "bad" or "" for the colour of the text
+    kind: str = ""
+    # a soft word after the text
+    aside: str = ""
+    # the phase whose colour stands before the text as a key to a chart; "" for none
+    phase: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that can be sorted. Every row has one cell for each column."""
+
+    # names the table for screen readers
+    caption: str
+    # headings, left to right
+    columns: Sequence[Column]
+    # rows, top to bottom
+    rows: Sequence[Sequence[Cell]]
+    # the row of sums; () for none
+    foot: Sequence[Cell] = ()
+    # rows that are printed on paper; 0 prints all
+    printed_rows: int = 0
+    # rows that the screen leaves out and the CSV has
+    left_out: int = 0
+
+    @property
+    def left_out_on_paper(self) -> int:
+        """Rows on the screen that paper leaves out."""
+        return max(0, len(self.rows) - self.printed_rows) if self.printed_rows else 0
+
+
+def name_cell(name: str, instead: str = "(none)") -> Cell:
+    """A cell with a name from outside; `instead` is shown for ""."""
+    return Cell(make_presentable(name or instead, LONGEST_NAME), name)
+
+
+def number_cell(shown: str, value: float | None, kind: str = "") -> Cell:
+    """A cell with a number as it is written, sorted by its value."""
+    return Cell(shown, value, kind)
