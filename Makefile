@@ -60,7 +60,7 @@ check: $(DEVELOPS) ## style, types, import rules, generated files, golden pages
 	scripts/check_goldens.sh
 	amtool check-config alerts/alertmanager/alertmanager.yml
 
-generate: $(DEVELOPS) ## write what is made from catalogue, tables and rules (METRICS.md, docs/{runtimes,records,alerts}.md, alerts/rendered, dashboards/rendered)
+generate: $(DEVELOPS) ## write what is made from catalogue, tables, configuration keys and rules (METRICS.md, docs/{configuration,runtimes,records,alerts}.md, alerts/rendered, dashboards/rendered)
 	$(BIN)/python -m llm_serving_exporter.docgen.generate --write
 	$(BIN)/python -m llm_serving_alerts.generate --write
 	$(BIN)/python -m llm_serving_dashboards.generate --write

@@ -9,15 +9,8 @@ from typing import Any
 from llm_serving_alerts.promql import Dialect
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
-from llm_serving_exporter.schema import kinds
-from llm_serving_exporter.schema.duration import parse_duration
 from llm_serving_exporter.schema.kinds import Kind
 
-RATIO = kinds.decimal("a ratio above 0, up to 1", 0.0, 1.0)
-NUMBER = kinds.decimal("a number above 0", 0.0, 1e12)
-SPAN = kinds.DURATION  # a time that is not the range of a rule, or longer than any scrape interval
-RANGE = Kind("a duration of four scrapes or more", kinds.DURATION.parse)
-FOR = Kind("a duration such as 5m, or 0", parse_duration)
 DIGITS = "printf `%.4g`"  # for what may be below 1: humanize writes 0.8 as 800m
 
 

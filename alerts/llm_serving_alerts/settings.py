@@ -1,11 +1,27 @@
-"""What a user may set, as the rules get it: frozen, checked, times in seconds. `settings_file` reads it."""
+"""What a user may set, as the rules get it: frozen, checked, times in seconds.
+
+A field with `key(…)` declares a key of the settings file. Its default and its explanation are in settings.yml, which users copy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from llm_serving_alerts.rules import LOUDNESS, Severity
+from llm_serving_alerts.setting_kinds import (
+    LABEL_NAME,
+    MOMENT,
+    NUMBER,
+    RATIO,
+    REDUNDANCY,
+    RUNTIME,
+    SEVERITY,
+    URL_TEMPLATE,
+)
+from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.keys import key, list_reader
 
 # an objective's name in slo_events_total{slo}; errors has no threshold
 LATENCY_SLOS = ("ttft", "itl", "e2e")
@@ -14,9 +30,11 @@ SLOS = (*LATENCY_SLOS, "errors")
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """The share of events that has to be good, and for a latency from how many seconds on one is bad (None: no threshold, no alert)."""
+    """A service level objective."""
 
+    # the share of events that has to be good
     objective: float
+    # from how many seconds on an event is bad; None: no threshold, no alert
     threshold_seconds: float | None = None
 
     @property
@@ -29,51 +47,61 @@ class Objective:
 class BurnWindow:
     """Fires where the budget is spent `factor` times too fast over both windows."""
 
-    long_seconds: float
-    short_seconds: float
-    factor: float
+    long_seconds: float = key(kinds.DURATION, name="long", required=True)
+    short_seconds: float = key(kinds.DURATION, name="short", required=True)
+    factor: float = key(NUMBER, required=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """From when on a baseline counts: after so much history, or since a moment (Unix seconds); and the age of a target that counts."""
+    """`baseline:`: from when on a baseline counts, and whose."""
 
-    history_seconds: float
-    since_unix_seconds: float | None
-    settle_seconds: float
+    # for how long a model must have been seen
+    history_seconds: float = key(kinds.DURATION, name="history", unset=0.0)
+    # or from which moment on (Unix seconds); None = by history alone
+    since_unix_seconds: float | None = key(MOMENT, name="since")
+    # how old a target must be
+    settle_seconds: float = key(kinds.DURATION, name="settle", unset=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Where kube-state-metrics knows how many replicas of a model are wanted. `kind`: deployment or statefulset."""
+    """Where kube-state-metrics knows how many replicas of a model are wanted."""
 
-    model_name: str
-    role: str
-    namespace: str
-    kind: str
-    name: str
-    pods_per_replica: int = 1
+    model_name: str = key(kinds.text("model name"), required=True)
+    namespace: str = key(kinds.text("namespace"), required=True)
+    kind: str = key(kinds.choice("kind", ("deployment", "statefulset")), required=True)
+    name: str = key(kinds.text("workload's name"), required=True)
+    role: str = key(kinds.choice("role", [role.value for role in Role]), default=Role.UNIFIED.value)
+    pods_per_replica: int = key(kinds.integer(1, 1000), default="1")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLoss:
-    """How N-1 is calculated."""
+    """`node_loss:`: how N-1 is calculated."""
 
-    efficiency: float  # share of its ceilings that a replica is expected to reach where nothing was measured
-    tolerate_nodes: int  # nodes that may be lost at a time
-    scale_lag_seconds: float  # from the order of a replica to its first request
-    redundancy: bool  # whether a model on a single node is reported
-    workloads: tuple[Workload, ...]  # whose desired replicas kube-state-metrics knows
+    # share of its ceilings that a replica is expected to reach where nothing was measured
+    efficiency: float = key(RATIO, unset=1.0)
+    # nodes that may be lost at a time
+    tolerate_nodes: int = key(kinds.integer(1, 2), unset=1)
+    # from the order of a replica to its first request
+    scale_lag_seconds: float = key(kinds.DURATION, name="scale_lag", unset=0.0)
+    # whether a model on a single node is reported
+    redundancy: bool = key(REDUNDANCY, unset=False)
+    # whose desired replicas kube-state-metrics knows
+    workloads: tuple[Workload, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AlertSettings:
-    """One alert: `severity` None for its own; `values` by the names of its line in settings.yml, durations in seconds."""
+    """One alert."""
 
     enabled: bool
     for_seconds: float
+    # None = its own
     severity: Severity | None
     labels: Mapping[str, str]
+    # by the names of its line in settings.yml, durations in seconds
     values: Mapping[str, float]
 
     def __getitem__(self, name: str) -> float:
@@ -82,22 +110,28 @@ class AlertSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything. `alerts` by name without prefix; `burn` by fast and slow; `slo` by name, `period_seconds` that of all objectives."""
+    """Everything that can be set for the rules."""
 
-    scrape_interval_seconds: float
-    identity_labels: tuple[str, ...]
-    labels: Mapping[str, str]
-    severity_cap: Severity
-    runbook_url: str
-    dashboard_url: str
-    runtimes: tuple[str, ...]
-    slo: Mapping[str, Objective]
-    period_seconds: float
-    burn: Mapping[str, tuple[BurnWindow, ...]]
-    baseline: Baseline
-    node_loss: NodeLoss
-    drill_max_age_seconds: float | None
-    alerts: Mapping[str, AlertSettings]
+    scrape_interval_seconds: float = key(kinds.INTERVAL, name="scrape_interval", unset=0.0)
+    identity_labels: tuple[str, ...] = key(list_reader(LABEL_NAME, "label names"), unset=())
+    severity_cap: Severity = key(SEVERITY, unset=Severity.CRITICAL)
+    runbook_url: str = key(URL_TEMPLATE, unset="")
+    dashboard_url: str = key(URL_TEMPLATE, unset="")
+    runtimes: tuple[str, ...] = key(list_reader(RUNTIME, "runtimes"), unset=())
+    # on every alert
+    labels: Mapping[str, str] = field(default_factory=dict)
+    # by name
+    slo: Mapping[str, Objective] = field(default_factory=dict)
+    # of all objectives
+    period_seconds: float = 1.0
+    # by speed: fast and slow
+    burn: Mapping[str, tuple[BurnWindow, ...]] = field(default_factory=dict)
+    baseline: Baseline = field(default_factory=Baseline)
+    node_loss: NodeLoss = field(default_factory=NodeLoss)
+    # None = nobody is reminded of drills
+    drill_max_age_seconds: float | None = None
+    # by name, without the prefix
+    alerts: Mapping[str, AlertSettings] = field(default_factory=dict)
 
     def capped(self, severity: Severity) -> Severity:
         """The severity, or the cap where that is quieter."""

@@ -1,17 +1,16 @@
-"""The settings file -> Settings, or every reason why not. The defaults are a file of the same form, so that each stands once."""
+"""The settings file -> Settings, or every reason why not. The defaults are a file of the same form, so that each is written once."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
 from importlib import resources
 from typing import Any, TypeVar
 
 from llm_serving_alerts.alerting import ALERTS
-from llm_serving_alerts.declare import FOR, NUMBER, RANGE, RATIO, Alert
+from llm_serving_alerts.declare import Alert
 from llm_serving_alerts.promql import DAY
-from llm_serving_alerts.rules import ALERT_PREFIX, Severity
+from llm_serving_alerts.rules import ALERT_PREFIX
+from llm_serving_alerts.setting_kinds import FOR, LABEL_VALUE, RANGE, SEVERITY, parse_label_name
 from llm_serving_alerts.settings import (
     LATENCY_SLOS,
     SLOS,
@@ -27,11 +26,11 @@ from llm_serving_exporter.catalogue.spec import LABELS
 from llm_serving_exporter.config.types import SloConfig
 from llm_serving_exporter.config.warnings import slo_warnings
 from llm_serving_exporter.errors import ConfigError, Problem
-from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.document import read_document
 from llm_serving_exporter.schema.duration import format_duration
+from llm_serving_exporter.schema.keys import Key, Keys, keys_of, read_complete
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import InvalidValueError, Place, did_you_mean, shown
 from llm_serving_exporter.schema.reading import elements, is_empty, mapping, type_name, value
@@ -62,30 +61,6 @@ _OWN_LABELS = frozenset(
 )
 # of a week at least one day has to be left to look at
 LONGEST_HISTORY_SECONDS = 6 * DAY
-_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
-
-
-def _label_name(text: str) -> str:
-    if not _LABEL.match(text) or text.startswith("__"):
-        raise InvalidValueError(f"{shown(text)} is not a label's name", "Write letters, digits and underscores.")
-    return text
-
-
-def _moment(text: str) -> float:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidValueError(f"{shown(text)} is not a time", "Write it as in 2026-01-31T08:00:00Z.") from None
-    if moment.tzinfo is None:
-        raise InvalidValueError(f"{shown(text)} has no time zone", "Add Z for UTC, as in 2026-01-31T08:00:00Z.")
-    return moment.astimezone(UTC).timestamp()
-
-
-LABEL_NAME = Kind("a label's name", _label_name, is_text=True)
-LABEL_VALUE = kinds.text("label value")
-OBJECTIVE = kinds.OBJECTIVE
-MOMENT = Kind("a time such as 2026-01-31T08:00:00Z", _moment)
-URL_TEMPLATE = kinds.text("URL", 2000)
 
 
 def default_settings() -> Settings:
@@ -127,49 +102,50 @@ class _Reader:
         self._defaults, self._own, self._place = defaults, own, place
 
     def settings(self) -> Settings | None:
-        scrape = self._one("scrape_interval", kinds.INTERVAL)
-        if scrape is not None and LEAST_SCRAPES * scrape > SHORTEST_RANGE_SECONDS:
+        given = self._values(keys_of(Settings))
+        scrape = given.get("scrape_interval_seconds", 0.0)
+        if LEAST_SCRAPES * scrape > SHORTEST_RANGE_SECONDS:
             longest = format_duration(SHORTEST_RANGE_SECONDS / LEAST_SCRAPES)
             what = f"the rules' ranges of {format_duration(SHORTEST_RANGE_SECONDS)} would not hold four scrapes"
             self._place.key("scrape_interval").refuse(what, f"Scrape every {longest} or more often.")
-            scrape = None
-        identity = self._names("identity_labels", LABEL_NAME)
+            scrape = 0.0
+        identity = given.get("identity_labels", ())
         for name in identity:
             if name in LABELS or name in _OWN_LABELS:
                 fix = "List labels that the scrape adds, such as cluster or namespace."
                 self._place.key("identity_labels").refuse(f"{shown(name)} is a label of the rules themselves", fix)
-        runtimes = self._names("runtimes", kinds.choice("runtime", sorted(RUNTIMES)))
         slo, period = self._slo()
-        burn = self._burn(slo, period)
         found = Settings(
-            scrape_interval_seconds=scrape or 0.0,
-            identity_labels=identity,
+            **given,
             labels=self._labels(*self._at("labels"), identity),
-            severity_cap=Severity(self._one("severity_cap", _SEVERITY) or Severity.CRITICAL),
-            runbook_url=self._one("runbook_url", URL_TEMPLATE) or "",
-            dashboard_url=self._one("dashboard_url", URL_TEMPLATE) or "",
-            runtimes=runtimes,
             slo=slo,
             period_seconds=period,
-            burn=burn,
+            burn=self._burn(slo, period),
             baseline=self._baseline(),
             node_loss=self._node_loss(),
-            drill_max_age_seconds=self._section("drill").one("max_age", kinds.THRESHOLD) or None,
-            alerts=self._alerts(scrape or 0.0, identity),
+            drill_max_age_seconds=self._section("drill")._one("max_age", kinds.THRESHOLD) or None,
+            alerts=self._alerts(scrape, identity),
         )
         return None if self._place.problems else found
 
     # --- pieces -----------------------------------------------------------------------------------------------------
 
-    def one(self, key: str, kind: Kind[T]) -> T | None:
-        """A value: the user's, else the default's."""
-        return self._one(key, kind)
+    def _values(self, keys: Keys) -> dict[str, Any]:
+        """The values of declared keys, by field: the user's, else the default's. What is not usable is reported and left out."""
+        read = {one.field: self._read(one) for one in keys.values()}
+        return {attribute: content for attribute, content in read.items() if content is not None}
 
-    def _one(self, key: str, kind: Kind[T]) -> T | None:
-        node, place = self._at(key)
+    def _one(self, name: str, kind: Kind[T]) -> T | None:
+        """The same of a single key."""
+        found: T | None = self._read(Key(name=name, reads=kind))
+        return found
+
+    def _read(self, key: Key) -> Any:
+        node, place = self._at(key.name)
         # null is a value where it is the default, as the printed settings have it
-        unset = is_empty(node) and (key not in self._own or (key in self._defaults and is_empty(self._defaults[key])))
-        return None if unset else value(node, place, kind)
+        by_default = key.name in self._defaults and is_empty(self._defaults[key.name])
+        unset = node is None or (is_empty(node) and (key.name not in self._own or by_default))
+        return None if unset or node is None else key.read(node, place)
 
     def _at(self, key: str) -> tuple[Node | None, Place]:
         return self._own.get(key, self._defaults.get(key)), self._place.key(key)
@@ -180,10 +156,6 @@ class _Reader:
         place = self._place.key(key)
         return _Reader(defaults, mapping(self._own.get(key), place, defaults), place)
 
-    def _names(self, key: str, kind: Kind[str]) -> tuple[str, ...]:
-        found = [value(node, at, kind) for node, at in elements(*self._at(key), kind.expects)]
-        return tuple(dict.fromkeys(name for name in found if name is not None))
-
     @staticmethod
     def _labels(node: Node | None, place: Place, identity: Collection[str]) -> dict[str, str]:
         known: Collection[str] = node if isinstance(node, dict) else ()
@@ -191,7 +163,7 @@ class _Reader:
         for name, content in mapping(node, place, known).items():
             at = place.key(name)
             try:
-                _label_name(name)
+                parse_label_name(name)
             except InvalidValueError as error:
                 at.refuse(error.what, error.fix)
             if name in _OWN_LABELS or name in LABELS or name in identity:
@@ -207,7 +179,7 @@ class _Reader:
         for name in SLOS:
             own = section._section(name)
             threshold = own._one("threshold", kinds.THRESHOLD) if name in LATENCY_SLOS else None
-            found[name] = Objective(own._one("objective", OBJECTIVE) or 1.0, threshold or None)
+            found[name] = Objective(own._one("objective", kinds.OBJECTIVE) or 1.0, threshold or None)
         return found, section._one("period", kinds.DURATION) or 1.0
 
     def _burn(self, slo: Mapping[str, Objective], period: float) -> dict[str, tuple[BurnWindow, ...]]:
@@ -216,18 +188,16 @@ class _Reader:
 
     def _windows(self, speed: str, slo: Mapping[str, Objective], period: float) -> list[BurnWindow]:
         found = []
+        example = "Write {long: 1h, short: 5m, factor: 14.4}."
         for node, at in elements(*self._at(speed), "mappings such as {long: 1h, short: 5m, factor: 14.4}"):
-            keys = mapping(node, at, ("long", "short", "factor"))
-            long, short = (value(keys.get(key), at.key(key), kinds.DURATION) for key in ("long", "short"))
-            factor = value(keys.get("factor"), at.key("factor"), NUMBER)
-            if long is None or short is None or factor is None:
-                if len(keys) < 3:
-                    at.refuse("long, short or factor is missing", "Write {long: 1h, short: 5m, factor: 14.4}.")
+            read = read_complete(keys_of(BurnWindow), node, at, example)
+            if read is None:
                 continue
+            window = BurnWindow(**read)
+            long, short, factor = window.long_seconds, window.short_seconds, window.factor
             if long % SHORTEST_RANGE_SECONDS or short % SHORTEST_RANGE_SECONDS:
-                what = (
-                    f"a window is no multiple of {format_duration(SHORTEST_RANGE_SECONDS)}, in which events are counted"
-                )
+                step = format_duration(SHORTEST_RANGE_SECONDS)
+                what = f"a window is not a multiple of {step}, the step in which events are counted"
                 at.refuse(what, "Write for example {long: 1h, short: 5m, factor: 14.4}.")
             if not SHORTEST_RANGE_SECONDS <= short < long <= period:
                 what = f"the windows must be {format_duration(SHORTEST_RANGE_SECONDS)} <= short < long <= period"
@@ -242,32 +212,30 @@ class _Reader:
                         f"{objective.objective:g} the budget is spent at most {most:g} times too fast"
                     )
                     at.key("factor").refuse(what, f"Write a factor below {most:g}, or a higher objective.")
-            found.append(BurnWindow(long, short, factor))
+            found.append(window)
         if not found and not self._place.problems:
             self._place.key(speed).refuse("there is no window", "Keep one, or switch the alerts off.")
         return found
 
     def _baseline(self) -> Baseline:
         section = self._section("baseline")
-        history = section._one("history", kinds.DURATION) or 0.0
-        if history > LONGEST_HISTORY_SECONDS:
-            what = f"{format_duration(history)} of history leave nothing of the seven days that a baseline looks at"
+        baseline = Baseline(**section._values(keys_of(Baseline)))
+        if baseline.history_seconds > LONGEST_HISTORY_SECONDS:
+            history = format_duration(baseline.history_seconds)
+            what = f"{history} of history leaves nothing of the seven days that a baseline covers"
             section._place.key("history").refuse(what, f"Write {format_duration(LONGEST_HISTORY_SECONDS)} or less.")
-        return Baseline(
-            history,
-            section._one("since", MOMENT),
-            section._one("settle", kinds.DURATION) or 0.0,
-        )
+        return baseline
 
     def _node_loss(self) -> NodeLoss:
         section = self._section("node_loss")
-        workloads = elements(*section._at("workloads"), "mappings such as {model_name: …, kind: deployment, …}")
+        example = "Write {model_name: …, namespace: …, kind: deployment, name: …}."
+        workloads = [
+            read_complete(keys_of(Workload), node, at, example)
+            for node, at in elements(*section._at("workloads"), "mappings such as {model_name: …, kind: deployment, …}")
+        ]
         return NodeLoss(
-            section._one("efficiency", RATIO) or 1.0,
-            section._one("tolerate_nodes", kinds.integer(1, 2)) or 1,
-            section._one("scale_lag", kinds.DURATION) or 0.0,
-            section._one("redundancy", kinds.choice("redundancy", ("required", "none"))) == "required",
-            tuple(found for node, at in workloads if (found := _workload(node, at)) is not None),
+            **section._values(keys_of(NodeLoss)),
+            workloads=tuple(Workload(**read) for read in workloads if read is not None),
         )
 
     # --- alerts -----------------------------------------------------------------------------------------------------
@@ -297,9 +265,6 @@ class _Reader:
         }
 
 
-_SEVERITY = kinds.choice("severity", [severity.value for severity in Severity if severity is not Severity.NONE])
-
-
 def _alert(
     alert: Alert, default: Node, own: Node, place: Place, scrape_seconds: float, identity: Collection[str]
 ) -> AlertSettings:
@@ -310,7 +275,7 @@ def _alert(
         own = {}
     keys = ("for", "severity", "labels", *alert.values)
     reader = _Reader(default, mapping(own, place, keys, {"enabled": f"Write {alert.name}: off."}), place)
-    severity = reader._one("severity", _SEVERITY)
+    severity = reader._one("severity", SEVERITY)
     if severity is not None and len(alert.tiers) > 1:
         place.key("severity").refuse(
             "the alert has a threshold for each severity", "Set severity_cap, or its thresholds."
@@ -327,27 +292,7 @@ def _alert(
     return AlertSettings(
         enabled,
         reader._one("for", FOR) or 0.0,
-        None if severity is None else Severity(severity),
+        severity,
         reader._labels(*reader._at("labels"), identity),
         values,
     )
-
-
-def _workload(node: Node, place: Place) -> Workload | None:
-    keys = ("model_name", "role", "namespace", "kind", "name", "pods_per_replica")
-    found = mapping(node, place, keys)
-    model_name, namespace, name = (
-        value(found.get(key), place.key(key), kinds.text(what))
-        for key, what in (("model_name", "model name"), ("namespace", "namespace"), ("name", "workload's name"))
-    )
-    kind = value(found.get("kind"), place.key("kind"), kinds.choice("kind", ("deployment", "statefulset")))
-    role = value(found.get("role"), place.key("role"), kinds.choice("role", [role.value for role in Role]))
-    pods = value(found.get("pods_per_replica"), place.key("pods_per_replica"), kinds.integer(1, 1000))
-    if model_name is None or namespace is None or name is None or kind is None:
-        missing = [key for key in ("model_name", "namespace", "kind", "name") if key not in found]
-        if missing:
-            place.refuse(
-                f"{', '.join(missing)} missing", "Write {model_name: …, namespace: …, kind: deployment, name: …}."
-            )
-        return None
-    return Workload(model_name, role or Role.UNIFIED.value, namespace, kind, name, pods or 1)

@@ -31,6 +31,9 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("contributed")
     package = folder / "llm_serving_exporter"
     shutil.copytree(ROOT / "exporter" / "llm_serving_exporter", package, ignore=shutil.ignore_patterns("__pycache__"))
+    # it has words of its own between its tables
+    (folder / "docs").mkdir()
+    shutil.copy(ROOT / "docs" / "configuration.md", folder / "docs")
     (table,), (line,) = blocks("python"), blocks("diff")
     (package / "normalise" / "runtimes" / "acme.py").write_text(table)
     registry = package / "normalise" / "registry.py"

@@ -3,20 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_alerts.alerting.kv import hits_lost
-from llm_serving_alerts.declare import (
-    DIGITS,
-    NUMBER,
-    RATIO,
-    SPAN,
-    Alert,
-    Text,
-    alert_matchers,
-    asked,
-    lookup,
-    of_model,
-    of_target,
-    value,
-)
+from llm_serving_alerts.declare import DIGITS, Alert, Text, alert_matchers, asked, lookup, of_model, of_target, value
 from llm_serving_alerts.promql import DAY, FLEET, HOUR, MODEL, TARGET, WEEK, Dialect, one_of, series
 from llm_serving_alerts.records.cost import FLEET_COST, MODEL_COST
 from llm_serving_alerts.records.cost_ratios import (
@@ -32,6 +19,7 @@ from llm_serving_alerts.records.cost_ratios import (
 from llm_serving_alerts.records.targets import known
 from llm_serving_alerts.records.traffic import workers
 from llm_serving_alerts.rules import Check, Severity
+from llm_serving_alerts.setting_kinds import NUMBER, RATIO, SPAN
 from llm_serving_alerts.settings import AlertSettings, Settings
 from llm_serving_exporter.schema.kinds import integer
 

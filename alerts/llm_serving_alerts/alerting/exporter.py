@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from llm_serving_alerts.alerting.cost import UNPRICED
-from llm_serving_alerts.declare import (
-    DIGITS,
-    NUMBER,
-    RATIO,
-    Alert,
-    Text,
-    alert_matchers,
-    label,
-    lookup,
-    of_model,
-    of_target,
-    value,
-)
+from llm_serving_alerts.declare import DIGITS, Alert, Text, alert_matchers, label, lookup, of_model, of_target, value
 from llm_serving_alerts.external import NOTIFICATIONS, NOTIFICATIONS_FAILED, PROCESS_START
 from llm_serving_alerts.promql import DAY, DAY_STEP_SECONDS, HOUR, MODEL, TARGET, Dialect, one_of, series
 from llm_serving_alerts.records.targets import DOWN, known
 from llm_serving_alerts.rules import Check, Severity
+from llm_serving_alerts.setting_kinds import NUMBER, RATIO
 from llm_serving_alerts.settings import AlertSettings, Settings
 
 _DESIRED = "model:llm_serving_desired_replicas:max"

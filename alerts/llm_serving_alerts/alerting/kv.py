@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.declare import (
-    NUMBER,
-    RATIO,
-    SPAN,
-    Alert,
-    Text,
-    alert_matchers,
-    label,
-    lookup,
-    of_model,
-    of_target,
-    value,
-)
+from llm_serving_alerts.declare import Alert, Text, alert_matchers, label, lookup, of_model, of_target, value
 from llm_serving_alerts.promql import ENGINE, MODEL, TARGET, Dialect, seconds_text, series
 from llm_serving_alerts.records.baselines import HIT_RATE
 from llm_serving_alerts.rules import Check, Severity
+from llm_serving_alerts.setting_kinds import NUMBER, RATIO, SPAN
 from llm_serving_alerts.settings import AlertSettings, Settings
 
 _USAGE = "engine:llm_serving_kv_cache_usage_ratio:max"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.declare import DIGITS, NUMBER, RATIO, SPAN, Alert, Text, label, lookup, of_model, value
+from llm_serving_alerts.declare import DIGITS, Alert, Text, label, lookup, of_model, value
 from llm_serving_alerts.promql import DAY, ENGINE, MODEL, MODEL_GPU, Dialect, series
 from llm_serving_alerts.records.baselines import BANDWIDTH, WORK, WORK_QUEUED
 from llm_serving_alerts.rules import Check, Severity
+from llm_serving_alerts.setting_kinds import NUMBER, RATIO, SPAN
 from llm_serving_alerts.settings import AlertSettings, Settings
 from llm_serving_exporter.schema.kinds import integer
 

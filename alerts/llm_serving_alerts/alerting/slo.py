@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.declare import DIGITS, NUMBER, RANGE, Alert, Text, label, lookup, of_model, of_target, value
+from llm_serving_alerts.declare import DIGITS, Alert, Text, label, lookup, of_model, of_target, value
 from llm_serving_alerts.promql import ENGINE, MODEL, Dialect, seconds_text, series
 from llm_serving_alerts.records.slo import BAD, EVENTS, RATIO
 from llm_serving_alerts.rules import Check, Severity
+from llm_serving_alerts.setting_kinds import NUMBER, RANGE
 from llm_serving_alerts.settings import SLOS, AlertSettings, Settings
 
 _QUANTILE = "model:llm_serving_time_to_first_token_seconds:quantile_rate10m"

@@ -19,6 +19,7 @@ class Placed:
     """A target, or the defaults of discovered ones, and where it was written."""
 
     target: Target
+    # the part of a flag, a variable or the file that it comes from
     place: Place
 
 

@@ -1,21 +1,18 @@
-"""Readers of a mapping's columns: one node of the file -> the value that a table holds. Each reports what it cannot use and gives None."""
+"""Readers of the columns of a runtime's table: one node of the file -> the value. Each reports what it cannot use and returns None."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Mapping
 
 from llm_serving_exporter.normalise.mapping import Fingerprint, Mark
 from llm_serving_exporter.normalise.selector import selector
 from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.keys import Reader
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import InvalidValueError, Place, shown
 from llm_serving_exporter.schema.reading import elements, is_empty, mapping, type_name, value
 from llm_serving_exporter.schema.tree import Node, Scalar
-
-T = TypeVar("T")
-Column = Callable[[Node, Place], object]
 
 LONGEST_TEXT = 500
 
@@ -53,15 +50,10 @@ NUMBER = Kind("a number", _number)
 CONDITION = Kind("a series with a label's value", _condition, is_text=True)
 
 
-def one(kind: Kind[T]) -> Column:
-    """A single value."""
-    return lambda node, place: value(node, place, kind)
-
-
-def texts(kind: Kind[str]) -> Column:
+def texts(kind: Kind[str]) -> Reader:
     """A text, or a list of them, as a tuple. A bad one is reported and stands as "", so that the places of the others hold."""
 
-    def read(node: Node, place: Place) -> tuple[str, ...] | None:
+    def read(node: Node, place: Place, context: object = None) -> tuple[str, ...] | None:
         if is_empty(node) or (isinstance(node, Scalar) and node.kind != "nothing"):
             found = value(node, place, kind)
             return None if found is None else (found,)
@@ -77,17 +69,17 @@ def _members(node: Node, place: Place, example: str) -> Mapping[str, Node]:
     return node
 
 
-def pairs(kind: Kind[str], example: str) -> Column:
+def pairs(kind: Kind[str], example: str) -> Reader:
     """A mapping of texts."""
 
-    def read(node: Node, place: Place) -> dict[str, str]:
+    def read(node: Node, place: Place, context: object = None) -> dict[str, str]:
         found = {key: value(child, place.key(key), kind) for key, child in _members(node, place, example).items()}
         return {key: text for key, text in found.items() if text is not None}
 
     return read
 
 
-def label_values(node: Node, place: Place) -> dict[str, frozenset[str]]:
+def label_values(node: Node, place: Place, context: object = None) -> dict[str, frozenset[str]]:
     """A mapping of labels to the values, or the one value, that they may have."""
     found = {}
     for label, child in _members(node, place, '{source: [compute, ""]}').items():
@@ -102,12 +94,12 @@ def label_values(node: Node, place: Place) -> dict[str, frozenset[str]]:
     return found
 
 
-def values(node: Node, place: Place) -> frozenset[str] | None:
+def values(node: Node, place: Place, context: object = None) -> frozenset[str] | None:
     """A text, or a list of them, as a set; "" is one of them where it is written."""
     return label_values({"": node}, place).get("")
 
 
-def edges(node: Node, place: Place) -> dict[str, tuple[float, ...]]:
+def edges(node: Node, place: Place, context: object = None) -> dict[str, tuple[float, ...]]:
     """Bucket edges by SLO."""
     found = {}
     for name, child in _members(node, place, "{ttft: [0.1, 1]}").items():
@@ -116,16 +108,16 @@ def edges(node: Node, place: Place) -> dict[str, tuple[float, ...]]:
     return found
 
 
-def respelt(node: Node, place: Place) -> tuple[tuple[str, str], ...]:
+def respelt(node: Node, place: Place, context: object = None) -> tuple[tuple[str, str], ...]:
     """Prefix -> how it may be written otherwise, as pairs."""
     found = []
     for prefix, child in _members(node, place, '{"vllm:": acme_}').items():
-        others = texts(SAMPLE)(child, place.key(prefix))
+        others = texts(SAMPLE)(child, place.key(prefix), None)
         found += [(prefix, other) for other in others if other] if isinstance(others, tuple) else []
     return tuple(found)
 
 
-def named_label(node: Node, place: Place) -> tuple[str, str] | None:
+def named_label(node: Node, place: Place, context: object = None) -> tuple[str, str] | None:
     """A sample and one of its labels, written {name: …, label: …}."""
     section = mapping(node, place, ("name", "label"))
     name = value(section.get("name"), place.key("name"), SAMPLE)
@@ -136,7 +128,7 @@ def named_label(node: Node, place: Place) -> tuple[str, str] | None:
     return None if name is None or label is None else (name, label)
 
 
-def fingerprints(node: Node, place: Place) -> tuple[Fingerprint, ...]:
+def fingerprints(node: Node, place: Place, context: object = None) -> tuple[Fingerprint, ...]:
     """Names, or {all_of, none_of}; one alone needs no list."""
     if not isinstance(node, list):
         return (_fingerprint(node, place),)

@@ -4,39 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from llm_serving_exporter.config.build import build_target
 from llm_serving_exporter.config.checks import Placed, refuse_timeout
 from llm_serving_exporter.config.file import ConfigFile
-from llm_serving_exporter.config.http import read_auth, read_headers, read_tls
-from llm_serving_exporter.config.options import Settings
-from llm_serving_exporter.config.settings import TargetSettings, build_target
-from llm_serving_exporter.config.types import Config, DcgmConfig
+from llm_serving_exporter.config.options import Settings, build_section, plain_keys
+from llm_serving_exporter.config.target_keys import DcgmSettings, TargetSettings
+from llm_serving_exporter.config.types import Config, DcgmConfig, ScrapeConfig
 from llm_serving_exporter.config.warnings import target_warnings
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.schema.context import Context
+from llm_serving_exporter.schema.keys import read_keys
 
 METRICS_PATH = "/metrics"
+# those that no flag can hold
+_PLAIN_KEYS = plain_keys(DcgmSettings)
 
 
-def dcgm_of(settings: Settings, file: ConfigFile, context: Context) -> DcgmConfig | None:
+def read_dcgm(settings: Settings, file: ConfigFile, context: Context) -> DcgmConfig | None:
     """How to read dcgm-exporter; None where no URL of one is set. What is wrong is reported either way."""
     node, place = file.at("dcgm")
-    section = node if isinstance(node, dict) else {}
+    dcgm = build_section(
+        DcgmSettings, settings, **read_keys(_PLAIN_KEYS, node if isinstance(node, dict) else {}, place, context)
+    )
+    scrape = build_section(ScrapeConfig, settings)
     own = TargetSettings(
-        address=settings["dcgm.url"].value if "dcgm.url" in settings else None,
-        interval_seconds=settings["dcgm.interval"].value,
-        timeout_seconds=settings["dcgm.timeout"].value if "dcgm.timeout" in settings else None,
-        max_series=settings["scrape.max-series"].value,
-        max_body_bytes=settings["scrape.max-body-bytes"].value,
-        auth=read_auth(section.get("auth"), place.key("auth"), context),
-        headers=read_headers(section.get("headers"), place.key("headers"), context),
-        tls=read_tls(section.get("tls"), place.key("tls"), context),
+        address=dcgm.url,
+        interval_seconds=dcgm.interval_seconds,
+        timeout_seconds=dcgm.timeout_seconds,
+        max_series=scrape.max_series,
+        max_body_bytes=scrape.max_body_bytes,
+        auth=dcgm.auth,
+        headers=dcgm.headers,
+        tls=dcgm.tls,
     )
     server = build_target(own, place, context.host)
-    if own.address is None:
+    if dcgm.url is None:
         return None
     return DcgmConfig(
         url=server.url,
-        metrics_path=own.address.path or METRICS_PATH,
+        metrics_path=dcgm.url.path or METRICS_PATH,
         interval_seconds=server.interval_seconds,
         max_series=server.max_series,
         http=server.http,

@@ -32,10 +32,13 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """The file's known top-level keys ({} where there is no file or it is not usable) and its place."""
+    """The configuration file."""
 
+    # its known top-level keys; {} where there is no file or it is not usable
     tree: Mapping[str, Node]
+    # where its faults are reported
     place: Place
+    # None = there is no file
     path: str | None
 
     @property
@@ -44,7 +47,7 @@ class ConfigFile:
         return None if self.path is None else os.path.dirname(self.path)
 
     def at(self, key: str) -> tuple[Node | None, Place]:
-        """What stands under a top-level key, and its place."""
+        """The value of a top-level key, and its place."""
         return self.tree.get(key), self.place.key(key)
 
 
@@ -57,7 +60,7 @@ def read_config_file(path: str | None, problems: list[Problem], read: Callable[[
     if isinstance(node, dict):
         return ConfigFile(mapping(node, place, file_keys() | _LIST_KEYS, _HINTS), place, path)
     if isinstance(node, Scalar) and node.kind == "nothing":
-        place.refuse("the file is empty", "Write settings into it or do not give it.")
+        place.refuse("the file is empty", "Write settings into it, or leave out --config.file.")
     elif node is not None:
         place.refuse("the file must be a mapping (key: value) at its top level", "Start with a line such as targets:.")
     return ConfigFile({}, place, path)

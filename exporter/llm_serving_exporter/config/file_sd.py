@@ -125,7 +125,7 @@ def _read_file(path: str, defaults: Target, host: Host, runtimes: Collection[str
             targets += read_group(group, place.item(index), defaults, host, runtimes, ignored)
     elif isinstance(node, Scalar) and node.kind == "nothing":
         # a file that is just being written looks like this
-        place.refuse("the file is empty", "Write [] where no targets are meant.")
+        place.refuse("the file is empty", "Write [] if there are no targets.")
     elif node is not None:
         place.refuse("the file must be a list of {targets: […], labels: {…}}", "Start each group with a dash.")
     if len(targets) > MOST_TARGETS:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.context import Context
-from llm_serving_exporter.schema.kinds import Kind
+from llm_serving_exporter.schema.keys import key, keys_of, names_of, read_keys
 from llm_serving_exporter.schema.problems import Place
 from llm_serving_exporter.schema.reading import is_empty, mapping, value
 from llm_serving_exporter.schema.tree import Node, Scalar
@@ -27,14 +27,15 @@ _ENV_KIND = kinds.text("name of an environment variable")
 _HEADER_VALUE = kinds.text("header value", 4096)
 _USERNAME = kinds.text("user name")
 _SERVER_NAME = kinds.text("server name", 253)
+AUTH_KEYS = ("bearer_token_file", "bearer_token_env", "basic")
 _AUTH_HINTS = {
-    "bearer_token": "A secret never stands in the file: write bearer_token_file or bearer_token_env.",
-    "token": "A secret never stands in the file: write bearer_token_file or bearer_token_env.",
-    "password": "A secret never stands in the file: write password_file or password_env below basic.",
-    "credentials": "A secret never stands in the file: write bearer_token_file or bearer_token_env.",
+    "bearer_token": "The file must not hold secrets: write bearer_token_file or bearer_token_env.",
+    "token": "The file must not hold secrets: write bearer_token_file or bearer_token_env.",
+    "password": "The file must not hold secrets: write password_file or password_env below basic.",
+    "credentials": "The file must not hold secrets: write bearer_token_file or bearer_token_env.",
     "username": "Write it below basic: auth: {basic: {username: …, password_file: …}}.",
 }
-_BASIC_HINTS = {"password": "A secret never stands in the file: write password_file or password_env."}
+_BASIC_HINTS = {"password": "The file must not hold secrets: write password_file or password_env."}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +43,29 @@ class Auth:
     """Credentials of a target: a bearer token, or a user name with a password, or neither."""
 
     bearer_token: Secret | None = None
+    # set together with `basic_password`
     basic_username: str | None = None
     basic_password: Secret | None = None
 
 
+def read_existing_path(node: Node, place: Place, context: Context) -> str | None:
+    """The path of a file, made relative to the working directory; one that cannot be read is reported."""
+    path = value(node, place, kinds.PATH)
+    if path is None:
+        return None
+    check_file(context.resolve(path), place)
+    return context.resolve(path)
+
+
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How to check the server and what to show. None = the system's CAs, no client certificate, the URL's host."""
+    """How the exporter checks the server, and what it shows to it."""
 
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
-    server_name: str | None = None
-    insecure_skip_verify: bool = False
+    ca_file: str | None = key(read_existing_path, "The CAs that are trusted. Default: the system's.")
+    cert_file: str | None = key(read_existing_path, "A client certificate. Default: none.")
+    key_file: str | None = key(read_existing_path, "Its key.")
+    server_name: str | None = key(_SERVER_NAME, "The name in the server's certificate. Default: the URL's host.")
+    insecure_skip_verify: bool = key(kinds.BOOLEAN, "Trust any certificate.", default="false")
 
 
 def read_secret(section: dict[str, Node], place: Place, file_key: str, env_key: str, context: Context) -> Secret | None:
@@ -87,8 +98,7 @@ def read_auth(node: Node | None, place: Place, context: Context) -> Auth | None:
     """Credentials from `auth:`; None where it is not given."""
     if is_empty(node):
         return None
-    keys = ("bearer_token_file", "bearer_token_env", "basic")
-    section = mapping(node, place, keys, _AUTH_HINTS)
+    section = mapping(node, place, AUTH_KEYS, _AUTH_HINTS)
     token = read_secret(section, place, "bearer_token_file", "bearer_token_env", context)
     if "basic" not in section:
         return Auth(bearer_token=token)
@@ -140,7 +150,7 @@ def _header_value(name: str, node: Node, at: Place, context: Context) -> str | S
             at.refuse("neither file nor env is given", "Write {file: /path} or {env: NAME}.")
         return secret
     if isinstance(node, Scalar) and name.lower() in _SECRET_HEADERS:
-        at.refuse("this header holds a secret, which never stands in the file", "Write {file: /path} or {env: NAME}.")
+        at.refuse("this header holds a secret, which the file must not hold", "Write {file: /path} or {env: NAME}.")
         return None
     content = value(node, at, _HEADER_VALUE)
     if content is not None and not content.isascii():
@@ -152,26 +162,9 @@ def read_tls(node: Node | None, place: Place, context: Context) -> Tls | None:
     """TLS settings from `tls:`, every named file readable; None where it is not given."""
     if is_empty(node):
         return None
-    keys = ("ca_file", "cert_file", "key_file", "server_name", "insecure_skip_verify")
-    section = mapping(node, place, keys)
-
-    def take(key: str, kind: Kind[str]) -> str | None:
-        found = value(section.get(key), place.key(key), kind)
-        if found is None or not kind.is_path:
-            return found
-        check_file(context.resolve(found), place.key(key))
-        return context.resolve(found)
-
-    tls = Tls(
-        ca_file=take("ca_file", kinds.PATH),
-        cert_file=take("cert_file", kinds.PATH),
-        key_file=take("key_file", kinds.PATH),
-        server_name=take("server_name", _SERVER_NAME),
-        insecure_skip_verify=value(
-            section.get("insecure_skip_verify"), place.key("insecure_skip_verify"), kinds.BOOLEAN
-        )
-        or False,
-    )
+    keys = keys_of(Tls)
+    section = mapping(node, place, names_of(keys))
+    tls = Tls(**read_keys(keys, section, place, context))
     if "cert_file" in section and "key_file" not in section:
         place.refuse("cert_file is given without key_file", "Add key_file: a client certificate needs its key.")
     if "key_file" in section and "cert_file" not in section:

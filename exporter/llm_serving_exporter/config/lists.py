@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
+from llm_serving_exporter.config.build import build_target
 from llm_serving_exporter.config.checks import Placed
 from llm_serving_exporter.config.file import ConfigFile
 from llm_serving_exporter.config.options import Settings
 from llm_serving_exporter.config.pattern import check_pattern
-from llm_serving_exporter.config.settings import TargetSettings, build_target
-from llm_serving_exporter.config.target import MODEL_NAME, ROLE, read_defaults, read_target, read_url
+from llm_serving_exporter.config.target import read_defaults, read_target, read_target_url
+from llm_serving_exporter.config.target_keys import TargetSettings
+from llm_serving_exporter.config.target_kinds import MODEL_NAME, ROLE
 from llm_serving_exporter.config.types import FileDiscovery
 from llm_serving_exporter.model.target import ExpectedReplicas, Role
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.context import Context
+from llm_serving_exporter.schema.keys import Key, read_complete, table
 from llm_serving_exporter.schema.problems import Place, shown
 from llm_serving_exporter.schema.reading import elements, is_empty, mapping, value
 from llm_serving_exporter.schema.tree import Node
 
-_REPLICAS = kinds.integer(0, 1_000_000)
+_EXPECTED = table(
+    model_name=Key(reads=MODEL_NAME, required=True),
+    role=Key(reads=ROLE),
+    replicas=Key(reads=kinds.integer(0, 1_000_000), required=True),
+)
 
 
-def targets_of(settings: Settings, file: ConfigFile, defaults: TargetSettings, context: Context) -> list[Placed]:
+def read_configured_targets(
+    settings: Settings, file: ConfigFile, defaults: TargetSettings, context: Context
+) -> list[Placed]:
     """The targets that are configured one by one: those of --target where it is given, else those of the file."""
     found = [(read_target(node, at, context), at) for node, at in elements(*file.at("targets"), "targets")]
     if "target" in settings:
         place = settings["target"].place
-        found = [(read_url(url, place), place) for url in settings["target"].value]
-    return [Placed(build_target(own.over(defaults), at, context.host), at) for own, at in found if own is not None]
+        found = [(read_target_url(url, place), place) for url in settings["target"].value]
+    return [
+        Placed(build_target(own.completed_by(defaults), at, context.host), at) for own, at in found if own is not None
+    ]
 
 
-def discovery_of(
+def read_discovery(
     settings: Settings, file: ConfigFile, defaults: TargetSettings, context: Context
 ) -> tuple[tuple[FileDiscovery, ...], list[Placed]]:
     """Discovery by file: that of --file-sd, else that of the file; and its defaults with their places."""
     entries = elements(*file.at("file_sd"), "mappings such as {files: [targets/*.yml]}")
-    found = [_discovery(node, at, defaults, context) for node, at in entries]
+    found = [_read_entry(node, at, defaults, context) for node, at in entries]
     if "file-sd" in settings:
         place = settings["file-sd"].place
         patterns = tuple(pattern for pattern in settings["file-sd"].value if check_pattern(pattern, place))
@@ -42,7 +53,7 @@ def discovery_of(
     return discovery, [placed for _, placed in found]
 
 
-def _discovery(node: Node, place: Place, under: TargetSettings, context: Context) -> tuple[tuple[str, ...], Placed]:
+def _read_entry(node: Node, place: Place, under: TargetSettings, context: Context) -> tuple[tuple[str, ...], Placed]:
     section = mapping(node, place, ("files", "defaults"), {"refresh_interval": "Files are looked at in each interval."})
     at = place.key("files")
     patterns = [(value(item, where, kinds.PATH), where) for item, where in elements(section.get("files"), at, "paths")]
@@ -51,24 +62,21 @@ def _discovery(node: Node, place: Place, under: TargetSettings, context: Context
     files = tuple(context.resolve(path) for path, where in patterns if path is not None and check_pattern(path, where))
     where = place.key("defaults")
     own = read_defaults(section.get("defaults"), where, context)
-    return files, Placed(build_target(own.over(under), where, context.host), where)
+    return files, Placed(build_target(own.completed_by(under), where, context.host), where)
 
 
-def expected_replicas_of(file: ConfigFile) -> tuple[ExpectedReplicas, ...]:
+def read_expected_replicas(file: ConfigFile) -> tuple[ExpectedReplicas, ...]:
     """How many replicas of each model and role are meant to run."""
     found: dict[tuple[str, str], ExpectedReplicas] = {}
+    example = "Write {model_name: …, role: unified, replicas: 2}."
     for node, at in elements(*file.at("expected_replicas"), "mappings such as {model_name: …, replicas: 2}"):
         before = len(at.problems)
-        section = mapping(node, at, ("model_name", "role", "replicas"))
-        model_name = value(section.get("model_name"), at.key("model_name"), MODEL_NAME)
-        role = value(section.get("role"), at.key("role"), ROLE) or Role.UNIFIED
-        replicas = value(section.get("replicas"), at.key("replicas"), _REPLICAS)
-        if len(at.problems) > before:
+        read = read_complete(_EXPECTED, node, at, example)
+        if read is None or len(at.problems) > before:
             continue
-        if model_name is None or replicas is None:
-            at.refuse("model_name or replicas is missing", "Write {model_name: …, role: unified, replicas: 2}.")
-        elif (model_name, role) in found:
+        model_name, role = read["model_name"], read.get("role", Role.UNIFIED)
+        if (model_name, role) in found:
             at.refuse(f"the model {shown(model_name)} with the role {role} is given twice", "Keep one of them.")
         else:
-            found[model_name, role] = ExpectedReplicas(model_name, str(role), replicas)
+            found[model_name, role] = ExpectedReplicas(model_name, str(role), read["replicas"])
     return tuple(found.values())

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from llm_serving_exporter.config import options
+from llm_serving_exporter.config.build import build_target
 from llm_serving_exporter.config.checks import (
     Placed,
     refuse_duplicates,
@@ -16,23 +17,29 @@ from llm_serving_exporter.config.checks import (
     refuse_too_many,
     refuse_window,
 )
-from llm_serving_exporter.config.dcgm import dcgm_of, dcgm_warnings, refuse_dcgm_timeout
+from llm_serving_exporter.config.dcgm import dcgm_warnings, read_dcgm, refuse_dcgm_timeout
 from llm_serving_exporter.config.effective import hash_of
 from llm_serving_exporter.config.file import ConfigFile, read_config_file
 from llm_serving_exporter.config.http import check_file
-from llm_serving_exporter.config.lists import discovery_of, expected_replicas_of, targets_of
-from llm_serving_exporter.config.options import Setting, Settings
+from llm_serving_exporter.config.lists import read_configured_targets, read_discovery, read_expected_replicas
+from llm_serving_exporter.config.options import Setting, Settings, build_section
 from llm_serving_exporter.config.prices import prices_of
-from llm_serving_exporter.config.runtimes import runtimes_of
-from llm_serving_exporter.config.settings import TargetSettings, build_target
-from llm_serving_exporter.config.slo_file import overridden, thresholds_of
-from llm_serving_exporter.config.target import NODE, read_defaults
-from llm_serving_exporter.config.types import Config, FileDiscovery, GpuConfig, LogConfig, SloConfig
+from llm_serving_exporter.config.runtimes import read_runtimes
+from llm_serving_exporter.config.slo_file import overridden, read_thresholds
+from llm_serving_exporter.config.target import read_defaults
+from llm_serving_exporter.config.target_keys import TargetSettings
+from llm_serving_exporter.config.target_kinds import NODE
+from llm_serving_exporter.config.types import (
+    Config,
+    CostConfig,
+    GpuConfig,
+    LogConfig,
+    ScrapeConfig,
+    SloConfig,
+    WebConfig,
+)
 from llm_serving_exporter.config.warnings import slo_warnings, target_warnings, unused_runtimes
 from llm_serving_exporter.errors import ConfigError, Problem
-from llm_serving_exporter.model.cost import Attribution, Efficiency, Method
-from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.model.web import WebConfig
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.schema import kinds
@@ -46,6 +53,12 @@ STALE_INTERVALS = 3
 MOST_WARNINGS = 50
 # whose buckets thresholds are held against where no target says its runtime
 MOST_COMMON_RUNTIME = "vllm"
+
+
+# fields of Config that declare options of their own
+_SECTIONS: Mapping[str, type] = {
+    "web": WebConfig, "log": LogConfig, "scrape": ScrapeConfig, "gpu": GpuConfig, "slo": SloConfig, "cost": CostConfig,
+}  # fmt: skip
 
 
 def load(
@@ -68,15 +81,15 @@ def load(
     file = read_config_file(given["config.file"].value if "config.file" in given else None, problems, read)
     own_name = host_name or socket.gethostname()
     host = Host(own_name, _node_name(environ, problems) or own_name)
-    configured = runtimes_of(file, runtimes)
+    configured = read_runtimes(file, runtimes)
     context = Context(host, environ, configured.names.union(runtimes), file.folder)
     settings = _settings(given, file, context, problems, read)
 
     defaults = _target_defaults(settings, file, context)
-    targets = targets_of(settings, file, defaults, context)
-    discovery, discovered = discovery_of(settings, file, defaults, context)
-    expected = expected_replicas_of(file)
-    dcgm = dcgm_of(settings, file, context)
+    targets = read_configured_targets(settings, file, defaults, context)
+    discovery, discovered = read_discovery(settings, file, defaults, context)
+    expected = read_expected_replicas(file)
+    dcgm = read_dcgm(settings, file, context)
     prices = prices_of(settings["cost.price-file"], read) if "cost.price-file" in settings else None
     everywhere = [*targets, *discovered]
     stale_after = _stale_after(settings, everywhere)
@@ -95,13 +108,19 @@ def load(
         raise ConfigError(*problems)
 
     config = replace(
-        _config(settings, [item.target for item in targets], discovery),
-        expected_replicas=expected,
-        runtimes=configured.tables,
-        dcgm=dcgm,
-        prices=prices,
+        build_section(
+            Config,
+            settings,
+            targets=tuple(item.target for item in targets),
+            discovery=discovery,
+            **{name: build_section(section, settings) for name, section in _SECTIONS.items()},
+            expected_replicas=expected,
+            runtimes=configured.tables,
+            dcgm=dcgm,
+            prices=prices,
+            file=file.path,
+        ),
         stale_after_seconds=stale_after,
-        file=file.path,
     )
     warnings = [
         *context.warnings,
@@ -140,12 +159,12 @@ def _settings(
     """Every option's value; paths of the file are resolved."""
     from_file = {
         name: replace(setting, value=context.resolve(setting.value))
-        if options.BY_NAME[name].kind is kinds.PATH
+        if options.BY_NAME[name].reads is kinds.PATH
         else setting
         for name, setting in options.from_file(file.tree, file.place).items()
     }
     explicit = from_file | given
-    thresholds = thresholds_of(explicit["slo.file"], read) if "slo.file" in explicit else {}
+    thresholds = read_thresholds(explicit["slo.file"], read) if "slo.file" in explicit else {}
     context.warnings.extend(overridden(thresholds, explicit))
     settings = options.defaults(problems) | thresholds | explicit
     if "web.config.file" in settings:
@@ -155,13 +174,14 @@ def _settings(
 
 
 def _target_defaults(settings: Settings, file: ConfigFile, context: Context) -> TargetSettings:
+    scrape = build_section(ScrapeConfig, settings)
     process = TargetSettings(
         interval_seconds=settings["scrape.interval"].value,
-        timeout_seconds=settings["scrape.timeout"].value if "scrape.timeout" in settings else None,
-        max_series=settings["scrape.max-series"].value,
-        max_body_bytes=settings["scrape.max-body-bytes"].value,
+        timeout_seconds=scrape.timeout_seconds,
+        max_series=scrape.max_series,
+        max_body_bytes=scrape.max_body_bytes,
     )
-    return read_defaults(*file.at("target_defaults"), context).over(process)
+    return read_defaults(*file.at("target_defaults"), context).completed_by(process)
 
 
 def _placed_defaults(defaults: TargetSettings, file: ConfigFile, context: Context) -> list[Placed]:
@@ -179,8 +199,8 @@ def _timing_in_doubt(problems: Sequence[Problem]) -> bool:
 
 def _servers_in_doubt(problems: Sequence[Problem], file: ConfigFile) -> bool:
     """Whether servers were named, but not so that they could be used; then that is what is reported."""
-    flags = {options.BY_NAME[name].flag for name in ("target", "file-sd")}
-    variables = {options.BY_NAME[name].variable for name in ("target", "file-sd")}
+    flags = {option.flag for option in (options.TARGET, options.FILE_SD)}
+    variables = {option.variable for option in (options.TARGET, options.FILE_SD)}
     named = any(problem.file.split(" ")[-1] in flags | variables for problem in problems)
     unusable = file.path is not None and any(problem.file == file.path and not problem.path for problem in problems)
     return named or unusable or any(_is_given(file.tree.get(key)) for key in ("targets", "file_sd"))
@@ -197,48 +217,8 @@ def _stale_after(settings: Settings, targets: Sequence[Placed]) -> float:
     return STALE_INTERVALS * float(longest)
 
 
-def _config(settings: Settings, targets: Sequence[Target], discovery: tuple[FileDiscovery, ...]) -> Config:
-    values = {option.name: None for option in options.OPTIONS} | {name: item.value for name, item in settings.items()}
-    thresholds = {name: values[name] or None for name in ("slo.ttft", "slo.itl", "slo.e2e")}  # kinds.OFF is 0
-    return Config(
-        targets=tuple(targets),
-        discovery=discovery,
-        web=WebConfig(
-            listen_addresses=tuple(dict.fromkeys(values["web.listen-address"])),
-            telemetry_path=values["web.telemetry-path"],
-            enable_lifecycle=values["web.enable-lifecycle"],
-            config_file=values["web.config.file"],
-        ),
-        log=LogConfig(level=values["log.level"], format=values["log.format"]),
-        gpu=GpuConfig(
-            enabled=values["gpu.enabled"],
-            interval_seconds=values["gpu.interval"],
-            gpm=values["gpu.gpm"],
-        ),
-        slo=SloConfig(
-            ttft_seconds=thresholds["slo.ttft"],
-            itl_seconds=thresholds["slo.itl"],
-            e2e_seconds=thresholds["slo.e2e"],
-            errors=values["slo.errors"],
-        ),
-        interval_seconds=values["scrape.interval"],
-        window_seconds=values["window"],
-        state_file=values["state-file"],
-        drill_result_file=values["drill.result-file"],
-        attribution=Attribution(
-            Method(values["cost.method"]),
-            values["cost.decode-to-prefill-ratio"],
-            Efficiency(values["cost.compute-efficiency"], values["cost.bandwidth-efficiency"]),
-        ),
-        price_file=values["cost.price-file"],
-        report_settings_file=values["report.settings-file"],
-        report_run=values["report.run"],
-        hf_cache=values["hf-cache"],
-    )
-
-
 def _unused(settings: Settings, file: ConfigFile) -> Iterator[str]:
-    """What stands in the file without effect."""
+    """What the file sets without effect."""
     for option, key in (("target", "targets"), ("file-sd", "file_sd")):
         if option in settings and file.tree.get(key):
             yield f"{file.place.key(key)}: not used, because {settings[option].place} takes its place"

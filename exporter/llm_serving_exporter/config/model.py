@@ -5,13 +5,20 @@ from __future__ import annotations
 from llm_serving_exporter.config.facts import KV_CACHE_DTYPE, STATE_DTYPE, WEIGHT_FORMAT
 from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.schema import kinds
-from llm_serving_exporter.schema.context import Context
+from llm_serving_exporter.schema.context import Context, read_path
+from llm_serving_exporter.schema.keys import Key, names_of, read_keys, table
 from llm_serving_exporter.schema.problems import Place
 from llm_serving_exporter.schema.reading import mapping, value
 from llm_serving_exporter.schema.tree import Node, Scalar
 
 NAME = kinds.text("model name", 256)
-_KEYS = ("config", "name", "weight_format", "kv_cache_dtype", "state_dtype")
+_KEYS = table(
+    config=Key(reads=read_path),
+    name=Key(reads=NAME),
+    weight_format=Key(reads=WEIGHT_FORMAT),
+    kv_cache_dtype=Key(reads=KV_CACHE_DTYPE),
+    state_dtype=Key(reads=STATE_DTYPE),
+)
 _HINTS = {
     "path": "Write config: /path/of/the/model.",
     "dtype": "Write weight_format, as in bf16 or fp8.",
@@ -28,12 +35,5 @@ def read_model(node: Node | None, place: Place, context: Context) -> ModelSettin
         if node.text.startswith(("/", "./", "../")):
             return ModelSettings(config=context.resolve(node.text))
         return ModelSettings(name=value(node, place, NAME))
-    section = mapping(node, place, _KEYS, _HINTS)
-    path = value(section.get("config"), place.key("config"), kinds.PATH)
-    return ModelSettings(
-        config=None if path is None else context.resolve(path),
-        name=value(section.get("name"), place.key("name"), NAME),
-        weight_format=value(section.get("weight_format"), place.key("weight_format"), WEIGHT_FORMAT),
-        kv_cache_dtype=value(section.get("kv_cache_dtype"), place.key("kv_cache_dtype"), KV_CACHE_DTYPE),
-        state_dtype=value(section.get("state_dtype"), place.key("state_dtype"), STATE_DTYPE),
-    )
+    section = mapping(node, place, names_of(_KEYS), _HINTS)
+    return ModelSettings(**read_keys(_KEYS, section, place, context))

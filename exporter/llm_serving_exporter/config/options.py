@@ -1,4 +1,4 @@
-"""Every option of the process as a whole, declared once: flag, environment variable and YAML key."""
+"""Every option of the process: read from flags, environment variables and the YAML file. The classes below declare them."""
 
 from __future__ import annotations
 
@@ -6,150 +6,84 @@ import argparse
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from llm_serving_exporter.config.option import ENVIRONMENT_PREFIX, Option
+from llm_serving_exporter.config.target_keys import DcgmSettings
+from llm_serving_exporter.config.types import (
+    Config,
+    CostConfig,
+    GpuConfig,
+    LogConfig,
+    ScrapeConfig,
+    SloConfig,
+    WebConfig,
+)
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.cost import Method
 from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.keys import Keys, keys_of
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import Place, did_you_mean
 from llm_serving_exporter.schema.reading import elements, mapping, parsed, value
 from llm_serving_exporter.schema.tree import Node
-from llm_serving_exporter.schema.url import URL
 
-ENVIRONMENT_PREFIX = "LLM_SERVING_EXPORTER_"
+T = TypeVar("T")
 # Kubernetes gives every pod such variables for each Service of its namespace, so a Service called
 # llm-serving-exporter makes variables with our prefix (kubernetes.io, "Accessing the Service", environment variables).
 _SERVICE_LINK = re.compile(
     r"([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
 
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option. `name` is the flag without "--". `default` is written as a user would write it, "" = none.
-
-    `repeatable`: the flag may be given again, and the variable holds a comma-separated list; the file has a list or a single value, or a
-    richer form of its own. `in_file`: whether the file has it under its dotted name.
-    """
-
-    name: str
-    kind: Kind[Any]
-    default: str
-    help: str
-    repeatable: bool = False
-    in_file: bool = True
-
-    @property
-    def flag(self) -> str:
-        """`--web.listen-address`."""
-        return f"--{self.name}"
-
-    @property
-    def variable(self) -> str:
-        """`LLM_SERVING_EXPORTER_WEB_LISTEN_ADDRESS`."""
-        return ENVIRONMENT_PREFIX + re.sub(r"[.-]", "_", self.name).upper()
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The path of YAML keys: ("web", "listen_address")."""
-        return tuple(part.replace("-", "_") for part in self.name.split("."))
-
-    @property
-    def attribute(self) -> str:
-        """The attribute of the argparse namespace."""
-        return re.sub(r"[.-]", "_", self.name)
+# what only names where the rest is read from, so that no field of the configuration holds it
+CONFIG_FILE = Option(name="config.file", reads=kinds.PATH, help="YAML configuration file.", in_file=False)
+TARGET = Option(
+    name="target",
+    reads=kinds.text("URL", 2000),
+    help="URL of an LLM server, such as http://localhost:8000; replaces the file's targets.",
+    repeatable=True,
+    in_file=False,
+)
+FILE_SD = Option(
+    name="file-sd",
+    reads=kinds.PATH,
+    help="Prometheus file_sd file or glob (*.yml) that lists targets; replaces the file's file_sd.",
+    repeatable=True,
+    in_file=False,
+)
+SLO_FILE = Option(
+    name="slo.file",
+    reads=kinds.PATH,
+    help="Settings file of the alert rules, for the latency thresholds. A threshold that is set here wins over it.",
+)
+# whose fields are the other options
+_DECLARING = (WebConfig, LogConfig, Config, ScrapeConfig, GpuConfig, DcgmSettings, SloConfig, CostConfig)
 
 
-OPTIONS: tuple[Option, ...] = (
-    Option("config.file", kinds.PATH, "", "YAML configuration file.", in_file=False),
-    Option(
-        "target", kinds.text("URL", 2000), "",
-        "URL of an LLM server, such as http://localhost:8000; takes the place of the file's targets.",
-        repeatable=True, in_file=False,
-    ),
-    Option(
-        "file-sd", kinds.PATH, "",
-        "Prometheus file_sd file or glob (*.yml) to take targets from; takes the place of the file's file_sd.",
-        repeatable=True, in_file=False,
-    ),
-    Option(
-        "web.listen-address", kinds.LISTEN_ADDRESS, ":10077",
-        "Address to listen on; :PORT means every interface. A list in the file.",
-        repeatable=True,
-    ),
-    Option("web.telemetry-path", kinds.TELEMETRY_PATH, "/metrics", "Path of the metrics page."),
-    Option("web.enable-lifecycle", kinds.BOOLEAN, "false", "Allow a reload by a POST to /-/reload."),
-    Option("web.config.file", kinds.PATH, "", "exporter-toolkit web config file: TLS and basic auth."),
-    Option("log.level", kinds.choice("log level", ("debug", "info", "warn", "error")), "info", "Least level logged."),
-    Option("log.format", kinds.choice("log format", ("logfmt", "json")), "logfmt", "Form of the log lines."),
-    Option("scrape.interval", kinds.INTERVAL, "5s", "How often each server is read."),
-    Option(
-        "scrape.timeout", kinds.DURATION, "",
-        "Deadline of one reading as a whole; below the interval. Default: 80 % of the interval, at most 10s.",
-    ),
-    Option("scrape.max-body-bytes", kinds.SIZE, "16MiB", "Largest metrics page, after decompression."),
-    Option("scrape.max-series", kinds.MAX_SERIES, "50000", "Most series of a metrics page."),
-    Option(
-        "scrape.stale-after", kinds.DURATION, "",
-        "How long the last good values stay when a server no longer answers. Default: 3 of the longest interval.",
-    ),
-    Option("window", kinds.DURATION, "60s", "Window of rates, means and ratios; at least 2 intervals, longer where an engine books late."),
-    Option("gpu.enabled", kinds.BOOLEAN, "true", "Read the GPUs of this node through NVML."),
-    Option("gpu.gpm", kinds.BOOLEAN, "true", "Sample GPM (memory bandwidth, SM, tensor activity; Hopper and newer)."),
-    Option("gpu.interval", kinds.INTERVAL, "", "How often the GPUs are read. Default: scrape.interval."),
-    Option(
-        "dcgm.url", URL, "",
-        "This node's dcgm-exporter, such as http://localhost:9400: memory bandwidth of GPUs older than Hopper. Default: not read.",
-    ),
-    Option("dcgm.interval", kinds.INTERVAL, "30s", "How often dcgm-exporter is read; by default it collects every 30s."),
-    Option(
-        "dcgm.timeout", kinds.DURATION, "",
-        "Deadline of one reading of dcgm-exporter; below its interval. Default: 80 % of the interval, at most 10s.",
-    ),
-    Option(
-        "slo.file", kinds.PATH, "",
-        "Settings file of the alert rules to take the thresholds below from; one that is given here wins over it.",
-    ),
-    Option("slo.ttft", kinds.THRESHOLD, "2.5s", "Time to first token that counts as good, or off."),
-    Option("slo.itl", kinds.THRESHOLD, "off", "Inter-token latency that counts as good, or off."),
-    Option("slo.e2e", kinds.THRESHOLD, "off", "Request latency that counts as good, or off."),
-    Option("slo.errors", kinds.BOOLEAN, "true", "Count requests that ended in an error against the errors SLO."),
-    Option(
-        "hf-cache", kinds.PATH, "",
-        "Hugging Face cache (the folder with models--*) in which the config.json of served models is looked up.",
-    ),
-    Option(
-        "cost.price-file", kinds.PATH, "",
-        "YAML file of what GPUs cost (docs/cost.md); read anew when it changes. Default: no cost series.",
-    ),
-    Option(
-        "cost.method", kinds.choice("method", tuple(Method)), "roofline",
-        "How busy GPU time is split into prefill and decode: roofline (seconds at the ceilings), flat, output_only, price_ratio, pools.",
-    ),
-    Option(
-        "cost.decode-to-prefill-ratio", kinds.decimal("a number above 0, up to 1000", 0.0, 1000.0), "4",
-        "How many computed prompt tokens a generated token weighs, for the method price_ratio.",
-    ),
-    Option(
-        "cost.compute-efficiency", kinds.SHARE, "1",
-        "Share of the compute peak that work is taken to reach, for the method roofline.",
-    ),
-    Option(
-        "cost.bandwidth-efficiency", kinds.SHARE, "1",
-        "Share of the bandwidth peak that decode is taken to reach, for the method roofline.",
-    ),
-    Option(
-        "report.settings-file", kinds.PATH, "",
-        "Settings file of the weekly cost review (docs/report.md), for one exporter to make it when it is due and to say when it was.",
-    ),
-    Option("report.run", kinds.BOOLEAN, "true", "Make the review; false where something else, such as a CronJob, does."),
-    Option("state-file", kinds.PATH, "", "File in which the exporter keeps what must outlive a restart."),
-    Option("drill.result-file", kinds.PATH, "", "File in which drills leave their results, for one exporter to publish."),
-)  # fmt: skip
+def _options_of(declaring: type) -> list[Option]:
+    return [one for one in keys_of(declaring).values() if isinstance(one, Option)]
+
+
+def _by_section(options: Iterable[Option]) -> tuple[Option, ...]:
+    """As they come, options of one section side by side."""
+    sections: dict[str, list[Option]] = {}
+    for option in options:
+        sections.setdefault(option.keys[0], []).append(option)
+    return tuple(option for section in sections.values() for option in section)
+
+
+OPTIONS = _by_section(
+    [CONFIG_FILE, TARGET, FILE_SD, *(option for declaring in _DECLARING for option in _options_of(declaring)), SLO_FILE]
+)
 BY_NAME = {option.name: option for option in OPTIONS}
-# keys beside the options below a top-level key, which others read: structured, so that no flag can hold them
-_READ_ELSEWHERE: Mapping[str, tuple[str, ...]] = {"dcgm": ("auth", "headers", "tls")}
+
+
+def plain_keys(declaring: type) -> Keys:
+    """The keys of a section that no flag can hold, because they are structured."""
+    return {attribute: one for attribute, one in keys_of(declaring).items() if not isinstance(one, Option)}
+
+
+# below a top-level key, beside the options
+_PLAIN_NAMES = {"dcgm": tuple(plain_keys(DcgmSettings))}
 
 
 def add_flags(parser: argparse._ActionsContainer) -> None:
@@ -164,7 +98,7 @@ def add_flags(parser: argparse._ActionsContainer) -> None:
             parser.add_argument(
                 option.flag, dest=option.attribute, action="append", metavar="VALUE", help=f"{description} Repeatable."
             )
-        elif option.kind is kinds.BOOLEAN:
+        elif option.reads is kinds.BOOLEAN:
             parser.add_argument(
                 option.flag, dest=option.attribute, nargs="?", const="true", metavar="true|false", help=description
             )
@@ -181,10 +115,13 @@ def add_flags(parser: argparse._ActionsContainer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value and where it was set. `from_file` is False for flags, environment variables and defaults."""
+    """What an option is set to."""
 
+    # of the option's kind; a tuple where it is repeatable
     value: Any
+    # where it was set
     place: Place
+    # False for flags, environment variables and defaults
     from_file: bool = False
 
 
@@ -198,7 +135,7 @@ def from_flags(arguments: argparse.Namespace | None, problems: list[Problem]) ->
         given = getattr(arguments, option.attribute, None)
         if given is not None:
             texts = given if option.repeatable else [given]
-            found.update(_take(option, texts, Place(f"flag {option.flag}", "", problems)))
+            found.update(_parse_texts(option, texts, Place(f"flag {option.flag}", "", problems)))
     return found
 
 
@@ -209,12 +146,12 @@ def from_environment(environ: Mapping[str, str], problems: list[Problem]) -> dic
         given = environ.get(option.variable, "")
         if given:
             texts = [part.strip() for part in given.split(",") if part.strip()] if option.repeatable else [given]
-            found.update(_take(option, texts, Place(f"environment variable {option.variable}", "", problems)))
+            found.update(_parse_texts(option, texts, Place(f"environment variable {option.variable}", "", problems)))
     return found
 
 
-def _take(option: Option, texts: Iterable[str], place: Place) -> dict[str, Setting]:
-    values = [parsed(text, place, option.kind) for text in texts]
+def _parse_texts(option: Option, texts: Iterable[str], place: Place) -> dict[str, Setting]:
+    values = [parsed(text, place, option.reads) for text in texts]
     good = tuple(item for item in values if item is not None)
     if not good:
         return {}
@@ -244,11 +181,11 @@ def from_file(tree: Mapping[str, Node], place: Place) -> dict[str, Setting]:
     found: dict[str, Setting] = {}
     for key in [key for key in tree if key in file_keys()]:
         options = {option.keys[1:]: option for option in OPTIONS if option.in_file and option.keys[0] == key}
-        _walk(tree[key], place.key(key), options, found, _READ_ELSEWHERE.get(key, ()))
+        _read_section(tree[key], place.key(key), options, found, _PLAIN_NAMES.get(key, ()))
     return found
 
 
-def _walk(
+def _read_section(
     node: Node,
     place: Place,
     options: Mapping[tuple[str, ...], Option],
@@ -257,7 +194,7 @@ def _walk(
 ) -> None:
     if () in options:
         option = options[()]
-        item = _values(node, place, option.kind) if option.repeatable else value(node, place, option.kind)
+        item = _read_values(node, place, option.reads) if option.repeatable else value(node, place, option.reads)
         if item is not None:
             found[option.name] = Setting(item, place, from_file=True)
         return
@@ -269,11 +206,11 @@ def _walk(
         if key in elsewhere:
             continue
         below = {keys[1:]: option for keys, option in options.items() if keys[0] == key}
-        _walk(child, place.key(key), below, found)
+        _read_section(child, place.key(key), below, found)
 
 
-def _values(node: Node, place: Place, kind: Kind[Any]) -> tuple[Any, ...] | None:
-    """The values of a list, or a single one. None where there is none to use, which is reported."""
+def _read_values(node: Node, place: Place, kind: Kind[Any]) -> tuple[Any, ...] | None:
+    """The values of a list, or a single one; None where there is none to use, which is then reported."""
     if not isinstance(node, list):
         single = value(node, place, kind)
         return None if single is None else (single,)
@@ -283,13 +220,16 @@ def _values(node: Node, place: Place, kind: Kind[Any]) -> tuple[Any, ...] | None
     return tuple(item for item in found if item is not None) or None
 
 
+def build_section(declaring: type[T], settings: Settings, **others: Any) -> T:
+    """An instance of a class that declares options. What nobody set has its default; `others` are its other fields."""
+    found = {one.field: one.kept(settings[one.name].value) for one in _options_of(declaring) if one.name in settings}
+    return declaring(**found, **others)
+
+
 def defaults(problems: list[Problem]) -> dict[str, Setting]:
     """The defaults of the options that have one."""
     return {
-        option.name: Setting(
-            (option.kind.parse(option.default),) if option.repeatable else option.kind.parse(option.default),
-            Place("default", option.name, problems),
-        )
+        option.name: Setting(option.parsed_default(), Place("default", option.name, problems))
         for option in OPTIONS
         if option.default
     }

@@ -19,7 +19,7 @@ def check_pattern(pattern: str, place: Place) -> bool:
     """Whether a pattern can be used; reported at `place` where not."""
     folder, last = os.path.split(pattern)
     if not last.lower().endswith(_EXTENSIONS):
-        place.refuse(f"{shown(pattern)} does not end in .json, .yml or .yaml", "Name files of one of these kinds.")
+        place.refuse(f"{shown(pattern)} does not end in .json, .yml or .yaml", "Use a file with one of these endings.")
     elif _WILDCARDS & set(folder):
         place.refuse(f"{shown(pattern)} has a wildcard in a folder's name", "Wildcards are for the file name only.")
     else:

@@ -12,6 +12,7 @@ from llm_serving_exporter.derive.price import purchase_usd_per_gpu_hour
 from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.document import read_bounded, read_document
+from llm_serving_exporter.schema.keys import Key, Reader, names_of, read_complete, read_keys, table
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import InvalidValueError, Place, shown
 from llm_serving_exporter.schema.reading import elements, is_empty, mapping, type_name, value
@@ -21,17 +22,6 @@ MOST_STATEMENTS = 10_000
 USD = kinds.decimal("USD above 0, up to 1e12", 0.0, 1e12)
 _GPUS = kinds.integer(1, 1_000_000)
 _NAME = kinds.text("name", 253)
-_KIND = kinds.choice("kind of rate", tuple(RateKind))
-_KEYS = ("prices", "rates", "power", "budget_usd_per_month")
-_SCOPES = {"target": Scope.TARGET, "node": Scope.NODE, "gpu_model": Scope.GPU_MODEL, "gpu_name": Scope.GPU_MODEL}
-_AMOUNTS = ("usd_per_gpu_hour", "instance", "purchase")
-_HINTS = {
-    "usd_per_hour": "Write usd_per_gpu_hour, or instance: {usd_per_hour: 55.04, gpus: 8}.",
-    "price": "Write usd_per_gpu_hour.",
-    "valid_from": "Write from: 2026-01-31, or 2026-01-31T08:00:00Z.",
-    "gpu": "Write gpu_model (a card of the catalogue) or gpu_name (as on the series).",
-    "model": "Write gpu_model.",
-}
 
 
 def _moment(text: str) -> float:
@@ -44,6 +34,70 @@ def _moment(text: str) -> float:
 
 
 FROM = Kind("a date such as 2026-01-31, midnight UTC, or a time", _moment)
+_POWER = table(
+    usd_per_kwh=Key(reads=kinds.decimal("USD above 0, up to 100", 0.0, 100.0)),
+    pue=Key(reads=kinds.decimal("a PUE from 1 to 10", 1 - 1e-9, 10.0)),
+    carbon_grams_per_kwh=Key(reads=kinds.decimal("grams above 0, up to 10000", 0.0, 10_000.0)),
+)
+_RATE = table(
+    kind=Key(reads=kinds.member("kind of rate", RateKind)),
+    includes_power=Key(reads=kinds.BOOLEAN),
+    committed_gpus=Key(reads=_GPUS),
+)
+_INSTANCE = table(usd_per_hour=Key(reads=USD, required=True), gpus=Key(reads=_GPUS, required=True))
+_PURCHASE = table(
+    usd=Key(reads=USD, required=True),
+    gpus=Key(reads=_GPUS, required=True),
+    years=Key(reads=kinds.decimal("years above 0, up to 50", 0.0, 50.0), required=True),
+    overhead_ratio=Key(reads=kinds.decimal("a ratio from 0 to 10", -1e-12, 10.0)),
+)
+
+
+def _read_names(kind: Kind[str]) -> Reader:
+    """A name, or a list of them."""
+
+    def read(node: Node, place: Place, context: object) -> list[str]:
+        several = list(elements(node, place, "names")) if isinstance(node, list) else [(node, place)]
+        found = (value(one, at, kind) for one, at in several)
+        return [name for name in found if name is not None]
+
+    return read
+
+
+def _read_instance(node: Node, place: Place, context: object) -> float | None:
+    """USD per GPU and hour of a machine that is paid by the hour."""
+    found = read_complete(_INSTANCE, node, place, "Write {usd_per_hour: 55.04, gpus: 8}.")
+    return None if found is None else found["usd_per_hour"] / found["gpus"]
+
+
+def _read_purchase(node: Node, place: Place, context: object) -> float | None:
+    """USD per GPU and hour of a machine that was bought."""
+    found = read_complete(_PURCHASE, node, place, "Write {usd: 320000, gpus: 8, years: 4, overhead_ratio: 0.15}.")
+    if found is None:
+        return None
+    return purchase_usd_per_gpu_hour(found["usd"], found["gpus"], found["years"], found.get("overhead_ratio", 0.0))
+
+
+# what a price is for: exactly one of them
+_SCOPES = {
+    "target": Scope.TARGET, "node": Scope.NODE, "gpu_model": Scope.GPU_MODEL, "gpu_name": Scope.GPU_MODEL,
+}  # fmt: skip
+# how much it is, in USD per GPU and hour: exactly one of them
+_AMOUNTS = table(
+    usd_per_gpu_hour=Key(reads=USD), instance=Key(reads=_read_instance), purchase=Key(reads=_read_purchase)
+)
+_STATEMENT = {
+    **table(**{name: Key(reads=_read_names(GPU_MODEL if name == "gpu_model" else _NAME)) for name in _SCOPES}),
+    **_AMOUNTS,
+    **table(rate=Key(reads=_NAME), since=Key(name="from", reads=FROM)),
+}
+_HINTS = {
+    "usd_per_hour": "Write usd_per_gpu_hour, or instance: {usd_per_hour: 55.04, gpus: 8}.",
+    "price": "Write usd_per_gpu_hour.",
+    "valid_from": "Write from: 2026-01-31, or 2026-01-31T08:00:00Z.",
+    "gpu": "Write gpu_model (a card of the catalogue) or gpu_name (as on the series).",
+    "model": "Write gpu_model.",
+}
 
 
 def prices_of(path: Setting, read: Callable[[Path], str] = read_bounded) -> PriceBook | None:
@@ -59,7 +113,7 @@ def read_prices(path: str, place: Place, read: Callable[[Path], str] = read_boun
         return None
     if is_empty(document):
         place.refuse("the file is empty", "Write prices: [{gpu_model: H100 SXM, usd_per_gpu_hour: 2.49}].")
-    section = mapping(document, place, _KEYS)
+    section = mapping(document, place, ("prices", "rates", "power", "budget_usd_per_month"))
     rates = _rates(section.get("rates"), place.key("rates"))
     statements: dict[tuple[Scope, str, float | None], PriceStatement] = {}
     used: dict[str, Rate] = dict(rates)
@@ -73,7 +127,8 @@ def read_prices(path: str, place: Place, read: Callable[[Path], str] = read_boun
                 )
     if len(statements) > MOST_STATEMENTS:
         place.key("prices").refuse(f"more than {MOST_STATEMENTS} prices", "State them by gpu_model or node.")
-    power = _power(section.get("power"), place.key("power"))
+    at = place.key("power")
+    power = Power(**read_keys(_POWER, mapping(section.get("power"), at, names_of(_POWER)), at))
     budget = value(section.get("budget_usd_per_month"), place.key("budget_usd_per_month"), USD)
     if len(place.problems) > before:
         return None
@@ -92,14 +147,13 @@ def _rates(node: Node | None, place: Place) -> dict[str, Rate]:
     found = {}
     for name, own in node.items():
         at = place.key(name)
-        section = mapping(own, at, ("kind", "includes_power", "committed_gpus"))
-        kind = value(section.get("kind"), at.key("kind"), _KIND) or (name if name in set(RateKind) else None)
-        power = value(section.get("includes_power"), at.key("includes_power"), kinds.BOOLEAN)
-        committed = value(section.get("committed_gpus"), at.key("committed_gpus"), _GPUS)
-        if kind is None:
+        given = read_keys(_RATE, mapping(own, at, names_of(_RATE)), at)
+        if "kind" not in given and name in set(RateKind):
+            given["kind"] = RateKind(name)
+        if "kind" not in given:
             at.refuse("kind is missing", f"Write kind: one of {', '.join(RateKind)}.")
         elif _named(name, at):
-            found[name] = Rate(name, RateKind(kind), True if power is None else power, committed)
+            found[name] = Rate(name, **given)
     return found
 
 
@@ -119,7 +173,7 @@ def _statements(node: Node, place: Place, rates: dict[str, Rate], used: dict[str
             f"must be a mapping (key: value), not {type_name(node)}", "Write {gpu_model: …, usd_per_gpu_hour: …}."
         )
         return
-    section = mapping(node, place, (*_SCOPES, *_AMOUNTS, "rate", "from"), _HINTS)
+    section = mapping(node, place, names_of(_STATEMENT), _HINTS)
     scopes = [key for key in _SCOPES if not is_empty(section.get(key))]
     if len(scopes) != 1:
         place.refuse(
@@ -127,30 +181,25 @@ def _statements(node: Node, place: Place, rates: dict[str, Rate], used: dict[str
             f"Write one of {', '.join(_SCOPES)}; a list of several is allowed.",
         )
         return
-    usd = _amount(section, place)
-    since = value(section.get("from"), place.key("from"), FROM)
-    name = value(section.get("rate"), place.key("rate"), _NAME) or RateKind.ON_DEMAND.value
+    amounts = [key for key in _AMOUNTS if not is_empty(section.get(key))]
+    if len(amounts) != 1:
+        place.refuse(
+            "no amount is given" if not amounts else f"{' and '.join(amounts)} are given",
+            "Write usd_per_gpu_hour: 2.49, or instance: {usd_per_hour: 55.04, gpus: 8}, or purchase: {…}.",
+        )
+    given = read_keys(_STATEMENT, section, place)
+    name = given.get("rate", RateKind.ON_DEMAND.value)
     rate = rates.get(name)
     if rate is None and name in set(RateKind):
         rate = Rate(name, RateKind(name))
     if rate is None:
         place.key("rate").refuse(f"there is no rate {shown(name)}", f"Write rates: {{{name}: {{kind: reserved}}}}.")
-    values = list(_values(section[scopes[0]], place.key(scopes[0]), scopes[0]))
-    if rate is None or usd is None or len(place.problems) > before:
+    if rate is None or len(place.problems) > before:
         return
     used.setdefault(rate.name, rate)
-    for one in values:
-        yield PriceStatement(_SCOPES[scopes[0]], one, usd, rate.name, since)
-
-
-def _values(node: Node, place: Place, key: str) -> Iterator[str]:
-    """The names that a price is for; a GPU model as the catalogue spells it, so that one card has one name."""
-    kind = GPU_MODEL if key == "gpu_model" else _NAME
-    several = list(elements(node, place, "names")) if isinstance(node, list) else [(node, place)]
-    for one, at in several:
-        name = value(one, at, kind)
-        if name is not None:
-            yield _catalogued(name) if key == "gpu_model" else name
+    for one in given[scopes[0]]:
+        own = _catalogued(one) if scopes[0] == "gpu_model" else one
+        yield PriceStatement(_SCOPES[scopes[0]], own, given[amounts[0]], rate.name, given.get("since"))
 
 
 def _catalogued(name: str) -> str:
@@ -160,51 +209,3 @@ def _catalogued(name: str) -> str:
     from llm_serving_exporter.facts.peaks import peaks_of_spec
 
     return peaks_of_spec(find(name, loader.gpu_catalogue())).name
-
-
-def _amount(section: dict[str, Node], place: Place) -> float | None:
-    """USD per GPU and hour, however it is stated."""
-    given = [key for key in _AMOUNTS if not is_empty(section.get(key))]
-    if len(given) != 1:
-        what = "no amount is given" if not given else f"{' and '.join(given)} are given"
-        place.refuse(
-            what, "Write usd_per_gpu_hour: 2.49, or instance: {usd_per_hour: 55.04, gpus: 8}, or purchase: {…}."
-        )
-        return None
-    at = place.key(given[0])
-    if given[0] == "usd_per_gpu_hour":
-        return value(section[given[0]], at, USD)
-    keys = ("usd_per_hour", "gpus") if given[0] == "instance" else ("usd", "gpus", "years", "overhead_ratio")
-    own = mapping(section[given[0]], at, keys)
-    gpus = value(own.get("gpus"), at.key("gpus"), _GPUS)
-    if given[0] == "instance":
-        usd = value(own.get("usd_per_hour"), at.key("usd_per_hour"), USD)
-        if usd is None or gpus is None:
-            at.refuse("usd_per_hour or gpus is missing", "Write {usd_per_hour: 55.04, gpus: 8}.")
-            return None
-        return usd / gpus
-    usd = value(own.get("usd"), at.key("usd"), USD)
-    years = value(own.get("years"), at.key("years"), kinds.decimal("years above 0, up to 50", 0.0, 50.0))
-    overhead = value(
-        own.get("overhead_ratio"), at.key("overhead_ratio"), kinds.decimal("a ratio from 0 to 10", -1e-12, 10.0)
-    )
-    if usd is None or gpus is None or years is None:
-        at.refuse("usd, gpus or years is missing", "Write {usd: 320000, gpus: 8, years: 4, overhead_ratio: 0.15}.")
-        return None
-    return purchase_usd_per_gpu_hour(usd, gpus, years, overhead or 0.0)
-
-
-def _power(node: Node | None, place: Place) -> Power:
-    section = mapping(node, place, ("usd_per_kwh", "pue", "carbon_grams_per_kwh"))
-    pue = value(section.get("pue"), place.key("pue"), kinds.decimal("a PUE from 1 to 10", 1 - 1e-9, 10.0))
-    return Power(
-        value(
-            section.get("usd_per_kwh"), place.key("usd_per_kwh"), kinds.decimal("USD above 0, up to 100", 0.0, 100.0)
-        ),
-        1.0 if pue is None else pue,
-        value(
-            section.get("carbon_grams_per_kwh"),
-            place.key("carbon_grams_per_kwh"),
-            kinds.decimal("grams above 0, up to 10000", 0.0, 10_000.0),
-        ),
-    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from llm_serving_exporter.config import columns
-from llm_serving_exporter.config.columns import CONDITION, LABEL, LABEL_VALUE, NUMBER, PROSE, SAMPLE, Column, one, texts
+from llm_serving_exporter.config.columns import CONDITION, LABEL, LABEL_VALUE, NUMBER, PROSE, SAMPLE, texts
 from llm_serving_exporter.config.file import ConfigFile
 from llm_serving_exporter.model.snapshot import SHOWS_AN_ENGINE
 from llm_serving_exporter.model.target import Role
@@ -16,80 +16,83 @@ from llm_serving_exporter.normalise.check_row import ROW_QUALITIES, Fault, name_
 from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, PageKind, Reads, Row, Runtime
 from llm_serving_exporter.normalise.plan import on_the_wire
 from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.keys import Key, Keys, names_of, read_keys, table
+from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import Place, shown
 from llm_serving_exporter.schema.reading import elements, is_empty, mapping, value
 from llm_serving_exporter.schema.tree import Node
 
 _NAME = kinds.text("name", 63)
 _FIELD = kinds.text("field")
-_READS = kinds.choice("way of reading", tuple(reads.value for reads in Reads))
-_AGGREGATE = kinds.choice("aggregate", tuple(aggregate.value for aggregate in Aggregate))
-_QUALITY = kinds.choice("quality", tuple(str(quality) for quality in ROW_QUALITIES))
+_QUALITIES = {quality.value: quality for quality in ROW_QUALITIES}
+_QUALITY_WORDS = kinds.choice("quality", tuple(_QUALITIES))
+_QUALITY = Kind(_QUALITY_WORDS.expects, lambda text: _QUALITIES[_QUALITY_WORDS.parse(text)])
 
-# key in the file -> (column of Row, reader); `field` and `samples` are the others
-ROW_COLUMNS: Mapping[str, tuple[str, Column]] = {
-    "reads": ("reads", lambda node, place: _member(Reads, value(node, place, _READS))),
-    "where": ("where", columns.label_values),
-    "by": ("by", one(LABEL)),
-    "named": ("named", columns.pairs(LABEL_VALUE, "{acme_done_total: stop}")),
-    "rename": ("rename", columns.pairs(LABEL_VALUE, "{cancelled: abort}")),
-    "minus": ("minus", texts(SAMPLE)),
-    "times": ("times", texts(SAMPLE)),
-    "over": ("over", texts(SAMPLE)),
-    "agrees": ("agrees", one(SAMPLE)),
-    "labels": ("labels", texts(LABEL)),
-    "shared_by_engines": ("shared_by_engines", one(kinds.BOOLEAN)),
-    "times_label": ("times_label", columns.named_label),
-    "aggregate": ("aggregate", lambda node, place: _member(Aggregate, value(node, place, _AGGREGATE))),
-    "scale": ("scale", one(NUMBER)),
-    "sum_is_sound": ("sum_is_sound", one(kinds.BOOLEAN)),
-    "zero_is_unset": ("zero_is_unset", one(kinds.BOOLEAN)),
-    "versions": ("versions", one(PROSE)),
-    "guarded": ("guarded", one(kinds.BOOLEAN)),
-    "when": ("when", one(CONDITION)),
-    "unless": ("unless", one(CONDITION)),
-    "proof": ("proof", one(CONDITION)),
-    "quality": ("quality", lambda node, place: _quality(value(node, place, _QUALITY))),
-    "multiprocess_quality": ("multiprocess_quality", lambda node, place: _quality(value(node, place, _QUALITY))),
-    "refresh": ("refresh_seconds", one(kinds.DURATION)),
-    "freezes": ("freezes", one(kinds.BOOLEAN)),
-    "born_at_first_event": ("born_at_first_event", one(kinds.BOOLEAN)),
-    "may_fall": ("may_fall", one(kinds.BOOLEAN)),
-    "caveat": ("caveat", one(PROSE)),
-    "source": ("source", one(PROSE)),
-}
-ROW_KEYS = ("field", "samples", *ROW_COLUMNS)
+# by column of Row; `field` is the other
+ROW_COLUMNS = table(
+    samples=Key(reads=texts(SAMPLE)),
+    reads=Key(reads=kinds.member("way of reading", Reads)),
+    where=Key(reads=columns.label_values),
+    by=Key(reads=LABEL),
+    named=Key(reads=columns.pairs(LABEL_VALUE, "{acme_done_total: stop}")),
+    rename=Key(reads=columns.pairs(LABEL_VALUE, "{cancelled: abort}")),
+    minus=Key(reads=texts(SAMPLE)),
+    times=Key(reads=texts(SAMPLE)),
+    over=Key(reads=texts(SAMPLE)),
+    agrees=Key(reads=SAMPLE),
+    labels=Key(reads=texts(LABEL)),
+    shared_by_engines=Key(reads=kinds.BOOLEAN),
+    times_label=Key(reads=columns.named_label),
+    aggregate=Key(reads=kinds.member("way to aggregate", Aggregate)),
+    scale=Key(reads=NUMBER),
+    sum_is_sound=Key(reads=kinds.BOOLEAN),
+    zero_is_unset=Key(reads=kinds.BOOLEAN),
+    versions=Key(reads=PROSE),
+    guarded=Key(reads=kinds.BOOLEAN),
+    when=Key(reads=CONDITION),
+    unless=Key(reads=CONDITION),
+    proof=Key(reads=CONDITION),
+    quality=Key(reads=_QUALITY),
+    multiprocess_quality=Key(reads=_QUALITY),
+    refresh_seconds=Key(name="refresh", reads=kinds.DURATION),
+    freezes=Key(reads=kinds.BOOLEAN),
+    born_at_first_event=Key(reads=kinds.BOOLEAN),
+    may_fall=Key(reads=kinds.BOOLEAN),
+    caveat=Key(reads=PROSE),
+    source=Key(reads=PROSE),
+)
+ROW_KEYS = ("field", *names_of(ROW_COLUMNS))
 _ROW_HINTS = {
     **dict.fromkeys(("name", "sample", "metric", "metrics"), "Write field: for ours and samples: for the runtime's."),
     "type": "Write reads: value, histogram, mean, labels or text.",
     "refresh_seconds": "Write refresh: 10s.",
     "label": "Write labels.",
 }
-# key in the file -> (column of Runtime, reader); `name`, `based_on` and `rows` are the others
-RUNTIME_COLUMNS: Mapping[str, tuple[str, Column]] = {
-    "title": ("title", one(PROSE)),
-    "paths": ("paths", texts(kinds.URL_PATH)),
-    "prefixes": ("prefixes", texts(SAMPLE)),
-    "fingerprints": ("fingerprints", columns.fingerprints),
-    "model_label": ("model_labels", texts(LABEL)),
-    "engine_label": ("engine_labels", texts(LABEL)),
-    "replica_label": ("replica_label", one(LABEL)),
-    "rank_labels": ("rank_labels", texts(LABEL)),
-    "only": ("only", columns.label_values),
-    "never": ("never", columns.label_values),
-    "unnamed": ("unnamed", columns.values),
-    "any_case": ("any_case", one(kinds.BOOLEAN)),
-    "born_at_first_event": ("born_at_first_event", one(kinds.BOOLEAN)),
-    "living": ("living", one(SAMPLE)),
-    "respelt": ("respelt", columns.respelt),
-    "start_sample": ("start_sample", one(SAMPLE)),
-    "significant_digits": ("significant_digits", one(kinds.integer(1, MOST_DIGITS))),
-    "ignored": ("ignored", texts(SAMPLE)),
-    "role": ("role", lambda node, place: _role(value(node, place, kinds.choice("role", tuple(Role))))),
-    "default_edges": ("default_edges", columns.edges),
-    "versions": ("versions", one(PROSE)),
-}
-RUNTIME_KEYS = ("name", "based_on", *RUNTIME_COLUMNS, "rows")
+# by column of Runtime; `name`, `based_on` and `rows` are the others
+RUNTIME_COLUMNS = table(
+    title=Key(reads=PROSE),
+    paths=Key(reads=texts(kinds.URL_PATH)),
+    prefixes=Key(reads=texts(SAMPLE)),
+    fingerprints=Key(reads=columns.fingerprints),
+    model_labels=Key(name="model_label", reads=texts(LABEL)),
+    engine_labels=Key(name="engine_label", reads=texts(LABEL)),
+    replica_label=Key(reads=LABEL),
+    rank_labels=Key(reads=texts(LABEL)),
+    only=Key(reads=columns.label_values),
+    never=Key(reads=columns.label_values),
+    unnamed=Key(reads=columns.values),
+    any_case=Key(reads=kinds.BOOLEAN),
+    born_at_first_event=Key(reads=kinds.BOOLEAN),
+    living=Key(reads=SAMPLE),
+    respelt=Key(reads=columns.respelt),
+    start_sample=Key(reads=SAMPLE),
+    significant_digits=Key(reads=kinds.integer(1, MOST_DIGITS)),
+    ignored=Key(reads=texts(SAMPLE)),
+    role=Key(reads=kinds.member("role", Role)),
+    default_edges=Key(reads=columns.edges),
+    versions=Key(reads=PROSE),
+)
+RUNTIME_KEYS = ("name", "based_on", *names_of(RUNTIME_COLUMNS), "rows")
 _CODE = (
     "It takes code, which a configuration file cannot hold: start from a built-in table by based_on, or add a table."
 )
@@ -103,33 +106,23 @@ _RUNTIME_HINTS = {
     "fingerprint": "Write fingerprints.",
     "fields": "Write rows.",
 }
-_OF_COLUMN = {column: key for table in (ROW_COLUMNS, RUNTIME_COLUMNS) for key, (column, _) in table.items()}
-# what a fork has of its own stands before what it has from its base
+_NAMES = {one.field: one.name for keys in (ROW_COLUMNS, RUNTIME_COLUMNS) for one in keys.values()}
+# a fork's own entries come before those of its base
 _JOINED = ("prefixes", "ignored", "respelt")
 
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """The file's own tables, every name that they have (those with problems included), and what is odd about them."""
+    """What `runtimes:` of the file holds."""
 
     tables: tuple[Runtime, ...]
+    # of every table, those with problems included
     names: frozenset[str]
+    # what is odd about them
     warnings: tuple[str, ...]
 
 
-def _member(kind: Any, word: str | None) -> Any:
-    return None if word is None else kind(word)
-
-
-def _quality(word: str | None) -> Any:
-    return next((quality for quality in ROW_QUALITIES if quality == word), None)
-
-
-def _role(word: str | None) -> Role | None:
-    return None if word is None else Role(word)
-
-
-def runtimes_of(file: ConfigFile, builtin: Mapping[str, Runtime]) -> Configured:
+def read_runtimes(file: ConfigFile, builtin: Mapping[str, Runtime]) -> Configured:
     """Every table of the file. What is wrong with one is reported at its place, each thing once."""
     tables: list[Runtime] = []
     places: dict[str, Place] = {}
@@ -148,7 +141,8 @@ def runtimes_of(file: ConfigFile, builtin: Mapping[str, Runtime]) -> Configured:
             if all(mark.name for mark in one_of.all_of) and prints.setdefault(one_of, at) is not at:
                 where = _place_of(node, at, ("fingerprints", number))
                 where.refuse(
-                    f"{prints[one_of].path} has the same fingerprint", "A page would be of both: tell them apart."
+                    f"{prints[one_of].path} has the same fingerprint",
+                    "A page would match both: write fingerprints that tell them apart.",
                 )
         _report(found, node, at, before)
         tables.append(table)
@@ -168,11 +162,11 @@ def _read(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> tuple[Run
     base_kind = kinds.choice("runtime with a built-in table", tuple(builtin))
     base = builtin.get(value(section.get("based_on"), place.key("based_on"), base_kind) or "")
     rows = tuple(_row(row, at) for row, at in elements(section.get("rows"), place.key("rows"), "mappings"))
-    found = _columns(section, place, RUNTIME_COLUMNS)
+    found = _read_columns(section, place, RUNTIME_COLUMNS)
     found.setdefault("title", name or "-")
     if base is None:
         table = Runtime(name=name, rows=rows, **found)
-        # what a base that is not known would have given is nothing to complain of
+        # a base that is not known might have given what is missing
         whole = "based_on" not in section
         return table, [fault for fault in _faults(table, len(rows)) if whole or _is_in_a_row(fault)]
     for column in _JOINED:
@@ -191,7 +185,7 @@ def _is_in_a_row(fault: Fault) -> bool:
 
 
 def _faults(table: Runtime, own: int) -> Iterator[Fault]:
-    """What is wrong with any table, and what is with one that nobody looked through before it is used."""
+    """The faults of any table, and those that matter only in a table of a file, which nobody has reviewed."""
     if table.kind is PageKind.METRICS and own == len(table.rows) and not table.prefixes:
         fix = 'Write what its families begin with, as in ["acme_"]; where they have nothing in common, their names.'
         yield Fault(("prefixes",), "there is no prefix", fix)
@@ -213,28 +207,22 @@ def _row(node: Node, place: Place) -> Row:
         if isinstance(node, dict) and key not in node:
             place.key(key).refuse("the key is missing", fix)
     field = value(section.get("field"), place.key("field"), _FIELD) or ""
-    found = _columns(section, place, {"samples": ("samples", texts(SAMPLE)), **ROW_COLUMNS})
-    return Row(field, **{"samples": (), **found})
+    return Row(field, **{"samples": (), **_read_columns(section, place, ROW_COLUMNS)})
 
 
-def _columns(section: Mapping[str, Node], place: Place, readers: Mapping[str, tuple[str, Column]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key in section:
-        if key not in readers:
-            continue
-        column, read = readers[key]
-        if is_empty(section[key]):
-            place.key(key).refuse("the key has no value", "Write one, or remove the line.")
-        elif (content := read(section[key], place.key(key))) is not None:
-            found[column] = content
-    return found
+def _read_columns(section: Mapping[str, Node], place: Place, keys: Keys) -> dict[str, Any]:
+    """What a mapping sets, by column. An empty key is reported alike, whatever it should hold."""
+    empty = [one.name for one in keys.values() if one.name in section and is_empty(section[one.name])]
+    for name in empty:
+        place.key(name).refuse("the key has no value", "Write one, or remove the line.")
+    return read_keys(keys, {name: content for name, content in section.items() if name not in empty}, place)
 
 
 # --- problems --------------------------------------------------------------------------------------------------------
 
 
 def _report(found: Sequence[Fault], node: Node, place: Place, before: int) -> None:
-    """Reports faults of a table where they stand in the file, unless something was reported there already."""
+    """Reports faults of a table at their places in the file, unless something was reported there already."""
     said = [problem.path for problem in place.problems[before:] if _covers(place.path, problem.path)]
     refused = set()
     for fault in found:
@@ -250,14 +238,14 @@ def _covers(path: str, other: str) -> bool:
 
 
 def _place_of(node: Node | None, place: Place, path: Sequence[str | int]) -> Place:
-    """Where a part of a table stands in the file, as far as the file has it: a list of one may be written without a list."""
+    """The place of a table's part, as far as the file has it: a list of one may be written without a list."""
     for part in path:
         if isinstance(part, int):
             if not isinstance(node, list) or part >= len(node):
                 break
             node, place = node[part], place.item(part)
         elif isinstance(node, dict):
-            key = part if part in node else _OF_COLUMN.get(part, part)
+            key = part if part in node else _NAMES.get(part, part)
             node, place = node.get(key), place.key(key)
         else:
             break

@@ -1,4 +1,4 @@
-"""`slo.file`: thresholds out of the settings file of the alert rules, so that they stand in one place.
+"""`slo.file`: thresholds from the settings file of the alert rules, so that they are written in one place.
 
 Only `slo.<name>.threshold` is read here. Everything else in that file is for the rules, which check it: `llm-serving-exporter rules`.
 """
@@ -20,7 +20,7 @@ NAMES = ("ttft", "itl", "e2e")
 _EXAMPLE = "Write slo: {ttft: {threshold: 2.5s}} into it, or do not give slo.file."
 
 
-def thresholds_of(path: Setting, read: Callable[[Path], str]) -> dict[str, Setting]:
+def read_thresholds(path: Setting, read: Callable[[Path], str]) -> dict[str, Setting]:
     """The thresholds of the file that `slo.file` names, by option name ("slo.ttft"); those that are not in it are left out.
 
     A file that cannot be used, has no section `slo`, or a threshold that is none, is reported at its place.

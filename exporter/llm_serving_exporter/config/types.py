@@ -1,116 +1,278 @@
-"""The configuration as the daemon gets it: frozen, checked, in base units, nothing left to interpret."""
+"""The configuration as the daemon gets it: frozen, checked, in base units, nothing left to interpret.
+
+A field with `option(…)` is the whole declaration of a key: its flag, its environment variable, its place in the YAML file, its
+type, bounds and default, and what `--help` and docs/configuration.md say about it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from llm_serving_exporter.model.cost import Attribution
+from llm_serving_exporter.config.option import option
+from llm_serving_exporter.model.cost import Attribution, Efficiency, Method
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.target import ExpectedReplicas, HttpSettings, Target
-from llm_serving_exporter.model.web import WebConfig
 from llm_serving_exporter.normalise.mapping import Runtime
+from llm_serving_exporter.schema import kinds
+
+
+def none_if_off(seconds: float) -> float | None:
+    """A threshold; None for `off`."""
+    return None if seconds == kinds.OFF else seconds
+
+
+def drop_repeats(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Each word once, in the order of the first."""
+    return tuple(dict.fromkeys(words))
+
+
+@dataclass(frozen=True, slots=True)
+class WebConfig:
+    """Where and how the exporter listens."""
+
+    # "host:port" or ":port"; each of them is served
+    listen_addresses: tuple[str, ...] = option(
+        "web.listen-address",
+        kinds.LISTEN_ADDRESS,
+        "Address to listen on; :PORT means every interface. A list in the file.",
+        default=":10077",
+        repeatable=True,
+        becomes=drop_repeats,
+    )
+    telemetry_path: str = option(
+        "web.telemetry-path", kinds.TELEMETRY_PATH, "Path of the metrics page.", default="/metrics"
+    )
+    enable_lifecycle: bool = option(
+        "web.enable-lifecycle", kinds.BOOLEAN, "Allow a reload by a POST to /-/reload.", default="false"
+    )
+    # None = plain HTTP for everybody
+    config_file: str | None = option(
+        "web.config.file", kinds.PATH, "exporter-toolkit web config file: TLS and basic auth."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """`level`: debug, info, warn, error. `format`: logfmt or json."""
+    """What is logged, and how."""
 
-    level: str = "info"
-    format: str = "logfmt"
+    level: str = option(
+        "log.level",
+        kinds.choice("log level", ("debug", "info", "warn", "error")),
+        "Lowest level that is logged.",
+        default="info",
+    )
+    format: str = option(
+        "log.format", kinds.choice("log format", ("logfmt", "json")), "Format of the log lines.", default="logfmt"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeConfig:
+    """Limits of one scrape, for targets that set none of their own."""
+
+    # None = 80 % of the target's interval, at most 10 s
+    timeout_seconds: float | None = option(
+        "scrape.timeout",
+        kinds.DURATION,
+        "Deadline of one scrape as a whole; below the interval. Default: 80 % of the interval, at most 10s.",
+    )
+    max_body_bytes: int = option(
+        "scrape.max-body-bytes", kinds.SIZE, "Largest metrics page, after decompression.", default="16MiB"
+    )
+    max_series: int = option("scrape.max-series", kinds.MAX_SERIES, "Most series of a metrics page.", default="50000")
 
 
 @dataclass(frozen=True, slots=True)
 class GpuConfig:
-    """Whether to read NVML, how often (seconds; None = the scrape interval), and whether to sample GPM."""
+    """Whether and how NVML is read."""
 
-    enabled: bool = True
-    interval_seconds: float | None = None
-    gpm: bool = True
+    enabled: bool = option("gpu.enabled", kinds.BOOLEAN, "Read the GPUs of this node through NVML.", default="true")
+    gpm: bool = option(
+        "gpu.gpm",
+        kinds.BOOLEAN,
+        "Sample GPM (memory bandwidth, SM, tensor activity; Hopper and newer).",
+        default="true",
+    )
+    # None = Config.interval_seconds
+    interval_seconds: float | None = option(
+        "gpu.interval", kinds.INTERVAL, "How often the GPUs are read. Default: scrape.interval."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class DcgmConfig:
-    """Where this node's dcgm-exporter is and how to ask it. `url`: scheme://host:port, no path.
+    """Where this node's dcgm-exporter is and how to ask it; config/settings.py declares its keys."""
 
-    `interval_seconds`: how often it is read; it collects every 30 s by default, so that more often repeats values.
-    """
-
+    # scheme://host:port
     url: str
     metrics_path: str = "/metrics"
+    # dcgm-exporter collects every 30 s by default: a shorter interval reads the same values again
     interval_seconds: float = 30.0
+    # the most series that its page may have
     max_series: int = 50_000
     http: HttpSettings = field(default_factory=lambda: HttpSettings(timeout_seconds=10.0))
 
 
 @dataclass(frozen=True, slots=True)
 class SloConfig:
-    """Thresholds in seconds; None = that SLO is not counted. TTFT's 2.5 s is an edge of vLLM's histogram."""
+    """Thresholds in seconds; None = that SLO is not counted."""
 
-    ttft_seconds: float | None = 2.5
-    itl_seconds: float | None = None
-    e2e_seconds: float | None = None
-    errors: bool = True
+    # 2.5 s is a bucket edge of vLLM's histogram
+    ttft_seconds: float | None = option(
+        "slo.ttft",
+        kinds.THRESHOLD,
+        "Time to first token that counts as good, or off.",
+        default="2.5s",
+        becomes=none_if_off,
+    )
+    itl_seconds: float | None = option(
+        "slo.itl",
+        kinds.THRESHOLD,
+        "Inter-token latency that counts as good, or off.",
+        default="off",
+        becomes=none_if_off,
+    )
+    e2e_seconds: float | None = option(
+        "slo.e2e", kinds.THRESHOLD, "Request latency that counts as good, or off.", default="off", becomes=none_if_off
+    )
+    errors: bool = option(
+        "slo.errors", kinds.BOOLEAN, "Count requests that ended in an error against the errors SLO.", default="true"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CostConfig:
+    """How busy GPU time is split into prefill and decode."""
+
+    method: Method = option(
+        "cost.method",
+        kinds.member("method", Method),
+        "How busy GPU time is split into prefill and decode: roofline (seconds at the ceilings), flat, "
+        "output_only, price_ratio, pools.",
+        default="roofline",
+    )
+    decode_to_prefill_ratio: float = option(
+        "cost.decode-to-prefill-ratio",
+        kinds.decimal("a number above 0, up to 1000", 0.0, 1000.0),
+        "How many computed prompt tokens a generated token weighs, for the method price_ratio.",
+        default="4",
+    )
+    compute_efficiency: float = option(
+        "cost.compute-efficiency",
+        kinds.SHARE,
+        "Share of the compute peak that work is assumed to reach, for the method roofline.",
+        default="1",
+    )
+    bandwidth_efficiency: float = option(
+        "cost.bandwidth-efficiency",
+        kinds.SHARE,
+        "Share of the bandwidth peak that decode is assumed to reach, for the method roofline.",
+        default="1",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class FileDiscovery:
-    """Prometheus file_sd: `files` are paths or globs (the last path element only), re-read when they change.
+    """Prometheus file_sd, read again when a file changes."""
 
-    `defaults` holds every setting but name and URL for the targets found there.
-    """
-
+    # paths, or globs with wildcards in the last element only
     files: tuple[str, ...]
+    # every setting but name and URL, for the targets found there
     defaults: Target
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewSchedule:
-    """The weekly cost review that this exporter tells of. `folder`: where reviews and the file about them stand.
-
-    `cron`: when it is due, in `timezone`, None = never. `run`: whether this exporter makes it too.
-    """
+    """The weekly cost review whose state this exporter publishes."""
 
     settings_file: str
+    # where the reviews and the file about their runs are
     folder: str
+    # when the review is due, None = never
     cron: str | None
+    # of `cron`, a name of the IANA database
     timezone: str
+    # whether this exporter makes the review too
     run: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything. `stale_after_seconds`: how long the last good values stay after the last success.
+    """The whole configuration."""
 
-    `interval_seconds`: the process's own, where nothing more specific says otherwise (GPUs, discovery).
-    `runtimes`: the configuration's own tables. `dcgm`: None where no dcgm-exporter is read. `window_seconds`: over which rates, means and
-    quantiles are taken.
-    `config_hash`: SHA-256 (hex) of the effective configuration. `hf_cache`: a Hugging Face cache to look models up in.
-    `drill_result_file`: what drills leave, None where this exporter does not publish it. `file`: the configuration file, None where
-    there is none. `attribution`: how busy time is split by phase. `prices`: what `price_file` says, None without one.
-    `review`: of `report_settings_file`, which the caller of the loader reads. `warnings`: what is legal but odd.
-    """
-
+    # targets that are configured one by one; discovery adds its own
     targets: tuple[Target, ...]
     discovery: tuple[FileDiscovery, ...] = ()
     web: WebConfig = field(default_factory=WebConfig)
     log: LogConfig = field(default_factory=LogConfig)
+    # of the process, for whatever sets no interval of its own
+    interval_seconds: float = option(
+        "scrape.interval", kinds.INTERVAL, "How often each server is scraped.", default="5s"
+    )
+    scrape: ScrapeConfig = field(default_factory=ScrapeConfig)
+    # how long the last good values stay after the last success; 15 s = 3 of the default interval
+    stale_after_seconds: float = option(
+        "scrape.stale-after",
+        kinds.DURATION,
+        "How long the last good values stay when a server no longer answers. Default: 3 of the longest interval.",
+        unset=15.0,
+    )
+    window_seconds: float = option(
+        "window",
+        kinds.DURATION,
+        "Window of rates, means and ratios; at least 2 intervals. It is longer where an engine counts late.",
+        default="60s",
+    )
     gpu: GpuConfig = field(default_factory=GpuConfig)
+    # None = no dcgm-exporter is read
     dcgm: DcgmConfig | None = None
     slo: SloConfig = field(default_factory=SloConfig)
     expected_replicas: tuple[ExpectedReplicas, ...] = ()
+    # the file's own tables
     runtimes: tuple[Runtime, ...] = ()
-    interval_seconds: float = 5.0
-    window_seconds: float = 60.0
-    stale_after_seconds: float = 15.0
-    state_file: str | None = None
-    drill_result_file: str | None = None
-    attribution: Attribution = field(default_factory=Attribution)
-    price_file: str | None = None
-    report_settings_file: str | None = None
-    report_run: bool = True
+    hf_cache: str | None = option(
+        "hf-cache",
+        kinds.PATH,
+        "Hugging Face cache (the folder with models--*) in which the config.json of served models is looked up.",
+    )
+    price_file: str | None = option(
+        "cost.price-file",
+        kinds.PATH,
+        "YAML file of what GPUs cost (docs/cost.md); it is read again when it changes. Default: no cost series.",
+    )
+    cost: CostConfig = field(default_factory=CostConfig)
+    report_settings_file: str | None = option(
+        "report.settings-file",
+        kinds.PATH,
+        "Settings file of the weekly cost review (docs/report.md). One exporter makes the review when it is "
+        "due and publishes when it was made.",
+    )
+    report_run: bool = option(
+        "report.run",
+        kinds.BOOLEAN,
+        "Make the review; false where something else, such as a CronJob, makes it.",
+        default="true",
+    )
+    # of `report_settings_file`, which the caller of the loader reads
     review: ReviewSchedule | None = None
+    # of `price_file`; None without one
     prices: PriceBook | None = None
-    hf_cache: str | None = None
+    state_file: str | None = option(
+        "state-file", kinds.PATH, "File in which the exporter keeps what must outlive a restart."
+    )
+    drill_result_file: str | None = option(
+        "drill.result-file", kinds.PATH, "File in which drills leave their results, for one exporter to publish."
+    )
+    # the configuration file; None = there is none
     file: str | None = None
+    # SHA-256 (hex) of the effective configuration
     config_hash: str = ""
+    # what is legal but odd, in sentences
     warnings: tuple[str, ...] = ()
+
+    @property
+    def attribution(self) -> Attribution:
+        """How busy time is split by phase."""
+        cost = self.cost
+        efficiency = Efficiency(cost.compute_efficiency, cost.bandwidth_efficiency)
+        return Attribution(cost.method, cost.decode_to_prefill_ratio, efficiency)

@@ -1,4 +1,7 @@
-"""Text made from the catalogue and the runtime tables: `python -m llm_serving_exporter.docgen.generate --write` or `--check`."""
+"""Text made from the catalogue, the runtime tables and the configuration keys.
+
+`python -m llm_serving_exporter.docgen.generate --write` or `--check`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pathlib import Path
 
 from llm_serving_exporter.catalogue import METRICS
 from llm_serving_exporter.catalogue.spec import Group, Metric
+from llm_serving_exporter.docgen.configuration import configuration_md
 from llm_serving_exporter.docgen.generated_files import write_or_check
 from llm_serving_exporter.docgen.runtimes import cell, runtimes_md
 from llm_serving_exporter.normalise.registry import RUNTIMES
@@ -55,7 +59,7 @@ def runtimes_text() -> str:
     return runtimes_md(tuple(RUNTIMES.values()), HEADER)
 
 
-FILES = {"METRICS.md": metrics_md, "docs/runtimes.md": runtimes_text}
+FILES = {"METRICS.md": metrics_md, "docs/runtimes.md": runtimes_text, "docs/configuration.md": configuration_md}
 
 
 def main(argv: list[str] | None = None) -> int:

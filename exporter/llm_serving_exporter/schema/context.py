@@ -6,30 +6,43 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.problems import Place
+from llm_serving_exporter.schema.reading import value
+from llm_serving_exporter.schema.tree import Node
+
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The host of the exporter: its own name, and the name of its node (NODE_NAME, else the same)."""
+    """The host of the exporter."""
 
+    # its own name
     name: str
+    # the name of its node: NODE_NAME, else the host's
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`folder`: where relative paths start, None = the working directory. `runtimes`: names of those that have a table.
-
-    `secret_variables` collects the environment variables that the configuration names, `warnings` what is legal
-    but odd.
-    """
+    """The surroundings of a settings file, and what its readers note."""
 
     host: Host
     environ: Mapping[str, str]
+    # the names of those that have a mapping table
     runtimes: Collection[str]
+    # where relative paths start, None = the working directory
     folder: str | None = None
+    # the environment variables that the settings name
     secret_variables: set[str] = field(default_factory=set)
+    # what is legal but odd
     warnings: list[str] = field(default_factory=list)
 
     def resolve(self, path: str) -> str:
         """A path of the file, made relative to the file's folder."""
         return path if self.folder is None else os.path.join(self.folder, path)
+
+
+def read_path(node: Node, place: Place, context: Context) -> str | None:
+    """A path of the file, made relative to the file's folder; None where it is not usable, which is then reported."""
+    path = value(node, place, kinds.PATH)
+    return None if path is None else context.resolve(path)

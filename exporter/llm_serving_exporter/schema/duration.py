@@ -51,7 +51,7 @@ def parse_duration(text: str) -> float:
             break
         if unit not in order:
             raise InvalidValueError(
-                f"the duration {shown(text)} has its units twice or not in order",
+                f"the duration {shown(text)} has a unit twice, or its units out of order",
                 "Write each unit once, the largest first, as in 1h30m.",
             )
         if "." in number and unit != "s":

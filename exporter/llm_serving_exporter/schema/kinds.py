@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from enum import Enum
 from math import nan
 from typing import Generic, TypeVar
 
@@ -13,6 +14,7 @@ from llm_serving_exporter.schema.duration import format_duration, parse_duration
 from llm_serving_exporter.schema.problems import InvalidValueError, did_you_mean, listed, shown
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
 
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
@@ -27,15 +29,14 @@ SHORTEST_INTERVAL_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """A kind of value. `expects` completes "must be …"; `parse` raises `InvalidValueError`.
+    """A kind of value, with its bounds."""
 
-    `is_text`: the value is free text, so that in YAML an unquoted `on`, `no` or `123` is refused rather than guessed.
-    """
-
+    # completes "must be …"
     expects: str
+    # raises `InvalidValueError`
     parse: Callable[[str], T]
+    # free text: in YAML an unquoted `on`, `no` or `123` is refused rather than guessed
     is_text: bool = False
-    is_path: bool = False
 
 
 def _boolean(text: str) -> bool:
@@ -138,6 +139,12 @@ def choice(what: str, options: Collection[str]) -> Kind[str]:
     return Kind(f"a {what}: {listed(options)}", parse)
 
 
+def member(what: str, words: type[E]) -> Kind[E]:
+    """One of the words of an enumeration, as its member. `what` names the kind: "role"."""
+    one = choice(what, tuple(word.value for word in words))
+    return Kind(one.expects, lambda text: words(one.parse(text)))
+
+
 def text(what: str, longest: int = 200) -> Kind[str]:
     """Free text that ends up in a label: not empty, bounded, without control characters."""
 
@@ -204,7 +211,7 @@ INTERVAL = Kind("a duration such as 5s", _interval)
 DURATION = Kind("a duration such as 30s", _positive_duration)
 THRESHOLD = Kind("a duration such as 2.5s, or off", _threshold)
 SIZE = Kind("a size such as 16MiB", _size)
-PATH = Kind("a path", _path, is_text=True, is_path=True)
+PATH = Kind("a path", _path, is_text=True)
 LISTEN_ADDRESS = Kind("an address such as :10077", _listen_address, is_text=True)
 URL_PATH = Kind("a path such as /metrics", _url_path, is_text=True)
 METRICS_PATH = Kind("a path such as /metrics, with or without a query", _metrics_path, is_text=True)

@@ -27,8 +27,11 @@ class InvalidValueError(LLMServingExporterError, ValueError):
 class Place:
     """A place in a source of settings, where problems are reported. Places of one load share one list of problems."""
 
+    # the file's path as the user gave it, or "flag --x", "environment variable Y"
     file: str
+    # the dotted path inside it, "" for the whole
     path: str
+    # those found so far, of the whole load
     problems: list[Problem]
 
     def key(self, name: str) -> Place:

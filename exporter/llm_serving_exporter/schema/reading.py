@@ -13,7 +13,7 @@ from llm_serving_exporter.schema.problems import InvalidValueError, Place, did_y
 from llm_serving_exporter.schema.tree import Node, Scalar
 
 T = TypeVar("T")
-_NO_HINTS: Mapping[str, str] = {}
+NO_HINTS: Mapping[str, str] = {}
 
 
 def type_name(node: Node) -> str:
@@ -31,7 +31,7 @@ def is_empty(node: Node | None) -> bool:
 
 
 def mapping(
-    node: Node | None, place: Place, known: Collection[str], hints: Mapping[str, str] = _NO_HINTS
+    node: Node | None, place: Place, known: Collection[str], hints: Mapping[str, str] = NO_HINTS
 ) -> dict[str, Node]:
     """The known keys of a mapping; {} for an empty node or one of another type. `hints`: for likely mistakes."""
     if node is None or is_empty(node):

@@ -13,9 +13,11 @@ MOST_NODES = 400_000
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A single value as it was written. `kind`: text, a number, true or false, nothing, a date."""
+    """A single value."""
 
+    # as it was written
     text: str
+    # how YAML or JSON reads it: text, a number, true or false, nothing, a date
     kind: str
 
 

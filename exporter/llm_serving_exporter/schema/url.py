@@ -19,11 +19,14 @@ _EXAMPLE = "Write one such as http://localhost:8000."
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server listens. `host` without brackets, lower case; `path` is the URL's path, None where it has none."""
+    """Where a server listens."""
 
+    # http or https
     scheme: str
+    # lower case, without brackets
     host: str
     port: int
+    # of the URL, None where it has none
     path: str | None
 
     @property
@@ -59,7 +62,7 @@ def parse_url(text: str) -> Address:
     if "?" in url or "#" in url:
         raise InvalidValueError(
             "the URL holds a query (?) or a fragment (#)",
-            "Remove it; a token belongs into auth: {bearer_token_file: …} or headers.",
+            "Remove it; a token belongs in auth: {bearer_token_file: …} or headers.",
         )
     if not url or any(character.isspace() or not character.isprintable() for character in url):
         raise InvalidValueError(f"{shown(text)} is not a URL", _EXAMPLE)

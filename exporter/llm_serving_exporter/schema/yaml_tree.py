@@ -33,19 +33,25 @@ _TAG = "tag:yaml.org,2002:"
 class _Frame:
     """A mapping or list whose end has not been read yet."""
 
+    # what has been read of it so far
     node: dict[str, Node] | list[Node]
+    # its name where the text gives it one (&…)
     anchor: str | None
     place: Place
+    # how many values it holds, aliases counted
     size: int = 1
+    # of a mapping: the key whose value comes next
     key: str | None = None
+    # the line in which each key was first given
     key_lines: dict[str, int] = field(default_factory=dict)
+    # mappings that << merges
     merged: list[dict[str, Node]] = field(default_factory=list)
 
 
 def parse_yaml(text: str, place: Place) -> Node | None:
     """The tree of a YAML text; None where it is not usable, which is then reported at `place`.
 
-    An empty text is like an explicit null. A key given twice is reported too; its first value stands in the tree.
+    An empty text is like an explicit null. A key given twice is reported too; its first value is the one in the tree.
 
     Events are read one by one instead of composing nodes: PyYAML's C composer recurses and ends the process with a
     segmentation fault on deep nesting.

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
-from llm_serving_exporter.model.web import WebConfig
+from llm_serving_exporter.config.types import WebConfig
 from llm_serving_exporter.web.connection import Connection, Limits, answer_and_close, handshake, is_tls
 from llm_serving_exporter.web.exchange import Handler, Request, Response, plain
 from llm_serving_exporter.web.guard import Guard

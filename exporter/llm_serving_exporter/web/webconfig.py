@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.document import read_document
+from llm_serving_exporter.schema.keys import key, keys_of, list_reader, names_of, read_keys
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import InvalidValueError, Place, listed
-from llm_serving_exporter.schema.reading import elements, is_empty, mapping, type_name, value
+from llm_serving_exporter.schema.reading import is_empty, mapping, type_name, value
 from llm_serving_exporter.schema.tree import Node, Scalar
 
 # 18 takes seconds on today's machines, and every step doubles it
@@ -52,55 +53,6 @@ _REFUSED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TlsSettings:
-    """Paths are absolute or relative to the working directory, no longer to the file. Versions: "TLS12", "TLS13".
-
-    `client_allowed_sans` () = any certificate that verifies.
-    """
-
-    cert_file: str
-    key_file: str
-    client_auth_type: str = NO_CLIENT_CERT
-    client_ca_file: str | None = None
-    client_allowed_sans: tuple[str, ...] = ()
-    min_version: str = "TLS12"
-    max_version: str = "TLS13"
-
-
-@dataclass(frozen=True, slots=True)
-class WebSettings:
-    """`tls` None = plain HTTP. `users`: name -> bcrypt hash, {} = no authentication. `headers` are sent with every answer."""
-
-    tls: TlsSettings | None = None
-    users: Mapping[str, str] = field(default_factory=dict)
-    headers: tuple[tuple[str, str], ...] = ()
-
-
-def load_web_config(path: str) -> WebSettings:
-    """Reads and checks a web config file. Raises ConfigError with every problem found; no message shows a hash."""
-    place = Place(path, "", [])
-    root = mapping(
-        read_document(path, place), place, ("tls_server_config", "basic_auth_users", "http_server_config"), _REFUSED
-    )
-    if not root and not place.problems:
-        # an exporter that was to be protected would stand open: half-written files look like this
-        place.refuse(
-            "the file sets nothing", "Write tls_server_config or basic_auth_users, or start without --web.config.file."
-        )
-    tls = None
-    if "tls_server_config" in root:
-        tls = _tls(root["tls_server_config"], place.key("tls_server_config"), Path(path).parent)
-    settings = WebSettings(
-        tls,
-        _users(root.get("basic_auth_users"), place.key("basic_auth_users")),
-        _headers(root.get("http_server_config"), place.key("http_server_config")),
-    )
-    if place.problems:
-        raise ConfigError(*place.problems)
-    return settings
-
-
 def _version(text: str) -> str:
     if text in ("TLS10", "TLS11"):
         raise InvalidValueError(f"{text} is not secure and not offered", "Write TLS12 or TLS13.")
@@ -119,32 +71,82 @@ def _client_auth(text: str) -> str:
     return kinds.choice("client authentication", _CLIENT_AUTH).parse(text)
 
 
-def _tls(node: Node, place: Place, folder: Path) -> TlsSettings | None:
-    section = mapping(node, place, [item.name for item in fields(TlsSettings)], _TLS_REFUSED)
-    before = len(place.problems)
-    paths: dict[str, str] = {}
-    for key in ("cert_file", "key_file", "client_ca_file"):
-        found = value(section.get(key), place.key(key), kinds.PATH)
-        if found is not None:
-            paths[key] = str(folder / found)
-        elif key not in section and key != "client_ca_file":
-            place.key(key).refuse("is missing", f"Write {key}: and the path of a PEM file.")
-    settings = TlsSettings(
-        paths.get("cert_file", ""),
-        paths.get("key_file", ""),
-        value(section.get("client_auth_type"), place.key("client_auth_type"), Kind("a word", _client_auth))
-        or NO_CLIENT_CERT,
-        paths.get("client_ca_file"),
-        tuple(_names(section.get("client_allowed_sans"), place.key("client_allowed_sans"))),
-        value(section.get("min_version"), place.key("min_version"), _VERSION) or "TLS12",
-        value(section.get("max_version"), place.key("max_version"), _VERSION) or "TLS13",
+_CLIENT_AUTH_TYPE = Kind("a word", _client_auth)
+
+
+def _read_pem_file(node: Node, place: Place, folder: Path) -> str | None:
+    """The path of a PEM file; a relative one starts at the web config file's folder."""
+    found = value(node, place, kinds.PATH)
+    return None if found is None else str(folder / found)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """`tls_server_config:`. Paths are absolute or relative to the working directory, no longer to the file."""
+
+    cert_file: str = key(_read_pem_file, required=True)
+    key_file: str = key(_read_pem_file, required=True)
+    client_auth_type: str = key(_CLIENT_AUTH_TYPE, default=NO_CLIENT_CERT)
+    client_ca_file: str | None = key(_read_pem_file)
+    # () = any certificate that verifies
+    client_allowed_sans: tuple[str, ...] = key(list_reader(kinds.text("name"), "names"), unset=())
+    min_version: str = key(_VERSION, default="TLS12")
+    max_version: str = key(_VERSION, default="TLS13")
+
+
+@dataclass(frozen=True, slots=True)
+class WebSettings:
+    """What the web server takes from its web config file."""
+
+    # None = plain HTTP
+    tls: TlsSettings | None = None
+    # name -> bcrypt hash; {} = no authentication
+    users: Mapping[str, str] = field(default_factory=dict)
+    # sent with every answer
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def load_web_config(path: str) -> WebSettings:
+    """Reads and checks a web config file. Raises ConfigError with every problem found; no message shows a hash."""
+    place = Place(path, "", [])
+    root = mapping(
+        read_document(path, place), place, ("tls_server_config", "basic_auth_users", "http_server_config"), _REFUSED
     )
-    if len(place.problems) == before:
-        _check_together(settings, place)
+    if not root and not place.problems:
+        # a half-written file looks like this: the exporter would be open where it was meant to be protected
+        place.refuse(
+            "the file sets nothing", "Write tls_server_config or basic_auth_users, or start without --web.config.file."
+        )
+    tls = None
+    if "tls_server_config" in root:
+        tls = _read_tls(root["tls_server_config"], place.key("tls_server_config"), Path(path).parent)
+    settings = WebSettings(
+        tls,
+        _read_users(root.get("basic_auth_users"), place.key("basic_auth_users")),
+        _read_headers(root.get("http_server_config"), place.key("http_server_config")),
+    )
+    if place.problems:
+        raise ConfigError(*place.problems)
+    return settings
+
+
+def _read_tls(node: Node, place: Place, folder: Path) -> TlsSettings | None:
+    keys = keys_of(TlsSettings)
+    section = mapping(node, place, names_of(keys), _TLS_REFUSED)
+    before = len(place.problems)
+    found = read_keys(keys, section, place, folder)
+    for one in keys.values():
+        if one.required and one.name not in section:
+            place.key(one.name).refuse("is missing", f"Write {one.name}: and the path of a PEM file.")
+    if len(place.problems) > before:
+        return None
+    settings = TlsSettings(**found)
+    _refuse_together(settings, place)
     return settings if len(place.problems) == before else None
 
 
-def _check_together(settings: TlsSettings, place: Place) -> None:
+def _refuse_together(settings: TlsSettings, place: Place) -> None:
+    """Reports keys that do not go together."""
     if settings.min_version > settings.max_version:
         place.key("min_version").refuse("is above max_version", "Remove max_version.")
     if settings.client_auth_type == NO_CLIENT_CERT:
@@ -160,19 +162,12 @@ def _check_together(settings: TlsSettings, place: Place) -> None:
         place.key("client_allowed_sans").refuse(what, f"Write client_auth_type: {VERIFY_REQUIRED}.")
 
 
-def _names(node: Node | None, place: Place) -> Iterator[str]:
-    for name, at in elements(node, place, "names"):
-        found = value(name, at, kinds.text("name"))
-        if found is not None:
-            yield found
-
-
-def _users(node: Node | None, place: Place) -> dict[str, str]:
+def _read_users(node: Node | None, place: Place) -> dict[str, str]:
     users: dict[str, str] = {}
     if node == {} or (node is not None and is_empty(node)):
         place.refuse("no user is listed, which would let everyone in", "List one, as NAME: HASH, or remove the key.")
     for name, content in _free_mapping(node, place):
-        # the place names the user, never what stands behind the colon
+        # the place names the user, never the value after the colon
         at = place.key(name)
         found = content.text if isinstance(content, Scalar) and content.kind == "text" else ""
         match = _BCRYPT.fullmatch(found)
@@ -190,7 +185,7 @@ def _users(node: Node | None, place: Place) -> dict[str, str]:
     return users
 
 
-def _headers(node: Node | None, place: Place) -> tuple[tuple[str, str], ...]:
+def _read_headers(node: Node | None, place: Place) -> tuple[tuple[str, str], ...]:
     section = mapping(node, place, ("http2", "headers"))
     if value(section.get("http2"), place.key("http2"), kinds.BOOLEAN):
         place.key("http2").refuse("this server speaks HTTP/1.1 only", "Write false, or remove the line.")

@@ -132,7 +132,7 @@ def test_what_is_left_out_has_its_default(tmp_path: Path, text: str) -> None:
         ("alerts: {TTFTHigh: [off]}",
          "alerts.TTFTHigh: must be a mapping (key: value), not a list. Known here: events, for, labels, severity."),
         ("alerts: {TTFTHigh: {for: [5m]}}", "alerts.TTFTHigh.for: must be a duration such as 5m, or 0, not a list. Write a single value."),
-        ("identity_labels: cluster", "identity_labels: must be a list of a label's name, not text. Start each element with a dash."),
+        ("identity_labels: cluster", "identity_labels: must be a list of label names, not text. Start each element with a dash."),
         ("burn: {fast: 14.4}", "burn.fast: must be a list of mappings such as {long: 1h, short: 5m, factor: 14.4}, not a number. "
          "Start each element with a dash."),
         ("labels: {team: 5}", "labels.team: YAML reads this value as a number, not as text. Put it in double quotes."),
@@ -154,7 +154,7 @@ def test_what_is_left_out_has_its_default(tmp_path: Path, text: str) -> None:
         ("baseline: {since: 2026-01-31T08:00:00}", 'baseline.since: "2026-01-31T08:00:00" has no time zone. '
          "Add Z for UTC, as in 2026-01-31T08:00:00Z."),
         ("baseline: {since: yesterday}", 'baseline.since: "yesterday" is not a time. Write it as in 2026-01-31T08:00:00Z.'),
-        ("baseline: {history: 7d}", "baseline.history: 1w of history leave nothing of the seven days that a baseline looks at. "
+        ("baseline: {history: 7d}", "baseline.history: 1w of history leaves nothing of the seven days that a baseline covers. "
          "Write 6d or less."),
         # ranges and scrapes
         ("scrape_interval: 2m", "scrape_interval: the rules' ranges of 5m would not hold four scrapes. Scrape every 1m15s or more often."),
@@ -182,18 +182,18 @@ def test_what_is_left_out_has_its_default(tmp_path: Path, text: str) -> None:
         # burn rates
         ("burn: {fast: []}", "burn.fast: there is no window. Keep one, or switch the alerts off."),
         ("burn: {fast: [{long: 1h, short: 5m}]}",
-         "burn.fast[0]: long, short or factor is missing. Write {long: 1h, short: 5m, factor: 14.4}."),
+         "burn.fast[0]: factor is missing. Write {long: 1h, short: 5m, factor: 14.4}."),
         ("burn: {fast: [{long: 5m, short: 1h, factor: 2}]}", f"burn.fast[0]: the windows must be 5m <= short < long <= period. {BURN}"),
         ("burn: {fast: [{long: 31d, short: 1h, factor: 2}]}", f"burn.fast[0]: the windows must be 5m <= short < long <= period. {BURN}"),
         ("burn: {fast: [{long: 1h, short: 7m, factor: 2}]}",
-         f"burn.fast[0]: a window is no multiple of 5m, in which events are counted. {BURN}"),
+         f"burn.fast[0]: a window is not a multiple of 5m, the step in which events are counted. {BURN}"),
         # 100 times the budget of 1 % is everything
         ("burn: {fast: [{long: 1h, short: 5m, factor: 100}]}", "burn.fast[0].factor: a factor of 100 can never be reached by ttft: "
          "with an objective of 0.99 the budget is spent at most 100 times too fast. Write a factor below 100, or a higher objective."),
         ("slo: {errors: {objective: 0.9}}", "burn.fast[0].factor: a factor of 14.4 can never be reached by errors: "
          "with an objective of 0.9 the budget is spent at most 10 times too fast. Write a factor below 10, or a higher objective."),
         # workloads
-        ("node_loss: {workloads: [{model_name: chat}]}", "node_loss.workloads[0]: namespace, kind, name missing. "
+        ("node_loss: {workloads: [{model_name: chat}]}", "node_loss.workloads[0]: namespace, kind and name are missing. "
          "Write {model_name: …, namespace: …, kind: deployment, name: …}."),
         ("node_loss: {workloads: [{model_name: chat, namespace: llm, kind: pod, name: chat}]}",
          'node_loss.workloads[0].kind: "pod" is not a kind. Write deployment or statefulset.'),

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from llm_serving_exporter.config.build import CARRIED
 from llm_serving_exporter.config.groups import LABELS
-from llm_serving_exporter.config.options import OPTIONS, Option
-from llm_serving_exporter.config.target import SETTING_KEYS
+from llm_serving_exporter.config.options import OPTIONS
+from llm_serving_exporter.config.target_keys import TARGET_KEYS, TargetSettings
+from llm_serving_exporter.docgen.configuration import configuration_md
 from llm_serving_exporter.model.target import Secret
+from llm_serving_exporter.schema.keys import Key
 from tests.support.builders.configuration import load_flags, load_text
 from tests.support.paths import ROOT
 
@@ -18,24 +22,34 @@ PAGE = (ROOT / "docs/configuration.md").read_text()
 EXAMPLE = ROOT / "deploy/llm-serving-exporter.example.yml"
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_the_page_has_the_row_of_every_option(option: Option) -> None:
-    in_lists = {"target": "`targets`", "file-sd": "`file_sd`", "config.file": "–"}
-    yaml = f"`{'.'.join(option.keys)}`" if option.in_file else in_lists[option.name]
-    default = f"`{option.default}`" if option.default else "–"
-    assert f"| `{option.flag}` | {yaml} | {default} | {option.help} |\n" in PAGE
-
-
-def test_the_page_has_no_option_that_there_is_not() -> None:
+def test_the_tables_of_the_page_are_those_of_the_declarations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert configuration_md() == PAGE
     assert set(re.findall(r"^\| `(--[^`]+)`", PAGE, re.MULTILINE)) == {option.flag for option in OPTIONS}
+    keys = {key.name for key in TARGET_KEYS.values()}
+    assert (
+        set(re.findall(r"^\| `([a-z_]+)` \|", PAGE.split("## Targets")[1].split("**Names.**")[0], re.MULTILINE)) == keys
+    )
+    assert all(f"`{label}`" in PAGE.split("## Discovery by file")[1] for label in LABELS)
 
 
-def test_the_page_has_every_key_of_a_target_and_every_label() -> None:
-    table = PAGE.split("## Targets")[1].split("**Names.**")[0]
-    keys = re.findall(r"^\| (`[^|]+`) \|", table, re.MULTILINE)
-    assert {key.strip("`") for cell in keys for key in cell.split(", ")} == {"name", "url", *SETTING_KEYS}
-    labels = PAGE.split("Labels with a meaning here:")[1].split("A label wins")[0]
-    assert set(re.findall(r"`([^`]+)`", labels)) == LABELS
+def test_a_page_without_a_mark_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/configuration.md").write_text(PAGE.replace("<!-- end of options -->", ""))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="<!-- end of options --> must be there once"):
+        configuration_md()
+
+
+@pytest.mark.parametrize("key", [*OPTIONS, *TARGET_KEYS.values()], ids=lambda key: key.name)
+def test_every_key_says_what_it_means(key: Key) -> None:
+    assert re.match(r".{10,}[.]$", key.help)
+
+
+def test_every_setting_of_a_target_ends_up_in_it() -> None:
+    """What is not carried over as it is, `build_target` and the reader of targets take by name."""
+    taken = {"address", "name", "node", "nodes", "timeout_seconds", "max_body_bytes", "auth", "headers", "tls"}
+    assert {item.name for item in fields(TargetSettings)} == CARRIED | taken
 
 
 def test_the_yaml_of_the_page_loads(tmp_path: Path) -> None:
@@ -80,10 +94,3 @@ def test_the_example_of_dcgm_loads_without_its_comment_marks(tmp_path: Path) -> 
     assert config.dcgm is not None
     assert (config.dcgm.url, config.dcgm.interval_seconds) == ("http://localhost:9400", 30.0)
     assert config.dcgm.http.bearer_token == Secret(file=str(tmp_path / "token"))
-
-
-def test_the_example_shows_every_key_of_the_process() -> None:
-    text = EXAMPLE.read_text()
-    for option in OPTIONS:
-        if option.in_file and option.name != "state-file":
-            assert re.search(rf"^ *(# +)?{option.keys[-1]}:", text, re.MULTILINE), option.name

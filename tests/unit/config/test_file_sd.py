@@ -126,7 +126,7 @@ def test_labels_without_effect_are_named_once(tmp_path: Path) -> None:
 
 
 BROKEN = [
-    ("", "the file is empty. Write [] where no targets are meant."),
+    ("", "the file is empty. Write [] if there are no targets."),
     ("targets: ['a:1']\n", "the file must be a list of {targets: […], labels: {…}}. Start each group with a dash."),
     ("- a:1\n", "[0]: must be a mapping {targets: […], labels: {…}}. Write targets: and labels:."),
     ("- labels: {role: decode}\n", '[0]: targets is missing. Write targets: ["host:8000"], or [] for none.'),
@@ -152,7 +152,7 @@ BROKEN = [
     ),
     (
         "- {targets: ['a:1'], labels: {__param_x: y}}\n",
-        "[0].labels.__param_x: query parameters stand in the path. Write __metrics_path__: /metrics?NAME=VALUE.",
+        "[0].labels.__param_x: query parameters are part of the path. Write __metrics_path__: /metrics?NAME=VALUE.",
     ),
     (
         "- {targets: ['a:1'], labels: {role: both}}\n",

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.config.options import OPTIONS, add_flags
-from llm_serving_exporter.config.types import Config, GpuConfig, LogConfig, SloConfig
+from llm_serving_exporter.config.types import Config, GpuConfig, LogConfig, SloConfig, WebConfig
 from llm_serving_exporter.model.cost import Method
-from llm_serving_exporter.model.web import WebConfig
 from tests.support.builders.configuration import load_flags, load_text, problems_of, problems_of_flags
 from tests.support.paths import ROOT
 

@@ -109,7 +109,7 @@ def test_a_webhook_that_is_not_there_is_told_without_its_url() -> None:
     assert "secret" not in str(caught.value)
 
 
-MAILED = Smtp("127.0.0.1", 0, False, "review@example.com", ("finance@example.com", "sre@example.com"))
+MAILED = Smtp("127.0.0.1", "review@example.com", ("finance@example.com", "sre@example.com"), 0, starttls=False)
 
 
 def files(tmp_path: Path) -> tuple[Path, ...]:

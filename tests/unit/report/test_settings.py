@@ -65,7 +65,7 @@ smtp: {host: mail.example.com, port: 2525, from: a@example.com, to: [b@example.c
         {"ttft": 0.99, "errors": 0.999},
         "0 7 * * mon",
         Secret(env="HOOK"),
-        Smtp("mail.example.com", 2525, True, "a@example.com", ("b@example.com",), "me", Secret(env="MAIL_PASSWORD")),
+        Smtp("mail.example.com", "a@example.com", ("b@example.com",), 2525, True, "me", Secret(env="MAIL_PASSWORD")),
     )
 
 
@@ -126,11 +126,11 @@ smtp: {host: 'a b', from: nobody, to: [], starttls: false, username: me, passwor
         ("schedule: 0 7 * *", 'schedule: "0 7 * *" is not a crontab line: Wrong number of fields; got 4, expected 5'),
         (
             "schedule: 0 7 * * 1-5",
-            "schedule: the day of the week is a number, which not everybody",
+            "schedule: the day of the week is a number: cron counts from Sunday",
         ),
-        ("purchase: {usd: 5}", "purchase: there is nothing to pay it back against. Add api_price."),
-        ("smtp: {host: x, from: a@b.c, to: []}", "smtp.to: there is nobody in it. Write to: [finance@example.com]."),
-        ("smtp: {from: a@b.c}", "smtp: host, to missing."),
+        ("purchase: {usd: 5}", "purchase: there is no API price to compare the purchase with. Add api_price."),
+        ("smtp: {host: x, from: a@b.c, to: []}", "smtp.to: the list is empty. Write to: [finance@example.com]."),
+        ("smtp: {from: a@b.c}", "smtp: host and to are missing."),
         (
             "smtp: {host: x, from: a@b.c, to: [d@e.f], username: me}",
             "smtp: a user name and a password belong together.",

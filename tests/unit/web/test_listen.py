@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from llm_serving_exporter.config.types import WebConfig
 from llm_serving_exporter.errors import ListenError
-from llm_serving_exporter.model.web import WebConfig
 from llm_serving_exporter.web.server import WebServer
 from tests.support.servers.webclient import ask, client
 

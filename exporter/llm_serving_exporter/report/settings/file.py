@@ -9,171 +9,107 @@ from zoneinfo import ZoneInfo
 
 from apscheduler.triggers.cron import CronTrigger
 
-from llm_serving_exporter.config.http import check_file, read_auth, read_secret
-from llm_serving_exporter.report.settings.kinds import HOST, KEEP, LABEL, MAIL, PORT, SHARE, TEXT, URL, USD, ZONE
-from llm_serving_exporter.report.settings.settings import ApiPrice, MonthlyCosts, Server, Settings, Smtp
-from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.config.http import AUTH_KEYS, read_auth, read_secret
+from llm_serving_exporter.report.settings.settings import Server, Settings, Smtp
 from llm_serving_exporter.schema.context import Context
-from llm_serving_exporter.schema.kinds import Kind
+from llm_serving_exporter.schema.keys import keys_of, names_of, read_keys, refuse_missing
 from llm_serving_exporter.schema.problems import Place, shown
-from llm_serving_exporter.schema.reading import elements, is_empty, mapping, value
+from llm_serving_exporter.schema.reading import is_empty, mapping
 from llm_serving_exporter.schema.tree import Node
 
-KEYS = (
-    "prometheus", "timezone", "identity_labels", "by_labels", "title", "out", "keep", "api_price", "purchase", "monthly_costs",
-    "objectives", "schedule", "webhook_url_file", "webhook_url_env", "smtp",
-)  # fmt: skip
+# read by hand, because they hold a secret or belong together
+_BESIDE = ("prometheus", "smtp", "webhook_url_file", "webhook_url_env")
+_PASSWORD_KEYS = ("password_file", "password_env")
 _HINTS = {
-    "currency": "Leave it away: every amount is in USD.",
-    "webhook_url": "A secret never stands in the file: write webhook_url_file or webhook_url_env.",
+    "currency": "Remove it: every amount is in USD.",
+    "webhook_url": "The file must not hold secrets: write webhook_url_file or webhook_url_env.",
     "week": "It is a flag: --week 2026-W46.",
 }
-_SMTP_HINTS = {"password": "A secret never stands in the file: write password_file or password_env."}
+_SMTP_HINTS = {"password": "The file must not hold secrets: write password_file or password_env."}
 _PROMETHEUS_HINTS = {
-    "bearer_token": "A secret never stands in the file: write bearer_token_file or bearer_token_env.",
-    "password": "A secret never stands in the file: write basic: {username: …, password_file: …}.",
+    "bearer_token": "The file must not hold secrets: write bearer_token_file or bearer_token_env.",
+    "password": "The file must not hold secrets: write basic: {username: …, password_file: …}.",
 }
-_AUTH_KEYS = ("bearer_token_file", "bearer_token_env", "basic")
-_SLOS = ("ttft", "itl", "e2e", "errors")
 _NUMBERED_DAY = re.compile(r"(^|[,-])[0-9]")
 
 
 def read_settings(node: Node | None, place: Place, context: Context) -> Settings:
-    """Settings from a file's tree; faults are reported at their places, and what they are about is as if it were not set."""
-    keys = mapping(node, place, KEYS, _HINTS)
-    defaults = Settings()
-
-    def one(key: str, kind: Kind[str]) -> str | None:
-        return value(keys.get(key), place.key(key), kind)
-
-    out = one("out", kinds.PATH)
-    timezone = one("timezone", ZONE) or defaults.timezone
-    purchase = mapping(keys.get("purchase"), place.key("purchase"), ("usd",))
+    """Settings from a file's tree. Faults are reported at their places; a key with a fault counts as not given."""
+    keys = keys_of(Settings)
+    section = mapping(node, place, (*names_of(keys), *_BESIDE), _HINTS)
+    server = _read_server(section.get("prometheus"), place.key("prometheus"), context)
     found = Settings(
-        server=_server(keys.get("prometheus"), place.key("prometheus"), context),
-        timezone=timezone,
-        identity_labels=_labels(keys, place, "identity_labels"),
-        by_labels=_labels(keys, place, "by_labels"),
-        title=one("title", TEXT) or defaults.title,
-        out=context.resolve(out) if out is not None else defaults.out,
-        keep=value(keys.get("keep"), place.key("keep"), KEEP),
-        api_price=_api_price(keys.get("api_price"), place.key("api_price")),
-        purchase_usd=value(purchase.get("usd"), place.key("purchase").key("usd"), USD),
-        monthly_costs=_monthly(keys.get("monthly_costs"), place.key("monthly_costs")),
-        objectives=_objectives(keys.get("objectives"), place.key("objectives")),
-        webhook_url=read_secret(keys, place, "webhook_url_file", "webhook_url_env", context),
-        smtp=_smtp(keys.get("smtp"), place.key("smtp"), context),
+        **read_keys(keys, section, place, context),
+        server=server,
+        webhook_url=read_secret(section, place, "webhook_url_file", "webhook_url_env", context),
+        smtp=_read_smtp(section.get("smtp"), place.key("smtp"), context),
     )
-    if "purchase" in keys and not purchase:
-        place.key("purchase").refuse("usd is missing", "Write purchase: {usd: 250000}.")
-    if found.purchase_usd is not None and "api_price" not in keys:
-        place.key("purchase").refuse("there is nothing to pay it back against", "Add api_price.")
-    return replace(found, schedule=_schedule(keys.get("schedule"), place.key("schedule"), timezone))
+    if found.purchase_usd is not None and "api_price" not in section:
+        place.key("purchase").refuse("there is no API price to compare the purchase with", "Add api_price.")
+    if found.schedule is not None and not _is_schedule(found.schedule, place.key("schedule"), found.timezone):
+        return replace(found, schedule=None)
+    return found
 
 
-def _labels(keys: Mapping[str, Node], place: Place, key: str) -> tuple[str, ...]:
-    found = [value(node, at, LABEL) for node, at in elements(keys.get(key), place.key(key), "names of labels")]
-    return tuple(dict.fromkeys(name for name in found if name is not None))
-
-
-def _server(node: Node | None, place: Place, context: Context) -> Server:
-    keys = mapping(node, place, ("url", *_AUTH_KEYS, "ca_file"), _PROMETHEUS_HINTS)
-    auth = read_auth({key: keys[key] for key in _AUTH_KEYS if key in keys}, place, context)
-    ca_file = value(keys.get("ca_file"), place.key("ca_file"), kinds.PATH)
-    if ca_file is not None:
-        check_file(context.resolve(ca_file), place.key("ca_file"))
-    return Server(
-        value(keys.get("url"), place.key("url"), URL) or "",
-        auth.bearer_token if auth else None,
-        auth.basic_username if auth else None,
-        auth.basic_password if auth else None,
-        context.resolve(ca_file) if ca_file is not None else None,
+def _read_server(node: Node | None, place: Place, context: Context) -> Server:
+    keys = keys_of(Server)
+    section = mapping(node, place, (*names_of(keys), *AUTH_KEYS), _PROMETHEUS_HINTS)
+    auth = read_auth({name: section[name] for name in AUTH_KEYS if name in section}, place, context)
+    server = Server(**read_keys(keys, section, place, context))
+    if auth is None:
+        return server
+    return replace(
+        server,
+        bearer_token=auth.bearer_token,
+        basic_username=auth.basic_username,
+        basic_password=auth.basic_password,
     )
 
 
-def _api_price(node: Node | None, place: Place) -> ApiPrice | None:
-    if is_empty(node):
-        return None
-    amounts = ("input_usd_per_million", "cached_input_usd_per_million", "output_usd_per_million")
-    keys = mapping(node, place, ("name", *amounts))
-    name = value(keys.get("name"), place.key("name"), TEXT)
-    prices = [value(keys.get(key), place.key(key), USD) for key in amounts]
-    if missing := [key for key in ("name", *amounts) if key not in keys]:
-        place.refuse(
-            f"{', '.join(missing)} missing",
-            "State the name and all three prices; a cache without a discount has the input's.",
-        )
-    if name is None or None in prices:
-        return None
-    return ApiPrice(name, *(price for price in prices if price is not None))
-
-
-def _monthly(node: Node | None, place: Place) -> MonthlyCosts:
-    names = ("storage", "network", "monitoring", "engineering")
-    keys = mapping(node, place, names)
-    return MonthlyCosts(*(value(keys.get(name), place.key(name), USD) or 0.0 for name in names))
-
-
-def _objectives(node: Node | None, place: Place) -> dict[str, float]:
-    keys = mapping(node, place, _SLOS)
-    found = {name: value(keys.get(name), place.key(name), SHARE) for name in _SLOS}
-    return {name: share for name, share in found.items() if share is not None}
-
-
-def _schedule(node: Node | None, place: Place, timezone: str) -> str | None:
-    text = value(node, place, TEXT)
-    if text is None:
-        return None
+def _is_schedule(text: str, place: Place, timezone: str) -> bool:
     fields = text.split()
     if len(fields) == 5 and _NUMBERED_DAY.search(fields[4]):
-        # cron counts from Sunday, APScheduler from Monday
         place.refuse(
-            "the day of the week is a number, which not everybody counts from the same day",
+            "the day of the week is a number: cron counts from Sunday, other schedulers from Monday",
             "Write its name, as in mon.",
         )
-        return None
+        return False
     try:
         CronTrigger.from_crontab(text, timezone=ZoneInfo(timezone))
     except (ValueError, TypeError, KeyError) as error:
         place.refuse(
             f"{shown(text)} is not a crontab line: {error}", 'Write five fields, as in "0 7 * * mon" for Mondays at 7.'
         )
-        return None
-    return text
+        return False
+    return True
 
 
-def _smtp(node: Node | None, place: Place, context: Context) -> Smtp | None:
+def _read_smtp(node: Node | None, place: Place, context: Context) -> Smtp | None:
     if is_empty(node):
         return None
-    required = ("host", "from", "to")
-    keys = mapping(
-        node, place, (*required, "port", "starttls", "username", "password_file", "password_env"), _SMTP_HINTS
-    )
+    keys = keys_of(Smtp)
+    section = mapping(node, place, (*names_of(keys), *_PASSWORD_KEYS), _SMTP_HINTS)
     before = len(place.problems)
-    host = value(keys.get("host"), place.key("host"), HOST)
-    port = value(keys.get("port"), place.key("port"), PORT)
-    starttls = value(keys.get("starttls"), place.key("starttls"), kinds.BOOLEAN)
-    sender = value(keys.get("from"), place.key("from"), MAIL)
-    to = tuple(
-        address
-        for one, at in elements(keys.get("to"), place.key("to"), "mail addresses")
-        if (address := value(one, at, MAIL)) is not None
-    )
-    username = value(keys.get("username"), place.key("username"), TEXT)
-    password = read_secret(keys, place, "password_file", "password_env", context)
-    if missing := [key for key in required if key not in keys]:
-        place.refuse(
-            f"{', '.join(missing)} missing", "Write {host: mail.example.com, from: …, to: [finance@example.com]}."
-        )
-    elif not to and len(place.problems) == before:
-        place.key("to").refuse("there is nobody in it", "Write to: [finance@example.com].")
-    if len(place.problems) == before and (username is None) != (password is None):
-        place.refuse(
-            "a user name and a password belong together",
-            "Give username with password_file or password_env, or neither.",
-        )
-    if starttls is False and username is not None:
-        place.key("starttls").refuse("the password would be sent in the clear", "Remove it; the default is true.")
-    if host is None or sender is None or not to:
+    found = read_keys(keys, section, place, context)
+    password = read_secret(section, place, *_PASSWORD_KEYS, context)
+    _refuse_smtp(section, found, password is not None, place, before)
+    if len(place.problems) > before:
         return None
-    return Smtp(host, port or 587, True if starttls is None else starttls, sender, to, username, password)
+    return Smtp(**found, password=password)
+
+
+def _refuse_smtp(
+    section: Mapping[str, Node], found: Mapping[str, object], has_password: bool, place: Place, before: int
+) -> None:
+    """Reports keys of `smtp:` that do not go together. `before`: how many problems there were before it was read."""
+    example = "Write {host: mail.example.com, from: …, to: [finance@example.com]}."
+    if not refuse_missing(keys_of(Smtp), section, place, example) and len(place.problems) == before:
+        if not found["to"]:
+            place.key("to").refuse("the list is empty", "Write to: [finance@example.com].")
+        elif ("username" in found) != has_password:
+            place.refuse(
+                "a user name and a password belong together",
+                "Give username with password_file or password_env, or neither.",
+            )
+    if found.get("starttls") is False and "username" in found:
+        place.key("starttls").refuse("the password would be sent in the clear", "Remove it; the default is true.")

@@ -1,80 +1,128 @@
-"""What a user sets for the review: frozen, checked by `settings_file` and `arguments`."""
+"""What a user sets for the review: frozen. A field with `key(…)` declares a key of report.yml; `file` reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from llm_serving_exporter.config.http import read_existing_path
 from llm_serving_exporter.model.target import Secret
+from llm_serving_exporter.report.settings.kinds import HOST, KEEP, LABEL, MAIL, PORT, SHARE, TEXT, URL, USD, ZONE
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.context import Context, read_path
+from llm_serving_exporter.schema.keys import (
+    Key,
+    key,
+    list_reader,
+    names_of,
+    read_complete,
+    read_keys,
+    section_reader,
+    table,
+)
+from llm_serving_exporter.schema.problems import Place
+from llm_serving_exporter.schema.reading import mapping
+from llm_serving_exporter.schema.tree import Node
+
+_OBJECTIVES = table(**{name: Key(reads=SHARE) for name in ("ttft", "itl", "e2e", "errors")})
+_PURCHASE = table(usd=Key(reads=USD, required=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Prometheus. `url` "" where none is given; secrets are named, never held; `basic_username` and the password stand together."""
+    """Prometheus. Secrets are named, never held."""
 
-    url: str = ""
+    # "" = none is given
+    url: str = key(URL, unset="")
     bearer_token: Secret | None = None
+    # set together with `basic_password`
     basic_username: str | None = None
     basic_password: Secret | None = None
-    ca_file: str | None = None
+    # None = the system's CAs
+    ca_file: str | None = key(read_existing_path)
 
 
 @dataclass(frozen=True, slots=True)
 class ApiPrice:
-    """What an API asks for the same tokens, USD per million. `cached_input_usd_per_million`: of tokens that its cache has."""
+    """What an API charges for the same tokens."""
 
-    name: str
-    input_usd_per_million: float
-    cached_input_usd_per_million: float
-    output_usd_per_million: float
+    name: str = key(TEXT, required=True)
+    input_usd_per_million: float = key(USD, required=True)
+    # of prompt tokens that the API's cache holds
+    cached_input_usd_per_million: float = key(USD, required=True)
+    output_usd_per_million: float = key(USD, required=True)
 
 
 @dataclass(frozen=True, slots=True)
 class MonthlyCosts:
     """What serving costs beside GPUs, USD a month."""
 
-    storage: float = 0.0
-    network: float = 0.0
-    monitoring: float = 0.0
-    engineering: float = 0.0
+    storage: float = key(USD, default="0")
+    network: float = key(USD, default="0")
+    monitoring: float = key(USD, default="0")
+    engineering: float = key(USD, default="0")
 
     @property
     def total(self) -> float:
-        """Of all four."""
+        """The sum of all four."""
         return self.storage + self.network + self.monitoring + self.engineering
 
 
 @dataclass(frozen=True, slots=True)
 class Smtp:
-    """A mail server. `starttls`: the session is encrypted before anything is sent."""
+    """A mail server."""
 
-    host: str
-    port: int
-    starttls: bool
-    sender: str
-    to: tuple[str, ...]
-    username: str | None = None
+    host: str = key(HOST, required=True)
+    sender: str = key(MAIL, name="from", required=True)
+    to: tuple[str, ...] = key(list_reader(MAIL, "mail addresses"), required=True)
+    port: int = key(PORT, default="587")
+    # whether the session is encrypted before anything is sent
+    starttls: bool = key(kinds.BOOLEAN, default="true")
+    # set together with `password`
+    username: str | None = key(TEXT)
     password: Secret | None = None
+
+
+def _read_purchase(node: Node, place: Place, context: Context) -> float | None:
+    """The price of GPUs that are bought instead, in USD."""
+    found = read_complete(_PURCHASE, node, place, "Write purchase: {usd: 250000}.")
+    return None if found is None else found["usd"]
+
+
+def _read_objectives(node: Node, place: Place, context: Context) -> dict[str, float]:
+    return read_keys(_OBJECTIVES, mapping(node, place, names_of(_OBJECTIVES)), place)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All of it. None = not set.
+    """Everything that can be set for a review. None = not set."""
 
-    `out`: a folder; `keep`: reports that stay there, None = all. `schedule`: cron text, in `timezone`. `objectives`: shares by SLO.
-    """
-
+    # its reader adds the credentials
     server: Server = Server()
-    timezone: str = "UTC"
-    identity_labels: tuple[str, ...] = ()
-    by_labels: tuple[str, ...] = ()
-    title: str = "LLM serving: cost review"
-    out: str = "."
-    keep: int | None = None
-    api_price: ApiPrice | None = None
-    purchase_usd: float | None = None
-    monthly_costs: MonthlyCosts = MonthlyCosts()
-    objectives: Mapping[str, float] = field(default_factory=dict)
-    schedule: str | None = None
+    # where the week begins
+    timezone: str = key(ZONE, default="UTC")
+    # labels of the scrape that tell fleets apart
+    identity_labels: tuple[str, ...] = key(list_reader(LABEL, "names of labels"), unset=())
+    # labels of the scrape that the bill is split by
+    by_labels: tuple[str, ...] = key(list_reader(LABEL, "names of labels"), unset=())
+    title: str = key(TEXT, default="LLM serving: cost review")
+    # the folder that reports are written into
+    out: str = key(read_path, unset=".")
+    # how many reports stay in that folder, None = all
+    keep: int | None = key(KEEP)
+    api_price: ApiPrice | None = key(
+        section_reader(
+            ApiPrice, "State the name and all three prices; without a discount for cached tokens repeat the input's."
+        )
+    )
+    # what the GPUs would cost to buy, to see when that pays
+    purchase_usd: float | None = key(_read_purchase, name="purchase")
+    monthly_costs: MonthlyCosts = key(section_reader(MonthlyCosts), unset=MonthlyCosts())
+    # the share of good requests that is aimed at, by SLO
+    objectives: Mapping[str, float] = key(_read_objectives, unset={})
+    # a crontab line, in `timezone`
+    schedule: str | None = key(TEXT)
+    # the keys webhook_url_file and webhook_url_env
     webhook_url: Secret | None = None
+    # its reader adds the password
     smtp: Smtp | None = None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.duration import parse_duration
+from llm_serving_exporter.schema.keys import Key, Keys, names_of, read_keys, table
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import InvalidValueError, Place, did_you_mean, shown
 from llm_serving_exporter.schema.reading import elements, mapping, value
@@ -55,47 +56,72 @@ _SHARE = _number(0, 1)
 _FACTOR = _number(0, 1000)
 _POSITIVE = _number(0, 1e6, above=True)
 
-_ENGINE: dict[str, Kind[Any]] = {
-    "model": kinds.text("model"),
-    "alias": kinds.text("name"),
-    "gpu": kinds.text("GPU"),
-    "runtime": kinds.choice("runtime", RUNTIMES),
-    "tensor": kinds.integer(1, 64),
-    "pipeline": kinds.integer(1, 64),
-    "max_num_seqs": kinds.integer(1, 4096),
-    "max_num_batched_tokens": _TOKENS,
-    "context_limit_tokens": _TOKENS,
-    "block_tokens": kinds.integer(1, 1024),
-    "kv_blocks": _TOKENS,
-    "memory_utilisation": _number(0, 1, above=True),
-    "prefix_caching": kinds.BOOLEAN,
-    "max_waiting": kinds.integer(0, 1_000_000),
-    "bandwidth_efficiency": _number(0, 1, above=True),
-    "compute_efficiency": _number(0, 1, above=True),
-    "overhead": _TIME,
-    "loading": _TIME,
-}
-_LENGTHS: dict[str, Kind[Any]] = {
-    "median": _POSITIVE,
-    "sigma": _number(0, 5),
-    "least": _TOKENS,
-    "most": _TOKENS,
-    "tail_share": _SHARE,
-    "tail_from": _POSITIVE,
-    "tail_alpha": _POSITIVE,
-}
-_PREFIXES: dict[str, Kind[Any]] = {
-    "share": _SHARE,
-    "count": kinds.integer(1, 100_000),
-    "tokens": _TOKENS,
-    "zipf": _number(0, 5),
-}
-_DAILY: dict[str, Kind[Any]] = {"amplitude": _SHARE, "peak_hour": _number(0, 24), "weekend": _number(0, 10)}
-_STEP: dict[str, Kind[Any]] = {"at": _TIME, "factor": _FACTOR}
-_BURST: dict[str, Kind[Any]] = {"at": _TIME, "for": _TIME, "factor": _FACTOR, "every": kinds.DURATION}
-_SLO: dict[str, Kind[Any]] = {"ttft": kinds.DURATION, "itl": kinds.DURATION, "e2e": kinds.DURATION}
-_HISTORY: dict[str, Kind[Any]] = {"days": _number(0, 60, above=True), "factor": _FACTOR}
-_ALERT: dict[str, Kind[Any]] = {"name": kinds.text("name"), "after": _TIME, "within": kinds.DURATION}
+_ENGINE = table(
+    model=Key(reads=kinds.text("model")),
+    alias=Key(reads=kinds.text("name")),
+    gpu=Key(reads=kinds.text("GPU")),
+    runtime=Key(reads=kinds.choice("runtime", RUNTIMES)),
+    tensor=Key(reads=kinds.integer(1, 64)),
+    pipeline=Key(reads=kinds.integer(1, 64)),
+    max_num_seqs=Key(reads=kinds.integer(1, 4096)),
+    max_num_batched_tokens=Key(reads=_TOKENS),
+    context_limit_tokens=Key(reads=_TOKENS),
+    block_tokens=Key(reads=kinds.integer(1, 1024)),
+    kv_blocks=Key(reads=_TOKENS),
+    memory_utilisation=Key(reads=_number(0, 1, above=True)),
+    prefix_caching=Key(reads=kinds.BOOLEAN),
+    max_waiting=Key(reads=kinds.integer(0, 1_000_000)),
+    bandwidth_efficiency=Key(reads=_number(0, 1, above=True)),
+    compute_efficiency=Key(reads=_number(0, 1, above=True)),
+    overhead_seconds=Key(name="overhead", reads=_TIME),
+    loading_seconds=Key(name="loading", reads=_TIME),
+)
+_FLEET = table(
+    replicas=Key(reads=kinds.integer(1, 1000)),
+    nodes_per_replica=Key(reads=kinds.integer(1, 64)),
+    replicas_per_node=Key(reads=kinds.integer(1, 64)),
+    retry=Key(reads=kinds.BOOLEAN),
+    ready=Key(reads=kinds.integer(0, 1000)),
+)
+_LENGTHS = table(
+    median=Key(reads=_POSITIVE, required=True),
+    sigma=Key(reads=_number(0, 5)),
+    least=Key(reads=_TOKENS),
+    most=Key(reads=_TOKENS),
+    tail_share=Key(reads=_SHARE),
+    tail_from=Key(reads=_POSITIVE),
+    tail_alpha=Key(reads=_POSITIVE),
+)
+_PREFIXES = table(
+    share=Key(reads=_SHARE),
+    count=Key(reads=kinds.integer(1, 100_000)),
+    tokens=Key(reads=_TOKENS),
+    zipf=Key(reads=_number(0, 5)),
+)
+_DAILY = table(amplitude=Key(reads=_SHARE), peak_hour=Key(reads=_number(0, 24)), weekend=Key(reads=_number(0, 10)))
+_STEP = table(at_seconds=Key(name="at", reads=_TIME, required=True), factor=Key(reads=_FACTOR, required=True))
+_BURST = table(
+    at_seconds=Key(name="at", reads=_TIME, required=True),
+    for_seconds=Key(name="for", reads=_TIME, required=True),
+    factor=Key(reads=_FACTOR, required=True),
+    every_seconds=Key(name="every", reads=kinds.DURATION),
+)
+_BEGINS = table(weekday=Key(reads=kinds.choice("weekday", _WEEKDAYS)), hour=Key(reads=_number(0, 24)))
+_EVENT = table(
+    at=Key(reads=_TIME, required=True),
+    do=Key(reads=kinds.choice("thing to do", ACTIONS), required=True),
+    node=Key(reads=kinds.text("node")),
+    factor=Key(reads=_POSITIVE),
+    share=Key(reads=_SHARE),
+    to=Key(reads=kinds.integer(0, 1000)),
+)
+_SLO = table(**{name: Key(reads=kinds.DURATION) for name in ("ttft", "itl", "e2e")})
+_HISTORY = table(days=Key(reads=_number(0, 60, above=True), required=True), factor=Key(reads=_FACTOR))
+_ALERT = table(
+    name=Key(reads=kinds.text("name"), required=True),
+    after_seconds=Key(name="after", reads=_TIME),
+    within_seconds=Key(name="within", reads=kinds.DURATION),
+)
 SECTIONS = (
     "summary", "seed", "duration", "begins", "engine", "fleet", "workload", "events", "slo", "expected_replicas", "history", "alerts",
 )  # fmt: skip
@@ -128,10 +154,10 @@ class ScenarioReader:
             for node, where in elements(self._tree.get("alerts"), place.key("alerts"), "alerts")
             if (alert := self._alert(node, where)) is not None
         )
-        slo = _made(Slo, self._values("slo", _SLO), place.key("slo"))
+        slo = _read_as(Slo, _SLO, self._tree.get("slo"), place.key("slo"))
         history = None
         if "history" in self._tree:
-            history = _made(History, self._values("history", _HISTORY), place.key("history"), ("days",))
+            history = _read_as(History, _HISTORY, self._tree["history"], place.key("history"))
         seed = self._one("seed", kinds.integer(0, 2**31))
         expected = self._one("expected_replicas", kinds.integer(0, 10_000))
         if place.problems or not (replicas and rate and mixes and duration and summary and slo):
@@ -156,16 +182,9 @@ class ScenarioReader:
     def _one(self, key: str, kind: Kind[T]) -> T | None:
         return value(self._tree.get(key), self._place.key(key), kind)
 
-    def _values(self, key: str, known: Mapping[str, Kind[Any]]) -> dict[str, Any]:
-        return _values(self._tree.get(key), self._place.key(key), known)
-
     def _engine(self) -> EngineSpec | None:
-        given = self._values("engine", _ENGINE)
-        for key, name in (("overhead", "overhead_seconds"), ("loading", "loading_seconds")):
-            if key in given:
-                given[name] = given.pop(key)
         place = self._place.key("engine")
-        engine = _made(EngineSpec, given, place)
+        engine = _read_as(EngineSpec, _ENGINE, self._tree.get("engine"), place)
         try:
             if engine is not None:
                 _ = engine.cost, engine.usable_blocks
@@ -178,15 +197,8 @@ class ScenarioReader:
         return engine
 
     def _fleet(self, engine: EngineSpec | None) -> tuple[tuple[ReplicaSpec, ...] | None, bool, int | None]:
-        known: dict[str, Kind[Any]] = {
-            "replicas": kinds.integer(1, 1000),
-            "nodes_per_replica": kinds.integer(1, 64),
-            "replicas_per_node": kinds.integer(1, 64),
-            "retry": kinds.BOOLEAN,
-            "ready": kinds.integer(0, 1000),
-        }
         place = self._place.key("fleet")
-        given = _values(self._tree.get("fleet"), place, known)
+        given = _values(self._tree.get("fleet"), place, _FLEET)
         wide, together = given.get("nodes_per_replica", 1), given.get("replicas_per_node", 1)
         if "replicas" not in given:
             if not place.problems:
@@ -223,7 +235,7 @@ class ScenarioReader:
         return self._rate(given.get("rate"), place.key("rate")), tuple(mixes)
 
     def _mix(self, given: Mapping[str, Node], place: Place, at: float, before: Mix | None) -> Mix | None:
-        """What is not stated again stays as it was."""
+        """The lengths from `at` on. What is not given stays as it was in `before`."""
         found: dict[str, Any] = {}
         for key, known, make in (
             ("prompt", _LENGTHS, Lengths),
@@ -231,8 +243,7 @@ class ScenarioReader:
             ("prefixes", _PREFIXES, Prefixes),
         ):
             if key in given:
-                needed = ("median",) if known is _LENGTHS else ()
-                found[key] = _made(make, _values(given[key], place.key(key), known), place.key(key), needed)
+                found[key] = _read_as(make, known, given[key], place.key(key))
             elif before is not None:
                 found[key] = getattr(before, key)
             elif known is _LENGTHS:
@@ -249,14 +260,8 @@ class ScenarioReader:
                 place.key("base").refuse("is missing", "Write requests per second of the whole fleet.")
             return None
         daily = _values(given.get("daily"), place.key("daily"), _DAILY)
-        steps = [
-            Step(one["at"], one["factor"])
-            for one in self._listed(given.get("steps"), place.key("steps"), _STEP, ("at", "factor"))
-        ]
-        bursts = [
-            Burst(one["at"], one["for"], one["factor"], one.get("every"))
-            for one in self._listed(given.get("bursts"), place.key("bursts"), _BURST, ("at", "for", "factor"))
-        ]
+        steps = self._listed(Step, _STEP, given.get("steps"), place.key("steps"))
+        bursts = self._listed(Burst, _BURST, given.get("bursts"), place.key("bursts"))
         return Profile(
             base,
             Daily(**daily, begins_seconds=self._begins()),
@@ -265,34 +270,19 @@ class ScenarioReader:
         )
 
     def _begins(self) -> float:
-        known: dict[str, Kind[Any]] = {"weekday": kinds.choice("weekday", _WEEKDAYS), "hour": _number(0, 24)}
-        given = self._values("begins", known)
+        given = _values(self._tree.get("begins"), self._place.key("begins"), _BEGINS)
         weekday, hour = str(given.get("weekday", "monday")), float(given.get("hour", 0.0))
         return _WEEKDAYS.index(weekday) * 86_400.0 + hour * 3600.0
 
     @staticmethod
-    def _listed(
-        node: Node | None, place: Place, known: Mapping[str, Kind[Any]], needed: tuple[str, ...]
-    ) -> list[dict[str, Any]]:
-        found = []
-        for element, where in elements(node, place, "mappings"):
-            given = _values(element, where, known)
-            if _complete(given, where, needed):
-                found.append(given)
-        return found
+    def _listed(make: Callable[..., T], keys: Keys, node: Node | None, place: Place) -> list[T]:
+        read = (_read_as(make, keys, element, where) for element, where in elements(node, place, "mappings"))
+        return [one for one in read if one is not None]
 
     def _event(self, node: Node, place: Place, replicas: tuple[ReplicaSpec, ...]) -> Event | None:
-        tree = mapping(node, place, ("at", "do", "node", "replicas", "factor", "share", "to"))
-        known: dict[str, Kind[Any]] = {
-            "at": _TIME,
-            "do": kinds.choice("thing to do", ACTIONS),
-            "node": kinds.text("node"),
-            "factor": _POSITIVE,
-            "share": _SHARE,
-            "to": kinds.integer(0, 1000),
-        }
-        given = _values({key: one for key, one in tree.items() if key != "replicas"}, place, known)
-        if not _complete(given, place, ("at", "do")):
+        tree = mapping(node, place, (*names_of(_EVENT), "replicas"))
+        given = read_keys(_EVENT, tree, place)
+        if not _is_complete(given, place, _required(_EVENT)):
             return None
         what = given["do"]
         allowed = {"at", "do", *((VALUES[what],) if what in VALUES else ())}
@@ -305,7 +295,7 @@ class ScenarioReader:
         for key in tree:
             if key not in allowed:
                 place.key(key).refuse(f"does not go with {what}", f"Keys of it: {', '.join(sorted(allowed))}.")
-        if not _complete(given, place, needed):
+        if not _is_complete(given, place, needed):
             return None
         nodes = {node for spec in replicas for node in spec.nodes}
         if "node" in given and given["node"] not in nodes:
@@ -330,29 +320,30 @@ class ScenarioReader:
 
     @staticmethod
     def _alert(node: Node, place: Place) -> Alert | None:
-        given = _values(node, place, _ALERT)
-        if not _complete(given, place, ("name",)):
-            return None
-        return Alert(given["name"], given.get("after", 0.0), given.get("within"))
+        return _read_as(Alert, _ALERT, node, place)
 
 
-def _values(node: Node | None, place: Place, known: Mapping[str, Kind[Any]]) -> dict[str, Any]:
-    """The values that are given and usable, by key."""
-    tree = mapping(node, place, known)
-    found = {key: value(one, place.key(key), known[key]) for key, one in tree.items()}
-    return {key: one for key, one in found.items() if one is not None}
+def _values(node: Node | None, place: Place, keys: Keys) -> dict[str, Any]:
+    """The values that are given and usable, by field."""
+    return read_keys(keys, mapping(node, place, names_of(keys)), place)
 
 
-def _complete(given: Mapping[str, Any], place: Place, needed: tuple[str, ...] | list[str]) -> bool:
-    missing = [key for key in needed if key not in given]
+def _required(keys: Keys) -> list[str]:
+    return [one.field for one in keys.values() if one.required]
+
+
+def _is_complete(given: Mapping[str, Any], place: Place, needed: Collection[str], keys: Keys = _EVENT) -> bool:
+    """Whether all that is needed is given; what is missing is reported unless something else was."""
+    missing = [field for field in needed if field not in given]
     if missing and not place.problems:
-        place.key(missing[0]).refuse("is missing", "Write it, or leave the whole entry out.")
+        place.key(keys[missing[0]].name).refuse("is missing", "Write it, or leave the whole entry out.")
     return not missing
 
 
-def _made(make: Callable[..., T], given: Mapping[str, Any], place: Place, needed: tuple[str, ...] = ()) -> T | None:
-    """`make(**given)`; None where something is missing or does not go together, which is then reported."""
-    if not _complete(given, place, needed):
+def _read_as(make: Callable[..., T], keys: Keys, node: Node | None, place: Place) -> T | None:
+    """What `make` makes of a mapping's values; None where something is missing or does not go together, which is then reported."""
+    given = _values(node, place, keys)
+    if not _is_complete(given, place, _required(keys), keys):
         return None
     try:
         return make(**given)

@@ -1,0 +1,222 @@
+"""Every key of a target, declared once: an element of `targets:`, the defaults of targets, the labels of file_sd.
+
+A field with `target_key(…)` is the whole declaration: how the key is read, whether `target_defaults` and the labels of file_sd may
+set it, and what docs/configuration.md says. A value ends up in the field of `model.target.Target` that has the same name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from llm_serving_exporter.config.facts import GPU_MODEL
+from llm_serving_exporter.config.http import Auth, Tls, read_auth, read_headers, read_tls
+from llm_serving_exporter.config.model import read_model
+from llm_serving_exporter.config.option import option
+from llm_serving_exporter.config.target_kinds import (
+    BATCH_LIMIT,
+    CONTEXT_LIMIT,
+    GPU_COUNT,
+    GROUP,
+    MODEL_NAME,
+    NAME,
+    NODE,
+    PARALLEL_SIZE,
+    ROLE,
+    read_address,
+    read_gpus,
+    read_nodes,
+    read_runtime,
+)
+from llm_serving_exporter.model.model_settings import ModelSettings
+from llm_serving_exporter.model.target import Role, Secret
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.keys import Key, Reader, declare, key, keys_of
+from llm_serving_exporter.schema.kinds import Kind
+from llm_serving_exporter.schema.url import URL, Address
+
+# of a label: a name that the catalogue does not have is no reason to lose the target
+_ANY_GPU_MODEL = kinds.text("GPU name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetKey(Key):
+    """A key of a target."""
+
+    # the label of a file_sd group that may set it too; "" = none
+    label: str = ""
+    # how the label's text is read, where that is not how the file's value is read
+    label_reads: Kind[Any] | None = None
+    # whether `target_defaults` and the `defaults` of file_sd may set it
+    in_defaults: bool = True
+
+
+def target_key(
+    reads: Kind[Any] | Reader,
+    help_text: str,
+    *,
+    name: str = "",
+    label: str = "",
+    label_reads: Kind[Any] | None = None,
+    in_defaults: bool = True,
+) -> Any:
+    """A field that a key of a target sets; None where the key is not given."""
+    declared = TargetKey(
+        reads=reads, help=help_text, name=name, label=label, label_reads=label_reads, in_defaults=in_defaults
+    )
+    return declare(declared)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSettings:
+    """What one place sets for a target. None = nothing, so that the next place in line decides."""
+
+    address: Address | None = target_key(
+        read_address,
+        "`http://host:port` or `https://host:port`; a path in it is the `metrics_path`; `host:port` alone "
+        "means http. No user name or password, no query.",
+        name="url",
+        in_defaults=False,
+    )
+    name: str | None = target_key(
+        NAME,
+        "The label `target`. Default: `host:port`, with the exporter's own host name for a server on the same host.",
+        label="name",
+        in_defaults=False,
+    )
+    metrics_path: str | None = target_key(
+        kinds.METRICS_PATH,
+        "Path of the server's metrics page, with a query where it needs one: `/metrics?model=NAME` for one "
+        "model of a llama.cpp router, to which `autoload=false` is added, so that a scrape never loads a "
+        "model. The landing page shows it: no secrets. Default: the exporter finds it.",
+        label="__metrics_path__",
+    )
+    runtime: str | None = target_key(
+        read_runtime,
+        "One of [those that have a table](runtimes.md), one of the file's own ([Runtimes](#runtimes)), or "
+        "`auto` (default): recognised from the page.",
+        label="runtime",
+    )
+    model_name: str | None = target_key(MODEL_NAME, "Where the page does not say it.", label="model_name")
+    role: Role | None = target_key(
+        ROLE,
+        "`unified`, `prefill`, `decode` or `frontend` (it speaks for engines behind it). Default: as the page "
+        "says, else `unified`.",
+        label="role",
+    )
+    group: str | None = target_key(GROUP, "A pool that you name yourself, on `target_info`.", label="group")
+    # the reader of targets turns it into `nodes`
+    node: str | None = target_key(NODE, "The node of the replica.", label="node")
+    nodes: tuple[str, ...] | None = target_key(read_nodes, "The nodes of a replica that spans several.")
+    gpus: tuple[str | int, ...] | None = target_key(
+        read_gpus,
+        "List of GPU UUIDs, or of indices on the exporter's own node; `none` for no GPU. Default: the "
+        "exporter finds them. A GPU belongs to one target.",
+    )
+    gpu_count: int | None = target_key(
+        GPU_COUNT,
+        "Number of GPUs of a server elsewhere, whose GPUs cannot be seen from here; of one that spans nodes, "
+        "all of them.",
+        label="gpu_count",
+    )
+    gpu_share: float | None = target_key(
+        kinds.SHARE,
+        "Which part of each of its GPUs is its own, above 0, up to 1, where other targets use them too, and "
+        "for slices of a card (MIG). Without it such a target [has no cost](cost.md).",
+        label="gpu_share",
+    )
+    gpu_model: str | None = target_key(
+        GPU_MODEL,
+        "What its GPUs are (`H100 SXM`, `A100-SXM4-80GB`, …), where NVML does not show them.",
+        label="gpu_model",
+        label_reads=_ANY_GPU_MODEL,
+    )
+    tensor_parallel_size: int | None = target_key(
+        PARALLEL_SIZE,
+        "GPUs that share each layer, where the server does not say so. Default: one tensor-parallel group "
+        "over the GPUs of an engine.",
+        label="tensor_parallel_size",
+    )
+    pipeline_parallel_size: int | None = target_key(
+        PARALLEL_SIZE, "Pipeline stages, where the server does not say so.", label="pipeline_parallel_size"
+    )
+    data_parallel_size: int | None = target_key(PARALLEL_SIZE, "Data-parallel ranks, where the server does not say so.")
+    experts_shared: bool | None = target_key(
+        kinds.BOOLEAN,
+        "Whether the data-parallel ranks of a mixture-of-experts model share one set of experts. Default: as "
+        "the server says, else true.",
+    )
+    model: ModelSettings | None = target_key(
+        read_model, "What it serves, where the exporter cannot find that: see [Models](#models)."
+    )
+    batch_limit_requests: int | None = target_key(
+        BATCH_LIMIT, "The engine's `max_num_seqs`, where the server does not say so.", label="batch_limit_requests"
+    )
+    context_limit_tokens: int | None = target_key(
+        CONTEXT_LIMIT, "The longest context, where the server does not say so.", label="context_limit_tokens"
+    )
+    interval_seconds: float | None = target_key(
+        kinds.INTERVAL, "How often the server is scraped. Default: `scrape.interval`.", name="interval"
+    )
+    timeout_seconds: float | None = target_key(
+        kinds.DURATION,
+        "Deadline of one scrape. Default: `scrape.timeout`, else 80 % of the interval, at most 10s.",
+        name="timeout",
+    )
+    max_series: int | None = target_key(
+        kinds.MAX_SERIES, "Most series of its metrics page. Default: `scrape.max_series`."
+    )
+    max_body_bytes: int | None = target_key(
+        kinds.SIZE, "Largest metrics page, after decompression. Default: `scrape.max_body_bytes`."
+    )
+    auth: Auth | None = target_key(
+        read_auth,
+        "`{bearer_token_file: …}`, `{bearer_token_env: …}`, or `{basic: {username: …, password_file: …}}` (or "
+        "`password_env`).",
+    )
+    headers: tuple[tuple[str, str | Secret], ...] | None = target_key(
+        read_headers, "More request headers: `{Name: text}`, `{Name: {file: …}}` or `{Name: {env: …}}`."
+    )
+    tls: Tls | None = target_key(
+        read_tls, "`ca_file`, `cert_file` and `key_file`, `server_name`, `insecure_skip_verify`."
+    )
+
+    def completed_by(self, under: TargetSettings) -> TargetSettings:
+        """These settings, and those of `under` where these set nothing. auth, headers, tls and nodes are "
+        "each one setting."""
+        merged = {}
+        for item in fields(self):
+            own = getattr(self, item.name)
+            merged[item.name] = getattr(under, item.name) if own is None else own
+        return TargetSettings(**merged)
+
+
+TARGET_KEYS: dict[str, TargetKey] = {
+    attribute: one for attribute, one in keys_of(TargetSettings).items() if isinstance(one, TargetKey)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DcgmSettings:
+    """`dcgm:`: where this node's dcgm-exporter is and how to ask it."""
+
+    url: Address | None = option(
+        "dcgm.url",
+        URL,
+        "This node's dcgm-exporter, such as http://localhost:9400: memory bandwidth of GPUs older than "
+        "Hopper. Default: not read.",
+    )
+    interval_seconds: float = option(
+        "dcgm.interval",
+        kinds.INTERVAL,
+        "How often dcgm-exporter is read; by default it collects every 30s.",
+        default="30s",
+    )
+    timeout_seconds: float | None = option(
+        "dcgm.timeout",
+        kinds.DURATION,
+        "Deadline of one reading of dcgm-exporter; below its interval. Default: 80 % of the interval, at most 10s.",
+    )
+    auth: Auth | None = key(read_auth, "As for a target.")
+    headers: tuple[tuple[str, str | Secret], ...] | None = key(read_headers, "As for a target.")
+    tls: Tls | None = key(read_tls, "As for a target.")
