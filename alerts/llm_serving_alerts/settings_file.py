@@ -117,7 +117,7 @@ class _Reader:
         slo, period = self._slo()
         found = Settings(
             **given,
-            labels=self._labels(*self._at("labels"), identity),
+            labels=self._labels(*self._find_key("labels"), identity),
             slo=slo,
             period_seconds=period,
             burn=self._burn(slo, period),
@@ -141,13 +141,13 @@ class _Reader:
         return found
 
     def _read(self, key: Key) -> Any:
-        node, place = self._at(key.name)
+        node, place = self._find_key(key.name)
         # null is a value where it is the default, as the printed settings have it
         by_default = key.name in self._defaults and is_empty(self._defaults[key.name])
         unset = node is None or (is_empty(node) and (key.name not in self._own or by_default))
         return None if unset or node is None else key.read(node, place)
 
-    def _at(self, key: str) -> tuple[Node | None, Place]:
+    def _find_key(self, key: str) -> tuple[Node | None, Place]:
         return self._own.get(key, self._defaults.get(key)), self._place.key(key)
 
     def _section(self, key: str) -> _Reader:
@@ -189,7 +189,7 @@ class _Reader:
     def _windows(self, speed: str, slo: Mapping[str, Objective], period: float) -> list[BurnWindow]:
         found = []
         example = "Write {long: 1h, short: 5m, factor: 14.4}."
-        for node, at in elements(*self._at(speed), "mappings such as {long: 1h, short: 5m, factor: 14.4}"):
+        for node, at in elements(*self._find_key(speed), "mappings such as {long: 1h, short: 5m, factor: 14.4}"):
             read = read_complete(keys_of(BurnWindow), node, at, example)
             if read is None:
                 continue
@@ -231,7 +231,9 @@ class _Reader:
         example = "Write {model_name: …, namespace: …, kind: deployment, name: …}."
         workloads = [
             read_complete(keys_of(Workload), node, at, example)
-            for node, at in elements(*section._at("workloads"), "mappings such as {model_name: …, kind: deployment, …}")
+            for node, at in elements(
+                *section._find_key("workloads"), "mappings such as {model_name: …, kind: deployment, …}"
+            )
         ]
         return NodeLoss(
             **section._values(keys_of(NodeLoss)),
@@ -293,6 +295,6 @@ def _alert(
         enabled,
         reader._one("for", FOR) or 0.0,
         severity,
-        reader._labels(*reader._at("labels"), identity),
+        reader._labels(*reader._find_key("labels"), identity),
         values,
     )

@@ -117,7 +117,7 @@ class Panel:
     title: str
     # sentences behind the panel's (i)
     description: str
-    visualization: Visualization
+    visualization: Visualization  # how the values are drawn
     # in the order of their letters A, B, C
     queries: tuple[Query, ...]
     # of all values
@@ -168,7 +168,7 @@ class Board:
 
     # unique and stable: part of its URL
     uid: str
-    title: str
+    title: str  # in Grafana's list
     # one or two sentences for Grafana's list of dashboards
     description: str
     # labels of the exporter's series that its viewers choose by; the user's identity labels come before them

@@ -46,7 +46,7 @@ def rates(dialect: Dialect, settings: Settings) -> Group:
                 f"{about} of the best replica of a kind where requests had waited for 5m",
             ),
         ]
-    # while a replica idles it shows no context to reckon with: its last one holds
+    # while a replica idles it shows no context: its last one holds
     ceiling = dialect.apply_over_time("last_over_time", series("phase_ceiling_tokens_per_second"), HOUR)
     one = dialect.one(ceiling, *ENGINE, "phase")
     about = "what a replica could do of one phase alone, at best"

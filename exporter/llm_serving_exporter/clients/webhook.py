@@ -21,9 +21,9 @@ class Reply:
 
     def __init__(self, answer: Answer, secret: str | None) -> None:
         self.url, self.status = answer.url, answer.status
-        self._location = _without(secret, answer.headers.get("Location", ""))
+        self._location = _mask_secret(secret, answer.headers.get("Location", ""))
         self._retry_after = answer.headers.get("Retry-After", "")
-        self.text = _without(secret, answer.content.decode("utf-8", "replace").strip())
+        self.text = _mask_secret(secret, answer.content.decode("utf-8", "replace").strip())
 
     @property
     def retry_after_seconds(self) -> float:
@@ -41,7 +41,7 @@ class Reply:
         return PageError(f"{self.url} answered {self.status}{said}, not {wanted}.")
 
 
-def _without(secret: str | None, text: str) -> str:
+def _mask_secret(secret: str | None, text: str) -> str:
     return text.replace(secret, "…") if secret else text
 
 

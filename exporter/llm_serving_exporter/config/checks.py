@@ -18,7 +18,7 @@ MOST_TARGETS = 2000
 class Placed:
     """A target, or the defaults of discovered ones, and where it was written."""
 
-    target: Target
+    target: Target  # the target, or what discovered ones begin with
     # the part of a flag, a variable or the file that it comes from
     place: Place
 

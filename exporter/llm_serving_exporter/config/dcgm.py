@@ -22,7 +22,7 @@ _PLAIN_KEYS = plain_keys(DcgmSettings)
 
 def read_dcgm(settings: Settings, file: ConfigFile, context: Context) -> DcgmConfig | None:
     """How to read dcgm-exporter; None where no URL of one is set. What is wrong is reported either way."""
-    node, place = file.at("dcgm")
+    node, place = file.find_key("dcgm")
     dcgm = build_section(
         DcgmSettings, settings, **read_keys(_PLAIN_KEYS, node if isinstance(node, dict) else {}, place, context)
     )
@@ -58,7 +58,7 @@ def refuse_dcgm_timeout(settings: Settings) -> None:
 
 def dcgm_warnings(config: Config, settings: Settings, file: ConfigFile, host_name: str) -> Iterator[str]:
     """What is odd about how dcgm-exporter is read, and what is set for one that is not read."""
-    node, place = file.at("dcgm")
+    node, place = file.find_key("dcgm")
     dcgm = config.dcgm
     if dcgm is None:
         if isinstance(node, dict) and node:

@@ -46,7 +46,7 @@ class ConfigFile:
         """Where the file's relative paths start; None without a file."""
         return None if self.path is None else os.path.dirname(self.path)
 
-    def at(self, key: str) -> tuple[Node | None, Place]:
+    def find_key(self, key: str) -> tuple[Node | None, Place]:
         """The value of a top-level key, and its place."""
         return self.tree.get(key), self.place.key(key)
 

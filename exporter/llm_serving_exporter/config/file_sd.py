@@ -29,7 +29,7 @@ from llm_serving_exporter.schema.tree import Scalar
 class FileResult:
     """What one file says, and what of it is in use."""
 
-    path: str
+    path: str  # as it matched a pattern
     # the last good ones, () where the file says that there are none; None where it has not been good yet
     targets: tuple[Target, ...] | None
     # why the file cannot be used as it is now
@@ -50,8 +50,8 @@ class FileTargets:
 class _Usable:
     """What a file said when it was last good."""
 
-    targets: tuple[Target, ...]
-    warnings: tuple[str, ...]
+    targets: tuple[Target, ...]  # that it lists
+    warnings: tuple[str, ...]  # what has no effect in it
 
 
 class SectionFiles:

@@ -42,10 +42,10 @@ _BASIC_HINTS = {"password": "The file must not hold secrets: write password_file
 class Auth:
     """Credentials of a target: a bearer token, or a user name with a password, or neither."""
 
-    bearer_token: Secret | None = None
+    bearer_token: Secret | None = None  # excludes the other two
     # set together with `basic_password`
     basic_username: str | None = None
-    basic_password: Secret | None = None
+    basic_password: Secret | None = None  # set together with `basic_username`
 
 
 def read_existing_path(node: Node, place: Place, context: Context) -> str | None:
@@ -63,8 +63,9 @@ class Tls:
 
     ca_file: str | None = key(read_existing_path, "The CAs that are trusted. Default: the system's.")
     cert_file: str | None = key(read_existing_path, "A client certificate. Default: none.")
-    key_file: str | None = key(read_existing_path, "Its key.")
+    key_file: str | None = key(read_existing_path, "Its key.")  # of the client certificate
     server_name: str | None = key(_SERVER_NAME, "The name in the server's certificate. Default: the URL's host.")
+    # for tests: anybody can then pass for the server
     insecure_skip_verify: bool = key(kinds.BOOLEAN, "Trust any certificate.", default="false")
 
 

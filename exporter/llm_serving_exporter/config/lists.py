@@ -30,7 +30,7 @@ def read_configured_targets(
     settings: Settings, file: ConfigFile, defaults: TargetSettings, context: Context
 ) -> list[Placed]:
     """The targets that are configured one by one: those of --target where it is given, else those of the file."""
-    found = [(read_target(node, at, context), at) for node, at in elements(*file.at("targets"), "targets")]
+    found = [(read_target(node, at, context), at) for node, at in elements(*file.find_key("targets"), "targets")]
     if "target" in settings:
         place = settings["target"].place
         found = [(read_target_url(url, place), place) for url in settings["target"].value]
@@ -43,7 +43,7 @@ def read_discovery(
     settings: Settings, file: ConfigFile, defaults: TargetSettings, context: Context
 ) -> tuple[tuple[FileDiscovery, ...], list[Placed]]:
     """Discovery by file: that of --file-sd, else that of the file; and its defaults with their places."""
-    entries = elements(*file.at("file_sd"), "mappings such as {files: [targets/*.yml]}")
+    entries = elements(*file.find_key("file_sd"), "mappings such as {files: [targets/*.yml]}")
     found = [_read_entry(node, at, defaults, context) for node, at in entries]
     if "file-sd" in settings:
         place = settings["file-sd"].place
@@ -69,7 +69,7 @@ def read_expected_replicas(file: ConfigFile) -> tuple[ExpectedReplicas, ...]:
     """How many replicas of each model and role are meant to run."""
     found: dict[tuple[str, str], ExpectedReplicas] = {}
     example = "Write {model_name: …, role: unified, replicas: 2}."
-    for node, at in elements(*file.at("expected_replicas"), "mappings such as {model_name: …, replicas: 2}"):
+    for node, at in elements(*file.find_key("expected_replicas"), "mappings such as {model_name: …, replicas: 2}"):
         before = len(at.problems)
         read = read_complete(_EXPECTED, node, at, example)
         if read is None or len(at.problems) > before:

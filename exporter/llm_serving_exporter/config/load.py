@@ -181,12 +181,12 @@ def _target_defaults(settings: Settings, file: ConfigFile, context: Context) -> 
         max_series=scrape.max_series,
         max_body_bytes=scrape.max_body_bytes,
     )
-    return read_defaults(*file.at("target_defaults"), context).completed_by(process)
+    return read_defaults(*file.find_key("target_defaults"), context).completed_by(process)
 
 
 def _placed_defaults(defaults: TargetSettings, file: ConfigFile, context: Context) -> list[Placed]:
     """The defaults as a target, so that what is wrong with them is reported once, where it stands."""
-    node, place = file.at("target_defaults")
+    node, place = file.find_key("target_defaults")
     return [] if node is None else [Placed(build_target(defaults, place, context.host), place)]
 
 

@@ -17,7 +17,7 @@ ENVIRONMENT_PREFIX = "LLM_SERVING_EXPORTER_"
 class Option(Key):
     """A key whose `name` is the flag without "--": "web.listen-address"."""
 
-    reads: Kind[Any]
+    reads: Kind[Any]  # how its text becomes a value, with bounds and messages
     # the flag may be given again, the variable holds a comma-separated list, the file a list
     repeatable: bool = False
     # False: a flag and a variable alone; the file has a richer form of its own, or none

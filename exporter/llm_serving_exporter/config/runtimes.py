@@ -115,7 +115,7 @@ _JOINED = ("prefixes", "ignored", "respelt")
 class Configured:
     """What `runtimes:` of the file holds."""
 
-    tables: tuple[Runtime, ...]
+    tables: tuple[Runtime, ...]  # those without problems
     # of every table, those with problems included
     names: frozenset[str]
     # what is odd about them
@@ -128,7 +128,7 @@ def read_runtimes(file: ConfigFile, builtin: Mapping[str, Runtime]) -> Configure
     places: dict[str, Place] = {}
     prints: dict[Fingerprint, Place] = {}
     warnings: list[str] = []
-    for node, at in elements(*file.at("runtimes"), "mappings such as {name: acme, rows: […]}"):
+    for node, at in elements(*file.find_key("runtimes"), "mappings such as {name: acme, rows: […]}"):
         before = len(at.problems)
         table, found = _read(node, at, builtin)
         if table.name in builtin:

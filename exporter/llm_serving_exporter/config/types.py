@@ -105,12 +105,12 @@ class DcgmConfig:
 
     # scheme://host:port
     url: str
-    metrics_path: str = "/metrics"
+    metrics_path: str = "/metrics"  # of its page
     # dcgm-exporter collects every 30 s by default: a shorter interval reads the same values again
     interval_seconds: float = 30.0
     # the most series that its page may have
     max_series: int = 50_000
-    http: HttpSettings = field(default_factory=lambda: HttpSettings(timeout_seconds=10.0))
+    http: HttpSettings = field(default_factory=lambda: HttpSettings(timeout_seconds=10.0))  # how it is asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class FileDiscovery:
 class ReviewSchedule:
     """The weekly cost review whose state this exporter publishes."""
 
-    settings_file: str
+    settings_file: str  # that the review itself reads
     # where the reviews and the file about their runs are
     folder: str
     # when the review is due, None = never
@@ -202,14 +202,14 @@ class Config:
 
     # targets that are configured one by one; discovery adds its own
     targets: tuple[Target, ...]
-    discovery: tuple[FileDiscovery, ...] = ()
-    web: WebConfig = field(default_factory=WebConfig)
-    log: LogConfig = field(default_factory=LogConfig)
+    discovery: tuple[FileDiscovery, ...] = ()  # sections of file_sd
+    web: WebConfig = field(default_factory=WebConfig)  # where and how the web server listens
+    log: LogConfig = field(default_factory=LogConfig)  # level and form of log lines
     # of the process, for whatever sets no interval of its own
     interval_seconds: float = option(
         "scrape.interval", kinds.INTERVAL, "How often each server is scraped.", default="5s"
     )
-    scrape: ScrapeConfig = field(default_factory=ScrapeConfig)
+    scrape: ScrapeConfig = field(default_factory=ScrapeConfig)  # deadlines and bounds of a reading
     # how long the last good values stay after the last success; 15 s = 3 of the default interval
     stale_after_seconds: float = option(
         "scrape.stale-after",
@@ -223,11 +223,11 @@ class Config:
         "Window of rates, means and ratios; at least 2 intervals. It is longer where an engine counts late.",
         default="60s",
     )
-    gpu: GpuConfig = field(default_factory=GpuConfig)
+    gpu: GpuConfig = field(default_factory=GpuConfig)  # whether and how NVML is read
     # None = no dcgm-exporter is read
     dcgm: DcgmConfig | None = None
-    slo: SloConfig = field(default_factory=SloConfig)
-    expected_replicas: tuple[ExpectedReplicas, ...] = ()
+    slo: SloConfig = field(default_factory=SloConfig)  # thresholds that good and bad events are counted by
+    expected_replicas: tuple[ExpectedReplicas, ...] = ()  # replicas that the user means to run, by model and role
     # the file's own tables
     runtimes: tuple[Runtime, ...] = ()
     hf_cache: str | None = option(
@@ -240,7 +240,7 @@ class Config:
         kinds.PATH,
         "YAML file of what GPUs cost (docs/cost.md); it is read again when it changes. Default: no cost series.",
     )
-    cost: CostConfig = field(default_factory=CostConfig)
+    cost: CostConfig = field(default_factory=CostConfig)  # how busy time is split
     report_settings_file: str | None = option(
         "report.settings-file",
         kinds.PATH,

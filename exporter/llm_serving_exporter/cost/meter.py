@@ -71,7 +71,7 @@ class CostMeter:
         self._at: float | None = None
         self._restarts = 0
         self._joules: dict[str, float] = {}
-        # of the last ticks that knew them: a target that is configured anew while it is down has no page that tells
+        # of the last ticks that knew them: a target whose configuration changes while it is down has no page that says
         self._names: list[Key] = []
         self._gpus: TargetGpus | None = None
         self._of: tuple[object, ...] = ()

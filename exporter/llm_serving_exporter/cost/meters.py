@@ -21,13 +21,13 @@ class Costs:
     """Each target's meter is advanced by the target's own job, while targets come and go and claims change in others."""
 
     def __init__(self) -> None:
-        # also while a meter is advanced: a target that is configured anew may have a tick of its old job under way
+        # also while a meter is advanced: a target whose configuration changes may have a tick of its old job under way
         self._lock = threading.Lock()
         self._meters: dict[str, CostMeter] = {}
         self._claimed_twice: frozenset[str] = frozenset()
 
     def begin(self, name: str) -> None:
-        """Begins to count a target before its first tick; one that is configured anew goes on counting."""
+        """Begins to count a target before its first tick; one whose configuration changes goes on counting."""
         with self._lock:
             self._meters.setdefault(name, CostMeter())
 
@@ -39,7 +39,7 @@ class Costs:
     def claim(
         self, targets: Iterable[Target], uuids: Mapping[str, Collection[str]], yielded: Collection[str] = ()
     ) -> None:
-        """Finds out anew which targets have the same GPUs. `uuids`: of the GPUs of each target, where they are known; `yielded`: targets
+        """Finds out again which targets have the same GPUs. `uuids`: of the GPUs of each target, where they are known; `yielded`: targets
         whose GPUs others use now, so that these alone are charged for them."""
         every = {target.name: target for target in targets}
         claims = {name: claims_of(target, uuids.get(name, ())) for name, target in every.items()}

@@ -78,7 +78,7 @@ def refresh_drills(file: DrillFile) -> tuple[DrillResult, ...]:
 
 class FileJobs:
     """`every(name, seconds, job)` has a job run, `cancel(name)` ends one. `lock`: the daemon's. `priced` is told of each price file that
-    is read anew, or can be used no more."""
+    is read again, or can no longer be used."""
 
     def __init__(
         self,

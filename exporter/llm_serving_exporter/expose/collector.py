@@ -1,4 +1,4 @@
-"""The last good readings -> families, worked out anew at each scrape: no long-lived metric objects."""
+"""The last good readings -> families, made again at each scrape: no long-lived metric objects."""
 
 from __future__ import annotations
 

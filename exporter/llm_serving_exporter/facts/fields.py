@@ -56,7 +56,7 @@ class Fields:
         found = (word for key, word in _OTHER_PARTS.items() if self.values.get(key) or self._outer.get(key))
         return tuple(dict.fromkeys(found))
 
-    def around(self, key: str) -> Any:
+    def find_around(self, key: str) -> Any:
         """The key's value here or on the level above, as it stands; None where there is none."""
         value = self.values.get(key)
         return self._outer.get(key) if value is None else value
@@ -64,7 +64,7 @@ class Fields:
     @property
     def architecture(self) -> str:
         """The first of `architectures`, the language part's own where it names one; "" where there is none."""
-        named = self.around("architectures")
+        named = self.find_around("architectures")
         first = named[0] if isinstance(named, list) and named else ""
         return first if isinstance(first, str) else ""
 

@@ -271,7 +271,7 @@ def _state_bytes(settings: ModelSettings, served: ServedModel | None, source: _S
     if said is None and served is not None:
         said = served.state_dtype
     fields = language(source.config)
-    for word in (said, fields.around("mamba_ssm_cache_dtype"), fields.around("mamba_ssm_dtype")):
+    for word in (said, fields.find_around("mamba_ssm_cache_dtype"), fields.find_around("mamba_ssm_dtype")):
         found = _plain(word) if isinstance(word, str) else None
         if found is not None:
             return found.bytes
@@ -292,7 +292,7 @@ def _longest_context(source: _Source) -> int | None:
 def _as_stored(source: _Source, override: WeightFormat | None) -> bool:
     """Whether the weights are in GPU memory as the checkpoint stores them: not quantised or cast while they are loaded."""
     fields = language(source.config)
-    stored = str(fields.around("dtype") or fields.around("torch_dtype") or "bfloat16").removeprefix("torch.")
+    stored = str(fields.find_around("dtype") or fields.find_around("torch_dtype") or "bfloat16").removeprefix("torch.")
     own = quantisation.settings(source.config, source.hf_quant_config)
     if override is None:
         return own is not None or stored not in ("float32", "float")

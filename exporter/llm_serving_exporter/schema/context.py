@@ -26,8 +26,8 @@ class Host:
 class Context:
     """The surroundings of a settings file, and what its readers note."""
 
-    host: Host
-    environ: Mapping[str, str]
+    host: Host  # that the exporter runs on
+    environ: Mapping[str, str]  # environment variables
     # the names of those that have a mapping table
     runtimes: Collection[str]
     # where relative paths start, None = the working directory

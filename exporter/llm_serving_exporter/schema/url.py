@@ -25,7 +25,7 @@ class Address:
     scheme: str
     # lower case, without brackets
     host: str
-    port: int
+    port: int  # the scheme's own where the URL has none
     # of the URL, None where it has none
     path: str | None
 

@@ -37,7 +37,7 @@ class _Frame:
     node: dict[str, Node] | list[Node]
     # its name where the text gives it one (&…)
     anchor: str | None
-    place: Place
+    place: Place  # where it begins, for messages
     # how many values it holds, aliases counted
     size: int = 1
     # of a mapping: the key whose value comes next

@@ -171,7 +171,7 @@ class TargetPipeline:
             self._normaliser = self._make_named_normaliser(runtime)
             snapshot = self._normaliser.apply(self._source.ask_restarted(samples, started), page)
             now = counts(snapshot)
-            log.info("target=%s: the engine restarted; its window starts anew", self.target.name)
+            log.info("target=%s: the engine restarted; its window starts again", self.target.name)
         elif self._window is not None and reads_otherwise(self._window.later, snapshot):
             self._window, self._held, self._counts, self._lengths = None, {}, {}, {}
         self._counts = remember(self._counts, now)

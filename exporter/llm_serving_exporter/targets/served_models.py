@@ -50,7 +50,7 @@ class ModelBook:
         try:
             return loader.model_facts(settings, served, self._hf_cache)
         except FactsError as error:
-            # made anew: the one that was raised holds the frames that it came through, and with them whatever file they had read
+            # made again: the one that was raised holds the frames that it came through, and with them whatever file they had read
             return FactsError(error.reason, error.what, error.fix)
         except Exception as error:
             log.exception("looking up model %s failed; this is a bug, please report it", served.name)

@@ -32,7 +32,7 @@ _DENIED = plain(401, "Unauthorized: send a name and password by basic authentica
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    settings: WebSettings
+    settings: WebSettings  # as the file stands in use
     context: ssl.SSLContext | None  # None = plain HTTP
 
 

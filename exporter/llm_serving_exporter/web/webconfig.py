@@ -84,14 +84,15 @@ def _read_pem_file(node: Node, place: Place, folder: Path) -> str | None:
 class TlsSettings:
     """`tls_server_config:`. Paths are absolute or relative to the working directory, no longer to the file."""
 
-    cert_file: str = key(_read_pem_file, required=True)
-    key_file: str = key(_read_pem_file, required=True)
+    cert_file: str = key(_read_pem_file, required=True)  # the server's certificate, with its chain
+    key_file: str = key(_read_pem_file, required=True)  # its key
+    # whether clients need a certificate, in exporter-toolkit's words
     client_auth_type: str = key(_CLIENT_AUTH_TYPE, default=NO_CLIENT_CERT)
-    client_ca_file: str | None = key(_read_pem_file)
+    client_ca_file: str | None = key(_read_pem_file)  # the CAs that client certificates are verified with
     # () = any certificate that verifies
     client_allowed_sans: tuple[str, ...] = key(list_reader(kinds.text("name"), "names"), unset=())
-    min_version: str = key(_VERSION, default="TLS12")
-    max_version: str = key(_VERSION, default="TLS13")
+    min_version: str = key(_VERSION, default="TLS12")  # lowest TLS version
+    max_version: str = key(_VERSION, default="TLS13")  # highest TLS version
 
 
 @dataclass(frozen=True, slots=True)

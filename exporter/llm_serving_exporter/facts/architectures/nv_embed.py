@@ -49,7 +49,7 @@ def nv_embed(fields: Fields) -> Geometry:
 
 def _pooler(fields: Fields) -> tuple[Module, ...]:
     """Cross attention to the latents and a gated MLP; nothing where the config has no pooler."""
-    config = fields.around("latent_attention_config")
+    config = fields.find_around("latent_attention_config")
     if config is None:
         return ()
     if not isinstance(config, Mapping):

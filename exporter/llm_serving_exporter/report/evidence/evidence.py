@@ -106,7 +106,7 @@ class _Silences:
             self._asked |= set(sorted(alike, key=lambda one: one.begin - (one.end or 0.0))[:MOST_GAPS])
         self._seen: dict[Silence, Across | None] = {}
 
-    def of(self, reader: Reader, silence: Silence) -> Across | None:
+    def read_across(self, reader: Reader, silence: Silence) -> Across | None:
         """None where it cannot be read, or there are too many."""
         if silence in self._asked and silence not in self._seen:
             what = f"the counters of {silence.who[1]} across a gap"
@@ -130,7 +130,7 @@ def _fill_gaps(reader: Reader, usage: Usage, silent: _Silences, week: Week) -> t
     for silence in silent.found:
         if clip_to_week(silence, week) is None:
             continue
-        seen = silent.of(reader, silence)
+        seen = silent.read_across(reader, silence)
         if seen is None and silence.alone:
             away.ended.append(silence)
             continue

@@ -44,16 +44,16 @@ def count_once(usage: Usage, identity: Sequence[str] = ()) -> Usage:
 
     priced = _Priced(_find_priced_shares(usage, lambda owner: owner.who), _find_priced_shares(usage, model))
 
-    def of(name: str) -> tuple[Line, ...]:
+    def keep_counted(name: str) -> tuple[Line, ...]:
         return _keep_once(name, _keep_priced(getattr(usage, name), priced, model), model)
 
     return replace(
         usage,
-        prefill_tokens=of("prefill_tokens"),
-        decode_tokens=of("decode_tokens"),
-        prompt_tokens=of("prompt_tokens"),
-        cached_tokens=of("cached_tokens"),
-        requests=of("requests"),
+        prefill_tokens=keep_counted("prefill_tokens"),
+        decode_tokens=keep_counted("decode_tokens"),
+        prompt_tokens=keep_counted("prompt_tokens"),
+        cached_tokens=keep_counted("cached_tokens"),
+        requests=keep_counted("requests"),
         slo=_keep_observed(usage.slo, model),
     )
 

@@ -259,12 +259,12 @@ def sum_alerts(
     rows = [AlertRow(alert, severity, int(times), minutes) for (alert, severity), (times, minutes) in sums.items()]
     rows.sort(key=lambda row: (-row.episodes, -row.minutes, row.alert))
 
-    def of(severity: str) -> tuple[int, float]:
+    def sum_of_severity(severity: str) -> tuple[int, float]:
         chosen = [row for row in rows if row.severity == severity]
         return sum(row.episodes for row in chosen), sum(row.minutes for row in chosen)
 
     notified = [row for row in rows if row.severity in (PAGE, TICKET)]
-    return AlertSums(*of(PAGE), *of(TICKET), tuple(notified[:shown]), watched_hours or None)
+    return AlertSums(*sum_of_severity(PAGE), *sum_of_severity(TICKET), tuple(notified[:shown]), watched_hours or None)
 
 
 def _choose_model(model_name: str) -> Chosen:

@@ -69,14 +69,14 @@ def _cost_running(
     """By hour, without GPUs that are down: what a model's replicas cost, the part of it at rates of `cash`, and the share of them that
     has a price."""
 
-    def of(lines: Iterable[Line]) -> list[Line]:
+    def keep_own(lines: Iterable[Line]) -> list[Line]:
         return [
             line
             for line in lines
             if line.of[0] != _DOWN and _belongs(line.owner.extra, line.owner.model_name, line.owner.role, who)
         ]
 
-    cost, seconds = of(usage.cost), of(usage.gpu_seconds)
+    cost, seconds = keep_own(usage.cost), keep_own(usage.gpu_seconds)
     all_, priced = sum_by_hour(seconds, hours), sum_by_hour((line for line in seconds if line.of[1]), hours)
     shares = tuple((part or 0.0) / whole if whole else 1.0 for part, whole in zip(priced, all_, strict=True))
     return sum_by_hour(cost, hours), sum_by_hour((line for line in cost if line.of[1] in cash), hours), shares

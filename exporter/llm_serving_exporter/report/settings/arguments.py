@@ -87,7 +87,7 @@ def settings_of(arguments: argparse.Namespace, environ: Mapping[str, str]) -> tu
     else:
         place = Place(path, "", problems)
         settings = settings_file.read_settings(read_document(path, place), place, context)
-    settings = _over(settings, flags)
+    settings = _lay_flags_over(settings, flags)
     if not settings.server.url and not any("prometheus" in str(problem) for problem in problems):
         problems.append(
             Problem("report", "", "there is no Prometheus to ask", "Give --prometheus.url http://prometheus:9090.")
@@ -98,7 +98,7 @@ def settings_of(arguments: argparse.Namespace, environ: Mapping[str, str]) -> tu
     return settings, timeout or 120.0, tuple(context.warnings)
 
 
-def _over(settings: Settings, flags: FlagReader) -> Settings:
+def _lay_flags_over(settings: Settings, flags: FlagReader) -> Settings:
     server = settings.server
     url = flags.value("--prometheus.url", settings_kinds.URL)
     token, password = flags.value("--bearer-token-file", kinds.PATH), flags.value("--password-file", kinds.PATH)

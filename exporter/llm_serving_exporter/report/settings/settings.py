@@ -34,10 +34,10 @@ class Server:
 
     # "" = none is given
     url: str = key(URL, unset="")
-    bearer_token: Secret | None = None
+    bearer_token: Secret | None = None  # excludes user name and password
     # set together with `basic_password`
     basic_username: str | None = None
-    basic_password: Secret | None = None
+    basic_password: Secret | None = None  # set together with `basic_username`
     # None = the system's CAs
     ca_file: str | None = key(read_existing_path)
 
@@ -46,21 +46,21 @@ class Server:
 class ApiPrice:
     """What an API charges for the same tokens."""
 
-    name: str = key(TEXT, required=True)
-    input_usd_per_million: float = key(USD, required=True)
+    name: str = key(TEXT, required=True)  # of the API, as the page shows it
+    input_usd_per_million: float = key(USD, required=True)  # prompt tokens that its cache does not hold
     # of prompt tokens that the API's cache holds
     cached_input_usd_per_million: float = key(USD, required=True)
-    output_usd_per_million: float = key(USD, required=True)
+    output_usd_per_million: float = key(USD, required=True)  # generated tokens
 
 
 @dataclass(frozen=True, slots=True)
 class MonthlyCosts:
     """What serving costs beside GPUs, USD a month."""
 
-    storage: float = key(USD, default="0")
-    network: float = key(USD, default="0")
-    monitoring: float = key(USD, default="0")
-    engineering: float = key(USD, default="0")
+    storage: float = key(USD, default="0")  # USD a month
+    network: float = key(USD, default="0")  # USD a month
+    monitoring: float = key(USD, default="0")  # USD a month
+    engineering: float = key(USD, default="0")  # USD a month
 
     @property
     def total(self) -> float:
@@ -72,15 +72,15 @@ class MonthlyCosts:
 class Smtp:
     """A mail server."""
 
-    host: str = key(HOST, required=True)
-    sender: str = key(MAIL, name="from", required=True)
-    to: tuple[str, ...] = key(list_reader(MAIL, "mail addresses"), required=True)
-    port: int = key(PORT, default="587")
+    host: str = key(HOST, required=True)  # name or address
+    sender: str = key(MAIL, name="from", required=True)  # mail address
+    to: tuple[str, ...] = key(list_reader(MAIL, "mail addresses"), required=True)  # mail addresses
+    port: int = key(PORT, default="587")  # 587: submission (RFC 6409)
     # whether the session is encrypted before anything is sent
     starttls: bool = key(kinds.BOOLEAN, default="true")
     # set together with `password`
     username: str | None = key(TEXT)
-    password: Secret | None = None
+    password: Secret | None = None  # set together with `username`
 
 
 def _read_purchase(node: Node, place: Place, context: Context) -> float | None:
@@ -117,6 +117,7 @@ class Settings:
     )
     # what the GPUs would cost to buy, to see when that pays
     purchase_usd: float | None = key(_read_purchase, name="purchase")
+    # beside GPUs, for the total cost of ownership
     monthly_costs: MonthlyCosts = key(section_reader(MonthlyCosts), unset=MonthlyCosts())
     # the share of good requests that is aimed at, by SLO
     objectives: Mapping[str, float] = key(_read_objectives, unset={})

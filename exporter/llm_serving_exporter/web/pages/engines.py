@@ -96,8 +96,8 @@ def _tiles(engine: Engine, derived: Derived) -> Markup:
     cells = (
         phase_tile("prefill"),
         phase_tile("decode"),
-        signal_tile("Requests", _with(count(snapshot.requests_running), "running"), "requests_running", waiting),
-        signal_tile("Batch, mean", _with(number(own.batch_size_mean), "seqs"), "batch_size_mean", "decoding in a step"),
+        signal_tile("Requests", _write_with_unit(count(snapshot.requests_running), "running"), "requests_running", waiting),
+        signal_tile("Batch, mean", _write_with_unit(number(own.batch_size_mean), "seqs"), "batch_size_mean", "decoding in a step"),
         signal_tile(
             "Batch utilisation", share(own.batch_utilization_ratio), "batch_utilization_ratio",
             f"of at most {count(limit)} requests" if limit is not None else "", bar(own.batch_utilization_ratio),
@@ -105,7 +105,7 @@ def _tiles(engine: Engine, derived: Derived) -> Markup:
         signal_tile("KV cache", share(usage), "kv_cache_usage_ratio", used, bar(usage, KV_HIGH_RATIO)),
         signal_tile("Prefix cache hits", share(own.prefix_cache_hit_ratio), "prefix_cache_hit_ratio", "of tokens looked up"),
         signal_tile("Context, mean", number(own.context_tokens_mean, "tokens"), "context_tokens_mean", "per running request"),
-        signal_tile("Preemptions", _with(number(own.preemptions_per_second), "per s"), "preemptions_per_second"),
+        signal_tile("Preemptions", _write_with_unit(number(own.preemptions_per_second), "per s"), "preemptions_per_second"),
         signal_tile("Longest 1 %", longest, SHARE, bounds),
         signal_tile("Long requests that fit", fit, FIT, prompt),
         signal_tile("First token, p99", write_quantile(ttft.quantiles.get(QUANTILES[-1]) if ttft else None), "latency_ttft", good),
@@ -113,7 +113,7 @@ def _tiles(engine: Engine, derived: Derived) -> Markup:
     return fill('<dl class="tiles">{}</dl>', join(cells))
 
 
-def _with(value: str, unit: str) -> str:
+def _write_with_unit(value: str, unit: str) -> str:
     return value if value == NOTHING else f"{value} {unit}"
 
 
@@ -173,7 +173,7 @@ def _load(engine: Engine) -> list[str]:
         number(own.batch_size_mean),
         share(own.batch_utilization_ratio),
         level(snapshot.kv_cache_usage_ratio, share(snapshot.kv_cache_usage_ratio), KV_HIGH_RATIO),
-        _of(own.kv_cache_used_tokens, snapshot.kv_cache_capacity_tokens),
+        _write_part_of(own.kv_cache_used_tokens, snapshot.kv_cache_capacity_tokens),
         share(own.prefix_cache_hit_ratio),
         number(own.preemptions_per_second),
         longest_share(own.tail)[0],
@@ -181,7 +181,7 @@ def _load(engine: Engine) -> list[str]:
     ]
 
 
-def _of(part: float | None, whole: float | None) -> str:
+def _write_part_of(part: float | None, whole: float | None) -> str:
     return NOTHING if whole is None else f"{number(part)} of {number(whole)}"
 
 
@@ -202,7 +202,7 @@ def _total(engines: Sequence[Engine]) -> Markup:
         "",
         "",
         share(used / capacity) if used is not None and capacity else "",
-        _of(used, capacity),
+        _write_part_of(used, capacity),
         "",
         number(total(lambda engine: engine[1].preemptions_per_second)),
         "",
