@@ -14,9 +14,10 @@ SLOS = (*LATENCY_SLOS, "errors")
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """The share of events that has to be good, and for a latency from how many seconds on one is bad (None: no threshold, no alert)."""
+    """What users are promised of one kind of event."""
 
-    objective: float
+    objective: float  # share of events that has to be good, below 1
+    # of a latency: longer is bad; None: no threshold and so no alert, and for errors
     threshold_seconds: float | None = None
 
     @property
@@ -27,32 +28,32 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class BurnWindow:
-    """Fires where the budget is spent `factor` times too fast over both windows."""
+    """A pair of windows of a burn-rate alert, which fires where both spend the error budget too fast."""
 
-    long_seconds: float
-    short_seconds: float
-    factor: float
+    long_seconds: float  # shows that enough of the budget was spent
+    short_seconds: float  # shows that it is still being spent, and ends the alert soon after
+    factor: float  # how many times as fast as the budget lasts for its period
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """From when on a baseline counts: after so much history, or since a moment (Unix seconds); and the age of a target that counts."""
+    """From when on a baseline counts."""
 
-    history_seconds: float
-    since_unix_seconds: float | None
-    settle_seconds: float
+    history_seconds: float  # how long a model must have been seen
+    since_unix_seconds: float | None  # nothing older than this moment counts; None: no such moment
+    settle_seconds: float  # age from which a target counts: before, its caches are cold
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Where kube-state-metrics knows how many replicas of a model are wanted. `kind`: deployment or statefulset."""
+    """Where kube-state-metrics knows how many replicas of a model are wanted."""
 
-    model_name: str
-    role: str
-    namespace: str
-    kind: str
-    name: str
-    pods_per_replica: int = 1
+    model_name: str  # as served
+    role: str  # of the replicas
+    namespace: str  # of Kubernetes
+    kind: str  # deployment or statefulset
+    name: str  # of that object
+    pods_per_replica: int = 1  # above 1 for a replica that spans several pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +69,13 @@ class NodeLoss:
 
 @dataclass(frozen=True, slots=True)
 class AlertSettings:
-    """One alert: `severity` None for its own; `values` by the names of its line in settings.yml, durations in seconds."""
+    """What a user may set of one alert."""
 
-    enabled: bool
-    for_seconds: float
-    severity: Severity | None
-    labels: Mapping[str, str]
-    values: Mapping[str, float]
+    enabled: bool  # False: no rule is rendered
+    for_seconds: float  # how long its condition must hold before it fires
+    severity: Severity | None  # None: its own, as the rule states it
+    labels: Mapping[str, str]  # added to those of the rule
+    values: Mapping[str, float]  # its thresholds, by their names in its line of settings.yml; durations in seconds
 
     def __getitem__(self, name: str) -> float:
         return self.values[name]
@@ -82,22 +83,22 @@ class AlertSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything. `alerts` by name without prefix; `burn` by fast and slow; `slo` by name, `period_seconds` that of all objectives."""
+    """Everything that a user may set about the rules."""
 
-    scrape_interval_seconds: float
-    identity_labels: tuple[str, ...]
-    labels: Mapping[str, str]
-    severity_cap: Severity
-    runbook_url: str
-    dashboard_url: str
-    runtimes: tuple[str, ...]
-    slo: Mapping[str, Objective]
-    period_seconds: float
-    burn: Mapping[str, tuple[BurnWindow, ...]]
-    baseline: Baseline
-    node_loss: NodeLoss
-    drill_max_age_seconds: float | None
-    alerts: Mapping[str, AlertSettings]
+    scrape_interval_seconds: float  # of the exporter by Prometheus: every range holds four
+    identity_labels: tuple[str, ...]  # labels that the scrape adds and that tell fleets apart; (): none
+    labels: Mapping[str, str]  # on every alert
+    severity_cap: Severity  # the loudest that any alert may be
+    runbook_url: str  # with {alert} for the alert's name; "": no link
+    dashboard_url: str  # with {uid} for the dashboard's; "": no link
+    runtimes: tuple[str, ...]  # that are served: thresholds are held against the edges of their buckets
+    slo: Mapping[str, Objective]  # by name of the objective
+    period_seconds: float  # that all error budgets are for
+    burn: Mapping[str, tuple[BurnWindow, ...]]  # by speed, fast and slow
+    baseline: Baseline  # for alerts that compare with what is usual
+    node_loss: NodeLoss  # for the question whether the fleet survives without a node
+    drill_max_age_seconds: float | None  # how old the last passed drill may be; None: nobody is reminded
+    alerts: Mapping[str, AlertSettings]  # by name without prefix
 
     def capped(self, severity: Severity) -> Severity:
         """The severity, or the cap where that is quieter."""

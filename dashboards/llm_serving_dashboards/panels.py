@@ -117,6 +117,7 @@ class Panel:
     title: str
     # sentences behind the panel's (i)
     description: str
+    # how its values are drawn
     visualization: Visualization
     # in the order of their letters A, B, C
     queries: tuple[Query, ...]
@@ -168,6 +169,7 @@ class Board:
 
     # unique and stable: part of its URL
     uid: str
+    # as in Grafana's list of dashboards
     title: str
     # one or two sentences for Grafana's list of dashboards
     description: str
