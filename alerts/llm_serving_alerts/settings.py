@@ -45,11 +45,12 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class BurnWindow:
-    """Fires where the budget is spent `factor` times too fast over both windows."""
+    """A pair of windows of a burn-rate alert, which fires where both spend the error budget too fast."""
 
-    long_seconds: float = key(kinds.DURATION, name="long", required=True)
+    long_seconds: float = key(kinds.DURATION, name="long", required=True)  # shows that enough of the budget was spent
+    # shows that it is still being spent, and ends the alert soon after
     short_seconds: float = key(kinds.DURATION, name="short", required=True)
-    factor: float = key(NUMBER, required=True)
+    factor: float = key(NUMBER, required=True)  # how many times as fast as the budget lasts for its period
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +69,12 @@ class Baseline:
 class Workload:
     """Where kube-state-metrics knows how many replicas of a model are wanted."""
 
-    model_name: str = key(kinds.text("model name"), required=True)
-    namespace: str = key(kinds.text("namespace"), required=True)
-    kind: str = key(kinds.choice("kind", ("deployment", "statefulset")), required=True)
-    name: str = key(kinds.text("workload's name"), required=True)
-    role: str = key(kinds.choice("role", [role.value for role in Role]), default=Role.UNIFIED.value)
-    pods_per_replica: int = key(kinds.integer(1, 1000), default="1")
+    model_name: str = key(kinds.text("model name"), required=True)  # as served
+    namespace: str = key(kinds.text("namespace"), required=True)  # of Kubernetes
+    kind: str = key(kinds.choice("kind", ("deployment", "statefulset")), required=True)  # deployment or statefulset
+    name: str = key(kinds.text("workload's name"), required=True)  # of that object
+    role: str = key(kinds.choice("role", [role.value for role in Role]), default=Role.UNIFIED.value)  # of the replicas
+    pods_per_replica: int = key(kinds.integer(1, 1000), default="1")  # above 1 for a replica that spans several pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +97,11 @@ class NodeLoss:
 class AlertSettings:
     """One alert."""
 
-    enabled: bool
-    for_seconds: float
+    enabled: bool  # False: no rule is rendered
+    for_seconds: float  # how long its condition must hold before it fires
     # None = its own
     severity: Severity | None
-    labels: Mapping[str, str]
+    labels: Mapping[str, str]  # added to those of the rule
     # by the names of its line in settings.yml, durations in seconds
     values: Mapping[str, float]
 
@@ -112,11 +113,14 @@ class AlertSettings:
 class Settings:
     """Everything that can be set for the rules."""
 
+    # of the exporter by Prometheus: every range holds four
     scrape_interval_seconds: float = key(kinds.INTERVAL, name="scrape_interval", unset=0.0)
+    # labels that the scrape adds and that tell fleets apart; (): none
     identity_labels: tuple[str, ...] = key(list_reader(LABEL_NAME, "label names"), unset=())
-    severity_cap: Severity = key(SEVERITY, unset=Severity.CRITICAL)
-    runbook_url: str = key(URL_TEMPLATE, unset="")
-    dashboard_url: str = key(URL_TEMPLATE, unset="")
+    severity_cap: Severity = key(SEVERITY, unset=Severity.CRITICAL)  # the loudest that any alert may be
+    runbook_url: str = key(URL_TEMPLATE, unset="")  # with {alert} for the alert's name; "": no link
+    dashboard_url: str = key(URL_TEMPLATE, unset="")  # with {uid} for the dashboard's; "": no link
+    # that are served: thresholds are held against the edges of their buckets
     runtimes: tuple[str, ...] = key(list_reader(RUNTIME, "runtimes"), unset=())
     # on every alert
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -126,8 +130,8 @@ class Settings:
     period_seconds: float = 1.0
     # by speed: fast and slow
     burn: Mapping[str, tuple[BurnWindow, ...]] = field(default_factory=dict)
-    baseline: Baseline = field(default_factory=Baseline)
-    node_loss: NodeLoss = field(default_factory=NodeLoss)
+    baseline: Baseline = field(default_factory=Baseline)  # for alerts that compare with what is usual
+    node_loss: NodeLoss = field(default_factory=NodeLoss)  # for the question whether the fleet survives without a node
     # None = nobody is reminded of drills
     drill_max_age_seconds: float | None = None
     # by name, without the prefix

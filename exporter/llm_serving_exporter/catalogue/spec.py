@@ -85,22 +85,17 @@ _IN_NAME = {
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One exported metric.
+    """One exported metric. Raises ValueError where a rule is broken."""
 
-    `name` without the prefix, a counter's with `_total`; `help` one sentence: what, range, no full stop needed twice;
-    `absent`: what a missing series means; `formula`: how it is worked out, in words; `source`: where it comes from ("page" =
-    the runtime's table, see the per-runtime columns of METRICS.md). Raises ValueError where a rule is broken.
-    """
-
-    name: str
-    kind: Kind
-    unit: Unit
-    group: Group
-    help: str
-    labels: tuple[str, ...]
-    absent: str
-    formula: str = ""
-    source: str = "page"
+    name: str  # without the prefix, a counter's with `_total`
+    kind: Kind  # type that Prometheus knows it by
+    unit: Unit  # shows in the name
+    group: Group  # chapter of METRICS.md
+    help: str  # one sentence with a full stop: what it is, and its range
+    labels: tuple[str, ...]  # names from LABELS
+    absent: str  # what a missing series means
+    formula: str = ""  # how it is worked out, in words; "": it is read, not worked out
+    source: str = "page"  # where it comes from; "page": the runtime's table, see the columns of METRICS.md
 
     def __post_init__(self) -> None:
         faults = []

@@ -13,11 +13,11 @@ from llm_serving_exporter.model.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """All targets to read, configured ones first; what is to be said about the files; how many of the sentences are failures."""
+    """What the configuration and the files of targets come to together."""
 
-    targets: tuple[Target, ...]
-    problems: tuple[str, ...]
-    failures: int
+    targets: tuple[Target, ...]  # all targets to read, configured ones first
+    problems: tuple[str, ...]  # sentences about the files, failures before warnings, at most 100
+    failures: int  # how many of the sentences are failures, those beyond the 100 included
 
 
 class Discovery:

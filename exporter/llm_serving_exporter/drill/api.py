@@ -41,10 +41,10 @@ class Prometheus(QueryApi):
 class Received(NamedTuple):
     """An alert as Alertmanager has it."""
 
-    labels: Labels
-    receivers: tuple[str, ...]
-    silenced: bool
-    inhibited: bool
+    labels: Labels  # name -> value, those that Prometheus adds included
+    receivers: tuple[str, ...]  # names of the receivers that its routes lead to
+    silenced: bool  # whether a silence keeps it from them
+    inhibited: bool  # whether another alert keeps it from them
 
 
 class Alertmanager:

@@ -26,21 +26,17 @@ log = logging.getLogger("llm_serving_exporter.expose")
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What the collector needs of the configuration and the host; replaced whole when the configuration is reloaded.
+    """What the collector needs of the configuration and the host; replaced whole when the configuration is reloaded."""
 
-    `gpu_stale_after_seconds`: how old a pass over the GPUs may be; a hanging driver must not look alive. `node`: where the
-    exporter's own GPUs are. `installed_unix_seconds`: from the state file, None without one.
-    """
-
-    stale_after_seconds: float
-    gpu_stale_after_seconds: float
-    node: str
-    expected_replicas: tuple[ExpectedReplicas, ...] = ()
-    installed_unix_seconds: float | None = None
-    version: str = __version__
-    python_version: str = field(default_factory=platform.python_version)
-    prices: PriceBook | None = None
-    attribution: Attribution = field(default_factory=Attribution)
+    stale_after_seconds: float  # age from which a target's last good page is no longer shown
+    gpu_stale_after_seconds: float  # the same for a pass over the GPUs: a hanging driver must not look alive
+    node: str  # name of the host that the exporter's own GPUs are in
+    expected_replicas: tuple[ExpectedReplicas, ...] = ()  # (): not configured
+    installed_unix_seconds: float | None = None  # first run, from the state file; None: there is no state file
+    version: str = __version__  # of the exporter
+    python_version: str = field(default_factory=platform.python_version)  # that it runs on
+    prices: PriceBook | None = None  # None: no price file
+    attribution: Attribution = field(default_factory=Attribution)  # how busy time is split between prefill and decode
 
 
 class ViewCollector(Collector):

@@ -22,7 +22,7 @@ class Stamp(NamedTuple):
 
     mode: int  # type and permission bits, as in os.stat_result
     modified_ns: int  # when the content was written last, Unix time in nanoseconds
-    size_bytes: int
+    size_bytes: int  # of the content
     inode: int  # another file under the same name, as an atomic rename makes it, has another one
     changed_ns: int  # Unix time in nanoseconds; also moves when the owner or the permissions change
 

@@ -56,20 +56,15 @@ class FailureReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Outcome of one attempt.
+    """Outcome of one attempt to read a target, the GPUs or dcgm-exporter."""
 
-    `reason` is None when it went well; `detail` is a sentence for a person (no secrets); `at_unix_seconds` is when it
-    ended; `duration_seconds` covers the stages it reached; `status` is the HTTP status where one came; `page_bytes` is
-    the page's size after decompression where one came.
-    """
-
-    stage: Stage
-    reason: FailureReason | None
-    detail: str
-    at_unix_seconds: float
-    duration_seconds: float
-    status: int | None = None
-    page_bytes: int | None = None
+    stage: Stage  # where it ended, well or not
+    reason: FailureReason | None  # None: it went well
+    detail: str  # a sentence for a person, without secrets; "" where it went well
+    at_unix_seconds: float  # when it ended
+    duration_seconds: float  # of all the stages that it reached
+    status: int | None = None  # the HTTP status; None: no answer came, or the attempt is not over HTTP
+    page_bytes: int | None = None  # size of the page after decompression; None: no page came
 
     @property
     def ok(self) -> bool:

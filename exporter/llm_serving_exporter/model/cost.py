@@ -41,88 +41,81 @@ class Method(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """Shares of the peaks that work is taken to reach, above 0, up to 1."""
+    """Shares of the peaks that work is assumed to reach, above 0, up to 1."""
 
-    compute: float = 1.0
-    bandwidth: float = 1.0
+    compute: float = 1.0  # of the dense tensor peak
+    bandwidth: float = 1.0  # of the peak memory bandwidth
 
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """How busy time is split. `decode_to_prefill_ratio`: of Method.PRICE_RATIO."""
+    """How busy time is split into prefill and decode."""
 
-    method: Method = Method.ROOFLINE
+    method: Method = Method.ROOFLINE  # what the split rests on
+    # what a generated token weighs in computed prompt tokens; only for Method.PRICE_RATIO
     decode_to_prefill_ratio: float = 4.0
-    efficiency: Efficiency = field(default_factory=Efficiency)
+    efficiency: Efficiency = field(default_factory=Efficiency)  # only for Method.ROOFLINE
 
 
 @dataclass(frozen=True, slots=True)
 class TickWork:
-    """What one engine did between its last two pages.
+    """What one engine did between its last two pages."""
 
-    `seconds`: by phase what its work needs at the ceilings; empty where no token was booked, None where it cannot be known (no facts).
-    `prefill_tokens`, `decode_tokens`: booked, None where the engine does not count them. `cached_seconds`: what the
-    prompt tokens from the prefix cache would at least have taken, None where that cannot be known.
-    """
-
-    busy: bool
+    busy: bool  # whether a request ran or a token counter moved
+    # by phase, what its work needs at the ceilings; {}: no token was booked; None: it cannot be known (no facts)
     seconds: Mapping[str, float] | None = None
-    prefill_tokens: float | None = None
-    decode_tokens: float | None = None
+    prefill_tokens: float | None = None  # computed prompt tokens that were booked; None: the engine does not count them
+    decode_tokens: float | None = None  # generated tokens that were booked; None: the engine does not count them
+    # what the prompt tokens from the prefix cache would have taken at least; None: it cannot be known
     cached_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EngineTotals:
-    """Counters of one engine since the exporter's start.
+    """Counters of one engine since the exporter's start. None: never known so far."""
 
-    `gpu_seconds` by state and rate ("" without a price); `usd` by phase, rate and method, empty before the first price. `pending_usd` by
-    rate: busy time that waits for the tokens it was spent on, since `pending_seconds`. Others are None where they were never known.
-    """
-
+    # by state and name of the rate in force ("" without a price)
     gpu_seconds: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    # by phase, rate and method; {} before the first price
     usd: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
+    # by rate, the price of busy time whose tokens are not booked yet; not in `usd` so far
     pending_usd: Mapping[str, float] = field(default_factory=dict)
-    pending_seconds: float = 0.0
-    savings_usd: float | None = None
-    energy_joules: float | None = None
-    energy_usd: float | None = None
-    carbon_grams: float | None = None
+    pending_seconds: float = 0.0  # how long that has been waiting
+    savings_usd: float | None = None  # what the prompt tokens from the prefix cache would have cost at least
+    energy_joules: float | None = None  # of the engine's GPUs, whatever they did
+    energy_usd: float | None = None  # of that energy, where the price of the GPUs does not include it
+    carbon_grams: float | None = None  # CO2 equivalent of that energy
 
 
 @dataclass(frozen=True, slots=True)
 class WindowCost:
-    """Over the exporter's window; None and absent keys where a part is not known or nothing happened.
+    """Figures over the exporter's window. None, or an absent key: not known, or nothing happened."""
 
-    `usd_per_million_tokens` by phase (prefill, decode, blended) and basis (busy, allocated).
-    """
-
+    # by phase (prefill, decode, blended) and basis (busy, allocated)
     usd_per_million_tokens: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    tokens_per_usd: float | None = None
-    usd_per_request: float | None = None
-    joules_per_token: float | None = None
+    tokens_per_usd: float | None = None  # prompt tokens as sent and generated tokens
+    usd_per_request: float | None = None  # mean over the requests that finished
+    joules_per_token: float | None = None  # mean over prompt tokens as sent and generated tokens, idle draw included
 
 
 @dataclass(frozen=True, slots=True)
 class EngineCost:
-    """One engine of a target under the labels that it had."""
+    """One engine of a target, under the labels that it had when it was last seen."""
 
-    model_name: str
-    engine: str
-    role: str
-    totals: EngineTotals
-    window: WindowCost = field(default_factory=WindowCost)
+    model_name: str  # as served
+    engine: str  # the label `engine`: its rank within the server, "" where the page does not name one
+    role: str  # a value of Role
+    totals: EngineTotals  # since the exporter's start
+    window: WindowCost = field(default_factory=WindowCost)  # empty while no page of the engine can be read
 
 
 @dataclass(frozen=True, slots=True)
 class TargetCost:
-    """A target's cost after a tick. `price`: in force, None where there is none. `signals`: why a signal is absent, "" where it is there.
+    """A target's cost after a tick."""
 
-    `inputs` names what the method splits busy time by.
-    """
-
+    # of its last good page, and those that GPU time was booked to under earlier names, oldest first
     engines: tuple[EngineCost, ...]
-    price: Price | None
-    method: Method
-    inputs: str
-    signals: Mapping[str, Absence]
+    price: Price | None  # in force; None: there is none, `signals` has the reason
+    method: Method  # that splits busy time
+    inputs: str  # what the method splits busy time by, for cost_attribution_info
+    signals: Mapping[str, Absence]  # each signal of cost and why it is absent; AVAILABLE: it is there

@@ -11,48 +11,45 @@ from llm_serving_exporter.model.snapshot import Absence, Quality
 
 @dataclass(frozen=True, slots=True)
 class DcgmReading:
-    """One GPU, or one MIG instance of it (`gpu_instance_id`); `uuid` is the whole GPU's for either.
+    """One GPU, or one MIG instance of it. None: not on the page, with the reason in `absent`.
 
     Ratios are 0-1, averages over dcgm-exporter's collect interval: of the whole GPU, or of what the instance owns (NVIDIA's example of
     an A100 in seven 1g.5gb instances shows 0.80 for an instance and 0.69 for the GPU, which has 8 memory slices: 7/8 x 0.80 = 0.70).
-    `dram_bandwidth_ratio` is the share of cycles in which the memory interface moved data, so that x peak is bandwidth;
-    DCGM_FI_DEV_MEM_COPY_UTIL, a share of time, is not read. `power_watts` and `energy_joules_total` (since the driver was loaded)
-    are the whole GPU's even for an instance. `absent` has a reason for each of these fields that is None.
     """
 
-    uuid: str
-    gpu_instance_id: int | None = None
-    mig_profile: str = ""
-    gpu_name: str = ""
-    host_name: str = ""
+    uuid: str  # of the whole GPU, also for an instance
+    gpu_instance_id: int | None = None  # None: the whole GPU
+    mig_profile: str = ""  # such as "1g.10gb"; "": the whole GPU
+    gpu_name: str = ""  # as NVML has it
+    host_name: str = ""  # of dcgm-exporter's node, as its label says it; "": not said
+    # share of cycles in which the memory interface moved data: times the peak it is bandwidth
+    # (DCGM_FI_DEV_MEM_COPY_UTIL, a share of time, is not read)
     dram_bandwidth_ratio: float | None = None
+    # share of cycles in which a multiprocessor had a warp, mean over all of them
     sm_activity_ratio: float | None = None
-    tensor_activity_ratio: float | None = None
-    engine_activity_ratio: float | None = None
-    power_watts: float | None = None
-    energy_joules_total: float | None = None
-    memory_used_bytes: float | None = None
-    absent: Mapping[str, Absence] = field(default_factory=dict)
+    tensor_activity_ratio: float | None = None  # share of cycles in which the tensor cores worked
+    engine_activity_ratio: float | None = None  # share of time in which the graphics or compute engine was in use
+    power_watts: float | None = None  # of the whole GPU, also for an instance
+    energy_joules_total: float | None = None  # of the whole GPU, also for an instance; since the driver was loaded
+    memory_used_bytes: float | None = None  # framebuffer in use
+    absent: Mapping[str, Absence] = field(default_factory=dict)  # field that is None -> why
 
 
 @dataclass(frozen=True, slots=True)
 class DcgmReadings:
-    """One reading of dcgm-exporter's page; where it failed `gpus` is empty and `attempt` says why.
+    """One reading of dcgm-exporter's page."""
 
-    `monotonic_seconds` is when it ended. The values are older, by up to dcgm-exporter's collect interval (30 s by default), and
-    repeat until the next collection: hence `quality`.
-    """
-
-    attempt: Attempt
+    attempt: Attempt  # its health; where it failed `gpus` is empty
+    # when it ended; the values are older, by up to dcgm-exporter's collect interval (30 s by default)
     monotonic_seconds: float
-    gpus: tuple[DcgmReading, ...] = ()
-    quality: Quality = Quality.SLOW
+    gpus: tuple[DcgmReading, ...] = ()  # GPUs and MIG instances, in the page's order
+    quality: Quality = Quality.SLOW  # slow: values repeat until dcgm-exporter collects again
 
 
 @dataclass(frozen=True, slots=True)
 class DcgmRatios:
-    """A ratio of each GPU of a target by UUID; None where one of them is missing: then `absence` has the code and `why` a sentence."""
+    """One ratio of each GPU of a target."""
 
-    by_uuid: Mapping[str, float] | None
-    absence: Absence = Absence.AVAILABLE
-    why: str = ""
+    by_uuid: Mapping[str, float] | None  # 0-1; None: one of the GPUs lacks it, or none is known
+    absence: Absence = Absence.AVAILABLE  # why `by_uuid` is None
+    why: str = ""  # the same as a sentence for a person; "" where nothing is missing

@@ -27,99 +27,89 @@ class GpuAbsence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MigInstance:
-    """A MIG instance: ids on its parent, profile name ("1g.10gb"), memory and compute slices and the parent's totals where known."""
+    """A MIG instance: a part of a GPU that applications see as a GPU of its own."""
 
-    gpu_instance_id: int
-    compute_instance_id: int | None
-    profile: str
-    parent_uuid: str
-    memory_slices: int | None
-    memory_slices_total: int | None
+    gpu_instance_id: int  # on its parent
+    compute_instance_id: int | None  # within the GPU instance; None: the driver does not say
+    profile: str  # such as "1g.10gb"; "": the driver does not say
+    parent_uuid: str  # of the whole GPU
+    memory_slices: int | None  # that it owns; None: unknown
+    memory_slices_total: int | None  # of the parent; None: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class GpuIdentity:
-    """What does not change while the driver is loaded. `uuid` is the key: indices move across reboots.
+    """What does not change while the driver is loaded. None: the card or driver does not say."""
 
-    Clocks are the maxima; `memory_bandwidth_peak_bytes_per_second` = 2 x max memory clock x bus width / 8
-    (facts: NVML reports half the per-pin rate for every memory type), of the whole GPU even for a MIG instance.
-    """
-
-    uuid: str
-    index: int
-    name: str
-    pci_bus_id: str | None = None
-    pci_device_id: int | None = None
-    minor_number: int | None = None
-    architecture: str | None = None
-    compute_capability: tuple[int, int] | None = None
-    memory_total_bytes: int | None = None
-    memory_bus_width_bits: int | None = None
-    sm_clock_max_hertz: float | None = None
+    uuid: str  # the key of a GPU everywhere: indices move across reboots
+    index: int  # as NVML enumerates, from 0; an instance has its parent's
+    name: str  # product name as NVML has it, such as "NVIDIA H100 80GB HBM3"; "": unknown
+    pci_bus_id: str | None = None  # domain:bus:device.function
+    pci_device_id: int | None = None  # device id << 16 | vendor id
+    minor_number: int | None = None  # N of /dev/nvidiaN
+    architecture: str | None = None  # such as "hopper"
+    compute_capability: tuple[int, int] | None = None  # major and minor, (9, 0) for Hopper
+    memory_total_bytes: int | None = None  # of the GPU, or of the instance
+    memory_bus_width_bits: int | None = None  # of the whole GPU
+    sm_clock_max_hertz: float | None = None  # highest clock of the multiprocessors
+    # highest memory clock as NVML reports it: half the rate of a pin, for every memory type
     memory_clock_max_hertz: float | None = None
+    # 2 x highest memory clock x bus width / 8, of the whole GPU also for an instance
     memory_bandwidth_peak_bytes_per_second: float | None = None
-    mig: MigInstance | None = None
+    mig: MigInstance | None = None  # None: the whole GPU
 
 
 @dataclass(frozen=True, slots=True)
 class GpuProcess:
-    """A compute process on a GPU: pid as the driver reports it (the host's), bytes it holds where known."""
+    """A compute process on a GPU."""
 
-    pid: int
-    memory_bytes: int | None
+    pid: int  # on the host, as the driver reports it, not that of a container
+    memory_bytes: int | None  # GPU memory that it holds; None: the driver does not say
 
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """One GPU at one instant.
+    """One GPU, or one MIG instance, at one instant. Ratios are 0-1. None, or an absent key: see `absent`.
 
-    Ratios are 0-1. `busy_ratio` is the share of time in which a kernel ran, `memory_active_ratio` the share of time in
-    which memory was read or written: both are time fractions, never bandwidth. `dram_bandwidth_ratio`,
-    `sm_activity_ratio`, `tensor_activity_ratio` come from GPM, averaged over `gpm_window_seconds`. Counters
-    (`energy_joules_total`, `*_bytes_total`, `ecc_errors_total`, `xid_events_total`) only grow while the driver is loaded.
-    `slowdown` maps a reason to whether it holds now. `lost` is True where the GPU no longer answers: then everything else
-    but its identity and its XID counts is None.
-    `absent` maps a reading's field name to why it is missing, with a dot and the key where one member of a mapping is.
+    Counters (`energy_joules_total`, `ecc_errors_total`, `*_bytes_total`) only grow while the driver is loaded.
     """
 
-    identity: GpuIdentity
-    lost: bool = False
-    memory_used_bytes: int | None = None
-    memory_reserved_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    busy_ratio: float | None = None
+    identity: GpuIdentity  # what the GPU is
+    lost: bool = False  # whether the GPU no longer answers: then only its identity and its XID counts are here
+    memory_used_bytes: int | None = None  # by applications, without the driver's own where that is known
+    memory_reserved_bytes: int | None = None  # kept by the driver and firmware
+    memory_total_bytes: int | None = None  # of the GPU, or of the instance
+    busy_ratio: float | None = None  # share of time in which a kernel ran, however small
+    # share of time in which memory was read or written; a time share, never bandwidth
     memory_active_ratio: float | None = None
-    dram_bandwidth_ratio: float | None = None
-    sm_activity_ratio: float | None = None
-    tensor_activity_ratio: float | None = None
-    gpm_window_seconds: float | None = None
-    power_watts: float | None = None
-    power_limit_watts: float | None = None
-    energy_joules_total: float | None = None
+    dram_bandwidth_ratio: float | None = None  # memory bandwidth used over the peak, by GPM
+    sm_activity_ratio: float | None = None  # share of multiprocessors that were busy, by GPM
+    tensor_activity_ratio: float | None = None  # share of time in which the tensor cores were busy, by GPM
+    gpm_window_seconds: float | None = None  # that the three ratios above are averages over
+    power_watts: float | None = None  # drawn by the board
+    power_limit_watts: float | None = None  # in force now
+    energy_joules_total: float | None = None  # since the driver was loaded
     temperature_celsius: Mapping[str, float] = field(default_factory=dict)  # sensor: gpu, memory
     clock_hertz: Mapping[str, float] = field(default_factory=dict)  # domain: sm, memory
-    slowdown: Mapping[str, bool] | None = None
+    slowdown: Mapping[str, bool] | None = None  # reason to hold the clocks down -> whether it holds now
     ecc_errors_total: Mapping[str, int] = field(default_factory=dict)  # kind: corrected, uncorrected
     remapped_rows: Mapping[str, int] = field(default_factory=dict)  # kind: correctable, uncorrectable
-    remap_pending: bool | None = None
-    remap_failed: bool | None = None
-    xid_events_total: Mapping[int, int] | None = None
+    remap_pending: bool | None = None  # whether a remapped memory row waits for a reset of the GPU
+    remap_failed: bool | None = None  # whether a memory row could not be remapped: the card wants replacing
+    xid_events_total: Mapping[int, int] | None = None  # XID number -> events since the exporter's start
     pcie_bytes_total: Mapping[str, int] = field(default_factory=dict)  # direction: tx, rx
     nvlink_bytes_total: Mapping[str, int] = field(default_factory=dict)  # direction: tx, rx
-    processes: tuple[GpuProcess, ...] | None = None
+    processes: tuple[GpuProcess, ...] | None = None  # compute processes; (): none runs
+    # field -> why it is missing (GpuAbsence); "field.key" for one member of a mapping
     absent: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class GpuReadings:
-    """One pass over every GPU that is visible.
+    """One pass over every GPU that is visible."""
 
-    `attempt` is the health of the pass; where it failed `gpus` is empty. `source` says where the readings come from:
-    "nvml", "replay" or "simulated". `driver_version` is None where it could not be read.
-    """
-
-    attempt: Attempt
-    source: str
-    monotonic_seconds: float
-    gpus: tuple[GpuReading, ...] = ()
-    driver_version: str | None = None
+    attempt: Attempt  # its health; where it failed `gpus` is empty
+    source: str  # where the readings come from: "nvml", "replay" or "simulated"
+    monotonic_seconds: float  # when the pass ended
+    gpus: tuple[GpuReading, ...] = ()  # GPUs and MIG instances
+    driver_version: str | None = None  # None: it could not be read

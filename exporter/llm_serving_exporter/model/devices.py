@@ -10,15 +10,11 @@ from llm_serving_exporter.model.snapshot import Absence
 
 @dataclass(frozen=True, slots=True)
 class DeviceSample:
-    """Means over the GPUs of one target; None where any of them lacks the reading, with the reason in `absent` by field name.
+    """Means over the GPUs of one target. None: at least one of them lacks the reading, with the reason in `absent`."""
 
-    `gpm_ratio` and `dcgm_ratio`: memory bandwidth used over the peak, 0-1, from NVML's GPM and from dcgm-exporter.
-    `memory_used_bytes` is their sum.
-    """
-
-    monotonic_seconds: float
-    gpus: int
-    gpm_ratio: float | None = None
-    dcgm_ratio: float | None = None
-    memory_used_bytes: float | None = None
-    absent: Mapping[str, Absence] = field(default_factory=dict)
+    monotonic_seconds: float  # when the pass over the GPUs ended
+    gpus: int  # how many GPUs the target has here
+    gpm_ratio: float | None = None  # memory bandwidth used over the peak, 0-1, by NVML's GPM
+    dcgm_ratio: float | None = None  # the same by dcgm-exporter
+    memory_used_bytes: float | None = None  # of all of them together, not a mean
+    absent: Mapping[str, Absence] = field(default_factory=dict)  # field that is None -> why

@@ -18,10 +18,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DrillResult:
-    """The last drill of a model's replicas in a role. `last_success_unix_seconds`: None where none has passed yet."""
+    """The last drill of a model's replicas in a role."""
 
-    model_name: str
-    role: Role
-    last_run_unix_seconds: float
-    last_success_unix_seconds: float | None
-    last_verdict: Verdict
+    model_name: str  # as served
+    role: Role  # of the replicas
+    last_run_unix_seconds: float  # when a drill last took a replica away
+    last_success_unix_seconds: float | None  # None: none has passed yet
+    last_verdict: Verdict  # of the last run

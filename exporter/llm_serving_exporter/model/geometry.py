@@ -26,25 +26,19 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """One kind of module, at every layer that has it.
+    """One kind of module, at every layer that has it."""
 
-    `path` is its Hugging Face name with `{}` for the layer's index and `*` for an expert's; `layers` the indices, () for a module
-    outside of the layers (which then is there once). `matrix` counts the parameters of its weight matrix in one layer (of one expert where
-    `copies` > 1), `vector` those of its bias or norm, which no quantiser touches. `rows` x `columns` (out x in features) is the
-    matrix where the module is one, 0 x 0 where `matrix` sums several or there is none. `linear`: a Linear module, which quantisers
-    take; embeddings, convolutions and norms are not. `copies` routed experts, of which a token passes `per_token`.
-    """
-
-    path: str
-    part: Part
-    matrix: int
-    vector: int = 0
-    rows: int = 0
-    columns: int = 0
-    layers: tuple[int, ...] = ()
+    path: str  # its Hugging Face name, with `{}` for the layer's index and `*` for an expert's
+    part: Part  # what it is to a decode step
+    matrix: int  # parameters of its weight matrix in one layer, or of one expert where `copies` > 1
+    vector: int = 0  # parameters of its bias or norm, which no quantiser touches
+    rows: int = 0  # out features of the matrix; 0: `matrix` sums several, or there is none
+    columns: int = 0  # in features of the matrix; 0 likewise
+    layers: tuple[int, ...] = ()  # indices of the layers that have it; (): it is outside of the layers, and there once
+    # whether it is a Linear module, which quantisers take; embeddings, convolutions and norms are not
     linear: bool = True
-    copies: int = 1
-    per_token: int = 1
+    copies: int = 1  # routed experts of a layer; 1: not an expert
+    per_token: int = 1  # of these, how many a token passes
 
     @property
     def places(self) -> int:
@@ -74,18 +68,18 @@ class Span(StrEnum):
 class AttentionLayers:
     """Attention layers that are alike.
 
-    `kv_elements` are stored per token and layer, and read for each token of context that the layer looks at: 2 x KV heads x head size;
-    MLA: latent + rotary part, once. `kv_heads`: tensor-parallel ranks beyond this number hold copies (MLA: 1).
-    FLOPs are per token computed, token of context looked at, and layer; decode in the absorbed form for MLA.
+    FLOPs are per token computed, token of context looked at, and layer.
     """
 
-    layers: int
+    layers: int  # how many
+    # stored per token and layer, and read for each token of context: 2 x KV heads x head size; MLA: latent and rotary
+    # part, once
     kv_elements: int
-    kv_heads: int
-    decode_flops: int
-    prefill_flops: int
-    span: Span = Span.FULL
-    window_tokens: int | None = None
+    kv_heads: int  # beyond this number tensor-parallel ranks hold copies; MLA: 1
+    decode_flops: int  # MLA: in the absorbed form; 0: an encoder
+    prefill_flops: int  # MLA: with keys and values of each head expanded from the latent
+    span: Span = Span.FULL  # how far back a token looks
+    window_tokens: int | None = None  # of a sliding or chunked span; None: a full one
 
     def tokens_read(self, context_tokens: float) -> float:
         """Tokens of context that one layer looks at. A chunked layer looks back to the start of its chunk: at most the chunk is said."""
@@ -94,38 +88,32 @@ class AttentionLayers:
 
 @dataclass(frozen=True, slots=True)
 class RecurrentLayers:
-    """Recurrent layers that are alike: elements of state per sequence and layer, read and written by every step.
+    """Recurrent layers that are alike. Every step reads and writes the whole state of each of its sequences."""
 
-    `ssm_elements` are kept in the engine's state dtype (float32 unless it says otherwise), `conv_elements` in the model's.
-    """
-
-    layers: int
-    ssm_elements: int
-    conv_elements: int
+    layers: int  # how many
+    ssm_elements: int  # per sequence and layer, kept in the engine's state dtype (float32 unless it says otherwise)
+    conv_elements: int  # of the convolution, per sequence and layer, kept in the model's dtype
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """The shape of one model's language part.
+    """The shape of one model's language part."""
 
-    `family`: the architecture's name as in config.json's model_type. `encoder`: no decode and no KV cache. `left_out`: what of the
-    checkpoint is not counted ("vision tower"), () where nothing is. `tied`: input embedding and lm_head are one table.
-    `bidirectional`: each token looks at its whole sequence, so that s tokens look at s x s; others at s (s + 1) / 2.
-    """
-
-    family: str
-    modules: tuple[Module, ...]
-    attention: tuple[AttentionLayers, ...]
-    hidden_size: int
-    layers: int
-    vocabulary: int
-    recurrent: tuple[RecurrentLayers, ...] = ()
-    encoder: bool = False
-    mla: bool = False
-    left_out: tuple[str, ...] = ()
+    family: str  # name of the architecture, as config.json's model_type has it
+    modules: tuple[Module, ...]  # every parameter is in one of them
+    attention: tuple[AttentionLayers, ...]  # (): no layer has attention
+    hidden_size: int  # elements of a token's vector between layers
+    layers: int  # of every kind together
+    vocabulary: int  # tokens that the embedding table has
+    recurrent: tuple[RecurrentLayers, ...] = ()  # (): none
+    encoder: bool = False  # whether it only embeds: no decode and no KV cache
+    mla: bool = False  # whether attention keeps a latent vector for all heads (DeepSeek)
+    left_out: tuple[str, ...] = ()  # what of the checkpoint is not counted ("vision tower"); (): everything is
+    # whether each token looks at its whole sequence: s tokens look at s x s, others at s (s + 1) / 2
     bidirectional: bool = False
-    # routed experts of a layer, and of those how many a token passes; 0 for a dense model
+    # routed experts of a layer; 0 for a dense model
     experts: int = field(init=False, repr=False, compare=False)
+    # of those routed experts, how many a token passes; 0 for a dense model
     experts_per_token: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

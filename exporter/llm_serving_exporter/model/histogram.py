@@ -9,29 +9,25 @@ from typing import NamedTuple
 
 
 class Quantile(NamedTuple):
-    """A quantile read from buckets.
+    """A quantile read from buckets."""
 
-    `value` is in the histogram's unit. `clipped` is "top" where the rank falls into the +Inf bucket (then the
-    value is the top finite edge and means "at least"), "bottom" where it falls into the first bucket (then it is that
-    bucket's edge and means "at most"), else "".
-    """
-
-    value: float
+    value: float  # in the histogram's unit
+    # "top": the rank is above the top finite edge, which is `value` and means "at least"; "bottom": it is in the first
+    # bucket, whose edge is `value` and means "at most"; "": neither
     clipped: str
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """`edges`: finite upper bounds, ascending. `cumulative`: events <= each edge. `count`: all events. `sum`: their total.
+    """A cumulative histogram with the engine's own counts: nothing is known of how events lie between two edges.
 
-    Between edges nothing is known: all counts are the engine's own. Without edges only count and sum are known. `sum` is None where the
-    engine's is not what was observed.
+    Without edges only `count` and `sum` are known.
     """
 
-    edges: tuple[float, ...]
-    cumulative: tuple[float, ...]
-    count: float
-    sum: float | None
+    edges: tuple[float, ...]  # finite upper bounds, ascending; () where the engine has no buckets
+    cumulative: tuple[float, ...]  # for each edge, the events at or below it
+    count: float  # all events, those above the top edge included
+    sum: float | None  # total of all events; None: the engine's is not of what was observed
 
     def since(self, earlier: Histogram | None) -> Histogram | None:
         """Events between two readings of one engine life. None where the layout changed or a count fell (a reset)."""

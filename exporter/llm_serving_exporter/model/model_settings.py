@@ -7,31 +7,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """What the configuration says. None = nothing.
+    """What the configuration says about the model that a target serves. None: nothing."""
 
-    `config`: path of a config.json, of a folder that holds one, or of a model's folder in a Hugging Face cache. `name`: a model of the
-    built-in catalogue, where the served name is another. `weight_format`, `kv_cache_dtype`, `state_dtype` win over everything else.
-    """
-
+    # path of a config.json, of a folder that holds one, or of a model's folder in a Hugging Face cache
     config: str | None = None
-    name: str | None = None
-    weight_format: str | None = None
-    kv_cache_dtype: str | None = None
-    state_dtype: str | None = None
+    name: str | None = None  # a model of the built-in catalogue, where the served name is another
+    weight_format: str | None = None  # wins over everything else, as the two below do
+    kv_cache_dtype: str | None = None  # such as fp8
+    state_dtype: str | None = None  # of recurrent state (Mamba, gated DeltaNet)
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """What the runtime says; outside text, not to be trusted as a path. None = it does not say.
+    """What the runtime says about a model: text from outside, not to be trusted as a path. None: it does not say."""
 
-    `root`: what was loaded, a path or a hub id. `quantization`: the engine's word for the weights' format, "" = none. dtypes as it writes
-    them ("auto": the model's). `weight_bytes`: of all weights as they are stored.
-    """
-
-    name: str
-    root: str | None = None
+    name: str  # as served
+    root: str | None = None  # what was loaded, a path or a hub id
+    # of activations and of weights that are not quantised, as the engine writes it ("auto": the checkpoint's)
     dtype: str | None = None
-    quantization: str | None = None
-    kv_cache_dtype: str | None = None
-    state_dtype: str | None = None
-    weight_bytes: int | None = None
+    quantization: str | None = None  # the engine's word for the weights' format; "": it says that there is none
+    kv_cache_dtype: str | None = None  # as the engine writes it ("auto": the model's)
+    state_dtype: str | None = None  # of recurrent state, as the engine writes it
+    weight_bytes: int | None = None  # of all weights as they are stored

@@ -9,28 +9,23 @@ from llm_serving_exporter.model.attempt import FailureReason
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The body of a 200 answer, decompressed.
+    """An answer with status 200 to a request for a metrics page."""
 
-    `content_type` as the server sent it ("" where it sent none); `received_unix_seconds` and
-    `received_monotonic_seconds` are the instant the last byte came, on the wall clock and on a clock that never steps;
-    `duration_seconds` from before connecting to the last byte; `wire_bytes` the body's size before decompression.
-    """
-
-    body: bytes
-    content_type: str
-    received_unix_seconds: float
-    received_monotonic_seconds: float
-    duration_seconds: float
-    wire_bytes: int
-    status: int = 200
+    body: bytes  # decompressed
+    content_type: str  # header as the server sent it; "": it sent none
+    received_unix_seconds: float  # when the last byte came, on the wall clock
+    received_monotonic_seconds: float  # the same instant on a clock that never steps
+    duration_seconds: float  # from before connecting to the last byte
+    wire_bytes: int  # size of the body before decompression
+    status: int = 200  # HTTP status
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why there is no page: one named reason, a sentence for a person without secrets, the HTTP status where one came."""
+    """Why there is no page."""
 
-    reason: FailureReason
-    detail: str
-    status: int | None
-    at_unix_seconds: float
-    duration_seconds: float
+    reason: FailureReason  # one of the closed set, for a metric's label
+    detail: str  # a sentence for a person, without secrets
+    status: int | None  # the HTTP status; None: no answer came
+    at_unix_seconds: float  # when the attempt ended
+    duration_seconds: float  # from before connecting until then

@@ -25,51 +25,47 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A named way to pay. `includes_power`: the price covers electricity. `committed_gpus`: paid for, used or not; None: none."""
+    """A named way to pay for GPUs."""
 
-    name: str
-    kind: RateKind
-    includes_power: bool = True
-    committed_gpus: int | None = None
+    name: str  # the user's own, unique in the price file
+    kind: RateKind  # how such GPUs are paid for
+    includes_power: bool = True  # whether the price covers electricity
+    committed_gpus: int | None = None  # that are paid for, used or not; None: none
 
 
 @dataclass(frozen=True, slots=True)
 class PriceStatement:
-    """USD per GPU and hour at a rate, for everything of a scope, from a moment on (Unix seconds; None: always).
+    """What a GPU costs in an hour, for everything that the scope and its value name."""
 
-    `value`: a target's or node's name, or a GPU's as `target_gpus` has it.
-    """
-
-    scope: Scope
-    value: str
-    usd_per_gpu_hour: float
-    rate: str
-    from_unix_seconds: float | None = None
+    scope: Scope  # what `value` names
+    value: str  # a target's or node's name, or a GPU product's name as the metric target_gpus has it
+    usd_per_gpu_hour: float  # at the rate
+    rate: str  # name of a rate of the same book
+    from_unix_seconds: float | None = None  # when it comes into force; None: it always was
 
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """Electricity. `pue`: energy of the site over that of its computers. `carbon_grams_per_kwh`: of CO2 equivalent, None: not stated;
-    `usd_per_kwh` likewise."""
+    """Electricity."""
 
-    usd_per_kwh: float | None = None
-    pue: float = 1.0
-    carbon_grams_per_kwh: float | None = None
+    usd_per_kwh: float | None = None  # None: not stated
+    pue: float = 1.0  # energy of the whole site over that of its computers, 1 or more
+    carbon_grams_per_kwh: float | None = None  # of CO2 equivalent; None: not stated
 
 
 @dataclass(frozen=True, slots=True)
 class PriceBook:
-    """The price file: no two statements of the same scope, value and moment; every rate of a statement is in `rates`."""
+    """The price file."""
 
-    statements: tuple[PriceStatement, ...]
-    rates: tuple[Rate, ...]
-    power: Power = field(default_factory=Power)
-    budget_usd_per_month: float | None = None
+    statements: tuple[PriceStatement, ...]  # no two of the same scope, value and moment
+    rates: tuple[Rate, ...]  # every rate of a statement is among them
+    power: Power = field(default_factory=Power)  # what a kilowatt-hour costs and emits
+    budget_usd_per_month: float | None = None  # of a month of 730 hours; None: not stated
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
     """What one GPU of a target costs now."""
 
-    usd_per_gpu_hour: float
-    rate: Rate
+    usd_per_gpu_hour: float  # at the rate
+    rate: Rate  # how it is paid for

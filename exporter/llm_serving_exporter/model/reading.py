@@ -34,39 +34,38 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TargetReading:
-    """Everything known about one target at one instant.
+    """Everything known about one target at one instant."""
 
-    `snapshot` and `derived` are the last good ones, whatever came after; the reader drops them once they are older than
-    `stale_after`. `model_name` is the last known one. `failures` counts by stage and reason since the exporter's start.
-    `start_unix_seconds`: the engine's start, None before the first page. `problem` is a sentence for a person on what is
-    wrong now, "" where nothing is. `models`: by served name, what is known about the model, or why nothing is. `gpu_origin` says how
-    `gpu_uuids` were found, or why they are not known. `page_role`: the role that the page last said, None where it does not.
-    `target_gpus`: how many GPUs its engines use, seen here or not; the last known. `missing`: fields that the runtime never says, and why.
-    `cost`: since the exporter's start, whatever the target's state; None before its first tick.
-    """
-
-    target: Target
-    state: State = State.UNKNOWN
-    metrics_url: str = ""
-    runtime: str = ""
-    facts: ServerFacts = field(default_factory=ServerFacts)
-    model_name: str = ""
-    up: bool | None = None
-    last: Attempt | None = None
-    recent_failures: tuple[Attempt, ...] = ()
-    attempts_total: int = 0
+    target: Target  # as configured or discovered
+    state: State = State.UNKNOWN  # after the last attempt
+    metrics_url: str = ""  # where its page was found; "" before the first page
+    runtime: str = ""  # name of the runtime's table; "" before the first page
+    facts: ServerFacts = field(default_factory=ServerFacts)  # what its side endpoints say
+    model_name: str = ""  # of the last page that named one, else as configured; "": none is known
+    up: bool | None = None  # whether the last attempt yielded a page; None: not tried yet
+    last: Attempt | None = None  # the last attempt; None: not tried yet
+    recent_failures: tuple[Attempt, ...] = ()  # the last RECENT_FAILURES failed attempts, oldest first
+    attempts_total: int = 0  # since the exporter's start
+    # by stage and reason, since the exporter's start
     failures_total: Mapping[tuple[Stage, FailureReason], int] = field(default_factory=dict)
-    restarts_total: int = 0
+    restarts_total: int = 0  # of the engine, as far as they were seen since the exporter's start
+    # the last good page, however old: a reader asks `fresh`; None: no page was ever read
     snapshot: Snapshot | None = None
-    derived: Derived | None = None
+    derived: Derived | None = None  # worked out from that page and those before it
+    # when the engine started: its process start, else the last fall of a counter, else when it was first seen; None
+    # before the first page
     start_unix_seconds: float | None = None
+    # of its GPUs that are seen here; () where they are not known, `gpu_origin` says why
     gpu_uuids: tuple[str, ...] = ()
-    gpu_origin: str = ""
+    gpu_origin: str = ""  # how they were found, in words, or why they are not known
+    # how many GPUs its engines use, seen here or not, as last known; None: never known
     target_gpus: TargetGpus | None = None
+    # model name as served -> what is known about the model, or why nothing is
     models: Mapping[str, ModelFacts | FactsError] = field(default_factory=dict)
-    problem: str = ""
-    page_role: Role | None = None
-    missing: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""  # a sentence for a person on what is wrong now; "": nothing
+    page_role: Role | None = None  # role that the last page said; None: it says none
+    missing: Mapping[str, str] = field(default_factory=dict)  # field -> why this runtime never says it
+    # since the exporter's start, whatever the target's state; None before its first tick
     cost: TargetCost | None = None
 
     @property
@@ -83,19 +82,17 @@ class TargetReading:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One instant of everything. `targets` in order of their names. `gpu_peaks` by UUID. `nvml_failures_total` by reason.
-    `drills`: the last result of each model and role. `review`: of the scheduled cost review, None where this
-    exporter does not tell of it."""
+    """One instant of everything."""
 
-    targets: tuple[TargetReading, ...]
-    gpus: GpuReadings | None
-    gpu_peaks: Mapping[str, GpuPeaks]
-    dcgm_ok: bool | None
-    nvml_failures_total: Mapping[FailureReason, int]
-    config_hash: str
-    reload_ok: bool
-    reload_unix_seconds: float
-    discovery_failures_total: int
-    discovery_problems: tuple[str, ...]
-    drills: tuple[DrillResult, ...] = ()
-    review: ReviewRuns | None = None
+    targets: tuple[TargetReading, ...]  # in order of their names
+    gpus: GpuReadings | None  # the last pass over this node's GPUs; None: none was made
+    gpu_peaks: Mapping[str, GpuPeaks]  # by UUID
+    dcgm_ok: bool | None  # whether dcgm-exporter's page could be read; None: not configured, or not tried yet
+    nvml_failures_total: Mapping[FailureReason, int]  # by reason, since the exporter's start
+    config_hash: str  # SHA-256 of the configuration in force
+    reload_ok: bool  # whether the last load of the configuration went well
+    reload_unix_seconds: float  # when it last went well
+    discovery_failures_total: int  # files of targets that could not be used, counted at each try
+    discovery_problems: tuple[str, ...]  # sentences on what is wrong with them now
+    drills: tuple[DrillResult, ...] = ()  # the last result of each model and role
+    review: ReviewRuns | None = None  # of the scheduled cost review; None: this exporter has no schedule

@@ -7,14 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ReviewRuns:
-    """Unix seconds; None where that has not happened yet.
+    """Times of the scheduled cost review in Unix seconds. None: that has not happened yet."""
 
-    `due`: when the first of those that were missed was due, else when it was last due; `last_run`: when it was last started by its
-    schedule, or ended, whatever came of it; `last_success`: when it was last written, and sent where that is configured;
-    `next_due`: when the next one is due.
-    """
-
-    due: float | None = None
-    last_run: float | None = None
-    last_success: float | None = None
-    next_due: float | None = None
+    due: float | None = None  # when the first of the missed runs was due; where none was missed, when it was last due
+    last_run: float | None = None  # when its schedule last started it, or when it ended, whatever the outcome
+    last_success: float | None = None  # when it was last written, and sent where that is configured
+    next_due: float | None = None  # None: the schedule names no time within a year

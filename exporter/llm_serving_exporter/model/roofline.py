@@ -30,68 +30,66 @@ class Cause(StrEnum):
 class Range:
     """A figure with what it may lie between."""
 
-    lower: float
-    expected: float
-    upper: float
+    lower: float  # in the figure's unit
+    expected: float  # the figure itself
+    upper: float  # in the figure's unit
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Engine steps of a window. `counted`: by the engine; else worked out from the mean inter-token latency (a lower bound)."""
+    """Engine steps of a window."""
 
-    count: float
-    counted: bool
+    count: float  # a lower bound where it is not counted
+    counted: bool  # whether the engine counts them; else they are worked out from the mean inter-token latency
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """One engine over the window. Bytes and FLOPs are of all its GPUs together; None where an input is not known.
+    """One engine over the window. Bytes and FLOPs are of all its GPUs together. None or an absent key: an input is not known."""
 
-    `achieved` (bytes/s) and `ratio` (over `bandwidth_ceiling`, unclamped) by source. `decode_ceiling` in tokens/s at one token per sequence
-    and step, at the batch and context of the window; `decode_ratio` = sequence-steps/s over it. `compute_ratio`: time that
-    the window's FLOPs need at the dense peak over elapsed time. `batch`: sequences that decode at a time. `batch_ridge`: batch at
-    which decode stops being bandwidth-bound, None also where it never does; `weights_ridge`: the same for the weights alone, with no
-    context. `step_bytes` of a mean step by part: weights, kv_read, kv_written. `experts` touched by a step and layer.
-    `tokens_per_sequence_step` above 1 is speculation. `phase_ceiling`: tokens/s that the engine could do of each phase alone, at its
-    largest batch. `causes` by signal name: why a ratio above 1 is.
-    """
-
-    achieved: Mapping[str, float] = field(default_factory=dict)
+    achieved: Mapping[str, float] = field(default_factory=dict)  # bytes/s that were moved, by source (Source)
+    # `achieved` over `bandwidth_ceiling` by source, unclamped: above 1 an input is wrong
     ratio: Mapping[str, float] = field(default_factory=dict)
-    bandwidth_ceiling: float | None = None
-    model_ratio_range: Range | None = None
+    bandwidth_ceiling: float | None = None  # peak bytes/s
+    model_ratio_range: Range | None = None  # what `ratio` of source "model" may lie between, as context and experts do
+    # tokens/s at one token per sequence and step, at the batch and context of the window
     decode_ceiling: float | None = None
-    decode_ratio: float | None = None
-    compute_ratio: float | None = None
-    flops_per_second: float | None = None
-    intensity_flops_per_byte: float | None = None
-    ridge_flops_per_byte: float | None = None
+    decode_ratio: float | None = None  # sequence-steps/s over `decode_ceiling`
+    compute_ratio: float | None = None  # time that the window's FLOPs need at the dense peak, over elapsed time (MFU)
+    flops_per_second: float | None = None  # mean over the window
+    intensity_flops_per_byte: float | None = None  # FLOPs over bytes moved, both by our arithmetic
+    ridge_flops_per_byte: float | None = None  # intensity from which decode's mix of precisions is bound by compute
+    # batch from which decode is bound by compute at the context of the window; None also where it never is
     batch_ridge: float | None = None
-    weights_ridge: float | None = None
-    steps_per_second: float | None = None
+    weights_ridge: float | None = None  # the same for the weights' matrices alone, without context
+    steps_per_second: float | None = None  # engine steps, with or without prefill in them
+    # whether the engine counts them; False: from the mean inter-token latency, a lower bound
     steps_counted: bool = True
-    batch: float | None = None
-    context: Range | None = None
-    context_source: str = ""
+    batch: float | None = None  # mean number of sequences that decode in a step
+    context: Range | None = None  # tokens that a decode step reads per sequence
+    context_source: str = ""  # where `context` comes from: a constant of derive.context; "": it is not known
+    # bytes of a mean step by part: weights, kv_read, kv_written
     step_bytes: Mapping[str, float] = field(default_factory=dict)
+    # distinct routed experts that a mean step touches in a layer; None also for a dense model
     experts: Range | None = None
-    tokens_per_sequence_step: float | None = None
+    tokens_per_sequence_step: float | None = None  # that decode yields; above 1 under speculation
+    # shortest that a decode step of the window's batch and context can be, at `decode_ceiling`
     step_floor_seconds: float | None = None
+    # tokens/s that the engine could do of each phase alone, decode at its largest batch
     phase_ceiling: Mapping[str, float] = field(default_factory=dict)
+    # share of busy time by phase, by what the work of each needs at its ceiling
     phase_busy_ratio: Mapping[str, float] = field(default_factory=dict)
-    causes: Mapping[str, Cause] = field(default_factory=dict)
+    causes: Mapping[str, Cause] = field(default_factory=dict)  # signal's name -> why its ratio is above 1
 
 
 @dataclass(frozen=True, slots=True)
 class BusySeconds:
-    """Busy time of one engine by phase since the exporter first saw its life.
+    """Busy time of one engine since the exporter first saw its life."""
 
-    `pending_seconds` is busy time in which no token was booked yet: it goes to the next tick that books some, or to `unattributed`.
-    """
-
-    prefill: float = 0.0
-    decode: float = 0.0
-    unattributed: float = 0.0
+    prefill: float = 0.0  # seconds
+    decode: float = 0.0  # seconds
+    unattributed: float = 0.0  # seconds in which no token was booked in time, so that no phase can have them
+    # in which no token was booked yet: the next tick that books some has them, else they are `unattributed`
     pending_seconds: float = 0.0
 
 
@@ -110,13 +108,12 @@ class Limiter(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The limiter in force with its evidence; `candidate` is what the evidence says now, held against since `candidate_since`.
+    """The limiter in force. It changes only when the evidence has said otherwise for a while."""
 
-    `doubted_since`: since when the evidence has said anything but the state in force; None while it agrees.
-    """
-
-    state: Limiter
-    candidate: Limiter
-    candidate_since_monotonic_seconds: float
+    state: Limiter  # the limiter in force
+    candidate: Limiter  # what the evidence of this tick says
+    candidate_since_monotonic_seconds: float  # since when it has said so in every tick
+    # name of a number that the decision rests on -> its value; docs/limiter.md has them
     evidence: Mapping[str, float] = field(default_factory=dict)
+    # since when the evidence has said anything but `state`; None: it agrees
     doubted_since_monotonic_seconds: float | None = None

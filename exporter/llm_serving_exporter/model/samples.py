@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SeriesKey:
-    """Name as written on the wire (`:` kept) and labels, unescaped, sorted by label name."""
+    """What identifies a sample on a page."""
 
-    name: str
-    labels: tuple[tuple[str, str], ...]
+    name: str  # as on the wire (`:` kept)
+    labels: tuple[tuple[str, str], ...]  # (name, value) unescaped, sorted by name
 
     def label(self, name: str) -> str | None:
         """The label's value, or None where the series lacks it ("" is a value)."""
@@ -27,21 +27,17 @@ class SeriesKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """What a page consists of, without values. Compared by identity: the same object means the same layout.
+    """What a page consists of, without values. Compared by identity: the same object means the same layout."""
 
-    `keys`: the samples that were asked for, in page order, duplicates included. `types`: family name -> type of every
-    TYPE line, as written on the wire. `names`: every sample name on the page, asked for or not. `series_count`: samples on the page.
-    """
-
-    keys: tuple[SeriesKey, ...]
-    types: Mapping[str, str]
-    names: frozenset[str]
-    series_count: int
+    keys: tuple[SeriesKey, ...]  # the samples that were asked for, in page order, duplicates included
+    types: Mapping[str, str]  # family name -> type of every TYPE line, as on the wire
+    names: frozenset[str]  # every sample name on the page, asked for or not
+    series_count: int  # samples on the page, asked for or not
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """The values of one page, aligned with `layout.keys`. NaN and infinities are kept as the page has them."""
+    """The values of one page."""
 
-    layout: Layout
-    values: tuple[float, ...]
+    layout: Layout  # shared with other pages of the same layout
+    values: tuple[float, ...]  # one for each of `layout.keys`; NaN and infinities as the page has them

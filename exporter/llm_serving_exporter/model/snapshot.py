@@ -57,63 +57,63 @@ SHOWS_AN_ENGINE = ("requests_running", "decode_tokens_total", "prefill_tokens_to
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
-    """Readings of one engine (data-parallel rank) of one model.
+    """Readings of one engine (data-parallel rank) of one model. None: not on the page, `Snapshot.absent` has the reason.
 
     Names equal the exported series without prefix; METRICS.md says what each means. Counters never reset here: they are
-    the engine's. `prefix_cache_queries` and `prefix_cache_hits` are the same two counters in the engine's own unit,
-    for the ratio where that unit is not known to be tokens. `awake` is 1, or 0 for an engine put to sleep.
-    `kv_cache_dtype` and `kv_block_tokens`: the KV cache's dtype as the engine names it ("auto": the model's) and its block size.
-    `estimated_read_bytes_per_gpu`, `estimated_flops_per_gpu`: the engine's own arithmetic since its start, of one GPU.
-    `decode_tokens_live`: `decode_tokens_total` and what requests under way have generated, where the counter is booked at their end;
-    for rates only. `decode_pass_tokens`: tokens that decode passes made, without the first of each answer, where those are counted apart
-    and inter-token events are not observed for every answer. `decode_context_tokens`: context of all sequences that decode now.
-    `accepted_tokens_per_step`: tokens that one sequence's step yields now, of an engine whose inter-token events are one a token.
-    `role`: as the page has it (`Role`).
+    the engine's, since its start.
     """
 
-    model_name: str
-    engine: str
-    prompt_tokens_total: float | None = None
-    prefill_tokens_total: float | None = None
-    cached_prompt_tokens_total: float | None = None
-    decode_tokens_total: float | None = None
-    prefix_cache_query_tokens_total: float | None = None
-    prefix_cache_hit_tokens_total: float | None = None
+    model_name: str  # as served
+    engine: str  # rank within the server; "": the page does not name it
+    prompt_tokens_total: float | None = None  # as sent, those from the prefix cache or another engine included
+    prefill_tokens_total: float | None = None  # prompt tokens really computed
+    cached_prompt_tokens_total: float | None = None  # prompt tokens not computed, because their KV was there
+    decode_tokens_total: float | None = None  # generated tokens, the first of each answer included
+    prefix_cache_query_tokens_total: float | None = None  # tokens looked up in the prefix cache
+    prefix_cache_hit_tokens_total: float | None = None  # tokens found there
+    # look-ups in the engine's own unit, for the hit ratio where that unit is not known to be tokens
     prefix_cache_queries: float | None = None
-    prefix_cache_hits: float | None = None
-    preemptions_total: float | None = None
-    engine_steps_total: float | None = None
-    speculative_draft_tokens_total: float | None = None
-    speculative_accepted_tokens_total: float | None = None
-    requests_finished_total: Mapping[str, float] | None = None
-    requests_rejected_total: Mapping[str, float] | None = None
-    http_responses_total: Mapping[str, float] | None = None
-    time_to_first_token_seconds: Histogram | None = None
+    prefix_cache_hits: float | None = None  # of these, what was found, in the same unit
+    preemptions_total: float | None = None  # times that a running request lost its KV to others
+    engine_steps_total: float | None = None  # forward passes, as far as the engine counts them
+    speculative_draft_tokens_total: float | None = None  # proposed by the draft
+    speculative_accepted_tokens_total: float | None = None  # of these, those that the model accepted
+    requests_finished_total: Mapping[str, float] | None = None  # by reason
+    requests_rejected_total: Mapping[str, float] | None = None  # refused at admission, by reason
+    http_responses_total: Mapping[str, float] | None = None  # by class of status code, such as 5xx
+    time_to_first_token_seconds: Histogram | None = None  # from a request's arrival
+    # between two outputs of one request, which hold several tokens under speculation
     inter_token_latency_seconds: Histogram | None = None
+    # mean of a request after its first token, one event a request
     time_per_output_token_seconds: Histogram | None = None
-    e2e_request_latency_seconds: Histogram | None = None
-    request_queue_time_seconds: Histogram | None = None
-    request_prefill_time_seconds: Histogram | None = None
-    request_decode_time_seconds: Histogram | None = None
-    request_prompt_tokens: Histogram | None = None
-    request_generation_tokens: Histogram | None = None
-    requests_running: float | None = None
-    requests_waiting: float | None = None
-    batch_limit_requests: float | None = None
-    kv_cache_usage_ratio: float | None = None
-    kv_cache_capacity_tokens: float | None = None
-    context_limit_tokens: float | None = None
-    awake: float | None = None
-    kv_cache_dtype: str | None = None
-    kv_block_tokens: float | None = None
-    estimated_read_bytes_per_gpu: float | None = None
-    estimated_flops_per_gpu: float | None = None
+    e2e_request_latency_seconds: Histogram | None = None  # from arrival to the last token
+    request_queue_time_seconds: Histogram | None = None  # from arrival until the request first ran
+    request_prefill_time_seconds: Histogram | None = None  # from then to the first token
+    request_decode_time_seconds: Histogram | None = None  # from the first to the last token
+    request_prompt_tokens: Histogram | None = None  # prompt length of finished requests
+    request_generation_tokens: Histogram | None = None  # output length of finished requests
+    requests_running: float | None = None  # in the running batch now
+    requests_waiting: float | None = None  # that have arrived and do not run yet
+    batch_limit_requests: float | None = None  # most that run at once
+    kv_cache_usage_ratio: float | None = None  # share of the KV cache that live requests hold, 0-1
+    kv_cache_capacity_tokens: float | None = None  # that the whole KV cache can hold
+    context_limit_tokens: float | None = None  # longest context that the server accepts
+    awake: float | None = None  # 1; 0: the engine was put to sleep
+    kv_cache_dtype: str | None = None  # as the engine names it ("auto": the model's)
+    kv_block_tokens: float | None = None  # tokens of one block of the KV cache
+    estimated_read_bytes_per_gpu: float | None = None  # from HBM since the engine's start, by its own arithmetic
+    estimated_flops_per_gpu: float | None = None  # since the engine's start, by its own arithmetic
+    # `decode_tokens_total` and what requests under way have generated, where the counter is booked at their end; for
+    # rates only
     decode_tokens_live: float | None = None
+    # that decode passes made, without the first of each answer, where the engine counts these apart and does not
+    # observe inter-token events for every answer
     decode_pass_tokens: float | None = None
-    decode_context_tokens: float | None = None
+    decode_context_tokens: float | None = None  # context of all sequences that decode now, together
+    # that one sequence's step yields now, of an engine whose inter-token events are one a token
     accepted_tokens_per_step: float | None = None
-    model_gpu_memory_bytes: float | None = None
-    role: str | None = None
+    model_gpu_memory_bytes: float | None = None  # GPU memory that the runtime says it holds for the model
+    role: str | None = None  # as the page has it, a value of Role
 
     @property
     def is_engine(self) -> bool:
@@ -167,34 +167,28 @@ GAUGE_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One page, normalised.
+    """One page, normalised."""
 
-    `engines` is ordered by (model_name, engine). `absent` says for each field that no engine has why; `quality` holds
-    what is not live. `process_start_unix_seconds` is the page's own, None where it has none. `monotonic_seconds` is for
-    elapsed time, `unix_seconds` for people. `unmapped_families` are this runtime's families that no row reads and no list knows.
-    `may_fall` names counters that are a difference of two and may dip without a restart. `freezes`: fields that the engine brings up to
-    date only while requests end; `refresh_seconds`: how often it does so with the slowest of its slow ones, 0 = at once.
-    `significant_digits`: that the page's numbers are printed with, None = all of them. `sources`: field -> the row of the runtime's
-    table that it was read by. `errors_counted`: whether the page tells requests that ended in an error from others, or may once there
-    are some. `unborn`: fields that the page lacks because nothing of theirs has happened yet: 0 until then. `awaited`: those of them, and
-    of families without a sample, that this version of the engine certainly has.
-    """
-
-    engines: tuple[EngineSnapshot, ...]
-    runtime: str
-    unix_seconds: float
-    monotonic_seconds: float
+    engines: tuple[EngineSnapshot, ...]  # ordered by (model_name, engine)
+    runtime: str  # name of the runtime's table
+    unix_seconds: float  # when the page came, for people
+    monotonic_seconds: float  # the same instant for elapsed time, on a clock that never steps
+    # when the server's process started, as the page says it; None: it does not
     process_start_unix_seconds: float | None = None
-    absent: Mapping[str, Absence] = field(default_factory=dict)
-    quality: Mapping[str, Quality] = field(default_factory=dict)
-    unmapped_families: tuple[str, ...] = ()
-    may_fall: frozenset[str] = frozenset()
-    freezes: frozenset[str] = frozenset()
-    refresh_seconds: float = 0.0
-    significant_digits: int | None = None
+    absent: Mapping[str, Absence] = field(default_factory=dict)  # field that no engine has -> why
+    quality: Mapping[str, Quality] = field(default_factory=dict)  # field that is not live -> how far it can be trusted
+    unmapped_families: tuple[str, ...] = ()  # families of this runtime that no row of its table reads and no list knows
+    may_fall: frozenset[str] = frozenset()  # counters that are a difference of two, and may dip without a restart
+    freezes: frozenset[str] = frozenset()  # fields that the engine brings up to date only while requests end
+    refresh_seconds: float = 0.0  # how often the engine brings up to date the slowest of its slow fields; 0: at once
+    significant_digits: int | None = None  # that the page's numbers are printed with; None: all of them
+    # field -> index of the row of the runtime's table that it was read by
     sources: Mapping[str, int] = field(default_factory=dict)
+    # whether the page tells requests that ended in an error from others, or will once there are some
     errors_counted: bool = True
+    # fields that the page lacks because nothing of theirs has happened yet: 0 until then
     unborn: frozenset[str] = frozenset()
+    # those of them, and of families without a sample, that this version of the engine certainly has
     awaited: frozenset[str] = frozenset()
 
     @property

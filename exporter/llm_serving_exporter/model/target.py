@@ -19,75 +19,65 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Where a secret is to be read from, at each use, so that a rotated file is picked up. Exactly one of the two is set."""
+    """Where a secret is read from, at each use, so that a rotated file takes effect. Exactly one of the two is set."""
 
-    file: str | None = None
-    env: str | None = None
+    file: str | None = None  # path; None: `env` is set
+    env: str | None = None  # name of an environment variable; None: `file` is set
 
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """How to ask one server. Sizes in bytes, times in seconds.
+    """How to ask one server."""
 
-    `timeout_seconds` is the total deadline of one exchange: connect, TLS, send, wait, read. `headers` are extra request
-    headers, each either a literal or a secret. `max_body_bytes` caps the body after decompression.
-    """
-
-    timeout_seconds: float = 4.0
-    max_body_bytes: int = 16 * 1024 * 1024
-    bearer_token: Secret | None = None
-    basic_username: str | None = None
-    basic_password: Secret | None = None
-    headers: tuple[tuple[str, str | Secret], ...] = ()
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
-    server_name: str | None = None
-    insecure_skip_verify: bool = False
+    timeout_seconds: float = 4.0  # total deadline of one exchange: connect, TLS, send, wait, read
+    max_body_bytes: int = 16 * 1024 * 1024  # cap of the body after decompression
+    bearer_token: Secret | None = None  # None: no such header
+    basic_username: str | None = None  # None: no basic authentication
+    basic_password: Secret | None = None  # None: an empty one
+    headers: tuple[tuple[str, str | Secret], ...] = ()  # extra request headers: name, and a literal value or a secret
+    ca_file: str | None = None  # PEM bundle that the server's certificate is checked against; None: the system's
+    cert_file: str | None = None  # PEM of the client's certificate; None: none is shown
+    key_file: str | None = None  # PEM of its key; None where `cert_file` is
+    server_name: str | None = None  # that the certificate must be for; None: the host of the URL
+    insecure_skip_verify: bool = False  # whether any certificate is accepted
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One server to read.
+    """One server to read, as configured or discovered.
 
-    `url`: scheme://host:port, no path. `metrics_path`: None = find it. `runtime`: None = recognise it from the page.
-    `role`: None = as the page says, else unified.
-    `gpus`: UUIDs or indices of its GPUs, None = find out. `gpu_count`: for a remote target whose GPUs cannot be seen.
-    `gpu_share`: of each of its GPUs, where others use it too; None = all of it.
-    `nodes`: the nodes it spans, () = this node for a local target, unknown for a remote one.
-    `model`: what is configured about its model. `gpu_model`: name of its GPUs for the catalogue, where NVML does not show them.
-    The parallel sizes win over what the server says; `experts_shared`: whether its data-parallel ranks share one set of routed experts.
-    `batch_limit_requests`: the engine's max_num_seqs where it does not say so itself. `max_series`: cap on series a page may have.
+    Parallel sizes, role and limits win over what the server says. None: as the server says it.
     """
 
-    name: str
-    url: str
-    metrics_path: str | None = None
-    runtime: str | None = None
-    model_name: str | None = None
-    role: Role | None = None
-    group: str = ""
-    nodes: tuple[str, ...] = ()
-    gpus: tuple[str | int, ...] | None = None
-    gpu_count: int | None = None
-    gpu_share: float | None = None
-    batch_limit_requests: int | None = None
-    context_limit_tokens: int | None = None
-    model: ModelSettings = field(default_factory=ModelSettings)
+    name: str  # unique; the label `target`
+    url: str  # scheme://host:port, without a path
+    metrics_path: str | None = None  # None: the usual paths are tried
+    runtime: str | None = None  # name of a runtime's table; None: recognised by the page
+    model_name: str | None = None  # for a page that names none
+    role: Role | None = None  # None: as the page says, else unified
+    group: str = ""  # the label `group`, for users to group targets by; "": none
+    nodes: tuple[str, ...] = ()  # that it spans; (): this node for a local target, unknown for a remote one
+    gpus: tuple[str | int, ...] | None = None  # UUIDs or indices of its GPUs; (): it has none; None: they are found out
+    gpu_count: int | None = None  # of all its engines, for a remote target whose GPUs cannot be seen
+    gpu_share: float | None = None  # of each of its GPUs, above 0, up to 1, where others use them too; None: all of it
+    batch_limit_requests: int | None = None  # most requests that the engine runs at once (vLLM's max_num_seqs)
+    context_limit_tokens: int | None = None  # longest context that the server accepts
+    model: ModelSettings = field(default_factory=ModelSettings)  # what is configured about its model
+    # name of its GPUs in the catalogue, where NVML does not show them; None: as NVML or the server says
     gpu_model: str | None = None
-    tensor_parallel_size: int | None = None
-    pipeline_parallel_size: int | None = None
-    data_parallel_size: int | None = None
-    experts_shared: bool | None = None
-    interval_seconds: float = 5.0
-    max_series: int = 50_000
-    http: HttpSettings = field(default_factory=HttpSettings)
+    tensor_parallel_size: int | None = None  # GPUs that share each layer
+    pipeline_parallel_size: int | None = None  # stages that the layers are split into
+    data_parallel_size: int | None = None  # engines (ranks) of the server
+    experts_shared: bool | None = None  # whether its data-parallel ranks share one set of routed experts
+    interval_seconds: float = 5.0  # from one attempt to the next
+    max_series: int = 50_000  # cap on the series of a page
+    http: HttpSettings = field(default_factory=HttpSettings)  # deadline, credentials and TLS of its requests
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedReplicas:
     """How many replicas of a model in a role the user means to run."""
 
-    model_name: str
-    role: str
-    replicas: int
+    model_name: str  # as served
+    role: str  # a value of Role
+    replicas: int  # 0 or more

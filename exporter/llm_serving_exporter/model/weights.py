@@ -20,14 +20,12 @@ class Precision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WeightFormat:
-    """How matrices are stored, and multiplied at best.
+    """How matrices are stored, and in what precision they are multiplied at best."""
 
-    `bits` per stored weight, scales and zero points included (facts model-math D.5). `multiplied` is the rate of a GPU with a native path
-    for it (W8A8 fp8: FP8; weight-only formats: BF16); a GPU without one dequantises and runs at BF16.
-    """
-
-    name: str
-    bits: float
+    name: str  # such as "fp8" or "int4_g128"
+    bits: float  # per stored weight, scales and zero points included (facts model-math D.5)
+    # on a GPU with a native path for it (W8A8 fp8: FP8; weight-only formats: BF16); one without dequantises and runs
+    # at BF16
     multiplied: Precision
 
     @property
@@ -40,45 +38,38 @@ class WeightFormat:
 class WeightGroup:
     """The weights that one format keeps, sorted by how a step touches them. Bytes are floats because of fractional bits.
 
-    `fixed`: read whole by every step (all but routed experts, input embedding and lm_head). `lm_head`: read whole by every step that has
-    tokens to sample. `expert`: of one routed expert, summed over the layers that have them. `embedding`: kept, not read.
-    The `_parameters` are the matrix parameters, for FLOPs: 2 for each that a token passes.
+    The `_parameters` are those of matrices, for FLOPs: 2 for each that a token passes.
     """
 
-    format: WeightFormat
-    fixed_bytes: float = 0.0
-    fixed_parameters: int = 0
-    lm_head_bytes: float = 0.0
-    lm_head_parameters: int = 0
-    expert_bytes: float = 0.0
-    expert_parameters: int = 0
-    embedding_bytes: float = 0.0
+    format: WeightFormat  # of all of them
+    fixed_bytes: float = 0.0  # read whole by every step: all but routed experts, input embedding and lm_head
+    fixed_parameters: int = 0  # of the same matrices
+    lm_head_bytes: float = 0.0  # read whole by every step that has tokens to sample
+    lm_head_parameters: int = 0  # of the same matrix
+    expert_bytes: float = 0.0  # of one routed expert, summed over the layers that have it
+    expert_parameters: int = 0  # of the same matrices
+    embedding_bytes: float = 0.0  # kept in memory; a step reads as good as nothing of them
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """Everything that is known about the model a target serves.
+    """Everything that is known about the model a target serves."""
 
-    `name` as served or as in the catalogue. `origin` says where geometry and formats come from, in words. `kv_bytes_per_element`: of the
-    KV cache, which has a dtype of its own. `state_bytes_per_element`: of recurrent state. `checkpoint_bytes`: the `total_size` of a
-    safetensors index where one could be read and the weights are served as stored. `estimate_sound`: whether vLLM's own byte estimate
-    knows these formats (facts E.5). `formats_assumed`: nothing said in which format the weights or the KV cache are served, and the
-    usual one was taken. `context_limit_tokens`: positions that the config is made for, None where it does not say. `notes`: sentences
-    about what could not be read or does not fit together.
-    """
-
-    name: str
-    origin: str
-    geometry: Geometry
-    groups: tuple[WeightGroup, ...]
-    kv_bytes_per_element: float
-    kv_format: str
-    state_bytes_per_element: float = 4.0
+    name: str  # as served, else as in the catalogue
+    origin: str  # where geometry and formats come from, in words
+    geometry: Geometry  # its shape, without formats
+    groups: tuple[WeightGroup, ...]  # its weights, one group a format
+    kv_bytes_per_element: float  # of the KV cache, which has a dtype of its own
+    kv_format: str  # name of that dtype
+    state_bytes_per_element: float = 4.0  # of recurrent state
+    # of all weights as stored, by the server or by a safetensors index, where they are served as stored; None:
+    # neither says it
     checkpoint_bytes: int | None = None
-    estimate_sound: bool = False
+    estimate_sound: bool = False  # whether vLLM's own byte estimate knows these formats (facts E.5)
+    # whether nothing said how the weights or the KV cache are stored, so that the usual format was taken
     formats_assumed: bool = False
-    context_limit_tokens: int | None = None
-    notes: tuple[str, ...] = ()
+    context_limit_tokens: int | None = None  # positions that the config is made for; None: it does not say
+    notes: tuple[str, ...] = ()  # sentences about what could not be read or does not fit together
 
     @property
     def weight_bytes(self) -> float:

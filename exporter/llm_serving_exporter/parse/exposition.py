@@ -36,7 +36,7 @@ class ParsedSample:
 
     name: str  # as on the wire
     labels: tuple[tuple[str, str], ...]  # (name, value) unescaped, sorted by name
-    value: float
+    value: float  # NaN and infinities included
     timestamp_seconds: float | None  # Unix time; None where the line has none
 
 

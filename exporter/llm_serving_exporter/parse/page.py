@@ -32,7 +32,7 @@ class _LastPage:
     """What the next page is compared with, line by line."""
 
     openmetrics: bool  # the format
-    layout: Layout
+    layout: Layout  # the object that every page with the same series gets
     lines: list[bytes]  # each line's text
     prefixes: list[bytes]  # each line's text before the value; `_NO_VALUE` where the line has none
     places: list[int]  # each line's place in `values`
