@@ -17,7 +17,7 @@ from llm_serving_dashboards.shared_panels import (
 VARIABLES = ("model_name", "role")
 SUFFICIENT = (
     ValueMapping(1, "survives", Colour.GOOD),
-    ValueMapping(0, "too little capacity", Colour.BAD),
+    ValueMapping(0, "overloaded", Colour.BAD),
     ValueMapping(None, "unknown", Colour.UNKNOWN),
 )
 
