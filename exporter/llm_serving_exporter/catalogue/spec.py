@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 PREFIX = "llm_serving_"
@@ -101,8 +101,11 @@ class Metric:
     absent: str
     formula: str = ""
     source: str = "page"
+    # the name as exposed, with the prefix
+    full_name: str = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "full_name", PREFIX + self.name)
         faults = []
         if not _NAME.match(self.name):
             faults.append("the name must be lower-case words joined by single underscores, without colon")
@@ -125,8 +128,3 @@ class Metric:
             faults.append("say what absence means")
         if faults:
             raise ValueError(f"metric {self.name!r}: " + "; ".join(faults))
-
-    @property
-    def full_name(self) -> str:
-        """Name as exposed."""
-        return PREFIX + self.name
