@@ -12,11 +12,12 @@ import pytest
 
 from llm_serving_exporter.derive import limiter
 from llm_serving_exporter.derive.roof import Bound, kv_read_bytes, weight_read_bytes
-from llm_serving_exporter.derive.roofline import Hardware, roofline
+from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.roofline import Limiter, Source
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.model.window import EngineWindow
+from tests.support.builders.engine_roofline import roofline
 from tests.support.models.rooflines import ROWS, Published, rows
 
 NEAR = 0.02

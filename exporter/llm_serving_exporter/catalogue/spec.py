@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 PREFIX = "llm_serving_"
@@ -96,8 +96,11 @@ class Metric:
     absent: str  # what a missing series means
     formula: str = ""  # how it is worked out, in words; "": it is read, not worked out
     source: str = "page"  # where it comes from; "page": the runtime's table, see the columns of METRICS.md
+    # the name as exposed, with the prefix
+    full_name: str = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "full_name", PREFIX + self.name)
         faults = []
         if not _NAME.match(self.name):
             faults.append("the name must be lower-case words joined by single underscores, without colon")
@@ -120,8 +123,3 @@ class Metric:
             faults.append("say what absence means")
         if faults:
             raise ValueError(f"metric {self.name!r}: " + "; ".join(faults))
-
-    @property
-    def full_name(self) -> str:
-        """Name as exposed."""
-        return PREFIX + self.name

@@ -110,7 +110,7 @@ def _read_with_gpus(host: TargetHost, hosted: HostedTarget) -> TargetReading:
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value) if field.name != "figures"}
     if isinstance(value, Mapping):
         return {str(key.value if isinstance(key, Enum) else key): _plain(item) for key, item in value.items()}
     if isinstance(value, Quantile):
@@ -132,7 +132,7 @@ def as_document_of(reading: TargetReading) -> dict[str, Any]:
         "metrics_url": reading.metrics_url,
         "window_seconds": derived.window_seconds if derived else None,
         "engines": [
-            {**_plain(engine), "derived": _plain(figures)}
+            {**_plain(engine), "derived": _figures(figures)}
             for engine, figures in zip(
                 snapshot.engines if snapshot else (), derived.engines if derived else (), strict=True
             )
@@ -145,6 +145,12 @@ def as_document_of(reading: TargetReading) -> dict[str, Any]:
         "signals": {name: reason.value for name, reason in derived.signals.items()} if derived else {},
         "quality": {name: quality.value for name, quality in derived.quality.items()} if derived else {},
     }
+
+
+def _figures(figures: EngineDerived) -> dict[str, Any]:
+    """What is derived, with each published gauge that has one value under the name of its series."""
+    plain: dict[str, Any] = _plain(figures)
+    return plain | {name: values[()] for name, values in figures.series.items() if () in values}
 
 
 def _model(found: ModelFacts | FactsError) -> dict[str, Any]:

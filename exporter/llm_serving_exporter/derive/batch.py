@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from llm_serving_exporter.catalogue import derived as names
+from llm_serving_exporter.derive.figures import figure
+from llm_serving_exporter.derive.inputs import WINDOW
+from llm_serving_exporter.derive.page_fields import SET_THE_BATCH_LIMIT
+from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, gauge
 from llm_serving_exporter.derive.steps import sequence_steps
-from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.window import EngineWindow
+
+# counters of one page are booked at slightly different moments
+BATCH_TOLERANCE = 0.05
 
 
 def batch_size_mean(window: EngineWindow) -> float | Absence:
@@ -29,3 +37,30 @@ def batch_utilization_ratio(window: EngineWindow) -> float | Absence:
         return Absence.NOT_CONFIGURED
     running = window.mean("requests_running")
     return running / limit if running is not None else Absence.INPUT_MISSING
+
+
+def _quality(window: EngineWindow, mean: float | Absence) -> Quality | None:
+    """Suspect where more decode than run at once: the engine's steps are not what they seem."""
+    limit = window.last.batch_limit_requests
+    beyond = limit and not isinstance(mean, Absence) and mean > limit * (1 + BATCH_TOLERANCE)
+    return Quality.SUSPECT if beyond else None
+
+
+_SIZE_MEAN = figure(batch_size_mean, WINDOW)
+
+SIZE_MEAN = gauge(
+    names.BATCH_SIZE_MEAN,
+    _SIZE_MEAN,
+    fields=("inter_token_latency_seconds", "engine_steps_total", "decode_tokens_total"),
+    silent=NOT_ON_A_FRONT_END,
+    quality=figure(_quality, WINDOW, _SIZE_MEAN),
+    sentences={Absence.IDLE: "The engine made no step within the window."},
+)
+UTILIZATION = gauge(
+    names.BATCH_UTILIZATION_RATIO,
+    figure(batch_utilization_ratio, WINDOW),
+    fields=("requests_running",),
+    silent=NOT_ON_A_FRONT_END,
+    sentences={Absence.NOT_CONFIGURED: SET_THE_BATCH_LIMIT},
+)
+ROWS = (SIZE_MEAN, UTILIZATION)

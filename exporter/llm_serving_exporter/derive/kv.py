@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.catalogue import derived as names
+from llm_serving_exporter.derive.figures import figure
+from llm_serving_exporter.derive.inputs import WINDOW
+from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
+from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import EngineWindow
 
 
@@ -53,3 +58,55 @@ def preemptions_per_second(window: EngineWindow) -> float | Absence:
         return Absence.INPUT_MISSING
     increase = window.increase("preemptions_total")
     return increase / window.elapsed_seconds if increase is not None else Absence.WARMING_UP
+
+
+def _hit_quality(ratio: float | Absence) -> Quality | None:
+    """Suspect where more was found than looked up: the two are booked at different moments of a request."""
+    return Quality.SUSPECT if not isinstance(ratio, Absence) and ratio > 1 else None
+
+
+def _used(tokens: tuple[float, float]) -> float:
+    return tokens[0]
+
+
+def _free(tokens: tuple[float, float]) -> float:
+    return tokens[1]
+
+
+USED_AND_FREE: Row[tuple[float, float]] = Row(
+    figure(used_and_free_tokens, WINDOW),
+    names.KV_CACHE_USED_TOKENS.name,
+    fields=("kv_cache_usage_ratio", "kv_cache_capacity_tokens"),
+    silent=NOT_ON_A_FRONT_END,
+    series=(Series(names.KV_CACHE_USED_TOKENS, part=_used), Series(names.KV_CACHE_FREE_TOKENS, part=_free)),
+)
+_HIT_RATIO = figure(prefix_cache_hit_ratio, WINDOW)
+HIT_RATIO = gauge(
+    names.PREFIX_CACHE_HIT_RATIO,
+    _HIT_RATIO,
+    # in the engine's unit too, where that is not known to be tokens
+    fields=(
+        "prefix_cache_query_tokens_total",
+        "prefix_cache_hit_tokens_total",
+        "prefix_cache_queries",
+        "prefix_cache_hits",
+    ),
+    # the prompt's KV arrives from the prefill replica and is a hit by definition (facts runtimes-others 18)
+    silent=frozenset({Role.DECODE}),
+    quality=figure(_hit_quality, _HIT_RATIO),
+    sentences={Absence.IDLE: "No request looked anything up in the prefix cache within the window."},
+)
+CONTEXT_MEAN = gauge(
+    names.CONTEXT_TOKENS_MEAN,
+    figure(context_tokens_mean, WINDOW),
+    fields=("kv_cache_capacity_tokens", "requests_running"),
+    silent=NOT_ON_A_FRONT_END,
+    sentences={Absence.IDLE: "No request ran at any reading of the window."},
+)
+PREEMPTIONS = gauge(
+    names.PREEMPTIONS_PER_SECOND,
+    figure(preemptions_per_second, WINDOW),
+    fields=("preemptions_total",),
+    explained_by="preemptions_total",
+)
+ROWS = (USED_AND_FREE, HIT_RATIO, CONTEXT_MEAN, PREEMPTIONS)

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from llm_serving_exporter.catalogue import derived as names
+from llm_serving_exporter.derive.figures import figure
+from llm_serving_exporter.derive.inputs import WINDOW
+from llm_serving_exporter.derive.signals import Row, Series
 from llm_serving_exporter.model.derived import Latency
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import Absence, Quality
@@ -43,3 +49,47 @@ def quality(found: Latency) -> Quality | None:
     if (lowest and lowest.clipped == "bottom") or (highest and highest.clipped == "top"):
         return Quality.CLIPPED
     return None
+
+
+# not `quantile`: that label belongs to summaries, and promtool refuses it on a gauge
+_RANKS = {q: f"p{100 * q:g}" for q in QUANTILES}
+
+
+def _latency_of(field: str) -> Callable[[EngineWindow], Latency | Absence]:
+    return lambda window: latency(window, field)
+
+
+def _quality(found: Latency | Absence) -> Quality | None:
+    return None if isinstance(found, Absence) else quality(found)
+
+
+def _by_rank(found: Latency) -> dict[str, float]:
+    return {_RANKS[q]: quantile.value for q, quantile in found.quantiles.items()}
+
+
+def _mean(found: Latency) -> float | None:
+    return found.mean_seconds
+
+
+def _events(found: Latency) -> float:
+    return found.events
+
+
+def _row(name: str, field: str) -> Row[Latency]:
+    found = figure(_latency_of(field), WINDOW)
+    return Row(
+        found,
+        f"latency_{name}",
+        fields=(field,),
+        explained_by=field,
+        quality=figure(_quality, found),
+        series=(
+            Series(names.WINDOW_LATENCY_SECONDS, (name,), _by_rank),
+            Series(names.WINDOW_LATENCY_MEAN_SECONDS, (name,), _mean),
+            Series(names.WINDOW_LATENCY_EVENTS, (name,), _events),
+        ),
+    )
+
+
+BY_NAME = {name: _row(name, field) for name, field in LATENCIES.items()}
+ROWS = tuple(BY_NAME.values())

@@ -19,9 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from llm_serving_exporter.derive import achieved
+from llm_serving_exporter.catalogue import roofline as names
+from llm_serving_exporter.derive import achieved, bandwidth, compute
+from llm_serving_exporter.derive.figures import Figure, figure, given
+from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
 from llm_serving_exporter.derive.steps import ITL, busy_ratio
-from llm_serving_exporter.model.roofline import Limiter, Roofline, Verdict
+from llm_serving_exporter.model.roofline import Limiter, Roofline, Source, Verdict
+from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
 
 # what good kernels reach of the peak (facts model-math D.8): triad 0.87-0.95 of HBM, GEMM 0.71-0.87 of the dense rate
@@ -44,8 +48,8 @@ Evidence = Mapping[str, float]
 # without these there may be no verdict; of the sources of bandwidth each target may have the model
 _GIVEN_BY = {
     "busy": "requests_running",
-    "bandwidth": "bandwidth_ceiling_ratio_model",
-    "compute": "compute_ceiling_ratio",
+    "bandwidth": bandwidth.RATIOS[Source.MODEL].name,
+    "compute": compute.RATIO.name,
 }
 
 
@@ -190,3 +194,33 @@ def judge(found: Evidence, previous: Verdict | None, now_monotonic_seconds: floa
     if now - since >= HOLD_SECONDS or now - doubted >= LONGEST_DOUBT_SECONDS:
         return Verdict(candidate, candidate, now, found)
     return Verdict(previous.state, candidate, since, found, doubted)
+
+
+def _evidence(judged: Sequence[tuple[EngineWindow, Roofline]]) -> Evidence:
+    return evidence([window for window, _ in judged], [roof for _, roof in judged])
+
+
+def _known(verdict: Verdict) -> Verdict | Absence:
+    return Absence.INPUT_MISSING if verdict.state is Limiter.UNKNOWN else verdict
+
+
+# of the target: its engines' windows with the rooflines that are published, the verdict of the last tick, the time of the page
+JUDGED: Figure[Sequence[tuple[EngineWindow, Roofline]]] = given("judged")
+PREVIOUS: Figure[Verdict | None] = given("previous")
+NOW: Figure[float] = given("now")
+
+_EVIDENCE = figure(_evidence, JUDGED)
+VERDICT = figure(judge, _EVIDENCE, PREVIOUS, NOW)
+# the signals among the row's fields whose absence explains that there is no verdict
+LACKING = figure(lacking, _EVIDENCE)
+LIMITER: Row[Verdict] = Row(
+    figure(_known, VERDICT),
+    names.LIMITER.name,
+    fields=tuple(_GIVEN_BY.values()),
+    # what is suspect has not been used, so that it does not make the verdict suspect
+    fields_read=Figure("nothing", tuple),
+    silent=NOT_ON_A_FRONT_END,
+    sentences={
+        Absence.INPUT_MISSING: "The evidence does not suffice; the signals that it lacks have their own reasons."
+    },
+)

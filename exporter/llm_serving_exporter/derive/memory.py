@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from llm_serving_exporter.catalogue import roofline as names
+from llm_serving_exporter.derive import devices
 from llm_serving_exporter.derive.context import holds_every_token
+from llm_serving_exporter.derive.figures import figure
+from llm_serving_exporter.derive.inputs import DEVICES, HARDWARE, MODEL, WINDOW
 from llm_serving_exporter.derive.reads import experts_elsewhere_bytes, kept_token_bytes
-from llm_serving_exporter.model.hardware import Parallel
+from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, gauge
+from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import EngineWindow
@@ -45,3 +51,25 @@ def _weights(model: ModelFacts, parallel: Parallel) -> float:
     if checkpoint is not None and abs(checkpoint - weights) <= CHECKPOINT_BELIEVED_WITHIN_RATIO * weights:
         weights = float(checkpoint)
     return weights - experts_elsewhere_bytes(model, parallel)
+
+
+def _used_bytes(samples: tuple[DeviceSample, ...], hardware: Hardware) -> float | Absence:
+    """Bytes in use on the engine's GPUs: its share of the newest sample's."""
+    if hardware.engine_gpus is None:
+        return Absence.GPUS_UNKNOWN
+    used = devices.mean(samples[-1:], "memory_used_bytes")
+    return used if isinstance(used, Absence) else used * hardware.engine_gpus / samples[-1].gpus
+
+
+def _parts(
+    window: EngineWindow, model: ModelFacts | Absence, hardware: Hardware, used: float | Absence
+) -> dict[str, float] | Absence:
+    return split(window, model, hardware.parallel, used)
+
+
+MEMORY = gauge(
+    names.MEMORY,
+    figure(_parts, WINDOW, MODEL, HARDWARE, figure(_used_bytes, DEVICES, HARDWARE)),
+    silent=NOT_ON_A_FRONT_END,
+    of_an_engine=True,
+)

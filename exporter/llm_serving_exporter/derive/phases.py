@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from llm_serving_exporter.catalogue import derived as names
+from llm_serving_exporter.derive.figures import figure
+from llm_serving_exporter.derive.inputs import HARDWARE, SETTINGS, WINDOW, Settings
+from llm_serving_exporter.derive.resolution import coarse
+from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
+from llm_serving_exporter.model.hardware import Hardware
+from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.window import EngineWindow
 
 COUNTERS = {"prefill": "prefill_tokens_total", "decode": "decode_tokens_total"}
@@ -28,3 +37,57 @@ def counter_of(phase: str, window: EngineWindow) -> str:
 def per_gpu(rates: dict[str, float], gpu_count: float | None) -> dict[str, float]:
     """The same per GPU of the engine; empty where the number of GPUs is not known."""
     return {phase: rate / gpu_count for phase, rate in rates.items()} if gpu_count else {}
+
+
+def _rate_of(phase: str) -> Callable[[EngineWindow, dict[str, float]], float | Absence]:
+    def rate(window: EngineWindow, rates: dict[str, float]) -> float | Absence:
+        missing = getattr(window.last, COUNTERS[phase]) is None
+        return rates.get(phase, Absence.INPUT_MISSING if missing else Absence.WARMING_UP)
+
+    return rate
+
+
+def _read_for(phase: str) -> Callable[[EngineWindow], tuple[str, ...]]:
+    return lambda window: (counter_of(phase, window),)
+
+
+def _quality_of(phase: str) -> Callable[[EngineWindow, Settings], Quality | None]:
+    def quality(window: EngineWindow, settings: Settings) -> Quality | None:
+        known_roughly = coarse(window, counter_of(phase, window), settings.significant_digits)
+        return Quality.APPROXIMATE if known_roughly else None
+
+    return quality
+
+
+def _rates_per_gpu(window: EngineWindow, rates: dict[str, float], hardware: Hardware) -> dict[str, float] | Absence:
+    shared = per_gpu(rates, hardware.engine_gpus)
+    if shared:
+        return shared
+    if all(getattr(window.last, counter) is None for counter in COUNTERS.values()):
+        return Absence.INPUT_MISSING
+    if hardware.engine_gpus is None:
+        return Absence.GPUS_UNKNOWN
+    return Absence.WARMING_UP if not rates else Absence.INPUT_MISSING
+
+
+_RATES = figure(tokens_per_second, WINDOW)
+
+RATES: dict[str, Row[float]] = {
+    phase: Row(
+        figure(_rate_of(phase), WINDOW, _RATES),
+        f"{names.PHASE_TOKENS_PER_SECOND.name}_{phase}",
+        fields=(counter,),
+        fields_read=figure(_read_for(phase), WINDOW),
+        explained_by=counter,
+        quality=figure(_quality_of(phase), WINDOW, SETTINGS),
+        series=(Series(names.PHASE_TOKENS_PER_SECOND, (phase,)),),
+    )
+    for phase, counter in COUNTERS.items()
+}
+RATES_PER_GPU = gauge(
+    names.PHASE_TOKENS_PER_SECOND_PER_GPU,
+    figure(_rates_per_gpu, WINDOW, _RATES, HARDWARE),
+    fields=tuple(COUNTERS.values()),
+    silent=NOT_ON_A_FRONT_END,
+)
+ROWS = (*RATES.values(), RATES_PER_GPU)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from llm_serving_exporter.model.derived import ServerErrors, SloCount
+from llm_serving_exporter.catalogue import derived as names
+from llm_serving_exporter.derive.figures import figure
+from llm_serving_exporter.derive.inputs import AWAITED, EARLIER, SETTINGS, TARGET_WINDOW, WINDOW, Settings
+from llm_serving_exporter.derive.signals import Row, Series
+from llm_serving_exporter.model.derived import EngineDerived, ServerErrors, SloCount
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
+from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.window import EngineWindow, Window
 
 # "success": finished as it should, of an engine that does not say which of the two it was
 GOOD_REASONS = ("stop", "length", "success")
 BAD_REASON = "error"
 HTTP_BAD = "5xx"
+FINISHED, RESPONSES = "requests_finished_total", "http_responses_total"
+ERRORS = "errors"
 
 LATENCY_FIELDS = {
     "ttft": "time_to_first_token_seconds",
@@ -74,3 +82,100 @@ def error_slo(reading: EngineSnapshot, *, awaited: bool = False) -> SloCount | A
     if finished is None:
         return SloCount(0.0, 0.0) if awaited else Absence.INPUT_MISSING
     return SloCount(sum(finished.get(reason, 0.0) for reason in GOOD_REASONS), finished.get(BAD_REASON, 0.0))
+
+
+def _latency_count(name: str, field: str) -> Callable[[EngineWindow, Settings, frozenset[str]], SloCount | Absence]:
+    """Counted at 0 where the first event has yet to come: an increase() over a counter born at 1 is 0."""
+
+    def count(window: EngineWindow, settings: Settings, awaited: frozenset[str]) -> SloCount | Absence:
+        threshold = settings.slo_seconds.get(name)
+        if threshold is None:
+            return Absence.NOT_CONFIGURED
+        histogram = getattr(window.last, field)
+        if histogram is None and field in awaited:
+            return awaited_latency_slo(settings.default_edges.get(name, ()), threshold)
+        return latency_slo(histogram, threshold)
+
+    return count
+
+
+def _error_count(window: EngineWindow, settings: Settings, awaited: frozenset[str]) -> SloCount | Absence:
+    if not settings.slo_errors:
+        return Absence.NOT_CONFIGURED
+    if not settings.errors_counted:
+        return Absence.NOT_EXPORTED
+    return error_slo(window.last, awaited=FINISHED in awaited)
+
+
+def _uncovered(
+    window: EngineWindow, target: Window, settings: Settings, awaited: frozenset[str], earlier: EngineDerived | None
+) -> ServerErrors | None:
+    last, first = window.last, RESPONSES in awaited
+    if not (settings.slo_errors and settings.errors_counted) or (last.http_responses_total is None and not first):
+        return None
+    # HTTP answers that name no model are those of all of them
+    of_model = [engine for engine in target.later.engines if last.model_name in (engine.model_name, "")]
+    return server_errors(of_model, earlier.server_errors if earlier else None, awaited=first)
+
+
+def _by_outcome(source: str) -> Callable[[SloCount], dict[tuple[str, ...], float]]:
+    def events(count: SloCount) -> dict[tuple[str, ...], float]:
+        # with the edge that is counted in its identity: another threshold must not read as a reset of this series
+        edge = "" if count.counted_seconds is None else f"{count.counted_seconds:g}"
+        return {("good", source, edge): count.good, ("bad", source, edge): count.bad}
+
+    return events
+
+
+def _thresholds(count: SloCount) -> dict[str, float]:
+    kinds = {"configured": count.configured_seconds, "counted": count.counted_seconds}
+    return {kind: seconds for kind, seconds in kinds.items() if seconds is not None}
+
+
+def _total(errors: ServerErrors) -> float:
+    return errors.uncovered_total
+
+
+_DO = {
+    "ttft": "Set slo.ttft, as in 2.5s, to count good and bad first tokens.",
+    "itl": "Set slo.itl, as in 50ms, to count good and bad inter-token latencies.",
+    "e2e": "Set slo.e2e, as in 30s, to count good and bad request latencies.",
+}
+# prefill: a request's only token comes out of its prefill, and is not yet the user's first. decode: the clock starts when the request
+# does here. The user's times are the front end's (facts runtimes-others 18)
+_SILENT = {
+    "ttft": frozenset({Role.PREFILL, Role.DECODE}),
+    "itl": frozenset({Role.PREFILL}),
+    "e2e": frozenset({Role.PREFILL, Role.DECODE}),
+}
+BY_NAME: dict[str, Row[SloCount]] = {
+    name: Row(
+        figure(_latency_count(name, field), WINDOW, SETTINGS, AWAITED),
+        f"slo_{name}",
+        fields=(field,),
+        explained_by=field,
+        silent=_SILENT[name],
+        sentences={
+            Absence.NOT_CONFIGURED: _DO[name],
+            Absence.BELOW_BUCKETS: f"Raise slo.{name} to the first bucket edge of the engine's histogram or above.",
+        },
+        series=(
+            Series(names.SLO_EVENTS, (name,), _by_outcome("histogram")),
+            Series(names.SLO_THRESHOLD, (name,), _thresholds),
+        ),
+    )
+    for name, field in LATENCY_FIELDS.items()
+}
+BY_NAME[ERRORS] = Row(
+    figure(_error_count, WINDOW, SETTINGS, AWAITED),
+    f"slo_{ERRORS}",
+    fields=(FINISHED,),
+    explained_by=FINISHED,
+    sentences={Absence.NOT_CONFIGURED: "Set slo.errors: true to count requests that ended in an error."},
+    series=(Series(names.SLO_EVENTS, (ERRORS,), _by_outcome("finished")),),
+)
+SERVER_ERRORS: Row[ServerErrors] = Row(
+    figure(_uncovered, WINDOW, TARGET_WINDOW, SETTINGS, AWAITED, EARLIER),
+    series=(Series(names.SLO_EVENTS, (ERRORS, "bad", "http", ""), _total),),
+)
+ROWS = (*BY_NAME.values(), SERVER_ERRORS)

@@ -130,5 +130,8 @@ def speculates(window: EngineWindow) -> bool:
 
 def drafts_per_sequence_step(window: EngineWindow) -> float:
     """Drafted tokens that one sequence's step verifies beside its own; 0 without speculation."""
-    drafts, made = window.increase("speculative_draft_tokens_total"), sequence_steps(window)
-    return drafts / made if drafts and not isinstance(made, Absence) and made > 0 else 0.0
+    drafts = window.increase("speculative_draft_tokens_total")
+    if not drafts:
+        return 0.0
+    made = sequence_steps(window)
+    return drafts / made if not isinstance(made, Absence) and made > 0 else 0.0

@@ -24,23 +24,6 @@ LONGEST, RANK = 0.01, 0.99
 # a page may be read between an event's sum and its bucket: so far the two may contradict each other
 CONTRADICTION = 0.01
 
-OBSERVED, BEYOND = "long_context_requests_observed", "long_context_beyond_top_bucket_ratio"
-AMPLIFICATION, SHARE, FIT = (
-    "long_context_amplification_ratio",
-    "long_context_kv_share_ratio",
-    "long_context_requests_fit",
-)
-PROMPTS, OUTPUTS, CAPACITY = "request_prompt_tokens", "request_generation_tokens", "kv_cache_capacity_tokens"
-# signal -> its field of Tail and what it is worked out from
-SIGNALS = {
-    OBSERVED: ("observed", (PROMPTS,)),
-    BEYOND: ("beyond_top_bucket_ratio", (PROMPTS,)),
-    AMPLIFICATION: ("amplification_ratio", (PROMPTS,)),
-    SHARE: ("kv_share_ratio", (PROMPTS, OUTPUTS)),
-    FIT: ("requests_fit", (PROMPTS, OUTPUTS, CAPACITY)),
-}
-OF_P99 = (AMPLIFICATION, FIT)
-
 
 def tail(
     prompts: Histogram, outputs: Histogram | None, capacity_tokens: float | None, context_limit_tokens: float | None

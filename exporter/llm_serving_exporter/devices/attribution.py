@@ -9,14 +9,13 @@ from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.derive import devices
 from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.derive.parallel import spread
-from llm_serving_exporter.derive.roofline import Hardware
 from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.gpu.dcgm import select_dcgm_ratios
 from llm_serving_exporter.model.dcgm import DcgmReadings
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.hardware import GpuPeaks, TargetGpus
+from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, TargetGpus
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role, Target

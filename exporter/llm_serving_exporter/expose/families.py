@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
-from llm_serving_exporter.catalogue.spec import Kind, Metric
+from llm_serving_exporter.catalogue.spec import SERVING_LABELS, Kind, Metric
 from llm_serving_exporter.model.histogram import Histogram
-from llm_serving_exporter.model.roofline import Range
 
 _FAMILY_SUFFIX = {Kind.COUNTER: "_total", Kind.INFO: "_info"}
 
@@ -42,6 +41,13 @@ class Families:
         if value is not None:
             self._samples(metric).append(Sample(metric.full_name, dict(labels), float(value)))
 
+    def values(self, metric: Metric, found: Iterable[tuple[dict[str, str], float]]) -> None:
+        """Many series of one metric; the labels become the samples' own."""
+        name = metric.full_name
+        samples = [Sample(name, labels, float(value)) for labels, value in found]
+        if samples:
+            self._samples(metric).extend(samples)
+
     def info(self, metric: Metric, labels: Labels) -> None:
         """One info series."""
         self._samples(metric).append(Sample(metric.full_name, dict(labels), 1.0))
@@ -53,11 +59,13 @@ class Families:
             for key, value in values.items():
                 samples.append(Sample(metric.full_name, {**labels, label: key}, float(value)))
 
-    def range(self, metric: Metric, labels: Labels, found: Range | None) -> None:
-        """An estimate and its bounds."""
-        if found is not None:
-            ends = {"lower": found.lower, "expected": found.expected, "upper": found.upper}
-            self.by_label(metric, labels, "bound", ends)
+    def of_engine(self, metric: Metric, labels: Labels, values: Mapping[tuple[str, ...], float]) -> None:
+        """One series a key: the values of the labels that the metric declares beyond those of every serving series."""
+        if values:
+            samples, name, own = self._samples(metric), metric.full_name, metric.labels[len(SERVING_LABELS) :]
+            for key, value in values.items():
+                whole = {**labels, **dict(zip(own, key, strict=True))} if key else dict(labels)
+                samples.append(Sample(name, whole, float(value)))
 
     def histogram(self, metric: Metric, labels: Labels, histogram: Histogram | None) -> None:
         """Buckets with the engine's own edges, `+Inf`; count and sum where the sum is sound."""

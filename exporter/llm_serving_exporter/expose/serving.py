@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from llm_serving_exporter.catalogue import cost, health
-from llm_serving_exporter.catalogue import derived as names
+from llm_serving_exporter.catalogue.derived import DERIVED
+from llm_serving_exporter.catalogue.roofline import ROOFLINE
 from llm_serving_exporter.catalogue.serving import COUNTERS, GAUGES, HISTOGRAMS
 from llm_serving_exporter.expose import roofline
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.gpu import NVML_REASONS
 from llm_serving_exporter.model.attempt import FailureReason, Stage
-from llm_serving_exporter.model.derived import EngineDerived, Tail
+from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.numbers import resolution
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.snapshot import (
@@ -37,17 +38,13 @@ TARGET_FAILURES = tuple(
     (_STAGE_OF.get(reason, Stage.SCRAPE), reason) for reason in FailureReason if reason not in _GPU_REASONS
 )
 
+# values of labels: `.value` of an enum takes several times as long, a hundred times a page
+_CODES: dict[str, str] = {code: code.value for codes in (Absence, Quality, Stage, FailureReason) for code in codes}
+
 # figures of the window among those of cost
 OF_WINDOW = (cost.COST_PER_MILLION.name, cost.COST_PER_REQUEST.name, cost.ENERGY_PER_TOKEN.name)
-_DERIVED_GAUGES = (
-    names.BATCH_SIZE_MEAN,
-    names.BATCH_UTILIZATION_RATIO,
-    names.KV_CACHE_USED_TOKENS,
-    names.KV_CACHE_FREE_TOKENS,
-    names.PREFIX_CACHE_HIT_RATIO,
-    names.CONTEXT_TOKENS_MEAN,
-    names.PREEMPTIONS_PER_SECOND,
-)
+# of an engine, in the order of METRICS.md
+_OF_ENGINE = (*DERIVED, *ROOFLINE)
 
 
 def serving(families: Families, reading: TargetReading) -> None:
@@ -62,7 +59,6 @@ def serving(families: Families, reading: TargetReading) -> None:
     for derived in reading.derived.engines:
         labels = {**base, "model_name": derived.model_name, "engine": derived.engine}
         _derived(families, derived, labels)
-        roofline.engine(families, derived, labels)
     roofline.target(families, reading, reading.derived)
     for name, facts in reading.models.items():
         if isinstance(facts, ModelFacts):
@@ -84,43 +80,11 @@ def _passed_through(families: Families, engine: EngineSnapshot, labels: dict[str
 
 
 def _derived(families: Families, derived: EngineDerived, labels: dict[str, str]) -> None:
-    families.by_label(names.PHASE_TOKENS_PER_SECOND, labels, "phase", derived.phase_tokens_per_second)
-    families.by_label(names.PHASE_TOKENS_PER_SECOND_PER_GPU, labels, "phase", derived.phase_tokens_per_second_per_gpu)
-    for metric in _DERIVED_GAUGES:
-        families.value(metric, labels, getattr(derived, metric.name))
-    for name, found in derived.latency.items():
-        with_name = {**labels, "latency": name}
-        # not `quantile`: that label belongs to summaries, and promtool refuses it on a gauge
-        quantiles = {f"p{100 * q:g}": quantile.value for q, quantile in found.quantiles.items()}
-        families.by_label(names.WINDOW_LATENCY_SECONDS, with_name, "rank", quantiles)
-        families.value(names.WINDOW_LATENCY_MEAN_SECONDS, with_name, found.mean_seconds)
-        families.value(names.WINDOW_LATENCY_EVENTS, with_name, found.events)
-    _tail(families, derived.tail, labels)
-    for name, count in derived.slo.items():
-        with_name = {**labels, "slo": name}
-        # with the edge that is counted in its identity: another threshold must not read as a reset of this series
-        edge = "" if count.counted_seconds is None else f"{count.counted_seconds:g}"
-        identity = {**with_name, "threshold": edge, "source": "finished" if name == "errors" else "histogram"}
-        families.by_label(names.SLO_EVENTS, identity, "outcome", {"good": count.good, "bad": count.bad})
-        families.value(names.SLO_THRESHOLD, {**with_name, "kind": "configured"}, count.configured_seconds)
-        families.value(names.SLO_THRESHOLD, {**with_name, "kind": "counted"}, count.counted_seconds)
-    _server_errors(families, derived, labels)
-
-
-def _tail(families: Families, found: Tail | None, labels: dict[str, str]) -> None:
-    if found is None:
-        return
-    families.value(names.LONG_CONTEXT_REQUESTS_OBSERVED, labels, found.observed)
-    families.range(names.LONG_CONTEXT_KV_SHARE, labels, found.kv_share_ratio)
-    families.value(names.LONG_CONTEXT_AMPLIFICATION, labels, found.amplification_ratio)
-    families.by_label(names.LONG_CONTEXT_REQUESTS_FIT, labels, "bound", found.requests_fit)
-    families.value(names.LONG_CONTEXT_BEYOND_TOP_BUCKET, labels, found.beyond_top_bucket_ratio)
-
-
-def _server_errors(families: Families, derived: EngineDerived, labels: dict[str, str]) -> None:
-    if derived.server_errors is not None:
-        identity = {**labels, "slo": "errors", "threshold": "", "source": "http"}
-        families.by_label(names.SLO_EVENTS, identity, "outcome", {"bad": derived.server_errors.uncovered_total})
+    series = derived.series
+    for metric in _OF_ENGINE:
+        values = series.get(metric.name)
+        if values is not None:
+            families.of_engine(metric, labels, values)
 
 
 def target_health(families: Families, reading: TargetReading, *, fresh: bool, now_monotonic_seconds: float) -> None:
@@ -155,9 +119,14 @@ def target_health(families: Families, reading: TargetReading, *, fresh: bool, no
         families.value(health.UNMAPPED_FAMILIES, name, len(reading.snapshot.unmapped_families))
     families.value(health.TARGET_RESTARTS, name, reading.restarts_total)
     families.value(health.SCRAPE_ATTEMPTS, name, reading.attempts_total)
-    for stage, reason in dict.fromkeys((*TARGET_FAILURES, *reading.failures_total)):
-        labels = {**name, "stage": stage.value, "reason": reason.value}
-        families.value(health.SCRAPE_FAILURES, labels, reading.failures_total.get((stage, reason), 0))
+    counted = reading.failures_total
+    families.values(
+        health.SCRAPE_FAILURES,
+        [
+            ({**name, "stage": _CODES[stage], "reason": _CODES[reason]}, counted.get((stage, reason), 0))
+            for stage, reason in dict.fromkeys((*TARGET_FAILURES, *counted))
+        ],
+    )
     if reading.last is not None:
         families.value(health.SCRAPE_DURATION, name, reading.last.duration_seconds)
         families.value(health.SCRAPE_PAGE, name, reading.last.page_bytes)
@@ -184,12 +153,15 @@ def _signals(families: Families, reading: TargetReading, name: dict[str, str], *
     of_page = reading.derived.signals if reading.derived is not None else {}
     qualities = reading.derived.quality if reading.derived is not None else {}
     of_cost = reading.cost.signals if reading.cost is not None else {}
+    available: list[tuple[dict[str, str], float]] = []
+    trusted: list[tuple[dict[str, str], float]] = []
     for signal, why in (*of_page.items(), *of_cost.items()):
         # what is counted goes on while the target does not answer
         goes_on = signal in of_cost and signal not in OF_WINDOW
         reason = why if fresh or goes_on else Absence.TARGET_DOWN
-        labels = {**name, "signal": signal, "reason": reason.value}
-        families.value(health.SIGNAL_AVAILABLE, labels, not reason)
+        available.append(({**name, "signal": signal, "reason": _CODES[reason]}, not reason))
         if not reason:
             quality = qualities.get(signal, Quality.LIVE)
-            families.value(health.SIGNAL_QUALITY, {**name, "signal": signal, "quality": quality.value}, 1)
+            trusted.append(({**name, "signal": signal, "quality": _CODES[quality]}, 1))
+    families.values(health.SIGNAL_AVAILABLE, available)
+    families.values(health.SIGNAL_QUALITY, trusted)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from llm_serving_exporter.model.cost import TickWork
 from llm_serving_exporter.model.histogram import Quantile
@@ -66,6 +67,13 @@ class Tail:
     context_limit_tokens: float | None = None
 
 
+class Publishes(Protocol):
+    """A row of the signal table, as far as the page needs it."""
+
+    def publish(self, value: Any) -> Iterable[tuple[str, dict[tuple[str, ...], float]]]:
+        """The row's series: a metric's name without prefix, and values by those of its labels beyond every serving series'."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineDerived:
     """Derived figures of one engine over the window. Phases are keyed "prefill" and "decode". `tick`: since the page before the last, None
@@ -91,6 +99,23 @@ class EngineDerived:
     phase_reference_seconds_per_token: Mapping[str, float] = field(default_factory=dict)
     gpu_memory_bytes: Mapping[str, float] = field(default_factory=dict)
     tail: Tail | None = None
+    # every figure that the role has, by its row of the signal table
+    figures: Mapping[Any, Any] = field(default_factory=dict)
+
+    @property
+    def series(self) -> dict[str, dict[tuple[str, ...], float]]:
+        """What is published: by metric's name without prefix, then by the values of its labels beyond those of every serving series.
+
+        Put together when somebody asks, at a scrape: most ticks are never scraped.
+        """
+        found: dict[str, dict[tuple[str, ...], float]] = {}
+        for row, value in self.figures.items():
+            for metric, samples in row.publish(value):
+                if metric in found:
+                    found[metric].update(samples)
+                else:
+                    found[metric] = samples
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from llm_serving_exporter.model.cost import Efficiency
+from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision
 
 
@@ -80,3 +82,31 @@ class Parallel:
     def gpus(self) -> int:
         """GPUs of one engine."""
         return self.tensor * self.pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The GPUs of one engine, as far as they are known."""
+
+    # peaks of one of them, or why they are not known
+    peaks: GpuPeaks | Absence = Absence.GPUS_UNKNOWN
+    # how the engine's work is spread over them; None where nothing says it
+    parallel: Parallel | None = None
+    # how many are allotted to the engine, idle ones included; None: those of `parallel`, where that is known
+    gpus: float | None = None
+    # whether `parallel` was inferred, because nothing said how the engine uses its GPUs
+    assumed_gpus: bool = False
+    # major and minor release of the engine; None where it is not known
+    version: tuple[int, int] | None = None
+    # shares of the peaks that work is taken to reach, for the split of busy time by phase
+    efficiency: Efficiency = field(default_factory=Efficiency)
+
+    @property
+    def working_gpus(self) -> float | None:
+        """GPUs that share one engine's steps; None where not known."""
+        return float(self.parallel.gpus) if self.parallel is not None else self.gpus
+
+    @property
+    def engine_gpus(self) -> float | None:
+        """GPUs of one engine, those that stand idle included; None where not known."""
+        return self.gpus if self.gpus is not None else self.working_gpus

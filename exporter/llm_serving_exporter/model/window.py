@@ -20,6 +20,7 @@ class EngineWindow:
     elapsed_seconds: float
     unborn: frozenset[str] = frozenset()
     _gained: dict[str, Histogram | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _means: dict[str, float | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def first(self) -> EngineSnapshot:
@@ -59,8 +60,10 @@ class EngineWindow:
 
     def mean(self, name: str) -> float | None:
         """Mean of a gauge over the readings that have it; None where none has."""
-        values = [value for reading in self.readings if (value := getattr(reading, name)) is not None]
-        return sum(values) / len(values) if values else None
+        if name not in self._means:
+            values = [value for reading in self.readings if (value := getattr(reading, name)) is not None]
+            self._means[name] = sum(values) / len(values) if values else None
+        return self._means[name]
 
 
 @dataclass(frozen=True, slots=True)

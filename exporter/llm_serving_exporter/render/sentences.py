@@ -8,33 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from llm_serving_exporter.derive.latency import LATENCIES
-from llm_serving_exporter.derive.phases import COUNTERS
-from llm_serving_exporter.derive.roofline import DECODE_CEILING, PREFILL_CEILING
-from llm_serving_exporter.derive.slo import LATENCY_FIELDS
-from llm_serving_exporter.derive.tail import SIGNALS
+from llm_serving_exporter.derive.table import find_explaining_field, find_sentence
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.device import GpuAbsence
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.roofline import Cause, Limiter
 from llm_serving_exporter.model.snapshot import Absence, Quality
-
-_BATCH_LIMIT = (
-    "Set targets[].batch_limit_requests to the most requests that the engine runs at once; it does not say so itself "
-    "(vLLM does with VLLM_SERVER_DEV_MODE=1, in /server_info)."
-)
-
-OF_PRICES = (
-    "cost_usd_total",
-    "cost_usd_per_million_tokens",
-    "cost_usd_per_request_mean",
-    "prefix_cache_savings_usd_total",
-)
-_FEW_LENGTHS = "Fewer than 100 requests have finished in its window so far: the longest 1 % of them is less than one."
-_NO_LENGTHS = (
-    "The histogram of request lengths has no buckets or no sum, or its sum contradicts its buckets: "
-    "nothing can be said of the longest requests."
-)
 
 ABSENCES: Mapping[Absence, str] = {
     Absence.AVAILABLE: "",
@@ -92,84 +71,6 @@ ABSENCES: Mapping[Absence, str] = {
         "Another target has the same GPUs, or they are slices of a card (MIG): set targets[].gpu_share of each, at most 1 together."
     ),
     Absence.TARGET_DOWN: "The last good page is too old to be shown; the target's problem says why.",
-}
-
-_COST = "Set cost.price_file to a file of what GPUs cost (docs/cost.md); a server without a GPU has no cost."
-
-_BY_SIGNAL: Mapping[tuple[str, Absence], str] = {
-    **dict.fromkeys(((signal, Absence.NOT_CONFIGURED) for signal in OF_PRICES), _COST),
-    ("gpu_seconds_total", Absence.NOT_CONFIGURED): "It is configured as a server without a GPU.",
-    ("energy_joules_total", Absence.GPUS_UNKNOWN): (
-        "Its GPUs, or some of them, are not seen here: run an exporter on their node, and set targets[].gpus there if they are not found."
-    ),
-    ("energy_joules_total", Absence.NOT_EXPORTED): "NVML's energy counter needs Volta or newer.",
-    ("prefix_cache_savings_usd_total", Absence.INPUT_MISSING): (
-        "It needs the engine's count of cached prompt tokens, the model's facts and the GPUs' compute peak."
-    ),
-    ("batch_limit_requests", Absence.NOT_CONFIGURED): _BATCH_LIMIT,
-    ("batch_utilization_ratio", Absence.NOT_CONFIGURED): _BATCH_LIMIT,
-    ("context_limit_tokens", Absence.NOT_CONFIGURED): (
-        "Set targets[].context_limit_tokens to the engine's longest context; its /v1/models does not say it."
-    ),
-    ("slo_ttft", Absence.NOT_CONFIGURED): "Set slo.ttft, as in 2.5s, to count good and bad first tokens.",
-    ("slo_itl", Absence.NOT_CONFIGURED): "Set slo.itl, as in 50ms, to count good and bad inter-token latencies.",
-    ("slo_e2e", Absence.NOT_CONFIGURED): "Set slo.e2e, as in 30s, to count good and bad request latencies.",
-    ("slo_errors", Absence.NOT_CONFIGURED): "Set slo.errors: true to count requests that ended in an error.",
-    ("slo_ttft", Absence.BELOW_BUCKETS): "Raise slo.ttft to the first bucket edge of the engine's histogram or above.",
-    ("slo_itl", Absence.BELOW_BUCKETS): "Raise slo.itl to the first bucket edge of the engine's histogram or above.",
-    ("slo_e2e", Absence.BELOW_BUCKETS): "Raise slo.e2e to the first bucket edge of the engine's histogram or above.",
-    ("prefix_cache_hit_ratio", Absence.IDLE): "No request looked anything up in the prefix cache within the window.",
-    ("context_tokens_mean", Absence.IDLE): "No request ran at any reading of the window.",
-    ("batch_size_mean", Absence.IDLE): "The engine made no step within the window.",
-    ("bandwidth_ceiling_ratio_gpm", Absence.NOT_EXPORTED): (
-        "NVML's GPM needs Hopper or newer; for older datacenter cards set dcgm.url to a dcgm-exporter."
-    ),
-    ("bandwidth_ceiling_ratio_gpm", Absence.GPUS_UNKNOWN): (
-        "It is read from the GPUs themselves: run an exporter on their node, and set targets[].gpus there if they are not found."
-    ),
-    ("bandwidth_ceiling_ratio_dcgm", Absence.GPUS_UNKNOWN): (
-        "It belongs to GPUs that NVML shows too: run an exporter on their node, and set targets[].gpus there if they are not found."
-    ),
-    (
-        "bandwidth_ceiling_ratio_dcgm",
-        Absence.INPUT_MISSING,
-    ): "dcgm-exporter could not be read, or not lately: see dcgm_up and the log.",
-    ("bandwidth_ceiling_ratio_gpm", Absence.NOT_CONFIGURED): "GPM is switched off: set gpu.gpm: true.",
-    (
-        "bandwidth_ceiling_ratio_dcgm",
-        Absence.NOT_CONFIGURED,
-    ): "Set dcgm.url to a dcgm-exporter that has DCGM_FI_PROF_DRAM_ACTIVE.",
-    ("bandwidth_ceiling_ratio_dcgm", Absence.NOT_EXPORTED): (
-        "The dcgm-exporter does not show DCGM_FI_PROF_DRAM_ACTIVE for every GPU of this target: profiling fields need a datacenter GPU, "
-        "CAP_SYS_ADMIN and their line in its counters file."
-    ),
-    (
-        "bandwidth_ceiling_ratio_runtime",
-        Absence.NOT_EXPORTED,
-    ): "vLLM 0.17 and newer have the estimate; others do not, or not a sound one.",
-    (
-        "bandwidth_ceiling_ratio_runtime",
-        Absence.NOT_CONFIGURED,
-    ): "Start vLLM with --enable-mfu-metrics; it costs the engine a little time.",
-    ("decode_ceiling_tokens_per_second", Absence.IDLE): "Nothing was decoded within the window.",
-    ("decode_ceiling_ratio", Absence.IDLE): "Nothing was decoded within the window.",
-    ("batch_ridge_size", Absence.IDLE): "Nothing was decoded within the window.",
-    (PREFILL_CEILING, Absence.IDLE): "No prompt was computed within the window, so that their length is not known.",
-    (
-        DECODE_CEILING,
-        Absence.IDLE,
-    ): "Nothing was decoded within the window, so that the length of contexts is not known.",
-    (DECODE_CEILING, Absence.INPUT_MISSING): (
-        "How many sequences fit the KV cache is not known: the engine says neither its capacity in tokens nor how much of it is in use."
-    ),
-    (
-        "limiter",
-        Absence.INPUT_MISSING,
-    ): "The evidence does not suffice; the signals that it lacks have their own reasons.",
-    **{(signal, Absence.IDLE): _FEW_LENGTHS for signal in SIGNALS},
-    **{(signal, Absence.INPUT_MISSING): _NO_LENGTHS for signal in SIGNALS},
-    ("speculative_draft_tokens_total", Absence.NOT_EXPORTED): "Engines show it only with speculative decoding on.",
-    ("speculative_accepted_tokens_total", Absence.NOT_EXPORTED): "Engines show it only with speculative decoding on.",
 }
 
 FAILURES: Mapping[FailureReason, str] = {
@@ -280,26 +181,16 @@ GPU_ABSENCES: Mapping[GpuAbsence, str] = {
 }
 
 
-_FIELD_OF: Mapping[str, str] = {
-    **{f"latency_{name}": field for name, field in LATENCIES.items()},
-    **{f"slo_{name}": field for name, field in LATENCY_FIELDS.items()},
-    **{f"phase_tokens_per_second_{phase}": field for phase, field in COUNTERS.items()},
-    **{signal: inputs[0] for signal, (_, inputs) in SIGNALS.items()},
-    "slo_errors": "requests_finished_total",
-    "preemptions_per_second": "preemptions_total",
-}
-
-
 def why_absent(signal: str, absence: Absence, missing: Mapping[str, str] = MappingProxyType({})) -> str:
     """Why a signal is not there and what to do, as one sentence or two; "" for one that is there.
 
     `signal` as in `Derived.signals`: an exported name without prefix, or latency_*, slo_*, phase_tokens_per_second_*. `missing`: field ->
     why the target's runtime never says it.
     """
-    never = missing.get(signal) or missing.get(_FIELD_OF.get(signal, signal))
+    never = missing.get(signal) or missing.get(find_explaining_field(signal))
     if never and absence is Absence.NOT_EXPORTED:
         return f"This runtime does not say it: {never.rstrip('.')}."
-    return _BY_SIGNAL.get((signal, absence), ABSENCES[absence])
+    return find_sentence(signal, absence) or ABSENCES[absence]
 
 
 def what_to_do(reason: FailureReason) -> str:

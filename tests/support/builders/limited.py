@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.derive.derive import Settings, derive
-from llm_serving_exporter.derive.roofline import Hardware
 from llm_serving_exporter.model.devices import DeviceSample
-from llm_serving_exporter.model.hardware import Parallel
+from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.model.weights import ModelFacts

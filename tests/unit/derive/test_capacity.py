@@ -9,10 +9,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from llm_serving_exporter.derive.roof import encoder_ceiling_tokens_per_second, prefill_floor_seconds
-from llm_serving_exporter.derive.roofline import Hardware, Outcome, roofline
-from llm_serving_exporter.model.hardware import Parallel
+from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
+from tests.support.builders.engine_roofline import Outcome, roofline
 from tests.support.builders.windows import all_of, window
 from tests.support.models.roofs import FP8, GPT_OSS, H100, LLAMA_8B, LLAMA_70B, flat, gpu, roof, served, shape
 from tests.support.paths import TESTS

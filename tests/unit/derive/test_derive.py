@@ -8,8 +8,8 @@ import pytest
 
 from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.ring import advance, restarted
-from llm_serving_exporter.derive.roofline import Hardware
 from llm_serving_exporter.model.derived import Derived, EngineDerived
+from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
 from llm_serving_exporter.model.window import Window

@@ -18,10 +18,10 @@ from llm_serving_exporter.derive.limiter import (
     judge,
     lacking,
 )
-from llm_serving_exporter.derive.roofline import Hardware, roofline
-from llm_serving_exporter.model.hardware import Parallel
+from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.roofline import Limiter, Roofline, Verdict
 from llm_serving_exporter.model.window import EngineWindow
+from tests.support.builders.engine_roofline import roofline
 from tests.support.builders.windows import all_of, engine, held, window
 from tests.support.models.rooflines import ROWS, Published, rows
 from tests.support.models.roofs import H100, LLAMA_8B, served

@@ -10,11 +10,10 @@ import pytest
 
 from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.ring import advance, restarted
-from llm_serving_exporter.derive.roofline import Hardware
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.devices import DeviceSample
-from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
+from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, Parallel
 from llm_serving_exporter.model.roofline import BusySeconds, Cause, Limiter
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
 from llm_serving_exporter.model.window import Window

@@ -8,9 +8,8 @@ import pytest
 
 from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.lengths import follow
-from llm_serving_exporter.derive.roofline import Hardware
 from llm_serving_exporter.model.derived import Derived
-from llm_serving_exporter.model.hardware import Parallel
+from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.snapshot import Absence, Snapshot
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import Window

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llm_serving_exporter.derive.roofline import Hardware, Outcome, roof_of, roofline
+from llm_serving_exporter.derive.load import make_roof
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.devices import DeviceSample
-from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
+from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, Parallel
 from llm_serving_exporter.model.roofline import Cause, Range
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import EngineWindow
+from tests.support.builders.engine_roofline import Outcome, roofline
 from tests.support.builders.windows import all_of, engine, held, window
 from tests.support.models.hybrid_models import QWEN3_NEXT_80B
 from tests.support.models.moe_models import TABLE
@@ -170,7 +171,7 @@ def test_tensor_and_pipeline_gpus_are_all_in_the_ceiling() -> None:
 )
 def test_unknown_hardware_is_the_reason_of_everything_that_needs_it(hardware: Hardware, why: Absence) -> None:
     outcome = of(window(**DECODE), hardware=hardware, devices=GPM)
-    assert roof_of(LLAMA, hardware) is why
+    assert make_roof(LLAMA, hardware) is why
     assert outcome.roofline.ratio == {}
     assert outcome.roofline.batch == 64
     assert {outcome.signals[name] for name in outcome.signals if name != "bandwidth_ceiling_ratio_runtime"} - {

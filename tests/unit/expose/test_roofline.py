@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.samples import Sample
 
 from llm_serving_exporter.catalogue import roofline as names
-from llm_serving_exporter.expose import roofline
+from llm_serving_exporter.expose import roofline, serving
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.derived import EngineDerived
@@ -18,20 +18,15 @@ from tests.support.builders.limited import DECODING, LLAMA, reading
 from tests.support.models.moe_models import TABLE
 from tests.support.models.roofs import flat, served, shape
 
-LABELS = {"target": "chat-0", "model_name": "m", "engine": "0", "role": "unified"}
+DECLARED = {metric.full_name.removesuffix("_total").removesuffix("_info"): metric for metric in names.ROOFLINE}
 QWEN = served(geometry(TABLE["Qwen3-30B-A3B"][0]))
 
 
 def series(target: TargetReading) -> dict[str, list[Sample]]:
-    """Samples by the catalogue's name."""
+    """Samples of the roofline's chapters by the catalogue's name."""
     families = Families()
-    assert target.derived is not None
-    roofline.engine(families, target.derived.engines[0], LABELS)
-    roofline.target(families, target, target.derived)
-    for name, facts in target.models.items():
-        assert not isinstance(facts, Exception)
-        roofline.model(families, target.target.name, name, facts)
-    return {family.name: family.samples for family in families}
+    serving.serving(families, target)
+    return {family.name: family.samples for family in families if family.name in DECLARED}
 
 
 def values(target: TargetReading, metric: str, label: str) -> dict[str, float]:
@@ -39,13 +34,12 @@ def values(target: TargetReading, metric: str, label: str) -> dict[str, float]:
 
 
 def test_each_series_has_the_labels_that_the_catalogue_declares() -> None:
-    declared = {metric.full_name.removesuffix("_total").removesuffix("_info"): metric for metric in names.ROOFLINE}
     found = series(reading(DECODING, model=QWEN))
     for name, samples in found.items():
         for sample in samples:
-            assert set(sample.labels) == set(declared[name].labels), name
+            assert set(sample.labels) == set(DECLARED[name].labels), name
     # what a GPU could do stands with the GPUs; 83 steps a second of up to 57 GB are suspect
-    assert set(declared) - set(found) == {"llm_serving_gpu_peak_flops_per_second"}
+    assert set(DECLARED) - set(found) == {"llm_serving_gpu_peak_flops_per_second"}
 
 
 def test_sources_stand_side_by_side() -> None:
@@ -111,9 +105,7 @@ def test_an_encoder_shows_no_decode_and_no_context_of_0() -> None:
 
 
 def test_an_engine_of_which_nothing_is_known_shows_nothing() -> None:
-    families = Families()
-    roofline.engine(families, EngineDerived("m", "0"), LABELS)
-    assert list(families) == []
+    assert EngineDerived("m", "0").series == {}
 
 
 def test_what_is_known_about_the_model() -> None:

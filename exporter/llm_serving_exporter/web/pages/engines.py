@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
-from llm_serving_exporter.derive.tail import FIT, SHARE
+from llm_serving_exporter.derive.long_context import FIT, SHARE
 from llm_serving_exporter.model.derived import Derived, EngineDerived, SloCount
 from llm_serving_exporter.model.histogram import Quantile
 from llm_serving_exporter.model.reading import TargetReading
@@ -106,8 +106,8 @@ def _tiles(engine: Engine, derived: Derived) -> Markup:
         signal_tile("Prefix cache hits", share(own.prefix_cache_hit_ratio), "prefix_cache_hit_ratio", "of tokens looked up"),
         signal_tile("Context, mean", number(own.context_tokens_mean, "tokens"), "context_tokens_mean", "per running request"),
         signal_tile("Preemptions", _write_with_unit(number(own.preemptions_per_second), "per s"), "preemptions_per_second"),
-        signal_tile("Longest 1 %", longest, SHARE, bounds),
-        signal_tile("Long requests that fit", fit, FIT, prompt),
+        signal_tile("Longest 1 %", longest, SHARE.name, bounds),
+        signal_tile("Long requests that fit", fit, FIT.name, prompt),
         signal_tile("First token, p99", write_quantile(ttft.quantiles.get(QUANTILES[-1]) if ttft else None), "latency_ttft", good),
     )  # fmt: skip
     return fill('<dl class="tiles">{}</dl>', join(cells))

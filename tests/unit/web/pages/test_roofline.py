@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from llm_serving_exporter.derive.roofline import Hardware
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.model.hardware import Parallel
+from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.roofline import Cause, Limiter
 from llm_serving_exporter.model.snapshot import Absence

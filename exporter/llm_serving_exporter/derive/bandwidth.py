@@ -1,0 +1,190 @@
+"""The rows of memory bandwidth: its ceiling, what was achieved by source, and what our arithmetic says of a step's bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from llm_serving_exporter.catalogue import roofline as names
+from llm_serving_exporter.derive import achieved
+from llm_serving_exporter.derive import roof as roofs
+from llm_serving_exporter.derive.figures import Figure, figure
+from llm_serving_exporter.derive.inputs import DEVICES, HARDWARE, MODEL, WINDOW
+from llm_serving_exporter.derive.load import LOAD, WORK_FIELDS, Load
+from llm_serving_exporter.derive.signals import NO_SENTENCES, NOT_ON_A_FRONT_END, Row, Series
+from llm_serving_exporter.derive.traffic import Traffic, per_step, traffic
+from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.hardware import Hardware
+from llm_serving_exporter.model.roofline import Cause, Range, Source
+from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.window import EngineWindow
+
+_NO_EXPERTS = Range(0.0, 0.0, 0.0)
+_GPUS_ELSEWHERE = "run an exporter on their node, and set targets[].gpus there if they are not found."
+_SENTENCES: Mapping[Source, Mapping[Absence, str]] = {
+    Source.GPM: {
+        Absence.NOT_EXPORTED: "NVML's GPM needs Hopper or newer; for older datacenter cards set dcgm.url to a dcgm-exporter.",
+        Absence.GPUS_UNKNOWN: f"It is read from the GPUs themselves: {_GPUS_ELSEWHERE}",
+        Absence.NOT_CONFIGURED: "GPM is switched off: set gpu.gpm: true.",
+    },
+    Source.DCGM: {
+        Absence.GPUS_UNKNOWN: f"It belongs to GPUs that NVML shows too: {_GPUS_ELSEWHERE}",
+        Absence.INPUT_MISSING: "dcgm-exporter could not be read, or not lately: see dcgm_up and the log.",
+        Absence.NOT_CONFIGURED: "Set dcgm.url to a dcgm-exporter that has DCGM_FI_PROF_DRAM_ACTIVE.",
+        Absence.NOT_EXPORTED: (
+            "The dcgm-exporter does not show DCGM_FI_PROF_DRAM_ACTIVE for every GPU of this target: profiling fields need a "
+            "datacenter GPU, CAP_SYS_ADMIN and their line in its counters file."
+        ),
+    },
+    Source.RUNTIME: {
+        Absence.NOT_EXPORTED: "vLLM 0.17 and newer have the estimate; others do not, or not a sound one.",
+        Absence.NOT_CONFIGURED: "Start vLLM with --enable-mfu-metrics; it costs the engine a little time.",
+    },
+}
+
+
+def _ceiling(hardware: Hardware) -> float | Absence:
+    """Peak of all the engine's GPUs, whatever model they serve."""
+    peaks, gpus = hardware.peaks, hardware.working_gpus
+    if isinstance(peaks, Absence):
+        return peaks
+    if not peaks.bandwidth_bytes_per_second:
+        return Absence.PEAK_UNKNOWN
+    return peaks.bandwidth_bytes_per_second * gpus if gpus else Absence.GPUS_UNKNOWN
+
+
+def _measured_by(source: Source) -> Callable[[tuple[DeviceSample, ...], Hardware], float | Absence]:
+    return lambda samples, hardware: achieved.measured(source, samples, hardware.peaks, hardware.engine_gpus)
+
+
+def _estimated(window: EngineWindow, model: ModelFacts | Absence, hardware: Hardware) -> float | Absence:
+    return achieved.runtime(window, model, hardware.version, hardware.working_gpus)
+
+
+def _traffic(load: Load | Absence) -> Traffic | Absence:
+    return load if isinstance(load, Absence) else traffic(load.roof, load.done, load.context)
+
+
+def _moved(load: Load | Absence, moved: Traffic | Absence) -> float | Absence:
+    if isinstance(load, Absence):
+        return load
+    return moved if isinstance(moved, Absence) else moved.total.expected / load.done.elapsed_seconds
+
+
+def _ratio(bytes_per_second: float | Absence, ceiling: float | Absence) -> float | Absence:
+    if isinstance(bytes_per_second, Absence):
+        return bytes_per_second
+    return ceiling if isinstance(ceiling, Absence) else bytes_per_second / ceiling
+
+
+def _ratio_range(load: Load | Absence, moved: Traffic | Absence, ceiling: float | Absence) -> Range | None:
+    if isinstance(load, Absence) or isinstance(moved, Absence) or isinstance(ceiling, Absence):
+        return None
+    total, most = moved.total, load.done.elapsed_seconds * ceiling
+    return Range(total.lower / most, total.expected / most, total.upper / most)
+
+
+def _cause(ratio: float | Absence) -> Cause | None:
+    return Cause.INPUTS if not isinstance(ratio, Absence) and ratio > 1 else None
+
+
+def _model_cause(load: Load | Absence, ratio: Range | None, hardware: Hardware) -> Cause | None:
+    if isinstance(load, Absence) or ratio is None or ratio.expected <= 1:
+        return None
+    return achieved.cause(
+        ratio, load.roof, assumed_gpus=hardware.assumed_gpus, assumed_formats=load.roof.model.formats_assumed
+    )
+
+
+def _dcgm_quality(ratio: float | Absence) -> Quality | None:
+    # dcgm-exporter collects every 30 s unless told otherwise, and repeats its values in between
+    return None if isinstance(ratio, Absence) else Quality.SLOW
+
+
+def _step_bytes(load: Load | Absence, moved: Traffic | Absence) -> dict[str, float]:
+    if isinstance(load, Absence) or isinstance(moved, Absence):
+        return {}
+    count = load.done.steps.count
+    return {
+        "weights": moved.weights.expected / count,
+        "kv_read": moved.kv_read.expected / count,
+        "kv_written": moved.kv_written / count,
+    }
+
+
+def _experts(load: Load | Absence) -> Range | None:
+    if isinstance(load, Absence) or not load.roof.model.geometry.experts:
+        return None
+    roof = load.roof
+    return per_step(load.done, lambda passed: roofs.experts_touched(roof, passed) or _NO_EXPERTS)
+
+
+def _ends(ratio: Range) -> dict[str, float]:
+    return {"lower": ratio.lower, "upper": ratio.upper}
+
+
+def _expected(ratio: Range) -> float:
+    return ratio.expected
+
+
+_CEILING = figure(_ceiling, HARDWARE)
+TRAFFIC = figure(_traffic, LOAD)
+_BYTES_PER_SECOND: dict[Source, Figure[float | Absence]] = {
+    **{source: figure(_measured_by(source), DEVICES, HARDWARE) for source in achieved.MEASURED},
+    Source.RUNTIME: figure(_estimated, WINDOW, MODEL, HARDWARE),
+    Source.MODEL: figure(_moved, LOAD, TRAFFIC),
+}
+_MODEL_RANGE = figure(_ratio_range, LOAD, TRAFFIC, _CEILING)
+MODEL_CAUSE = figure(_model_cause, LOAD, _MODEL_RANGE, HARDWARE)
+
+
+def _ratio_row(source: Source) -> Row[float]:
+    ratio = figure(_ratio, _BYTES_PER_SECOND[source], _CEILING)
+    return Row(
+        ratio,
+        f"{names.BANDWIDTH_RATIO.name}_{source.value}",
+        fields=WORK_FIELDS if source is Source.MODEL else (),
+        silent=NOT_ON_A_FRONT_END,
+        sentences=_SENTENCES.get(source, NO_SENTENCES),
+        quality=figure(_dcgm_quality, ratio) if source is Source.DCGM else None,
+        cause=MODEL_CAUSE if source is Source.MODEL else figure(_cause, ratio),
+        of_an_engine=True,
+        of_gpus=source in achieved.MEASURED,
+        series=(Series(names.BANDWIDTH_RATIO, (source.value,)),),
+    )
+
+
+CEILING: Row[float] = Row(
+    _CEILING,
+    names.BANDWIDTH_CEILING.name,
+    silent=NOT_ON_A_FRONT_END,
+    of_an_engine=True,
+    of_gpus=True,
+    series=(Series(names.BANDWIDTH_CEILING),),
+)
+RATIOS = {source: _ratio_row(source) for source in _BYTES_PER_SECOND}
+ACHIEVED: dict[Source, Row[float]] = {
+    source: Row(
+        _BYTES_PER_SECOND[source],
+        silent=NOT_ON_A_FRONT_END,
+        of_an_engine=True,
+        series=(Series(names.ACHIEVED_BANDWIDTH, (source.value,)),),
+    )
+    for source in _BYTES_PER_SECOND
+}
+MODEL_RANGE: Row[Range] = Row(
+    _MODEL_RANGE,
+    silent=NOT_ON_A_FRONT_END,
+    of_an_engine=True,
+    series=(Series(names.BANDWIDTH_RATIO_RANGE, part=_ends),),
+)
+STEP_BYTES: Row[dict[str, float]] = Row(
+    figure(_step_bytes, LOAD, TRAFFIC),
+    silent=NOT_ON_A_FRONT_END,
+    of_an_engine=True,
+    series=(Series(names.STEP_BYTES),),
+)
+EXPERTS: Row[Range] = Row(
+    figure(_experts, LOAD), silent=NOT_ON_A_FRONT_END, of_an_engine=True, series=(Series(names.EXPERTS),)
+)
+ROWS = (CEILING, *RATIOS.values(), *ACHIEVED.values(), MODEL_RANGE, STEP_BYTES, EXPERTS)

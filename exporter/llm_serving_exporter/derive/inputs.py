@@ -1,0 +1,76 @@
+"""What derive is handed at each tick, and the figures that are read off it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from llm_serving_exporter.derive.figures import Figure, figure, given
+from llm_serving_exporter.derive.lengths import Histories
+from llm_serving_exporter.model.derived import EngineDerived
+from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.hardware import Hardware
+from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.window import EngineWindow, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What derive needs beside the window."""
+
+    # thresholds in seconds by name of the latency SLO: ttft, itl, e2e; one that is not there is not configured
+    slo_seconds: Mapping[str, float] = field(default_factory=dict)
+    # whether requests that ended in an error are counted
+    slo_errors: bool = True
+    # peaks and number of the GPUs of one engine
+    hardware: Hardware = field(default_factory=Hardware)
+    # facts, or why there are none, by the model's name on the page; a name that is not there is unknown
+    models: Mapping[str, ModelFacts | Absence] = field(default_factory=dict)
+    # the newest pass over the target's GPUs, for the window; None without one
+    device: DeviceSample | None = None
+    # digits that the page prints numbers with; None: all of them
+    significant_digits: int | None = None
+    # whether the runtime tells requests that ended in an error from others
+    errors_counted: bool = True
+    # what the target does of a request
+    role: Role = Role.UNIFIED
+    # lengths of the last finished requests by model and engine, this page's included
+    lengths: Histories = field(default_factory=dict)
+    # bucket edges of the runtime's latency histograms by SLO name, unless it is configured otherwise
+    default_edges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+
+# the engine's readings within the window
+WINDOW: Figure[EngineWindow] = given("window")
+# all engines of the target, and its GPUs
+TARGET_WINDOW: Figure[Window] = given("target_window")
+SETTINGS: Figure[Settings] = given("settings")
+# the same engine's at the last tick of this life; None without one
+EARLIER: Figure[EngineDerived | None] = given("earlier")
+
+
+def _model(settings: Settings, window: EngineWindow) -> ModelFacts | Absence:
+    return settings.models.get(window.last.model_name, Absence.MODEL_UNKNOWN)
+
+
+def _hardware(settings: Settings) -> Hardware:
+    return settings.hardware
+
+
+def _devices(window: Window) -> tuple[DeviceSample, ...]:
+    return window.devices
+
+
+def _awaited(window: Window) -> frozenset[str]:
+    # of several engines nobody knows whose a counter will be that has yet to come
+    return window.later.awaited if len(window.later.engines) == 1 else frozenset()
+
+
+MODEL = figure(_model, SETTINGS, WINDOW)
+HARDWARE = figure(_hardware, SETTINGS)
+# the passes over the target's GPUs within the window
+DEVICES = figure(_devices, TARGET_WINDOW)
+# fields that the engine certainly has and will show with their first event
+AWAITED = figure(_awaited, TARGET_WINDOW)

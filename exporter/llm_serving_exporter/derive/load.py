@@ -1,0 +1,97 @@
+"""What a window's work is held against: the engine's roof, the work, and the context that its decode read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llm_serving_exporter.derive.context import context
+from llm_serving_exporter.derive.figures import figure
+from llm_serving_exporter.derive.inputs import EARLIER, HARDWARE, MODEL, WINDOW
+from llm_serving_exporter.derive.roof import Roof
+from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
+from llm_serving_exporter.derive.traffic import Work, work
+from llm_serving_exporter.model.derived import EngineDerived
+from llm_serving_exporter.model.hardware import Hardware
+from llm_serving_exporter.model.roofline import Range
+from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.window import EngineWindow
+
+# what work is counted from: what is wrong with these fields is wrong with every figure of it
+WORK_FIELDS = ("inter_token_latency_seconds", "prefill_tokens_total")
+_NO_CONTEXT = Range(0.0, 0.0, 0.0)  # prefill alone needs no context length
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Work with the roof that it was done under."""
+
+    # the ceilings of the engine's GPUs for its model
+    roof: Roof
+    # what the engine did in the window
+    done: Work
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A task with the context that its decode read."""
+
+    # the ceilings of the engine's GPUs for its model
+    roof: Roof
+    # what the engine did in the window
+    done: Work
+    # tokens of context a decoding sequence; zeros where nothing was decoded
+    context: Range
+    # where the context comes from, "" where nothing was decoded
+    context_source: str
+
+
+def make_roof(model: ModelFacts | Absence, hardware: Hardware) -> Roof | Absence:
+    """The roof of one engine, or what it lacks."""
+    if isinstance(model, Absence):
+        return model
+    if isinstance(hardware.peaks, Absence):
+        return hardware.peaks
+    if hardware.parallel is None:
+        return Absence.GPUS_UNKNOWN
+    if not hardware.peaks.bandwidth_bytes_per_second:
+        return Absence.PEAK_UNKNOWN
+    return Roof(model, hardware.peaks, hardware.parallel)
+
+
+def _is_encoder(model: ModelFacts | Absence) -> bool:
+    return isinstance(model, ModelFacts) and model.geometry.encoder
+
+
+def _work(window: EngineWindow, encoder: bool) -> Work | Absence:  # a figure's inputs go by place
+    return work(window, encoder=encoder)
+
+
+def _task(roof: Roof | Absence, done: Work | Absence) -> Task | Absence:
+    if isinstance(roof, Absence):
+        return roof
+    return done if isinstance(done, Absence) else Task(roof, done)
+
+
+def _load(window: EngineWindow, task: Task | Absence) -> Load | Absence:
+    if isinstance(task, Absence):
+        return task
+    if not task.done.sequence_steps:
+        return Load(task.roof, task.done, _NO_CONTEXT, "")
+    length = context(window, task.roof.model.geometry)
+    return length if isinstance(length, Absence) else Load(task.roof, task.done, *length)
+
+
+def _same_roof(roof: Roof | Absence, earlier: EngineDerived | None) -> bool:
+    return earlier is not None and not isinstance(roof, Absence) and earlier.figures.get(ROOF_ROW) == roof
+
+
+ROOF = figure(make_roof, MODEL, HARDWARE)
+# for the next tick; not published
+ROOF_ROW: Row[Roof] = Row(ROOF, silent=NOT_ON_A_FRONT_END, of_an_engine=True)
+# whether the roof is that of the tick before: what depends on the roof alone is taken from there
+SAME_ROOF = figure(_same_roof, ROOF, EARLIER)
+ENCODER = figure(_is_encoder, MODEL)
+WORK = figure(_work, WINDOW, ENCODER)
+TASK = figure(_task, ROOF, WORK)
+LOAD = figure(_load, WINDOW, TASK)

@@ -1,0 +1,130 @@
+"""A row of the signal table: what a figure is called, when it is absent and why, how far it can be trusted, and which series it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from llm_serving_exporter.catalogue.spec import Metric
+from llm_serving_exporter.derive.figures import Figure
+from llm_serving_exporter.model.roofline import Cause, Range
+from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.model.target import Role
+
+T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
+K = TypeVar("K", bound=str)
+
+NO_SENTENCES: Mapping[Absence, str] = MappingProxyType({})
+NEVER_SILENT: frozenset[Role] = frozenset()
+# a front end runs no model itself: it has no batch, no KV cache and no GPU
+NOT_ON_A_FRONT_END = frozenset({Role.FRONTEND})
+
+# what a figure's value may be published as: one series, one a key (the value of one label, or of several), or an estimate and its bounds
+SeriesValue = float | dict[str, float] | dict[tuple[str, ...], float] | Range | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """How a row's value becomes the series of one metric."""
+
+    # the catalogue's declaration; its labels beyond those of every serving series are filled from `labels` and the value's keys
+    metric: Metric
+    # values of the metric's own labels that are the same for the whole row, in the order of the declaration
+    labels: tuple[str, ...] = ()
+    # the part of the row's value that is published, of which None publishes nothing; None: the value itself
+    part: Callable[[Any], SeriesValue] | None = None
+
+    def samples(self, value: Any) -> dict[tuple[str, ...], float]:
+        """Values by those of the metric's own labels; {} where there is nothing to publish."""
+        labels = self.labels
+        part = value if self.part is None else self.part(value)
+        if type(part) is float:  # the most of them
+            return {labels: part}
+        if part is None:
+            return {}
+        if isinstance(part, Range):
+            part = {"lower": part.lower, "expected": part.expected, "upper": part.upper}
+        if isinstance(part, dict):
+            return {(*labels, *key) if isinstance(key, tuple) else (*labels, key): one for key, one in part.items()}
+        return {labels: part}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row(Generic[T_co]):
+    """One row: a figure with everything that others need to know about it."""
+
+    # what is computed: a value, or why there is none; None too is no value, for rows without a name
+    figure: Figure[T_co | Absence | None]
+    # the signal's name in signal_available; "" for a figure whose absence another signal explains
+    name: str = ""
+    # fields of the page, or signals, whose own absence explains INPUT_MISSING: the first absent one's reason is this signal's too
+    fields: tuple[str, ...] = ()
+    # the fields that were read, where that depends on the page; the figure is no better than the worst of them. None: all of `fields`
+    fields_read: Figure[tuple[str, ...]] | None = None
+    # the field whose entry in a runtime's `missing` says why this signal is absent there; "" where there is none
+    explained_by: str = ""
+    # the roles in which the figure means something else: it is neither computed nor published, and absent as OTHER_ROLE
+    silent: frozenset[Role] = NEVER_SILENT
+    # what to do, for the reasons of which this signal knows more than the reason's own sentence in render/sentences.py
+    sentences: Mapping[Absence, str] = field(default_factory=lambda: NO_SENTENCES)
+    # why the figure, where it is available, is less than live; None where it is as good as its fields
+    quality: Figure[Quality | None] | None = None
+    # the likely cause where the figure is impossible; such a figure is suspect
+    cause: Figure[Cause | None] | None = None
+    # whether it needs an engine: not computed for families that name no engine on a page of several
+    of_an_engine: bool = False
+    # whether it is read from the GPUs alone, so that a runtime that publishes nothing of its work still has it
+    of_gpus: bool = False
+    # the series that its value becomes
+    series: tuple[Series, ...] = ()
+
+    def publish(self, value: Any) -> list[tuple[str, dict[tuple[str, ...], float]]]:
+        """The row's series for a value of it: each metric's name and its samples, as `Series.samples` has them."""
+        return [(one.metric.name, one.samples(value)) for one in self.series] if self.series else []
+
+
+def gauge(
+    metric: Metric,
+    computed: Figure[T | Absence | None],
+    *,
+    fields: tuple[str, ...] = (),
+    explained_by: str = "",
+    silent: frozenset[Role] = NEVER_SILENT,
+    sentences: Mapping[Absence, str] = NO_SENTENCES,
+    quality: Figure[Quality | None] | None = None,
+    cause: Figure[Cause | None] | None = None,
+    of_an_engine: bool = False,
+) -> Row[T]:
+    """The row of a signal that is one metric and has its name; the arguments are fields of `Row`."""
+    return Row(
+        computed,
+        metric.name,
+        fields,
+        explained_by=explained_by,
+        silent=silent,
+        sentences=sentences,
+        quality=quality,
+        cause=cause,
+        of_an_engine=of_an_engine,
+        series=(Series(metric),),
+    )
+
+
+class Shown:
+    """The values of one engine that its target's role has, by row."""
+
+    def __init__(self) -> None:
+        # in the order of the table
+        self.figures: dict[Row[Any], Any] = {}
+
+    def get(self, row: Row[T]) -> T | None:
+        """The row's value; None where there is none."""
+        value: T | None = self.figures.get(row)
+        return value
+
+    def by_key(self, rows: Mapping[K, Row[T]]) -> dict[str, T]:
+        """The values of several rows under their keys, without those that are not there."""
+        return {str(key): self.figures[row] for key, row in rows.items() if row in self.figures}

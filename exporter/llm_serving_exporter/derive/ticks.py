@@ -1,0 +1,129 @@
+"""The rows of busy time: its split by phase over the window, and its counters, which advance by what was done since the page before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from llm_serving_exporter.catalogue import roofline as names
+from llm_serving_exporter.derive import busy
+from llm_serving_exporter.derive.compute import PREFILL_SECONDS
+from llm_serving_exporter.derive.decode import DECODE_CEILING, KNOWN_CONTEXT
+from llm_serving_exporter.derive.figures import figure
+from llm_serving_exporter.derive.inputs import EARLIER, HARDWARE, TARGET_WINDOW, WINDOW
+from llm_serving_exporter.derive.load import LOAD, ROOF, ROOF_ROW, SAME_ROOF, WORK_FIELDS, Load
+from llm_serving_exporter.derive.roof import Ceiling, Roof, compute_seconds, matrix_flops
+from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
+from llm_serving_exporter.derive.traffic import work
+from llm_serving_exporter.model.cost import TickWork
+from llm_serving_exporter.model.derived import EngineDerived
+from llm_serving_exporter.model.hardware import Hardware
+from llm_serving_exporter.model.roofline import BusySeconds, Range
+from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.window import EngineWindow, Window
+
+
+def _busy_ratio(
+    load: Load | Absence, prefill_seconds: float | None, ceiling: Ceiling | Absence, hardware: Hardware
+) -> dict[str, float] | Absence:
+    if isinstance(load, Absence):
+        return load
+    known = None if isinstance(ceiling, Absence) else ceiling
+    shares = busy.phase_ratio(busy.weighed(load.done, prefill_seconds, known, hardware.efficiency))
+    return shares or Absence.PEAK_UNKNOWN
+
+
+def _reference(roof: Roof | Absence, same: bool, earlier: EngineDerived | None) -> Mapping[str, float] | Absence:
+    """A constant of the roof."""
+    if isinstance(roof, Absence):
+        return roof
+    if same and earlier is not None and earlier.phase_reference_seconds_per_token:
+        return earlier.phase_reference_seconds_per_token
+    return busy.reference_seconds_per_token(roof) or Absence.PEAK_UNKNOWN
+
+
+def _tick(window: EngineWindow, target: Window) -> EngineWindow | None:
+    """The engine between the last two pages; None where it was not on both."""
+    if len(window.readings) < 2:
+        return None
+    span = target.snapshots[-1].monotonic_seconds - target.snapshots[-2].monotonic_seconds
+    return EngineWindow(window.readings[-2:], span)
+
+
+def _weights(
+    roof: Roof | Absence, tick: EngineWindow | None, context: tuple[Range, str] | None, hardware: Hardware
+) -> busy.Weights | None:
+    """What the tick's own work needs at the ceilings, with the context of the window."""
+    if tick is None or isinstance(roof, Absence):
+        return None
+    done = work(tick, encoder=roof.model.geometry.encoder)
+    if isinstance(done, Absence) or (done.sequence_steps and context is None):
+        return None
+    return busy.weights(roof, done, context[0].expected if context else 0.0, hardware.efficiency)
+
+
+def _busy_seconds(
+    tick: EngineWindow | None,
+    weights: busy.Weights | None,
+    reference: Mapping[str, float] | Absence,
+    earlier: EngineDerived | None,
+) -> BusySeconds | Absence:
+    counted = earlier.busy if earlier else None
+    if counted is not None:  # goes on without a roof, so that a gap in the facts is no reset
+        return counted if tick is None else busy.advance(counted, tick, weights)
+    # born at 0 once time can be split, which takes both peaks
+    return reference if isinstance(reference, Absence) else BusySeconds()
+
+
+def _tick_work(
+    window: EngineWindow,
+    tick: EngineWindow | None,
+    roof: Roof | Absence,
+    weights: busy.Weights | None,
+    hardware: Hardware,
+) -> TickWork:
+    """For the cost of the tick. The first page of a life tells only whether something runs or has been done in it."""
+    if tick is None:
+        last = window.last
+        moved = any((getattr(last, name) or 0.0) > 0 for name in busy.COUNTERS)
+        return TickWork((last.requests_running or 0.0) > 0 or moved, seconds=None if isinstance(roof, Absence) else {})
+    seconds: dict[str, float] | None = None if isinstance(roof, Absence) else {}
+    if weights is not None:
+        seconds = {"prefill": weights.prefill, "decode": weights.decode}
+    cached = tick.increase("cached_prompt_tokens_total")
+    saved = None
+    if cached is not None and not isinstance(roof, Absence):
+        at_peak = compute_seconds(roof, matrix_flops(roof, cached))
+        saved = None if at_peak is None else at_peak / hardware.efficiency.compute
+    return TickWork(
+        busy.was_busy(tick), seconds, tick.increase("prefill_tokens_total"), tick.increase("decode_tokens_total"), saved
+    )
+
+
+def _by_phase(seconds: BusySeconds) -> dict[str, float]:
+    return {"prefill": seconds.prefill, "decode": seconds.decode, "unattributed": seconds.unattributed}
+
+
+_REFERENCE = figure(_reference, ROOF, SAME_ROOF, EARLIER)
+_TICK = figure(_tick, WINDOW, TARGET_WINDOW)
+_WEIGHTS = figure(_weights, ROOF, _TICK, KNOWN_CONTEXT, HARDWARE)
+
+BUSY_RATIO = gauge(
+    names.PHASE_BUSY_RATIO,
+    figure(_busy_ratio, LOAD, PREFILL_SECONDS, DECODE_CEILING, HARDWARE),
+    fields=WORK_FIELDS,
+    silent=NOT_ON_A_FRONT_END,
+    of_an_engine=True,
+)
+BUSY_SECONDS: Row[BusySeconds] = Row(
+    figure(_busy_seconds, _TICK, _WEIGHTS, _REFERENCE, EARLIER),
+    names.PHASE_BUSY_SECONDS.name,
+    silent=NOT_ON_A_FRONT_END,
+    of_an_engine=True,
+    series=(Series(names.PHASE_BUSY_SECONDS, part=_by_phase),),
+)
+REFERENCE = gauge(names.PHASE_REFERENCE, _REFERENCE, silent=NOT_ON_A_FRONT_END, of_an_engine=True)
+# for the cost meter; not published
+TICK_WORK: Row[TickWork] = Row(
+    figure(_tick_work, WINDOW, _TICK, ROOF, _WEIGHTS, HARDWARE), silent=NOT_ON_A_FRONT_END, of_an_engine=True
+)
+ROWS = (BUSY_RATIO, BUSY_SECONDS, ROOF_ROW, REFERENCE, TICK_WORK)
