@@ -107,7 +107,7 @@ def rendered(name: str) -> CollectorRegistry:
         }
         target = Target("replica-0", server.url, group="golden", nodes=("node-a",), **settled)
         store.add_target(target)
-        costs.begin(target.name)
+        costs.begin_target(target.name)
         store.put_config("0" * 64, True, START)
         forced = partial(settings, name, config, target, now)
         pipeline = make_pipeline(target, now, settings=forced, unix_start=START, models=partial(model, name))
@@ -125,7 +125,7 @@ def rendered(name: str) -> CollectorRegistry:
                 for uuid in OWN_GPUS
             )
             driver = GpuReadings(passed, "nvml", now[0], drawn, "580.105.08")
-            store.put_target(costs.after(reading, driver, priced, monotonic=now[0], unix=START + now[0]))
+            store.put_target(costs.advance_target(reading, driver, priced, monotonic=now[0], unix=START + now[0]))
             pipeline.refresh_facts()
         pipeline.close()
     store.put_gpus(GpuReadings(passed, "nvml", now[0], gpus, "580.105.08"), GpuFacts().find_peaks(gpus))

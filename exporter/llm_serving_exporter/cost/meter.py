@@ -64,53 +64,53 @@ class _Engine:
 
 
 class CostMeter:
-    """One target's. `advance` is called once a tick, by one thread at a time."""
+    """Counts the cost of one target. `advance` is called once a tick, by one thread at a time."""
 
     def __init__(self) -> None:
         self._engines: dict[Key, _Engine] = {}
-        self._at: float | None = None
+        self._ticked_at: float | None = None
         self._restarts = 0
         self._joules: dict[str, float] = {}
-        # of the last ticks that knew them: a target whose configuration changes while it is down has no page that says
+        # of the last ticks that knew them: a target whose configuration changes while it is down has no page to read them from
         self._names: list[Key] = []
         self._gpus: TargetGpus | None = None
-        self._of: tuple[object, ...] = ()
+        self._server: tuple[object, ...] = ()
 
     def advance(
         self, reading: TargetReading, gpus: GpuReadings | None, terms: Terms, *, monotonic: float, unix: float
     ) -> TargetCost:
-        """The target's cost after the tick that `reading` is of. `gpus`: the last pass over the GPUs of this node."""
-        elapsed = 0.0 if self._at is None else max(0.0, monotonic - self._at)
-        self._at = monotonic if self._at is None else max(self._at, monotonic)
+        """Counts the tick that `reading` comes from; the target's cost after it. `gpus`: the last pass over this node's GPUs."""
+        elapsed = 0.0 if self._ticked_at is None else max(0.0, monotonic - self._ticked_at)
+        self._ticked_at = monotonic if self._ticked_at is None else max(self._ticked_at, monotonic)
         new_life = reading.restarts_total != self._restarts
         self._restarts = reading.restarts_total
         late = elapsed > LATE_INTERVALS * reading.target.interval_seconds
-        joules = self._used(reading.gpu_uuids, gpus)
-        reading = replace(reading, target_gpus=self._target_gpus(reading))
-        lack = _lack(reading, terms)
-        price = lack or _price(reading, terms, unix)
+        joules = self._count_joules(reading.gpu_uuids, gpus)
+        reading = replace(reading, target_gpus=self._keep_known_gpus(reading))
+        lack = _explain_uncounted(reading, terms)
+        price = lack or _find_price(reading, terms, unix)
         signals: dict[str, Absence] = {SECONDS: lack or Absence.AVAILABLE}
         signals[COST] = price if isinstance(price, Absence) else Absence.AVAILABLE
         if lack is not None or reading.target_gpus is None:
             signals.update(dict.fromkeys((PER_MILLION, PER_REQUEST, SAVINGS, ENERGY, PER_TOKEN), signals[SECONDS]))
             for one in self._engines.values():
                 one.window.clear()
-            self._settle((), terms)
-            return self._shown(None, terms, signals)
+            self._settle_departed((), terms)
+            return self._make_cost(None, terms, signals)
         found = None if isinstance(price, Absence) else price
-        engines = self._present(reading)
-        self._settle(engines, terms)
+        engines = self._find_engines(reading)
+        self._settle_departed(engines, terms)
         if found is None:
             for one in self._engines.values():
-                one.window.unpriced(monotonic)
-        ticks = _ticks(reading)
+                one.window.note_unpriced_tick(monotonic)
+        ticks = _collect_work(reading)
         share = reading.target.gpu_share or 1.0
         each = reading.target_gpus.count * share / len(engines)
         whole = len(reading.gpu_uuids) == reading.target_gpus.count
         for key in engines:
             one = self._engines[key]
             tick = ticks.get(key[:2])
-            state = GpuState.UNKNOWN if late else _state(reading, tick)
+            state = GpuState.UNKNOWN if late else _judge_state(reading, tick)
             if tick is None or late:
                 tick = TickWork(busy=False)
             totals = cost.advance(
@@ -127,11 +127,11 @@ class CostMeter:
             part = joules * share / len(engines) if joules is not None and whole else None
             power = terms.book.power if terms.book is not None else None
             one.totals = cost.powered(totals, joules=part, price=found, power=power)
-        windows = self._windows(reading, engines, terms, monotonic, new_life=new_life)
-        _note(signals, windows, [self._engines[key].totals for key in engines], ticks, whole=whole)
-        return self._shown(found, terms, signals, windows)
+        windows = self._measure_windows(reading, engines, terms, monotonic, new_life=new_life)
+        _note_absences(signals, windows, [self._engines[key].totals for key in engines], ticks, whole=whole)
+        return self._make_cost(found, terms, signals, windows)
 
-    def _shown(
+    def _make_cost(
         self,
         price: Price | None,
         terms: Terms,
@@ -144,10 +144,11 @@ class CostMeter:
         )
         return TargetCost(engines, price, terms.how.method, cost.inputs(terms.how), signals)
 
-    def _used(self, uuids: Sequence[str], gpus: GpuReadings | None) -> float | None:
-        """Joules that the GPUs used since they were last asked; None where one of them does not say.
+    def _count_joules(self, uuids: Sequence[str], gpus: GpuReadings | None) -> float | None:
+        """Joules that the GPUs used since the last tick; None where one of them does not say.
 
-        Only GPUs that the target has are remembered: what others use of one that it gets back is theirs.
+        Only GPUs that the target has now are remembered. What others use a GPU for while it is theirs is not counted here, also where
+        the target gets it back.
         """
         self._joules = {uuid: known for uuid, known in self._joules.items() if uuid in uuids}
         if gpus is None or not uuids:
@@ -160,16 +161,16 @@ class CostMeter:
         # a driver that was reloaded counts from 0
         return sum(max(0.0, joules - before.get(uuid, joules)) for uuid, joules in now.items())
 
-    def _target_gpus(self, reading: TargetReading) -> TargetGpus | None:
-        """The target's GPUs as the reading has them, else as they were known last, if it is still the same server on the same GPUs."""
+    def _keep_known_gpus(self, reading: TargetReading) -> TargetGpus | None:
+        """The target's GPUs by the reading. Where it does not say them: the last known, for the same server on the same GPUs."""
         target = reading.target
         sizes = (target.tensor_parallel_size, target.pipeline_parallel_size, target.data_parallel_size)
         of = (target.url, target.metrics_path, target.gpus, target.gpu_count, target.gpu_model, *sizes)
-        if of != self._of:
+        if of != self._server:
             self._gpus = None
-            if of[:2] != self._of[:2]:
+            if of[:2] != self._server[:2]:
                 self._names = []
-        self._of = of
+        self._server = of
         found, known = reading.target_gpus, self._gpus
         if found is None:
             return None if target.gpus == () else known
@@ -178,10 +179,10 @@ class CostMeter:
         self._gpus = found
         return found
 
-    def _present(self, reading: TargetReading) -> list[Key]:
-        """The engines that the target's GPUs belong to now, those of the last good page while it does not answer."""
+    def _find_engines(self, reading: TargetReading) -> list[Key]:
+        """The engines that the target's GPUs belong to now; while the target does not answer, those of its last good page."""
         role = reading.role.value
-        shown = _engines(reading) if reading.snapshot is not None else []
+        shown = _select_engines(reading) if reading.snapshot is not None else []
         names = [(one.model_name, one.engine) for one in shown]
         keys = [(*name, role) for name in names or [(reading.model_name or reading.target.model_name or "", "0")]]
         if names:
@@ -195,25 +196,25 @@ class CostMeter:
         while len(self._engines) > max(MOST_NAMES, len(keys)):
             oldest = next(iter(self._engines))
             if self._engines[oldest].totals.pending_usd:
-                break  # it goes a tick later, once it has shown what that was booked to
+                break  # it goes a tick later: its pending cost has to be published under some phase first
             del self._engines[oldest]
         return keys
 
-    def _settle(self, engines: Collection[Key], terms: Terms) -> None:
-        """Books what waits for tokens of engines that are not there any more."""
+    def _settle_departed(self, engines: Collection[Key], terms: Terms) -> None:
+        """Books the pending cost of engines other than `engines`: they are gone, and no token of theirs will come."""
         for key, one in self._engines.items():
             if key not in engines:
                 one.totals = cost.settled(one.totals, terms.how.method)
 
-    def _windows(
+    def _measure_windows(
         self, reading: TargetReading, engines: Collection[Key], terms: Terms, now: float, *, new_life: bool
     ) -> dict[Key, WindowFigures]:
-        """Figures over the window of the engines that were on this tick's page."""
+        """Figures over the window, for the engines that are on this tick's page."""
         if not reading.up or reading.snapshot is None or reading.derived is None:
             return {}
         span = max(terms.window_seconds, reading.derived.window_seconds)
         found = {}
-        shown = {(one.model_name, one.engine): one for one in _engines(reading)}
+        shown = {(one.model_name, one.engine): one for one in _select_engines(reading)}
         for key in engines:
             one, snapshot = self._engines[key], shown.get(key[:2])
             if new_life:
@@ -223,7 +224,7 @@ class CostMeter:
         return found
 
 
-def _lack(reading: TargetReading, terms: Terms) -> Absence | None:
+def _explain_uncounted(reading: TargetReading, terms: Terms) -> Absence | None:
     """Why GPU time cannot be counted; None where it can."""
     if reading.role is Role.FRONTEND:
         return Absence.OTHER_ROLE
@@ -231,14 +232,14 @@ def _lack(reading: TargetReading, terms: Terms) -> Absence | None:
         return Absence.NOT_CONFIGURED
     if reading.target_gpus is None:
         return Absence.GPUS_UNKNOWN
-    # a slice of a card is not what prices are stated for
+    # prices are stated for whole cards
     sliced = any(uuid.startswith("MIG-") for uuid in reading.gpu_uuids)
     if terms.claimed_twice or (sliced and reading.target.gpu_share is None):
         return Absence.GPU_CLAIMED_TWICE
     return None
 
 
-def _price(reading: TargetReading, terms: Terms, unix: float) -> Price | Absence:
+def _find_price(reading: TargetReading, terms: Terms, unix: float) -> Price | Absence:
     if terms.book is None:
         return Absence.NOT_CONFIGURED
     assert reading.target_gpus is not None
@@ -246,31 +247,31 @@ def _price(reading: TargetReading, terms: Terms, unix: float) -> Price | Absence
     return price_of(terms.book, target.name, target.nodes, reading.target_gpus.name, unix)
 
 
-def _engines(reading: TargetReading) -> list[EngineSnapshot]:
-    """Those of the last good page that run on GPUs of their own; of a page that does not tell, all that it shows."""
+def _select_engines(reading: TargetReading) -> list[EngineSnapshot]:
+    """Engines of the last good page that run on GPUs; where the page does not show which of its parts do, its first part."""
     assert reading.snapshot is not None
     every = list(reading.snapshot.engines)
     return [one for one in every if one.is_engine] or every[:1]
 
 
-def _ticks(reading: TargetReading) -> dict[tuple[str, str], TickWork]:
+def _collect_work(reading: TargetReading) -> dict[tuple[str, str], TickWork]:
     """What each engine of this tick's page did; {} where there is no such page."""
     if not reading.up or reading.derived is None:
         return {}
     return {(one.model_name, one.engine): one.tick for one in reading.derived.engines if one.tick is not None}
 
 
-def _state(reading: TargetReading, tick: TickWork | None) -> GpuState:
+def _judge_state(reading: TargetReading, tick: TickWork | None) -> GpuState:
     if reading.state is not State.READY:
         return _STATES[reading.state]
     if reading.derived is not None and reading.derived.signals.get("decode_tokens_total") is Absence.NO_METRICS:
-        return GpuState.UNKNOWN  # the page says nothing of work
+        return GpuState.UNKNOWN  # the page does not say whether the engine works
     if tick is None:
         return GpuState.UNKNOWN
     return GpuState.BUSY if tick.busy else GpuState.IDLE
 
 
-def _note(
+def _note_absences(
     signals: dict[str, Absence],
     windows: Mapping[Key, WindowFigures],
     totals: Sequence[EngineTotals],
@@ -278,10 +279,10 @@ def _note(
     *,
     whole: bool,
 ) -> None:
-    """Why each figure is absent, by what it lacks first: without a price none that has one in it is of now."""
+    """Adds to `signals` why each figure is absent. Without a price every figure in USD is: the old ones are not of now."""
     priced, found = signals[COST], list(windows.values())
-    signals[PER_MILLION] = priced or _first(one.tokens for one in found)
-    signals[PER_REQUEST] = priced or _first(one.requests for one in found)
+    signals[PER_MILLION] = priced or _choose_reason(one.tokens for one in found)
+    signals[PER_REQUEST] = priced or _choose_reason(one.requests for one in found)
     saved = any(one.savings_usd is not None for one in totals)
     counted = any(tick.cached_seconds is not None for tick in ticks.values())
     signals[SAVINGS] = priced or (
@@ -289,10 +290,10 @@ def _note(
     )
     energy = any(one.energy_joules is not None for one in totals)
     signals[ENERGY] = Absence.AVAILABLE if energy else Absence.NOT_EXPORTED if whole else Absence.GPUS_UNKNOWN
-    signals[PER_TOKEN] = signals[ENERGY] or _first(one.joules for one in found)
+    signals[PER_TOKEN] = signals[ENERGY] or _choose_reason(one.joules for one in found)
 
 
-def _first(reasons: Iterable[Absence]) -> Absence:
-    """There where one of the engines has it; else why the first has not."""
+def _choose_reason(reasons: Iterable[Absence]) -> Absence:
+    """AVAILABLE where one of the engines has the figure; else the first engine's reason; TARGET_DOWN without engines."""
     every = list(reasons)
     return Absence.AVAILABLE if Absence.AVAILABLE in every else next(iter(every), Absence.TARGET_DOWN)

@@ -18,32 +18,35 @@ log = logging.getLogger("llm_serving_exporter.cost")
 
 
 class Costs:
-    """Each target's meter is advanced by the target's own job, while targets come and go and claims change in others."""
+    """A meter for each target. Threads may share it: targets' jobs advance their own meters while others add, drop and claim."""
 
     def __init__(self) -> None:
-        # also while a meter is advanced: a target whose configuration changes may have a tick of its old job under way
+        # held also while a meter is advanced: a target whose configuration changes may have a tick of its old job under way
         self._lock = threading.Lock()
         self._meters: dict[str, CostMeter] = {}
         self._claimed_twice: frozenset[str] = frozenset()
 
-    def begin(self, name: str) -> None:
-        """Begins to count a target before its first tick; one whose configuration changes goes on counting."""
+    def begin_target(self, name: str) -> None:
+        """Begins to count a target before its first tick. A target whose configuration changes goes on counting."""
         with self._lock:
             self._meters.setdefault(name, CostMeter())
 
-    def keep(self, names: Collection[str]) -> None:
-        """Forgets every target but `names`."""
+    def drop_others(self, names: Collection[str]) -> None:
+        """Forgets what every target but `names` has cost."""
         with self._lock:
             self._meters = {name: meter for name, meter in self._meters.items() if name in names}
 
-    def claim(
+    def update_claims(
         self, targets: Iterable[Target], uuids: Mapping[str, Collection[str]], yielded: Collection[str] = ()
     ) -> None:
-        """Finds out again which targets have the same GPUs. `uuids`: of the GPUs of each target, where they are known; `yielded`: targets
-        whose GPUs others use now, so that these alone are charged for them."""
+        """Finds out which targets have the same GPUs without stating their shares: none of these has a cost.
+
+        `uuids`: by target, of its GPUs, where they are known. `yielded`: targets whose GPUs others use now; the others alone are
+        charged for them.
+        """
         every = {target.name: target for target in targets}
-        claims = {name: claims_of(target, uuids.get(name, ())) for name, target in every.items()}
-        found = claimed_twice(claims, every) | every.keys() & frozenset(yielded)
+        claims = {name: list_claims(target, uuids.get(name, ())) for name, target in every.items()}
+        found = find_claimed_twice(claims, every) | every.keys() & frozenset(yielded)
         with self._lock:
             before, self._claimed_twice = self._claimed_twice, found
         for name in sorted(found - before):
@@ -52,11 +55,13 @@ class Costs:
                 name,
             )
 
-    def after(
+    def advance_target(
         self, reading: TargetReading, gpus: GpuReadings | None, config: Config, *, monotonic: float, unix: float
     ) -> TargetReading:
-        """The reading of a tick with what the target has cost so far, as it is where the target is gone meanwhile. `gpus`: the last pass
-        over the GPUs of this node."""
+        """The reading of a tick, with what the target has cost so far; unchanged where the target is gone by now.
+
+        `gpus`: the last pass over the GPUs of this node.
+        """
         name = reading.target.name
         with self._lock:
             meter = self._meters.get(name)
@@ -66,22 +71,22 @@ class Costs:
             return replace(reading, cost=meter.advance(reading, gpus, terms, monotonic=monotonic, unix=unix))
 
 
-def cards_of(uuids: Collection[str], gpus: GpuReadings | None) -> frozenset[str]:
-    """The cards that GPUs are or, where that is known, are slices of (MIG)."""
+def find_cards(uuids: Collection[str], gpus: GpuReadings | None) -> frozenset[str]:
+    """UUIDs of the cards: a MIG instance stands for the card that it is a slice of, where that is known."""
     seen = [gpu.identity for gpu in gpus.gpus] if gpus is not None else []
     parents = {identity.uuid: identity.mig.parent_uuid for identity in seen if identity.mig is not None}
     return frozenset(parents.get(uuid, uuid) for uuid in uuids)
 
 
-def claims_of(target: Target, uuids: Collection[str]) -> frozenset[str]:
-    """The GPUs that a target has: those that are known by UUID, else those that it is configured with, an index on its nodes."""
+def list_claims(target: Target, uuids: Collection[str]) -> frozenset[str]:
+    """What the target's GPUs are known by: their UUIDs, else the UUIDs or indices in its configuration."""
     if uuids or target.gpus is None:
         return frozenset(uuids)
     return frozenset(claim_of(target, gpu) for gpu in target.gpus)
 
 
-def claimed_twice(claims: Mapping[str, Collection[str]], targets: Mapping[str, Target]) -> frozenset[str]:
-    """Targets that have a GPU together with others, without shares that add up to at most 1. `claims`: GPUs by target."""
+def find_claimed_twice(claims: Mapping[str, Collection[str]], targets: Mapping[str, Target]) -> frozenset[str]:
+    """Targets that share a GPU with others, without stated shares that add up to at most 1. `claims`: GPUs by target."""
     by_gpu: dict[str, list[str]] = {}
     for name, gpus in claims.items():
         for gpu in gpus:

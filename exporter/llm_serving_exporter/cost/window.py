@@ -12,7 +12,7 @@ from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 
 PREFILL, DECODE, PROMPT = "prefill_tokens_total", "decode_tokens_total", "prompt_tokens_total"
 FINISHED = "requests_finished_total"
-# what the page says of a counter that it has not: else it is an input that is missing
+# reasons that are passed on for a counter that is not on the page; for any other it is INPUT_MISSING
 _SAID = (Absence.IDLE, Absence.NO_METRICS)
 
 
@@ -39,18 +39,21 @@ class _Point:
 
 
 class CostWindow:
-    """Figures of cost are over those of its ticks that have a price without a gap: tokens that nothing was charged for would make it look
-    cheap."""
+    """The ticks of one engine within the window.
+
+    Figures of cost cover only the latest ticks that all have a price: tokens that nothing was charged for would make the others look
+    cheap.
+    """
 
     def __init__(self) -> None:
         self._points: deque[_Point] = deque()
         self._priced_since = float("-inf")
 
     def clear(self) -> None:
-        """Another life of the engine, or time in which nothing was counted."""
+        """Forgets the ticks: the engine restarted, or GPU time could not be counted for a while."""
         self._points.clear()
 
-    def unpriced(self, now: float) -> None:
+    def note_unpriced_tick(self, now: float) -> None:
         """No price was in force in the tick that ends now."""
         self._priced_since = now
 
@@ -79,9 +82,11 @@ class CostWindow:
         each = _compare_points(whole, last, {}, joules).joules_per_token
         return WindowFigures(
             replace(found, joules_per_token=each),
-            Absence.AVAILABLE if found.usd_per_million_tokens else _why(priced, last, absent, usd),
-            Absence.AVAILABLE if found.usd_per_request is not None else _why(priced, last, absent, usd, FINISHED),
-            Absence.AVAILABLE if each is not None else _why(whole, last, absent, usd),
+            Absence.AVAILABLE if found.usd_per_million_tokens else _explain_absence(priced, last, absent, usd),
+            Absence.AVAILABLE
+            if found.usd_per_request is not None
+            else _explain_absence(priced, last, absent, usd, FINISHED),
+            Absence.AVAILABLE if each is not None else _explain_absence(whole, last, absent, usd),
         )
 
 
@@ -96,10 +101,10 @@ def _compare_points(first: _Point, last: _Point, usd: Mapping[str, float], joule
     )
 
 
-def _why(
+def _explain_absence(
     first: _Point, last: _Point, absent: Mapping[str, Absence], usd: Mapping[str, float], counter: str | None = None
 ) -> Absence:
-    """Why there is no figure: without `counter` one of tokens, generated ones and prompts of either count."""
+    """Why there is no figure. `counter`: that it is worked out from; None: a figure per token, from generated and prompt tokens."""
     counted = {name for name, value in last.counters.items() if value is not None}
     of_prompts = next((name for name in (PROMPT, PREFILL) if name in counted), PROMPT)
     names = (DECODE, of_prompts) if counter is None else (counter,)
@@ -112,5 +117,5 @@ def _why(
         return Absence.WARMING_UP
     if not any(moved):
         return Absence.IDLE
-    # something was done: what it cost waits for tokens, or was not split for want of facts
+    # tokens moved: their cost is pending, or could not be split because facts are missing
     return Absence.INPUT_MISSING if any(usd.values()) else Absence.WARMING_UP

@@ -1,4 +1,4 @@
-"""File-based target discovery over time: files are read again when they change, and a bad one keeps its last good targets."""
+"""File-based target discovery over time: a file is read again when it changes; while it is bad, its last good targets stay."""
 
 from __future__ import annotations
 

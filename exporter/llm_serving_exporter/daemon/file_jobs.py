@@ -1,4 +1,4 @@
-"""What stands in files and is looked at now and then: results of drills, prices, when the cost review was made."""
+"""Jobs that read files while the daemon runs: results of drills, prices, when the cost review was made."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def refresh_drills(file: DrillFile) -> tuple[DrillResult, ...]:
 
 
 class FileJobs:
-    """`every(name, seconds, job)` has a job run, `cancel(name)` ends one. `lock`: the daemon's. `priced` is told of each price file that
-    is read again, or can no longer be used."""
+    """`every(name, seconds, job)` starts a job, `cancel(name)` ends one. `lock`: the daemon's. `priced` is called when a price file was
+    read again or can no longer be used."""
 
     def __init__(
         self,

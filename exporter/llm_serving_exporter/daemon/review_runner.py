@@ -1,4 +1,4 @@
-"""The cost review on its schedule: run in a process of its own, a missed one caught up once, a failed one tried again for a day.
+"""The cost review on its schedule: runs it in a process of its own, catches up once on missed ones, retries a failed one for a day.
 
 A process of its own, because a review reads two weeks of a fleet's series: the daemon keeps its size, and outlives whatever becomes of it.
 """

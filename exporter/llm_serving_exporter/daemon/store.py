@@ -46,7 +46,7 @@ class Store:
         self._review: ReviewRuns | None = None
 
     def put_target(self, reading: TargetReading) -> None:
-        """Replaces a target's reading. A target that was removed or changed meanwhile is left alone."""
+        """Replaces a target's reading. Ignored where the target was meanwhile removed or its configuration changed."""
         with self._lock:
             known = self._targets.get(reading.target.name)
             if known is not None and known.target == reading.target:

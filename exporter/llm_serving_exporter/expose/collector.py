@@ -1,4 +1,4 @@
-"""The last good readings -> families, made again at each scrape: no long-lived metric objects."""
+"""The last good readings -> families, made at each scrape: no metric object outlives it."""
 
 from __future__ import annotations
 

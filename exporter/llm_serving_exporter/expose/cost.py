@@ -10,7 +10,7 @@ from llm_serving_exporter.model.reading import TargetReading
 
 
 def cost(families: Families, reading: TargetReading, *, fresh: bool) -> None:
-    """One target's. `fresh`: whether figures of the window are shown."""
+    """Adds the series of one target's cost. `fresh`: whether figures of the window are shown."""
     found = reading.cost
     if found is None:
         return
@@ -59,7 +59,7 @@ def _attribution(families: Families, one: EngineCost, labels: dict[str, str], me
 
 
 def book(families: Families, prices: PriceBook | None, how: Attribution) -> None:
-    """What the price file says that belongs to no target."""
+    """Adds what the price file says about no target in particular: rates, budget, efficiency."""
     if prices is None:
         return
     eta = {"compute": how.efficiency.compute, "bandwidth": how.efficiency.bandwidth}

@@ -1,6 +1,6 @@
 """Families -> the text that Prometheus reads, byte for byte as the client library writes it, several times as fast.
 
-The library checks every label name of every sample again and, for OpenMetrics, goes through each name letter by letter. Ours are checked
+The library checks the label names of every sample again and, for OpenMetrics, goes through each name letter by letter. Ours are checked
 when the catalogue is made. What it is asked for (the Accept header) is still the library's to read.
 """
 

@@ -8,12 +8,12 @@ from llm_serving_exporter.model.target import Target
 
 
 def claim_of(target: Target, gpu: str | int) -> str:
-    """What makes a configured GPU of two targets the same one: its UUID, or its index on the same nodes."""
+    """A key that is the same for two targets with the same configured GPU: its UUID, or its nodes and its index."""
     return gpu if isinstance(gpu, str) else f"{'+'.join(target.nodes)} {gpu}"
 
 
 def shared(owners: Sequence[Target]) -> bool:
-    """Whether the targets state shares of a GPU that they have together."""
+    """Whether all targets of one GPU state a share of it, and the shares are at most 1 together."""
     stated = [owner.gpu_share for owner in owners]
     # thirds add up to a little more
     return None not in stated and sum(share or 0.0 for share in stated) <= 1 + 1e-9

@@ -14,56 +14,63 @@ from llm_serving_exporter.model.snapshot import Absence, Quality
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Events of one latency inside the window: how many, their mean (seconds, None where the sums are no use), and quantiles."""
+    """Events of one latency inside the window."""
 
+    # how many
     events: float
+    # None where the engine's sum is no use
     mean_seconds: float | None
+    # by rank, 0 to 1
     quantiles: Mapping[float, Quantile]
 
 
 @dataclass(frozen=True, slots=True)
 class SloCount:
-    """Good and bad events since the engine started; `configured_seconds` and `counted_seconds` are None for errors.
+    """Good and bad events of one objective since the engine started."""
 
-    `counted_seconds` is the bucket edge that really divides good from bad: the largest one not above the configured threshold.
-    """
-
+    # events that kept it
     good: float
+    # events that did not
     bad: float
+    # the threshold as configured; None for errors
     configured_seconds: float | None = None
+    # the bucket edge that divides good from bad, the largest not above the configured threshold; None for errors
     counted_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ServerErrors:
-    """HTTP 5xx answers that nothing else accounts for, counted by the exporter from 0 since it first saw the engine's life.
+    """HTTP 5xx answers that nothing else accounts for, counted by the exporter from 0 since it first saw the engine's life."""
 
-    `answered` and `covered` are the engine's counts at this reading, `spare` what was covered before its answer was booked.
-    """
-
+    # answers that neither a rejection nor a finish by error covers
     uncovered_total: float
+    # what was covered before its answer was booked
     spare: float
+    # the engine's count of 5xx answers at this reading
     answered: float
+    # the engine's count of rejections and of finishes by error at this reading
     covered: float
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The long-context tail of the last finished requests, from the histograms of their lengths.
+    """The long-context tail of the last finished requests, from the histograms of their lengths. None, or {}: not known."""
 
-    `observed` requests. `beyond_top_bucket_ratio`: share of them whose prompt lies above the top finite bucket edge. `amplification_ratio`:
-    p99 prompt over mean prompt. `kv_share_ratio`: share of the tokens of context that the longest 1 % have. `requests_fit`: requests of
-    p99 prompt and mean output that the KV cache holds, by bound. `capacity_tokens` and `context_limit_tokens`: what it was
-    worked out with.
-    """
-
+    # how many requests
     observed: float
+    # share of them whose prompt is longer than the top finite bucket edge
     beyond_top_bucket_ratio: float | None = None
+    # p99 prompt over mean prompt
     amplification_ratio: float | None = None
+    # share of all tokens of context that the requests with the longest 1 % of prompts have
     kv_share_ratio: Range | None = None
+    # requests of p99 prompt and mean output that the KV cache holds, by bound
     requests_fit: Mapping[str, float] = field(default_factory=dict)
+    # the p99 prompt in tokens
     prompt_p99: Quantile | None = None
+    # what the KV cache holds, as it was used here
     capacity_tokens: float | None = None
+    # the longest context, as it was used here
     context_limit_tokens: float | None = None
 
 
@@ -76,28 +83,50 @@ class Publishes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineDerived:
-    """Derived figures of one engine over the window. Phases are keyed "prefill" and "decode". `tick`: since the page before the last, None
-    where there is no engine to do anything."""
+    """Derived figures of one engine over the window. None, or {}: absent, for the reason in `Derived.signals`.
 
+    The fields are what pages, the limiter and the cost meter read by name; `figures` has all of it. Phases are "prefill" and "decode".
+    """
+
+    # the served model
     model_name: str
+    # the engine's label, its data-parallel rank
     engine: str
+    # tokens/s by phase
     phase_tokens_per_second: Mapping[str, float] = field(default_factory=dict)
+    # the same for each GPU of the engine
     phase_tokens_per_second_per_gpu: Mapping[str, float] = field(default_factory=dict)
+    # decoding sequences in a step
     batch_size_mean: float | None = None
+    # running requests over the engine's limit, 0 to 1
     batch_utilization_ratio: float | None = None
+    # tokens that live requests hold now
     kv_cache_used_tokens: float | None = None
+    # tokens that they leave free now
     kv_cache_free_tokens: float | None = None
+    # tokens found over tokens looked up
     prefix_cache_hit_ratio: float | None = None
+    # tokens held for each running request
     context_tokens_mean: float | None = None
+    # preemption events
     preemptions_per_second: float | None = None
+    # by name, as in derive/latency.py
     latency: Mapping[str, Latency] = field(default_factory=dict)
+    # since the engine's start, by name, as in derive/slo.py
     slo: Mapping[str, SloCount] = field(default_factory=dict)
+    # for the next tick and the errors SLO
     server_errors: ServerErrors | None = None
+    # how near the engine is to what its GPUs could do
     roofline: Roofline = field(default_factory=Roofline)
+    # busy time by phase
     busy: BusySeconds | None = None
+    # what it did since the page before the last; None where there is no engine to do anything
     tick: TickWork | None = None
+    # seconds that a token of each phase needs at the ceilings, at a fixed batch and context
     phase_reference_seconds_per_token: Mapping[str, float] = field(default_factory=dict)
+    # bytes by part: weights, kv, other
     gpu_memory_bytes: Mapping[str, float] = field(default_factory=dict)
+    # the long-context tail
     tail: Tail | None = None
     # every figure that the role has, by its row of the signal table
     figures: Mapping[Any, Any] = field(default_factory=dict)
@@ -120,16 +149,17 @@ class EngineDerived:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """Everything derived for one target at one instant.
+    """Everything derived for one target at one instant."""
 
-    `signals`: every signal, passed through or derived -> why it is absent ("" = available). `quality`: the signals whose
-    quality is not live. `window_seconds`: the span really covered. `verdict`: what limits the target. `causes`: the likely reason
-    of each suspect signal.
-    """
-
+    # in the order of the snapshot
     engines: tuple[EngineDerived, ...]
+    # the span that is really covered
     window_seconds: float
+    # why each signal, passed through or derived, is absent; AVAILABLE where it is there
     signals: Mapping[str, Absence]
+    # of the signals that are less than live
     quality: Mapping[str, Quality]
+    # what limits the target; None for a front end
     verdict: Verdict | None = None
+    # the likely cause of each suspect signal
     causes: Mapping[str, Cause] = field(default_factory=dict)

@@ -82,7 +82,7 @@ class AttentionLayers:
     window_tokens: int | None = None  # of a sliding or chunked span; None: a full one
 
     def tokens_read(self, context_tokens: float) -> float:
-        """Tokens of context that one layer looks at. A chunked layer looks back to the start of its chunk: at most the chunk is said."""
+        """Tokens of context that one layer looks at; for a chunked layer, which looks back to the start of its chunk, an upper bound."""
         return context_tokens if self.window_tokens is None else min(context_tokens, self.window_tokens)
 
 

@@ -12,70 +12,83 @@ from llm_serving_exporter.model.weights import Precision
 
 @dataclass(frozen=True, slots=True)
 class GpuSpec:
-    """A catalogue row: one GPU product, dense tensor rates (never the sparse ones of data sheets).
+    """A catalogue row: one GPU product."""
 
-    `names` as NVML returns them, without "NVIDIA ", the canonical one first. `flops` in FLOP/s (INT8: operations) by precision; one that
-    is not there has no native path. `bandwidth_tolerance_ratio`: how far a figure from NVML's clocks may lie off before it is not
-    believed. `memory_bytes` as NVML reports it where known, else the data sheet's. `source` and `date` of the figures, `figure_sources`
-    of those that come from elsewhere; `confidence`: "read" (in tables that cite the data sheet), "secondary", "memory".
-    `pci_device_ids` in NVML's form, device id << 16 | vendor id. `aliases`, `key_words` (all must stand in a name that somebody writes)
-    and `words` (may stand there) serve `facts.gpus.find`.
-    """
-
+    # the catalogue's spelling
     name: str
+    # as NVML returns them, without "NVIDIA ", the canonical one first
     names: tuple[str, ...]
+    # as NVML reports it where known, else the data sheet's
     memory_bytes: int
+    # peak of the memory
     bandwidth_bytes_per_second: float
+    # dense tensor rates in FLOP/s (INT8: operations), never the sparse ones of data sheets; a precision that is missing has no native path
     flops: Mapping[Precision, float]
+    # major and minor; None where not known
     compute_capability: tuple[int, int] | None
+    # of the figures
     source: str
+    # of the source
     date: str
+    # in NVML's form, device id << 16 | vendor id
     pci_device_ids: tuple[int, ...] = ()
+    # how far a figure from NVML's clocks may lie off before it is not believed
     bandwidth_tolerance_ratio: float = 0.02
+    # thermal design power
     tdp_watts: float | None = None
+    # of all links together
     nvlink_bytes_per_second: float | None = None
+    # "read" (in tables that cite the data sheet), "secondary" or "memory"
     confidence: str = "secondary"
+    # sources of the figures that come from elsewhere, by figure
     figure_sources: Mapping[str, str] = field(default_factory=dict)
+    # other spellings, for `facts.gpus.find`
     aliases: tuple[str, ...] = ()
+    # words that must all stand in a name that somebody writes
     key_words: frozenset[str] = frozenset()
+    # words that may stand there
     words: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class GpuPeaks:
-    """Peaks of one GPU (or MIG instance: its memory slices' share of bandwidth, its compute slices' share of FLOP/s).
+    """Peaks of one GPU (or MIG instance: its memory slices' share of bandwidth, its compute slices' share of FLOP/s)."""
 
-    `bandwidth_bytes_per_second` is the one believed, by `origin`: "catalogue", "nvml" or "config"; None, and "", where nothing says
-    it. `by_origin` has all of them, for comparison. `flops` is empty for a GPU of which the catalogue knows no rates.
-    """
-
+    # the GPU's kind, "" where not known
     name: str
+    # the figure that is believed; None where nothing says it
     bandwidth_bytes_per_second: float | None
+    # where that figure comes from: "catalogue", "nvml" or "config"; "" without one
     origin: str
+    # all figures, for comparison
     by_origin: Mapping[str, float] = field(default_factory=dict)
+    # dense tensor rates in FLOP/s by precision; {} where the catalogue knows none
     flops: Mapping[Precision, float] = field(default_factory=dict)
+    # major and minor; None where not known
     compute_capability: tuple[int, int] | None = None
+    # None where not known
     memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TargetGpus:
-    """GPUs (or MIG instances) that all engines of a target use together. `name`: their kind, several joined by " + ", "" if not known."""
+    """GPUs (or MIG instances) that all engines of a target use together."""
 
+    # how many
     count: int
+    # their kind, several joined by " + "; "" where not known
     name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """How one engine's work is spread. `tensor` x `pipeline` GPUs serve one engine.
+    """How one engine's work is spread over GPUs."""
 
-    `expert_engines`: engines (data-parallel ranks) over which routed experts are spread, so that each holds that part of their bytes
-    and sees the tokens of all of them; 1 = each engine has all its experts.
-    """
-
+    # GPUs that share each layer
     tensor: int = 1
+    # stages, each with that many GPUs
     pipeline: int = 1
+    # engines (data-parallel ranks) that share one set of routed experts, each with its part; 1: each engine has all of them
     expert_engines: int = 1
 
     @property

@@ -58,8 +58,8 @@ class Histogram:
     def quantile(self, q: float) -> Quantile | None:
         """Quantile by linear interpolation inside the bucket of rank q x count, as PromQL's histogram_quantile does.
 
-        Below the first edge nothing is known but that edge, so that it stands for the value ("at most"), where PromQL would
-        interpolate from 0. None without events or without finite edges.
+        In the first bucket the value is its edge ("at most"): where the events lie below it is not known. PromQL would interpolate
+        from 0. None without events or without finite edges.
         """
         if self.count <= 0 or not self.edges:
             return None
@@ -83,5 +83,5 @@ class Histogram:
         return best
 
     def count_at_or_below(self, edge: float) -> float:
-        """Events <= an edge of this histogram. KeyError-free: raises ValueError where it is not an edge."""
+        """Events at or below an edge. Raises ValueError where this histogram has no such edge."""
         return self.cumulative[self.edges.index(edge)]

@@ -11,15 +11,17 @@ from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class EngineWindow:
-    """One engine's readings, oldest first, at least one, no gap and no counter falling inside.
+    """One engine's readings with no gap and no counter falling inside."""
 
-    `elapsed_seconds` is from the first to the last; 0 with only one reading. `unborn`: fields that the first lacks because they stood at 0.
-    """
-
+    # oldest first, at least one
     readings: tuple[EngineSnapshot, ...]
+    # from the first to the last; 0 with only one reading
     elapsed_seconds: float
+    # fields that the first reading lacks because they stood at 0
     unborn: frozenset[str] = frozenset()
+    # histograms' gains that were asked for
     _gained: dict[str, Histogram | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    # gauges' means that were asked for
     _means: dict[str, float | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -68,12 +70,11 @@ class EngineWindow:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Snapshots of one engine life, oldest first, at least one; no counter falls inside.
+    """Snapshots of one engine life; no counter falls inside."""
 
-    `devices`: passes over the target's GPUs within the same span, oldest first; () where they are not known.
-    """
-
+    # oldest first, at least one
     snapshots: tuple[Snapshot, ...]
+    # passes over the target's GPUs within the same span, oldest first; () where they are not known
     devices: tuple[DeviceSample, ...] = ()
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.cost.meters import Costs, cards_of
+from llm_serving_exporter.cost.meters import Costs, find_cards
 from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.derive.gpus import YIELDED
 from llm_serving_exporter.devices.attribution import build_settings, keep_known_gpus
@@ -119,7 +119,7 @@ class TargetHost:
             connect=connect,
         )
         hosted = HostedTarget(pipeline, self._finish_reading)
-        self._costs.begin(target.name)
+        self._costs.begin_target(target.name)
         self._targets = {**self._targets, target.name: hosted}
         self.gpus.look_up_processes_soon()
         return hosted
@@ -138,7 +138,7 @@ class TargetHost:
 
         `names` (default: all targets) may include targets that could not be added now and may be later.
         """
-        self._costs.keep(self._targets.keys() if names is None else names)
+        self._costs.drop_others(self._targets.keys() if names is None else names)
         self._claim_gpus()
 
     def read_gpus(self) -> GpuReadings | None:
@@ -180,12 +180,12 @@ class TargetHost:
         if assignment is not None:
             reading = replace(reading, gpu_uuids=uuids, gpu_origin=assignment.origin or assignment.why)
         now = {"monotonic": self._monotonic(), "unix": self._wall()}
-        return self._costs.after(reading, latest.readings, self.config, **now)
+        return self._costs.advance_target(reading, latest.readings, self.config, **now)
 
     def _claim_gpus(self) -> None:
         """Finds out which targets have the same GPUs, so that none of them is charged for all of these."""
         with self._claiming:
             assignments, readings = self.gpus.assignments, self.gpus.latest.readings
-            uuids = {name: cards_of(found.uuids, readings) for name, found in assignments.items()}
+            uuids = {name: find_cards(found.uuids, readings) for name, found in assignments.items()}
             yielded = [name for name, found in assignments.items() if found.why == YIELDED]
-            self._costs.claim([hosted.target for hosted in self._targets.values()], uuids, yielded)
+            self._costs.update_claims([hosted.target for hosted in self._targets.values()], uuids, yielded)

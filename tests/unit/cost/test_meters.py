@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meter import COST
-from llm_serving_exporter.cost.meters import Costs, cards_of, claimed_twice, claims_of
+from llm_serving_exporter.cost.meters import Costs, find_cards, find_claimed_twice, list_claims
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.device import GpuReading, GpuReadings, MigInstance
 from llm_serving_exporter.model.hardware import TargetGpus
@@ -25,15 +25,15 @@ def test_slices_claim_their_card() -> None:
     gpus = GpuReadings(
         Attempt(Stage.GPU, None, "", 0.0, 0.0), "nvml", 0.0, tuple(GpuReading(one) for one in identities)
     )
-    assert cards_of(("MIG-1", "GPU-2"), gpus) == {"GPU-1", "GPU-2"}
-    assert cards_of(("MIG-1",), None) == {"MIG-1"}
+    assert find_cards(("MIG-1", "GPU-2"), gpus) == {"GPU-1", "GPU-2"}
+    assert find_cards(("MIG-1",), None) == {"MIG-1"}
 
 
 def test_who_claims_a_gpu_twice() -> None:
     claims = {"a": ["1", "2"], "b": ["2"], "c": ["3"], "d": ["4"], "e": ["4"], "f": ["5"], "g": ["5"]}
     shares = {"d": 0.5, "e": 0.5, "f": 0.8, "g": 0.4}
     targets = {name: replace(TARGET, name=name, gpu_share=shares.get(name)) for name in claims}
-    assert claimed_twice(claims, targets) == {"a", "b", "f", "g"}
+    assert find_claimed_twice(claims, targets) == {"a", "b", "f", "g"}
 
 
 def test_targets_that_their_processes_show_on_the_same_gpu_have_no_cost_until_shares_are_stated() -> None:
@@ -41,19 +41,21 @@ def test_targets_that_their_processes_show_on_the_same_gpu_have_no_cost_until_sh
     ready = TargetReading(TARGET, target_gpus=TargetGpus(2, "H100"), **page(0, WORKED))
 
     def found(target: Target) -> dict[str, Absence]:
-        return dict(costs.after(replace(ready, target=target), None, config, monotonic=5.0, unix=5.0).cost.signals)
+        return dict(
+            costs.advance_target(replace(ready, target=target), None, config, monotonic=5.0, unix=5.0).cost.signals
+        )
 
     other = replace(TARGET, name="other")
-    costs.begin("t")
-    costs.begin("other")
+    costs.begin_target("t")
+    costs.begin_target("other")
     uuids = {"t": ("GPU-1", "GPU-2"), "other": ("GPU-2",)}
-    costs.claim([TARGET, other], uuids)
+    costs.update_claims([TARGET, other], uuids)
     assert found(TARGET)[COST] == found(other)[COST] == Absence.GPU_CLAIMED_TWICE
     # one of the two has stopped, and the other's processes use the GPUs now
-    costs.claim([TARGET, other], {"t": (), "other": ("GPU-2",)}, ["t", "gone"])
+    costs.update_claims([TARGET, other], {"t": (), "other": ("GPU-2",)}, ["t", "gone"])
     assert (found(TARGET)[COST], found(other)[COST]) == (Absence.GPU_CLAIMED_TWICE, "")
     shared = [replace(TARGET, gpu_share=0.5), replace(other, gpu_share=0.5)]
-    costs.claim(shared, uuids)
+    costs.update_claims(shared, uuids)
     assert found(shared[0])[COST] == found(shared[1])[COST] == ""
 
 
@@ -62,16 +64,16 @@ def test_a_tick_under_way_does_not_bring_a_removed_target_back() -> None:
     ready = TargetReading(TARGET, target_gpus=TargetGpus(2, "H100"), **page(0, WORKED))
 
     def after(monotonic: float) -> TargetReading:
-        return costs.after(ready, None, config, monotonic=monotonic, unix=monotonic)
+        return costs.advance_target(ready, None, config, monotonic=monotonic, unix=monotonic)
 
     assert after(0.0) is ready
-    costs.begin("t")
+    costs.begin_target("t")
     after(5.0)
     assert usd(after(10.0).cost) == {"prefill": 2.5, "decode": 7.5}
-    costs.keep(["other"])
+    costs.drop_others(["other"])
     assert after(15.0) is ready
     # an hour later it is there again, under another configuration: the hour was nobody's
-    costs.begin("t")
+    costs.begin_target("t")
     assert seconds(after(3600.0).cost) == {}
     # and two ticks that overtook one another count no second twice
     assert seconds(after(3598.0).cost) == {}
@@ -88,7 +90,7 @@ def test_targets_come_and_go_while_ticks_are_under_way() -> None:
         try:
             while not done.is_set():
                 for name in names:
-                    costs.after(
+                    costs.advance_target(
                         replace(ready, target=replace(TARGET, name=name)), None, config, monotonic=1.0, unix=1.0
                     )
         except BaseException as error:
@@ -101,8 +103,8 @@ def test_targets_come_and_go_while_ticks_are_under_way() -> None:
         for thread in threads:
             thread.start()
         for number in range(5000):
-            costs.begin(names[number % 200])
-            costs.keep(names[number % 100 :])
+            costs.begin_target(names[number % 200])
+            costs.drop_others(names[number % 100 :])
     finally:
         done.set()
         sys.setswitchinterval(switched)
@@ -113,6 +115,6 @@ def test_targets_come_and_go_while_ticks_are_under_way() -> None:
 
 def test_what_a_target_claims() -> None:
     configured = replace(TARGET, gpus=(0, "GPU-12345678"))
-    assert claims_of(configured, ()) == {"a 0", "GPU-12345678"}
-    assert claims_of(configured, ("GPU-1",)) == {"GPU-1"}
-    assert claims_of(TARGET, ()) == set()
+    assert list_claims(configured, ()) == {"a 0", "GPU-12345678"}
+    assert list_claims(configured, ("GPU-1",)) == {"GPU-1"}
+    assert list_claims(TARGET, ()) == set()
