@@ -141,13 +141,13 @@ class FileJobs:
             self._store.put_review(None)
         if self._review is None and config.review is not None:
             self._review = ReviewRunner(config.review, wall=self._wall)
-        self._set("review", REVIEW_EVERY_SECONDS, self._look_at_review if self._review is not None else None)
+        self._set("review", REVIEW_EVERY_SECONDS, self._run_review_when_due if self._review is not None else None)
 
-    def _look_at_review(self) -> None:
+    def _run_review_when_due(self) -> None:
         runner = self._review
         if runner is None:
             return
-        runs = runner.look()
+        runs = runner.run_when_due()
         with self._lock:
             if runner is self._review:
                 self._store.put_review(runs)

@@ -85,7 +85,7 @@ def wants_run(runs: Runs, due: float | None, now: float) -> bool:
 
 
 class ReviewRunner:
-    """`look` is called every half minute by one thread at a time. `command`: what makes a review; `wall`: Unix seconds.
+    """`run_when_due` is called every half minute by one thread at a time. `command`: what makes a review; `wall`: Unix seconds.
 
     A run is noted in the file before it is started, and not started where that fails: whatever ends it, the exporter and its machine
     included, it is not started at once again.
@@ -110,8 +110,8 @@ class ReviewRunner:
         self._tried: tuple[float, float] | None = None
         self._problem = ""
 
-    def look(self) -> ReviewRuns | None:
-        """What is to be published; starts a review that is due, and ends one that takes too long. Never raises."""
+    def run_when_due(self) -> ReviewRuns | None:
+        """Starts a review that is due, and ends one that takes too long; what is to be published. Never raises."""
         now = self._wall()
         due = last_due(self.schedule, now)
         runs, problem = None, ""
@@ -147,7 +147,7 @@ class ReviewRunner:
             process.terminate()
 
     def _start(self, now: float, due: float) -> None:
-        """Raises ReviewRunsError where that cannot be noted."""
+        """Notes a run and starts it. Raises ReviewRunsError where it cannot be noted: then it is not started."""
         review_runs.record_attempt(self.schedule.folder, now, due)
         log.info("the cost review is due: making it")
         self._said, self._started, self._started_monotonic = [], now, self._monotonic()

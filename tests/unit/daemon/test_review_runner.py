@@ -166,13 +166,13 @@ def test_a_review_is_made_when_it_is_due_and_once(tmp_path: Path) -> None:
     clock = Clock(MONDAY - 60)
     found = runner(tmp_path, clock, GOOD)
     # the Monday before, nobody had asked for one yet
-    assert found.look() == ReviewRuns(next_due=MONDAY)
+    assert found.run_when_due() == ReviewRuns(next_due=MONDAY)
     assert found._process is None
     clock.now = MONDAY + 1
     (tmp_path / "report.yml").write_text(str(clock.now))
-    assert found.look() == told(MONDAY, None, None)
+    assert found.run_when_due() == told(MONDAY, None, None)
     assert found._process is not None
-    assert ended(found, found.look) == told(MONDAY, MONDAY + 1, MONDAY + 1)
+    assert ended(found, found.run_when_due) == told(MONDAY, MONDAY + 1, MONDAY + 1)
     assert found._process is None
 
 
@@ -180,10 +180,10 @@ def test_a_missed_one_is_caught_up_at_the_start(tmp_path: Path) -> None:
     begin_runs(str(tmp_path), MONDAY - 30 * DAY)
     clock = Clock(MONDAY + 3 * DAY)
     found = runner(tmp_path, clock, GOOD)
-    found.look()
-    assert ended(found, found.look) == told(MONDAY, clock.now, clock.now)
+    found.run_when_due()
+    assert ended(found, found.run_when_due) == told(MONDAY, clock.now, clock.now)
     clock.now += HOUR
-    found.look()
+    found.run_when_due()
     assert found._process is None
 
 
@@ -191,31 +191,31 @@ def test_one_that_fails_is_told_and_tried_again_after_an_hour(tmp_path: Path, ca
     begin_runs(str(tmp_path), MONDAY - DAY)
     clock = Clock(MONDAY)
     found = runner(tmp_path, clock, BAD)
-    found.look()
-    assert ended(found, found.look) == told(MONDAY, MONDAY, None)
+    found.run_when_due()
+    assert ended(found, found.run_when_due) == told(MONDAY, MONDAY, None)
     assert "ended with status 1: Prometheus at http://p cannot be reached" in caplog.text
     clock.now += HOUR - 1
-    found.look()
+    found.run_when_due()
     assert found._process is None
     clock.now += 1
-    found.look()
+    found.run_when_due()
     assert found._process is not None
-    ended(found, found.look)
+    ended(found, found.run_when_due)
 
 
 def test_one_that_hangs_is_ended_and_counts_as_failed(tmp_path: Path) -> None:
     begin_runs(str(tmp_path), MONDAY - DAY)
     clock = Clock(MONDAY)
     found = runner(tmp_path, clock, HANGS)
-    found.look()
+    found.run_when_due()
     clock.now += LONGEST_RUN_SECONDS + 1
-    assert ended(found, found.look) == told(MONDAY, clock.now, None)
+    assert ended(found, found.run_when_due) == told(MONDAY, clock.now, None)
 
 
 def test_an_exporter_that_only_tells_makes_none(tmp_path: Path) -> None:
     begin_runs(str(tmp_path), MONDAY - DAY)
     found = runner(tmp_path, Clock(MONDAY + HOUR), GOOD, run=False)
-    assert found.look() == told(MONDAY, None, None)
+    assert found.run_when_due() == told(MONDAY, None, None)
     assert found._process is None
 
 
@@ -224,8 +224,8 @@ def test_a_program_that_is_not_there_is_a_failed_run(tmp_path: Path) -> None:
     clock = Clock(MONDAY)
     plan = ReviewSchedule(str(tmp_path / "report.yml"), str(tmp_path), "0 7 * * mon", "UTC", True)
     found = ReviewRunner(plan, command=(str(tmp_path / "nothing"),), wall=clock, monotonic=clock)
-    found.look()
-    assert found.look() == told(MONDAY, MONDAY, None)
+    found.run_when_due()
+    assert found.run_when_due() == told(MONDAY, MONDAY, None)
 
 
 def test_a_folder_that_cannot_be_used_is_told_once_and_nothing_is_made(
@@ -233,7 +233,7 @@ def test_a_folder_that_cannot_be_used_is_told_once_and_nothing_is_made(
 ) -> None:
     (tmp_path / NAME).mkdir()
     found = runner(tmp_path, Clock(MONDAY), GOOD)
-    assert found.look() == found.look() == told(MONDAY)
+    assert found.run_when_due() == found.run_when_due() == told(MONDAY)
     assert found._process is None
     assert caplog.text.count("cannot be read") == 1
 
@@ -241,8 +241,8 @@ def test_a_folder_that_cannot_be_used_is_told_once_and_nothing_is_made(
 def test_a_file_that_was_spoilt_does_not_lose_the_review_that_is_due(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("{")
     found = runner(tmp_path, Clock(MONDAY + 1), GOOD)
-    assert found.look() == told(MONDAY)
-    assert ended(found, found.look) == told(MONDAY, MONDAY + 1, MONDAY + 1)
+    assert found.run_when_due() == told(MONDAY)
+    assert ended(found, found.run_when_due) == told(MONDAY, MONDAY + 1, MONDAY + 1)
 
 
 def test_a_run_that_cannot_be_noted_is_not_started(
@@ -258,30 +258,30 @@ def test_a_run_that_cannot_be_noted_is_not_started(
     monkeypatch.setattr(os, "replace", refuses)
     found = runner(tmp_path, Clock(MONDAY), GOOD)
     for _ in range(3):
-        assert found.look() == told(MONDAY)
+        assert found.run_when_due() == told(MONDAY)
         assert found._process is None
     assert caplog.text.count("cannot be written: Read-only file system") == 1
     monkeypatch.setattr(os, "replace", before)
-    assert ended(found, found.look) == told(MONDAY)
-    assert ended(found, found.look) == told(MONDAY, MONDAY, MONDAY)
+    assert ended(found, found.run_when_due) == told(MONDAY)
+    assert ended(found, found.run_when_due) == told(MONDAY, MONDAY, MONDAY)
 
 
 def test_an_exporter_that_dies_with_its_review_does_not_start_it_at_once_again(tmp_path: Path) -> None:
     begin_runs(str(tmp_path), MONDAY - DAY)
     clock = Clock(MONDAY)
     first = runner(tmp_path, clock, HANGS)
-    first.look()
+    first.run_when_due()
     assert first._process is not None
     first._process.kill()
     first._process.wait(10)
     clock.now += 30
     again = runner(tmp_path, clock, GOOD)
-    assert again.look() == told(MONDAY, MONDAY)
+    assert again.run_when_due() == told(MONDAY, MONDAY)
     assert again._process is None
     clock.now = MONDAY + HOUR
     (tmp_path / "report.yml").write_text(str(clock.now))
-    again.look()
-    assert ended(again, again.look) == told(MONDAY, clock.now, clock.now)
+    again.run_when_due()
+    assert ended(again, again.run_when_due) == told(MONDAY, clock.now, clock.now)
     assert first._reader is not None
     first._reader.join(5)
 
@@ -289,10 +289,10 @@ def test_an_exporter_that_dies_with_its_review_does_not_start_it_at_once_again(t
 def test_a_file_that_forgets_does_not_start_another_at_once(tmp_path: Path) -> None:
     begin_runs(str(tmp_path), MONDAY - DAY)
     found = runner(tmp_path, Clock(MONDAY), BAD)
-    found.look()
-    ended(found, found.look)
+    found.run_when_due()
+    ended(found, found.run_when_due)
     (tmp_path / NAME).write_text(json.dumps({"version": 1, "since_unix_seconds": MONDAY - DAY}))
-    assert found.look() == told(MONDAY)
+    assert found.run_when_due() == told(MONDAY)
     assert found._process is None
 
 
@@ -301,16 +301,16 @@ def test_a_step_of_the_wall_clock_ends_no_review(tmp_path: Path) -> None:
     wall, monotonic = Clock(MONDAY), Clock(0.0)
     found = runner(tmp_path, wall, HANGS)
     found._monotonic = monotonic
-    found.look()
+    found.run_when_due()
     wall.now += 2 * LONGEST_RUN_SECONDS
-    found.look()
+    found.run_when_due()
     process = found._process
     assert process is not None
     assert process.poll() is None
     monotonic.now += LONGEST_RUN_SECONDS + 1
-    found.look()
+    found.run_when_due()
     assert process.wait(10) != 0
-    found.look()
+    found.run_when_due()
     assert found._reader is not None
     found._reader.join(5)
 
@@ -318,7 +318,7 @@ def test_a_step_of_the_wall_clock_ends_no_review(tmp_path: Path) -> None:
 def test_the_end_of_the_exporter_ends_its_review(tmp_path: Path) -> None:
     begin_runs(str(tmp_path), MONDAY - DAY)
     found = runner(tmp_path, Clock(MONDAY), HANGS)
-    found.look()
+    found.run_when_due()
     process = found._process
     assert process is not None
     found.close()
