@@ -50,7 +50,7 @@ print(json.dumps({
 
 
 def blocks(language: str) -> list[str]:
-    section = TEXT[TEXT.index("**Add a metric.**") : TEXT.index("**Add a row for a runtime.**")]
+    section = TEXT[TEXT.index("**Add a metric.**") : TEXT.index("**Add a configuration key.**")]
     return [dedent(found) for found in re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL)]
 
 
