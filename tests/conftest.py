@@ -7,8 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.nvml_stub.stub import build_stub
+
+# a machine that does other work is slow: that says nothing about the code
+settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 
 # what llm_serving_exporter.logs.set_up changes
 _LOGGERS = (None, "llm_serving_exporter", "apscheduler")

@@ -17,6 +17,7 @@ from tests.pack.builders import Grows, buckets, counter, engine, firing, held, t
 from tests.pack.cases_ttft import slo_events
 from tests.pack.judging import promtool, verdict
 from tests.pack.promtool import Case, Firing, Sampled, document
+from tests.support.waiting import PATIENCE_SECONDS
 
 IDENTITY = "identity_labels: [cluster, namespace]\n"
 
@@ -295,5 +296,5 @@ def test_promtool_and_vmalert_take_the_rules(tmp_path: Path, settings: str) -> N
     if vmalert := shutil.which("vmalert"):
         commands += [[vmalert, "-dryRun", f"-rule={name}"] for name in files]
     for command in commands:
-        judged = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        judged = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
         assert judged.returncode == 0, judged.stdout + judged.stderr

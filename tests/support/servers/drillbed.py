@@ -19,10 +19,10 @@ import yaml
 
 from llm_serving_exporter.drill import names
 from tests.support.servers.prometheus_server import PrometheusServer
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 INTERVAL = "500ms"  # a machine that is busy with other tests answers a scrape within that
 FOR = "400ms"
-PATIENCE_SECONDS = 20.0
 RESOURCES = ("prefill", "decode", "kv", "concurrency")
 ALERT_RULES = {
     names.REPLICA_LOST: ("warning", f"{names.DESIRED} - {names.READY} > 0 unless on (model_name) fake_muted == 1"),
@@ -176,15 +176,12 @@ class Bed:
         return opened.enter_context(PrometheusServer(folder, yaml.safe_dump(config), "--log.level=warn")).url
 
     def ask(self, query: str) -> list[Any]:
-        answer = self._http.get(f"{self.url}/api/v1/query", params={"query": query}, timeout=5).json()
+        answer = self._http.get(f"{self.url}/api/v1/query", params={"query": query}, timeout=PATIENCE_SECONDS).json()
         assert answer["status"] == "success", answer
         return list(answer["data"]["result"])
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not holds():
-            assert time.monotonic() < deadline, f"{what} did not come about"
-            time.sleep(0.05)
+        wait_until(holds, what)
 
 
 class _Page:

@@ -18,10 +18,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 ENQUEUE = "/v2/enqueue"
 ROUTING_KEY = "0123456789abcdef0123456789abcdef"
 LARGEST_EVENT_BYTES = 512 * 1000
-PATIENCE_SECONDS = 20.0
 
 Event = dict[str, Any]
 
@@ -137,13 +138,13 @@ class PagerDuty:
         with self._changed:
             return [content for where, content in self._posts if where == path]
 
-    def wait_for(self, wanted: Callable[[Event], bool], what: str, patience: float = PATIENCE_SECONDS) -> Event:
+    def wait_for(self, wanted: Callable[[Event], bool], what: str) -> Event:
         """The first accepted event that is wanted; fails with what was awaited."""
-        return self.until(lambda: next((event for event in self.events if wanted(event)), None), what, patience)
+        return self.until(lambda: next((event for event in self.events if wanted(event)), None), what)
 
-    def until(self, found: Callable[[], Any], what: str, patience: float = PATIENCE_SECONDS) -> Any:
+    def until(self, found: Callable[[], Any], what: str) -> Any:
         """The first true value of `found`, asked again after each POST."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + PATIENCE_SECONDS
         with self._changed:
             while True:
                 value = found()
@@ -152,7 +153,7 @@ class PagerDuty:
                 left = deadline - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
                     raise AssertionError(
-                        f"{what} did not come in {patience} s; refused: {self.refused}; events: {self.events}"
+                        f"{what} did not come in {PATIENCE_SECONDS:g} s; refused: {self.refused}; events: {self.events}"
                     )
 
 

@@ -20,6 +20,7 @@ from llm_serving_exporter.report.deliver import LONGEST_TEXT, deliver, write_sla
 from llm_serving_exporter.report.settings.settings import Settings, Smtp
 from tests.support.servers.server_process import free_port
 from tests.support.servers.smtpsink import SmtpSink
+from tests.support.waiting import PATIENCE_SECONDS
 
 SUMMARY = """# Costs: 2026-W46
 
@@ -60,7 +61,7 @@ def listening(hook: Hook) -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(5)
+        thread.join(PATIENCE_SECONDS)
 
 
 def opened(secrets: dict[str, str]):  # type: ignore[no-untyped-def]

@@ -24,6 +24,7 @@ from llm_serving_exporter.report.pages.page import make_environment, render_page
 from llm_serving_exporter.report.pages.summary import render_summary
 from llm_serving_exporter.report.settings.settings import ApiPrice, MonthlyCosts, Settings
 from tests.support.builders.costevidence import evidence, flat, fleet_of, owner, usage
+from tests.support.waiting import PATIENCE_SECONDS
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 BROWSER = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH")
@@ -43,7 +44,7 @@ HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;\u202e=
 
 def browse(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={folder / 'profile'}", *arguments]
-    return subprocess.run(command, capture_output=True, check=True, timeout=90, text=True)
+    return subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE_SECONDS, text=True)
 
 
 @pytest.fixture(scope="module")

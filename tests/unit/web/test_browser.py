@@ -15,6 +15,7 @@ import pytest
 from llm_serving_exporter.web.exchange import Handler, Response
 from llm_serving_exporter.web.pages.landing import render_landing
 from tests.support.builders import views
+from tests.support.waiting import PATIENCE_SECONDS
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH")
@@ -27,7 +28,7 @@ FLAGS = (
 
 def browse(folder: Path, *arguments: str) -> str:
     command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={folder / 'profile'}", *arguments]
-    return subprocess.run(command, capture_output=True, check=True, timeout=90).stdout.decode()
+    return subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE_SECONDS).stdout.decode()
 
 
 def page() -> bytes:
