@@ -37,13 +37,13 @@ test-steady: $(DEVELOPS) ## the tests RUNS times (10) on two cores beside four b
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics cc chromium
 	@scripts/test_steady.sh $(RUNS) $(ARGS)
 
-test-e2e: $(DEVELOPS) ## scenarios over the whole stack, N-1 against a simulator, Prometheus, VictoriaMetrics: minutes
+test-e2e: $(DEVELOPS) ## scenarios in simulated time and over the whole stack, N-1, dashboards, Prometheus, VictoriaMetrics: ten minutes
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc
-	$(BIN)/python -m pytest -m e2e --numprocesses 4 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -m e2e --numprocesses 4 --dist loadscope $(ARGS)
 
-test-soak: $(DEVELOPS) ## the rules over two simulated weeks, for a quarter of an hour
-	@$(TOOLS) victoria-metrics vmalert
-	$(BIN)/python -m pytest -m soak $(ARGS)
+test-soak: $(DEVELOPS) ## the rules over two simulated weeks, and every scenario over the whole stack, for half an hour
+	@$(TOOLS) promtool prometheus alertmanager victoria-metrics vmalert
+	$(BIN)/python -m pytest -m soak --numprocesses 4 --dist loadscope $(ARGS)
 
 test-grafana: $(DEVELOPS) ## every dashboard in the Grafana that GRAFANA_URL names; CONTRIBUTING.md says how to bring one up
 	@$(TOOLS) chromium
