@@ -22,6 +22,10 @@ LISTENING = re.compile(r"listening on (http://[^\s\",]+)")
 Series = tuple[str, frozenset[tuple[str, str]]]
 
 
+class MissingSeriesError(AssertionError):
+    """A page has no such series."""
+
+
 class Scraped:
     """One /metrics page: `value(name, label=…)` finds exactly one series by a subset of its labels."""
 
@@ -39,12 +43,15 @@ class Scraped:
 
     def value(self, name: str, **labels: str) -> float:
         found = self.series(name, **labels)
+        if not found:
+            raise MissingSeriesError(f"no series matches {name} {labels}")
         assert len(found) == 1, f"{len(found)} series match {name} {labels}: {sorted(map(sorted, found))[:5]}"
         return next(iter(found.values()))
 
     def total(self, name: str, **labels: str) -> float:
         found = self.series(name, **labels)
-        assert found, f"no series matches {name} {labels}"
+        if not found:
+            raise MissingSeriesError(f"no series matches {name} {labels}")
         return sum(found.values())
 
 
@@ -114,13 +121,19 @@ class Exporter:
         return Scraped(answer.text)
 
     def until(self, holds: Callable[[Scraped], bool], what: str) -> Scraped:
-        """Scrapes until `holds`; fails with `what` was awaited."""
+        """Scrapes until `holds`; fails with `what` was awaited. A page that lacks a series which `holds` asks for is not the one."""
+        lacking = ""
 
         def look() -> Scraped | None:
-            page = self.scrape()
-            return page if holds(page) else None
+            nonlocal lacking
+            page, lacking = self.scrape(), ""
+            try:
+                return page if holds(page) else None
+            except MissingSeriesError as error:
+                lacking = f"{error}\n"
+                return None
 
-        found = wait_until(look, what, lambda: "log:\n" + "\n".join(self.log[-20:]))
+        found = wait_until(look, what, lambda: lacking + "log:\n" + "\n".join(self.log[-20:]))
         assert found is not None
         return found
 
