@@ -3,10 +3,12 @@
 
 PYTHON_ENV := .venv
 BIN        := $(PYTHON_ENV)/bin
-RUNS       := $(PYTHON_ENV)/.stamp-run
+RUNNABLE   := $(PYTHON_ENV)/.stamp-run
 DEVELOPS   := $(PYTHON_ENV)/.stamp-dev
 TOOLS      := scripts/setup.sh tools
 ARGS       ?=
+# of the suite, by test-steady
+RUNS       ?= 10
 # one more than there are cores: some tests wait for a fleet to come to its end
 WORKERS    := $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1)
 
@@ -15,15 +17,15 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(PYTHON_ENV)/pycache
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo drill test test-e2e test-soak test-grafana test-hardware check generate golden bench format clean
+.PHONY: help demo drill test test-steady test-e2e test-soak test-grafana test-hardware check generate golden bench format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(RUNS) ## the exporter beside a replayed vLLM; needs no GPU and no model
+demo: $(RUNNABLE) ## the exporter beside a replayed vLLM; needs no GPU and no model
 	@exec $(BIN)/llm-serving-exporter demo $(ARGS)
 
-drill: $(RUNS) ## a node-loss drill of a simulated fleet with the rules; needs no GPU and no model
+drill: $(RUNNABLE) ## a node-loss drill of a simulated fleet with the rules; needs no GPU and no model
 	@$(TOOLS) prometheus alertmanager
 	@exec $(BIN)/python -m llm_serving_alerts.drill_demo $(ARGS)
 
@@ -31,13 +33,17 @@ test: $(DEVELOPS) ## every test that needs neither a GPU nor minutes
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics cc chromium
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 5 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-e2e: $(DEVELOPS) ## scenarios over the whole stack, N-1 against a simulator, Prometheus, VictoriaMetrics: minutes
-	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc
-	$(BIN)/python -m pytest -m e2e --numprocesses 4 --dist loadgroup $(ARGS)
+test-steady: $(DEVELOPS) ## the tests RUNS times (10) on two cores beside four busy loops, over an hour; stops at the first failure
+	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics cc chromium
+	@scripts/test_steady.sh $(RUNS) $(ARGS)
 
-test-soak: $(DEVELOPS) ## the rules over two simulated weeks, for a quarter of an hour
-	@$(TOOLS) victoria-metrics vmalert
-	$(BIN)/python -m pytest -m soak $(ARGS)
+test-e2e: $(DEVELOPS) ## scenarios in simulated time and over the whole stack, N-1, dashboards, Prometheus, VictoriaMetrics: ten minutes
+	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc
+	$(BIN)/python -m pytest -m e2e --numprocesses 4 --dist loadscope $(ARGS)
+
+test-soak: $(DEVELOPS) ## the rules over two simulated weeks, and every scenario over the whole stack, for half an hour
+	@$(TOOLS) promtool prometheus alertmanager victoria-metrics vmalert
+	$(BIN)/python -m pytest -m soak --numprocesses 4 --dist loadscope $(ARGS)
 
 test-grafana: $(DEVELOPS) ## every dashboard in the Grafana that GRAFANA_URL names; CONTRIBUTING.md says how to bring one up
 	@$(TOOLS) chromium
@@ -81,11 +87,11 @@ clean: ## remove the environment, caches and builds
 	rm -rf $(PYTHON_ENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(RUNS): pyproject.toml
+$(RUNNABLE): pyproject.toml
 	@scripts/setup.sh venv
 	@touch $@
 
 # What develops also runs: a demo after a test installs nothing.
 $(DEVELOPS): pyproject.toml
 	@scripts/setup.sh venv dev
-	@touch $(RUNS) $@
+	@touch $(RUNNABLE) $@

@@ -5,10 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.nvml_stub.stub import build_stub
+
+# a machine that does other work is slow: that says nothing about the code
+settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 
 # what llm_serving_exporter.logs.set_up changes
 _LOGGERS = (None, "llm_serving_exporter", "apscheduler")
@@ -18,6 +25,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--golden-update", action="store_true", help="write tests/golden anew; read the diff before you commit it"
     )
+
+
+# modules whose tests share a fixture that takes a minute or more, and what they share
+SHARED = {
+    "tests/e2e/test_dashboards.py": "week",
+    "tests/e2e/test_simulated_scenarios.py": "week",
+    "tests/e2e/test_n1_forecast.py": "fleets",
+    "tests/e2e/test_prometheus.py": "stored",
+}
+
+
+class ByTest(LoadScopeScheduling):
+    """Each test goes to whichever worker is free, those that share a fixture to the same one.
+
+    xdist's own groups (`--dist loadgroup` with `xdist_group`) do nothing with pytest 9.2: xdist 3.8 writes them into a field that
+    pytest no longer reads, and each worker sets up the fixture for itself.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return SHARED.get(nodeid.partition("::")[0], nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByTest | None:
+    return ByTest(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 @pytest.fixture(autouse=True)

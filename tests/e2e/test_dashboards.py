@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
 from llm_serving_dashboards.boards import Dashboard, build_dashboards
 from llm_serving_dashboards.panels import Column, Panel
-from tests.simweek.build import Plan, build, week_settings
+from tests.e2e.week import Week
+from tests.simweek.build import week_settings
 from tests.support.builders.panelqueries import filled
-from tests.support.servers.prometheus_server import PrometheusServer
 
-# a Wednesday at 15:00 UTC
-PLAN = Plan(1_704_294_000.0, 2.5 * 3600, calm_seconds=1200.0)
 # what nothing in these hours does; a simulated card counts neither, and none of them fails
 NEVER = {"Versions"}
 EMPTY = {
@@ -31,42 +26,13 @@ LABEL_VALUES = re.compile(r"label_values\((?P<series>.*), (?P<label>\w+)\)")
 QUERY_RESULT = re.compile(r"query_result\((?P<query>.*)\)")
 
 
-@dataclass(frozen=True)
-class Week:
-    """The server that holds it."""
-
-    prometheus: PrometheusServer
-
-    def range(self, query: str) -> list[dict[str, Any]]:
-        """Series over all of it, a point a minute."""
-        begin, end = PLAN.begin_unix_seconds, PLAN.end_unix_seconds
-        return self._result("query_range", query=query, start=str(begin), end=str(end), step="60")
-
-    def now(self, query: str) -> list[dict[str, Any]]:
-        """Series at its end."""
-        return self._result("query", query=query, time=str(PLAN.end_unix_seconds))
-
-    def _result(self, what: str, **parameters: str) -> list[dict[str, Any]]:
-        answer = self.prometheus.get(f"/api/v1/{what}", **parameters).json()
-        assert answer["status"] == "success", (parameters["query"], answer)
-        return list(answer["data"]["result"])
-
-
-@pytest.fixture(scope="module")
-def week(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Week]:
-    folder = tmp_path_factory.mktemp("week")
-    build(PLAN, folder)
-    with PrometheusServer(folder, "global: {}\n", retention="100y") as server:
-        yield Week(server)
-
-
 MADE = build_dashboards(week_settings())
 PANELS = [
     pytest.param(made, panel, id=f"{made.board.uid}: {panel.title}") for made in MADE for panel in made.board.panels
 ]
 
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("dashboards")]
+pytestmark = pytest.mark.e2e
 
 
 @pytest.mark.parametrize(("made", "panel"), PANELS)

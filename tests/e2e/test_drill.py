@@ -61,7 +61,7 @@ def test_it_is_known_for_whom_the_alert_was_and_that_a_silence_kept_it_from_them
     kind: type[Bed], alertmanager: Alertmanager, tmp_path: Path
 ) -> None:
     alertmanager.silence(("model_name", "silenced"))
-    asked = ["--alertmanager.url", alertmanager.url, "--hold", "4s", "--page-slack", "3s"]
+    asked = ["--alertmanager.url", alertmanager.url, "--hold", "page"]
     with kind(tmp_path, Fleet("told"), Fleet("silenced"), alertmanager=alertmanager.url) as bed:
         status = {model: run(words(bed, bed[model], tmp_path / model, *asked)) for model in ("told", "silenced")}
     assert status == {"told": 0, "silenced": 1}

@@ -15,8 +15,7 @@ import pytest
 from tests.e2e.fleets import LOST_AT, Outcome, lose_largest_node
 from tests.pack.simulated import groups, input_series, judge, read_by
 
-# one process for what shares a fixture
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("n1")]
+pytestmark = pytest.mark.e2e
 
 FLEETS = 40
 IDLE = range(1000, 1008)

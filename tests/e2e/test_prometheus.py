@@ -14,8 +14,7 @@ from tests.support.builders.snapshots import engine_of
 from tests.support.servers.exporter_process import Exporter
 from tests.support.servers.prometheus_server import PrometheusServer
 
-# one process for what shares a fixture
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("prometheus")]
+pytestmark = pytest.mark.e2e
 
 # into and through the saturated phase; the engine's pages are a second apart
 FIRST, LAST = 41, 91

@@ -1,7 +1,7 @@
 """Scenarios over the whole stack: simulated fleet, real exporter, Prometheus and Alertmanager, PagerDuty's Events API on loopback.
 
-Exactly the alerts that each scenario lists fire, in time, and exactly the critical ones page. One is in the default suite; `make test-e2e`
-runs the others.
+Exactly the alerts that each scenario lists fire, in time, and exactly the critical ones page. `make test-e2e` runs those that the simulated
+time of `test_simulated_scenarios.py` does not hold, and one that pages; `make test-soak` runs the others.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ import pytest
 from llm_serving_exporter.sim.fleet.scenario_file import names
 from llm_serving_exporter.sim.fleet.spec import SGLANG
 from tests.e2e.scenarios import ALWAYS, assert_as_listed, assert_pages, play
+from tests.e2e.test_simulated_scenarios import BY_THE_CLOCK
 
 PAGES = "engine-hang"
 
 
-def test_an_engine_that_hangs_pages(tmp_path: Path) -> None:
-    scenario, seen, running = play(PAGES, tmp_path)
-    assert_as_listed(scenario, seen)
-    assert_pages(seen, running)
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize("name", sorted(set(names()) - {PAGES}))
+@pytest.mark.parametrize(
+    "name",
+    [
+        # with a pair of servers it runs below
+        pytest.param(name, marks=pytest.mark.e2e if name in BY_THE_CLOCK else pytest.mark.soak)
+        for name in sorted(set(names()) - {PAGES})
+    ],
+)
 def test_exactly_the_alerts_that_it_lists(name: str, tmp_path: Path) -> None:
     scenario, seen, running = play(name, tmp_path)
     assert_as_listed(scenario, seen)
@@ -50,6 +51,7 @@ def test_gauges_that_may_be_late_are_no_evidence_of_a_hang(tmp_path: Path) -> No
 def test_a_pair_of_servers_sends_one_page(tmp_path: Path) -> None:
     scenario, seen, running = play(PAGES, tmp_path, servers=2)
     assert_as_listed(scenario, seen)
+    assert_pages(seen, running)
     events = running.inbox.events
     (page,) = [event for event in events if event["event_action"] == "trigger"]
     resolves = [event for event in events if event["event_action"] == "resolve"]

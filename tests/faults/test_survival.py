@@ -7,8 +7,8 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from tests.support.builders.recordings import page as recorded_page
 from tests.support.servers import faultbehaviours as fault
 from tests.support.servers.exporter_process import Exporter, Scraped
 from tests.support.servers.faultserver import FaultServer
+from tests.support.waiting import PATIENCE_SECONDS
 
 GOOD_PAGE = recorded_page("vllm-0.32", 60)
 GOOD = fault.page(GOOD_PAGE)
@@ -95,11 +96,15 @@ def test_each_fault_shows_and_passes(watched: tuple[FaultServer, Exporter], name
     before = exporter.until(is_up, "target_up 1").value("scrape_failures_total", stage=stage, reason=reason)
 
     server.behave("/metrics", behaviour)
+    # on a busy machine a scrape in between may fail by the timeout
     page = exporter.until(
-        lambda page: page.value("scrape_failures_total", stage=stage, reason=reason) > before, f"a failure by {reason}"
+        lambda page: (
+            page.value("scrape_failures_total", stage=stage, reason=reason) > before
+            and page.value("target_state", state=state) == 1
+        ),
+        f"a failure by {reason} and the state {state}",
     )
     assert page.value("target_up") == 0
-    assert page.value("target_state", state=state) == 1
     assert page.total("target_state") == 1
     # the last good values stay, with their age, until they are stale
     assert page.value("decode_tokens_total") == float(FIRST_COUNTER.rsplit(b" ", 1)[1])
@@ -113,10 +118,11 @@ def test_values_that_are_no_numbers_are_absent_not_zero(watched: tuple[FaultServ
     server, exporter = watched
     server.behave("/metrics", fault.page(with_every_value("NaN")))
     page = exporter.until(
-        lambda page: bool(page.series("signal_available", signal="decode_tokens_total", reason="invalid_value")),
+        lambda page: (
+            is_up(page) and bool(page.series("signal_available", signal="decode_tokens_total", reason="invalid_value"))
+        ),
         "NaN seen",
     )
-    assert page.value("target_up") == 1
     assert not page.series("decode_tokens_total")
     assert not page.series("requests_running")
     server.behave("/metrics", GOOD)
@@ -127,10 +133,12 @@ def test_duplicate_series_void_their_field_only(watched: tuple[FaultServer, Expo
     server, exporter = watched
     server.behave("/metrics", fault.page(GOOD_PAGE + FIRST_COUNTER + b"\n"))
     page = exporter.until(
-        lambda page: bool(page.series("signal_available", signal="decode_tokens_total", reason="duplicate_series")),
+        lambda page: (
+            is_up(page)
+            and bool(page.series("signal_available", signal="decode_tokens_total", reason="duplicate_series"))
+        ),
         "duplicates seen",
     )
-    assert page.value("target_up") == 1
     assert not page.series("decode_tokens_total")
     assert page.value("prompt_tokens_total") > 0
     server.behave("/metrics", GOOD)
@@ -196,7 +204,7 @@ def test_a_taken_port_is_a_clear_error() -> None:
             "--web.listen-address",
             address,
         ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == 1
     assert address in done.stderr
     assert "--web.listen-address" in done.stderr
@@ -207,13 +215,17 @@ def test_a_bad_config_is_refused_before_listening(tmp_path: Path) -> None:
     bad = tmp_path / "exporter.yml"
     bad.write_text("targets:\n  - url: http://localhost:8000\n    rolle: prefill\nscrape:\n  interval: 5\n")
     command = [sys.executable, "-m", "llm_serving_exporter", "--config.file", str(bad)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == 2
     assert "targets[0].rolle" in done.stderr
     assert "scrape.interval" in done.stderr
     assert "listening" not in done.stderr
     checked = subprocess.run(
-        [*command[:3], "check-config", *command[3:]], capture_output=True, text=True, timeout=30, check=False
+        [*command[:3], "check-config", *command[3:]],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
     assert checked.returncode == 2
     assert checked.stderr == done.stderr
@@ -234,7 +246,8 @@ def test_sighup_with_a_bad_config_changes_nothing_and_a_good_one_takes_effect(tm
             exporter.process.send_signal(1)
             page = exporter.until(lambda page: page.value("exporter_config_reload_success") == 0, "a failed reload")
             assert next(iter(page.series("exporter_config_info"))) == sha
-            assert is_up(exporter.after_ticks())
+            exporter.after_ticks()
+            exporter.until(is_up, "target_up 1 by the configuration before")
             file.write_text(config_text(server.url).replace("replica-0", "replica-1"))
             exporter.process.send_signal(1)
             page = exporter.until(lambda page: bool(page.series("target_up", target="replica-1")), "the new target")
@@ -243,20 +256,31 @@ def test_sighup_with_a_bad_config_changes_nothing_and_a_good_one_takes_effect(tm
             assert next(iter(page.series("exporter_config_info"))) != sha
 
 
-def test_sigterm_in_the_middle_of_a_scrape_ends_it_within_five_seconds() -> None:
+def test_sigterm_in_the_middle_of_a_scrape_does_not_wait_for_its_end() -> None:
     with FaultServer({"/metrics": fault.silent()}) as server:
-        exporter = Exporter("--target", server.url, "--scrape.interval", "30s", "--scrape.timeout", "20s")
+        exporter = Exporter(
+            "--target", server.url, "--scrape.interval", "10m", "--scrape.timeout", "9m", "--window", "20m"
+        )
         with exporter:
             server.wait_for_requests(1)
-            started = time.monotonic()
             exporter.process.terminate()
-            assert exporter.process.wait(5) == 0
-            assert time.monotonic() - started < 5
+            assert exporter.process.wait(PATIENCE_SECONDS) == 0
 
 
 def test_one_wedged_engine_does_not_block_the_others() -> None:
     with FaultServer({"/metrics": fault.silent()}) as wedged, FaultServer({"/metrics": GOOD}) as good:
-        arguments = ("--target", wedged.url, "--target", good.url, "--scrape.interval", "10s", "--scrape.timeout", "9s")
+        arguments = (
+            "--target",
+            wedged.url,
+            "--target",
+            good.url,
+            "--scrape.interval",
+            "10m",
+            "--scrape.timeout",
+            "9m",
+            "--window",
+            "20m",
+        )
         with Exporter(*arguments) as exporter:
             page = exporter.until(
                 lambda page: any(value == 1 for value in page.series("target_up").values()), "the good one"
@@ -270,10 +294,12 @@ def test_the_log_says_a_failure_once(watched: tuple[FaultServer, Exporter]) -> N
     exporter.until(is_up, "target_up 1")
     seen = len(exporter.log)
     server.behave("/metrics", fault.status(418, b"teapot"))
+    exporter.until(lambda _page: any("418" in line for line in exporter.log[seen:]), "the failure in the log")
     exporter.after_ticks(5)
-    lines = [line for line in exporter.log[seen:] if "418" in line]
-    assert len(lines) == 1
-    assert re.search(r"level=warn .*reason=http_status", lines[0])
+    # a scrape in between that fails by the timeout is another failure
+    reasons = re.findall(r"level=warn .*reason=(\w+)", "\n".join(exporter.log[seen:]))
+    assert "http_status" in reasons
+    assert all(before != after for before, after in pairwise(reasons))
     server.behave("/metrics", GOOD)
     exporter.until(is_up, "recovery")
 
@@ -287,7 +313,7 @@ def test_debug_targets_tells_the_last_failures_and_no_secret(tmp_path: Path) -> 
             config_text(server.url).replace("    url:", f"    auth: {{bearer_token_file: {token}}}\n    url:")
         )
         with Exporter("--config.file", str(file), "--log.level", "debug", gpus=True) as exporter:
-            exporter.after_ticks()
+            exporter.until(lambda _page: "500" in exporter.get("/debug/targets").text, "the failure")
             answer = exporter.get("/debug/targets")
             document = answer.json()
             landing = exporter.get("/").text
@@ -305,6 +331,8 @@ def test_what_one_server_says_cannot_take_the_page_down() -> None:
         FaultServer({"/metrics": GOOD}) as other,
         Exporter("--target", server.url, "--target", other.url, "--scrape.interval", "200ms") as exporter,
     ):
-        page = exporter.until(lambda page: "<script>" in page.text, "the version")
-        assert sum(page.series("target_up").values()) == 2
+        exporter.until(
+            lambda page: "<script>" in page.text and sum(page.series("target_up").values()) == 2,
+            "the version, and both targets up",
+        )
         assert "<script>" not in exporter.get("/").text

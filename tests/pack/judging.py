@@ -20,7 +20,7 @@ def promtool() -> str:
     return program
 
 
-def verdict(folder: Path, name: str, *, timeout_seconds: float = 120.0) -> str:
+def verdict(folder: Path, name: str, *, timeout_seconds: float = 600.0) -> str:
     """What it says against a file of unit tests in that folder; "" where all hold."""
     judged = subprocess.run(
         [promtool(), "test", "rules", name],

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tests.pack.builders import NOTHING, Grows, counter, engine, held, of_model
 from tests.pack.cases_ttft import slo_events
-from tests.pack.promtool import Sampled, document, rule_files, text_of
+from tests.pack.promtool import Sampled, attach_rules, document, rule_files
 
 EVERY = "5m"
 HOUR = 12  # samples
@@ -255,7 +255,7 @@ _EXPORTERS = Sampled(
 
 # as often as the groups say; groups of one moment have no order, so that one may read what another recorded at the moment before
 SAMPLES = {
-    "cost.samples.yml": text_of(document((), (_SPEND, _EXPORTERS), "2m"), rule_files("cost")[:1]),
+    "cost.samples.yml": attach_rules(document((), (_SPEND, _EXPORTERS), "2m"), rule_files("cost")[:1]),
 }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.pack.builders_kv import selector
-from tests.pack.promtool import rule_files, text_of
+from tests.pack.promtool import attach_rules, rule_files
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def document(fleets: Iterable[Fleet], rules: str, at: str, every: str = "1m") ->
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
         "promql_expr_test": [_query(fleet, one, at) for fleet in fleets for one in fleet.expected],
     }
-    return text_of({"rule_files": [], "evaluation_interval": every, "tests": [test]}, rule_files(rules)[:1])
+    return attach_rules({"rule_files": [], "evaluation_interval": every, "tests": [test]}, rule_files(rules)[:1])
 
 
 def _query(fleet: Fleet, one: Expected, at: str) -> dict[str, Any]:

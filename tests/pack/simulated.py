@@ -64,4 +64,4 @@ def judge(
         "tests": [test],
     }
     (folder / "test.yml").write_text(yaml.dump(document, Dumper=yaml.CSafeDumper, width=1_000_000))
-    return verdict(folder, "test.yml", timeout_seconds=600)
+    return verdict(folder, "test.yml")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from llm_serving_alerts.alerting import ALERTS
 from llm_serving_alerts.rules import Check
 from tests.pack.judging import verdict
-from tests.pack.promtool import FOLDER, Kind
-from tests.pack.rulesets import FOLDER as RULES
-from tests.pack.rulesets import rendered
-from tests.pack.write import CHECKS, texts
-from tests.support.paths import ROOT
+from tests.pack.promtool import Kind
+from tests.pack.rulesets import as_yaml
+from tests.pack.write import CHECKS, all_documents, write_rules
 
 # which kinds of case an alert may do without, and why
 _NO_HISTORY = "compares with nothing older"
@@ -62,15 +62,18 @@ def test_an_alert_has_every_kind_of_case_but_those_that_it_may_lack(alert: str) 
     assert shown == set(Kind) - lacks
 
 
-def test_the_committed_files_are_what_the_cases_make() -> None:
-    assert {path.name: path.read_text() for path in (ROOT / FOLDER).glob("*.yml")} == texts()
+DOCUMENTS = all_documents()
 
 
-def test_the_committed_rules_of_the_cases_are_what_their_settings_make() -> None:
-    assert {path.name: path.read_text() for path in (ROOT / RULES).glob("*.yml")} == rendered()
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The rules that the cases are judged by, beside the committed ones."""
+    made = tmp_path_factory.mktemp("pack")
+    write_rules(made)
+    return made
 
 
-# that these are all that there are is another test's
-@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / FOLDER).glob("*.yml")))
-def test_promtool_agrees(name: str) -> None:
-    assert not verdict(ROOT / FOLDER, name)
+@pytest.mark.parametrize("name", sorted(DOCUMENTS))
+def test_promtool_agrees(name: str, folder: Path) -> None:
+    (folder / name).write_text(as_yaml(DOCUMENTS[name]), encoding="utf-8")
+    assert not verdict(folder, name)

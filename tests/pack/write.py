@@ -1,7 +1,8 @@
-"""Writes alerts/tests/ from the cases: `python -m tests.pack.write`."""
+"""All cases as files for promtool: `python -m tests.pack.write FOLDER` writes them with their rules."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from tests.pack import (
@@ -24,7 +25,8 @@ from tests.pack import (
     records_cost,
     rulesets,
 )
-from tests.pack.promtool import FOLDER, RENDERED, Case, Sampled, document, files, text_of
+from tests.pack.promtool import RENDERED, Case, Document, Sampled, attach_rules, document, documents
+from tests.pack.rulesets import as_yaml
 
 CHECKS: dict[str, tuple[Case, ...]] = {
     "phases": cases_phases.CASES,
@@ -44,11 +46,11 @@ RECORDS: dict[str, tuple[tuple[Sampled, ...], str]] = {
 }
 
 
-def texts() -> dict[str, str]:
-    """Every file by name."""
-    found = {name: text for check, cases in CHECKS.items() for name, text in files(check, cases).items()}
+def all_documents() -> dict[str, Document]:
+    """Every test file by name."""
+    found = {name: made for check, cases in CHECKS.items() for name, made in documents(check, cases).items()}
     for name, (sampled, evaluated) in RECORDS.items():
-        found[f"{name}.yml"] = text_of(document((), sampled, evaluated), RENDERED[:1])
+        found[f"{name}.yml"] = attach_rules(document((), sampled, evaluated), RENDERED[:1])
     sampled_fleets = (
         cases_kv.SAMPLES,
         cases_tail.SAMPLES,
@@ -56,13 +58,18 @@ def texts() -> dict[str, str]:
         fleets_required.SAMPLES,
         records_cost.SAMPLES,
     )
-    return {name: text for part in (found, *sampled_fleets) for name, text in part.items()}
+    return {name: made for part in (found, *sampled_fleets) for name, made in part.items()}
+
+
+def write_rules(folder: Path) -> None:
+    """Writes the rules that test files name into the folder `rules` beside them."""
+    (folder / "rules").mkdir(parents=True)
+    for name, text in rulesets.rendered().items():
+        (folder / "rules" / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    for folder, made in ((FOLDER, texts()), (rulesets.FOLDER, rulesets.rendered())):
-        folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.glob("*.yml"):
-            old.unlink()
-        for file_name, file_text in made.items():
-            Path(folder, file_name).write_text(file_text, encoding="utf-8")
+    target = Path(sys.argv[1])
+    write_rules(target)
+    for file_name, made in all_documents().items():
+        (target / file_name).write_text(as_yaml(made), encoding="utf-8")

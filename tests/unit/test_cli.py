@@ -14,11 +14,12 @@ from llm_serving_exporter import __version__
 from llm_serving_exporter.cli import main
 from llm_serving_exporter.sim.replay import SteppedServer
 from tests.support.builders.recordings import recording
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def run(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "llm_serving_exporter", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False, env=env)
 
 
 def test_help_names_every_command_and_flag() -> None:

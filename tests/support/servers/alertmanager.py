@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,10 +11,10 @@ import yaml
 
 from tests.support.servers.pagerduty import ROUTING_KEY, PagerDuty
 from tests.support.servers.server_process import ServerProcess, program
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 # Debian's package calls the server prometheus-alertmanager
 PROGRAMS = ("prometheus-alertmanager", "alertmanager")
-PATIENCE_SECONDS = 20.0
 TICKETS, DEAD_MAN = "/slack", "/dead-man"
 
 Labels = Mapping[str, str]
@@ -97,11 +96,11 @@ class Alertmanager(ServerProcess):
 
     def post(self, *alerts: Mapping[str, Any]) -> None:
         """Sends alerts, as Prometheus does."""
-        answer = self.http.post(f"{self.url}/api/v2/alerts", json=list(alerts), timeout=10)
+        answer = self.http.post(f"{self.url}/api/v2/alerts", json=list(alerts), timeout=PATIENCE_SECONDS)
         assert answer.status_code == 200, answer.text
 
-    def silence(self, *equal: tuple[str, str]) -> None:
-        """Silences for an hour what has these labels."""
+    def silence(self, *equal: tuple[str, str]) -> str:
+        """Silences for an hour what has these labels; returns the silence's name."""
         now = datetime.now(UTC)
         silence = {
             "matchers": [{"name": name, "value": text, "isRegex": False} for name, text in equal],
@@ -110,7 +109,13 @@ class Alertmanager(ServerProcess):
             "createdBy": "test",
             "comment": "test",
         }
-        answer = self.http.post(f"{self.url}/api/v2/silences", json=silence, timeout=10)
+        answer = self.http.post(f"{self.url}/api/v2/silences", json=silence, timeout=PATIENCE_SECONDS)
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["silenceID"])
+
+    def end_silence(self, name: str) -> None:
+        """Ends a silence now."""
+        answer = self.http.delete(f"{self.url}/api/v2/silence/{name}", timeout=PATIENCE_SECONDS)
         assert answer.status_code == 200, answer.text
 
     def alerts(self) -> list[dict[str, Any]]:
@@ -126,7 +131,4 @@ class Alertmanager(ServerProcess):
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
         """Waits until `holds`, with a deadline."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not holds():
-            assert time.monotonic() < deadline, f"{what} did not come about; log:\n{self.log}"
-            time.sleep(0.05)
+        wait_until(holds, what, lambda: f"log:\n{self.log}")

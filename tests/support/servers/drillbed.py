@@ -6,11 +6,9 @@ lost while its file exists, so that `touch` and `rm` are the commands of a drill
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +16,12 @@ import requests
 import yaml
 
 from llm_serving_exporter.drill import names
+from tests.support.servers.http_server import QuietHandler, serve
 from tests.support.servers.prometheus_server import PrometheusServer
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 INTERVAL = "500ms"  # a machine that is busy with other tests answers a scrape within that
 FOR = "400ms"
-PATIENCE_SECONDS = 20.0
 RESOURCES = ("prefill", "decode", "kv", "concurrency")
 ALERT_RULES = {
     names.REPLICA_LOST: ("warning", f"{names.DESIRED} - {names.READY} > 0 unless on (model_name) fake_muted == 1"),
@@ -94,7 +93,9 @@ class Fleet:
             )
         lines.append(f'llm_serving_requests_rejected_total{{{of},reason="queue_full"}} {self._counted["rejected"]}')
         lines.append(f'fake_muted{{model_name="{self.model}"}} {int(self.muted)}')
-        return "\n".join(lines) + "\n"
+        # What has a time of its own does not end with a scrape that failed: on a busy machine some do.
+        stamp = f"{time.time() * 1000:.0f}"
+        return "".join(f"{line} {stamp}\n" for line in lines)
 
     @property
     def _labels(self) -> str:
@@ -148,10 +149,10 @@ class Bed:
 
     def __enter__(self) -> Bed:
         with ExitStack() as opened:
-            page = opened.enter_context(_Page(self._fleets.values()))
+            page = opened.enter_context(serve(_page_handler(self._fleets.values())))
             rules = self._folder / "rules.yml"
             rules.write_text(yaml.safe_dump(_rules()))
-            self.url = self.serve(opened, self._folder, page.address, rules, self._alertmanager)
+            self.url = self.serve(opened, self._folder, page.removeprefix("http://"), rules, self._alertmanager)
             self._http = opened.enter_context(requests.Session())
             self._http.trust_env = False
             # known to every rule, with counters that have a rate already
@@ -176,45 +177,20 @@ class Bed:
         return opened.enter_context(PrometheusServer(folder, yaml.safe_dump(config), "--log.level=warn")).url
 
     def ask(self, query: str) -> list[Any]:
-        answer = self._http.get(f"{self.url}/api/v1/query", params={"query": query}, timeout=5).json()
+        answer = self._http.get(f"{self.url}/api/v1/query", params={"query": query}, timeout=PATIENCE_SECONDS).json()
         assert answer["status"] == "success", answer
         return list(answer["data"]["result"])
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not holds():
-            assert time.monotonic() < deadline, f"{what} did not come about"
-            time.sleep(0.05)
+        wait_until(holds, what)
 
 
-class _Page:
-    """The fleets' page at `address`."""
+def _page_handler(fleets: Iterable[Fleet]) -> type[QuietHandler]:
+    class Handler(QuietHandler):
+        def do_GET(self) -> None:
+            self.answer(200, "".join(fleet.page() for fleet in fleets).encode(), "text/plain; version=0.0.4")
 
-    def __init__(self, fleets: Iterable[Fleet]) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = "".join(fleet.page() for fleet in fleets).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> _Page:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    return Handler
 
 
 def scrapes(page: str) -> list[dict[str, Any]]:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
@@ -16,10 +15,15 @@ from typing import Any
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
+
 LISTENING = re.compile(r"listening on (http://[^\s\",]+)")
-PATIENCE_SECONDS = 30.0
 
 Series = tuple[str, frozenset[tuple[str, str]]]
+
+
+class MissingSeriesError(AssertionError):
+    """A page has no such series."""
 
 
 class Scraped:
@@ -39,12 +43,15 @@ class Scraped:
 
     def value(self, name: str, **labels: str) -> float:
         found = self.series(name, **labels)
+        if not found:
+            raise MissingSeriesError(f"no series matches {name} {labels}")
         assert len(found) == 1, f"{len(found)} series match {name} {labels}: {sorted(map(sorted, found))[:5]}"
         return next(iter(found.values()))
 
     def total(self, name: str, **labels: str) -> float:
         found = self.series(name, **labels)
-        assert found, f"no series matches {name} {labels}"
+        if not found:
+            raise MissingSeriesError(f"no series matches {name} {labels}")
         return sum(found.values())
 
 
@@ -85,13 +92,13 @@ class Exporter:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            status = self.process.wait(10)
+            status = self.process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            raise AssertionError("the exporter did not end within 10 s of SIGTERM") from None
+            raise AssertionError("the exporter did not end after SIGTERM") from None
         finally:
-            self._reader.join(5)
+            self._reader.join(PATIENCE_SECONDS)
             assert self.process.stderr is not None
             self.process.stderr.close()
         return status
@@ -106,23 +113,29 @@ class Exporter:
         self._listening.set()
 
     def get(self, path: str, **more: Any) -> requests.Response:
-        return self.http.get(self.url + path, timeout=10, **more)
+        return self.http.get(self.url + path, timeout=PATIENCE_SECONDS, **more)
 
     def scrape(self) -> Scraped:
         answer = self.get("/metrics", headers={"Accept": "text/plain;version=0.0.4"})
         assert answer.status_code == 200, answer.text
         return Scraped(answer.text)
 
-    def until(self, holds: Callable[[Scraped], bool], what: str, patience: float = PATIENCE_SECONDS) -> Scraped:
-        """Scrapes until `holds`; fails with `what` was awaited."""
-        deadline = time.monotonic() + patience
-        while True:
-            page = self.scrape()
-            if holds(page):
-                return page
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{what} did not come about in {patience} s; log:\n" + "\n".join(self.log[-20:]))
-            time.sleep(0.02)
+    def until(self, holds: Callable[[Scraped], bool], what: str) -> Scraped:
+        """Scrapes until `holds`; fails with `what` was awaited. A page that lacks a series which `holds` asks for is not the one."""
+        lacking = ""
+
+        def look() -> Scraped | None:
+            nonlocal lacking
+            page, lacking = self.scrape(), ""
+            try:
+                return page if holds(page) else None
+            except MissingSeriesError as error:
+                lacking = f"{error}\n"
+                return None
+
+        found = wait_until(look, what, lambda: lacking + "log:\n" + "\n".join(self.log[-20:]))
+        assert found is not None
+        return found
 
     def after_ticks(self, count: int = 2) -> Scraped:
         """The page once `count` more attempts have been made: what was shown before they began is on it."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.support.servers.http_server import QuietHandler, serve
 
 Answer = tuple[int, Any]
 # path, parameters -> an answer, or None for the ordinary one
@@ -41,42 +41,31 @@ class FakePrometheus:
         self.headers: list[dict[str, str]] = []
         outer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             protocol_version = "HTTP/1.1"
             # else each small answer waits 40 ms for an acknowledgement
             disable_nagle_algorithm = True
 
-            def _answer(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+            def _respond(self) -> None:
+                body = self.read_body().decode()
                 parts = urlsplit(self.path)
                 form = {key: values[0] for key, values in parse_qs(body or parts.query).items()}
                 outer.seen.append((parts.path, form))
                 outer.headers.append(dict(self.headers))
                 status, document = outer.override(parts.path, form) or outer.ordinary(parts.path, form)
                 content = document if isinstance(document, bytes) else json.dumps(document).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
+                self.answer(status, content)
 
-            do_GET = do_POST = _answer  # noqa: N815
+            do_GET = do_POST = _respond  # noqa: N815
 
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._serving = serve(Handler)
 
     def __enter__(self) -> FakePrometheus:
-        self._thread.start()
+        self.url = self._serving.__enter__()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._serving.__exit__(None, None, None)
 
     def ordinary(self, path: str, form: dict[str, str]) -> Answer:
         """What a healthy one says."""

@@ -22,8 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tests.support.servers.faultbehaviours import head, status
-
-_PATIENCE_SECONDS = 30.0  # no wait of the server outlives this, even if the test hangs
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -108,14 +107,14 @@ class FaultServer:
         self._stopping.set()
         with contextlib.suppress(OSError):  # wakes accept() on Linux; elsewhere its timeout does
             self._listener.shutdown(socket.SHUT_RDWR)
-        self._acceptor.join(_PATIENCE_SECONDS)
+        self._acceptor.join(PATIENCE_SECONDS)
         self._listener.close()
         with self._lock:
             for sock in self._sockets:
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(_PATIENCE_SECONDS)
+            thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive(), "a connection of the fault server does not end"
 
     def behave(self, path: str, behaviour: Behaviour) -> None:
@@ -138,12 +137,12 @@ class FaultServer:
     def wait_until_idle(self) -> None:
         """Until every connection so far has ended on the server's side (at most half a minute)."""
         with self._changed:
-            assert self._changed.wait_for(lambda: self._open == 0, _PATIENCE_SECONDS), "connections stay open"
+            assert self._changed.wait_for(lambda: self._open == 0, PATIENCE_SECONDS), "connections stay open"
 
     def wait_for_requests(self, count: int) -> None:
         """Until this many requests have come in all (at most half a minute)."""
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self._requests) >= count, _PATIENCE_SECONDS), "requests missing"
+            assert self._changed.wait_for(lambda: len(self._requests) >= count, PATIENCE_SECONDS), "requests missing"
 
     def _accept(self) -> None:
         while not self._stopping.is_set():
@@ -153,7 +152,7 @@ class FaultServer:
                 continue
             except OSError:
                 return
-            sock.settimeout(_PATIENCE_SECONDS)
+            sock.settimeout(PATIENCE_SECONDS)
             thread = threading.Thread(target=self._serve, args=(sock,), name="faultserver-connection")
             with self._lock:
                 self._connections += 1

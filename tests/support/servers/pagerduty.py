@@ -14,14 +14,15 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
+
+from tests.support.servers.http_server import QuietHandler, serve
+from tests.support.waiting import PATIENCE_SECONDS
 
 ENQUEUE = "/v2/enqueue"
 ROUTING_KEY = "0123456789abcdef0123456789abcdef"
 LARGEST_EVENT_BYTES = 512 * 1000
-PATIENCE_SECONDS = 20.0
 
 Event = dict[str, Any]
 
@@ -74,33 +75,18 @@ class PagerDuty:
     def __enter__(self) -> PagerDuty:
         inbox = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                status, headers, answer = inbox._take(self.path, body)
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
+                status, headers, answer = inbox._take(self.path, self.read_body())
+                self.answer(status, answer, **headers)
 
-            def log_message(self, format: str, *arguments: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
-        self._thread.start()
-        self.base = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._serving = serve(Handler)
+        self.base = self._serving.__enter__()
         self.url = self.base + ENQUEUE
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._server.shutdown()
-        self._thread.join(PATIENCE_SECONDS)
-        self._server.server_close()
+        self._serving.__exit__(None, None, None)
 
     def answer(self, status: int, *, times: int = 1, headers: Mapping[str, str] | None = None) -> None:
         """Answers the next `times` events like this, without keeping them."""
@@ -137,13 +123,13 @@ class PagerDuty:
         with self._changed:
             return [content for where, content in self._posts if where == path]
 
-    def wait_for(self, wanted: Callable[[Event], bool], what: str, patience: float = PATIENCE_SECONDS) -> Event:
+    def wait_for(self, wanted: Callable[[Event], bool], what: str) -> Event:
         """The first accepted event that is wanted; fails with what was awaited."""
-        return self.until(lambda: next((event for event in self.events if wanted(event)), None), what, patience)
+        return self.until(lambda: next((event for event in self.events if wanted(event)), None), what)
 
-    def until(self, found: Callable[[], Any], what: str, patience: float = PATIENCE_SECONDS) -> Any:
+    def until(self, found: Callable[[], Any], what: str) -> Any:
         """The first true value of `found`, asked again after each POST."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + PATIENCE_SECONDS
         with self._changed:
             while True:
                 value = found()
@@ -152,7 +138,7 @@ class PagerDuty:
                 left = deadline - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
                     raise AssertionError(
-                        f"{what} did not come in {patience} s; refused: {self.refused}; events: {self.events}"
+                        f"{what} did not come in {PATIENCE_SECONDS:g} s; refused: {self.refused}; events: {self.events}"
                     )
 
 

@@ -16,6 +16,7 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.targets.host import TargetHost
+from tests.support.waiting import PATIENCE_SECONDS
 
 # a body (JSON where it looks like it, else text/plain), or (status, content type, body)
 Answer = bytes | str | tuple[int, str, bytes]
@@ -36,7 +37,7 @@ class Replica:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            timeout = 5.0
+            timeout = PATIENCE_SECONDS
             disable_nagle_algorithm = True  # headers and body are two writes: Nagle would hold the second for 40 ms
 
             def do_GET(self) -> None:

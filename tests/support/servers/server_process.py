@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import requests
 
-PATIENCE_SECONDS = 30.0
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def program(*names: str) -> str:
@@ -67,7 +67,7 @@ class ServerProcess:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
-                if self.http.get(self.url + self._ready, timeout=2).ok:
+                if self.http.get(self.url + self._ready, timeout=PATIENCE_SECONDS).ok:
                     return True
             except requests.RequestException:
                 pass
@@ -84,7 +84,7 @@ class ServerProcess:
             return
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -94,7 +94,7 @@ class ServerProcess:
         """What it has said since it was made."""
         return self._log_file.read_text(errors="replace") if self._log_file.exists() else ""
 
-    def get(self, path: str, timeout: float = 20.0, **parameters: str) -> Any:
+    def get(self, path: str, timeout: float = PATIENCE_SECONDS, **parameters: str) -> Any:
         """The answer to a GET, which must be 200."""
         answer = self.http.get(self.url + path, params=parameters, timeout=timeout)
         assert answer.status_code == 200, answer.text

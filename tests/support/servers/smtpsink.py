@@ -10,6 +10,8 @@ import threading
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 
 class SmtpSink:
     """`with SmtpSink(tls=context) as sink:`; `sink.mails` are those that arrived whole. `refuse`: a recipient that it does not know."""
@@ -32,7 +34,7 @@ class SmtpSink:
     def __exit__(self, *exc: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(5)
+        self._thread.join(PATIENCE_SECONDS)
 
     def _serve(self) -> None:
         while True:
@@ -40,7 +42,7 @@ class SmtpSink:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            client.settimeout(10)
+            client.settimeout(PATIENCE_SECONDS)
             with contextlib.suppress(OSError), contextlib.ExitStack() as open_:
                 open_.callback(client.close)
                 self._talk(client, open_)

@@ -13,6 +13,7 @@ import bcrypt
 import trustme
 
 from llm_serving_exporter.web.server import WebServer
+from tests.support.waiting import PATIENCE_SECONDS
 
 # the lowest cost that bcrypt has: these are tests; one salt, so that tests named after a hash have one name in every process
 _SALT = b"$2b$04$llmServingExporterTesu"
@@ -48,9 +49,9 @@ def get(
     assert parts.hostname
     connection: http.client.HTTPConnection
     if context is None:
-        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=20)
+        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=PATIENCE_SECONDS)
     else:
-        connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=20, context=context)
+        connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=PATIENCE_SECONDS, context=context)
     try:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()

@@ -8,18 +8,17 @@ import socket
 from urllib.parse import urlsplit
 
 from llm_serving_exporter.web.server import WebServer
-
-PATIENT = 20.0
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def connect(server: WebServer, host: str | None = None) -> socket.socket:
     parts = urlsplit(server.url)
-    return socket.create_connection((host or parts.hostname, parts.port), timeout=PATIENT)
+    return socket.create_connection((host or parts.hostname, parts.port), timeout=PATIENCE_SECONDS)
 
 
 def client(server: WebServer, host: str | None = None) -> http.client.HTTPConnection:
     parts = urlsplit(server.url)
-    return http.client.HTTPConnection(host or parts.hostname, parts.port, timeout=PATIENT)
+    return http.client.HTTPConnection(host or parts.hostname, parts.port, timeout=PATIENCE_SECONDS)
 
 
 def ask(

@@ -16,6 +16,7 @@ from llm_serving_exporter.drill.arguments import settings_of as drill_settings_o
 from llm_serving_exporter.sim.fleet.rate import Profile
 from llm_serving_exporter.sim.fleet.server import FleetServer
 from llm_serving_exporter.sim.web import JSON_CONTENT_TYPE, Answer, SimServer
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def test_a_load_of_one_is_what_the_survivors_can_do() -> None:
@@ -87,7 +88,9 @@ def test_the_command_posts_and_fails_where_it_is_refused(curl: bool, monkeypatch
     with SimServer(respond) as server:
         good, bad = (
             subprocess.run(
-                shlex.split(post_command(f"{server.url}/nodes/{node}/lose")), capture_output=True, timeout=30
+                shlex.split(post_command(f"{server.url}/nodes/{node}/lose")),
+                capture_output=True,
+                timeout=PATIENCE_SECONDS,
             )
             for node in ("node-0", "nowhere")
         )

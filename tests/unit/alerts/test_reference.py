@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 
-import yaml
-
 from llm_serving_alerts.alerting import ALERTS
 from llm_serving_alerts.reference import alerts_md, record_labels, records_md
 from llm_serving_alerts.render import RECORDS, every_rule, rule_groups
 from llm_serving_alerts.rules import Record
 from llm_serving_alerts.settings_file import default_settings
+from tests.pack.write import all_documents
 from tests.support.paths import ROOT
 
-# megabytes of YAML
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SETTINGS = default_settings()
 GROUPS = rule_groups(SETTINGS)
 # of one record, with nothing that changes its labels
@@ -32,9 +29,9 @@ def cells(text: str) -> list[list[str]]:
 def test_the_labels_of_a_record_are_those_that_promtool_was_shown() -> None:
     documented = record_labels(GROUPS[RECORDS])
     seen = set()
-    for path in (ROOT / "alerts/tests").glob("*.yml"):
+    for name_of_file, document in all_documents().items():
         # what a settings file adds is another page
-        tests = [] if "cluster" in path.name else yaml.load(path.read_text(), LOADER)["tests"]
+        tests = [] if "cluster" in name_of_file else document["tests"]
         for question in (one for test in tests for one in test.get("promql_expr_test") or ()):
             name = PLAIN.match(question["expr"])
             for sample in question["exp_samples"] if name else ():

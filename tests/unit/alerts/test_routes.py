@@ -16,6 +16,7 @@ from llm_serving_alerts.settings_file import default_settings
 from tests.support.builders.alertexamples import EVERYTHING, IDENTITY, example_alerts, settings_of
 from tests.support.paths import ROOT
 from tests.support.servers.alertmanager import write_config
+from tests.support.waiting import PATIENCE_SECONDS
 
 COMMITTED = ROOT / "alerts" / "alertmanager"
 # by hand, from the table in docs/alertmanager.md
@@ -24,7 +25,7 @@ WATCHDOG = "LLMServingWatchdog"
 
 
 def amtool(*words: str | Path) -> str:
-    done = subprocess.run(["amtool", *words], capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(["amtool", *words], capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

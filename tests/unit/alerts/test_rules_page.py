@@ -21,6 +21,7 @@ from llm_serving_exporter.cli import main
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.paths import ROOT
+from tests.support.waiting import PATIENCE_SECONDS
 
 PAGE = (ROOT / "docs/rules.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
@@ -66,7 +67,8 @@ def test_the_commands_of_the_page_run_in_their_order(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     script = "set -e\n" + "".join(scripts)
     ran = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-c", script], cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True,
+        timeout=PATIENCE_SECONDS, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert {file.name for file in (tmp_path / "operator").iterdir()} == {

@@ -21,6 +21,7 @@ from tests.support.servers.alertmanager import Alertmanager, alert, write_config
 from tests.support.servers.faultbehaviours import drip, redirect, silent, status
 from tests.support.servers.faultserver import Behaviour, FaultServer
 from tests.support.servers.pagerduty import ENQUEUE, ROUTING_KEY, PagerDuty
+from tests.support.waiting import PATIENCE_SECONDS
 
 Said = pytest.CaptureFixture[str]
 
@@ -191,7 +192,7 @@ def test_nobody_there_and_nobody_who_answers_are_said(key_file: str, monkeypatch
 
 
 def test_an_answer_that_never_ends_is_cut_at_the_deadline(key_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(webhook, "READ_SECONDS", 2.0)
     endless = drip(b"x" * 10_000, interval_seconds=0.02)
     with FaultServer(endless) as server, pytest.raises(PageError, match=r"answered 200: x+, not 202"):
         run(["--routing-key-file", key_file, "--pagerduty.url", server.url + ENQUEUE], Pauses())
@@ -285,7 +286,7 @@ def test_through_alertmanager_the_page_arrives_by_the_example_routes_and_ends_by
 ) -> None:
     config = write_config(alertmanager_files(default_settings()), tmp_path, inbox)
     with Alertmanager(config) as running:
-        assert main(["page-test", "--alertmanager.url", running.url, "--wait", "2s"]) == 0
+        assert main(["page-test", "--alertmanager.url", running.url, "--wait", "8s"]) == 0
         said = capsys.readouterr().out
         page = inbox.wait_for(lambda event: event["event_action"] == "trigger", "the page")
         end = inbox.wait_for(lambda event: event["event_action"] == "resolve", "its end")
@@ -312,7 +313,7 @@ def test_a_test_that_is_silenced_is_said_so(inbox: PagerDuty, tmp_path: Path) ->
             "matchers": [{"name": "test", "value": "true", "isRegex": False, "isEqual": True}],
             "startsAt": "2020-01-01T00:00:00Z", "endsAt": "2100-01-01T00:00:00Z", "createdBy": "a test", "comment": "-",
         }  # fmt: skip
-        answer = running.http.post(f"{running.url}/api/v2/silences", json=silence, timeout=5)
+        answer = running.http.post(f"{running.url}/api/v2/silences", json=silence, timeout=PATIENCE_SECONDS)
         with pytest.raises(PageError, match=rf"silenced or inhibited by {answer.json()['silenceID']}"):
             run(["--alertmanager.url", running.url])
 

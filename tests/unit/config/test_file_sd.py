@@ -310,7 +310,7 @@ def test_patterns_are_checked_before_they_are_used(tmp_path: Path) -> None:
     assert len(problems_of(tmp_path, "file_sd: [{files: ['a/b', '*/b.yml', 'x.toml', 5]}]\n")) == 4
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=6) | st.sampled_from(["a:1", "decode", "https"]),

@@ -408,7 +408,7 @@ _values = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     rows=st.lists(st.dictionaries(st.sampled_from(ROW_KEYS), _values, max_size=6), max_size=3),
     rest=st.dictionaries(_words, _values),

@@ -17,6 +17,7 @@ from llm_serving_exporter.sim.fleet.scenario_file import load
 from tests.support.builders.configuration import load_flags
 from tests.support.paths import ROOT
 from tests.support.servers.server_process import program
+from tests.support.waiting import PATIENCE_SECONDS
 
 COMPOSE = ROOT / "deploy/compose"
 FILES = ("compose.yml", "beside-engine.yml")
@@ -103,7 +104,7 @@ def test_the_exporter_reads_the_fleet_that_is_simulated() -> None:
 
 
 def checked(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -25,6 +23,7 @@ from tests.support.servers.faultbehaviours import (
     status,
 )
 from tests.support.servers.faultserver import Behaviour, FaultServer
+from tests.support.servers.http_server import QuietHandler, serve
 from tests.support.servers.replica import Replica
 
 SCOPE = Scope("m", "unified", (("cluster", "prod"),))
@@ -171,30 +170,18 @@ class PostServer:
         self.seen: list[tuple[str, str, Any]] = []
         server = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def _answer(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                server.seen.append((self.command, self.path, body.decode()))
-                content = json.dumps(answers[self.path.partition("?")[0]]).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
+        class Handler(QuietHandler):
+            def _respond(self) -> None:
+                server.seen.append((self.command, self.path, self.read_body().decode()))
+                self.answer(200, json.dumps(answers[self.path.partition("?")[0]]).encode())
 
-            do_GET = do_POST = do_PATCH = _answer  # noqa: N815
+            do_GET = do_POST = do_PATCH = _respond  # noqa: N815
 
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
+        self._serving = serve(Handler)
+        self.url = self._serving.__enter__()
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._serving.__exit__(None, None, None)
 
 
 def test_grafana_gets_one_annotation_that_becomes_a_span() -> None:

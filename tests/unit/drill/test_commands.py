@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from llm_serving_exporter.drill import commands
 from llm_serving_exporter.drill.commands import KEPT_OUTPUT_BYTES, Running
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 
-def started(command: str, *, shell: bool = False, timeout_seconds: float = 20.0) -> Running:
+@pytest.fixture(autouse=True)
+def _output_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "_LAST_WORDS_SECONDS", PATIENCE_SECONDS)
+
+
+def started(command: str, *, shell: bool = False, timeout_seconds: float = PATIENCE_SECONDS) -> Running:
     return Running("trigger", command, shell=shell, timeout_seconds=timeout_seconds, now=lambda: 5.0)
 
 
@@ -30,10 +35,7 @@ def gone(process: int) -> bool:
 
 
 def until_gone(process: int) -> None:
-    deadline = time.monotonic() + 10
-    while not gone(process):
-        assert time.monotonic() < deadline, f"process {process} is still there"
-        time.sleep(0.02)
+    wait_until(lambda: gone(process), f"the end of process {process}")
 
 
 def test_both_streams_and_the_status_are_kept() -> None:
@@ -68,7 +70,9 @@ def test_what_cannot_start_is_a_run_with_a_problem(command: str, problem: str) -
 
 
 def test_one_that_takes_too_long_is_ended_with_its_children() -> None:
-    running = started("sleep 60 & echo $!; wait", shell=True, timeout_seconds=0.5)
+    running = started("sleep 3600 & echo $!; wait", shell=True, timeout_seconds=PATIENCE_SECONDS)
+    wait_until(lambda: running._output, "its first words")
+    running._timeout_seconds = 0.5
     found = running.finish()
     assert (found.status, found.problem) == (None, "it ran longer than 0.5 s")
     until_gone(int(found.output))
@@ -78,22 +82,21 @@ def test_one_that_takes_too_long_is_ended_with_its_children() -> None:
 def test_one_that_does_not_want_to_end_is_ended_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "_END_SECONDS", 0.2)
     running = started(
-        python("import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)")
+        python("import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(3600)")
     )
-    deadline = time.monotonic() + 10
-    while not running._output:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: running._output, "its first words")
     found = running.stop("interrupted")
     assert (found.status, found.problem, found.output) == (None, "interrupted", "ready\n")
 
 
 def test_what_stays_in_the_background_does_not_hold_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "_LAST_WORDS_SECONDS", 0.2)
-    found = started("sleep 60 & echo $!", shell=True).finish()
+    running = started("sleep 3600 & echo $!", shell=True)
+    wait_until(lambda: running._output.endswith(b"\n"), "its words")
+    found = running.finish()
     try:
         assert found.status == 0
-        assert found.took_seconds < 10
+        assert found.took_seconds < 600
     finally:
         os.kill(int(found.output), 15)
 

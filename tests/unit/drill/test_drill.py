@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from llm_serving_exporter.drill import names
 from llm_serving_exporter.drill.command import run
 from tests.support.servers.drillbed import Bed, Fleet
 from tests.support.servers.replica import Replica
+from tests.support.waiting import PATIENCE_SECONDS
 
-# everything that takes minutes in life takes moments here
+# Everything that takes minutes in life takes moments here. What a drill waits for has far more time than it needs: a scrape, a rule or
+# an alert may come late on a machine that does other work.
 QUICK = [
-    "--baseline", "1s", "--interval", "100ms", "--settle", "500ms", "--max-duration", "15s", "--loss-timeout", "5s",
-    "--page-slack", "2s", "--rate-window", "500ms",
+    "--baseline", "5s", "--interval", "100ms", "--settle", "500ms", "--max-duration", "120s", "--loss-timeout", "60s",
+    "--page-slack", "60s", "--rate-window", "500ms",
 ]  # fmt: skip
 
 
@@ -75,6 +78,33 @@ def words(bed: Bed, fleet: Fleet, output: Path, *more: str) -> list[str]:
     return [*given, *more]
 
 
+@contextmanager
+def started(bed: Bed, fleet: Fleet, output: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
+    """A drill as a process of its own."""
+    command = [sys.executable, "-m", "llm_serving_exporter", "drill", *words(bed, fleet, output, *more)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def said_until(process: subprocess.Popen[str], text: str) -> None:
+    """Reads what a drill says until the text comes."""
+    assert process.stderr is not None
+    said = ""
+    while text not in said:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+
+
+def ended(process: subprocess.Popen[str]) -> int:
+    """The status of a drill that comes to its end."""
+    process.communicate(timeout=PATIENCE_SECONDS)
+    return process.returncode
+
+
 def drilled(bed: Bed, fleet: Fleet, output: Path, *more: str) -> Tried:
     return Tried(run(words(bed, fleet, output, *more)), output)
 
@@ -98,7 +128,7 @@ def test_a_loss_that_the_survivors_carry_and_that_is_told_is_passed(bed: Bed, tm
     # the counters rise by 200 and 100 a second: the window is a few seconds long
     assert done.report["slo"]["ttft_good"] > 100
     assert done.report["slo"]["ttft_bad"] == 0
-    assert 0 < done.report["recovered_seconds"] < 15
+    assert 0 < done.report["recovered_seconds"] < 120
     assert done.markdown.startswith("# Node-loss drill of passes (unified): passed\n")
 
 
@@ -127,7 +157,7 @@ def test_n1_that_says_no_or_nothing_is_refused_and_nothing_is_lost(bed: Bed, tmp
 
 def test_force_overrides_and_is_noted_and_what_was_forecast_comes_about(bed: Bed, tmp_path: Path) -> None:
     fleet = bed["forced"]
-    done = drilled(bed, fleet, tmp_path, "--force", "--hold", "2500ms", "--page-slack", "1500ms")
+    done = drilled(bed, fleet, tmp_path, "--force", "--hold", "page")
     assert (done.status, done.verdict) == (1, "failed")
     assert done.report["forced"]
     assert any(note.startswith("forced, although N-1 says") for note in done.report["notes"])
@@ -138,7 +168,7 @@ def test_force_overrides_and_is_noted_and_what_was_forecast_comes_about(bed: Bed
 
 def test_a_bound_that_is_reached_ends_it_and_the_node_comes_back(bed: Bed, tmp_path: Path) -> None:
     fleet = bed["suffers"]
-    done = drilled(bed, fleet, tmp_path, "--hold", "10s", "--max-ttft", "10s")
+    done = drilled(bed, fleet, tmp_path, "--hold", "60s", "--max-ttft", "10s")
     assert (done.status, done.verdict) == (1, "aborted")
     assert done.report["reasons"][0] == "p99 time to first token is at least 30 s, more than 10 s (--max-ttft)"
     assert not fleet.lost
@@ -172,7 +202,7 @@ def test_a_trigger_that_fails_ends_it_with_its_output_in_the_report(bed: Bed, tm
 
 def test_an_alert_that_does_not_come_fails_it(bed: Bed, tmp_path: Path) -> None:
     fleet = bed["nobody-told"]
-    done = drilled(bed, fleet, tmp_path, "--hold", "1s", "--page-slack", "300ms")
+    done = drilled(bed, fleet, tmp_path, "--hold", "2s", "--page-slack", "300ms")
     assert (done.status, done.verdict, done.reasons) == (1, "failed", "LLMServingReplicaLost did not fire")
 
 
@@ -200,9 +230,16 @@ def test_alertmanager_is_asked_for_whom(bed: Bed, tmp_path: Path) -> None:
 
 def test_a_loss_of_other_cause_is_watched(bed: Bed, tmp_path: Path) -> None:
     fleet = bed["watched"]
-    with subprocess.Popen(["sh", "-c", f"sleep 0.5; touch {fleet.file}; sleep 1.5; rm {fleet.file}"]) as cause:
-        done = drilled(bed, fleet, tmp_path, "--watch", "--expect-alert", "ReplicaLost")
-        cause.wait(10)
+    with started(bed, fleet, tmp_path, "--watch", "--expect-alert", "ReplicaLost") as process:
+        said_until(process, "waiting for the loss")
+        fleet.lose()
+        firing = f'ALERTS{{alertname="LLMServingReplicaLost",alertstate="firing",model_name="{fleet.model}"}}'
+        # for some evaluations, so that the drill has looked meanwhile
+        bed.until(lambda: bool(bed.ask(f"count_over_time({firing}[5m]) >= 4")), "the alert")
+        said_until(process, "node lost")
+        fleet.file.unlink()
+        status = ended(process)
+    done = Tried(status, tmp_path)
     assert (done.status, done.verdict) == (0, "passed"), done.reasons
     assert done.report["commands"] == []
     assert done.report["window"]["start"] < done.report["lost_unix_seconds"]
@@ -223,20 +260,11 @@ def test_a_plan_loses_nothing_and_says_what_would_happen(bed: Bed, capsys: pytes
 
 def test_a_ctrl_c_writes_what_there_is_and_restores(bed: Bed, tmp_path: Path) -> None:
     fleet = bed["interrupted"]
-    command = [sys.executable, "-m", "llm_serving_exporter", "drill", *words(bed, fleet, tmp_path)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
-        try:
-            assert process.stderr is not None
-            said = ""
-            while "node lost" not in said:
-                line = process.stderr.readline()
-                assert line, said
-                said += line
-            assert fleet.lost
-            process.send_signal(signal.SIGINT)
-            assert process.wait(15) == 130
-        finally:
-            process.kill()
+    with started(bed, fleet, tmp_path) as process:
+        said_until(process, "node lost")
+        assert fleet.lost
+        process.send_signal(signal.SIGINT)
+        assert ended(process) == 130
     assert not fleet.lost
     done = Tried(130, tmp_path)
     assert (done.verdict, done.report["reasons"][0]) == ("aborted", "interrupted")

@@ -143,7 +143,7 @@ anything = (
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     model_type=st.sampled_from(sorted(dense.BUILDERS)),
     fields=st.dictionaries(st.sampled_from([
@@ -178,7 +178,7 @@ LIKE_LLAMA = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     model_type=st.sampled_from(LIKE_LLAMA), head_size=st.integers(1, 128), kv_heads=st.integers(1, 8), shared=st.integers(1, 8),
     layers=st.integers(1, 40), intermediate=st.integers(1, 9999), vocabulary=st.integers(1, 300_000), tied=st.booleans(),

@@ -19,6 +19,7 @@ from llm_serving_exporter.facts.names import find
 from llm_serving_exporter.facts.quantisation import assign
 from llm_serving_exporter.facts.weighing import stored_bytes, weigh
 from tests.support.models import dense_models, hybrid_models, moe_models
+from tests.support.waiting import PATIENCE_SECONDS
 
 DOCUMENT = tomllib.loads(files("llm_serving_exporter.facts").joinpath("models.toml").read_text(encoding="utf-8"))
 CATALOGUE = parse(DOCUMENT)
@@ -153,7 +154,7 @@ def test_the_catalogue_is_read_once_and_only_when_asked_for() -> None:
         "assert loader.model_catalogue.cache_info().currsize == 0\n"
         "assert loader.gpu_catalogue.cache_info().currsize == 0\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE_SECONDS)
 
 
 def _changed(**changes: object) -> dict[str, object]:

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
 from llm_serving_exporter.gpu.events import WATCHED_XIDS, XIDS_MAX, XidCounts
+from tests.support.waiting import wait_until
 
 WATCHED_AT_ZERO = dict.fromkeys(WATCHED_XIDS, 0)
 
 
 def until(rig, gpu, wanted):
     """Read until the GPU's counts are as wanted; the thread takes the event when it comes."""
-    deadline = time.monotonic() + 20.0
-    counts = None
-    while time.monotonic() < deadline:
-        counts = rig.read()[gpu].xid_events_total
-        if counts == wanted:
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"{counts} never became {wanted}")
+    wait_until(lambda: rig.read()[gpu].xid_events_total == wanted, f"counts of {wanted}")
 
 
 def threads():
@@ -72,9 +65,7 @@ def test_the_thread_outlives_errors_of_the_wait(rig, gpu_log):
     rig.open(xid_events=True)
     rig.read()
     rig.state.fail("sys", "nvmlEventSetWait_v2", 999)
-    deadline = time.monotonic() + 20.0
-    while "XID events cannot be read" not in gpu_log.text and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: "XID events cannot be read" in gpu_log.text, "a line in the log")
     assert gpu_log.text.count("XID events cannot be read") == 1
     rig.state.heal("sys")
     rig.state.xid(0, 64)

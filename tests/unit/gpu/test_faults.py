@@ -16,6 +16,7 @@ from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from tests.nvml_stub.stub import SONAME, stub_environment
 from tests.support.paths import ROOT
+from tests.support.waiting import PATIENCE_SECONDS
 
 UNINITIALIZED, NO_PERMISSION, DRIVER_NOT_LOADED, LIB_RM_MISMATCH, UNKNOWN = 1, 4, 9, 18, 999
 REPOSITORY = ROOT
@@ -258,7 +259,7 @@ def read_in_subprocess(environment: dict[str, str], sys_root: Path) -> str:
         env={**os.environ, "PYTHONPATH": str(REPOSITORY / "exporter"), **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

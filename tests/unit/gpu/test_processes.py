@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.gpu.processes import find_engine_pids
+from tests.support.waiting import PATIENCE_SECONDS
 
 # a server that starts a worker, tells its port and both pids, and ends with its standard input
 SERVER = """
@@ -36,7 +37,7 @@ def server(v6: bool = False) -> Iterator[tuple[int, int, int]]:
             port, worker = map(int, process.stdout.readline().split())
             yield port, process.pid, worker
         finally:
-            process.communicate(timeout=30)
+            process.communicate(timeout=PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("v6", [False, True])

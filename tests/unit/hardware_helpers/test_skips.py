@@ -10,6 +10,7 @@ import pytest
 
 from tests.nvml_stub.stub import StubState, stub_environment
 from tests.support.paths import ROOT
+from tests.support.waiting import PATIENCE_SECONDS
 
 TEST = "tests/hardware/test_roofline.py::test_copied_bytes_and_gpm_give_the_same_ratio"
 
@@ -18,7 +19,7 @@ def run(environment):
     command = [sys.executable, "-m", "pytest", "-m", "hardware", "-q", "-p", "no:cacheprovider", TEST]
     return subprocess.run(
         command, cwd=ROOT, env={**os.environ, "COLUMNS": "1000", **environment}, capture_output=True, text=True,
-        timeout=60, check=False,
+        timeout=PATIENCE_SECONDS, check=False,
     )  # fmt: skip
 
 

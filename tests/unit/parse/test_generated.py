@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llm_serving_exporter.errors import ExpositionError
@@ -15,7 +15,6 @@ from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.exposition_oracle import OracleSample, difference, oracle_samples
 
 # how long an example takes is the machine's matter, not the parser's
-BOUNDS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 letters = "abyzAZ_"
 names = st.text(letters + "019:", min_size=1, max_size=6).filter(lambda name: not name[0].isdigit())
@@ -92,7 +91,7 @@ def openmetrics_pages(draw: st.DrawFn) -> str:
     return "".join(line + "\n" for line in [*lines, "# EOF"])
 
 
-@settings(BOUNDS, max_examples=300)
+@settings(max_examples=300)
 @given(text_pages)
 def test_generated_text_pages_read_as_the_oracle_reads_them(text: str) -> None:
     ours = parse_text(text, openmetrics=False)
@@ -100,7 +99,7 @@ def test_generated_text_pages_read_as_the_oracle_reads_them(text: str) -> None:
     assert ours.series_count == len(ours.samples)
 
 
-@settings(BOUNDS, max_examples=200)
+@settings(max_examples=200)
 @given(openmetrics_pages())
 def test_generated_openmetrics_pages_read_as_the_oracle_reads_them(text: str) -> None:
     ours = parse_text(text, openmetrics=True)
@@ -123,7 +122,7 @@ def reading(text: str, openmetrics: bool) -> list[OracleSample] | None:
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])
-@settings(BOUNDS, max_examples=400)
+@settings(max_examples=400)
 @given(data=st.data())
 def test_a_damaged_page_is_refused_or_read_as_the_oracle_reads_it(openmetrics: bool, data: st.DataObject) -> None:
     body = bytearray(data.draw(openmetrics_pages() if openmetrics else text_pages).encode())

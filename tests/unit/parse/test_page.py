@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llm_serving_exporter.errors import ExpositionError
@@ -13,7 +13,6 @@ from llm_serving_exporter.model.samples import Samples, SeriesKey
 from llm_serving_exporter.parse.page import PageParser
 
 # how long an example takes is the machine's matter, not the parser's
-BOUNDS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 TEXT = "text/plain; version=0.0.4"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 FIRST = b"""# HELP a Help.
@@ -225,7 +224,7 @@ def page_sequences(draw: st.DrawFn) -> list[bytes]:
     return pages
 
 
-@settings(BOUNDS, max_examples=200)
+@settings(max_examples=200)
 @given(page_sequences(), st.sampled_from([TEXT, OPENMETRICS]), st.booleans())
 def test_any_sequence_of_pages_reads_as_each_page_alone(
     pages: list[bytes], content_type: str, everything: bool
@@ -236,7 +235,7 @@ def test_any_sequence_of_pages_reads_as_each_page_alone(
         assert outcome(parser, body, content_type) == outcome(PageParser(wanted), body, content_type)
 
 
-@settings(BOUNDS, max_examples=300)
+@settings(max_examples=300)
 @given(st.data())
 def test_a_known_page_with_flipped_bytes_reads_as_that_page_alone(data: st.DataObject) -> None:
     body = bytearray(FIRST)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from llm_serving_exporter.errors import ConfigError, DeliveryError, Problem
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.report.deliver import LONGEST_TEXT, deliver, write_slack_text
 from llm_serving_exporter.report.settings.settings import Settings, Smtp
+from tests.support.servers.http_server import QuietHandler, serve
 from tests.support.servers.server_process import free_port
 from tests.support.servers.smtpsink import SmtpSink
 
@@ -41,26 +40,13 @@ class Hook:
 
 @contextmanager
 def listening(hook: Hook) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            hook.given.append((self.path, json.loads(body)))
-            self.send_response(hook.status)
-            self.end_headers()
-            self.wfile.write(hook.answer)
+            hook.given.append((self.path, json.loads(self.read_body())))
+            self.answer(hook.status, hook.answer)
 
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/services/T0/B0/secret"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
+    with serve(Handler) as url:
+        yield f"{url}/services/T0/B0/secret"
 
 
 def opened(secrets: dict[str, str]):  # type: ignore[no-untyped-def]

@@ -5,11 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-import shutil
-import subprocess
-import threading
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -24,13 +20,9 @@ from llm_serving_exporter.report.pages.page import make_environment, render_page
 from llm_serving_exporter.report.pages.summary import render_summary
 from llm_serving_exporter.report.settings.settings import ApiPrice, MonthlyCosts, Settings
 from tests.support.builders.costevidence import evidence, flat, fleet_of, owner, usage
+from tests.support.chromium import browse, needs_chromium
+from tests.support.servers.http_server import QuietHandler, serve
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-BROWSER = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH")
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--disable-dev-shm-usage",
-)  # fmt: skip
 SETTINGS = Settings(
     by_labels=("team",),
     api_price=ApiPrice("An API", 1.0, 0.1, 4.0),
@@ -39,11 +31,6 @@ SETTINGS = Settings(
     objectives={"ttft": 0.995},
 )
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;\u202e=1+1"
-
-
-def browse(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={folder / 'profile'}", *arguments]
-    return subprocess.run(command, capture_output=True, check=True, timeout=90, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +158,7 @@ addEventListener("load", () => {
 </script></body>"""
 
 
-@BROWSER
+@needs_chromium
 def test_charts_are_drawn_tables_sort_and_a_phone_scrolls_down_only(ordinary: Review, tmp_path: Path) -> None:
     text = render_page(ordinary)
     frames = "".join(
@@ -194,39 +181,24 @@ def test_charts_are_drawn_tables_sort_and_a_phone_scrolls_down_only(ordinary: Re
         assert one["align"] == "right"
 
 
-@BROWSER
+@needs_chromium
 def test_it_asks_for_nothing_and_complains_of_nothing(tmp_path: Path) -> None:
     text = render_page(build_review(fleet_of(3, 2, 2, HOSTILE), SETTINGS)).encode()
     asked: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             asked.append(self.path)
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html; charset=utf-8")
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
+            self.answer(200, text, "text/html; charset=utf-8")
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
-        url = f"http://127.0.0.1:{server.server_address[1]}/report"
-        done = browse(tmp_path, "--enable-logging=stderr", "--virtual-time-budget=3000", "--dump-dom", url)
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serve(Handler) as url:
+        done = browse(tmp_path, "--enable-logging=stderr", "--virtual-time-budget=3000", "--dump-dom", f"{url}/report")
     assert asked == ["/report"]
     assert "CONSOLE" not in done.stderr
     assert 'class="can"' in done.stdout  # its own script ran under its own policy
 
 
-@BROWSER
+@needs_chromium
 @pytest.mark.parametrize(("models", "teams", "gaps"), [(2, 2, 0), (40, 12, 30)])
 def test_it_prints_on_two_sheets(models: int, teams: int, gaps: int, tmp_path: Path) -> None:
     file = tmp_path / "report.html"

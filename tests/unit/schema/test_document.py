@@ -151,7 +151,7 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(WORDS, max_size=40).map("".join))
 def test_any_text_is_a_config_or_a_list_of_problems(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     try:
@@ -206,7 +206,7 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.dictionaries(st.sampled_from(["targets", "target_defaults", "file_sd", "expected_replicas", "scrape"]), TREES)
 )

@@ -35,12 +35,12 @@ def refusal(got: Page | Refusal) -> Refusal:
 
 @pytest.mark.parametrize("part", ["headers", "body"])
 def test_byte_at_a_time_ends_at_the_deadline(make_client, part):
-    # Every read succeeds well within the timeout; the whole would take half a minute.
-    with FaultServer(drip(BODY, interval_seconds=0.05, part=part)) as server:
-        got = refusal(make_client(server.url, timeout_seconds=0.4).get_metrics("/metrics"))
+    # Every read succeeds well within the timeout; the whole would take two minutes.
+    with FaultServer(drip(BODY, interval_seconds=0.25, part=part)) as server:
+        got = refusal(make_client(server.url, timeout_seconds=2.0).get_metrics("/metrics"))
     assert got.reason is FailureReason.TIMEOUT
-    assert "did not complete its answer within 0.4 s" in got.detail
-    assert 0.4 <= got.duration_seconds < 10  # far from the half minute, with room for a busy machine
+    assert "did not complete its answer within 2 s" in got.detail
+    assert 2.0 <= got.duration_seconds < 60
 
 
 def test_slow_redirects_share_one_deadline(make_client):
@@ -71,7 +71,7 @@ def test_deadline_is_counted_on_the_injected_clock(make_client):
 
 def test_slow_error_page_does_not_hide_its_status(make_client):
     with FaultServer(raw(head(500, TEXT, "Content-Length: 100"), keep=True)) as server:
-        got = refusal(make_client(server.url, timeout_seconds=0.2).get_metrics("/metrics"))
+        got = refusal(make_client(server.url, timeout_seconds=2.0).get_metrics("/metrics"))
     assert (got.reason, got.status) == (FailureReason.STATUS, 500)
 
 
@@ -101,7 +101,7 @@ def test_tls_handshake_counts_into_the_deadline(make_client):
 
 def test_next_attempt_after_a_timeout_starts_afresh(make_client):
     with FaultServer({"/metrics": silent()}) as server:
-        client = make_client(server.url, timeout_seconds=0.3)
+        client = make_client(server.url, timeout_seconds=2.0)
         assert refusal(client.get_metrics("/metrics")).reason is FailureReason.TIMEOUT
         server.behave("/metrics", page(BODY))
         assert isinstance(client.get_metrics("/metrics"), Page)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.servers.faultbehaviours import drip, endless, page, silent
 from tests.support.servers.faultserver import FaultServer
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -21,17 +22,19 @@ def test_it_ends_with_clients_still_connected(behaviour):
     with contextlib.ExitStack() as stack:
         with FaultServer(behaviour) as server:
             for _ in range(3):
-                client = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=20))
+                client = stack.enter_context(
+                    socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS)
+                )
                 client.sendall(b"GET / HTTP/1.1\r\n\r\n")
             server.wait_for_requests(3)
         assert [thread for thread in threading.enumerate() if thread.name.startswith("faultserver")] == []
         with pytest.raises(ConnectionRefusedError):
-            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=20))
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS))
 
 
 def test_it_records_what_it_was_asked():
     with FaultServer({"/a": page(b"up 1\n")}) as server:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS) as client:
             client.sendall(b"GET /a?b=c HTTP/1.1\r\nX-One: 1\r\n\r\nGET /none HTTP/1.1\r\n\r\n")
             client.shutdown(socket.SHUT_WR)
             answer = b""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from llm_serving_exporter.model.attempt import FailureReason
@@ -59,7 +59,7 @@ def server():
         yield running
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=250)
 @given(ANSWERS)
 @example(b"")
 @example(GOOD)
@@ -82,7 +82,7 @@ def test_any_bytes_as_an_answer(server, answer):
             assert len(got.detail) < 400
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(max_size=40))
 def test_any_path(server, path):
     client = HttpClient(server.url, SETTINGS)
@@ -94,7 +94,7 @@ def test_any_path(server, path):
     assert got.reason in (FailureReason.CLOSED, FailureReason.STATUS), got.detail
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(max_size=60))
 def test_any_excerpt_is_one_short_printable_line(text):
     from llm_serving_exporter.scrape.failure import EXCERPT_CHARACTERS, quote_first_line

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from llm_serving_exporter.sim.prometheus import Prometheus
 from llm_serving_exporter.sim.recording import demo_recording
 from llm_serving_exporter.sim.replay import ReplayServer, SteppedServer, split_address
 from tests.support.paths import ROOT
+from tests.support.waiting import PATIENCE_SECONDS
 
 REPO = ROOT
 ANY_PORTS = ["--web.listen-address", "127.0.0.1:0", "--engine-port", "0", "--prometheus-port", "0"]
@@ -34,7 +34,7 @@ needs_prometheus = pytest.mark.skipif(shutil.which("prometheus") is None, reason
 def stand_in(target_url: str, gpu_source: ReplayGpuSource, listen: tuple[str, ...]) -> ReplayServer:
     """An exporter's place taken by a page server: the demo's own work is what is tested here."""
     assert gpu_source.read().gpus
-    with urllib.request.urlopen(f"{target_url}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"{target_url}/metrics", timeout=PATIENCE_SECONDS) as answer:
         assert answer.status == 200
     host, port = split_address(listen[0])
     return SteppedServer(demo_recording(), host=host, port=port)
@@ -101,7 +101,7 @@ def test_bad_arguments(arguments: list[str], message: str, capsys: pytest.Captur
 
 @needs_prometheus
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_everything_in_time(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_signal_ends_everything(number: signal.Signals, tmp_path: Path) -> None:
     script = (
         "import sys; from tests.unit.sim.test_demo import ANY_PORTS, stand_in\n"
         "from llm_serving_exporter.sim.demo import run\n"
@@ -119,12 +119,10 @@ def test_a_signal_ends_everything_in_time(number: signal.Signals, tmp_path: Path
                 said += line
             prometheus = re.search(r"Prometheus +(http://\S+)/", said)
             assert prometheus, said
-            with urllib.request.urlopen(f"{prometheus[1]}/api/v1/status/config", timeout=5) as answer:
+            with urllib.request.urlopen(f"{prometheus[1]}/api/v1/status/config", timeout=PATIENCE_SECONDS) as answer:
                 assert b"job_name: llm-serving-exporter" in answer.read()
-            asked = time.monotonic()
             process.send_signal(number)
-            assert process.wait(timeout=10) == 0
-            assert time.monotonic() - asked < 5.0
+            assert process.wait(timeout=PATIENCE_SECONDS) == 0
         finally:
             process.terminate()  # nothing where it has ended
     assert list(tmp_path.iterdir()) == [], "temporary folders are removed"
@@ -139,7 +137,7 @@ def test_graph_links_lead_to_the_expression() -> None:
     try:
         url = prometheus.graph_url('up{job="x"}')
         assert url.endswith("/graph?g0.expr=up%7Bjob%3D%22x%22%7D&g0.tab=0&g0.range_input=15m")
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
             assert answer.status == 200
     finally:
         prometheus.close()

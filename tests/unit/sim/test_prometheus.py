@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 import urllib.request
 from typing import Any
 
@@ -16,8 +15,8 @@ from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.sim import alertmanager
 from llm_serving_exporter.sim.ports import require_free
 from llm_serving_exporter.sim.prometheus import Pace, Prometheus, Rules
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
-PATIENCE_SECONDS = 20.0
 RULE = {"alert": "Always", "expr": "vector(1)", "labels": {"severity": "warning", "model_name": "m"}}
 needs_both = pytest.mark.skipif(
     shutil.which("prometheus") is None or alertmanager.program() is None, reason="`make test` installs both"
@@ -25,7 +24,7 @@ needs_both = pytest.mark.skipif(
 
 
 def ask(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
         return json.loads(answer.read())
 
 
@@ -56,10 +55,7 @@ def test_an_alert_of_the_rules_is_known_for_whom() -> None:
         try:
             flags = ask(f"{running.url}/api/v1/status/flags")["data"]
             assert flags["query.lookback-delta"] == "7s500ms"
-            deadline = time.monotonic() + PATIENCE_SECONDS
-            while not (alerts := ask(f"{routes.url}/api/v2/alerts")):
-                assert time.monotonic() < deadline, "the alert did not come"
-                time.sleep(0.1)
+            alerts = wait_until(lambda: ask(f"{routes.url}/api/v2/alerts"), "the alert")
         finally:
             running.close()
     finally:

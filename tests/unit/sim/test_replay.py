@@ -18,6 +18,7 @@ from llm_serving_exporter.sim.recording import demo_recording
 from llm_serving_exporter.sim.replay import ReplayServer, SteppedServer, split_address
 from llm_serving_exporter.sim.timeline import Position, Timeline
 from tests.support.builders.recordings import page, recording
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 class Clock:
@@ -35,7 +36,7 @@ def stepped() -> Iterator[SteppedServer]:
 
 
 def get(server: ReplayServer, path: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_SECONDS)
     try:
         connection.request(method, path, headers={"Accept": "application/openmetrics-text", "Accept-Encoding": "gzip"})
         answer = connection.getresponse()
@@ -81,7 +82,7 @@ def test_advancing_moves_one_page_a_get_and_stays_on_the_last() -> None:
 
 def test_a_connection_serves_many_requests_and_closing_ends_it() -> None:
     server = SteppedServer(recording("vllm-0.32"))
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_SECONDS)
     for number in (1, 2, 3):
         server.show(number)
         connection.request("GET", "/metrics")
@@ -175,10 +176,10 @@ def test_as_a_program_it_prints_its_url_and_ends_on_sigterm() -> None:
         try:
             assert process.stdout is not None
             url = process.stdout.readline().strip()
-            with urllib.request.urlopen(f"{url}/metrics", timeout=5) as answer:
+            with urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE_SECONDS) as answer:
                 assert answer.read() == demo_recording().pages[0]
             os.kill(process.pid, signal.SIGTERM)
-            assert process.wait(timeout=5) == 0
+            assert process.wait(timeout=PATIENCE_SECONDS) == 0
         finally:
             process.terminate()  # nothing where it has ended
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import html
-import shutil
 import struct
-import subprocess
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,19 +13,9 @@ import pytest
 from llm_serving_exporter.web.exchange import Handler, Response
 from llm_serving_exporter.web.pages.landing import render_landing
 from tests.support.builders import views
+from tests.support.chromium import browse, needs_chromium
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH")
-
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--disable-dev-shm-usage",
-)  # fmt: skip
-
-
-def browse(folder: Path, *arguments: str) -> str:
-    command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={folder / 'profile'}", *arguments]
-    return subprocess.run(command, capture_output=True, check=True, timeout=90).stdout.decode()
+pytestmark = needs_chromium
 
 
 def page() -> bytes:
@@ -141,7 +129,7 @@ def test_the_page_fits_wide_and_narrow_windows(tmp_path):
     )
     harness = tmp_path / "harness.html"
     harness.write_text(MEASURE % frames)
-    dom = browse(tmp_path, "--window-size=1400,1000", "--dump-dom", harness.as_uri())
+    dom = browse(tmp_path, "--window-size=1400,1000", "--dump-dom", harness.as_uri()).stdout
     title = dom.partition("<title>")[2].partition("</title>")[0]
     # 5 chips of the summary, a badge for each of 4 targets, 2 slow-down reasons; 4 targets and the GPUs
     assert title == "; ".join(["true 11 5 true"] * 4)

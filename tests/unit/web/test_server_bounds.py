@@ -10,7 +10,8 @@ import pytest
 from llm_serving_exporter.config.types import WebConfig
 from llm_serving_exporter.web.exchange import Request, Response
 from llm_serving_exporter.web.server import Limits, WebServer
-from tests.support.servers.webclient import PATIENT, ask, client, connect, raw, status_of, until_closed
+from tests.support.servers.webclient import ask, client, connect, raw, status_of, until_closed
+from tests.support.waiting import PATIENCE_SECONDS
 
 # --- that nobody can hold it up -----------------------------------------------------------------------------------
 
@@ -63,7 +64,7 @@ def busy_server(make_server, **limits: int) -> tuple[WebServer, threading.Event,
 
     def slow(_request: Request) -> Response:
         inside.release()
-        assert release.wait(PATIENT)
+        assert release.wait(PATIENCE_SECONDS)
         return Response(200, "text/plain", b"done")
 
     routes = {"/slow": {"GET": slow}, "/": {"GET": lambda _request: Response(200, "text/plain", b"ok")}}
@@ -76,7 +77,7 @@ def test_beyond_the_limit_of_busy_connections_there_is_a_503(make_server):
     try:
         for source in busy:
             source.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            assert inside.acquire(timeout=PATIENT)
+            assert inside.acquire(timeout=PATIENCE_SECONDS)
         answer, body = ask(server, "/")
         assert (answer.status, answer.getheader("Connection")) == (503, "close")
         assert b"Too many connections" in body
@@ -93,7 +94,7 @@ def test_beyond_the_refusals_connections_are_closed_at_once(make_server):
     server, release, inside = busy_server(make_server, connections=1, refusals=0)
     with connect(server) as busy:
         busy.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        assert inside.acquire(timeout=PATIENT)
+        assert inside.acquire(timeout=PATIENCE_SECONDS)
         with connect(server) as refused:
             assert until_closed(refused) == b""
         release.set()
@@ -101,7 +102,7 @@ def test_beyond_the_refusals_connections_are_closed_at_once(make_server):
 
 
 def test_idle_connections_make_room_oldest_first(make_server):
-    server = make_server(limits=Limits(connections=3, idle_seconds=PATIENT))
+    server = make_server(limits=Limits(connections=3, idle_seconds=PATIENCE_SECONDS))
     idle = [client(server) for _ in range(3)]
     try:
         for connection in idle:
@@ -124,13 +125,13 @@ def test_stop_ends_idle_connections_and_lets_an_answer_end(make_server):
     server, release, inside = busy_server(make_server)
     with connect(server) as idle, connect(server) as busy:
         busy.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert inside.acquire(timeout=PATIENT)
+        assert inside.acquire(timeout=PATIENCE_SECONDS)
         stopper = threading.Thread(target=server.stop)
         stopper.start()
         assert until_closed(idle) == b""
         release.set()
         answer = until_closed(busy)
-        stopper.join(PATIENT)
+        stopper.join(PATIENCE_SECONDS)
         assert answer.endswith(b"done")
         assert b"Connection: close" in answer
     assert not stopper.is_alive()
@@ -143,14 +144,14 @@ def test_a_page_that_hangs_does_not_hold_up_the_stop(make_server):
     server, release, inside = busy_server(make_server)
     with connect(server) as busy:
         busy.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert inside.acquire(timeout=PATIENT)
+        assert inside.acquire(timeout=PATIENCE_SECONDS)
         server.stop()  # returns although the page still waits
         assert not release.is_set()
         assert until_closed(busy) == b""
         release.set()
         for thread in threading.enumerate():
             if thread.name == "web-connection":
-                thread.join(PATIENT)
+                thread.join(PATIENCE_SECONDS)
 
 
 def test_stop_without_start_frees_the_port_and_twice_is_once():

@@ -18,6 +18,7 @@ from llm_serving_exporter.web.server import Limits, WebServer
 
 # the lowest cost that bcrypt has: these are tests
 from tests.support.servers.webaccess import HASH, get, issue, trusting, write
+from tests.support.waiting import PATIENCE_SECONDS
 
 TLS = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n"
 
@@ -35,7 +36,7 @@ def test_plain_http_on_a_tls_port_is_told_so(make_server, tmp_path, authority):
     issue(authority, tmp_path)
     server = make_server(config_file=write(tmp_path, TLS))
     parts = urlsplit(server.url)
-    with socket.create_connection((parts.hostname, parts.port), timeout=20) as source:
+    with socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE_SECONDS) as source:
         source.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         answer = source.recv(4096)
         assert answer.startswith(b"HTTP/1.1 400 ")
@@ -46,7 +47,9 @@ def test_stop_ends_an_idle_tls_connection(make_server, tmp_path, authority):
     issue(authority, tmp_path)
     server = make_server(config_file=write(tmp_path, TLS))
     parts = urlsplit(server.url)
-    connection = http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=20, context=trusting(authority))
+    connection = http.client.HTTPSConnection(
+        parts.hostname or "", parts.port, timeout=PATIENCE_SECONDS, context=trusting(authority)
+    )
     try:
         connection.request("GET", "/")
         assert connection.getresponse().read() == b"GET / "
@@ -69,10 +72,10 @@ def test_only_the_versions_asked_for(make_server, tmp_path, authority):
 
 def test_a_handshake_that_never_comes_holds_nobody_up_and_ends(make_server, tmp_path, authority):
     issue(authority, tmp_path)
-    server = make_server(config_file=write(tmp_path, TLS), limits=Limits(idle_seconds=0.3, head_seconds=0.3))
+    server = make_server(config_file=write(tmp_path, TLS), limits=Limits(idle_seconds=2.0, head_seconds=2.0))
     parts = urlsplit(server.url)
     for start in (b"", b"\x16\x03\x01"):
-        with socket.create_connection((parts.hostname, parts.port), timeout=20) as mute:
+        with socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE_SECONDS) as mute:
             mute.sendall(start)
             assert get(server, trusting(authority)).status == 200
             if start:
@@ -90,7 +93,7 @@ def test_a_rotated_certificate_counts_for_the_next_connection(make_server, tmp_p
 
 def get_certificate(server: WebServer) -> str:
     parts = urlsplit(server.url)
-    return ssl.get_server_certificate((parts.hostname or "", parts.port or 0), timeout=20)
+    return ssl.get_server_certificate((parts.hostname or "", parts.port or 0), timeout=PATIENCE_SECONDS)
 
 
 def test_a_half_rotated_certificate_leaves_the_old_one(make_server, tmp_path, authority, caplog):

@@ -18,6 +18,7 @@ from llm_serving_exporter.web.webconfig import TlsSettings, WebSettings, load_we
 
 # the lowest cost that bcrypt has: these are tests
 from tests.support.servers.webaccess import HASH, OTHER_HASH, basic, get, write
+from tests.support.waiting import PATIENCE_SECONDS
 
 # --- the file -----------------------------------------------------------------------------------------------------
 
@@ -192,7 +193,7 @@ def test_changed_users_count_on_an_open_connection(make_server, tmp_path):
     path = write(tmp_path, f"basic_auth_users: {{alice: {HASH}}}")
     server = make_server(config_file=path)
     parts = urlsplit(server.url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=20)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PATIENCE_SECONDS)
 
     def status(name: str, password: str) -> int:
         connection.request("GET", "/", headers={"Authorization": basic(name, password)})

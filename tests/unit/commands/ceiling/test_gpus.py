@@ -16,6 +16,7 @@ import pytest
 from tests.nvml_stub.stub import StubState, loaded_stub, stub_environment
 from tests.support.builders.ceilings import answered, asked, refused, table
 from tests.support.models.modelfolders import folder
+from tests.support.waiting import PATIENCE_SECONDS
 
 MODEL = ("--model", "Llama-3.1-8B")
 GPU = ("--gpu", "H100")
@@ -154,7 +155,9 @@ def test_this_one_where_there_is_no_library(tmp_path: Path) -> None:
     (tmp_path / "libnvidia-ml.so.1").write_text("no library")
     environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
     command = [sys.executable, "-m", "llm_serving_exporter", "ceiling", *MODEL, "--gpu", "this one"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False, env=environment
+    )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "error: flag --gpu: NVIDIA's library libnvidia-ml.so.1 is not on this machine, so that no GPU of it can be seen. "
@@ -166,7 +169,9 @@ def test_this_one_in_a_process_of_its_own(nvml_library: Path, tmp_path: Path) ->
     state = StubState(tmp_path / "state")
     environment = {**os.environ, **stub_environment(nvml_library, state.path)}
     command = [sys.executable, "-m", "llm_serving_exporter", "ceiling", *MODEL, "--gpu", "this one", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False, env=environment
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["gpu"]["bandwidth_bytes_per_second"] == 3.35232e12
 
@@ -202,12 +207,16 @@ def test_batches_are_answered_in_their_order_each_once(text: str, batches: list[
 def test_an_answer_that_nobody_takes_is_no_traceback() -> None:
     command = [sys.executable, "-m", "llm_serving_exporter", "ceiling", *BOTH]
     with open("/dev/full", "w") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_SECONDS, check=False
+        )
     assert (done.returncode, done.stderr) == (1, "error: the answer cannot be written: No space left on device\n")
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as gone:
-        done = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            command, stdout=gone, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_SECONDS, check=False
+        )
     assert (done.returncode, done.stderr) == (1, "")
 
 

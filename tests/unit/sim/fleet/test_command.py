@@ -15,6 +15,7 @@ import pytest
 
 from llm_serving_exporter.cli import main
 from llm_serving_exporter.sim.fleet.scenario_file import names
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def test_the_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,8 +29,9 @@ def test_a_reader_that_went_away_is_no_traceback() -> None:
     os.close(reads)
     with os.fdopen(writes, "wb") as pipe:
         command = [sys.executable, "-m", "llm_serving_exporter", "simulate", "--list"]
-        ended = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
-    # as of every command that could not print its answer
+        ended = subprocess.run(
+            command, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_SECONDS, check=False
+        )
     assert (ended.returncode, ended.stderr) == (1, "")
 
 
@@ -63,11 +65,11 @@ def test_it_serves_until_it_is_stopped_and_writes_a_good_configuration(
             text = "".join(lines)
             control = re.search(r"control +(http://127\.0\.0\.1:\d+)", text)
             assert control is not None
-            with urllib.request.urlopen(f"{control[1]}/fleet", timeout=5) as answer:
+            with urllib.request.urlopen(f"{control[1]}/fleet", timeout=PATIENCE_SECONDS) as answer:
                 fleet = json.load(answer)
             for replica in fleet["replicas"]:
                 assert f"{replica['url']}/metrics" in text
-                with urllib.request.urlopen(f"{replica['url']}/metrics", timeout=5) as answer:
+                with urllib.request.urlopen(f"{replica['url']}/metrics", timeout=PATIENCE_SECONDS) as answer:
                     assert b"vllm:num_requests_running" in answer.read()
             assert main(["check-config", "--config.file", str(config)]) == 0
             assert "good, 3 targets" in capsys.readouterr().out
@@ -75,7 +77,7 @@ def test_it_serves_until_it_is_stopped_and_writes_a_good_configuration(
             assert "expected_replicas:\n- model_name: meta-llama/Llama-3.1-8B-Instruct\n  replicas: 3\n" in said
             assert "gpu_model: H100 SXM 80GB" in said
             process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=10) == 0
+            assert process.wait(timeout=PATIENCE_SECONDS) == 0
             assert "stopping" in process.stdout.read()
         finally:
             process.kill()

@@ -13,6 +13,7 @@ from llm_serving_exporter.sim.fleet.history import Form, Written, write_history
 from llm_serving_exporter.sim.fleet.scenario import Slo
 from llm_serving_exporter.sim.fleet.watch import Watch
 from tests.support.builders.simfleet import EPOCH, small_fleet
+from tests.support.waiting import PATIENCE_SECONDS
 
 NAMES = (
     "llm_serving_decode_tokens_total", "llm_serving_prefill_tokens_total", "llm_serving_time_to_first_token_seconds_bucket",
@@ -101,10 +102,12 @@ def test_promtool_makes_blocks_of_it(tmp_path: Path) -> None:
         str(tmp_path / "history.om"),
         str(tmp_path / "data"),
     ]
-    done = subprocess.run(command, capture_output=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, timeout=PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr
     (tmp_path / "data" / "wal").mkdir()  # a database has one
-    dump = subprocess.run([promtool, "tsdb", "dump", str(tmp_path / "data")], capture_output=True, timeout=60)
+    dump = subprocess.run(
+        [promtool, "tsdb", "dump", str(tmp_path / "data")], capture_output=True, timeout=PATIENCE_SECONDS
+    )
     # dump writes a line a sample
     assert len(dump.stdout.splitlines()) == found.samples
 

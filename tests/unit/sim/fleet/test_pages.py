@@ -17,6 +17,7 @@ from llm_serving_exporter.sim.fleet.tally import Tally
 from llm_serving_exporter.sim.fleet.workload import TraceWorkload
 from tests.support.builders.recordings import page as recorded
 from tests.support.builders.simfleet import EPOCH, small_fleet, watched
+from tests.support.waiting import PATIENCE_SECONDS
 
 # recorded with flags that are not on by default, or left out on purpose (see page_vllm)
 _NOT_WRITTEN = ("vllm:kv_block_", "http_request_", "http_response_", "python_gc_", "process_virtual_memory")
@@ -81,7 +82,9 @@ def test_promtool_has_nothing_to_say_but_what_it_says_of_the_real_names(runtime:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("no promtool")
-    done = subprocess.run([promtool, "check", "metrics"], input=simulated(runtime), capture_output=True, timeout=30)
+    done = subprocess.run(
+        [promtool, "check", "metrics"], input=simulated(runtime), capture_output=True, timeout=PATIENCE_SECONDS
+    )
     said = [line for line in (done.stdout + done.stderr).decode().splitlines() if "should not contain ':'" not in line]
     assert all("_total" in line or "should not include type 'histogram'" in line for line in said), said
     assert len(said) <= 3

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 
 import pytest
 
 from llm_serving_exporter.sim.fleet.clock import ScaledClock
 from llm_serving_exporter.sim.fleet.server import FleetServer
 from tests.support.builders.simfleet import HandClock, small_fleet
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 
 def get(url: str, data: bytes | None = None) -> tuple[int, bytes]:
     try:
-        with urllib.request.urlopen(url, data=data, timeout=5) as answer:
+        with urllib.request.urlopen(url, data=data, timeout=PATIENCE_SECONDS) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         with error:
@@ -27,17 +26,10 @@ def get(url: str, data: bytes | None = None) -> tuple[int, bytes]:
 
 def refused(url: str) -> bool:
     try:
-        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=5):
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=PATIENCE_SECONDS):
             return False
     except ConnectionRefusedError:
         return True
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10.0
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_lost_nodes_port_refuses_and_a_loading_replica_says_so() -> None:
@@ -117,7 +109,7 @@ def test_what_cannot_be_done_is_said(method: str, path: str, status: int, says: 
 
 def test_a_fleet_runs_by_itself_at_its_speed() -> None:
     with FleetServer(small_fleet(), speed=200.0) as server:
-        wait_until(lambda: server.fleet.now_seconds > 100.0)
+        wait_until(lambda: server.fleet.now_seconds > 100.0, "the hundredth second")
         assert server.fleet.totals().counts.finished > 50
 
 
