@@ -25,7 +25,9 @@ COUNTERS = ("prefill_tokens_total", "decode_tokens_total", "engine_steps_total")
 class Weights:
     """Seconds that the prefill and the decode of some work need at the ceilings."""
 
+    # of its prompts
     prefill: float
+    # of its sequence-steps
     decode: float
 
 

@@ -25,31 +25,36 @@ MOST_ENGINES = 64
 
 
 class Lengths(NamedTuple):
-    """Histograms of finished requests' lengths in tokens; `outputs` None where the engine has none, or none yet."""
+    """Histograms of finished requests' lengths in tokens."""
 
+    # of the prompts
     prompts: Histogram
+    # of the outputs; None where the engine has none, or none yet
     outputs: Histogram | None
 
 
 class Point(NamedTuple):
-    """What had been counted at a moment, earlier lives of the engine included; -inf: before anything that is known."""
+    """What had been counted at a moment, earlier lives of the engine included."""
 
+    # the moment; -inf: before anything that is known
     monotonic_seconds: float
+    # the counts
     lengths: Lengths
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """One engine's. `points`: oldest first, at least one, the first is what the window begins with. `carried`: counted by earlier lives.
+    """The lengths of one engine's requests over time."""
 
-    `last`: what this life has counted; None: a new one, of which there is no page yet. `tail`: the figures, worked out at
-    `worked_out_seconds` (monotonic).
-    """
-
+    # oldest first, at least one; the window begins with the first
     points: tuple[Point, ...]
+    # counted by earlier lives
     carried: Lengths | None
+    # what this life has counted; None: a new one, without a page yet
     last: Lengths | None
+    # the figures
     tail: Tail
+    # when they were computed (monotonic)
     worked_out_seconds: float
 
 

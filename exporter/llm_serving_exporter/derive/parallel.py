@@ -11,13 +11,13 @@ from llm_serving_exporter.model.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """None where nothing says it. `assumed`: that an engine's GPUs are one tensor-parallel group is a guess.
+    """How a target's GPUs are shared among its engines. None: nothing says it."""
 
-    `gpus_per_engine`: the engine's share of the target's GPUs, which need not be whole; never fewer than `parallel` has.
-    """
-
+    # how the work of one engine is spread
     parallel: Parallel | None
+    # the engine's share of the target's GPUs, which need not be whole; never fewer than `parallel` has
     gpus_per_engine: float | None
+    # whether it is a guess that an engine's GPUs are one tensor-parallel group
     assumed: bool = False
 
 

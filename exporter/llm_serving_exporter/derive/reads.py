@@ -15,14 +15,15 @@ from llm_serving_exporter.model.weights import ModelFacts
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """What one engine works with: its model, the peaks of one of its GPUs (all alike), and how they share the work.
+    """What one engine works with."""
 
-    `replicated_bytes` are weights that each tensor-parallel rank keeps whole: 0 for vLLM, the lm_head for engines that do not shard it.
-    """
-
+    # the model that it serves
     model: ModelFacts
+    # of one of its GPUs, which are all alike
     peaks: GpuPeaks
+    # how they share the work
     parallel: Parallel
+    # weights that each tensor-parallel rank keeps whole: 0 for vLLM, the lm_head for engines that do not shard it
     replicated_bytes: float = 0.0
 
 

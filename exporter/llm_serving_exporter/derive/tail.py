@@ -96,11 +96,15 @@ def _high(edge: float, low: float, limit: float | None) -> float:
 
 
 class _Bucket(NamedTuple):
-    """Events between two lengths, `mean` where they are spread evenly; `high` may be infinite, `mean` not."""
+    """Events between two lengths."""
 
+    # how many
     events: float
+    # the shortest of them
     low: float
+    # the longest of them, may be infinite
     high: float
+    # their mean where they are spread evenly; finite
     mean: float
 
 

@@ -19,19 +19,23 @@ FEWEST_STEPS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What an engine did in a window: counts only.
+    """What an engine did in a window: counts only."""
 
-    `prompts` are those whose prefill ended; `prefill_tokens` were computed, `cached_tokens` taken from the prefix cache. `drafts`
-    are tokens that a sequence-step verifies beside its own, `running` the mean of running requests while there were any.
-    """
-
+    # the window's length
     elapsed_seconds: float
+    # engine steps
     steps: Steps
+    # steps of single sequences in decode
     sequence_steps: float
+    # those whose prefill ended
     prompts: float
+    # prompt tokens computed
     prefill_tokens: float
+    # prompt tokens taken from the prefix cache
     cached_tokens: float
+    # tokens that a sequence-step verifies beside its own
     drafts: float
+    # mean of running requests while there were any; None where that is not known
     running: float | None = None
 
     @property
@@ -60,8 +64,11 @@ class Work:
 class Traffic:
     """Bytes that a window moved between HBM and the GPUs, all GPUs of the engine together, activations not counted."""
 
+    # weights read
     weights: Range
+    # KV cache and recurrent state read
     kv_read: Range
+    # KV cache written
     kv_written: float
 
     @property
