@@ -29,7 +29,7 @@ class Fit:
         return max(0.0, self.kv_bytes_per_sequence - self.free_kv_bytes)
 
 
-def fit(
+def check_fit(
     roof: Roof,
     memory_bytes_per_gpu: float,
     *,

@@ -24,7 +24,7 @@ class Assignment:
     why: str = ""
 
 
-def assign(
+def assign_gpus(
     targets: tuple[Target, ...],
     gpus: tuple[GpuReading, ...],
     pids_of_local_target: Mapping[str, frozenset[int]],

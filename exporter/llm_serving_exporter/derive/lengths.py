@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
-from llm_serving_exporter.derive.tail import FEWEST, tail
+from llm_serving_exporter.derive.tail import FEWEST, measure_tail
 from llm_serving_exporter.model.derived import Tail
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
@@ -62,11 +62,11 @@ class History:
 Histories = Mapping[tuple[str, str], History]
 
 
-def follow(histories: Histories, snapshot: Snapshot, *, new_life: bool = False) -> Histories:
+def follow_lengths(histories: Histories, snapshot: Snapshot, *, new_life: bool = False) -> Histories:
     """The histories with one more page. `new_life`: the engine restarted before it.
 
     A restart says nothing about how long requests are, so that what was counted before it stays in the window: an engine that restarts
-    often would otherwise never be seen to finish enough of them. Other bucket edges, as a longer context brings, start anew.
+    often would otherwise never be seen to finish enough of them. Other bucket edges, as with a longer context, start a new history.
     """
     if new_life:
         histories = {key: _folded(history) for key, history in histories.items()}
@@ -160,7 +160,7 @@ def _worked_out(history: History, total: Lengths, engine: EngineSnapshot, now: f
         outputs = outputs.since(begin.outputs)
     if prompts is None or (outputs is None and total.outputs is not None):  # other edges of the outputs alone
         return _worked_out(replace(history, points=(Point(now, total),)), total, engine, now)
-    found = tail(prompts, outputs, engine.kv_cache_capacity_tokens, engine.context_limit_tokens)
+    found = measure_tail(prompts, outputs, engine.kv_cache_capacity_tokens, engine.context_limit_tokens)
     return replace(history, points=points, tail=found, worked_out_seconds=now)
 
 

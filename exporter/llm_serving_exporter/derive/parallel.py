@@ -21,7 +21,7 @@ class Spread:
     assumed: bool = False
 
 
-def spread(target: Target, facts: ServerFacts, gpus: int | None, engines: int) -> Spread:
+def spread_engines(target: Target, facts: ServerFacts, gpus: int | None, engines: int) -> Spread:
     """For one engine of a target whose page shows `engines` of them on `gpus` GPUs (None: not known).
 
     Configuration over the server's own word; without either, all GPUs of an engine are taken for one tensor-parallel group, which

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llm_serving_exporter.derive.experts import Band, touched
+from llm_serving_exporter.derive.experts import Band, estimate_touched_experts
 from llm_serving_exporter.model.geometry import AttentionLayers
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.weights import ModelFacts
@@ -53,7 +53,7 @@ def experts_touched(roof: Roof, tokens: float) -> Band | None:
     geometry = roof.model.geometry
     if not geometry.experts:
         return None
-    return touched(geometry.experts, geometry.experts_per_token, tokens * roof.parallel.expert_engines)
+    return estimate_touched_experts(geometry.experts, geometry.experts_per_token, tokens * roof.parallel.expert_engines)
 
 
 def weight_held_bytes(roof: Roof) -> float:

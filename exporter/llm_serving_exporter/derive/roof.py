@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from llm_serving_exporter.derive.experts import Band, touched
+from llm_serving_exporter.derive.experts import Band, estimate_touched_experts
 from llm_serving_exporter.derive.flops import compute_seconds, matrix_flops, prefill_flops, runs_at, token_flops
 from llm_serving_exporter.derive.reads import (
     Roof,
@@ -172,7 +172,7 @@ def ridge_batch(roof: Roof, context_tokens: float, *, tokens_per_step: float = 1
     tokens_each = tokens_per_step * roof.parallel.expert_engines
 
     def compute_bound(micro: float) -> bool:
-        share = touched(experts, per_token, micro * tokens_each).expected / experts
+        share = estimate_touched_experts(experts, per_token, micro * tokens_each).expected / experts
         return micro * spare >= (fixed + share * (everything - fixed)) / bandwidth
 
     # the bytes read rise ever slower with the batch, the FLOPs evenly: they cross once, at the latest where all experts are read

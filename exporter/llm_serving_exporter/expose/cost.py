@@ -1,4 +1,4 @@
-"""What a target costs -> series. Totals are there whatever the target's state: a dead engine still costs."""
+"""What a target costs -> series. Totals are there in every state of the target: a dead engine still costs."""
 
 from __future__ import annotations
 

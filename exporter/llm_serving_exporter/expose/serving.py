@@ -88,7 +88,7 @@ def _derived(families: Families, derived: EngineDerived, labels: dict[str, str])
 
 
 def add_target_health(families: Families, reading: TargetReading, *, fresh: bool, now_monotonic_seconds: float) -> None:
-    """State, attempts, identity and signals of one target: there whatever its state. `fresh`: whether its serving series are shown."""
+    """State, attempts, identity and signals of one target: there in every state. `fresh`: whether its serving series are shown."""
     target = reading.target
     name = {"target": target.name}
     role = reading.role.value
