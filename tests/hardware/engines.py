@@ -57,7 +57,7 @@ def _outcome(measured: Measured, peaks: GpuPeaks, model: ModelFacts, *, steps: f
     )
     uuid = measured.gpus[0].identity.uuid
     # the first pass averages over the time before it
-    found = (devices.sample((uuid,), one) for one in measured.passes[1:])
+    found = (devices.make_sample((uuid,), one) for one in measured.passes[1:])
     return roofline(
         EngineWindow((before, after), measured.seconds),
         tuple(one for one in found if one is not None),

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from llm_serving_exporter.derive.fit import fit
+from llm_serving_exporter.derive.fit import check_fit
 from llm_serving_exporter.derive.roof import decode_ceiling, kv_read_bytes, kv_token_bytes, ridge_batch, token_flops
 from llm_serving_exporter.model.geometry import Geometry
 from llm_serving_exporter.model.weights import Precision
@@ -44,7 +44,7 @@ def test_e8_S1_90_intensity_of_a_large_batch_has_no_limit_in_the_weights() -> No
 def test_e13_S0_46_fifty_users_on_one_h100() -> None:
     """9.4 GB are left beside 70.6 GB of FP8 weights: 28.7 thousand tokens, 574 a user; they add 13 % to the bytes of a step."""
     it = roof(served(LLAMA_70B, FP8))
-    found = fit(it, 80e9, context_tokens=574)
+    found = check_fit(it, 80e9, context_tokens=574)
     assert found.free_kv_bytes / kv_token_bytes(it) == pytest.approx(28_700, rel=5e-3)
     assert found.max_batch == 50
     assert 50 * kv_read_bytes(it, 574) / LLAMA_70B.parameters_total == pytest.approx(0.133, abs=5e-4)

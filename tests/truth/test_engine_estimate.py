@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.derive import achieved
-from llm_serving_exporter.derive.context import FINISHED, context
+from llm_serving_exporter.derive.context import FINISHED, estimate_context
 from llm_serving_exporter.derive.roof import Roof
-from llm_serving_exporter.derive.traffic import Work, decode_flops, prefill_flops, traffic, work
+from llm_serving_exporter.derive.traffic import Work, decode_flops, estimate_traffic, measure_work, prefill_flops
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.facts.quantisation import assign
@@ -64,7 +64,7 @@ def window(phase: str, run: str = "vllm-0.32-mfu", cuts: dict[str, tuple[int, in
 
 
 def done_in(phase: str) -> Work:
-    done = work(window(phase))
+    done = measure_work(window(phase))
     assert isinstance(done, Work)
     assert done.steps.counted
     return done
@@ -72,7 +72,7 @@ def done_in(phase: str) -> Work:
 
 def ours(phase: str) -> Range:
     """Context that a step reads, by the product's estimator: mean prompt + E[o^2] / (2 E[o])."""
-    found = context(window(phase), MODEL.geometry)
+    found = estimate_context(window(phase), MODEL.geometry)
     assert not isinstance(found, Absence)
     assert found[1] == FINISHED
     return found[0]
@@ -92,7 +92,7 @@ def activation_bytes(tokens: float) -> float:
 
 
 def read_bytes(done: Work, tokens: Range) -> float:
-    moved = traffic(ROOF, done, tokens)
+    moved = estimate_traffic(ROOF, done, tokens)
     return moved.weights.expected + moved.kv_read.expected
 
 
@@ -212,9 +212,11 @@ def test_the_engines_estimate_is_shown_for_a_dense_bf16_model(phase: str) -> Non
     assert before is not None
     assert after is not None
     seconds = pages[1].monotonic_seconds - pages[0].monotonic_seconds
-    found = achieved.runtime(window(phase), MODEL, (0, 32), gpus=1)
+    found = achieved.read_runtime_estimate(window(phase), MODEL, (0, 32), gpus=1)
     assert found == pytest.approx((after - before) / seconds)
-    assert achieved.runtime(window(phase), MODEL, (0, 32), gpus=4) == pytest.approx(4 * (after - before) / seconds)
+    assert achieved.read_runtime_estimate(window(phase), MODEL, (0, 32), gpus=4) == pytest.approx(
+        4 * (after - before) / seconds
+    )
 
 
 @pytest.mark.parametrize("run", ["vllm-0.32", "vllm-0.32-spec"])
@@ -222,7 +224,7 @@ def test_a_server_without_the_flag_has_the_families_at_zero(run: str) -> None:
     text = page(run, max(recording(run).pages)).decode()
     assert 'vllm:estimated_read_bytes_per_gpu_total{engine="0",model_name="tiny-llama"} 0.0' in text
     found = window("saturated", run, SPEC if run.endswith("spec") else MAIN)
-    assert achieved.runtime(found, MODEL, (0, 32), gpus=1) is Absence.NOT_CONFIGURED
+    assert achieved.read_runtime_estimate(found, MODEL, (0, 32), gpus=1) is Absence.NOT_CONFIGURED
 
 
 def test_under_speculation_the_estimate_is_not_sound() -> None:
@@ -236,16 +238,16 @@ def test_under_speculation_the_estimate_is_not_sound() -> None:
     ]
     (found,) = Window(tuple(shots)).engines()
     assert found.last.speculative_draft_tokens_total
-    assert achieved.runtime(found, MODEL, (0, 32), gpus=1) is Absence.NOT_SOUND
+    assert achieved.read_runtime_estimate(found, MODEL, (0, 32), gpus=1) is Absence.NOT_SOUND
 
 
 @pytest.mark.parametrize("weights", [formats.named("awq"), formats.INT8, formats.NVFP4, formats.MXFP4], ids=str)
 def test_formats_that_the_estimate_miscounts(weights: WeightFormat) -> None:
-    assert achieved.runtime(window("light"), model(weights), (0, 32), gpus=1) is Absence.NOT_SOUND
+    assert achieved.read_runtime_estimate(window("light"), model(weights), (0, 32), gpus=1) is Absence.NOT_SOUND
 
 
 def test_fp8_weights_are_counted_right() -> None:
-    assert not isinstance(achieved.runtime(window("light"), model(formats.FP8), (0, 32), gpus=1), Absence)
+    assert not isinstance(achieved.read_runtime_estimate(window("light"), model(formats.FP8), (0, 32), gpus=1), Absence)
 
 
 @pytest.mark.parametrize(("version", "known"), [((0, 29), False), ((0, 30), True), (None, False)])
@@ -253,5 +255,5 @@ def test_sliding_windows_are_known_from_0_30(version: tuple[int, int] | None, kn
     (layers,) = MODEL.geometry.attention
     sliding = replace(layers, span=Span.SLIDING, window_tokens=128)
     windowed = replace(MODEL, geometry=replace(MODEL.geometry, attention=(sliding,)))
-    found = achieved.runtime(window("light"), windowed, version, gpus=1)
+    found = achieved.read_runtime_estimate(window("light"), windowed, version, gpus=1)
     assert (found is not Absence.NOT_SOUND) == known

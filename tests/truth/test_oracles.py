@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from llm_serving_exporter.derive import planning
-from llm_serving_exporter.derive.fit import fit, least_gpus
+from llm_serving_exporter.derive.fit import check_fit, least_gpus
 from llm_serving_exporter.derive.roof import (
     Ceiling,
     Roof,
@@ -167,7 +167,7 @@ def test_O14_S1_167_to_170_bandwidth_for_the_money(name: str, rounded: float, us
 def test_O15_S1_612_13b_at_fp16() -> None:
     it = roof(flat(13e9), A100)
     assert weight_held_bytes(it) == 26e9
-    assert fit(it, 80e9, context_tokens=1).fits
+    assert check_fit(it, 80e9, context_tokens=1).fits
 
 
 def test_O16_S1_616_to_618_h100_against_a100() -> None:
@@ -258,7 +258,7 @@ def test_O23_S2_146_to_152_kv_column(line: int, batch: int, gib: float) -> None:
 def test_O24_S2_120_to_125_memory_budget(weights_gb: float, batch: int, told: float) -> None:
     """8 GB of overhead (6 in O25: e19, so it is an input). Only INT8 fits 160 GB; at FP16 29 GB are missing."""
     it = budget(weights_gb * 1e9, 1.25e9, tensor=2)
-    found = fit(it, 80e9, overhead_bytes=4e9, context_tokens=4096)
+    found = check_fit(it, 80e9, overhead_bytes=4e9, context_tokens=4096)
     missing = batch * found.kv_bytes_per_sequence - found.free_kv_bytes
     assert round(160 + missing / 1e9) == told
     assert found.max_batch is not None
@@ -268,13 +268,15 @@ def test_O24_S2_120_to_125_memory_budget(weights_gb: float, batch: int, told: fl
 @pytest.mark.parametrize(("weights_gb", "told"), [(141.2, 10), (70.6, 66)])
 def test_O25_S2_161_to_163_largest_batch_of_70b(weights_gb: float, told: int) -> None:
     """Both hold for an overhead of 5.65 to 6.3 GB only (e19): 3 GB a GPU, as in O26. e18: not the 32 of the same table's rows."""
-    assert fit(budget(weights_gb * 1e9, 1.25e9, 2), 80e9, overhead_bytes=3e9, context_tokens=4096).max_batch == told
+    assert (
+        check_fit(budget(weights_gb * 1e9, 1.25e9, 2), 80e9, overhead_bytes=3e9, context_tokens=4096).max_batch == told
+    )
 
 
 def test_O26_S2_241_largest_batch_of_8b() -> None:
     """About 120 in the seed's mixed units (e15); with a sequence's 0.5 GiB in bytes it is 113."""
-    assert fit(budget(16.1e9, 0.5e9), 80e9, overhead_bytes=3e9, context_tokens=4096).max_batch == 121
-    assert fit(roof(served(LLAMA_8B)), 80e9, overhead_bytes=3e9, context_tokens=4096).max_batch == 113
+    assert check_fit(budget(16.1e9, 0.5e9), 80e9, overhead_bytes=3e9, context_tokens=4096).max_batch == 121
+    assert check_fit(roof(served(LLAMA_8B)), 80e9, overhead_bytes=3e9, context_tokens=4096).max_batch == 113
 
 
 def test_O27_S2_164_what_int4_frees() -> None:
@@ -329,7 +331,7 @@ def test_O32_S4_658_70b_at_fp16() -> None:
     """For one H100's bandwidth; 140 GB do not fit its memory (e4), and two of them are twice as fast."""
     it = roof(flat(70e9), H100)
     assert ceiling(it).tokens_per_second == pytest.approx(23.929, abs=5e-4)
-    assert not fit(it, 80e9, context_tokens=1).fits
+    assert not check_fit(it, 80e9, context_tokens=1).fits
     assert ceiling(roof(flat(70e9), H100, 2)).tokens_per_second == pytest.approx(47.857, abs=5e-4)
 
 

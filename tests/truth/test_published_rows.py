@@ -133,7 +133,7 @@ def test_limiter(row: Published, expected: Limiter) -> None:
         "busy": 1.0, "requests_waiting": 0.0, "bandwidth": row.bandwidth_share, "compute": row.compute_share,
         "decode_slowdown": row.batch / row.tokens_per_second / row.ceiling.step_seconds,
     }  # fmt: skip
-    assert limiter.decide(found) is expected
+    assert limiter.decide_limiter(found) is expected
 
 
 # --- the same through the counters of a server --------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_limiter_of_saturated_replicas_by_their_counters(row: Published) -> None
     """Prefill and slow steps among the evidence, as a live server has them: half of the work is prefill, just below what is called
     interference. Their decode would be compute-bound without it."""
     window, hardware = minute(row), Hardware(row.roof.peaks, row.roof.parallel, row.tensor)
-    found = limiter.evidence([window], [roofline(window, (), row.facts, hardware).roofline])
+    found = limiter.gather_evidence([window], [roofline(window, (), row.facts, hardware).roofline])
     assert found["prefill_busy"] == pytest.approx(0.499, abs=5e-4)
     assert found["decode_slowdown"] > 3
-    assert limiter.decide(found) is Limiter.COMPUTE
+    assert limiter.decide_limiter(found) is Limiter.COMPUTE

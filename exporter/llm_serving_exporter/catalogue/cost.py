@@ -25,34 +25,34 @@ def _book(
 
 GPU_SECONDS = _counter(
     "gpu_seconds_total", Unit.SECONDS,
-    "GPU time of the engine by state (busy, idle, down, unknown) since the exporter's start; loading and sleeping are idle, a page that cannot be read or says nothing of work is unknown.",
+    "GPU time of the engine by state (busy, idle, down, unknown) since the exporter's start; loading and sleeping count as idle; the state is unknown if the page cannot be read or reports no work.",
     "each tick's seconds x GPUs of the engine x gpu_share; busy: a request ran or a token counter moved in the tick; rate: the rate in force, \"\" without a price",
     "state", "rate",
 )  # fmt: skip
 COST = _counter(
     "cost_usd_total", Unit.USD,
-    "Cost of the engine's GPU time by what it went to (prefill, decode, idle, down, unattributed) since the exporter's start; the phases add up to all GPU time.",
-    "each tick's GPU seconds x price / 3600, in one place each; busy time is split by the method, and waits up to five minutes for the tokens it was spent on; unattributed: it waited in vain, no facts to split it by, state unknown",
+    "Cost of the engine's GPU time by use (prefill, decode, idle, down, unattributed) since the exporter's start; the uses add up to all GPU time.",
+    "each tick's GPU seconds x price / 3600, counted once; busy time is split by the method, and waits up to five minutes for the tokens it was spent on; unattributed: no tokens came in that time, no facts to split it by, or state unknown",
     "phase", "rate", "method",
 )  # fmt: skip
 ENERGY = _counter(
     "energy_joules_total", Unit.JOULES,
-    "Energy of the engine's GPUs since the exporter's start, whatever they did.",
+    "Energy of the engine's GPUs since the exporter's start, in every state.",
     "increase of gpu_energy_joules_total of the target's GPUs x gpu_share, spread evenly over its engines",
 )  # fmt: skip
 ENERGY_COST = _counter(
     "energy_cost_usd_total", Unit.USD,
-    "Cost of that energy where the rate in force says includes_power: false; beside cost_usd_total, not in it.",
+    "Cost of energy_joules_total if the rate in force has includes_power: false. It is not part of cost_usd_total.",
     "joules / 3.6e6 x usd_per_kwh x pue",
 )  # fmt: skip
 CARBON = _counter(
     "carbon_grams_total", Unit.GRAMS,
-    "Carbon dioxide equivalent of that energy.",
+    "Carbon dioxide equivalent of energy_joules_total.",
     "joules / 3.6e6 x pue x carbon_grams_per_kwh",
 )  # fmt: skip
 SAVINGS = _counter(
     "prefix_cache_savings_usd_total", Unit.USD,
-    "What the prompt tokens that the prefix cache had would at least have cost to compute: capacity that was free for other work, not cash.",
+    "Minimum cost of computing the prompt tokens that were found in the prefix cache: capacity freed for other work, not cash saved.",
     "cached prompt tokens x seconds that a token's matrices need at the compute ceiling, attention left out, x GPUs x price / 3600",
 )  # fmt: skip
 
@@ -70,7 +70,7 @@ TOKENS_PER_USD = _window(
 COST_PER_REQUEST = _window(
     "cost_usd_per_request_mean", Unit.USD,
     "Mean cost of a request over the window.",
-    "all cost / requests finished, whatever their reason",
+    "all cost / requests finished for any reason",
 )  # fmt: skip
 ENERGY_PER_TOKEN = _window(
     "energy_joules_per_token", Unit.JOULES,
@@ -84,12 +84,12 @@ ATTRIBUTION = Metric(
 )  # fmt: skip
 EFFICIENCY = _book(
     "cost_efficiency_ratio", Kind.GAUGE, Unit.RATIO,
-    "Share of a peak that work is taken to reach when busy time is split by the method roofline.",
+    "Assumed share of a peak that work reaches, for splitting busy time by the method roofline.",
     "ceiling", absent="cost is not configured",
 )  # fmt: skip
 PRICE = _book(
     "gpu_price_usd_per_hour", Kind.GAUGE, Unit.USD,
-    "Price in force of one GPU of the target for an hour.",
+    "Price per GPU and hour that is in force for the target.",
     "target", "gpu_name", "rate", absent="no price, or an ambiguous one: signal_available{signal=\"cost_usd_total\"} has the reason",
     formula="the statement for the target, else for its node, else for its GPU model; of each the one with the latest valid-from that has passed (UTC)",
 )  # fmt: skip
@@ -97,10 +97,10 @@ RATE_INFO = _book(
     "rate_info", Kind.INFO, Unit.BOOLEAN, "Rates of the price file; constant 1.", "rate", "kind", "includes_power",
 )  # fmt: skip
 COMMITTED_GPUS = _book(
-    "rate_committed_gpus", Kind.GAUGE, Unit.COUNT, "GPUs that are committed to at a rate now, used or not.", "rate",
+    "rate_committed_gpus", Kind.GAUGE, Unit.COUNT, "GPUs committed at a rate now, whether used or not.", "rate",
 )  # fmt: skip
 BUDGET = _book(
-    "cost_budget_usd_per_month", Kind.GAUGE, Unit.USD, "Budget of a month of 730 hours.",
+    "cost_budget_usd_per_month", Kind.GAUGE, Unit.USD, "Budget per month of 730 hours.",
 )  # fmt: skip
 
 COSTS = (

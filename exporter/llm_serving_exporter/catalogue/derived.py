@@ -16,7 +16,7 @@ PHASE_TOKENS_PER_SECOND = _derived(
     "phase_tokens_per_second",
     Unit.TOKENS_PER_SECOND,
     "Tokens per second by phase over the window.",
-    "increase of prefill_tokens_total, decode_tokens_total (with the tokens of requests under way where the engine tells them) / seconds covered",
+    "increase of prefill_tokens_total, decode_tokens_total (including the tokens of running requests where the engine reports them) / seconds covered",
     "phase",
 )
 PHASE_TOKENS_PER_SECOND_PER_GPU = _derived(
@@ -42,25 +42,25 @@ BATCH_UTILIZATION_RATIO = _derived(
 KV_CACHE_USED_TOKENS = _derived(
     "kv_cache_used_tokens",
     Unit.TOKENS,
-    "Tokens of KV held by live requests now, in whole blocks.",
+    "KV cache tokens that running requests hold now, in whole blocks.",
     "kv_cache_usage_ratio x kv_cache_capacity_tokens",
 )
 KV_CACHE_FREE_TOKENS = _derived(
     "kv_cache_free_tokens",
     Unit.TOKENS,
-    "Tokens of KV that live requests leave free now, evictable cached prefixes included.",
+    "KV cache tokens that running requests leave free now, including evictable cached prefixes.",
     "(1 - kv_cache_usage_ratio) x kv_cache_capacity_tokens",
 )
 PREFIX_CACHE_HIT_RATIO = _derived(
     "prefix_cache_hit_ratio",
     Unit.RATIO,
-    "Share of looked-up tokens that the prefix cache had over the window, 0 to 1.",
+    "Share of looked-up tokens that were found in the prefix cache over the window, 0 to 1.",
     "increase of hits / increase of queries, in the engine's unit",
 )
 CONTEXT_TOKENS_MEAN = _derived(
     "context_tokens_mean",
     Unit.TOKENS,
-    "Mean KV tokens per running request over the window; a shared prefix counts once.",
+    "Mean KV cache tokens per running request over the window; a shared prefix counts once.",
     "sum of kv_cache_used_tokens / sum of requests_running, over the readings with running requests",
 )
 PREEMPTIONS_PER_SECOND = _derived(
@@ -72,8 +72,8 @@ PREEMPTIONS_PER_SECOND = _derived(
 WINDOW_LATENCY_SECONDS = _derived(
     "window_latency_seconds",
     Unit.SECONDS,
-    "Quantile of a latency over the window by rank (p50, p90, p95, p99); where signal_quality says clipped it means at least (top) or at most (bottom).",
-    "linear interpolation in the engine's buckets, as histogram_quantile does; below the first edge that edge",
+    "Quantile of a latency over the window by rank (p50, p90, p95, p99). If signal_quality is clipped, the true value is at least the top bucket edge or at most the bottom one.",
+    "linear interpolation in the engine's buckets, as histogram_quantile does; in the first bucket, its edge",
     "latency",
     "rank",
 )
@@ -96,15 +96,15 @@ _LAST_REQUESTS = "over the last hour of finished requests, or the last 1,000 whe
 LONG_CONTEXT_REQUESTS_OBSERVED = _derived(
     "long_context_requests_observed",
     Unit.COUNT,
-    "Requests that the other long_context series rest on.",
-    f"increase of the count of request_prompt_tokens {_LAST_REQUESTS}, worked out once a minute; across restarts of the engine; from the "
-    "exporter's start on where the engine had counted more than 1,000 then and did not start within the hour",
+    "Number of requests that the other long_context series are computed from.",
+    f"increase of the count of request_prompt_tokens {_LAST_REQUESTS}, computed once a minute; across restarts of the engine; from the "
+    "exporter's start if the engine had already counted more than 1,000 and had been running for more than an hour",
 )
 LONG_CONTEXT_KV_SHARE = _derived(
     "long_context_kv_share_ratio",
     Unit.RATIO,
-    "Share of all tokens of context (prompt and output of a request, what its KV takes up at its end) that the requests with the longest 1 % of "
-    "prompts have, an estimate, 0 to 1; how long a request holds its KV is not in it.",
+    "Estimated share of all context tokens (prompt and output, as held in the KV cache at the end of a request) that belongs to the requests with the longest 1 % of "
+    "prompts, 0 to 1. How long a request holds its KV cache is not taken into account.",
     "lower and upper bound: those prompts at the edges of their buckets as far as the exact sum allows, with the shortest and the longest outputs that "
     "there are; expected: lengths spread evenly in a bucket, outputs of mean length",
     "bound",
@@ -112,14 +112,14 @@ LONG_CONTEXT_KV_SHARE = _derived(
 LONG_CONTEXT_AMPLIFICATION = _derived(
     "long_context_amplification_ratio",
     Unit.RATIO,
-    "How many times as long as the mean prompt the p99 prompt is, an estimate; at least so many where signal_quality says clipped and "
+    "Estimated p99 prompt length over mean prompt length. It is a lower bound if signal_quality is clipped and "
     "long_context_beyond_top_bucket_ratio is above 0.01.",
     "p99 of request_prompt_tokens, interpolated in its bucket / exact mean",
 )
 LONG_CONTEXT_REQUESTS_FIT = _derived(
     "long_context_requests_fit",
     Unit.COUNT,
-    "How many requests of p99 prompt and mean output the KV cache holds at once, an estimate.",
+    "Estimated number of requests with a p99 prompt and a mean output that fit the KV cache at once.",
     "kv_cache_capacity_tokens / (p99 prompt + mean output), with p99 at the upper (bound=lower) and the lower edge (bound=upper) of its bucket, and "
     "interpolated (expected); above the top finite edge p99 is at most context_limit_tokens, and without it bound=lower is absent",
     "bound",
@@ -127,7 +127,7 @@ LONG_CONTEXT_REQUESTS_FIT = _derived(
 LONG_CONTEXT_BEYOND_TOP_BUCKET = _derived(
     "long_context_beyond_top_bucket_ratio",
     Unit.RATIO,
-    "Share of requests whose prompt is longer than the top finite bucket edge, 0 to 1; above 0.01 the p99 prompt is one of them.",
+    "Share of requests whose prompt is longer than the top finite bucket edge, 0 to 1. Above 0.01 the p99 prompt is one of them.",
     "1 - count at or below the top finite edge / count",
 )
 
@@ -149,7 +149,7 @@ SLO_THRESHOLD = Metric(
     Kind.GAUGE,
     Unit.SECONDS,
     Group.SLO,
-    "Threshold of an objective: as configured, and the bucket edge at or below it that is counted.",
+    "Threshold of an objective: as configured, and the bucket edge at or below it that is used for counting.",
     (*SERVING_LABELS, "slo", "kind"),
     "as slo_events_total",
     "kind=counted is the largest bucket edge not above kind=configured",

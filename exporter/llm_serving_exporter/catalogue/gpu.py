@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_exporter.catalogue.spec import GPU_LABELS, Group, Kind, Metric, Unit
 
-_UNSUPPORTED = "the card, driver or permission does not give it"
+_UNSUPPORTED = "the GPU or driver does not support it, or permission is missing"
 
 
 def _gpu(name: str, kind: Kind, unit: Unit, help: str, source: str, *labels: str, absent: str = _UNSUPPORTED) -> Metric:
@@ -20,14 +20,14 @@ GPU_UP = _gpu(
     absent="the GPU was never seen by this process",
 )
 GPU_INFO = _gpu(
-    "gpu_info", Kind.INFO, Unit.BOOLEAN, "What the GPU is; constant 1.", "NVML",
+    "gpu_info", Kind.INFO, Unit.BOOLEAN, "Identity of the GPU; constant 1.", "NVML",
     "index", "pci_bus_id", "compute_capability", "driver_version", "mig_profile", "parent", "source",
 )  # fmt: skip
 GPU_MEMORY_USED = _gpu(
     "gpu_memory_used_bytes",
     Kind.GAUGE,
     Unit.BYTES,
-    "Memory allocated on the GPU, the driver's reserve excluded where it is known.",
+    "Memory allocated on the GPU, without the driver's reserve where that is known.",
     "nvmlDeviceGetMemoryInfo_v2",
 )
 GPU_MEMORY_TOTAL = _gpu(
@@ -37,14 +37,14 @@ GPU_BUSY = _gpu(
     "gpu_busy_ratio",
     Kind.GAUGE,
     Unit.RATIO,
-    "Share of time in which a kernel ran, 0 to 1; says nothing about how much of the GPU it used.",
+    "Share of time in which a kernel ran, 0 to 1. It does not say how much of the GPU the kernel used.",
     "nvmlDeviceGetUtilizationRates.gpu",
 )
 GPU_MEMORY_ACTIVE = _gpu(
     "gpu_memory_active_ratio",
     Kind.GAUGE,
     Unit.RATIO,
-    "Share of time in which memory was read or written, 0 to 1; a time share, never bandwidth.",
+    "Share of time in which memory was read or written, 0 to 1. This is not bandwidth.",
     "nvmlDeviceGetUtilizationRates.memory",
 )
 GPU_DRAM_BANDWIDTH = _gpu(
@@ -75,10 +75,10 @@ GPU_BANDWIDTH_PEAK = _gpu(
     "gpu_memory_bandwidth_peak_bytes_per_second",
     Kind.GAUGE,
     Unit.BYTES_PER_SECOND,
-    "Peak memory bandwidth by origin: nvml, catalogue, and used, the one that ceilings are worked out with; a MIG instance's is its share.",
+    "Peak memory bandwidth by origin: nvml, catalogue, and used, the value that ceilings are computed from. A MIG instance has its share.",
     "nvml: 2 x nvmlDeviceGetMaxClockInfo(MEM) x nvmlDeviceGetMemoryBusWidth / 8; catalogue: the GPU's data sheet",
     "origin",
-    absent="neither NVML nor the catalogue says it",
+    absent="neither NVML nor the catalogue has it",
 )
 GPU_POWER = _gpu("gpu_power_watts", Kind.GAUGE, Unit.WATTS, "Power drawn by the board.", "nvmlDeviceGetPowerUsage")
 GPU_POWER_LIMIT = _gpu(
@@ -108,7 +108,7 @@ GPU_SLOWDOWN = _gpu(
     "gpu_slowdown",
     Kind.GAUGE,
     Unit.BOOLEAN,
-    "Whether the clocks are held down for this reason now.",
+    "Whether the clocks are reduced for this reason now.",
     "nvmlDeviceGetCurrentClocksEventReasons",
     "reason",
 )

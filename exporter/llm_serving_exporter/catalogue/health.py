@@ -17,32 +17,32 @@ def _exporter(name: str, kind: Kind, unit: Unit, help: str, *labels: str, absent
 
 
 TARGET_INFO = _target(
-    "target_info", Kind.INFO, Unit.BOOLEAN, "What the target is; constant 1, kept while the target is configured.",
+    "target_info", Kind.INFO, Unit.BOOLEAN, "Identity of the target; constant 1, kept while the target is configured.",
     "runtime", "version", "model_name", "role", "group",
 )  # fmt: skip
 TARGET_NODE_INFO = _target(
-    "target_node_info", Kind.INFO, Unit.BOOLEAN, "A node that the target spans; constant 1, one series a node.", "model_name", "role", "node",
+    "target_node_info", Kind.INFO, Unit.BOOLEAN, "A node that the target spans; constant 1, one series per node.", "model_name", "role", "node",
     absent="a remote target whose nodes are not configured",
 )  # fmt: skip
 TARGET_GPUS = _target(
     "target_gpus", Kind.GAUGE, Unit.COUNT,
-    "GPUs (or MIG instances) that all engines of the target use together, and their kind as the GPU catalogue spells it; kept while the target "
+    "GPUs (or MIG instances) that all engines of the target use together, with their name in the GPU catalogue; kept while the target "
     "is configured.",
     "gpu_name", absent="their number is not known, or the target is a front end",
 )  # fmt: skip
 TARGET_START_TIME = _target(
     "target_start_time_seconds", Kind.GAUGE, Unit.TIMESTAMP,
-    "When the engine started: its process start, else the last fall of a counter, else when it was first seen.", absent="no page was ever read",
+    "When the engine started: its process start time, else the last counter reset, else when it was first seen.", absent="no page was ever read",
 )  # fmt: skip
 TARGET_UP = _target(
     "target_up",
     Kind.GAUGE,
     Unit.BOOLEAN,
-    "Whether the last attempt yielded a page that could be read.",
+    "Whether the last attempt to read the target's page succeeded.",
     absent="not tried yet",
 )
 TARGET_STATE = _target(
-    "target_state", Kind.GAUGE, Unit.BOOLEAN, "State of the target: 1 for the one that holds.", "state"
+    "target_state", Kind.GAUGE, Unit.BOOLEAN, "State of the target: 1 for the current state.", "state"
 )
 TARGET_SAMPLE_AGE = _target(
     "target_sample_age_seconds", Kind.GAUGE, Unit.SECONDS, "Age of the last good page.", absent="no page was ever read"
@@ -52,10 +52,10 @@ SCRAPE_FAILURES = _target(
     "scrape_failures_total",
     Kind.COUNTER,
     Unit.COUNT,
-    "Failed attempts by stage and reason.",
+    "Failed attempts to read the target, by stage and reason.",
     "stage",
     "reason",
-    absent="as scrape_attempts_total; reasons never met yet stand at 0",
+    absent="as scrape_attempts_total; reasons that have not occurred are 0",
 )
 SCRAPE_DURATION = _target(
     "scrape_duration_seconds", Kind.GAUGE, Unit.SECONDS, "Time that the last attempt took.", absent="not tried yet"
@@ -74,27 +74,27 @@ SIGNAL_AVAILABLE = _target(
     "signal_available",
     Kind.GAUGE,
     Unit.BOOLEAN,
-    "Whether a signal is there; 0 with the reason's code where not.",
+    "Whether a signal is available; 0 with the code of the reason if it is not.",
     "signal",
     "reason",
     absent="no page was ever read",
 )
 SIGNAL_RESOLUTION = _target(
     "signal_resolution", Kind.GAUGE, Unit.COUNT,
-    "Smallest change of a counter that the engine's page can show, in the counter's unit, where it prints numbers with a few digits only.",
+    "Smallest change of a counter that the engine's page can show, in the counter's unit, if the page prints numbers with few digits.",
     "signal", absent="the page prints its numbers in full",
 )  # fmt: skip
 TARGET_WINDOW = _target(
     "target_window_seconds", Kind.GAUGE, Unit.SECONDS,
-    "Span that the target's derived figures cover: the configured window, longer where the engine books tokens at a request's end or refreshes "
-    "its page slowly; shorter after a restart.",
+    "Time span of the target's derived figures: the configured window, longer if the engine counts tokens at the end of a request or refreshes "
+    "its page slowly, shorter after a restart.",
     absent="no page was ever read",
 )  # fmt: skip
 SIGNAL_QUALITY = _target(
     "signal_quality",
     Kind.GAUGE,
     Unit.BOOLEAN,
-    "How far an available signal can be trusted: 1 for the quality that holds.",
+    "How far an available signal can be trusted: 1 for its current quality.",
     "signal",
     "quality",
     absent="the signal is not available",
@@ -103,7 +103,7 @@ UNMAPPED_FAMILIES = _target(
     "unmapped_families",
     Kind.GAUGE,
     Unit.COUNT,
-    "Families of the runtime on the page that this version of the exporter does not know.",
+    "Metric families of the runtime that this version of the exporter does not know.",
     absent="no page was ever read",
 )
 
@@ -117,13 +117,13 @@ EXPECTED_REPLICAS = _exporter(
     absent="not configured",
 )
 NVML_UP = _exporter(
-    "nvml_up", Kind.GAUGE, Unit.BOOLEAN, "Whether NVML could be read at the last attempt.", absent="gpu.enabled is off"
+    "nvml_up", Kind.GAUGE, Unit.BOOLEAN, "Whether the last attempt to read NVML succeeded.", absent="gpu.enabled is off"
 )
 DCGM_UP = _exporter(
     "dcgm_up",
     Kind.GAUGE,
     Unit.BOOLEAN,
-    "Whether dcgm-exporter could be read at the last attempt.",
+    "Whether the last attempt to read dcgm-exporter succeeded.",
     absent="dcgm.url is not set, or nothing was read yet",
 )
 NVML_FAILURES = _exporter(
@@ -144,26 +144,29 @@ CONFIG_INFO = _exporter(
     "exporter_config_info", Kind.INFO, Unit.BOOLEAN, "SHA-256 of the effective configuration; constant 1.", "sha256"
 )
 RELOAD_SUCCESS = _exporter(
-    "exporter_config_reload_success", Kind.GAUGE, Unit.BOOLEAN, "Whether the last load of the configuration went well."
+    "exporter_config_reload_success",
+    Kind.GAUGE,
+    Unit.BOOLEAN,
+    "Whether the configuration was loaded successfully the last time.",
 )
 RELOAD_TIME = _exporter(
     "exporter_config_reload_success_timestamp_seconds",
     Kind.GAUGE,
     Unit.TIMESTAMP,
-    "When the configuration was last loaded well.",
+    "When the configuration was last loaded successfully.",
 )
 DISCOVERY_FAILURES = _exporter(
     "exporter_discovery_failures_total",
     Kind.COUNTER,
     Unit.COUNT,
-    "File-based discovery files that could not be used, counted at each try.",
+    "Files of file-based discovery that could not be used, counted at each attempt.",
 )
 _NO_DRILL = "drill.result_file is not set, or the file has no such model"
 DRILL_LAST_RUN = _exporter(
     "drill_last_run_timestamp_seconds",
     Kind.GAUGE,
     Unit.TIMESTAMP,
-    "When a drill last took a replica of the model away.",
+    "When a drill last removed a replica of the model.",
     "model_name",
     "role",
     absent=_NO_DRILL,
@@ -181,7 +184,7 @@ DRILL_LAST_VERDICT = _exporter(
     "drill_last_verdict",
     Kind.GAUGE,
     Unit.BOOLEAN,
-    "What the last drill of the model came to: 1 for the verdict that holds (passed, failed, aborted).",
+    "Verdict of the last drill of the model (passed, failed, aborted): 1 for that verdict.",
     "model_name",
     "role",
     "verdict",
@@ -192,21 +195,21 @@ REPORT_DUE = _exporter(
     "report_due_timestamp_seconds",
     Kind.GAUGE,
     Unit.TIMESTAMP,
-    "When the cost review that has yet to come was due, the first of those missed; else when it was last due by its schedule.",
+    "When the oldest missed cost review was due; if none was missed, when the last one was due.",
     absent=f"{_NO_REPORT}, or none was due yet",
 )
 REPORT_NEXT_DUE = _exporter(
     "report_next_due_timestamp_seconds",
     Kind.GAUGE,
     Unit.TIMESTAMP,
-    "When the next cost review is due by its schedule. Remembered, it tells that an exporter went away for good with its schedule.",
-    absent=f"{_NO_REPORT}, or the schedule names no time within a year",
+    "When the next scheduled cost review is due. Prometheus remembers it, so an alert can tell that the exporter with the schedule is gone.",
+    absent=f"{_NO_REPORT}, or the schedule has no time within a year",
 )
 REPORT_LAST_RUN = _exporter(
     "report_last_run_timestamp_seconds",
     Kind.GAUGE,
     Unit.TIMESTAMP,
-    "When the scheduled cost review last ran, whatever came of it.",
+    "When the scheduled cost review last ran, with or without success.",
     absent=f"{_NO_REPORT}, or none has run yet",
 )
 REPORT_LAST_SUCCESS = _exporter(

@@ -29,7 +29,7 @@ def _facts(name: str, kind: Kind, unit: Unit, help: str, *labels: str, formula: 
 
 ACHIEVED_BANDWIDTH = _roof(
     "achieved_bandwidth_bytes_per_second", Unit.BYTES_PER_SECOND,
-    "Memory traffic of the engine's GPUs together over the window, by source: gpm and dcgm measure it, model works it out, runtime is the engine's own estimate of its reads.",
+    "Memory traffic of all GPUs of the engine over the window, by source: gpm and dcgm are measured, model is computed from the engine's counters, runtime is the engine's own estimate of its reads.",
     "gpm, dcgm: mean ratio of the GPUs x peak x GPUs of the engine; model: (steps x weights read + sequence-steps x KV read + tokens x KV written) / seconds, activations left out",
     "source",
 )  # fmt: skip
@@ -40,29 +40,29 @@ BANDWIDTH_CEILING = _roof(
 )  # fmt: skip
 BANDWIDTH_RATIO = _roof(
     "bandwidth_ceiling_ratio", Unit.RATIO,
-    "Achieved over peak memory bandwidth, by source; good kernels reach about 0.9. Above 1 an input is wrong: signal_suspect says which is likely.",
+    "Achieved over peak memory bandwidth, by source; good kernels reach about 0.9. Above 1 an input is wrong; signal_suspect names the likely cause.",
     "achieved_bandwidth_bytes_per_second / bandwidth_ceiling_bytes_per_second",
     "source",
 )  # fmt: skip
 BANDWIDTH_RATIO_RANGE = _roof(
     "bandwidth_ceiling_ratio_range", Unit.RATIO,
-    "What the ratio of source model lies between: shared prefixes read once or by each sequence, experts that tokens agree on or not.",
+    "Bounds of the ratio of source model: shared prefixes are read once or by each sequence, tokens use the same experts or different ones.",
     "as bandwidth_ceiling_ratio{source=model} with the lower and the upper bound of context and experts",
     "bound",
 )  # fmt: skip
 DECODE_CEILING = _roof(
     "decode_ceiling_tokens_per_second", Unit.TOKENS_PER_SECOND,
-    "Decode at best, at the batch and context of the window, one token per sequence and step.",
+    "Maximum decode rate at the batch and context of the window, at one token per sequence and step.",
     "min(B n BW / (W + max(B/p, 1) K), compute): B batch, n tensor-parallel GPUs, p stages, W weights and K KV bytes read",
 )  # fmt: skip
 DECODE_RATIO = _roof(
     "decode_ceiling_ratio", Unit.RATIO,
-    "Decode's sequence-steps per second over their ceiling; idle time and steps shared with prefill lower it.",
+    "Decode sequence-steps per second over their ceiling. Idle time and steps shared with prefill lower it.",
     "inter-token events / seconds / decode_ceiling_tokens_per_second",
 )  # fmt: skip
 PHASE_CEILING = _roof(
     "phase_ceiling_tokens_per_second", Unit.TOKENS_PER_SECOND,
-    "What the engine could do of each phase alone, at best: its capacity. Prefill: prompt tokens computed; decode: tokens generated at the largest batch that fits, those of speculation included.",
+    "Capacity of the engine for each phase alone. Prefill: prompt tokens computed; decode: tokens generated at the largest batch that fits, including those from speculation.",
     "prefill: tokens of the window / max(FLOPs at the dense peak, KV bytes at the peak bandwidth) of all GPUs of the engine; decode: as decode_ceiling_tokens_per_second at B = min(batch_limit_requests, kv_cache_capacity_tokens / mean context), at least the batch of the window, x decode_tokens_per_sequence_step under speculation", "phase",
 )  # fmt: skip
 COMPUTE_RATIO = _roof(
@@ -72,17 +72,17 @@ COMPUTE_RATIO = _roof(
 )  # fmt: skip
 INTENSITY = _roof(
     "arithmetic_intensity_flops_per_byte", Unit.FLOPS_PER_BYTE,
-    "FLOPs per byte moved over the window, by our arithmetic.",
+    "FLOPs per byte moved over the window, computed from the engine's counters.",
     "FLOPs / bytes of source model",
 )  # fmt: skip
 RIDGE = _roof(
     "ridge_flops_per_byte", Unit.FLOPS_PER_BYTE,
-    "Intensity from which decode's mix of precisions is bound by compute.",
+    "Arithmetic intensity above which decode is bound by compute, for its mix of precisions.",
     "peak FLOP/s / peak bandwidth",
 )  # fmt: skip
 BATCH_RIDGE = _roof(
     "batch_ridge_size", Unit.COUNT,
-    "Batch from which decode is bound by compute: part=step at the context of the window, part=weights for the weights' matrices alone.",
+    "Batch size above which decode is bound by compute: part=step at the context of the window, part=weights for the weight matrices alone.",
     "least B with compute time of a step >= its memory time; weights: with no context; absent where reading a sequence's KV and state takes longer than computing with it",
     "part",
 )  # fmt: skip
@@ -93,80 +93,80 @@ STEPS_PER_SECOND = _roof(
     "source",
 )  # fmt: skip
 STEP_BYTES = _roof(
-    "step_bytes_mean", Unit.BYTES, "Bytes that a mean step of the window moves, by part: weights, kv_read, kv_written.",
+    "step_bytes_mean", Unit.BYTES, "Mean bytes that a step of the window moves, by part: weights, kv_read, kv_written.",
     "as source model, per step", "part",
 )  # fmt: skip
 EXPERTS = _roof(
     "experts_touched_mean", Unit.COUNT,
-    "Distinct routed experts that a mean step touches in a layer: lower if all tokens agree, upper if none do, expected for independent uniform routing.",
+    "Mean number of distinct routed experts that a step uses in a layer: lower if all tokens use the same experts, upper if no two do, expected for independent uniform routing.",
     "mean over steps with and without prefill of E (1 - (1 - k/E)^T); lower k, upper min(T k, E)", "bound",
 )  # fmt: skip
 DECODE_CONTEXT = _roof(
     "decode_context_tokens", Unit.TOKENS,
-    "Mean context that a decode step reads per sequence: lower counts a shared prefix once.",
-    "what the engine says of the sequences that decode; else mean prompt + E[o^2]/(2 E[o]) of the requests that finished, and KV in use / running requests less half a block: expected is the first, else the second; the bounds are both", "bound",
+    "Mean context that a decode step reads per sequence; the lower bound counts a shared prefix once.",
+    "as the engine reports it for the sequences that decode; else mean prompt + E[o^2]/(2 E[o]) of the requests that finished, and KV in use / running requests less half a block: expected is the first, else the second; the bounds are both", "bound",
 )  # fmt: skip
 TOKENS_PER_STEP = _roof(
     "decode_tokens_per_sequence_step", Unit.TOKENS,
-    "Tokens that one sequence's decode step yields; above 1 under speculation.",
+    "Tokens that a decode step yields per sequence; above 1 with speculative decoding.",
     "(decode tokens - first tokens) / inter-token events",
 )  # fmt: skip
 PHASE_BUSY_RATIO = _roof(
     "phase_busy_ratio", Unit.RATIO,
-    "Share of busy time by phase over the window, by what each needs at its ceiling.",
+    "Share of busy time by phase over the window, split by the time that each phase needs at its ceiling.",
     "prefill: FLOPs at the dense peak; decode: sequence-steps at the decode ceiling", "phase",
 )  # fmt: skip
 PHASE_BUSY_SECONDS = Metric(
     "phase_busy_seconds_total", Kind.COUNTER, Unit.SECONDS, Group.ROOFLINE,
-    "Busy time of the engine by phase since the exporter first saw its life; unattributed where no token was booked for five minutes.",
+    "Busy time of the engine by phase since the exporter first saw it run. It is unattributed if no token was counted for five minutes.",
     (*SERVING_LABELS, "phase"), _WHY, "each tick's busy seconds, split as phase_busy_ratio over the tick", _OURS,
 )  # fmt: skip
 PHASE_REFERENCE = _roof(
     "phase_reference_seconds_per_token", Unit.SECONDS,
-    "Seconds that a token of each phase needs at the ceilings at a fixed batch and context: weights to add up mixed throughput.",
+    "Seconds that a token of each phase needs at its ceiling at a fixed batch and context, for use as weights when prefill and decode throughput are added up.",
     "prefill of 1024 tokens; decode at batch 32 and 1024 tokens of context", "phase",
 )  # fmt: skip
 MEMORY = _roof(
     "gpu_memory_bytes_estimate", Unit.BYTES,
-    "What takes up the memory of the engine's GPUs: weights, kv (the whole pool), other (activations, graphs, context).",
+    "Memory of the engine's GPUs by use: weights, kv (the whole pool), other (activations, graphs, CUDA context).",
     "weights: checkpoint's total_size where it is within a quarter of the formula, else by formula; kv: capacity x bytes per token; other: used - both", "part",
 )  # fmt: skip
 LIMITER = Metric(
     "limiter", Kind.GAUGE, Unit.BOOLEAN, Group.ROOFLINE,
-    "What limits the target's throughput now: 1 for the state that holds; docs/limiter.md has the table.",
+    "What limits the target's throughput now: 1 for the current state; docs/limiter.md explains the states.",
     (*_TARGET, "state"), _WHY, "decision table over limiter_evidence, held for 15 s", _OURS,
 )  # fmt: skip
 LIMITER_EVIDENCE = Metric(
     "limiter_evidence", Kind.GAUGE, Unit.COUNT, Group.ROOFLINE,
-    "The numbers that the limiter was decided on: ratios 0 to 1, requests_waiting, preemptions_per_second, decode_slowdown, batch_of_ridge; docs/limiter.md says what each is.",
+    "The numbers that the limiter is based on: ratios 0 to 1, requests_waiting, preemptions_per_second, decode_slowdown, batch_of_ridge; docs/limiter.md explains each of them.",
     (*_TARGET, "evidence"), _WHY, "bandwidth and compute per working time", _OURS,
 )  # fmt: skip
 SUSPECT = Metric(
     "signal_suspect", Kind.GAUGE, Unit.BOOLEAN, Group.HEALTH,
-    "A signal that contradicts what is possible, with the likely cause; 1 while it does.",
+    "A signal whose value is impossible, with the likely cause; 1 while it is.",
     ("target", "signal", "cause"), "nothing is suspect", "", "exporter",
 )  # fmt: skip
 
 MODEL_INFO = _facts(
-    "model_info", Kind.INFO, Unit.BOOLEAN, "What is known about the served model; constant 1.",
+    "model_info", Kind.INFO, Unit.BOOLEAN, "Known facts about the served model; constant 1.",
     "target", "model_name", "family", "weight_format", "kv_format", "origin",
 )  # fmt: skip
 MODEL_PARAMETERS = _facts(
     "model_parameters", Kind.GAUGE, Unit.COUNT,
-    "Parameters: total, active (what one token passes), decode_read (active without an untied input embedding).",
+    "Parameters of the model: total, active (used by one token), decode_read (active without an untied input embedding).",
     "target", "model_name", "kind", formula="closed formulas over the fields of config.json",
 )  # fmt: skip
 MODEL_WEIGHT_BYTES = _facts(
-    "model_weight_bytes", Kind.GAUGE, Unit.BYTES, "Bytes of the model's weights: computed, and checkpoint where an index says it.",
+    "model_weight_bytes", Kind.GAUGE, Unit.BYTES, "Bytes of the model's weights: computed, and checkpoint if its index gives them.",
     "target", "model_name", "kind",
 )  # fmt: skip
 MODEL_KV_BYTES = _facts(
-    "model_kv_cache_bytes_per_token", Kind.GAUGE, Unit.BYTES, "KV cache bytes of one token, every attention layer in full.",
+    "model_kv_cache_bytes_per_token", Kind.GAUGE, Unit.BYTES, "KV cache bytes per token over all attention layers.",
     "target", "model_name",
 )  # fmt: skip
 GPU_PEAK_FLOPS = Metric(
     "gpu_peak_flops_per_second", Kind.GAUGE, Unit.FLOPS_PER_SECOND, Group.GPU,
-    "Dense tensor peak by precision; a precision that is not there has no native path. bf16 is 16-bit float: on Volta and Turing that is FP16 alone.",
+    "Dense tensor peak by precision; a missing precision has no native support. bf16 means 16-bit float, which on Volta and Turing is FP16 only.",
     (*GPU_LABELS, "precision"), "the catalogue does not know the GPU", "", "the GPU catalogue",
 )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_exporter.catalogue.spec import SERVING_LABELS, Group, Kind, Metric, Unit
 
-_NOT_THERE = "the engine's version does not say; signal_available has the reason"
+_NOT_THERE = "the engine does not report it; signal_available has the reason"
 
 
 def _counter(name: str, unit: Unit, help: str, *labels: str) -> Metric:
@@ -22,22 +22,30 @@ def _gauge(name: str, unit: Unit, help: str, absent: str = _NOT_THERE) -> Metric
 COUNTERS = (
     _counter("prompt_tokens_total", Unit.TOKENS, "Prompt tokens as sent, cached and transferred ones included."),
     _counter(
-        "prefill_tokens_total", Unit.TOKENS, "Prompt tokens really computed: no prefix-cache hits, no transferred KV."
+        "prefill_tokens_total",
+        Unit.TOKENS,
+        "Prompt tokens that were computed, without prefix-cache hits and transferred KV.",
     ),
-    _counter("cached_prompt_tokens_total", Unit.TOKENS, "Prompt tokens not computed because their KV was there."),
+    _counter(
+        "cached_prompt_tokens_total",
+        Unit.TOKENS,
+        "Prompt tokens that were not computed because their KV was already there.",
+    ),
     _counter("decode_tokens_total", Unit.TOKENS, "Generated tokens, the first of each answer included."),
     _counter("prefix_cache_query_tokens_total", Unit.TOKENS, "Tokens looked up in the prefix cache."),
-    _counter("prefix_cache_hit_tokens_total", Unit.TOKENS, "Looked-up tokens that the prefix cache had."),
+    _counter("prefix_cache_hit_tokens_total", Unit.TOKENS, "Looked-up tokens that were found in the prefix cache."),
     _counter(
         "requests_finished_total",
         Unit.COUNT,
-        "Finished requests by reason: stop, length, success (either, where the engine does not say which), error, abort, failed (where it does not say why), or the engine's own word.",
+        "Finished requests by reason: stop, length, success (stop or length, if the engine does not distinguish them), error, abort, failed (if the engine gives no reason), or the engine's own word.",
         "reason",
     ),
-    _counter("requests_rejected_total", Unit.COUNT, "Requests refused at admission by reason.", "reason"),
-    _counter("http_responses_total", Unit.COUNT, "HTTP answers of the server by class of status code.", "code_class"),
-    _counter("preemptions_total", Unit.COUNT, "Times that a running request lost its KV to others."),
-    _counter("engine_steps_total", Unit.COUNT, "Engine steps (forward passes) as far as the engine counts them."),
+    _counter("requests_rejected_total", Unit.COUNT, "Requests refused at admission, by reason.", "reason"),
+    _counter(
+        "http_responses_total", Unit.COUNT, "HTTP responses of the server, by class of status code.", "code_class"
+    ),
+    _counter("preemptions_total", Unit.COUNT, "Times that a running request lost its KV cache to other requests."),
+    _counter("engine_steps_total", Unit.COUNT, "Engine steps (forward passes) that the engine counts."),
     _counter("speculative_draft_tokens_total", Unit.TOKENS, "Tokens proposed by speculative decoding."),
     _counter("speculative_accepted_tokens_total", Unit.TOKENS, "Proposed tokens that were accepted."),
 )
@@ -52,14 +60,18 @@ HISTOGRAMS = (
     _histogram(
         "time_per_output_token_seconds",
         Unit.SECONDS,
-        "Mean time per output token after the first, one event a request.",
+        "Mean time per output token after the first, one event per request.",
     ),
     _histogram(
         "e2e_request_latency_seconds", Unit.SECONDS, "Time from arrival to the last token of finished requests."
     ),
-    _histogram("request_queue_time_seconds", Unit.SECONDS, "Time that finished requests waited before they first ran."),
     _histogram(
-        "request_prefill_time_seconds", Unit.SECONDS, "Time from first running to the first token of finished requests."
+        "request_queue_time_seconds",
+        Unit.SECONDS,
+        "Time that finished requests waited in the queue before they first ran.",
+    ),
+    _histogram(
+        "request_prefill_time_seconds", Unit.SECONDS, "Time from the first run to the first token of finished requests."
     ),
     _histogram(
         "request_decode_time_seconds", Unit.SECONDS, "Time from the first to the last token of finished requests."
@@ -70,26 +82,26 @@ HISTOGRAMS = (
 
 GAUGES = (
     _gauge("requests_running", Unit.COUNT, "Requests in the running batch now."),
-    _gauge("requests_waiting", Unit.COUNT, "Requests that wait to run now."),
+    _gauge("requests_waiting", Unit.COUNT, "Requests that are waiting to run now."),
     _gauge(
         "batch_limit_requests",
         Unit.COUNT,
-        "Most requests that the engine runs at once.",
-        "neither configured (batch_limit_requests) nor said by the server",
+        "Maximum number of requests that the engine runs at once.",
+        "neither configured (batch_limit_requests) nor reported by the server",
     ),
-    _gauge("kv_cache_usage_ratio", Unit.RATIO, "Share of the KV cache held by live requests, 0 to 1."),
+    _gauge("kv_cache_usage_ratio", Unit.RATIO, "Share of the KV cache that running requests hold, 0 to 1."),
     _gauge("kv_cache_capacity_tokens", Unit.TOKENS, "Tokens that the KV cache of the engine can hold."),
     _gauge(
         "context_limit_tokens",
         Unit.TOKENS,
         "Longest context in tokens that the server accepts.",
-        "neither configured (context_limit_tokens) nor said by the server",
+        "neither configured (context_limit_tokens) nor reported by the server",
     ),
     _gauge(
         "model_gpu_memory_bytes",
         Unit.BYTES,
-        "GPU memory that the runtime says it holds for the model.",
-        "the runtime does not say it",
+        "GPU memory that the runtime reports for the model.",
+        "the runtime does not report it",
     ),
 )
 

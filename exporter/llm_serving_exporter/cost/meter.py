@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from llm_serving_exporter.cost.window import CostWindow, WindowFigures
 from llm_serving_exporter.derive import cost
-from llm_serving_exporter.derive.price import price_of
+from llm_serving_exporter.derive.price import find_price
 from llm_serving_exporter.model.cost import (
     Attribution,
     EngineCost,
@@ -113,20 +113,20 @@ class CostMeter:
             state = GpuState.UNKNOWN if late else _judge_state(reading, tick)
             if tick is None or late:
                 tick = TickWork(busy=False)
-            totals = cost.advance(
+            totals = cost.advance_totals(
                 one.totals,
                 seconds=elapsed,
                 gpus=each,
                 state=state,
                 price=found,
                 method=terms.how.method,
-                shares=cost.split(terms.how, tick, reading.role),
+                shares=cost.split_busy_time(terms.how, tick, reading.role),
                 new_life=new_life,
             )
-            totals = cost.saved(totals, cached_seconds=tick.cached_seconds, gpus=each, price=found)
+            totals = cost.add_savings(totals, cached_seconds=tick.cached_seconds, gpus=each, price=found)
             part = joules * share / len(engines) if joules is not None and whole else None
             power = terms.book.power if terms.book is not None else None
-            one.totals = cost.powered(totals, joules=part, price=found, power=power)
+            one.totals = cost.add_energy(totals, joules=part, price=found, power=power)
         windows = self._measure_windows(reading, engines, terms, monotonic, new_life=new_life)
         _note_absences(signals, windows, [self._engines[key].totals for key in engines], ticks, whole=whole)
         return self._make_cost(found, terms, signals, windows)
@@ -142,7 +142,7 @@ class CostMeter:
             EngineCost(*key, one.totals, (windows or {}).get(key, WindowFigures()).cost)
             for key, one in self._engines.items()
         )
-        return TargetCost(engines, price, terms.how.method, cost.inputs(terms.how), signals)
+        return TargetCost(engines, price, terms.how.method, cost.describe_inputs(terms.how), signals)
 
     def _count_joules(self, uuids: Sequence[str], gpus: GpuReadings | None) -> float | None:
         """Joules that the GPUs used since the last tick; None where one of them does not say.
@@ -204,7 +204,7 @@ class CostMeter:
         """Books the pending cost of engines other than `engines`: they are gone, and no token of theirs will come."""
         for key, one in self._engines.items():
             if key not in engines:
-                one.totals = cost.settled(one.totals, terms.how.method)
+                one.totals = cost.settle_pending(one.totals, terms.how.method)
 
     def _measure_windows(
         self, reading: TargetReading, engines: Collection[Key], terms: Terms, now: float, *, new_life: bool
@@ -244,7 +244,7 @@ def _find_price(reading: TargetReading, terms: Terms, unix: float) -> Price | Ab
         return Absence.NOT_CONFIGURED
     assert reading.target_gpus is not None
     target = reading.target
-    return price_of(terms.book, target.name, target.nodes, reading.target_gpus.name, unix)
+    return find_price(terms.book, target.name, target.nodes, reading.target_gpus.name, unix)
 
 
 def _select_engines(reading: TargetReading) -> list[EngineSnapshot]:

@@ -19,14 +19,14 @@ ESTIMATE_KNOWS_MLA, ESTIMATE_KNOWS_WINDOWS = (0, 24), (0, 30)
 MEASURED = (Source.GPM, Source.DCGM)
 
 
-def measured(
+def measure_bandwidth(
     source: Source, samples: tuple[DeviceSample, ...], peaks: GpuPeaks | Absence, gpus: float | None
 ) -> float | Absence:
     """Bytes/s of an engine's GPUs: the mean ratio over the target's GPUs x peak x the engine's number of them, idle ones included.
 
     With several engines on one target each gets its share: which GPU serves which rank is not known.
     """
-    ratio = devices.mean(samples, f"{source.value}_ratio")
+    ratio = devices.average_samples(samples, f"{source.value}_ratio")
     if isinstance(ratio, Absence):
         return ratio
     if isinstance(peaks, Absence):
@@ -38,7 +38,7 @@ def measured(
     return ratio * peaks.bandwidth_bytes_per_second * gpus
 
 
-def runtime(
+def read_runtime_estimate(
     window: EngineWindow, model: ModelFacts | Absence, version: tuple[int, int] | None, gpus: float | None
 ) -> float | Absence:
     """The engine's own estimate of bytes read per second, of all its GPUs, only where its arithmetic is sound (facts E.5).
@@ -75,7 +75,7 @@ def _sound(model: ModelFacts, version: tuple[int, int] | None) -> bool:
     return since == (0, 0) or (version is not None and version >= since)
 
 
-def cause(ratio: Range, roof: Roof, *, assumed_gpus: bool, assumed_formats: bool) -> Cause:
+def explain_ratio(ratio: Range, roof: Roof, *, assumed_gpus: bool, assumed_formats: bool) -> Cause:
     """Why a ratio of the `model` source above 1 is: the first explanation that brings it to 1 or that rests on an assumption."""
     if ratio.lower <= 1:
         return Cause.EXPERT_ROUTING if roof.model.geometry.experts else Cause.SHARED_PREFIX
@@ -86,7 +86,7 @@ def cause(ratio: Range, roof: Roof, *, assumed_gpus: bool, assumed_formats: bool
     return Cause.INPUTS
 
 
-def best(ratios: Mapping[str, float]) -> float | None:
+def choose_ratio(ratios: Mapping[str, float]) -> float | None:
     """The ratio to believe: measured before worked out, none above 1, never the engine's own estimate."""
     for source in (*MEASURED, Source.MODEL):
         value = ratios.get(source.value)

@@ -11,7 +11,7 @@ from llm_serving_exporter.derive.figures import Figure, figure
 from llm_serving_exporter.derive.inputs import DEVICES, HARDWARE, MODEL, WINDOW
 from llm_serving_exporter.derive.load import LOAD, WORK_FIELDS, Load
 from llm_serving_exporter.derive.signals import NO_SENTENCES, NOT_ON_A_FRONT_END, Row, Series
-from llm_serving_exporter.derive.traffic import Traffic, per_step, traffic
+from llm_serving_exporter.derive.traffic import Traffic, average_per_step, estimate_traffic
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.roofline import Cause, Range, Source
@@ -44,7 +44,7 @@ _SENTENCES: Mapping[Source, Mapping[Absence, str]] = {
 
 
 def _ceiling(hardware: Hardware) -> float | Absence:
-    """Peak of all the engine's GPUs, whatever model they serve."""
+    """Peak of all the engine's GPUs. It does not depend on the model."""
     peaks, gpus = hardware.peaks, hardware.working_gpus
     if isinstance(peaks, Absence):
         return peaks
@@ -54,15 +54,15 @@ def _ceiling(hardware: Hardware) -> float | Absence:
 
 
 def _measured_by(source: Source) -> Callable[[tuple[DeviceSample, ...], Hardware], float | Absence]:
-    return lambda samples, hardware: achieved.measured(source, samples, hardware.peaks, hardware.engine_gpus)
+    return lambda samples, hardware: achieved.measure_bandwidth(source, samples, hardware.peaks, hardware.engine_gpus)
 
 
 def _estimated(window: EngineWindow, model: ModelFacts | Absence, hardware: Hardware) -> float | Absence:
-    return achieved.runtime(window, model, hardware.version, hardware.working_gpus)
+    return achieved.read_runtime_estimate(window, model, hardware.version, hardware.working_gpus)
 
 
 def _traffic(load: Load | Absence) -> Traffic | Absence:
-    return load if isinstance(load, Absence) else traffic(load.roof, load.done, load.context)
+    return load if isinstance(load, Absence) else estimate_traffic(load.roof, load.done, load.context)
 
 
 def _moved(load: Load | Absence, moved: Traffic | Absence) -> float | Absence:
@@ -91,13 +91,13 @@ def _cause(ratio: float | Absence) -> Cause | None:
 def _model_cause(load: Load | Absence, ratio: Range | None, hardware: Hardware) -> Cause | None:
     if isinstance(load, Absence) or ratio is None or ratio.expected <= 1:
         return None
-    return achieved.cause(
+    return achieved.explain_ratio(
         ratio, load.roof, assumed_gpus=hardware.assumed_gpus, assumed_formats=load.roof.model.formats_assumed
     )
 
 
 def _dcgm_quality(ratio: float | Absence) -> Quality | None:
-    # dcgm-exporter collects every 30 s unless told otherwise, and repeats its values in between
+    # dcgm-exporter collects every 30 s by default, and repeats its values in between
     return None if isinstance(ratio, Absence) else Quality.SLOW
 
 
@@ -116,7 +116,7 @@ def _experts(load: Load | Absence) -> Range | None:
     if isinstance(load, Absence) or not load.roof.model.geometry.experts:
         return None
     roof = load.roof
-    return per_step(load.done, lambda passed: roofs.experts_touched(roof, passed) or _NO_EXPERTS)
+    return average_per_step(load.done, lambda passed: roofs.experts_touched(roof, passed) or _NO_EXPERTS)
 
 
 def _ends(ratio: Range) -> dict[str, float]:

@@ -7,7 +7,7 @@ from llm_serving_exporter.derive.figures import figure
 from llm_serving_exporter.derive.inputs import WINDOW
 from llm_serving_exporter.derive.page_fields import SET_THE_BATCH_LIMIT
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, gauge
-from llm_serving_exporter.derive.steps import sequence_steps
+from llm_serving_exporter.derive.steps import count_sequence_steps
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.window import EngineWindow
 
@@ -20,7 +20,7 @@ def batch_size_mean(window: EngineWindow) -> float | Absence:
 
     Independent of when the page is read, unlike the gauge of running requests; idle time does not enter.
     """
-    decoded, made = sequence_steps(window), window.increase("engine_steps_total")
+    decoded, made = count_sequence_steps(window), window.increase("engine_steps_total")
     if window.last.engine_steps_total is None:
         return Absence.INPUT_MISSING
     if isinstance(decoded, Absence):

@@ -25,19 +25,21 @@ COUNTERS = ("prefill_tokens_total", "decode_tokens_total", "engine_steps_total")
 class Weights:
     """Seconds that the prefill and the decode of some work need at the ceilings."""
 
+    # of its prompts
     prefill: float
+    # of its sequence-steps
     decode: float
 
 
-def weights(roof: Roof, done: Work, context_tokens: float, efficiency: Efficiency = FULL) -> Weights | None:
+def weigh_work(roof: Roof, done: Work, context_tokens: float, efficiency: Efficiency = FULL) -> Weights | None:
     """Prefill: its FLOPs at the dense peak. Decode: its sequence-steps at the ceiling of the work's own batch. Both at `efficiency`, the
     shares of the peaks that are taken to be reached. None without a peak."""
     prefill = roofs.compute_seconds(roof, prefill_flops(roof, done))
     ceiling = capacity.decode_ceiling(roof, done, context_tokens) if done.sequence_steps else None
-    return weighed(done, prefill, ceiling, efficiency)
+    return weigh_phases(done, prefill, ceiling, efficiency)
 
 
-def weighed(
+def weigh_phases(
     done: Work, prefill_seconds: float | None, ceiling: Ceiling | None, efficiency: Efficiency = FULL
 ) -> Weights | None:
     """The same from the time that the prefill needs at the peak and the decode ceiling, where these are known already."""
@@ -55,7 +57,7 @@ def weighed(
     return Weights(prefill, done.sequence_steps / reached)
 
 
-def phase_ratio(shares: Weights | None) -> dict[str, float]:
+def split_busy_time(shares: Weights | None) -> dict[str, float]:
     """Share of busy time by phase; empty where it is not known or nothing was done."""
     total = 0.0 if shares is None else shares.prefill + shares.decode
     if shares is None or total <= 0:
@@ -69,13 +71,13 @@ def was_busy(tick: EngineWindow) -> bool:
     return running or any((tick.increase(name) or 0.0) > 0 for name in COUNTERS)
 
 
-def advance(before: BusySeconds | None, tick: EngineWindow, shares: Weights | None) -> BusySeconds:
+def advance_busy_seconds(before: BusySeconds | None, tick: EngineWindow, shares: Weights | None) -> BusySeconds:
     """The counters after one more tick. `shares` are of the tick's own work: None or nothing booked keeps its busy time pending."""
     totals = before or BusySeconds()
     if tick.elapsed_seconds <= 0 or not was_busy(tick):
         return totals
     pending = totals.pending_seconds + tick.elapsed_seconds
-    ratio = phase_ratio(shares)
+    ratio = split_busy_time(shares)
     if ratio:
         return replace(
             totals,
@@ -88,7 +90,7 @@ def advance(before: BusySeconds | None, tick: EngineWindow, shares: Weights | No
     return replace(totals, pending_seconds=pending)
 
 
-def reference_seconds_per_token(roof: Roof) -> dict[str, float]:
+def compute_reference_seconds(roof: Roof) -> dict[str, float]:
     """Seconds of one engine that a token of each phase needs at the reference batch and context; an encoder has no decode.
 
     Empty where a peak is not known.

@@ -10,7 +10,7 @@ from llm_serving_exporter.derive.inputs import HARDWARE
 from llm_serving_exporter.derive.load import LOAD, TASK, WORK_FIELDS, Load, Task
 from llm_serving_exporter.derive.roof import compute_seconds
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
-from llm_serving_exporter.derive.traffic import Traffic, added, decode_flops, prefill_flops
+from llm_serving_exporter.derive.traffic import Traffic, add_flops, decode_flops, prefill_flops
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.roofline import Cause
 from llm_serving_exporter.model.snapshot import Absence
@@ -37,7 +37,7 @@ def _flops(load: Load | Absence, prefill: Flops | Absence) -> Flops | Absence:
         return load
     if isinstance(prefill, Absence):
         return prefill
-    return added(prefill, decode_flops(load.roof, load.done, load.context))
+    return add_flops(prefill, decode_flops(load.roof, load.done, load.context))
 
 
 def _flops_per_second(load: Load | Absence, flops: Flops | Absence) -> float | Absence:

@@ -15,7 +15,7 @@ DECODING = "decoding_sequences"
 ENOUGH_FINISHED = 8
 
 
-def context(window: EngineWindow, geometry: Geometry) -> tuple[Range, str] | Absence:
+def estimate_context(window: EngineWindow, geometry: Geometry) -> tuple[Range, str] | Absence:
     """Tokens per decoding sequence and where they come from.
 
     From the lengths of the requests that finished in the window where there are enough: kernels read a shared prefix for each

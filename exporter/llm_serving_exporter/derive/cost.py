@@ -27,7 +27,7 @@ _PHASE_OF = {
 Usd = Mapping[tuple[str, str, str], float]
 
 
-def split(how: Attribution, tick: TickWork, role: Role) -> Mapping[str, float] | None:
+def split_busy_time(how: Attribution, tick: TickWork, role: Role) -> Mapping[str, float] | None:
     """Weights of prefill and decode in a tick's busy time; empty where no token was booked that could carry it, None where the method
     cannot tell them apart at all."""
     prefill, decode = tick.prefill_tokens, tick.decode_tokens
@@ -45,7 +45,7 @@ def split(how: Attribution, tick: TickWork, role: Role) -> Mapping[str, float] |
             return {"prefill": prefill or 0.0, "decode": each * (decode or 0.0)}
 
 
-def inputs(how: Attribution) -> str:
+def describe_inputs(how: Attribution) -> str:
     """What the method splits by, in words."""
     match how.method:
         case Method.ROOFLINE:
@@ -61,7 +61,7 @@ def inputs(how: Attribution) -> str:
             return "computed prompt tokens and generated tokens alike"
 
 
-def advance(
+def advance_totals(
     before: EngineTotals,
     *,
     seconds: float,
@@ -72,7 +72,7 @@ def advance(
     shares: Mapping[str, float] | None,
     new_life: bool = False,
 ) -> EngineTotals:
-    """The counters after a tick of `seconds` of `gpus` GPUs. `shares`: of `split`, for a busy tick.
+    """The counters after a tick of `seconds` of `gpus` GPUs. `shares`: as `split_busy_time` returns them, for a busy tick.
 
     Busy time waits for tokens, because engines book a prompt when its first token comes out: at most five minutes, and not beyond the
     engine's own life (`new_life`: it ended in this tick).
@@ -102,7 +102,7 @@ def advance(
         waited = 0.0
 
     if new_life or state in (GpuState.DOWN, GpuState.UNKNOWN):
-        settle({CostPhase.UNATTRIBUTED.value: 1.0})  # tokens that would have told are gone
+        settle({CostPhase.UNATTRIBUTED.value: 1.0})  # the tokens that would have carried it are gone
     if state is not GpuState.BUSY and worth is not None:
         usd[_PHASE_OF[state].value, rate, method.value] += worth
     if state is GpuState.BUSY and worth is not None:
@@ -118,7 +118,7 @@ def advance(
     return replace(before, gpu_seconds=gpu_seconds, usd=usd, pending_usd=pending, pending_seconds=waited)
 
 
-def settled(before: EngineTotals, method: Method) -> EngineTotals:
+def settle_pending(before: EngineTotals, method: Method) -> EngineTotals:
     """With what waits for tokens booked as unattributed: the engine is gone, and no tokens of it will tell."""
     if not before.pending_usd:
         return before
@@ -129,7 +129,9 @@ def settled(before: EngineTotals, method: Method) -> EngineTotals:
     return replace(before, usd=usd, pending_usd={}, pending_seconds=0.0)
 
 
-def saved(before: EngineTotals, *, cached_seconds: float | None, gpus: float, price: Price | None) -> EngineTotals:
+def add_savings(
+    before: EngineTotals, *, cached_seconds: float | None, gpus: float, price: Price | None
+) -> EngineTotals:
     """With what the prefix cache saved in a tick; unchanged where it is not known."""
     if cached_seconds is None or price is None:
         return before
@@ -137,7 +139,7 @@ def saved(before: EngineTotals, *, cached_seconds: float | None, gpus: float, pr
     return replace(before, savings_usd=(before.savings_usd or 0.0) + worth)
 
 
-def powered(before: EngineTotals, *, joules: float | None, price: Price | None, power: Power | None) -> EngineTotals:
+def add_energy(before: EngineTotals, *, joules: float | None, price: Price | None, power: Power | None) -> EngineTotals:
     """With the energy of a tick, its carbon where stated, and its cost where the rate leaves electricity out."""
     if joules is None:
         return before

@@ -17,7 +17,7 @@ _WHY = {
 }
 
 
-def sample(
+def make_sample(
     uuids: Sequence[str],
     readings: GpuReadings | None,
     dcgm: Mapping[str, float] | Absence = Absence.NOT_CONFIGURED,
@@ -66,7 +66,7 @@ def _dcgm(uuids: Sequence[str], dcgm: Mapping[str, float] | Absence, absent: dic
     return sum(dcgm[uuid] for uuid in uuids) / len(uuids)
 
 
-def keep(
+def keep_samples(
     samples: tuple[DeviceSample, ...], new: DeviceSample | None, now: float, span_seconds: float
 ) -> tuple[DeviceSample, ...]:
     """The samples of the last `span_seconds`, with one more where it is another pass; () where the GPUs are no longer the same."""
@@ -75,7 +75,7 @@ def keep(
     return tuple(kept for kept in samples if now - kept.monotonic_seconds <= span_seconds)
 
 
-def mean(samples: tuple[DeviceSample, ...], field: str) -> float | Absence:
+def average_samples(samples: tuple[DeviceSample, ...], field: str) -> float | Absence:
     """Mean of a field over the samples that have it; the newest sample's reason where none has."""
     values = [value for one in samples if (value := getattr(one, field)) is not None]
     if values:

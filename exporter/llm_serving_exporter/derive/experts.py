@@ -12,7 +12,7 @@ Band = Range
 _NONE = Band(0.0, 0.0, 0.0)
 
 
-def touched(experts: int, per_token: int, tokens: float) -> Band:
+def estimate_touched_experts(experts: int, per_token: int, tokens: float) -> Band:
     """Distinct experts of one layer that `tokens` tokens touch, each passing `per_token` of `experts`; zeros for a dense model.
 
     Lower: all tokens agree. Expected: independent, uniform routing, E (1 - (1 - k/E)^T), since one token misses an expert with probability

@@ -24,7 +24,7 @@ E = TypeVar("E")
 class Figure(Generic[T_co]):
     """One value of one engine at one tick. `figure` makes one that is computed, `given` one that is handed in."""
 
-    # for messages: the function's name, or what `given` was told
+    # for messages: the function's name, or the argument of `given`
     name: str
     # the values of `inputs`, in their order, -> the figure's; None: it is handed in
     compute: Callable[..., T_co] | None

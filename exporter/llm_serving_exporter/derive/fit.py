@@ -10,17 +10,17 @@ from llm_serving_exporter.derive.reads import Roof, kv_stored_bytes, weight_held
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Bytes over all GPUs of one engine.
+    """Bytes over all GPUs of one engine."""
 
-    `fits`: the weights and at least one sequence of the context asked for. `free_kv_bytes` is what the weights and the overhead
-    leave; negative: that much is missing. `max_batch`: sequences of that context that fit at once; None for a model that keeps
-    nothing of them.
-    """
-
+    # whether the weights and one sequence of the context asked for do
     fits: bool
+    # what the weights and the overhead leave; negative: that much is missing
     free_kv_bytes: float
+    # sequences of that context that fit at once; None for a model that keeps nothing of them
     max_batch: int | None
+    # of all the weights
     weight_bytes: float
+    # of one such sequence
     kv_bytes_per_sequence: float
 
     @property
@@ -29,7 +29,7 @@ class Fit:
         return max(0.0, self.kv_bytes_per_sequence - self.free_kv_bytes)
 
 
-def fit(
+def check_fit(
     roof: Roof,
     memory_bytes_per_gpu: float,
     *,

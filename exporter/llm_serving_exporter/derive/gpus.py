@@ -14,14 +14,17 @@ YIELDED = "the GPUs that its processes used are another target's now"
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """`uuids` of the target's GPUs, empty where they are not known; `origin`: configured, processes, only_target, or "" with `why`."""
+    """Which GPUs a target has, and how that is known."""
 
+    # () where they are not known
     uuids: tuple[str, ...]
+    # configured, processes, only_target, or "" where they are not known
     origin: str
+    # the reason where they, or some of them, are not known
     why: str = ""
 
 
-def assign(
+def assign_gpus(
     targets: tuple[Target, ...],
     gpus: tuple[GpuReading, ...],
     pids_of_local_target: Mapping[str, frozenset[int]],

@@ -15,7 +15,7 @@ from llm_serving_exporter.model.snapshot import Snapshot
 Held = Mapping[tuple[str, str, str], tuple[float, float]]
 
 
-def hold(held: Held, snapshot: Snapshot) -> tuple[Snapshot, Held]:
+def hold_counters(held: Held, snapshot: Snapshot) -> tuple[Snapshot, Held]:
     """The snapshot with such counters as highest so far less first seen, and what to remember. `held` is {} for a new engine life.
 
     A counter that is missing for a moment goes on from where it was.

@@ -64,7 +64,7 @@ def _devices(window: Window) -> tuple[DeviceSample, ...]:
 
 
 def _awaited(window: Window) -> frozenset[str]:
-    # of several engines nobody knows whose a counter will be that has yet to come
+    # with several engines, a counter that has not appeared yet cannot be assigned to one of them
     return window.later.awaited if len(window.later.engines) == 1 else frozenset()
 
 

@@ -27,7 +27,7 @@ LATENCIES = {
 }
 
 
-def latency(window: EngineWindow, field: str) -> Latency | Absence:
+def measure_latency(window: EngineWindow, field: str) -> Latency | Absence:
     """Events between the window's ends: count, mean, quantiles."""
     later: Histogram | None = getattr(window.last, field)
     if later is None:
@@ -43,7 +43,7 @@ def latency(window: EngineWindow, field: str) -> Latency | Absence:
     return Latency(inside.count, inside.mean(), quantiles)
 
 
-def quality(found: Latency) -> Quality | None:
+def judge_quality(found: Latency) -> Quality | None:
     """Clipped where the median lies below the first edge or the highest quantile above the top finite one."""
     lowest, highest = found.quantiles.get(QUANTILES[0]), found.quantiles.get(QUANTILES[-1])
     if (lowest and lowest.clipped == "bottom") or (highest and highest.clipped == "top"):
@@ -56,11 +56,11 @@ _RANKS = {q: f"p{100 * q:g}" for q in QUANTILES}
 
 
 def _latency_of(field: str) -> Callable[[EngineWindow], Latency | Absence]:
-    return lambda window: latency(window, field)
+    return lambda window: measure_latency(window, field)
 
 
 def _quality(found: Latency | Absence) -> Quality | None:
-    return None if isinstance(found, Absence) else quality(found)
+    return None if isinstance(found, Absence) else judge_quality(found)
 
 
 def _by_rank(found: Latency) -> dict[str, float]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
-from llm_serving_exporter.derive.tail import FEWEST, tail
+from llm_serving_exporter.derive.tail import FEWEST, measure_tail
 from llm_serving_exporter.model.derived import Tail
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
@@ -25,31 +25,36 @@ MOST_ENGINES = 64
 
 
 class Lengths(NamedTuple):
-    """Histograms of finished requests' lengths in tokens; `outputs` None where the engine has none, or none yet."""
+    """Histograms of finished requests' lengths in tokens."""
 
+    # of the prompts
     prompts: Histogram
+    # of the outputs; None where the engine has none, or none yet
     outputs: Histogram | None
 
 
 class Point(NamedTuple):
-    """What had been counted at a moment, earlier lives of the engine included; -inf: before anything that is known."""
+    """What had been counted at a moment, earlier lives of the engine included."""
 
+    # the moment; -inf: before anything that is known
     monotonic_seconds: float
+    # the counts
     lengths: Lengths
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """One engine's. `points`: oldest first, at least one, the first is what the window begins with. `carried`: counted by earlier lives.
+    """The lengths of one engine's requests over time."""
 
-    `last`: what this life has counted; None: a new one, of which there is no page yet. `tail`: the figures, worked out at
-    `worked_out_seconds` (monotonic).
-    """
-
+    # oldest first, at least one; the window begins with the first
     points: tuple[Point, ...]
+    # counted by earlier lives
     carried: Lengths | None
+    # what this life has counted; None: a new one, without a page yet
     last: Lengths | None
+    # the figures
     tail: Tail
+    # when they were computed (monotonic)
     worked_out_seconds: float
 
 
@@ -57,11 +62,11 @@ class History:
 Histories = Mapping[tuple[str, str], History]
 
 
-def follow(histories: Histories, snapshot: Snapshot, *, new_life: bool = False) -> Histories:
+def follow_lengths(histories: Histories, snapshot: Snapshot, *, new_life: bool = False) -> Histories:
     """The histories with one more page. `new_life`: the engine restarted before it.
 
     A restart says nothing about how long requests are, so that what was counted before it stays in the window: an engine that restarts
-    often would otherwise never be seen to finish enough of them. Other bucket edges, as a longer context brings, start anew.
+    often would otherwise never be seen to finish enough of them. Other bucket edges, as with a longer context, start a new history.
     """
     if new_life:
         histories = {key: _folded(history) for key, history in histories.items()}
@@ -155,7 +160,7 @@ def _worked_out(history: History, total: Lengths, engine: EngineSnapshot, now: f
         outputs = outputs.since(begin.outputs)
     if prompts is None or (outputs is None and total.outputs is not None):  # other edges of the outputs alone
         return _worked_out(replace(history, points=(Point(now, total),)), total, engine, now)
-    found = tail(prompts, outputs, engine.kv_cache_capacity_tokens, engine.context_limit_tokens)
+    found = measure_tail(prompts, outputs, engine.kv_cache_capacity_tokens, engine.context_limit_tokens)
     return replace(history, points=points, tail=found, worked_out_seconds=now)
 
 

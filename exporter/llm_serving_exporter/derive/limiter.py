@@ -53,7 +53,7 @@ _GIVEN_BY = {
 }
 
 
-def evidence(windows: Sequence[EngineWindow], rooflines: Sequence[Roofline]) -> dict[str, float]:
+def gather_evidence(windows: Sequence[EngineWindow], rooflines: Sequence[Roofline]) -> dict[str, float]:
     """The numbers that the table reads, over the engines of one target; what is not known is not there.
 
     `bandwidth` and `compute` are over the time in which the engines worked that have them, `busy` is the mean over all. Where requests
@@ -71,7 +71,7 @@ def evidence(windows: Sequence[EngineWindow], rooflines: Sequence[Roofline]) -> 
     _add(found, "kv_cache_usage", [_possible(one.mean("kv_cache_usage_ratio")) for one in queued], max)
     _add(found, "batch_utilization", [_batch(one) for one in queued], max)
     _add(found, "preemptions_per_second", [_rate(one, "preemptions_total") for one, _ in both], sum)
-    _add_per_working_time(found, "bandwidth", [achieved.best(roof.ratio) for _, roof in both], busy)
+    _add_per_working_time(found, "bandwidth", [achieved.choose_ratio(roof.ratio) for _, roof in both], busy)
     _add_per_working_time(found, "compute", [_possible(roof.compute_ratio) for _, roof in both], busy)
     _add(found, "prefill_busy", [roof.phase_busy_ratio.get("prefill") for _, roof in both], _mean)
     _add(found, "batch_of_ridge", [_of_ridge(roof) for _, roof in both], _mean)
@@ -132,7 +132,7 @@ def _slowdown(window: EngineWindow, roofline: Roofline) -> float | None:
     return mean / roofline.step_floor_seconds if mean is not None else None
 
 
-def decide(found: Evidence, current: Limiter | None = None) -> Limiter:
+def decide_limiter(found: Evidence, current: Limiter | None = None) -> Limiter:
     """The first row of the table that holds. `current` has its thresholds eased by MARGIN."""
 
     def at_least(name: str, threshold: float, state: Limiter) -> bool:
@@ -173,19 +173,19 @@ def decide(found: Evidence, current: Limiter | None = None) -> Limiter:
     return Limiter.OVERHEAD if bandwidth is not None and compute is not None else Limiter.UNKNOWN
 
 
-def lacking(found: Evidence) -> tuple[str, ...]:
+def list_lacking_signals(found: Evidence) -> tuple[str, ...]:
     """The signals that would have given what evidence without a verdict lacks, in the order in which the table asks for it."""
     return tuple(signal for name, signal in _GIVEN_BY.items() if name not in found)
 
 
-def judge(found: Evidence, previous: Verdict | None, now_monotonic_seconds: float) -> Verdict:
+def judge_limiter(found: Evidence, previous: Verdict | None, now_monotonic_seconds: float) -> Verdict:
     """The verdict after another tick: the state changes once another candidate has held for HOLD_SECONDS.
 
     Candidates that take turns hold for none; after LONGEST_DOUBT_SECONDS without a word for the state in force the one of now takes
     its place. `unknown` gives way at once.
     """
     now = now_monotonic_seconds
-    candidate = decide(found, previous.state if previous else None)
+    candidate = decide_limiter(found, previous.state if previous else None)
     if previous is None or previous.state in (candidate, Limiter.UNKNOWN):
         return Verdict(candidate, candidate, now, found)
     since = previous.candidate_since_monotonic_seconds if previous.candidate is candidate else now
@@ -197,7 +197,7 @@ def judge(found: Evidence, previous: Verdict | None, now_monotonic_seconds: floa
 
 
 def _evidence(judged: Sequence[tuple[EngineWindow, Roofline]]) -> Evidence:
-    return evidence([window for window, _ in judged], [roof for _, roof in judged])
+    return gather_evidence([window for window, _ in judged], [roof for _, roof in judged])
 
 
 def _known(verdict: Verdict) -> Verdict | Absence:
@@ -210,9 +210,9 @@ PREVIOUS: Figure[Verdict | None] = given("previous")
 NOW: Figure[float] = given("now")
 
 _EVIDENCE = figure(_evidence, JUDGED)
-VERDICT = figure(judge, _EVIDENCE, PREVIOUS, NOW)
+VERDICT = figure(judge_limiter, _EVIDENCE, PREVIOUS, NOW)
 # the signals among the row's fields whose absence explains that there is no verdict
-LACKING = figure(lacking, _EVIDENCE)
+LACKING = figure(list_lacking_signals, _EVIDENCE)
 LIMITER: Row[Verdict] = Row(
     figure(_known, VERDICT),
     names.LIMITER.name,

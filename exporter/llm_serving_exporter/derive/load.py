@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llm_serving_exporter.derive.context import context
+from llm_serving_exporter.derive.context import estimate_context
 from llm_serving_exporter.derive.figures import figure
 from llm_serving_exporter.derive.inputs import EARLIER, HARDWARE, MODEL, WINDOW
 from llm_serving_exporter.derive.roof import Roof
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
-from llm_serving_exporter.derive.traffic import Work, work
+from llm_serving_exporter.derive.traffic import Work, measure_work
 from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.roofline import Range
@@ -64,7 +64,7 @@ def _is_encoder(model: ModelFacts | Absence) -> bool:
 
 
 def _work(window: EngineWindow, encoder: bool) -> Work | Absence:  # a figure's inputs go by place
-    return work(window, encoder=encoder)
+    return measure_work(window, encoder=encoder)
 
 
 def _task(roof: Roof | Absence, done: Work | Absence) -> Task | Absence:
@@ -78,7 +78,7 @@ def _load(window: EngineWindow, task: Task | Absence) -> Load | Absence:
         return task
     if not task.done.sequence_steps:
         return Load(task.roof, task.done, _NO_CONTEXT, "")
-    length = context(window, task.roof.model.geometry)
+    length = estimate_context(window, task.roof.model.geometry)
     return length if isinstance(length, Absence) else Load(task.roof, task.done, *length)
 
 

@@ -19,7 +19,7 @@ from llm_serving_exporter.model.window import EngineWindow
 CHECKPOINT_BELIEVED_WITHIN_RATIO = 0.25
 
 
-def split(
+def split_memory(
     window: EngineWindow, model: ModelFacts | Absence, parallel: Parallel | None, used_bytes: float | Absence
 ) -> dict[str, float] | Absence:
     """Bytes by part, over the engine's GPUs. `other` (activations, graphs, the CUDA context) only where NVML says what is used.
@@ -57,14 +57,14 @@ def _used_bytes(samples: tuple[DeviceSample, ...], hardware: Hardware) -> float 
     """Bytes in use on the engine's GPUs: its share of the newest sample's."""
     if hardware.engine_gpus is None:
         return Absence.GPUS_UNKNOWN
-    used = devices.mean(samples[-1:], "memory_used_bytes")
+    used = devices.average_samples(samples[-1:], "memory_used_bytes")
     return used if isinstance(used, Absence) else used * hardware.engine_gpus / samples[-1].gpus
 
 
 def _parts(
     window: EngineWindow, model: ModelFacts | Absence, hardware: Hardware, used: float | Absence
 ) -> dict[str, float] | Absence:
-    return split(window, model, hardware.parallel, used)
+    return split_memory(window, model, hardware.parallel, used)
 
 
 MEMORY = gauge(

@@ -11,17 +11,17 @@ from llm_serving_exporter.model.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """None where nothing says it. `assumed`: that an engine's GPUs are one tensor-parallel group is a guess.
+    """How a target's GPUs are shared among its engines. None: nothing says it."""
 
-    `gpus_per_engine`: the engine's share of the target's GPUs, which need not be whole; never fewer than `parallel` has.
-    """
-
+    # how the work of one engine is spread
     parallel: Parallel | None
+    # the engine's share of the target's GPUs, which need not be whole; never fewer than `parallel` has
     gpus_per_engine: float | None
+    # whether it is a guess that an engine's GPUs are one tensor-parallel group
     assumed: bool = False
 
 
-def spread(target: Target, facts: ServerFacts, gpus: int | None, engines: int) -> Spread:
+def spread_engines(target: Target, facts: ServerFacts, gpus: int | None, engines: int) -> Spread:
     """For one engine of a target whose page shows `engines` of them on `gpus` GPUs (None: not known).
 
     Configuration over the server's own word; without either, all GPUs of an engine are taken for one tensor-parallel group, which

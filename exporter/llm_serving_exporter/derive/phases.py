@@ -7,7 +7,7 @@ from collections.abc import Callable
 from llm_serving_exporter.catalogue import derived as names
 from llm_serving_exporter.derive.figures import figure
 from llm_serving_exporter.derive.inputs import HARDWARE, SETTINGS, WINDOW, Settings
-from llm_serving_exporter.derive.resolution import coarse
+from llm_serving_exporter.derive.resolution import is_coarse
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.snapshot import Absence, Quality
@@ -34,7 +34,7 @@ def counter_of(phase: str, window: EngineWindow) -> str:
     return live if live is not None and getattr(window.last, live) is not None else COUNTERS[phase]
 
 
-def per_gpu(rates: dict[str, float], gpu_count: float | None) -> dict[str, float]:
+def share_per_gpu(rates: dict[str, float], gpu_count: float | None) -> dict[str, float]:
     """The same per GPU of the engine; empty where the number of GPUs is not known."""
     return {phase: rate / gpu_count for phase, rate in rates.items()} if gpu_count else {}
 
@@ -53,14 +53,14 @@ def _read_for(phase: str) -> Callable[[EngineWindow], tuple[str, ...]]:
 
 def _quality_of(phase: str) -> Callable[[EngineWindow, Settings], Quality | None]:
     def quality(window: EngineWindow, settings: Settings) -> Quality | None:
-        known_roughly = coarse(window, counter_of(phase, window), settings.significant_digits)
+        known_roughly = is_coarse(window, counter_of(phase, window), settings.significant_digits)
         return Quality.APPROXIMATE if known_roughly else None
 
     return quality
 
 
 def _rates_per_gpu(window: EngineWindow, rates: dict[str, float], hardware: Hardware) -> dict[str, float] | Absence:
-    shared = per_gpu(rates, hardware.engine_gpus)
+    shared = share_per_gpu(rates, hardware.engine_gpus)
     if shared:
         return shared
     if all(getattr(window.last, counter) is None for counter in COUNTERS.values()):

@@ -13,9 +13,11 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Replicas that a load needs: as the formula gives it, and rounded up."""
+    """Replicas that a load needs."""
 
+    # as the formula gives it
     needed: float
+    # rounded up
     whole: int
 
 

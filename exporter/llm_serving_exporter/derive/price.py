@@ -14,7 +14,7 @@ _JOINS_KINDS = " + "
 _SLICE = " MIG"
 
 
-def price_of(
+def find_price(
     book: PriceBook, target: str, nodes: Sequence[str], gpu_name: str, at_unix_seconds: float
 ) -> Price | Absence:
     """The price of one GPU of the target at a time. `nodes`: those it spans, () = not known; `gpu_name`: as `target_gpus` has it.

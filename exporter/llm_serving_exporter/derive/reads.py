@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llm_serving_exporter.derive.experts import Band, touched
+from llm_serving_exporter.derive.experts import Band, estimate_touched_experts
 from llm_serving_exporter.model.geometry import AttentionLayers
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.weights import ModelFacts
@@ -15,14 +15,15 @@ from llm_serving_exporter.model.weights import ModelFacts
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """What one engine works with: its model, the peaks of one of its GPUs (all alike), and how they share the work.
+    """What one engine works with."""
 
-    `replicated_bytes` are weights that each tensor-parallel rank keeps whole: 0 for vLLM, the lm_head for engines that do not shard it.
-    """
-
+    # the model that it serves
     model: ModelFacts
+    # of one of its GPUs, which are all alike
     peaks: GpuPeaks
+    # how they share the work
     parallel: Parallel
+    # weights that each tensor-parallel rank keeps whole: 0 for vLLM, the lm_head for engines that do not shard it
     replicated_bytes: float = 0.0
 
 
@@ -52,7 +53,7 @@ def experts_touched(roof: Roof, tokens: float) -> Band | None:
     geometry = roof.model.geometry
     if not geometry.experts:
         return None
-    return touched(geometry.experts, geometry.experts_per_token, tokens * roof.parallel.expert_engines)
+    return estimate_touched_experts(geometry.experts, geometry.experts_per_token, tokens * roof.parallel.expert_engines)
 
 
 def weight_held_bytes(roof: Roof) -> float:

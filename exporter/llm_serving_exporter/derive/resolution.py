@@ -9,7 +9,7 @@ from llm_serving_exporter.model.window import EngineWindow
 COARSE_SHARE = 0.05
 
 
-def coarse(window: EngineWindow, field: str, digits: int | None) -> bool:
+def is_coarse(window: EngineWindow, field: str, digits: int | None) -> bool:
     """Whether a counter's increase over the window is known to no better than COARSE_SHARE of it."""
     grown = window.increase(field)
     if digits is None or not grown:

@@ -1,4 +1,4 @@
-"""A target's window moves on by one snapshot; a restart of the engine is seen and starts it anew."""
+"""A target's window moves on by one snapshot; a restart of the engine is detected and starts a new one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_COUNTS = 8192
 Counts = Mapping[tuple[str, str, str], float | Mapping[str, float]]
 
 
-def counts(snapshot: Snapshot) -> Counts:
+def read_counts(snapshot: Snapshot) -> Counts:
     """Every counter of the snapshot that only grows in one engine life."""
     found: dict[tuple[str, str, str], float | Mapping[str, float]] = {}
     for engine in snapshot.engines:
@@ -46,7 +46,7 @@ def counts(snapshot: Snapshot) -> Counts:
     return found
 
 
-def remember(known: Counts, now: Counts) -> Counts:
+def merge_counts(known: Counts, now: Counts) -> Counts:
     """What is known with one more snapshot of the same life. Engines that are gone are kept until there are too many of them.
 
     A restarted server may show its counters, or name its model, only from the first event on: its pages until then say nothing of them.
@@ -54,7 +54,7 @@ def remember(known: Counts, now: Counts) -> Counts:
     return now if known.keys() <= now.keys() or len(known) >= MOST_COUNTS else {**known, **now}
 
 
-def restarted(earlier: Snapshot, later: Snapshot, known: Counts | None = None, now: Counts | None = None) -> bool:
+def has_restarted(earlier: Snapshot, later: Snapshot, known: Counts | None = None, now: Counts | None = None) -> bool:
     """Whether the engine restarted in between: another process start, or any counter fell.
 
     `known`: what `remember` keeps, `earlier` included; `now`: the counts of `later`; both are worked out where they are not given.
@@ -62,8 +62,8 @@ def restarted(earlier: Snapshot, later: Snapshot, known: Counts | None = None, n
     before, after = earlier.process_start_unix_seconds, later.process_start_unix_seconds
     if before is not None and after is not None and abs(after - before) > START_TOLERANCE_SECONDS:
         return True
-    last = counts(earlier) if known is None else known
-    now = counts(later) if now is None else now
+    last = read_counts(earlier) if known is None else known
+    now = read_counts(later) if now is None else now
     fell = [key for key, value in now.items() if key in last and last[key] is not value and _fell(last[key], value)]
     return any(key[2] not in earlier.may_fall and not _reads_otherwise(key[2], earlier, later) for key in fell)
 
@@ -89,7 +89,7 @@ def reads_otherwise(earlier: Snapshot, later: Snapshot) -> bool:
     return any(_reads_otherwise(field, earlier, later) for field in counted)
 
 
-def advance(
+def advance_window(
     window: Window | None, snapshot: Snapshot, span_seconds: float, device: DeviceSample | None = None
 ) -> Window:
     """The window with one more snapshot of the same engine life; None = a new life. `device`: the newest pass over the target's GPUs.
@@ -97,7 +97,7 @@ def advance(
     Keeps the newest snapshot that is at least `span_seconds` old as the window's start, so that rates cover the whole
     span; one older than twice that (after an outage) is dropped instead.
     """
-    samples = devices.keep(window.devices if window else (), device, snapshot.monotonic_seconds, span_seconds)
+    samples = devices.keep_samples(window.devices if window else (), device, snapshot.monotonic_seconds, span_seconds)
     if window is None:
         return Window((snapshot,), samples)
     kept = _thinned((*window.snapshots, snapshot))

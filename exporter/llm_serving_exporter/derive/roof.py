@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from llm_serving_exporter.derive.experts import Band, touched
+from llm_serving_exporter.derive.experts import Band, estimate_touched_experts
 from llm_serving_exporter.derive.flops import compute_seconds, matrix_flops, prefill_flops, runs_at, token_flops
 from llm_serving_exporter.derive.reads import (
     Roof,
@@ -61,36 +61,43 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """Decode at best, at one batch and context. A token is a sequence-step: speculation gets more than one out of it.
+    """Decode at best, at one batch and context. A token is a sequence-step: speculation gets more than one out of it."""
 
-    `bandwidth_tokens_per_second` and `compute_tokens_per_second` are the two arms, `tokens_per_second` the lower; without a compute peak
-    only the first is known. `step_seconds`: from one token of a sequence to its next, through every pipeline stage. `intensity` is
-    the step's FLOPs over its bytes, `ridge` the intensity from which its mix of precisions is compute-bound.
-    """
-
+    # the lower of the two arms
     tokens_per_second: float
+    # the arm of memory bandwidth
     bandwidth_tokens_per_second: float
+    # the arm of compute; None without a compute peak
     compute_tokens_per_second: float | None
+    # which arm is the lower one
     bound: Bound
+    # from one token of a sequence to its next, through every pipeline stage
     step_seconds: float
+    # the step's FLOPs over its bytes
     intensity_flops_per_byte: float
+    # intensity from which its mix of precisions is bound by compute; None without a compute peak
     ridge_flops_per_byte: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class CeilingBand:
-    """The ceiling by how many experts a step touches: `lower` if no two tokens agree, `upper` if all do. Dense: all the same."""
+    """The ceiling by how many experts a step touches. For a dense model all three are the same."""
 
+    # if no two tokens agree
     lower: Ceiling
+    # for independent uniform routing
     expected: Ceiling
+    # if all tokens agree
     upper: Ceiling
 
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """Why something cannot be computed: the label value and a sentence to act on."""
+    """Why something cannot be computed."""
 
+    # the label's value
     reason: Absence
+    # the same for a person, to act on
     sentence: str
 
 
@@ -165,7 +172,7 @@ def ridge_batch(roof: Roof, context_tokens: float, *, tokens_per_step: float = 1
     tokens_each = tokens_per_step * roof.parallel.expert_engines
 
     def compute_bound(micro: float) -> bool:
-        share = touched(experts, per_token, micro * tokens_each).expected / experts
+        share = estimate_touched_experts(experts, per_token, micro * tokens_each).expected / experts
         return micro * spare >= (fixed + share * (everything - fixed)) / bandwidth
 
     # the bytes read rise ever slower with the batch, the FLOPs evenly: they cross once, at the latest where all experts are read

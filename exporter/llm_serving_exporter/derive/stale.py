@@ -1,4 +1,4 @@
-"""Gauges that an engine brings up to date only while requests end: between two of them nobody knows their value."""
+"""Gauges that an engine brings up to date only while requests end: between two such ends their value is not known."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from llm_serving_exporter.model.snapshot import (
 FROZEN_AFTER_SECONDS = 30.0
 
 
-def moved(earlier: Snapshot | None, later: Snapshot) -> bool:
+def has_moved(earlier: Snapshot | None, later: Snapshot) -> bool:
     """Whether any counter differs between two snapshots; a first one has not moved."""
     if earlier is None:
         return False
@@ -29,7 +29,7 @@ def _counts(engine: EngineSnapshot) -> tuple[object, ...]:
     return tuple(getattr(engine, name) for name in (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS))
 
 
-def without_frozen(snapshot: Snapshot) -> Snapshot:
+def drop_frozen(snapshot: Snapshot) -> Snapshot:
     """The snapshot without its frozen gauges; they are absent as stale."""
     nothing: dict[str, Any] = dict.fromkeys(snapshot.freezes)
     engines = tuple(replace(engine, **nothing) for engine in snapshot.engines)

@@ -10,7 +10,7 @@ ITL = "inter_token_latency_seconds"
 TTFT = "time_to_first_token_seconds"
 
 
-def sequence_steps(window: EngineWindow) -> float | Absence:
+def count_sequence_steps(window: EngineWindow) -> float | Absence:
     """Steps of single sequences in decode: one inter-token event each, also under speculation (E.3.2).
 
     An engine that counts an event a token (`accepted_tokens_per_step`) has fewer steps than events. Where an engine counts the tokens of
@@ -43,10 +43,10 @@ def _decoded(window: EngineWindow) -> float | None:
         return window.increase("decode_pass_tokens")
     live = window.last.decode_tokens_live is not None
     tokens = window.increase("decode_tokens_live" if live else "decode_tokens_total")
-    return None if tokens is None else tokens - prompts(window)
+    return None if tokens is None else tokens - count_prompts(window)
 
 
-def steps(window: EngineWindow, *, encoder: bool = False) -> Steps | Absence:
+def count_steps(window: EngineWindow, *, encoder: bool = False) -> Steps | Absence:
     """Steps of the window as the engine counts them, else busy time over the mean inter-token latency.
 
     The engine's count leaves out steps without output; 1 / mean latency is a lower bound too, because slow steps have
@@ -62,16 +62,16 @@ def steps(window: EngineWindow, *, encoder: bool = False) -> Steps | Absence:
         return Absence.WARMING_UP
     mean = gained.mean() if gained is not None else None
     if gained is None or not mean:
-        ended = prompts(window)
+        ended = count_prompts(window)
         return Steps(ended, counted=False) if ended > 0 else Absence.IDLE
     busy = busy_ratio(window)
     seconds = window.elapsed_seconds * (1.0 if busy is None else busy)
     # each of them has at least one sequence
-    most = sequence_steps(window)
+    most = count_sequence_steps(window)
     return Steps(min(seconds / mean, gained.count if isinstance(most, Absence) else most), counted=False)
 
 
-def prompts(window: EngineWindow) -> float:
+def count_prompts(window: EngineWindow) -> float:
     """Prompts whose prefill ended, by their first tokens, else by the requests that finished; 0.0 where neither is known."""
     tokens, passes = window.increase("decode_tokens_total"), window.increase("decode_pass_tokens")
     if tokens is not None and passes is not None and tokens > passes:
@@ -83,7 +83,7 @@ def prompts(window: EngineWindow) -> float:
     return 0.0
 
 
-def running_mean(window: EngineWindow) -> float | None:
+def average_running(window: EngineWindow) -> float | None:
     """Running requests over the readings that have some; None where no reading has."""
     running = [reading.requests_running for reading in window.readings if reading.requests_running]
     return sum(running) / len(running) if running else None
@@ -111,7 +111,7 @@ def tokens_per_sequence_step(window: EngineWindow) -> float | None:
 
     The first token of each answer comes out of its prefill.
     """
-    made, passes = sequence_steps(window), window.increase("decode_pass_tokens")
+    made, passes = count_sequence_steps(window), window.increase("decode_pass_tokens")
     if isinstance(made, Absence) or made <= 0:
         return None
     if passes is None:
@@ -133,5 +133,5 @@ def drafts_per_sequence_step(window: EngineWindow) -> float:
     drafts = window.increase("speculative_draft_tokens_total")
     if not drafts:
         return 0.0
-    made = sequence_steps(window)
+    made = count_sequence_steps(window)
     return drafts / made if not isinstance(made, Absence) and made > 0 else 0.0

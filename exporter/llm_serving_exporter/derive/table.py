@@ -72,7 +72,7 @@ def list_faults(rows: Iterable[Row[Any]] = ROWS) -> list[str]:
         if row.explained_by and row.explained_by not in row.fields:
             faults.append(f"{of} is explained by {row.explained_by!r}, which it does not read")
         if not row.name and (row.sentences or row.fields or row.quality or row.cause):
-            faults.append(f"{of} has no name, so that nobody is told its reasons")
+            faults.append(f"{of} has no name, so its reasons are never shown")
         for series in row.series:
             own = series.metric.labels[len(SERVING_LABELS) :]
             if BY_NAME.get(series.metric.name) is not series.metric:

@@ -25,7 +25,7 @@ LONGEST, RANK = 0.01, 0.99
 CONTRADICTION = 0.01
 
 
-def tail(
+def measure_tail(
     prompts: Histogram, outputs: Histogram | None, capacity_tokens: float | None, context_limit_tokens: float | None
 ) -> Tail:
     """Figures of the requests in two histograms of lengths in tokens. Only `observed` below FEWEST requests.
@@ -47,20 +47,20 @@ def tail(
         known,
         beyond_top_bucket_ratio=(prompts.count - prompts.cumulative[-1]) / prompts.count,
         amplification_ratio=p99.value / prompt if prompt else None,
-        kv_share_ratio=kv_share(prompts, outputs, limit) if outputs is not None else None,
+        kv_share_ratio=estimate_kv_share(prompts, outputs, limit) if outputs is not None else None,
         requests_fit=fit or {},
         prompt_p99=p99,
     )
 
 
-def kv_share(prompts: Histogram, outputs: Histogram, context_limit_tokens: float | None) -> Range | None:
+def estimate_kv_share(prompts: Histogram, outputs: Histogram, context_limit_tokens: float | None) -> Range | None:
     """Share of all tokens of context, prompt and output, that the requests with the longest 1 % of the prompts have.
 
     Bounds: the longest prompts as short, and as long, as buckets and exact sum allow, with the shortest outputs there are, and with the
     longest. Expected: lengths spread evenly inside a bucket, outputs that do not depend on prompts. None without events or sums.
     """
-    held = longest(prompts, LONGEST, context_limit_tokens)
-    most, others = longest(outputs, LONGEST), longest(outputs, 1 - LONGEST)
+    held = bound_longest(prompts, LONGEST, context_limit_tokens)
+    most, others = bound_longest(outputs, LONGEST), bound_longest(outputs, 1 - LONGEST)
     prompt, output = prompts.mean(), outputs.mean()
     if held is None or most is None or others is None or prompt is None or output is None or prompt + output <= 0:
         return None
@@ -96,15 +96,19 @@ def _high(edge: float, low: float, limit: float | None) -> float:
 
 
 class _Bucket(NamedTuple):
-    """Events between two lengths, `mean` where they are spread evenly; `high` may be infinite, `mean` not."""
+    """Events between two lengths."""
 
+    # how many
     events: float
+    # the shortest of them
     low: float
+    # the longest of them, may be infinite
     high: float
+    # their mean where they are spread evenly; finite
     mean: float
 
 
-def longest(histogram: Histogram, part: float, limit: float | None = None) -> Range | None:
+def bound_longest(histogram: Histogram, part: float, limit: float | None = None) -> Range | None:
     """Tokens that the longest `part` of the events have, as a mean over all events: what the buckets and the exact sum allow.
 
     Expected: evenly spread inside a bucket, beyond the top edge what that leaves of the sum, scaled to the sum. None without events or

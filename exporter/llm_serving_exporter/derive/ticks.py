@@ -13,7 +13,7 @@ from llm_serving_exporter.derive.inputs import EARLIER, HARDWARE, TARGET_WINDOW,
 from llm_serving_exporter.derive.load import LOAD, ROOF, ROOF_ROW, SAME_ROOF, WORK_FIELDS, Load
 from llm_serving_exporter.derive.roof import Ceiling, Roof, compute_seconds, matrix_flops
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
-from llm_serving_exporter.derive.traffic import work
+from llm_serving_exporter.derive.traffic import measure_work
 from llm_serving_exporter.model.cost import TickWork
 from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.hardware import Hardware
@@ -28,7 +28,7 @@ def _busy_ratio(
     if isinstance(load, Absence):
         return load
     known = None if isinstance(ceiling, Absence) else ceiling
-    shares = busy.phase_ratio(busy.weighed(load.done, prefill_seconds, known, hardware.efficiency))
+    shares = busy.split_busy_time(busy.weigh_phases(load.done, prefill_seconds, known, hardware.efficiency))
     return shares or Absence.PEAK_UNKNOWN
 
 
@@ -38,7 +38,7 @@ def _reference(roof: Roof | Absence, same: bool, earlier: EngineDerived | None) 
         return roof
     if same and earlier is not None and earlier.phase_reference_seconds_per_token:
         return earlier.phase_reference_seconds_per_token
-    return busy.reference_seconds_per_token(roof) or Absence.PEAK_UNKNOWN
+    return busy.compute_reference_seconds(roof) or Absence.PEAK_UNKNOWN
 
 
 def _tick(window: EngineWindow, target: Window) -> EngineWindow | None:
@@ -55,10 +55,10 @@ def _weights(
     """What the tick's own work needs at the ceilings, with the context of the window."""
     if tick is None or isinstance(roof, Absence):
         return None
-    done = work(tick, encoder=roof.model.geometry.encoder)
+    done = measure_work(tick, encoder=roof.model.geometry.encoder)
     if isinstance(done, Absence) or (done.sequence_steps and context is None):
         return None
-    return busy.weights(roof, done, context[0].expected if context else 0.0, hardware.efficiency)
+    return busy.weigh_work(roof, done, context[0].expected if context else 0.0, hardware.efficiency)
 
 
 def _busy_seconds(
@@ -69,7 +69,7 @@ def _busy_seconds(
 ) -> BusySeconds | Absence:
     counted = earlier.busy if earlier else None
     if counted is not None:  # goes on without a roof, so that a gap in the facts is no reset
-        return counted if tick is None else busy.advance(counted, tick, weights)
+        return counted if tick is None else busy.advance_busy_seconds(counted, tick, weights)
     # born at 0 once time can be split, which takes both peaks
     return reference if isinstance(reference, Absence) else BusySeconds()
 

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 from llm_serving_exporter.derive import roof as roofs
 from llm_serving_exporter.derive.roof import Roof
-from llm_serving_exporter.derive.steps import drafts_per_sequence_step, prompts, running_mean, sequence_steps, steps
+from llm_serving_exporter.derive.steps import (
+    average_running,
+    count_prompts,
+    count_sequence_steps,
+    count_steps,
+    drafts_per_sequence_step,
+)
 from llm_serving_exporter.model.roofline import Range, Steps
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision
@@ -19,19 +25,23 @@ FEWEST_STEPS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What an engine did in a window: counts only.
+    """What an engine did in a window: counts only."""
 
-    `prompts` are those whose prefill ended; `prefill_tokens` were computed, `cached_tokens` taken from the prefix cache. `drafts`
-    are tokens that a sequence-step verifies beside its own, `running` the mean of running requests while there were any.
-    """
-
+    # the window's length
     elapsed_seconds: float
+    # engine steps
     steps: Steps
+    # steps of single sequences in decode
     sequence_steps: float
+    # those whose prefill ended
     prompts: float
+    # prompt tokens computed
     prefill_tokens: float
+    # prompt tokens taken from the prefix cache
     cached_tokens: float
+    # tokens that a sequence-step verifies beside its own
     drafts: float
+    # mean of running requests while there were any; None where that is not known
     running: float | None = None
 
     @property
@@ -60,8 +70,11 @@ class Work:
 class Traffic:
     """Bytes that a window moved between HBM and the GPUs, all GPUs of the engine together, activations not counted."""
 
+    # weights read
     weights: Range
+    # KV cache and recurrent state read
     kv_read: Range
+    # KV cache written
     kv_written: float
 
     @property
@@ -74,10 +87,10 @@ class Traffic:
         )
 
 
-def work(window: EngineWindow, *, encoder: bool = False) -> Work | Absence:
+def measure_work(window: EngineWindow, *, encoder: bool = False) -> Work | Absence:
     """The window's work. IDLE where the engine made no step. `encoder`: the model does not decode, whatever the page says or does not."""
-    made = steps(window, encoder=encoder)
-    decoded = 0.0 if encoder else sequence_steps(window)
+    made = count_steps(window, encoder=encoder)
+    decoded = 0.0 if encoder else count_sequence_steps(window)
     for missing in (made, decoded):
         if isinstance(missing, Absence):
             return missing
@@ -96,7 +109,7 @@ def work(window: EngineWindow, *, encoder: bool = False) -> Work | Absence:
         prefill,
         max(0.0, window.increase("cached_prompt_tokens_total") or 0.0),
         drafts_per_sequence_step(window),
-        running_mean(window),
+        average_running(window),
     )
 
 
@@ -105,17 +118,17 @@ def _prompts(window: EngineWindow, prefill_tokens: float) -> float:
     if prefill_tokens <= 0:
         return 0.0
     longest = window.last.context_limit_tokens
-    return max(prompts(window), prefill_tokens / longest if longest else 0.0, 1.0)
+    return max(count_prompts(window), prefill_tokens / longest if longest else 0.0, 1.0)
 
 
-def traffic(roof: Roof, done: Work, context: Range) -> Traffic:
+def estimate_traffic(roof: Roof, done: Work, context: Range) -> Traffic:
     """Every step reads the weights once; every sequence-step reads its context; every computed token is written.
 
     A prompt reads what it takes from the prefix cache once. What later chunks of one prompt read of earlier ones is left
     out: next to the weights of a chunk's step it is little.
     """
     count = done.steps.count
-    weights = per_step(done, lambda tokens: roofs.weight_read_bytes(roof, tokens))
+    weights = average_per_step(done, lambda tokens: roofs.weight_read_bytes(roof, tokens))
     cached = prefix_read_bytes(roof, done)
     reads = [cached + done.sequence_steps * roofs.kv_read_bytes(roof, tokens)
              for tokens in (context.lower, context.expected, context.upper)]  # fmt: skip
@@ -134,7 +147,7 @@ def prefix_read_bytes(roof: Roof, done: Work) -> float:
     return done.prompts * prefix
 
 
-def per_step(done: Work, of_tokens: Callable[[float], Range]) -> Range:
+def average_per_step(done: Work, of_tokens: Callable[[float], Range]) -> Range:
     """Mean over the steps of what depends on a step's tokens, and grows ever slower with them: experts touched, weights read.
 
     Prefill's tokens come in few steps, at most one a prompt that ended: the mean step would touch more experts than the steps
@@ -169,7 +182,7 @@ def decode_flops(roof: Roof, done: Work, context: Range) -> dict[Precision, floa
     return {precision: flops * done.sequence_steps * (1 + done.drafts) for precision, flops in one.items()}
 
 
-def added(*parts: dict[Precision, float]) -> dict[Precision, float]:
+def add_flops(*parts: dict[Precision, float]) -> dict[Precision, float]:
     """The sum by precision."""
     total: dict[Precision, float] = {}
     for part in parts:

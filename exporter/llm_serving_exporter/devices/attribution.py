@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.derive import devices
 from llm_serving_exporter.derive.derive import Settings
-from llm_serving_exporter.derive.parallel import spread
+from llm_serving_exporter.derive.parallel import spread_engines
 from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.gpu.dcgm import select_dcgm_ratios
 from llm_serving_exporter.model.dcgm import DcgmReadings
@@ -46,7 +46,7 @@ def build_settings(
     configured = len(target.gpus) if target.gpus is not None else 0
     if len(uuids) < configured:
         uuids = ()  # what is known of some of them is not known of the target
-    work = spread(target, facts, _count_gpus(target, uuids) or None, engines)
+    work = spread_engines(target, facts, _count_gpus(target, uuids) or None, engines)
     version = parse_version(facts.version)
     hardware = Hardware(
         peaks=known.find_target_peaks(target, uuids, gpus.peaks, facts.gpu_name),
@@ -73,7 +73,7 @@ def count_target_gpus(
     if count is None and not engines:
         return None
     engines = max(1, engines)
-    each = spread(target, facts, count, engines).gpus_per_engine
+    each = spread_engines(target, facts, count, engines).gpus_per_engine
     if each is None:
         return None
     return TargetGpus(round(each * engines), known.name_target_gpus(target, uuids, gpus.peaks, facts.gpu_name))
@@ -116,4 +116,4 @@ def _sample_devices(config: Config, uuids: Sequence[str], gpus: Gpus) -> DeviceS
         oldest = gpus.readings.monotonic_seconds - DCGM_STALE_INTERVALS * config.dcgm.interval_seconds
     ratios = select_dcgm_ratios(uuids, gpus.dcgm, gpus.readings.gpus, not_before_monotonic_seconds=oldest)
     found = ratios.by_uuid if ratios.by_uuid is not None else ratios.absence or Absence.NOT_EXPORTED
-    return devices.sample(uuids, gpus.readings, found)
+    return devices.make_sample(uuids, gpus.readings, found)

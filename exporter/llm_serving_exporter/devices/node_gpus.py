@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.derive.gpus import Assignment, assign
+from llm_serving_exporter.derive.gpus import Assignment, assign_gpus
 from llm_serving_exporter.devices.attribution import Gpus
 from llm_serving_exporter.devices.locality import engine_pids_by_target
 from llm_serving_exporter.devices.peaks import GpuFacts
@@ -150,7 +150,7 @@ class NodeGpus:
         if now >= self._pids_due_seconds:
             self._pids = engine_pids_by_target(targets)
             self._pids_due_seconds = now + PIDS_EVERY_SECONDS
-        before, self.assignments = self.assignments, assign(targets, readings.gpus, self._pids, self.assignments)
+        before, self.assignments = self.assignments, assign_gpus(targets, readings.gpus, self._pids, self.assignments)
         for name, found in self.assignments.items():
             if found.origin == "configured" and found.why and (name not in before or before[name].why != found.why):
                 log.warning("target=%s: %s; see nvidia-smi -L for those that are", name, found.why)

@@ -54,8 +54,8 @@ class ViewCollector(Collector):
         for reading in view.targets:
             _guarded(f"target {reading.target.name}", _target, families, reading, setup, now)
         oldest = now - setup.gpu_stale_after_seconds
-        _guarded("gpus", gpu.gpus, families, view, setup.node, oldest_monotonic_seconds=oldest)
-        _guarded("gpu assignment", gpu.assignments, families, view.targets)
+        _guarded("gpus", gpu.add_gpus, families, view, setup.node, oldest_monotonic_seconds=oldest)
+        _guarded("gpu assignment", gpu.add_assignments, families, view.targets)
         _guarded("exporter", _exporter, families, view, setup)
         return iter(families)
 
@@ -77,32 +77,32 @@ def _guarded(part: str, render: Callable[P, None], *args: P.args, **kwargs: P.kw
 
 def _target(families: Families, reading: TargetReading, setup: Setup, now_monotonic_seconds: float) -> None:
     fresh = reading.fresh(now_monotonic_seconds, setup.stale_after_seconds)
-    serving.target_health(families, reading, fresh=fresh, now_monotonic_seconds=now_monotonic_seconds)
+    serving.add_target_health(families, reading, fresh=fresh, now_monotonic_seconds=now_monotonic_seconds)
     if fresh:
-        serving.serving(families, reading)
-    cost.cost(families, reading, fresh=fresh)
+        serving.add_serving(families, reading)
+    cost.add_cost(families, reading, fresh=fresh)
 
 
 def _exporter(families: Families, view: View, setup: Setup) -> None:
-    families.info(health.BUILD_INFO, {"version": setup.version, "python_version": setup.python_version})
-    families.value(health.DCGM_UP, {}, view.dcgm_ok)
-    families.info(health.CONFIG_INFO, {"sha256": view.config_hash})
-    families.value(health.RELOAD_SUCCESS, {}, view.reload_ok)
-    families.value(health.RELOAD_TIME, {}, view.reload_unix_seconds)
-    families.value(health.DISCOVERY_FAILURES, {}, view.discovery_failures_total)
-    cost.book(families, setup.prices, setup.attribution)
-    families.value(health.INSTALLED_TIME, {}, setup.installed_unix_seconds)
+    families.add_info(health.BUILD_INFO, {"version": setup.version, "python_version": setup.python_version})
+    families.add_value(health.DCGM_UP, {}, view.dcgm_ok)
+    families.add_info(health.CONFIG_INFO, {"sha256": view.config_hash})
+    families.add_value(health.RELOAD_SUCCESS, {}, view.reload_ok)
+    families.add_value(health.RELOAD_TIME, {}, view.reload_unix_seconds)
+    families.add_value(health.DISCOVERY_FAILURES, {}, view.discovery_failures_total)
+    cost.add_price_book(families, setup.prices, setup.attribution)
+    families.add_value(health.INSTALLED_TIME, {}, setup.installed_unix_seconds)
     for expected in setup.expected_replicas:
         labels = {"model_name": expected.model_name, "role": expected.role}
-        families.value(health.EXPECTED_REPLICAS, labels, expected.replicas)
+        families.add_value(health.EXPECTED_REPLICAS, labels, expected.replicas)
     if view.review is not None:
-        families.value(health.REPORT_DUE, {}, view.review.due)
-        families.value(health.REPORT_NEXT_DUE, {}, view.review.next_due)
-        families.value(health.REPORT_LAST_RUN, {}, view.review.last_run)
-        families.value(health.REPORT_LAST_SUCCESS, {}, view.review.last_success)
+        families.add_value(health.REPORT_DUE, {}, view.review.due)
+        families.add_value(health.REPORT_NEXT_DUE, {}, view.review.next_due)
+        families.add_value(health.REPORT_LAST_RUN, {}, view.review.last_run)
+        families.add_value(health.REPORT_LAST_SUCCESS, {}, view.review.last_success)
     for drill in view.drills:
         labels = {"model_name": drill.model_name, "role": drill.role.value}
-        families.value(health.DRILL_LAST_RUN, labels, drill.last_run_unix_seconds)
-        families.value(health.DRILL_LAST_SUCCESS, labels, drill.last_success_unix_seconds)
+        families.add_value(health.DRILL_LAST_RUN, labels, drill.last_run_unix_seconds)
+        families.add_value(health.DRILL_LAST_SUCCESS, labels, drill.last_success_unix_seconds)
         verdicts = {verdict.value: verdict is drill.last_verdict for verdict in Verdict}
-        families.by_label(health.DRILL_LAST_VERDICT, labels, "verdict", verdicts)
+        families.add_by_label(health.DRILL_LAST_VERDICT, labels, "verdict", verdicts)

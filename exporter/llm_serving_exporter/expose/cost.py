@@ -1,4 +1,4 @@
-"""What a target costs -> series. Totals are there whatever the target's state: a dead engine still costs."""
+"""What a target costs -> series. Totals are there in every state of the target: a dead engine still costs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.reading import TargetReading
 
 
-def cost(families: Families, reading: TargetReading, *, fresh: bool) -> None:
+def add_cost(families: Families, reading: TargetReading, *, fresh: bool) -> None:
     """Adds the series of one target's cost. `fresh`: whether figures of the window are shown."""
     found = reading.cost
     if found is None:
@@ -31,41 +31,41 @@ def cost(families: Families, reading: TargetReading, *, fresh: bool) -> None:
             "gpu_name": reading.target_gpus.name,
             "rate": found.price.rate.name,
         }
-        families.value(names.PRICE, of_price, found.price.usd_per_gpu_hour)
+        families.add_value(names.PRICE, of_price, found.price.usd_per_gpu_hour)
 
 
 def _totals(families: Families, totals: EngineTotals, labels: dict[str, str]) -> None:
     for (state, rate), seconds in totals.gpu_seconds.items():
-        families.value(names.GPU_SECONDS, {**labels, "state": state, "rate": rate}, seconds)
+        families.add_value(names.GPU_SECONDS, {**labels, "state": state, "rate": rate}, seconds)
     for (phase, rate, method), usd in totals.usd.items():
-        families.value(names.COST, {**labels, "phase": phase, "rate": rate, "method": method}, usd)
-    families.value(names.ENERGY, labels, totals.energy_joules)
-    families.value(names.ENERGY_COST, labels, totals.energy_usd)
-    families.value(names.CARBON, labels, totals.carbon_grams)
-    families.value(names.SAVINGS, labels, totals.savings_usd)
+        families.add_value(names.COST, {**labels, "phase": phase, "rate": rate, "method": method}, usd)
+    families.add_value(names.ENERGY, labels, totals.energy_joules)
+    families.add_value(names.ENERGY_COST, labels, totals.energy_usd)
+    families.add_value(names.CARBON, labels, totals.carbon_grams)
+    families.add_value(names.SAVINGS, labels, totals.savings_usd)
 
 
 def _window(families: Families, window: WindowCost, labels: dict[str, str], method: str) -> None:
     for (phase, basis), usd in window.usd_per_million_tokens.items():
-        families.value(names.COST_PER_MILLION, {**labels, "phase": phase, "basis": basis, "method": method}, usd)
-    families.value(names.TOKENS_PER_USD, labels, window.tokens_per_usd)
-    families.value(names.COST_PER_REQUEST, labels, window.usd_per_request)
-    families.value(names.ENERGY_PER_TOKEN, labels, window.joules_per_token)
+        families.add_value(names.COST_PER_MILLION, {**labels, "phase": phase, "basis": basis, "method": method}, usd)
+    families.add_value(names.TOKENS_PER_USD, labels, window.tokens_per_usd)
+    families.add_value(names.COST_PER_REQUEST, labels, window.usd_per_request)
+    families.add_value(names.ENERGY_PER_TOKEN, labels, window.joules_per_token)
 
 
 def _attribution(families: Families, one: EngineCost, labels: dict[str, str], method: str, inputs: str) -> None:
     if one.totals.usd:
-        families.info(names.ATTRIBUTION, {**labels, "method": method, "inputs": inputs})
+        families.add_info(names.ATTRIBUTION, {**labels, "method": method, "inputs": inputs})
 
 
-def book(families: Families, prices: PriceBook | None, how: Attribution) -> None:
+def add_price_book(families: Families, prices: PriceBook | None, how: Attribution) -> None:
     """Adds what the price file says about no target in particular: rates, budget, efficiency."""
     if prices is None:
         return
     eta = {"compute": how.efficiency.compute, "bandwidth": how.efficiency.bandwidth}
-    families.by_label(names.EFFICIENCY, {}, "ceiling", eta)
+    families.add_by_label(names.EFFICIENCY, {}, "ceiling", eta)
     for rate in prices.rates:
         includes = "true" if rate.includes_power else "false"
-        families.info(names.RATE_INFO, {"rate": rate.name, "kind": rate.kind.value, "includes_power": includes})
-        families.value(names.COMMITTED_GPUS, {"rate": rate.name}, rate.committed_gpus)
-    families.value(names.BUDGET, {}, prices.budget_usd_per_month)
+        families.add_info(names.RATE_INFO, {"rate": rate.name, "kind": rate.kind.value, "includes_power": includes})
+        families.add_value(names.COMMITTED_GPUS, {"rate": rate.name}, rate.committed_gpus)
+    families.add_value(names.BUDGET, {}, prices.budget_usd_per_month)

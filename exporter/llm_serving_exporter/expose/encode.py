@@ -27,11 +27,11 @@ def encode(registry: Collector, accept: str) -> tuple[bytes, str]:
     families = list(registry.collect())
     if not all(map(_plain, families)):
         return theirs(_Collected(families)), content_type
-    write = openmetrics if content_type.startswith(_OPENMETRICS) else text
+    write = write_openmetrics if content_type.startswith(_OPENMETRICS) else write_text
     return write(families), content_type
 
 
-def text(families: Iterable[Family]) -> bytes:
+def write_text(families: Iterable[Family]) -> bytes:
     """Prometheus' text format 0.0.4."""
     lines = []
     for family in families:
@@ -42,7 +42,7 @@ def text(families: Iterable[Family]) -> bytes:
     return "".join(lines).encode()
 
 
-def openmetrics(families: Iterable[Family]) -> bytes:
+def write_openmetrics(families: Iterable[Family]) -> bytes:
     """OpenMetrics 1.0."""
     lines = []
     for family in families:

@@ -36,30 +36,30 @@ class Families:
             family = self._families[metric.name] = Family(name, metric.help, metric.kind.value)
         return family.samples
 
-    def value(self, metric: Metric, labels: Labels, value: float | None) -> None:
+    def add_value(self, metric: Metric, labels: Labels, value: float | None) -> None:
         """One series; None adds nothing."""
         if value is not None:
             self._samples(metric).append(Sample(metric.full_name, dict(labels), float(value)))
 
-    def values(self, metric: Metric, found: Iterable[tuple[dict[str, str], float]]) -> None:
+    def add_values(self, metric: Metric, found: Iterable[tuple[dict[str, str], float]]) -> None:
         """Many series of one metric; the labels become the samples' own."""
         name = metric.full_name
         samples = [Sample(name, labels, float(value)) for labels, value in found]
         if samples:
             self._samples(metric).extend(samples)
 
-    def info(self, metric: Metric, labels: Labels) -> None:
+    def add_info(self, metric: Metric, labels: Labels) -> None:
         """One info series."""
         self._samples(metric).append(Sample(metric.full_name, dict(labels), 1.0))
 
-    def by_label(self, metric: Metric, labels: Labels, label: str, values: Mapping[str, float] | None) -> None:
+    def add_by_label(self, metric: Metric, labels: Labels, label: str, values: Mapping[str, float] | None) -> None:
         """One series a key."""
         if values:
             samples = self._samples(metric)
             for key, value in values.items():
                 samples.append(Sample(metric.full_name, {**labels, label: key}, float(value)))
 
-    def of_engine(self, metric: Metric, labels: Labels, values: Mapping[tuple[str, ...], float]) -> None:
+    def add_engine_samples(self, metric: Metric, labels: Labels, values: Mapping[tuple[str, ...], float]) -> None:
         """One series a key: the values of the labels that the metric declares beyond those of every serving series."""
         if values:
             samples, name, own = self._samples(metric), metric.full_name, metric.labels[len(SERVING_LABELS) :]
@@ -67,7 +67,7 @@ class Families:
                 whole = {**labels, **dict(zip(own, key, strict=True))} if key else dict(labels)
                 samples.append(Sample(name, whole, float(value)))
 
-    def histogram(self, metric: Metric, labels: Labels, histogram: Histogram | None) -> None:
+    def add_histogram(self, metric: Metric, labels: Labels, histogram: Histogram | None) -> None:
         """Buckets with the engine's own edges, `+Inf`; count and sum where the sum is sound."""
         if histogram is None:
             return

@@ -22,7 +22,7 @@ NVML_REASONS = (
 )
 
 
-def gpus(families: Families, view: View, node: str, *, oldest_monotonic_seconds: float) -> None:
+def add_gpus(families: Families, view: View, node: str, *, oldest_monotonic_seconds: float) -> None:
     """Every GPU of the last pass, and the health of the pass. Nothing where NVML is off.
 
     A pass older than `oldest_monotonic_seconds` means that the driver hangs: its readings are withdrawn and NVML is not up.
@@ -31,10 +31,10 @@ def gpus(families: Families, view: View, node: str, *, oldest_monotonic_seconds:
     if readings is None:
         return
     hangs = readings.monotonic_seconds < oldest_monotonic_seconds
-    families.value(health.NVML_UP, {}, readings.attempt.ok and not hangs)
-    families.value(health.NVML_DURATION, {}, readings.attempt.duration_seconds)
+    families.add_value(health.NVML_UP, {}, readings.attempt.ok and not hangs)
+    families.add_value(health.NVML_DURATION, {}, readings.attempt.duration_seconds)
     for reason in NVML_REASONS:
-        families.value(health.NVML_FAILURES, {"reason": reason.value}, view.nvml_failures_total.get(reason, 0))
+        families.add_value(health.NVML_FAILURES, {"reason": reason.value}, view.nvml_failures_total.get(reason, 0))
     for reading in () if hangs else readings.gpus:
         _gpu(families, reading, readings, node, view.gpu_peaks.get(reading.identity.uuid))
 
@@ -42,9 +42,9 @@ def gpus(families: Families, view: View, node: str, *, oldest_monotonic_seconds:
 def _gpu(families: Families, reading: GpuReading, readings: GpuReadings, node: str, peaks: GpuPeaks | None) -> None:
     identity = reading.identity
     labels = {"gpu": identity.uuid, "gpu_name": identity.name, "node": node}
-    families.value(names.GPU_UP, labels, not reading.lost)
+    families.add_value(names.GPU_UP, labels, not reading.lost)
     capability = identity.compute_capability
-    families.info(
+    families.add_info(
         names.GPU_INFO,
         {
             **labels,
@@ -58,14 +58,14 @@ def _gpu(families: Families, reading: GpuReading, readings: GpuReadings, node: s
         },
     )
     total = reading.memory_total_bytes if reading.memory_total_bytes is not None else identity.memory_total_bytes
-    families.value(names.GPU_MEMORY_TOTAL, labels, total)
+    families.add_value(names.GPU_MEMORY_TOTAL, labels, total)
     if peaks is not None:
-        families.by_label(names.GPU_BANDWIDTH_PEAK, labels, "origin", peaks.by_origin)
-        families.value(names.GPU_BANDWIDTH_PEAK, {**labels, "origin": "used"}, peaks.bandwidth_bytes_per_second)
+        families.add_by_label(names.GPU_BANDWIDTH_PEAK, labels, "origin", peaks.by_origin)
+        families.add_value(names.GPU_BANDWIDTH_PEAK, {**labels, "origin": "used"}, peaks.bandwidth_bytes_per_second)
         rates = {precision.value: rate for precision, rate in peaks.flops.items()}
-        families.by_label(GPU_PEAK_FLOPS, labels, "precision", rates)
+        families.add_by_label(GPU_PEAK_FLOPS, labels, "precision", rates)
     for domain, hertz in (("sm", identity.sm_clock_max_hertz), ("memory", identity.memory_clock_max_hertz)):
-        families.value(names.GPU_CLOCK_MAX, {**labels, "domain": domain}, hertz)
+        families.add_value(names.GPU_CLOCK_MAX, {**labels, "domain": domain}, hertz)
     for metric, value in (
         (names.GPU_MEMORY_USED, reading.memory_used_bytes),
         (names.GPU_BUSY, reading.busy_ratio),
@@ -79,7 +79,7 @@ def _gpu(families: Families, reading: GpuReading, readings: GpuReadings, node: s
         (names.GPU_REMAP_PENDING, reading.remap_pending),
         (names.GPU_REMAP_FAILED, reading.remap_failed),
     ):
-        families.value(metric, labels, value)
+        families.add_value(metric, labels, value)
     xid = reading.xid_events_total
     for metric, label, values in (
         (names.GPU_TEMPERATURE, "sensor", reading.temperature_celsius),
@@ -95,13 +95,13 @@ def _gpu(families: Families, reading: GpuReading, readings: GpuReadings, node: s
         (names.GPU_PCIE, "direction", reading.pcie_bytes_total),
         (names.GPU_NVLINK, "direction", reading.nvlink_bytes_total),
     ):
-        families.by_label(metric, labels, label, values)
+        families.add_by_label(metric, labels, label, values)
 
 
-def assignments(families: Families, targets: tuple[TargetReading, ...]) -> None:
+def add_assignments(families: Families, targets: tuple[TargetReading, ...]) -> None:
     """Which GPU serves which target."""
     for reading in targets:
         for uuid in reading.gpu_uuids:
-            families.info(
+            families.add_info(
                 names.GPU_TARGET_INFO, {"gpu": uuid, "target": reading.target.name, "origin": reading.gpu_origin}
             )

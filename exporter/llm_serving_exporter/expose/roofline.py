@@ -13,7 +13,7 @@ from llm_serving_exporter.model.weights import ModelFacts
 LONGEST_ORIGIN = 120
 
 
-def target(families: Families, reading: TargetReading, derived: Derived) -> None:
+def add_limiter(families: Families, reading: TargetReading, derived: Derived) -> None:
     """The limiter with its evidence, and what is suspect."""
     labels = {
         "target": reading.target.name,
@@ -22,18 +22,20 @@ def target(families: Families, reading: TargetReading, derived: Derived) -> None
     }
     verdict = derived.verdict
     if verdict is not None:
-        families.by_label(names.LIMITER, labels, "state", {state.value: state is verdict.state for state in Limiter})
-        families.by_label(names.LIMITER_EVIDENCE, labels, "evidence", verdict.evidence)
+        families.add_by_label(
+            names.LIMITER, labels, "state", {state.value: state is verdict.state for state in Limiter}
+        )
+        families.add_by_label(names.LIMITER_EVIDENCE, labels, "evidence", verdict.evidence)
     for signal, cause in derived.causes.items():
-        families.value(names.SUSPECT, {"target": reading.target.name, "signal": signal, "cause": cause.value}, 1)
+        families.add_value(names.SUSPECT, {"target": reading.target.name, "signal": signal, "cause": cause.value}, 1)
 
 
-def model(families: Families, target_name: str, model_name: str, facts: ModelFacts) -> None:
+def add_model_facts(families: Families, target_name: str, model_name: str, facts: ModelFacts) -> None:
     """What is known about one served model."""
     labels = {"target": target_name, "model_name": model_name}
     formats = sorted({group.format.name for group in facts.groups})
     geometry = facts.geometry
-    families.info(
+    families.add_info(
         names.MODEL_INFO,
         {
             **labels,
@@ -48,7 +50,7 @@ def model(families: Families, target_name: str, model_name: str, facts: ModelFac
         "active": geometry.parameters_active,
         "decode_read": geometry.decode_read_parameters,
     }
-    families.by_label(names.MODEL_PARAMETERS, labels, "kind", counts)
-    families.value(names.MODEL_WEIGHT_BYTES, {**labels, "kind": "computed"}, facts.weight_bytes)
-    families.value(names.MODEL_WEIGHT_BYTES, {**labels, "kind": "checkpoint"}, facts.checkpoint_bytes)
-    families.value(names.MODEL_KV_BYTES, labels, facts.kv_bytes_per_token)
+    families.add_by_label(names.MODEL_PARAMETERS, labels, "kind", counts)
+    families.add_value(names.MODEL_WEIGHT_BYTES, {**labels, "kind": "computed"}, facts.weight_bytes)
+    families.add_value(names.MODEL_WEIGHT_BYTES, {**labels, "kind": "checkpoint"}, facts.checkpoint_bytes)
+    families.add_value(names.MODEL_KV_BYTES, labels, facts.kv_bytes_per_token)

@@ -47,7 +47,7 @@ OF_WINDOW = (cost.COST_PER_MILLION.name, cost.COST_PER_REQUEST.name, cost.ENERGY
 _OF_ENGINE = (*DERIVED, *ROOFLINE)
 
 
-def serving(families: Families, reading: TargetReading) -> None:
+def add_serving(families: Families, reading: TargetReading) -> None:
     """What the last good page says and what follows from it. Nothing where there is none."""
     if reading.snapshot is None:
         return
@@ -59,10 +59,10 @@ def serving(families: Families, reading: TargetReading) -> None:
     for derived in reading.derived.engines:
         labels = {**base, "model_name": derived.model_name, "engine": derived.engine}
         _derived(families, derived, labels)
-    roofline.target(families, reading, reading.derived)
+    roofline.add_limiter(families, reading, reading.derived)
     for name, facts in reading.models.items():
         if isinstance(facts, ModelFacts):
-            roofline.model(families, reading.target.name, name, facts)
+            roofline.add_model_facts(families, reading.target.name, name, facts)
 
 
 def _passed_through(families: Families, engine: EngineSnapshot, labels: dict[str, str]) -> None:
@@ -70,13 +70,13 @@ def _passed_through(families: Families, engine: EngineSnapshot, labels: dict[str
         value = getattr(engine, metric.name)
         key = LABELLED_COUNTER_FIELDS.get(metric.name)
         if key is not None:
-            families.by_label(metric, labels, key, value)
+            families.add_by_label(metric, labels, key, value)
         else:
-            families.value(metric, labels, value)
+            families.add_value(metric, labels, value)
     for metric in HISTOGRAMS:
-        families.histogram(metric, labels, getattr(engine, metric.name))
+        families.add_histogram(metric, labels, getattr(engine, metric.name))
     for metric in GAUGES:
-        families.value(metric, labels, getattr(engine, metric.name))
+        families.add_value(metric, labels, getattr(engine, metric.name))
 
 
 def _derived(families: Families, derived: EngineDerived, labels: dict[str, str]) -> None:
@@ -84,17 +84,17 @@ def _derived(families: Families, derived: EngineDerived, labels: dict[str, str])
     for metric in _OF_ENGINE:
         values = series.get(metric.name)
         if values is not None:
-            families.of_engine(metric, labels, values)
+            families.add_engine_samples(metric, labels, values)
 
 
-def target_health(families: Families, reading: TargetReading, *, fresh: bool, now_monotonic_seconds: float) -> None:
-    """State, attempts, identity and signals of one target: there whatever its state. `fresh`: whether its serving series are shown."""
+def add_target_health(families: Families, reading: TargetReading, *, fresh: bool, now_monotonic_seconds: float) -> None:
+    """State, attempts, identity and signals of one target: there in every state. `fresh`: whether its serving series are shown."""
     target = reading.target
     name = {"target": target.name}
     role = reading.role.value
     # what the configuration says stands from the start, so that a replica that was never up is still somebody's
     model_name = reading.model_name or target.model_name or ""
-    families.info(
+    families.add_info(
         health.TARGET_INFO,
         {
             **name,
@@ -106,21 +106,21 @@ def target_health(families: Families, reading: TargetReading, *, fresh: bool, no
         },
     )
     for node in target.nodes:
-        families.info(health.TARGET_NODE_INFO, {**name, "model_name": model_name, "role": role, "node": node})
+        families.add_info(health.TARGET_NODE_INFO, {**name, "model_name": model_name, "role": role, "node": node})
     if reading.target_gpus is not None:
         labels = {**name, "gpu_name": reading.target_gpus.name}
-        families.value(health.TARGET_GPUS, labels, reading.target_gpus.count)
-    families.value(health.TARGET_START_TIME, name, reading.start_unix_seconds)
-    families.value(health.TARGET_UP, name, reading.up)
-    families.by_label(health.TARGET_STATE, name, "state", {state.value: state is reading.state for state in State})
+        families.add_value(health.TARGET_GPUS, labels, reading.target_gpus.count)
+    families.add_value(health.TARGET_START_TIME, name, reading.start_unix_seconds)
+    families.add_value(health.TARGET_UP, name, reading.up)
+    families.add_by_label(health.TARGET_STATE, name, "state", {state.value: state is reading.state for state in State})
     if reading.snapshot is not None:
         age = max(0.0, now_monotonic_seconds - reading.snapshot.monotonic_seconds)
-        families.value(health.TARGET_SAMPLE_AGE, name, age)
-        families.value(health.UNMAPPED_FAMILIES, name, len(reading.snapshot.unmapped_families))
-    families.value(health.TARGET_RESTARTS, name, reading.restarts_total)
-    families.value(health.SCRAPE_ATTEMPTS, name, reading.attempts_total)
+        families.add_value(health.TARGET_SAMPLE_AGE, name, age)
+        families.add_value(health.UNMAPPED_FAMILIES, name, len(reading.snapshot.unmapped_families))
+    families.add_value(health.TARGET_RESTARTS, name, reading.restarts_total)
+    families.add_value(health.SCRAPE_ATTEMPTS, name, reading.attempts_total)
     counted = reading.failures_total
-    families.values(
+    families.add_values(
         health.SCRAPE_FAILURES,
         [
             ({**name, "stage": _CODES[stage], "reason": _CODES[reason]}, counted.get((stage, reason), 0))
@@ -128,10 +128,10 @@ def target_health(families: Families, reading: TargetReading, *, fresh: bool, no
         ],
     )
     if reading.last is not None:
-        families.value(health.SCRAPE_DURATION, name, reading.last.duration_seconds)
-        families.value(health.SCRAPE_PAGE, name, reading.last.page_bytes)
+        families.add_value(health.SCRAPE_DURATION, name, reading.last.duration_seconds)
+        families.add_value(health.SCRAPE_PAGE, name, reading.last.page_bytes)
     if reading.derived is not None:
-        families.value(health.TARGET_WINDOW, name, reading.derived.window_seconds)
+        families.add_value(health.TARGET_WINDOW, name, reading.derived.window_seconds)
     _signals(families, reading, name, fresh=fresh)
     if reading.snapshot is not None and fresh:
         _resolution(families, reading.snapshot, name)
@@ -145,7 +145,7 @@ def _resolution(families: Families, snapshot: Snapshot, name: dict[str, str]) ->
         if values:
             step = max(resolution(value, snapshot.significant_digits) for value in values)
             # whole numbers: what is printed in full moves in steps of one
-            families.value(health.SIGNAL_RESOLUTION, {**name, "signal": field}, max(1.0, step))
+            families.add_value(health.SIGNAL_RESOLUTION, {**name, "signal": field}, max(1.0, step))
 
 
 def _signals(families: Families, reading: TargetReading, name: dict[str, str], *, fresh: bool) -> None:
@@ -163,5 +163,5 @@ def _signals(families: Families, reading: TargetReading, name: dict[str, str], *
         if not reason:
             quality = qualities.get(signal, Quality.LIVE)
             trusted.append(({**name, "signal": signal, "quality": _CODES[quality]}, 1))
-    families.values(health.SIGNAL_AVAILABLE, available)
-    families.values(health.SIGNAL_QUALITY, trusted)
+    families.add_values(health.SIGNAL_AVAILABLE, available)
+    families.add_values(health.SIGNAL_QUALITY, trusted)

@@ -12,18 +12,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from llm_serving_exporter.derive.derive import Settings, derive
-from llm_serving_exporter.derive.held import Held, hold
-from llm_serving_exporter.derive.lengths import Histories, follow
+from llm_serving_exporter.derive.held import Held, hold_counters
+from llm_serving_exporter.derive.lengths import Histories, follow_lengths
 from llm_serving_exporter.derive.ring import (
     Counts,
-    advance,
-    counts,
+    advance_window,
+    has_restarted,
+    merge_counts,
+    read_counts,
     reads_otherwise,
-    remember,
-    restarted,
 )
 from llm_serving_exporter.derive.span import span_seconds
-from llm_serving_exporter.derive.stale import FROZEN_AFTER_SECONDS, moved, without_frozen
+from llm_serving_exporter.derive.stale import FROZEN_AFTER_SECONDS, drop_frozen, has_moved
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.facts import ServerFacts
@@ -162,24 +162,24 @@ class TargetPipeline:
             raise self._source.explain_foreign_page(samples.layout, page)
         self._several_servers.check_start(snapshot, page)
         before = self._reading
-        now = counts(snapshot)
-        again = self._window is not None and restarted(self._window.later, snapshot, self._counts, now)
+        now = read_counts(snapshot)
+        again = self._window is not None and has_restarted(self._window.later, snapshot, self._counts, now)
         if again:
             self._several_servers.check_fall(snapshot, page, answered_before=bool(before.up))
             self._forget_life()
             self._side.forget()
             self._normaliser = self._make_named_normaliser(runtime)
             snapshot = self._normaliser.apply(self._source.ask_restarted(samples, started), page)
-            now = counts(snapshot)
+            now = read_counts(snapshot)
             log.info("target=%s: the engine restarted; its window starts again", self.target.name)
         elif self._window is not None and reads_otherwise(self._window.later, snapshot):
             self._window, self._held, self._counts, self._lengths = None, {}, {}, {}
-        self._counts = remember(self._counts, now)
+        self._counts = merge_counts(self._counts, now)
         if before.up is False or _list_identities(before.snapshot) != _list_identities(snapshot):
             self._side.ask_again()  # after an outage or a rename too: a restart may have left no other trace
         snapshot = self._drop_frozen_gauges(snapshot)
-        snapshot, self._held = hold(self._held, snapshot)
-        self._lengths = follow(self._lengths, snapshot, new_life=again)
+        snapshot, self._held = hold_counters(self._held, snapshot)
+        self._lengths = follow_lengths(self._lengths, snapshot, new_life=again)
         engines = sum(engine.is_engine for engine in snapshot.engines)
         page_role = _find_page_role(snapshot) or runtime.role
         settings = replace(
@@ -192,7 +192,7 @@ class TargetPipeline:
             default_edges=runtime.default_edges,
         )
         span = span_seconds(self._window_seconds, snapshot)
-        self._window = advance(self._window, snapshot, span, settings.device)
+        self._window = advance_window(self._window, snapshot, span, settings.device)
         self._derived = derive(self._window, settings, self._derived)
         attempt = Attempt(
             Stage.SCRAPE, None, "", page.received_unix_seconds, self._monotonic() - started, page.status, len(page.body)
@@ -230,11 +230,11 @@ class TargetPipeline:
             return snapshot
         earlier = self._window.later if self._window is not None else None
         now = snapshot.monotonic_seconds
-        if moved(earlier, snapshot):
+        if has_moved(earlier, snapshot):
             self._moved_at = now
         if self._moved_at is not None and now - self._moved_at <= FROZEN_AFTER_SECONDS:
             return snapshot
-        return without_frozen(snapshot)
+        return drop_frozen(snapshot)
 
     def refresh_facts(self) -> None:
         """Asks the side endpoints where that is due, and looks up models that are new. Never raises.

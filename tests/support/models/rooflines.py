@@ -13,7 +13,7 @@ from typing import Any
 
 from llm_serving_exporter.derive import roof as roofs
 from llm_serving_exporter.derive.roof import Ceiling, Roof
-from llm_serving_exporter.derive.traffic import added
+from llm_serving_exporter.derive.traffic import add_flops
 from llm_serving_exporter.facts import formats, names
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.facts.gpus import find
@@ -123,7 +123,7 @@ class Published:
         sampled = self.prompt if sample_prompts else 1.0
         prompts = self.tokens_per_second / self.output
         one = roofs.prefill_flops(roof, self.prompt, 0.0, sampled)
-        return added(rates, {precision: flops * prompts for precision, flops in one.items()})
+        return add_flops(rates, {precision: flops * prompts for precision, flops in one.items()})
 
     def compute_share_of_stated_rate(self, *, sample_prompts: bool = False) -> float:
         """As the table has it: all FLOPs at the dense rate of the stated precision."""

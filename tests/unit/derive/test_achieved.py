@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from llm_serving_exporter.derive.achieved import best, cause, measured, runtime
+from llm_serving_exporter.derive.achieved import choose_ratio, explain_ratio, measure_bandwidth, read_runtime_estimate
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.geometry import AttentionLayers, RecurrentLayers, Span
 from llm_serving_exporter.model.hardware import GpuPeaks
@@ -23,15 +23,15 @@ SOUND = replace(served(LLAMA_8B), estimate_sound=True)
 
 def test_measured_is_the_mean_ratio_of_the_peak_of_the_engines_gpus() -> None:
     """Two engines on four GPUs: each has two GPUs' share of what all four did."""
-    assert measured(Source.GPM, SAMPLES, H100, 2.0) == pytest.approx(0.5 * 3.35e12 * 2)
-    assert measured(Source.DCGM, SAMPLES, H100, 4.0) == pytest.approx(0.3 * 3.35e12 * 4)
+    assert measure_bandwidth(Source.GPM, SAMPLES, H100, 2.0) == pytest.approx(0.5 * 3.35e12 * 2)
+    assert measure_bandwidth(Source.DCGM, SAMPLES, H100, 4.0) == pytest.approx(0.3 * 3.35e12 * 4)
 
 
 def test_measured_says_what_it_lacks() -> None:
-    assert measured(Source.GPM, (), H100, 2.0) is Absence.GPUS_UNKNOWN
-    assert measured(Source.GPM, SAMPLES, Absence.GPUS_UNKNOWN, 2.0) is Absence.GPUS_UNKNOWN
-    assert measured(Source.GPM, SAMPLES, GpuPeaks("?", None, ""), 2.0) is Absence.PEAK_UNKNOWN
-    assert measured(Source.GPM, SAMPLES, H100, None) is Absence.GPUS_UNKNOWN
+    assert measure_bandwidth(Source.GPM, (), H100, 2.0) is Absence.GPUS_UNKNOWN
+    assert measure_bandwidth(Source.GPM, SAMPLES, Absence.GPUS_UNKNOWN, 2.0) is Absence.GPUS_UNKNOWN
+    assert measure_bandwidth(Source.GPM, SAMPLES, GpuPeaks("?", None, ""), 2.0) is Absence.PEAK_UNKNOWN
+    assert measure_bandwidth(Source.GPM, SAMPLES, H100, None) is Absence.GPUS_UNKNOWN
 
 
 def estimated(total: float | None = 6e13, **more: object) -> EngineWindow:
@@ -39,16 +39,16 @@ def estimated(total: float | None = 6e13, **more: object) -> EngineWindow:
 
 
 def test_the_engines_own_estimate_is_of_one_gpu() -> None:
-    assert runtime(estimated(), SOUND, (0, 32), 2.0) == pytest.approx(6e13 * 2 / 60)
+    assert read_runtime_estimate(estimated(), SOUND, (0, 32), 2.0) == pytest.approx(6e13 * 2 / 60)
 
 
 def test_the_estimate_says_what_it_lacks() -> None:
-    assert runtime(estimated(None), SOUND, (0, 32), 2.0) is Absence.NOT_EXPORTED
-    assert runtime(estimated(0.0), SOUND, (0, 32), 2.0) is Absence.NOT_CONFIGURED
-    assert runtime(estimated(), Absence.MODEL_UNKNOWN, (0, 32), 2.0) is Absence.MODEL_UNKNOWN
-    assert runtime(estimated(), SOUND, (0, 32), None) is Absence.GPUS_UNKNOWN
+    assert read_runtime_estimate(estimated(None), SOUND, (0, 32), 2.0) is Absence.NOT_EXPORTED
+    assert read_runtime_estimate(estimated(0.0), SOUND, (0, 32), 2.0) is Absence.NOT_CONFIGURED
+    assert read_runtime_estimate(estimated(), Absence.MODEL_UNKNOWN, (0, 32), 2.0) is Absence.MODEL_UNKNOWN
+    assert read_runtime_estimate(estimated(), SOUND, (0, 32), None) is Absence.GPUS_UNKNOWN
     fresh = EngineWindow((engine(estimated_read_bytes_per_gpu=1.0),), 0.0)
-    assert runtime(fresh, SOUND, (0, 32), 2.0) is Absence.WARMING_UP
+    assert read_runtime_estimate(fresh, SOUND, (0, 32), 2.0) is Absence.WARMING_UP
 
 
 CHUNKED = shape((AttentionLayers(1, 2, 1, 0, 0, Span.CHUNKED, 8192),))
@@ -67,23 +67,25 @@ MLA = replace(LLAMA_8B, mla=True)
 )  # fmt: skip
 def test_the_estimate_is_shown_where_the_release_knows_the_layers(form, version, sound) -> None:  # type: ignore[no-untyped-def]  # parameters
     model = replace(flat(1e9, form=form), estimate_sound=True)
-    found = runtime(estimated(), model, version, 1.0)
+    found = read_runtime_estimate(estimated(), model, version, 1.0)
     assert isinstance(found, float) is sound
     assert sound or found is Absence.NOT_SOUND
 
 
 def test_the_estimate_is_not_shown_for_formats_that_it_miscounts_or_with_speculation() -> None:
     unsound: ModelFacts = replace(SOUND, estimate_sound=False)
-    assert runtime(estimated(), unsound, (0, 32), 1.0) is Absence.NOT_SOUND
-    assert runtime(estimated(speculative_draft_tokens_total=5.0), SOUND, (0, 32), 1.0) is Absence.NOT_SOUND
+    assert read_runtime_estimate(estimated(), unsound, (0, 32), 1.0) is Absence.NOT_SOUND
+    assert (
+        read_runtime_estimate(estimated(speculative_draft_tokens_total=5.0), SOUND, (0, 32), 1.0) is Absence.NOT_SOUND
+    )
 
 
 def test_measured_is_believed_before_worked_out_and_nothing_above_one() -> None:
-    assert best({"gpm": 0.4, "dcgm": 0.3, "model": 0.5, "runtime": 0.2}) == 0.4
-    assert best({"model": 0.5, "dcgm": 0.3}) == 0.3
-    assert best({"gpm": 1.01, "model": 0.5}) == 0.5
-    assert best({"model": 1.2, "runtime": 0.6}) is None
-    assert best({"runtime": 0.6}) is None
+    assert choose_ratio({"gpm": 0.4, "dcgm": 0.3, "model": 0.5, "runtime": 0.2}) == 0.4
+    assert choose_ratio({"model": 0.5, "dcgm": 0.3}) == 0.3
+    assert choose_ratio({"gpm": 1.01, "model": 0.5}) == 0.5
+    assert choose_ratio({"model": 1.2, "runtime": 0.6}) is None
+    assert choose_ratio({"runtime": 0.6}) is None
 
 
 DENSE, SPARSE = roof(served(LLAMA_8B)), roof(flat(1e9, form=shape(experts=8, per_token=2), expert_parameters=1e8))
@@ -100,4 +102,4 @@ DENSE, SPARSE = roof(served(LLAMA_8B)), roof(flat(1e9, form=shape(experts=8, per
     ],
 )  # fmt: skip
 def test_the_likely_cause_of_an_impossible_ratio(lower, it, gpus, formats, told) -> None:  # type: ignore[no-untyped-def]  # parameters
-    assert cause(Range(lower, 1.2, 1.3), it, assumed_gpus=gpus, assumed_formats=formats) is told
+    assert explain_ratio(Range(lower, 1.2, 1.3), it, assumed_gpus=gpus, assumed_formats=formats) is told

@@ -12,14 +12,14 @@ from llm_serving_exporter.derive.busy import (
     REFERENCE_CONTEXT_TOKENS,
     REFERENCE_PROMPT_TOKENS,
     Weights,
-    advance,
-    phase_ratio,
-    reference_seconds_per_token,
+    advance_busy_seconds,
+    compute_reference_seconds,
+    split_busy_time,
     was_busy,
-    weights,
+    weigh_work,
 )
 from llm_serving_exporter.derive.roof import decode_ceiling
-from llm_serving_exporter.derive.traffic import Work, work
+from llm_serving_exporter.derive.traffic import Work, measure_work
 from llm_serving_exporter.model.roofline import BusySeconds
 from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.windows import engine, window
@@ -35,29 +35,29 @@ def tick(seconds: float = 5.0, *, running: float = 1.0, decoded: float = 0.0) ->
 
 
 def test_a_ticks_seconds_are_split_by_what_each_phase_needs() -> None:
-    assert advance(None, tick(decoded=10), THREE_TO_ONE) == BusySeconds(3.75, 1.25, 0.0, 0.0)
+    assert advance_busy_seconds(None, tick(decoded=10), THREE_TO_ONE) == BusySeconds(3.75, 1.25, 0.0, 0.0)
 
 
 def test_an_idle_tick_counts_nothing() -> None:
     before = BusySeconds(1.0, 2.0, 3.0, 4.0)
-    assert advance(before, tick(running=0.0), THREE_TO_ONE) == before
-    assert advance(before, EngineWindow((engine(decoded=5),), 0.0), THREE_TO_ONE) == before
+    assert advance_busy_seconds(before, tick(running=0.0), THREE_TO_ONE) == before
+    assert advance_busy_seconds(before, EngineWindow((engine(decoded=5),), 0.0), THREE_TO_ONE) == before
 
 
 def test_seconds_without_a_token_wait_for_the_tick_that_books_them() -> None:
-    waiting = advance(None, tick(), None)
+    waiting = advance_busy_seconds(None, tick(), None)
     assert waiting == BusySeconds(pending_seconds=5.0)
-    waiting = advance(waiting, tick(), Weights(0.0, 0.0))
+    waiting = advance_busy_seconds(waiting, tick(), Weights(0.0, 0.0))
     assert waiting.pending_seconds == 10.0
-    assert advance(waiting, tick(decoded=10), THREE_TO_ONE) == BusySeconds(11.25, 3.75, 0.0, 0.0)
+    assert advance_busy_seconds(waiting, tick(decoded=10), THREE_TO_ONE) == BusySeconds(11.25, 3.75, 0.0, 0.0)
 
 
 def test_what_waits_too_long_is_unattributed() -> None:
     counted = BusySeconds(1.0, 1.0)
     for _ in range(int(LONGEST_PENDING_SECONDS / 5)):
-        counted = advance(counted, tick(), None)
+        counted = advance_busy_seconds(counted, tick(), None)
     assert (counted.pending_seconds, counted.unattributed) == (LONGEST_PENDING_SECONDS, 0.0)
-    counted = advance(counted, tick(), None)
+    counted = advance_busy_seconds(counted, tick(), None)
     assert counted == BusySeconds(1.0, 1.0, LONGEST_PENDING_SECONDS + 5.0, 0.0)
 
 
@@ -78,7 +78,7 @@ def test_the_counters_never_fall_and_sum_to_the_busy_time(ticks: list[tuple[floa
     counted, busy = BusySeconds(), 0.0
     for seconds, running, prefill, decode in ticks:
         shares = None if prefill is None else Weights(prefill, decode)
-        after = advance(counted, tick(seconds, running=float(running)), shares)
+        after = advance_busy_seconds(counted, tick(seconds, running=float(running)), shares)
         busy += seconds if running else 0.0
         for name in ("prefill", "decode", "unattributed"):
             assert getattr(after, name) >= getattr(counted, name)
@@ -89,7 +89,7 @@ def test_the_counters_never_fall_and_sum_to_the_busy_time(ticks: list[tuple[floa
 
 
 def done(**told: float) -> Work:
-    made = work(window(**told))
+    made = measure_work(window(**told))
     assert isinstance(made, Work)
     return made
 
@@ -97,38 +97,38 @@ def done(**told: float) -> Work:
 def test_seconds_that_each_phase_needs() -> None:
     """Facts G.7: a prefill token 2 N / peak; decode its step at the ceiling of the batch."""
     made = done(decoded=6400, steps=100, prompts=64, prefill=64_000)
-    found = weights(LLAMA, made, 1000.0)
+    found = weigh_work(LLAMA, made, 1000.0)
     assert found is not None
     assert found.prefill == pytest.approx(64_000 * 2 * 7.5e9 / 989.4e12, rel=0.1)
     assert found.decode == pytest.approx(100 * (7_504_924_672 * 2 + 64 * 1000 * 131_072) / 3.35e12)
-    ratio = phase_ratio(found)
+    ratio = split_busy_time(found)
     assert sum(ratio.values()) == pytest.approx(1.0)
 
 
 def test_micro_batches_do_not_make_decode_look_slower() -> None:
     """Two stages: 100 micro-steps of 32 of the 64 sequences take as long as each stage's half of the weights, in turn."""
     staged = roof(served(LLAMA_8B), pipeline=2)
-    found = weights(staged, done(decoded=3200, steps=100, requests_running=64.0), 1000.0)
+    found = weigh_work(staged, done(decoded=3200, steps=100, requests_running=64.0), 1000.0)
     assert found is not None
     assert found.decode == pytest.approx(3200 / 64 * (7_504_924_672 * 2 + 32 * 1000 * 131_072) / 3.35e12)
 
 
 def test_prefill_alone_and_encoders_have_no_decode() -> None:
-    only = weights(LLAMA, done(steps=20, prompts=20, prefill=20_000), 0.0)
+    only = weigh_work(LLAMA, done(steps=20, prompts=20, prefill=20_000), 0.0)
     assert only is not None
-    assert phase_ratio(only) == {"prefill": 1.0, "decode": 0.0}
+    assert split_busy_time(only) == {"prefill": 1.0, "decode": 0.0}
     encoder = roof(flat(1e9, form=shape(encoder=True)))
-    assert phase_ratio(weights(encoder, done(steps=20, prompts=20, prefill=20_000), 0.0))["prefill"] == 1.0
+    assert split_busy_time(weigh_work(encoder, done(steps=20, prompts=20, prefill=20_000), 0.0))["prefill"] == 1.0
 
 
 def test_without_a_rate_nothing_is_split() -> None:
     unknown = roof(served(LLAMA_8B), gpu("?", 3.35))
-    assert weights(unknown, done(decoded=10, steps=10, prefill=100, prompts=1), 100.0) is None
-    assert phase_ratio(None) == phase_ratio(Weights(0.0, 0.0)) == {}
+    assert weigh_work(unknown, done(decoded=10, steps=10, prefill=100, prompts=1), 100.0) is None
+    assert split_busy_time(None) == split_busy_time(Weights(0.0, 0.0)) == {}
 
 
 def test_reference_seconds_are_the_ceilings_at_a_fixed_point() -> None:
-    found = reference_seconds_per_token(LLAMA)
+    found = compute_reference_seconds(LLAMA)
     ceiling = decode_ceiling(LLAMA, REFERENCE_BATCH, REFERENCE_CONTEXT_TOKENS)
     assert ceiling is not None
     assert found["decode"] == 1 / ceiling.tokens_per_second
@@ -137,5 +137,5 @@ def test_reference_seconds_are_the_ceilings_at_a_fixed_point() -> None:
 
 
 def test_reference_of_an_encoder_is_prefills_alone() -> None:
-    assert reference_seconds_per_token(roof(flat(1e9, form=shape(encoder=True)))).keys() == {"prefill"}
-    assert reference_seconds_per_token(roof(served(LLAMA_8B), gpu("?", 3.35))) == {}
+    assert compute_reference_seconds(roof(flat(1e9, form=shape(encoder=True)))).keys() == {"prefill"}
+    assert compute_reference_seconds(roof(served(LLAMA_8B), gpu("?", 3.35))) == {}

@@ -11,7 +11,7 @@ from llm_serving_exporter.derive.context import (
     FINISHED,
     FINISHED_BEFORE,
     HELD,
-    context,
+    estimate_context,
     holds_every_token,
     second_moment,
 )
@@ -25,7 +25,7 @@ from tests.support.models.roofs import DEEPSEEK_V3, GPT_OSS, LLAMA_8B, MISTRAL, 
 
 
 def found(done: EngineWindow, form=LLAMA_8B) -> tuple[Range, str]:  # type: ignore[no-untyped-def]  # a geometry
-    told = context(done, form)
+    told = estimate_context(done, form)
     assert not isinstance(told, Absence)
     return told
 
@@ -79,7 +79,7 @@ def test_where_layers_forget_the_kv_in_use_is_no_count_of_tokens() -> None:
     hybrid = shape(recurrent=(RecurrentLayers(4, 100, 0),))
     for form in (shape(GPT_OSS), shape(MISTRAL), hybrid):
         assert not holds_every_token(form)
-        assert context(window(**held(400, 10)), form) is Absence.WARMING_UP
+        assert estimate_context(window(**held(400, 10)), form) is Absence.WARMING_UP
         before = EngineWindow((engine(finished=50, prompt=300, output=100, **held(400, 10)),) * 2, 60.0)
         tokens, origin = found(before, form)
         assert origin == FINISHED_BEFORE
@@ -91,8 +91,8 @@ def test_where_layers_forget_the_kv_in_use_is_no_count_of_tokens() -> None:
 
 
 def test_idle_or_unsaid() -> None:
-    assert context(window(**held(400, 10) | {"requests_running": 0.0}), LLAMA_8B) is Absence.IDLE
-    assert context(window(), LLAMA_8B) is Absence.INPUT_MISSING
+    assert estimate_context(window(**held(400, 10) | {"requests_running": 0.0}), LLAMA_8B) is Absence.IDLE
+    assert estimate_context(window(), LLAMA_8B) is Absence.INPUT_MISSING
 
 
 EDGES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
@@ -114,7 +114,7 @@ def test_a_histogram_without_edges_or_with_a_sum_of_nothing() -> None:
 
 def test_what_the_engine_says_of_its_decoding_sequences_comes_first() -> None:
     """SGLang's decode_sum_seq_lens: 40 sequences of 1,500 tokens each, whatever the finished ones were like."""
-    found = context(
+    found = estimate_context(
         window(
             decoded=100,
             steps=10,

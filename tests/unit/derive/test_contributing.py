@@ -24,7 +24,7 @@ from dataclasses import replace
 from llm_serving_exporter.commands.once import as_document_of, as_table
 from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.expose import serving
-from llm_serving_exporter.expose.encode import text
+from llm_serving_exporter.expose.encode import write_text
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.model.target import Role
 from tests.support.builders import views
@@ -38,10 +38,10 @@ derived = derive(window, Settings(role=role), None)
 reading = views.reading("chat-0", [(window.later.engines[0], derived.engines[0])])
 reading = replace(reading, derived=derived, target=replace(reading.target, role=role))
 families = Families()
-serving.serving(families, reading)
-serving.target_health(families, reading, fresh=True, now_monotonic_seconds=views.NOW_MONOTONIC)
+serving.add_serving(families, reading)
+serving.add_target_health(families, reading, fresh=True, now_monotonic_seconds=views.NOW_MONOTONIC)
 print(json.dumps({
-    "page": text(families).decode(),
+    "page": write_text(families).decode(),
     "landing": page_of(views.view(reading)).card("chat-0"),
     "table": as_table(reading),
     "json": as_document_of(reading),
@@ -50,7 +50,8 @@ print(json.dumps({
 
 
 def blocks(language: str) -> list[str]:
-    section = TEXT[TEXT.index("**Add a metric.**") : TEXT.index("**Add a configuration key.**")]
+    start = TEXT.index("**Add a metric.**")
+    section = TEXT[start : TEXT.index("\n**", start)]
     return [dedent(found) for found in re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL)]
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.derive.busy import LONGEST_PENDING_SECONDS
 from llm_serving_exporter.derive.cost import (
-    advance,
-    powered,
-    saved,
-    split,
+    add_energy,
+    add_savings,
+    advance_totals,
+    split_busy_time,
     usd_by_phase,
     usd_per_million_tokens,
     window_cost,
@@ -31,7 +31,7 @@ HALVES = {"prefill": 1.0, "decode": 1.0}
 
 def tick(before: EngineTotals, state: GpuState, shares: Any = None, **how: Any) -> EngineTotals:
     settings: dict[str, Any] = {"seconds": 5.0, "gpus": 2.0, "price": DOLLAR, "method": Method.ROOFLINE, **how}
-    return advance(before, state=state, shares=shares, **settings)
+    return advance_totals(before, state=state, shares=shares, **settings)
 
 
 def phases(totals: EngineTotals) -> dict[str, float]:
@@ -153,15 +153,15 @@ WORK = TickWork(True, {"prefill": 0.2, "decode": 0.6}, prefill_tokens=3000.0, de
     ],
 )
 def test_the_methods(how: Attribution, role: Role, expected: dict[str, float] | None) -> None:
-    assert split(how, WORK, role) == expected
+    assert split_busy_time(how, WORK, role) == expected
 
 
 def test_a_method_without_its_inputs_is_none_of_the_others() -> None:
     blind = TickWork(True, None, None, None)
     for method in (Method.ROOFLINE, Method.FLAT, Method.OUTPUT_ONLY, Method.PRICE_RATIO):
-        assert split(Attribution(method), blind, Role.UNIFIED) is None
+        assert split_busy_time(Attribution(method), blind, Role.UNIFIED) is None
     prefill_only = TickWork(True, None, 10.0, 0.0)
-    assert split(Attribution(Method.OUTPUT_ONLY), prefill_only, Role.UNIFIED) == {}
+    assert split_busy_time(Attribution(Method.OUTPUT_ONLY), prefill_only, Role.UNIFIED) == {}
 
 
 # --- what tokens cost ----------------------------------------------------------------------------------------------
@@ -231,15 +231,15 @@ OWNED = Price(1.0, Rate("owned", RateKind.OWNED, includes_power=False))
 def test_electricity_costs_only_where_the_rate_leaves_it_out() -> None:
     power = Power(0.20, 1.5, 400.0)
     kwh = 3.6e6
-    own = powered(EngineTotals(), joules=kwh, price=OWNED, power=power)
+    own = add_energy(EngineTotals(), joules=kwh, price=OWNED, power=power)
     assert (own.energy_joules, own.energy_usd, own.carbon_grams) == (kwh, pytest.approx(0.30), pytest.approx(600.0))
-    rented = powered(EngineTotals(), joules=kwh, price=DOLLAR, power=power)
+    rented = add_energy(EngineTotals(), joules=kwh, price=DOLLAR, power=power)
     assert (rented.energy_usd, rented.carbon_grams) == (None, pytest.approx(600.0))
-    assert powered(EngineTotals(), joules=kwh, price=OWNED, power=Power()).energy_usd is None
-    assert powered(EngineTotals(), joules=None, price=OWNED, power=power) == EngineTotals()
+    assert add_energy(EngineTotals(), joules=kwh, price=OWNED, power=Power()).energy_usd is None
+    assert add_energy(EngineTotals(), joules=None, price=OWNED, power=power) == EngineTotals()
 
 
 def test_savings_are_the_time_that_cached_tokens_would_have_taken() -> None:
-    assert saved(EngineTotals(), cached_seconds=3.0, gpus=2.0, price=DOLLAR).savings_usd == 6.0
-    assert saved(EngineTotals(), cached_seconds=None, gpus=2.0, price=DOLLAR).savings_usd is None
-    assert saved(EngineTotals(), cached_seconds=3.0, gpus=2.0, price=None).savings_usd is None
+    assert add_savings(EngineTotals(), cached_seconds=3.0, gpus=2.0, price=DOLLAR).savings_usd == 6.0
+    assert add_savings(EngineTotals(), cached_seconds=None, gpus=2.0, price=DOLLAR).savings_usd is None
+    assert add_savings(EngineTotals(), cached_seconds=3.0, gpus=2.0, price=None).savings_usd is None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from llm_serving_exporter.derive.devices import keep, mean, sample
+from llm_serving_exporter.derive.devices import average_samples, keep_samples, make_sample
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.device import GpuAbsence, GpuReading
 from llm_serving_exporter.model.devices import DeviceSample
@@ -19,7 +19,7 @@ BOTH = (FIRST.identity.uuid, SECOND.identity.uuid)
 
 
 def of(*gpus: GpuReading, dcgm=Absence.NOT_CONFIGURED, uuids=BOTH) -> DeviceSample:  # type: ignore[no-untyped-def]  # by name
-    made = sample(uuids, views.gpus(*gpus), dcgm)
+    made = make_sample(uuids, views.gpus(*gpus), dcgm)
     assert made is not None
     return made
 
@@ -49,7 +49,7 @@ def test_why_a_reading_is_not_there(why: GpuAbsence, told: Absence) -> None:
     absent = {"dram_bandwidth_ratio": why.value}
     found = of(replace(FIRST, dram_bandwidth_ratio=None, absent=absent), SECOND)
     assert found.absent["gpm_ratio"] is told
-    assert mean((found,), "gpm_ratio") is told
+    assert average_samples((found,), "gpm_ratio") is told
 
 
 def test_a_gpu_that_is_gone_or_lost_has_no_reading() -> None:
@@ -64,9 +64,9 @@ def test_a_dcgm_exporter_that_lacks_a_gpu_says_nothing() -> None:
 
 
 def test_without_gpus_or_with_a_failed_pass_there_is_no_sample() -> None:
-    assert sample((), views.gpus(FIRST)) is None
-    assert sample(BOTH, None) is None
-    assert sample(BOTH, views.gpus(reason=FailureReason.INTERNAL)) is None
+    assert make_sample((), views.gpus(FIRST)) is None
+    assert make_sample(BOTH, None) is None
+    assert make_sample(BOTH, views.gpus(reason=FailureReason.INTERNAL)) is None
 
 
 def at(seconds: float, gpus: int = 1, ratio: float | None = 0.5) -> DeviceSample:
@@ -78,17 +78,17 @@ def at(seconds: float, gpus: int = 1, ratio: float | None = 0.5) -> DeviceSample
 def test_samples_of_the_span_are_kept_and_each_pass_once() -> None:
     samples: tuple[DeviceSample, ...] = ()
     for seconds in (0.0, 5.0, 5.0, 10.0, 65.0):
-        samples = keep(samples, at(seconds), seconds, 60.0)
+        samples = keep_samples(samples, at(seconds), seconds, 60.0)
     assert [one.monotonic_seconds for one in samples] == [5.0, 10.0, 65.0]
-    assert keep(samples, None, 66.0, 60.0) == samples[1:]
-    assert keep(samples, at(3.0), 66.0, 60.0) == samples[1:]
+    assert keep_samples(samples, None, 66.0, 60.0) == samples[1:]
+    assert keep_samples(samples, at(3.0), 66.0, 60.0) == samples[1:]
 
 
 def test_other_gpus_start_the_samples_anew() -> None:
-    assert [one.gpus for one in keep((at(0.0), at(5.0)), at(10.0, gpus=2), 10.0, 60.0)] == [2]
+    assert [one.gpus for one in keep_samples((at(0.0), at(5.0)), at(10.0, gpus=2), 10.0, 60.0)] == [2]
 
 
 def test_mean_over_the_samples_that_have_it() -> None:
-    assert mean((at(0, ratio=None), at(5, ratio=0.2), at(10, ratio=0.4)), "gpm_ratio") == pytest.approx(0.3)
-    assert mean((at(0, ratio=None),), "gpm_ratio") is Absence.WARMING_UP
-    assert mean((), "gpm_ratio") is Absence.GPUS_UNKNOWN
+    assert average_samples((at(0, ratio=None), at(5, ratio=0.2), at(10, ratio=0.4)), "gpm_ratio") == pytest.approx(0.3)
+    assert average_samples((at(0, ratio=None),), "gpm_ratio") is Absence.WARMING_UP
+    assert average_samples((), "gpm_ratio") is Absence.GPUS_UNKNOWN

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.derive.experts import touched
+from llm_serving_exporter.derive.experts import estimate_touched_experts
 from llm_serving_exporter.derive.roof import experts_touched, weight_read_bytes
 from llm_serving_exporter.model.weights import ModelFacts, WeightGroup
 from tests.support.models.roofs import BF16, FP8, MXFP4, flat, roof, shape
@@ -31,14 +31,15 @@ EXPECTED = {
 @pytest.mark.parametrize(("model", "experts", "per_token"), EXPECTED)
 def test_expected_experts_by_batch(model: str, experts: int, per_token: int, batch: int) -> None:
     told = EXPECTED[model, experts, per_token][0][BATCHES.index(batch)]
-    assert touched(experts, per_token, batch).expected == pytest.approx(told, abs=0.0051)
+    assert estimate_touched_experts(experts, per_token, batch).expected == pytest.approx(told, abs=0.0051)
 
 
 @pytest.mark.parametrize(("model", "experts", "per_token"), EXPECTED)
 def test_upper_bound_is_what_vllm_assumes(model: str, experts: int, per_token: int) -> None:
-    assert (touched(experts, per_token, 8).upper, touched(experts, per_token, 64).upper) == EXPECTED[
-        model, experts, per_token
-    ][1]
+    assert (
+        estimate_touched_experts(experts, per_token, 8).upper,
+        estimate_touched_experts(experts, per_token, 64).upper,
+    ) == EXPECTED[model, experts, per_token][1]
 
 
 # C, second table: parameters (B.8), experts, format of experts and of the rest, GB a step at batch 1, 8, 64, 256 and with all experts
@@ -79,22 +80,22 @@ def test_experts_spread_over_engines_see_the_tokens_of_all() -> None:
     """Two ranks of 8 tokens: the 16 tokens' distinct experts, of which each rank holds half."""
     model = flat(0.0, FP8, shape(experts=256, per_token=8), expert_parameters=1e6)
     spread = weight_read_bytes(roof(model, expert_engines=2), 8)
-    assert spread.expected == pytest.approx(touched(256, 8, 16).expected / 2 * 1e6)
-    assert experts_touched(roof(model, expert_engines=2), 8) == touched(256, 8, 16)
+    assert spread.expected == pytest.approx(estimate_touched_experts(256, 8, 16).expected / 2 * 1e6)
+    assert experts_touched(roof(model, expert_engines=2), 8) == estimate_touched_experts(256, 8, 16)
 
 
 def test_a_dense_model_touches_none() -> None:
-    assert touched(0, 0, 32).upper == 0
+    assert estimate_touched_experts(0, 0, 32).upper == 0
     assert experts_touched(roof(flat(1e9)), 32) is None
 
 
 @pytest.mark.parametrize("tokens", [0.0, -1.0, math.nan])
 def test_no_tokens_touch_nothing(tokens: float) -> None:
-    assert touched(8, 2, tokens).upper == 0
+    assert estimate_touched_experts(8, 2, tokens).upper == 0
 
 
 def test_more_experts_a_token_than_there_are_is_all_of_them() -> None:
-    assert touched(4, 9, 3) == touched(4, 4, 1)
+    assert estimate_touched_experts(4, 9, 3) == estimate_touched_experts(4, 4, 1)
 
 
 counts = st.integers(1, 4096)
@@ -103,14 +104,17 @@ amounts = st.floats(0, 1e6)
 
 @given(counts, counts, amounts)
 def test_bounds_enclose_the_expected(experts: int, per_token: int, tokens: float) -> None:
-    band = touched(experts, per_token, tokens)
+    band = estimate_touched_experts(experts, per_token, tokens)
     assert 0 <= band.lower <= band.expected <= band.upper <= experts
 
 
 @given(counts, counts, amounts, st.floats(0, 1e-3))
 def test_it_is_continuous_and_never_falls(experts: int, per_token: int, tokens: float, more: float) -> None:
     """No token more than `per_token` experts: also between 0 and 1, and across 1."""
-    before, after = touched(experts, per_token, tokens), touched(experts, per_token, tokens + more)
+    before, after = (
+        estimate_touched_experts(experts, per_token, tokens),
+        estimate_touched_experts(experts, per_token, tokens + more),
+    )
     slack = 1e-9 * experts
     for one, other in ((before.lower, after.lower), (before.expected, after.expected), (before.upper, after.upper)):
         assert -slack <= other - one <= min(per_token, experts) * (tokens + more - tokens) + slack

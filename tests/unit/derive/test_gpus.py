@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from llm_serving_exporter.derive.gpus import YIELDED, Assignment
-from llm_serving_exporter.derive.gpus import assign as assign_after
+from llm_serving_exporter.derive.gpus import assign_gpus as assign_after
 from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, MigInstance
 from llm_serving_exporter.model.target import Target
 

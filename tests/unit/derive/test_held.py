@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.derive.held import Held, hold
+from llm_serving_exporter.derive.held import Held, hold_counters
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 
 MAY_FALL = frozenset({"prefill_tokens_total"})
@@ -13,7 +13,7 @@ def exported(*values: float | None, may_fall: frozenset[str] = MAY_FALL) -> list
     shown = []
     for place, value in enumerate(values):
         engine = EngineSnapshot("m", "0", prefill_tokens_total=value, decode_tokens_total=7.0)
-        snapshot, held = hold(held, Snapshot((engine,), "vllm", 0.0, float(place), may_fall=may_fall))
+        snapshot, held = hold_counters(held, Snapshot((engine,), "vllm", 0.0, float(place), may_fall=may_fall))
         shown.append(snapshot.engines[0].prefill_tokens_total)
         assert snapshot.engines[0].decode_tokens_total == 7.0
     return shown

@@ -13,10 +13,10 @@ from llm_serving_exporter.derive.limiter import (
     HOLD_SECONDS,
     LONGEST_DOUBT_SECONDS,
     MARGIN,
-    decide,
-    evidence,
-    judge,
-    lacking,
+    decide_limiter,
+    gather_evidence,
+    judge_limiter,
+    list_lacking_signals,
 )
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.roofline import Limiter, Roofline, Verdict
@@ -62,7 +62,7 @@ def replica(row: Published, **gauges: float) -> dict[str, float]:
             60.0,
         )
     hardware = Hardware(row.roof.peaks, row.roof.parallel)
-    return evidence([done], [roofline(done, (), row.facts, hardware).roofline])
+    return gather_evidence([done], [roofline(done, (), row.facts, hardware).roofline])
 
 
 def line(row: Published) -> str:
@@ -70,7 +70,7 @@ def line(row: Published) -> str:
     found = replica(row)
     what = f"{row.model}, {row.tensor} x {row.gpu}, batch {row.batch:.0f}"
     shares = f"{100 * found['bandwidth']:.0f} % | {100 * found['compute']:.0f} %"
-    return f"| {row.row} | {what} | {shares} | {found['decode_slowdown']:.1f} | `{decide(found).value}` |"
+    return f"| {row.row} | {what} | {shares} | {found['decode_slowdown']:.1f} | `{decide_limiter(found).value}` |"
 
 
 EXPECTED = {
@@ -85,22 +85,22 @@ EXPECTED = {
     ("row", "state"), [(row, state) for state, told in EXPECTED.items() for row in rows(*told)], ids=str
 )
 def test_published_replicas(row: Published, state: Limiter) -> None:
-    assert decide(replica(row)) is state
+    assert decide_limiter(replica(row)) is state
 
 
 def test_the_same_model_turns_from_bandwidth_to_compute_with_its_batch() -> None:
     """Row 25: batch 128 with long answers, batch 1,024 with short ones."""
-    assert [decide(replica(row)) for row in rows("25")] == [Limiter.BANDWIDTH, Limiter.COMPUTE]
+    assert [decide_limiter(replica(row)) for row in rows("25")] == [Limiter.BANDWIDTH, Limiter.COMPUTE]
 
 
 def test_the_same_model_turns_to_prefill_interference_with_its_load() -> None:
     """Row 31: prompts of 9,400 tokens and answers of 652, with 23 and with 63 sequences."""
-    assert [decide(replica(row)) for row in rows("31")] == [Limiter.OVERHEAD, Limiter.PREFILL_INTERFERENCE]
+    assert [decide_limiter(replica(row)) for row in rows("31")] == [Limiter.OVERHEAD, Limiter.PREFILL_INTERFERENCE]
 
 
 def test_the_same_model_turns_from_bandwidth_to_overhead_with_its_gpus() -> None:
     """Row 9: 1, 2, 4 and 8 GPUs at batch 1."""
-    assert [decide(replica(row)) for row in rows("9")] == [Limiter.BANDWIDTH] * 3 + [Limiter.OVERHEAD]
+    assert [decide_limiter(replica(row)) for row in rows("9")] == [Limiter.BANDWIDTH] * 3 + [Limiter.OVERHEAD]
 
 
 @pytest.mark.parametrize("row", rows("26", "27", "28"), ids=str)
@@ -110,8 +110,8 @@ def test_a_saturated_replica_is_bound_by_compute_whatever_queues(row: Published)
     found = replica(row, requests_waiting=100.0, batch_limit_requests=row.batch, kv_cache_usage_ratio=0.99)
     assert found["batch_of_ridge"] > 1
     assert found["batch_utilization"] == pytest.approx(1.0)
-    assert decide(found) is Limiter.COMPUTE
-    assert decide({**found, "prefill_busy": 0.6}) is Limiter.COMPUTE
+    assert decide_limiter(found) is Limiter.COMPUTE
+    assert decide_limiter({**found, "prefill_busy": 0.6}) is Limiter.COMPUTE
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
@@ -159,7 +159,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("found", "state"), TABLE)
 def test_the_first_row_that_holds(found: dict[str, float], state: Limiter) -> None:
-    assert decide(found) is state
+    assert decide_limiter(found) is state
 
 
 def test_every_state_is_reached() -> None:
@@ -170,24 +170,24 @@ def test_every_state_is_reached() -> None:
 def test_a_state_in_force_keeps_its_place_while_its_thresholds_are_nearly_met(
     found: dict[str, float], state: Limiter
 ) -> None:
-    assert decide(found, state) is state
+    assert decide_limiter(found, state) is state
 
 
 def test_the_margin() -> None:
     just_below = {**WELL, "bandwidth": 0.4 * (1 - MARGIN) + 1e-6, "compute": 0.01}
-    assert decide(just_below) is Limiter.OVERHEAD
-    assert decide(just_below, Limiter.BANDWIDTH) is Limiter.BANDWIDTH
-    assert decide({**just_below, "bandwidth": 0.4 * (1 - MARGIN) - 1e-6}, Limiter.BANDWIDTH) is Limiter.OVERHEAD
-    assert decide({**WELL, "busy": 0.105}, Limiter.STARVED) is Limiter.STARVED
+    assert decide_limiter(just_below) is Limiter.OVERHEAD
+    assert decide_limiter(just_below, Limiter.BANDWIDTH) is Limiter.BANDWIDTH
+    assert decide_limiter({**just_below, "bandwidth": 0.4 * (1 - MARGIN) - 1e-6}, Limiter.BANDWIDTH) is Limiter.OVERHEAD
+    assert decide_limiter({**WELL, "busy": 0.105}, Limiter.STARVED) is Limiter.STARVED
 
 
 def test_what_evidence_without_a_verdict_lacks() -> None:
     ratios = ("bandwidth_ceiling_ratio_model", "compute_ceiling_ratio")
-    assert lacking({}) == ("requests_running", *ratios)
+    assert list_lacking_signals({}) == ("requests_running", *ratios)
     # what only tells the states apart is not asked for
-    assert lacking({"busy": 0.5}) == ratios
-    assert lacking({**WELL, "bandwidth": 0.2}) == ratios[1:]
-    assert lacking({**WELL, "compute": 0.3}) == ratios[:1]
+    assert list_lacking_signals({"busy": 0.5}) == ratios
+    assert list_lacking_signals({**WELL, "bandwidth": 0.2}) == ratios[1:]
+    assert list_lacking_signals({**WELL, "compute": 0.3}) == ratios[:1]
 
 
 # --- evidence -------------------------------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ QUIET = window(engine="1", requests_running=0.0)
 
 
 def judged(*windows: EngineWindow) -> dict[str, float]:
-    return evidence(windows, [roofline(one, (), LLAMA, HARDWARE).roofline for one in windows])
+    return gather_evidence(windows, [roofline(one, (), LLAMA, HARDWARE).roofline for one in windows])
 
 
 def test_evidence_of_one_engine() -> None:
@@ -222,33 +222,33 @@ def test_an_engine_that_did_nothing_does_not_make_the_others_look_busier() -> No
 def test_shares_are_of_the_time_in_which_an_engine_worked() -> None:
     half = EngineWindow((engine(requests_running=0.0), BUSY.first, BUSY.last, engine(requests_running=0.0)), 60.0)
     ratio = Roofline(ratio={"gpm": 0.3}, compute_ratio=0.1)
-    found = evidence([half], [ratio])
+    found = gather_evidence([half], [ratio])
     assert (found["busy"], found["bandwidth"], found["compute"]) == (0.5, 0.6, 0.2)
     # a share of a few readings can say less than the work that was done
-    assert evidence([half], [Roofline(ratio={"gpm": 0.9})])["bandwidth"] == 1.0
+    assert gather_evidence([half], [Roofline(ratio={"gpm": 0.9})])["bandwidth"] == 1.0
 
 
 def test_the_full_engine_counts_where_requests_wait() -> None:
     """A rank that is full while nobody waits there says nothing about those who wait elsewhere."""
     full = window(kv_cache_usage_ratio=0.99, batch_limit_requests=10.0, requests_running=10.0)
     queued = window(kv_cache_usage_ratio=0.3, batch_limit_requests=10.0, requests_running=2.0, requests_waiting=5.0)
-    found = evidence([full, queued], [Roofline(), Roofline()])
+    found = gather_evidence([full, queued], [Roofline(), Roofline()])
     assert (found["kv_cache_usage"], found["batch_utilization"], found["requests_waiting"]) == (0.3, 0.2, 5.0)
-    found = evidence([full, window(kv_cache_usage_ratio=0.3)], [Roofline(), Roofline()])
+    found = gather_evidence([full, window(kv_cache_usage_ratio=0.3)], [Roofline(), Roofline()])
     assert found["kv_cache_usage"] == 0.99
 
 
 def test_what_is_impossible_is_no_evidence() -> None:
     """Ratios above 1, and the floor of a decode that outran its ceiling; the engine's own estimate never is."""
     wrong = Roofline(ratio={"model": 1.3, "runtime": 0.5}, compute_ratio=1.2, decode_ratio=1.1, step_floor_seconds=0.01)
-    found = evidence([BUSY], [wrong])
+    found = gather_evidence([BUSY], [wrong])
     assert not {"bandwidth", "compute", "decode_slowdown"} & set(found)
-    assert decide(found) is Limiter.UNKNOWN
-    assert evidence([BUSY], [Roofline(ratio={"model": 1.3, "gpm": 0.6})])["bandwidth"] == 0.6
+    assert decide_limiter(found) is Limiter.UNKNOWN
+    assert gather_evidence([BUSY], [Roofline(ratio={"model": 1.3, "gpm": 0.6})])["bandwidth"] == 0.6
 
 
 def test_one_reading_is_no_evidence() -> None:
-    assert evidence([EngineWindow((engine(requests_running=0.0),), 0.0)], [Roofline()]) == {}
+    assert gather_evidence([EngineWindow((engine(requests_running=0.0),), 0.0)], [Roofline()]) == {}
 
 
 @given(st.lists(st.sampled_from((BUSY, QUIET, window(prompts=9, steps=9, prefill=9e3))), min_size=1, max_size=4))
@@ -271,7 +271,7 @@ def over_time(steps: str, interval: float = 5.0, first: Verdict | None = None) -
     """The initials of the states in force, tick by tick."""
     verdict, states = first, ""
     for tick, one in enumerate(steps):
-        verdict = judge(EVIDENCE[one], verdict, tick * interval)
+        verdict = judge_limiter(EVIDENCE[one], verdict, tick * interval)
         assert verdict.evidence == EVIDENCE[one]
         states += "?" if verdict.state is Limiter.UNKNOWN else verdict.state.value[0].upper()
     return states

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from llm_serving_exporter.derive.memory import split
+from llm_serving_exporter.derive.memory import split_memory
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.geometry import RecurrentLayers
 from llm_serving_exporter.model.hardware import Parallel
@@ -24,7 +24,7 @@ POOL = window(kv_cache_capacity_tokens=100_000.0)
 def parts(
     model: ModelFacts, parallel: Parallel | None = None, used: float | Absence = Absence.GPUS_UNKNOWN
 ) -> dict[str, float]:
-    found = split(POOL, model, parallel or Parallel(), used)
+    found = split_memory(POOL, model, parallel or Parallel(), used)
     assert not isinstance(found, Absence)
     return found
 
@@ -68,7 +68,7 @@ def test_an_encoder_has_no_kv_and_its_rest_is_known() -> None:
 
 
 def test_an_unknown_pool_leaves_the_rest_out() -> None:
-    found = split(window(), LLAMA, Parallel(), 40e9)
+    found = split_memory(window(), LLAMA, Parallel(), 40e9)
     assert isinstance(found, dict)
     assert found.keys() == {"weights"}
 
@@ -81,5 +81,5 @@ def test_the_checkpoints_own_size_where_it_is_what_is_served() -> None:
 
 
 def test_what_is_missing_is_said() -> None:
-    assert split(POOL, Absence.MODEL_UNKNOWN, Parallel(), 1.0) is Absence.MODEL_UNKNOWN
-    assert split(POOL, LLAMA, None, 1.0) is Absence.GPUS_UNKNOWN
+    assert split_memory(POOL, Absence.MODEL_UNKNOWN, Parallel(), 1.0) is Absence.MODEL_UNKNOWN
+    assert split_memory(POOL, LLAMA, None, 1.0) is Absence.GPUS_UNKNOWN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.derive.resolution import coarse
+from llm_serving_exporter.derive.resolution import is_coarse
 from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.windows import engine
 
@@ -30,5 +30,5 @@ def test_a_counter_is_coarse_where_its_step_is_more_than_a_twentieth_of_what_it_
     value: float, grown: float, expected: bool
 ) -> None:
     window = EngineWindow((engine(prefill=value - grown), engine(prefill=value)), 60.0)
-    assert coarse(window, TOKENS, 6) is expected
-    assert coarse(window, TOKENS, None) is False
+    assert is_coarse(window, TOKENS, 6) is expected
+    assert is_coarse(window, TOKENS, None) is False

@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from llm_serving_exporter.derive.ring import MOST_COUNTS, Counts, advance, counts, reads_otherwise, remember, restarted
+from llm_serving_exporter.derive.ring import (
+    MOST_COUNTS,
+    Counts,
+    advance_window,
+    has_restarted,
+    merge_counts,
+    read_counts,
+    reads_otherwise,
+)
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 from llm_serving_exporter.model.window import Window
@@ -22,8 +30,8 @@ def grow(*snapshots: Snapshot, span: float = 60.0) -> tuple[Window, list[bool]]:
     window: Window | None = None
     restarts = []
     for snapshot in snapshots:
-        restarts.append(window is not None and restarted(window.later, snapshot))
-        window = advance(None if restarts[-1] else window, snapshot, span)
+        restarts.append(window is not None and has_restarted(window.later, snapshot))
+        window = advance_window(None if restarts[-1] else window, snapshot, span)
     assert window is not None
     return window, restarts
 
@@ -100,31 +108,31 @@ def test_a_server_that_names_nothing_until_its_first_request_has_restarted_all_t
     known = Snapshot((EngineSnapshot("tiny", "0", decode_tokens_total=900.0),), "any", 0.0, 0.0)
     unnamed = Snapshot((EngineSnapshot("", "0"),), "any", 5.0, 5.0)
     back = Snapshot((EngineSnapshot("tiny", "0", decode_tokens_total=20.0),), "any", 10.0, 10.0)
-    counted = remember(counts(known), counts(unnamed))
-    assert not restarted(known, unnamed)
-    assert restarted(unnamed, back, counted)
+    counted = merge_counts(read_counts(known), read_counts(unnamed))
+    assert not has_restarted(known, unnamed)
+    assert has_restarted(unnamed, back, counted)
     grown = replace(back, engines=(replace(back.engines[0], decode_tokens_total=901.0),))
-    assert not restarted(unnamed, grown, counted)
+    assert not has_restarted(unnamed, grown, counted)
 
 
 def test_a_server_whose_counters_are_born_with_their_first_event_has_restarted_all_the_same() -> None:
     """SGLang, TGI and Dynamo's front end show gauges first: the first page of the new life has nothing that fell."""
     finished = at(0, replace(ENGINE, e2e_request_latency_seconds=Histogram((1.0,), (40.0,), 50.0, 60.0)))
     gauges = at(5, EngineSnapshot("m", "0", requests_running=1.0))
-    counted = remember(counts(finished), counts(gauges))
-    assert not restarted(finished, gauges)
-    assert restarted(gauges, at(10, replace(ENGINE, decode_tokens_total=99.0)), counted)
+    counted = merge_counts(read_counts(finished), read_counts(gauges))
+    assert not has_restarted(finished, gauges)
+    assert has_restarted(gauges, at(10, replace(ENGINE, decode_tokens_total=99.0)), counted)
     fewer = EngineSnapshot("m", "0", requests_finished_total={"stop": 1.0})
-    assert restarted(gauges, at(10, fewer), counted)
+    assert has_restarted(gauges, at(10, fewer), counted)
     again = EngineSnapshot("m", "0", e2e_request_latency_seconds=Histogram((1.0,), (1.0,), 1.0, 0.5))
-    assert restarted(gauges, at(10, again), counted)
-    assert not restarted(gauges, at(10, ENGINE), counted)
+    assert has_restarted(gauges, at(10, again), counted)
+    assert not has_restarted(gauges, at(10, ENGINE), counted)
 
 
 def test_what_is_remembered_of_engines_that_are_gone_is_bounded() -> None:
     counted: Counts = {}
     for number in range(MOST_COUNTS):
-        counted = remember(counted, counts(at(number, replace(ENGINE, model_name=f"m{number}"))))
+        counted = merge_counts(counted, read_counts(at(number, replace(ENGINE, model_name=f"m{number}"))))
         assert len(counted) <= MOST_COUNTS + 2
 
 
@@ -144,5 +152,5 @@ def test_a_field_that_is_read_otherwise_is_no_restart() -> None:
     """SGLang's decode tokens before its first decode pass are of another counter."""
     before = at(0, replace(ENGINE, decode_tokens_total=100.0), sources={"decode_tokens_total": 1})
     after = at(5, replace(ENGINE, decode_tokens_total=3.0), sources={"decode_tokens_total": 0})
-    assert not restarted(before, after)
-    assert restarted(before, replace(after, sources={"decode_tokens_total": 1}))
+    assert not has_restarted(before, after)
+    assert has_restarted(before, replace(after, sources={"decode_tokens_total": 1}))

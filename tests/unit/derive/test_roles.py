@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from llm_serving_exporter.derive.derive import Settings, derive
-from llm_serving_exporter.derive.lengths import follow
+from llm_serving_exporter.derive.lengths import follow_lengths
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.snapshot import Absence, Snapshot
@@ -32,7 +32,7 @@ def derived(role: Role) -> Derived:
     snapshots = tuple(Snapshot((one,), "any", at, at) for one, at in ((first, 0.0), (last, MINUTE)))
     settings = Settings(
         {"ttft": 2.0, "itl": 0.1, "e2e": 10.0}, hardware=Hardware(H100, Parallel(), 1.0), models={"m": MODEL}, role=role,
-        lengths=follow({}, snapshots[-1]),
+        lengths=follow_lengths({}, snapshots[-1]),
     )  # fmt: skip
     return derive(Window(snapshots), settings, None)
 

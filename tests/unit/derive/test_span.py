@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from llm_serving_exporter.derive.ring import MOST_SNAPSHOTS, advance
+from llm_serving_exporter.derive.ring import MOST_SNAPSHOTS, advance_window
 from llm_serving_exporter.derive.span import LAGGING_SECONDS, LONGEST_SECONDS, span_seconds
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Quality, Snapshot
@@ -78,7 +78,7 @@ def test_a_counter_refreshed_every_ten_seconds_needs_two_minutes() -> None:
 def test_a_long_window_keeps_a_bounded_number_of_snapshots_and_its_ends() -> None:
     window = None
     for tick in range(400):
-        window = advance(window, snapshot(at=5.0 * tick), 600.0)
+        window = advance_window(window, snapshot(at=5.0 * tick), 600.0)
         assert len(window.snapshots) <= MOST_SNAPSHOTS + 1
     assert window is not None
     one = window.engines()[0]

@@ -96,7 +96,7 @@ def test_every_metric_of_an_engine_is_published_by_some_row() -> None:
             replace(kv.HIT_RATIO, name="new", series=(Series(replace(names.BATCH_SIZE_MEAN, name="batch_size_median")),)),
             "batch_size_median, which the catalogue does not list",
         ),
-        (replace(kv.HIT_RATIO, name=""), "has no name, so that nobody is told its reasons"),
+        (replace(kv.HIT_RATIO, name=""), "has no name, so its reasons are never shown"),
     ],
 )  # fmt: skip
 def test_a_fault_of_a_row_is_named(row: Row[Any], fault: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llm_serving_exporter.derive.tail import longest, tail
+from llm_serving_exporter.derive.tail import bound_longest, measure_tail
 from llm_serving_exporter.model.derived import Tail
 from llm_serving_exporter.model.histogram import Histogram, Quantile
 from llm_serving_exporter.model.roofline import Range
@@ -22,12 +22,12 @@ OUTPUTS = Histogram((100.0, 1000.0), (900.0, 1000.0), 1000.0, 100_000.0)
 
 def of(prompts: Histogram = PROMPTS, outputs: Histogram | None = OUTPUTS, capacity: float | None = 50_000.0,
        limit: float | None = None) -> Tail:  # fmt: skip
-    return tail(prompts, outputs, capacity, limit)
+    return measure_tail(prompts, outputs, capacity, limit)
 
 
 def test_the_longest_1_percent_of_the_prompts_worked_by_hand() -> None:
     """10 requests: the longer half of the 20 between 1,000 and 10,000. Tokens a request, of 1,000."""
-    found = longest(PROMPTS, 0.01)
+    found = bound_longest(PROMPTS, 0.01)
     assert found is not None
     # the others hold 800 x 100 + 180 x 1000 = 260,000 at most, so the 20 at least 40,000 and the longer half of them half of it
     assert found.lower == pytest.approx(20.0)
@@ -39,7 +39,7 @@ def test_the_longest_1_percent_of_the_prompts_worked_by_hand() -> None:
 
 def test_the_sum_bounds_what_the_edges_do_not() -> None:
     """98 of 100 are at most 10, two at most 1000, and all of them together 1300."""
-    found = longest(Histogram((10.0, 1000.0), (98.0, 100.0), 100.0, 1300.0), 0.01)
+    found = bound_longest(Histogram((10.0, 1000.0), (98.0, 100.0), 100.0, 1300.0), 0.01)
     # the shortest 98 leave the two at least 1300 - 980 = 320, their longer one half of it, and at most 1300 - 10 of the shorter: 1000
     assert found == Range(pytest.approx(1.6), pytest.approx((10 - 2.475) * 1300 / 1500), pytest.approx(10.0))
 
@@ -181,7 +181,7 @@ def test_the_truth_lies_between_the_bounds(
 ) -> None:
     prompts, outputs = [one[0] for one in requests], [one[1] for one in requests]
     limit = None if slack is None else float(max(prompts) + slack)
-    found = tail(bucketed(prompts, prompt_edges), bucketed(outputs, output_edges), 100_000.0, limit)
+    found = measure_tail(bucketed(prompts, prompt_edges), bucketed(outputs, output_edges), 100_000.0, limit)
     share, fit, near = found.kv_share_ratio, found.requests_fit, 1e-9
     assert share is not None
     assert 0 <= share.lower <= share.expected + near
@@ -207,7 +207,7 @@ def test_the_truth_lies_between_the_bounds(
 def test_an_edge_at_every_length_leaves_only_the_pairing_unknown(requests: Requests) -> None:
     prompts = [one[0] for one in requests]
     every = sorted({edge for length in prompts for edge in (length - 0.001, length)})
-    found = longest(bucketed(prompts, every), 0.01)
+    found = bound_longest(bucketed(prompts, every), 0.01)
     whole, part = divmod(len(prompts), 100)
     ranked = sorted(prompts, reverse=True)
     truth = (sum(ranked[:whole]) + part / 100 * (ranked[whole] if part else 0)) / len(prompts)
@@ -230,7 +230,7 @@ def test_bounds_are_in_order_for_any_histogram(edges: list[int], counts: list[in
         least + place * (most - least),
     )
     for part in (0.01, 0.5, 0.99, 1.0):
-        found = longest(histogram, part)
+        found = bound_longest(histogram, part)
         assert found is not None
         assert found.lower <= found.expected + 1e-9
         assert found.expected <= found.upper + 1e-9

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.derive import roof as roofs
-from llm_serving_exporter.derive.traffic import Work, added, decode_flops, per_step, prefill_flops, traffic, work
+from llm_serving_exporter.derive.traffic import (
+    Work,
+    add_flops,
+    average_per_step,
+    decode_flops,
+    estimate_traffic,
+    measure_work,
+    prefill_flops,
+)
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.geometry import AttentionLayers, RecurrentLayers, Span
 from llm_serving_exporter.model.roofline import Range, Steps
@@ -25,7 +33,7 @@ THOUSAND = Range(1000.0, 1000.0, 1000.0)
 
 
 def done(**told: float) -> Work:
-    made = work(window(**told))
+    made = measure_work(window(**told))
     assert isinstance(made, Work)
     return made
 
@@ -38,12 +46,12 @@ def test_counts_of_a_window() -> None:
 
 
 def test_what_is_missing_is_said() -> None:
-    assert work(window(decoded=10, steps=0)) is Absence.IDLE
-    assert work(window(steps=0)) is Absence.IDLE
-    assert work(window(decoded=10, steps=10, prefill_tokens_total=None)) is Absence.INPUT_MISSING
+    assert measure_work(window(decoded=10, steps=0)) is Absence.IDLE
+    assert measure_work(window(steps=0)) is Absence.IDLE
+    assert measure_work(window(decoded=10, steps=10, prefill_tokens_total=None)) is Absence.INPUT_MISSING
     bare = window(decoded=10, steps=10, inter_token_latency_seconds=None, decode_tokens_total=None)
-    assert work(bare) is Absence.INPUT_MISSING
-    assert work(EngineWindow((engine(decoded=10, steps=10),), 0.0)) is Absence.WARMING_UP
+    assert measure_work(bare) is Absence.INPUT_MISSING
+    assert measure_work(EngineWindow((engine(decoded=10, steps=10),), 0.0)) is Absence.WARMING_UP
 
 
 def test_micro_batches_of_pipeline_stages_run_at_the_same_time() -> None:
@@ -57,7 +65,7 @@ def test_micro_batches_of_pipeline_stages_run_at_the_same_time() -> None:
 
 
 def test_decode_reads_weights_once_a_step_and_context_once_a_sequence() -> None:
-    moved = traffic(LLAMA, done(decoded=6400, steps=100), THOUSAND)
+    moved = estimate_traffic(LLAMA, done(decoded=6400, steps=100), THOUSAND)
     assert moved.weights.expected == 100 * READ
     assert moved.kv_read.expected == 6400 * 1000 * KV
     assert moved.kv_written == 6400 * KV
@@ -65,22 +73,24 @@ def test_decode_reads_weights_once_a_step_and_context_once_a_sequence() -> None:
 
 
 def test_the_band_of_the_context_is_a_band_of_the_reads() -> None:
-    moved = traffic(LLAMA, done(decoded=6400, steps=100), Range(100.0, 1000.0, 2000.0))
+    moved = estimate_traffic(LLAMA, done(decoded=6400, steps=100), Range(100.0, 1000.0, 2000.0))
     assert moved.kv_read == Range(6400 * 100 * KV, 6400 * 1000 * KV, 6400 * 2000 * KV)
     assert moved.total.lower < moved.total.expected < moved.total.upper
 
 
 def test_prefill_alone_reads_weights_and_writes_its_kv() -> None:
-    moved = traffic(LLAMA, done(steps=20, prompts=20, prefill=20_000), Range(0.0, 0.0, 0.0))
+    moved = estimate_traffic(LLAMA, done(steps=20, prompts=20, prefill=20_000), Range(0.0, 0.0, 0.0))
     assert (moved.weights.expected, moved.kv_read.expected) == (20 * READ, 0.0)
     assert moved.kv_written == 20_000 * KV
 
 
 def test_a_cached_prefix_is_read_once_a_prompt_and_no_further_than_the_window() -> None:
-    whole = traffic(LLAMA, done(steps=20, prompts=20, prefill=2000, cached=20_000), THOUSAND)
+    whole = estimate_traffic(LLAMA, done(steps=20, prompts=20, prefill=2000, cached=20_000), THOUSAND)
     assert whole.kv_read.expected == 20_000 * KV
     sliding = shape((AttentionLayers(1, 1, 1, 0, 0, Span.SLIDING, 100),), (RecurrentLayers(1, 50, 0),))
-    moved = traffic(roof(flat(1e9, form=sliding)), done(steps=20, prompts=20, prefill=2000, cached=20_000), THOUSAND)
+    moved = estimate_traffic(
+        roof(flat(1e9, form=sliding)), done(steps=20, prompts=20, prefill=2000, cached=20_000), THOUSAND
+    )
     assert moved.kv_read.expected == 20 * 100 * 2
 
 
@@ -89,7 +99,7 @@ def test_verified_drafts_are_computed_and_written_but_context_is_read_once() -> 
         done(decoded=1000, steps=100, **more) for more in ({}, {"speculative_draft_tokens_total": 4000.0})
     )
     assert drafted.tokens == 5000
-    one, five = traffic(LLAMA, plain, THOUSAND), traffic(LLAMA, drafted, THOUSAND)
+    one, five = estimate_traffic(LLAMA, plain, THOUSAND), estimate_traffic(LLAMA, drafted, THOUSAND)
     assert five.kv_read == one.kv_read
     assert five.kv_written == 5 * one.kv_written
     assert (
@@ -101,11 +111,11 @@ def test_verified_drafts_are_computed_and_written_but_context_is_read_once() -> 
 def test_prefill_comes_in_few_steps_and_touches_experts_in_those() -> None:
     """990 steps of 8 tokens and 10 of 2,008 touch 52.4 of 128 experts in the mean; the mean step of 28 tokens would 106."""
     made = done(decoded=8000, steps=1000, prompts=10, prefill=20_000)
-    touched = per_step(made, lambda tokens: roofs.experts_touched(QWEN, tokens) or Range(0, 0, 0))
+    touched = average_per_step(made, lambda tokens: roofs.experts_touched(QWEN, tokens) or Range(0, 0, 0))
     assert touched.expected == pytest.approx(0.99 * 128 * (1 - (1 - 8 / 128) ** 8) + 0.01 * 128, rel=1e-6)
     assert touched.upper == min(28 * 8, 128)
     assert touched.lower == 8
-    moved = traffic(QWEN, made, THOUSAND)
+    moved = estimate_traffic(QWEN, made, THOUSAND)
     assert moved.weights.expected == pytest.approx(
         990 * roofs.weight_read_bytes(QWEN, 8).expected + 10 * roofs.weight_read_bytes(QWEN, 2008).expected
     )
@@ -131,7 +141,7 @@ def test_no_prompt_is_longer_than_the_engine_takes() -> None:
 
 
 def test_sums_by_precision() -> None:
-    assert added({Precision.FP8: 1.0}, {Precision.BF16: 2.0, Precision.FP8: 3.0}) == {
+    assert add_flops({Precision.FP8: 1.0}, {Precision.BF16: 2.0, Precision.FP8: 3.0}) == {
         Precision.FP8: 4.0,
         Precision.BF16: 2.0,
     }
@@ -145,7 +155,7 @@ def test_bounds_stand_in_order(
 ) -> None:
     made = Work(60.0, Steps(count, counted=True), decoded, prompts, prefill, 0.0, drafts)
     for it in (LLAMA, QWEN):
-        moved = traffic(it, made, Range(tokens / 2, tokens, tokens * 2))
+        moved = estimate_traffic(it, made, Range(tokens / 2, tokens, tokens * 2))
         rounding = 1e-9 * moved.total.upper
         assert 0 <= moved.total.lower <= moved.total.expected + rounding
         assert moved.total.expected <= moved.total.upper + rounding

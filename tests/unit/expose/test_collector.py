@@ -73,14 +73,14 @@ def test_a_target_that_cannot_be_rendered_leaves_the_others(
     for name in ("a", "b"):
         target = Target(name, f"http://127.0.0.1/{name}")
         store.put_target(replace(store.add_target(target), snapshot=snapshot_of(PAGE, at=100.0)))
-    passed_through = serving.serving
+    passed_through = serving.add_serving
 
     def broken(families: object, reading: object) -> None:
         if reading.target.name == "a":  # type: ignore[attr-defined]  # a TargetReading
             raise RuntimeError("bug")
         passed_through(families, reading)  # type: ignore[arg-type]  # as it was called
 
-    monkeypatch.setattr(serving, "serving", broken)
+    monkeypatch.setattr(serving, "add_serving", broken)
     text = exposed(store, 101.0)
     assert 'llm_serving_requests_running{engine="0",model_name="m",role="unified",target="b"} 3.0' in text
     assert 'target="a"' in text

@@ -16,7 +16,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as their_op
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from llm_serving_exporter.expose.encode import encode, openmetrics, text
+from llm_serving_exporter.expose.encode import encode, write_openmetrics, write_text
 from tests.unit.test_golden import CASES, GOLDEN
 
 # what Prometheus 2.42 and 3 send, curl, and a client that wants a quoted form of names
@@ -40,8 +40,8 @@ def test_every_golden_page_is_what_the_library_writes(name: str) -> None:
     families = list(text_string_to_metric_families((GOLDEN / f"{name}.prom").read_text()))
     for family in families:  # the parser keeps a counter's name with its suffix off, and an info's as a gauge's
         family.type = "unknown" if family.type == "untyped" else family.type
-    assert text(families) == their_text(Fixed(*families))
-    assert openmetrics(families) == their_openmetrics(Fixed(*families))
+    assert write_text(families) == their_text(Fixed(*families))
+    assert write_openmetrics(families) == their_openmetrics(Fixed(*families))
 
 
 @given(
@@ -56,8 +56,8 @@ def test_any_text_and_any_number(documentation: str, labels: dict[str, str], val
     for family, name in ((gauge, "g"), (counter, "c_total"), (info, "i_info")):
         family.add_sample(name, labels, value)
     together = Fixed(gauge, counter, info)
-    assert text(together.collect()) == their_text(together)
-    assert openmetrics(together.collect()) == their_openmetrics(together)
+    assert write_text(together.collect()) == their_text(together)
+    assert write_openmetrics(together.collect()) == their_openmetrics(together)
 
 
 @pytest.mark.parametrize("accept", ACCEPTS)

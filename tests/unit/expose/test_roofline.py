@@ -25,7 +25,7 @@ QWEN = served(geometry(TABLE["Qwen3-30B-A3B"][0]))
 def series(target: TargetReading) -> dict[str, list[Sample]]:
     """Samples of the roofline's chapters by the catalogue's name."""
     families = Families()
-    serving.serving(families, target)
+    serving.add_serving(families, target)
     return {family.name: family.samples for family in families if family.name in DECLARED}
 
 

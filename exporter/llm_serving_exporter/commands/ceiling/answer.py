@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from llm_serving_exporter.derive import planning
 from llm_serving_exporter.derive import roof as roofs
-from llm_serving_exporter.derive.fit import Fit, fit, least_gpus
+from llm_serving_exporter.derive.fit import Fit, check_fit, least_gpus
 from llm_serving_exporter.derive.flops import runs_at
 from llm_serving_exporter.derive.memory import CHECKPOINT_BELIEVED_WITHIN_RATIO
 from llm_serving_exporter.derive.roof import Ceiling, Roof
@@ -129,7 +129,7 @@ def answer(question: Question) -> Answer:
     roof = Roof(question.model, question.peaks, question.parallel)
     encoder = question.model.geometry.encoder
     overhead = question.overhead_bytes + _uncounted_bytes(question.model) / question.parallel.gpus
-    room = fit(
+    room = check_fit(
         roof,
         question.memory_bytes,
         utilisation=question.memory_utilisation,

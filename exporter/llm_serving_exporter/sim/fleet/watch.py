@@ -90,19 +90,19 @@ class Watch:
         view = self._store.view()
         for reading in view.targets:
             fresh = reading.fresh(now, self._stale_seconds)
-            serving.target_health(families, reading, fresh=fresh, now_monotonic_seconds=now)
+            serving.add_target_health(families, reading, fresh=fresh, now_monotonic_seconds=now)
             if fresh:
-                serving.serving(families, reading)
-            cost.cost(families, reading, fresh=fresh)
-        cost.book(families, self._host.config.prices, self._host.config.attribution)
+                serving.add_serving(families, reading)
+            cost.add_cost(families, reading, fresh=fresh)
+        cost.add_price_book(families, self._host.config.prices, self._host.config.attribution)
         self._expected_replicas(families)
         yield from self._chosen(families)
         # an exporter a node, each with its own view of its GPUs; what all of them say alike is said once
         said: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
         for node, readings in (self._nodes.latest if self._nodes is not None else {}).items():
             families = Families() if self._wanted is None else _Wanted(self._wanted)
-            gpu.gpus(families, replace(view, gpus=readings), node, oldest_monotonic_seconds=now)
-            gpu.assignments(families, view.targets)
+            gpu.add_gpus(families, replace(view, gpus=readings), node, oldest_monotonic_seconds=now)
+            gpu.add_assignments(families, view.targets)
             for name, labels, value in self._chosen(families):
                 key = name, tuple(labels.items())
                 if key not in said:
@@ -129,7 +129,9 @@ class Watch:
         if self._expected is None:
             return
         for model in {replica.spec.engine.served_name for replica in self._fleet.replicas.values()}:
-            families.value(health.EXPECTED_REPLICAS, {"model_name": model, "role": Role.UNIFIED.value}, self._expected)
+            families.add_value(
+                health.EXPECTED_REPLICAS, {"model_name": model, "role": Role.UNIFIED.value}, self._expected
+            )
 
     def _now(self) -> float:
         return self._fleet.now_seconds
@@ -171,21 +173,29 @@ class _Wanted(Families):
     def _keeps(self, metric: Metric) -> bool:
         return _kept(self._names, metric)
 
-    def value(self, metric: Metric, labels: Labels, value: float | None) -> None:
+    def add_value(self, metric: Metric, labels: Labels, value: float | None) -> None:
         if self._keeps(metric):
-            super().value(metric, labels, value)
+            super().add_value(metric, labels, value)
 
-    def info(self, metric: Metric, labels: Labels) -> None:
+    def add_values(self, metric: Metric, found: Iterable[tuple[dict[str, str], float]]) -> None:
         if self._keeps(metric):
-            super().info(metric, labels)
+            super().add_values(metric, found)
 
-    def by_label(self, metric: Metric, labels: Labels, label: str, values: Mapping[str, float] | None) -> None:
+    def add_engine_samples(self, metric: Metric, labels: Labels, values: Mapping[tuple[str, ...], float]) -> None:
         if self._keeps(metric):
-            super().by_label(metric, labels, label, values)
+            super().add_engine_samples(metric, labels, values)
 
-    def histogram(self, metric: Metric, labels: Labels, histogram: Histogram | None) -> None:
+    def add_info(self, metric: Metric, labels: Labels) -> None:
         if self._keeps(metric):
-            super().histogram(metric, labels, histogram)
+            super().add_info(metric, labels)
+
+    def add_by_label(self, metric: Metric, labels: Labels, label: str, values: Mapping[str, float] | None) -> None:
+        if self._keeps(metric):
+            super().add_by_label(metric, labels, label, values)
+
+    def add_histogram(self, metric: Metric, labels: Labels, histogram: Histogram | None) -> None:
+        if self._keeps(metric):
+            super().add_histogram(metric, labels, histogram)
 
 
 @lru_cache(maxsize=4096)

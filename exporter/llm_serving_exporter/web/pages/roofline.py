@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from llm_serving_exporter.derive.achieved import best
+from llm_serving_exporter.derive.achieved import choose_ratio
 from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.roofline import Limiter
@@ -52,7 +52,7 @@ def _figure(name: str, value: float) -> str:
 
 def _tiles(one: EngineDerived, derived: Derived) -> Markup:
     roof, why = one.roofline, derived.signals
-    believed = best(roof.ratio)
+    believed = choose_ratio(roof.ratio)
     sources = ", ".join(f"{source} {share(value)}" for source, value in roof.ratio.items())
 
     def signal_tile(name: str, value: str, signal: str, more: str = "", filled: Markup = NO_MARKUP) -> Markup:
@@ -87,7 +87,7 @@ def _several(engines: Sequence[EngineDerived]) -> Markup:
         row(
             one.engine,
             [
-                share(best(one.roofline.ratio)),
+                share(choose_ratio(one.roofline.ratio)),
                 share(one.roofline.compute_ratio),
                 share(one.roofline.decode_ratio),
                 number(one.roofline.decode_ceiling),
