@@ -9,12 +9,13 @@ cd "$(dirname "$0")/.."
 runs=${1:-10}
 shift || true
 loops=()
+suite=
 
-end_loops() {
-    for loop in "${loops[@]}"; do kill "$loop" 2>/dev/null; done
-    wait "${loops[@]}" 2>/dev/null
+end_children() {
+    for child in "${loops[@]}" $suite; do kill "$child" 2>/dev/null; done
+    wait
 }
-trap end_loops EXIT
+trap end_children EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
@@ -33,8 +34,11 @@ passed=0
 for run in $(seq "$runs"); do
     printf '=== run %d of %d\n' "$run" "$runs"
     began=$SECONDS
-    "${on_two_cores[@]}" .venv/bin/python -m pytest -q --numprocesses 3 --dist loadfile --no-loadscope-reorder "$@"
+    "${on_two_cores[@]}" .venv/bin/python -m pytest -q --numprocesses 3 --dist loadfile --no-loadscope-reorder "$@" &
+    suite=$!
+    wait "$suite" # a signal ends this wait, and with it the suite
     status=$?
+    suite=
     if [ "$status" -ne 0 ]; then
         printf 'run %d of %d failed with status %d after %d s; %d passed before it\n' "$run" "$runs" "$status" "$((SECONDS - began))" "$passed"
         exit 1
