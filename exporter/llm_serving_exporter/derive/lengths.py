@@ -99,7 +99,7 @@ def _begun(read: Lengths, engine: EngineSnapshot, snapshot: Snapshot) -> History
     """
     now, start = snapshot.monotonic_seconds, snapshot.process_start_unix_seconds
     first = Point(now, read)
-    if _within(read, snapshot):
+    if _covers_whole_life(read, snapshot):
         edges = read.prompts.edges
         nothing = Histogram(edges, (0.0,) * len(edges), 0.0, None if read.prompts.sum is None else 0.0)
         # the two clocks are of two hosts
@@ -107,7 +107,7 @@ def _begun(read: Lengths, engine: EngineSnapshot, snapshot: Snapshot) -> History
     return _worked_out(History((first,), None, read, Tail(0.0), now), read, engine, now)
 
 
-def _within(read: Lengths, snapshot: Snapshot) -> bool:
+def _covers_whole_life(read: Lengths, snapshot: Snapshot) -> bool:
     """Whether all that this life has counted is within the last hour or the last 1,000 requests."""
     start = snapshot.process_start_unix_seconds
     young = start is not None and snapshot.unix_seconds - start <= SPAN_SECONDS
@@ -118,7 +118,7 @@ def _gone_on(before: History, read: Lengths, engine: EngineSnapshot, snapshot: S
     """The history with this page; None where it cannot be joined to what was counted before."""
     last, known, now = before.last, before.tail, snapshot.monotonic_seconds
     if last is None:
-        if not _within(read, snapshot):
+        if not _covers_whole_life(read, snapshot):
             return None  # older than a new life is: a long time without a page, or several servers in turn
     elif read.prompts.count < last.prompts.count:
         return None

@@ -135,40 +135,40 @@ def _slowdown(window: EngineWindow, roofline: Roofline) -> float | None:
 def decide_limiter(found: Evidence, current: Limiter | None = None) -> Limiter:
     """The first row of the table that holds. `current` has its thresholds eased by MARGIN."""
 
-    def at_least(name: str, threshold: float, state: Limiter) -> bool:
+    def is_at_least(name: str, threshold: float, state: Limiter) -> bool:
         eased = threshold * (1 - MARGIN) if state is current else threshold
         value = found.get(name)
         return value is not None and value >= eased
 
-    def below(name: str, threshold: float, state: Limiter) -> bool:
+    def is_below(name: str, threshold: float, state: Limiter) -> bool:
         eased = threshold * (1 + MARGIN) if state is current else threshold
         return found.get(name, 0.0) < eased
 
     if "busy" not in found:
         return Limiter.UNKNOWN
     waiting = found.get("requests_waiting", 0.0) >= WAITING_FROM
-    if below("busy", STARVED_BELOW, Limiter.STARVED) and not waiting:
+    if is_below("busy", STARVED_BELOW, Limiter.STARVED) and not waiting:
         return Limiter.STARVED
     interference = Limiter.PREFILL_INTERFERENCE
     if (
-        at_least("compute", COMPUTE_FROM, interference)
-        and at_least("prefill_busy", PREFILL_SHARE_FROM, interference)
-        and at_least("decode_slowdown", DECODE_SLOWDOWN_FROM, interference)
-        and below("batch_of_ridge", RIDGE_REACHED_FROM, interference)
+        is_at_least("compute", COMPUTE_FROM, interference)
+        and is_at_least("prefill_busy", PREFILL_SHARE_FROM, interference)
+        and is_at_least("decode_slowdown", DECODE_SLOWDOWN_FROM, interference)
+        and is_below("batch_of_ridge", RIDGE_REACHED_FROM, interference)
     ):
         return interference
     bandwidth, compute = found.get("bandwidth"), found.get("compute")
     if bandwidth is not None and compute is not None:
         nearer_compute = compute / REACHABLE_COMPUTE > bandwidth / REACHABLE_BANDWIDTH
-        if nearer_compute and at_least("compute", COMPUTE_FROM, Limiter.COMPUTE):
+        if nearer_compute and is_at_least("compute", COMPUTE_FROM, Limiter.COMPUTE):
             return Limiter.COMPUTE
     if waiting and (
-        at_least("kv_cache_usage", KV_FULL_FROM, Limiter.KV_CAPACITY) or found.get("preemptions_per_second", 0.0) > 0
+        is_at_least("kv_cache_usage", KV_FULL_FROM, Limiter.KV_CAPACITY) or found.get("preemptions_per_second", 0.0) > 0
     ):
         return Limiter.KV_CAPACITY
-    if waiting and at_least("batch_utilization", BATCH_FULL_FROM, Limiter.BATCH_LIMIT):
+    if waiting and is_at_least("batch_utilization", BATCH_FULL_FROM, Limiter.BATCH_LIMIT):
         return Limiter.BATCH_LIMIT
-    if at_least("bandwidth", BANDWIDTH_FROM, Limiter.BANDWIDTH):
+    if is_at_least("bandwidth", BANDWIDTH_FROM, Limiter.BANDWIDTH):
         return Limiter.BANDWIDTH
     return Limiter.OVERHEAD if bandwidth is not None and compute is not None else Limiter.UNKNOWN
 

@@ -1,0 +1,155 @@
+"""The house rules that a reader relies on: what stands where, how things are called, and that each field says what it is."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.paths import ROOT
+
+PACKAGE = ROOT / "exporter" / "llm_serving_exporter"
+PACKAGES = (PACKAGE, ROOT / "alerts" / "llm_serving_alerts", ROOT / "dashboards" / "llm_serving_dashboards")
+MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
+# a verb that says what is done to what; these say nothing alone
+FILLERS = {
+    "after", "around", "as", "at", "before", "below", "beside", "between", "by", "come", "do", "for", "from", "go", "have", "in",
+    "into", "let", "look", "of", "on", "over", "per", "put", "take", "to", "under", "until", "via", "with", "within", "without",
+}  # fmt: skip
+# words that a reader of English has to look up, or that hide who does what
+STALE_WORDS = re.compile(
+    r"\b(anew|reckon\w*|amiss|foretold|thereby|whereof|hereof|is told from|told apart|not said whom)\b", re.IGNORECASE
+)
+LONGEST_MODULE = 400
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_the_root_of_the_package_holds_four_modules() -> None:
+    found = {path.stem for path in PACKAGE.glob("*.py") if not path.stem.startswith("__")}
+    assert found == {"cli", "errors", "logs", "terminal"}
+
+
+def test_every_folder_says_what_is_in_it() -> None:
+    folders = {path.parent for path in MODULES}
+    silent = [
+        name_of(folder) for folder in folders if not ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+    ]
+    assert silent == []
+
+
+def test_modules_are_short_enough_to_read() -> None:
+    assert [name_of(path) for path in MODULES if len(path.read_text().splitlines()) > LONGEST_MODULE] == []
+
+
+def test_one_product_file_makes_the_pipeline_of_a_target() -> None:
+    makers = [name_of(path) for path in MODULES if re.search(r"\bTargetPipeline\(", path.read_text())]
+    assert makers == ["exporter/llm_serving_exporter/targets/host.py"]
+
+
+def test_each_field_of_a_dataclass_has_a_comment_of_its_own() -> None:
+    assert [f"{name_of(path)}: {field}" for path in MODULES for field in fields_without_comment(path.read_text())] == []
+
+
+def test_docstrings_describe_only_fields_that_exist() -> None:
+    """A description of a field stands beside it; one that stayed in the docstring names a field that is there."""
+    assert [f"{name_of(path)}: {field}" for path in MODULES for field in described_in_vain(path.read_text())] == []
+
+
+def test_functions_are_called_by_what_they_do() -> None:
+    found = [
+        f"{name_of(path)}:{node.lineno} {node.name}"
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name.strip("_") in FILLERS
+    ]
+    assert found == []
+
+
+def test_the_words_are_plain() -> None:
+    texts = [
+        *MODULES,
+        *(
+            path
+            for package in PACKAGES
+            for path in package.rglob("*")
+            if path.suffix in {".md", ".yml", ".html", ".toml"}
+        ),
+    ]
+    found = [
+        f"{name_of(path)}:{number} {match[0]}"
+        for path in texts
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if (match := STALE_WORDS.search(line))
+    ]
+    assert found == []
+
+
+def fields_without_comment(source: str) -> Iterator[str]:
+    """Class and field, for each field of a dataclass without a comment on its lines or on the line above."""
+    lines = source.splitlines()
+    commented = {
+        token.start[0]
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    for owner in dataclasses(source):
+        for field in fields(owner):
+            above = field.lineno - 1
+            if describes_itself(field):
+                continue
+            own = any(line in commented for line in range(field.lineno, (field.end_lineno or field.lineno) + 1))
+            if not own and not (above in commented and lines[above - 1].lstrip().startswith("#")):
+                yield f"{owner.name}.{ast.unparse(field.target)}"
+
+
+def describes_itself(field: ast.AnnAssign) -> bool:
+    """Whether it is declared as a key of a settings file with a help text, which users read too."""
+    texts = [node.value for node in ast.walk(field) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return isinstance(field.value, ast.Call) and any(len(text.split()) > 3 for text in texts)
+
+
+def described_in_vain(source: str) -> Iterator[str]:
+    """`name`: in the docstring of a dataclass that has no such field, property or method."""
+    for owner in dataclasses(source):
+        known = {ast.unparse(field.target) for field in fields(owner)}
+        known |= {node.name for node in owner.body if isinstance(node, ast.FunctionDef)}
+        for name in re.findall(r"`([a-z_]+)`:", ast.get_docstring(owner) or ""):
+            if name not in known:
+                yield f"{owner.name}: {name}"
+
+
+def dataclasses(source: str) -> Iterator[ast.ClassDef]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef):
+            made = " ".join(ast.unparse(one) for one in node.decorator_list)
+            if re.search(r"\b(dataclass|define|frozen)\b", made) or "NamedTuple" in map(ast.unparse, node.bases):
+                yield node
+
+
+def fields(owner: ast.ClassDef) -> list[ast.AnnAssign]:
+    return [
+        node
+        for node in owner.body
+        if isinstance(node, ast.AnnAssign) and "ClassVar" not in ast.unparse(node.annotation)
+    ]
+
+
+def test_these_checks_see_what_they_look_for() -> None:
+    source = '''
+@dataclass(frozen=True)
+class Reading:
+    """`gone`: a field of last year's."""
+
+    up: bool  # whether it answered
+    # seconds
+    age: float
+    silent: int
+'''
+    assert list(fields_without_comment(source)) == ["Reading.silent"]
+    assert list(described_in_vain(source)) == ["Reading: gone"]
