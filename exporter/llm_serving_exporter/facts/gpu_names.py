@@ -20,7 +20,7 @@ _MIG = re.compile(r"[ -]MIG[ -].*$", re.IGNORECASE)
 
 
 @lru_cache(maxsize=512)  # the catalogue's own names are asked for at every look-up
-def exact(text: str) -> tuple[str, ...]:
+def split_words(text: str) -> tuple[str, ...]:
     """The words of a name in order, without the vendor: "NVIDIA-A100-SXM4-80GB" -> a100, sxm4, 80gb."""
     plain = _SEPARATORS.sub(" ", text[:LONGEST].lower()).strip()
     plain = _PCI_EXPRESS.sub("pcie", plain).replace("maxq", "max q")
@@ -28,11 +28,11 @@ def exact(text: str) -> tuple[str, ...]:
     return tuple(word for word in _MEMORY.sub(r"\1gb", plain).split() if word not in _VENDORS)
 
 
-def loose(text: str) -> frozenset[str]:
+def collect_words(text: str) -> frozenset[str]:
     """The words of a name in any order, without vendor and product family ("Tesla", "GeForce")."""
-    return frozenset(exact(text)) - _FAMILIES
+    return frozenset(split_words(text)) - _FAMILIES
 
 
-def without_instance(name: str) -> str:
+def strip_instance(name: str) -> str:
     """The GPU's name out of a MIG instance's: "NVIDIA H100 80GB HBM3 MIG 1g.10gb" -> "NVIDIA H100 80GB HBM3"."""
     return _MIG.sub("", name)

@@ -57,12 +57,12 @@ def find(text: str, catalogue: Sequence[GpuSpec]) -> GpuSpec:
 
     Raises FactsError (peak_unknown) that names the text, the nearest names and what to do.
     """
-    said = gpu_names.exact(text)
+    said = gpu_names.split_words(text)
     if len(text) <= gpu_names.LONGEST and said:
         for spec in catalogue:
             if said in _forms(spec):
                 return spec
-        for spec in _fitting(gpu_names.loose(text), catalogue):
+        for spec in _fitting(gpu_names.collect_words(text), catalogue):
             return spec
     raise FactsError(
         Absence.PEAK_UNKNOWN.value,
@@ -78,17 +78,17 @@ def match(identity: GpuIdentity, catalogue: Sequence[GpuSpec]) -> GpuSpec | None
     where exactly one row with that memory size fits ("A100-SXM-80GB" of old drivers). An instance's own memory says nothing about the
     product, so that under MIG name or PCI id decide alone.
     """
-    name = gpu_names.without_instance(identity.name)
-    said = gpu_names.exact(name)
+    name = gpu_names.strip_instance(identity.name)
+    said = gpu_names.split_words(name)
     for spec in catalogue:
-        if said and said in {gpu_names.exact(known) for known in spec.names}:
+        if said and said in {gpu_names.split_words(known) for known in spec.names}:
             return spec
     size = None if identity.mig is not None else identity.memory_total_bytes
     sized = [spec for spec in catalogue if size is not None and _close(size, spec.memory_bytes)]
     for spec in catalogue if identity.mig is not None else sized:
         if identity.pci_device_id in spec.pci_device_ids:
             return spec
-    fitting = list(_fitting(gpu_names.loose(name), sized))
+    fitting = list(_fitting(gpu_names.collect_words(name), sized))
     return fitting[0] if len(fitting) == 1 else None
 
 
@@ -105,7 +105,7 @@ def _fitting(told: frozenset[str], catalogue: Sequence[GpuSpec]) -> Iterator[Gpu
 
 
 def _forms(spec: GpuSpec) -> set[tuple[str, ...]]:
-    return {gpu_names.exact(name) for name in (spec.name, *spec.names, *spec.aliases)}
+    return {gpu_names.split_words(name) for name in (spec.name, *spec.names, *spec.aliases)}
 
 
 def _close(bytes_reported: int, bytes_known: int) -> bool:

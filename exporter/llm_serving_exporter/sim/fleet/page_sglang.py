@@ -37,7 +37,7 @@ class Gauges:
     context_tokens: int = 0  # of all running requests
 
 
-def gauges(engine: Engine, before: Gauges, now_seconds: float) -> Gauges:
+def log_gauges(engine: Engine, before: Gauges, now_seconds: float) -> Gauges:
     """What the scheduler has logged by now."""
     if engine.hung:
         return before
@@ -59,7 +59,7 @@ def gauges(engine: Engine, before: Gauges, now_seconds: float) -> Gauges:
     )
 
 
-def page(engine: Engine, logged: Gauges) -> bytes:
+def write_page(engine: Engine, logged: Gauges) -> bytes:
     """The page now."""
     spec, books, counts = engine.spec, engine.books, engine.books.counts
     served = {"engine_type": "unified", "model_name": spec.served_name}

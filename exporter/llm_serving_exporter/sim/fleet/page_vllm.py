@@ -28,7 +28,7 @@ _CACHE_CONFIG = {
 }  # fmt: skip
 
 
-def page(engine: Engine, start_unix_seconds: float) -> bytes:
+def write_page(engine: Engine, start_unix_seconds: float) -> bytes:
     """The page now of an engine whose process started at that time."""
     spec, books, counts = engine.spec, engine.books, engine.books.counts
     writer = Writer({"engine": "0", "model_name": spec.served_name}, start_unix_seconds)

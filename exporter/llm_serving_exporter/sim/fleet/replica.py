@@ -109,6 +109,6 @@ class Replica:
         if self.engine is None:
             return None
         if self.spec.engine.runtime == VLLM:
-            return page_vllm.page(self.engine, started_unix_seconds)
-        self._logged = page_sglang.gauges(self.engine, self._logged, now_seconds)
-        return page_sglang.page(self.engine, self._logged)
+            return page_vllm.write_page(self.engine, started_unix_seconds)
+        self._logged = page_sglang.log_gauges(self.engine, self._logged, now_seconds)
+        return page_sglang.write_page(self.engine, self._logged)
