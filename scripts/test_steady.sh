@@ -4,6 +4,7 @@
 #
 #   scripts/test_steady.sh [RUNS [ARGUMENTS OF PYTEST...]]      10 runs; where there is no taskset, on all cores
 set -uo pipefail
+set -m # else what runs in the background ignores an interrupt, and the tests of interrupts with it
 
 cd "$(dirname "$0")/.."
 runs=${1:-10}
@@ -13,7 +14,7 @@ suite=
 
 end_children() {
     for child in "${loops[@]}" $suite; do kill "$child" 2>/dev/null; done
-    wait
+    wait 2>/dev/null # else each loop is reported as terminated
 }
 trap end_children EXIT
 trap 'exit 130' INT
