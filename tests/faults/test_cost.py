@@ -82,13 +82,18 @@ def test_the_cost_of_a_server_that_works_dies_and_is_priced_anew(tmp_path: Path)
 
             server.__exit__(None, None, None)
             page = exporter.until(
-                lambda page: gpu_seconds(page, "down") > 1.0 and spent(page) == pytest.approx(counted(page), rel=1e-6),
+                # on a busy machine some scrapes time out before: that is time down too
+                lambda page: (
+                    gpu_seconds(page, "down") > 1.0
+                    and spent(page) == pytest.approx(counted(page), rel=1e-6)
+                    and page.value("signal_available", signal="cost_usd_per_million_tokens", reason="target_down")
+                    == 0.0
+                ),
                 "time down, and every second booked",
             )
             assert page.total("cost_usd_total", phase="down") == pytest.approx(gpu_seconds(page, "down"), rel=1e-6)
             assert not page.series("cost_usd_per_million_tokens")
             assert page.value("signal_available", signal="cost_usd_total") == 1.0
-            assert page.value("signal_available", signal="cost_usd_per_million_tokens", reason="target_down") == 0.0
 
             state_prices(prices, None)
             page = exporter.until(
