@@ -48,7 +48,7 @@ def side_by_side_ms(folder: Path, nginx: Nginx, pages: Iterator[bytes], seconds:
     with vmagent(folder, nginx, scrape_config(folder, "fast", address, "20ms"), port) as program:
         scrapes = partial(metric, f"http://127.0.0.1:{port}/metrics", "vm_promscrape_scrapes_total")
         found = side_by_side(ours, program, scrapes, seconds, idle)
-    ours.pipeline.close()
+    ours.hosted.close()
     return found
 
 
