@@ -16,6 +16,9 @@ from llm_serving_exporter.sim.ports import on_next_free_port, require_free
 
 _READY_SECONDS = 15.0
 _STOP_SECONDS = 3.0
+# between the look for a free port and the program's own bind, another program may take the port
+_TRIES = 3
+_PORT_TAKEN = "address already in use"
 
 
 class ChildError(Exception):
@@ -41,14 +44,13 @@ class Child:
         self._log = self._folder / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         try:
-            chosen = on_next_free_port(lambda candidate: require_free("127.0.0.1", candidate), port)
-            self.url = f"http://127.0.0.1:{chosen}"
-            command = prepare(self._folder, f"127.0.0.1:{chosen}")
-            with self._log.open("wb") as log:
-                self._process = subprocess.Popen(  # noqa: S603  # a program found on PATH, arguments of ours, no shell
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, process_group=0
-                )
-            self._wait_until_ready(self._process, cancelled or threading.Event())
+            for tries_left in reversed(range(_TRIES)):
+                try:
+                    self._start(prepare, port, cancelled or threading.Event())
+                    break
+                except ChildError as error:
+                    if not tries_left or _PORT_TAKEN not in str(error).lower():
+                        raise
         except BaseException:
             self.close()
             raise
@@ -69,6 +71,16 @@ class Child:
                 process.kill()
                 process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start(self, prepare: Callable[[Path, str], Sequence[str]], port: int, cancelled: threading.Event) -> None:
+        chosen = on_next_free_port(lambda candidate: require_free("127.0.0.1", candidate), port)
+        self.url = f"http://127.0.0.1:{chosen}"
+        command = prepare(self._folder, f"127.0.0.1:{chosen}")
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(  # noqa: S603  # a program found on PATH, arguments of ours, no shell
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, process_group=0
+            )
+        self._wait_until_ready(self._process, cancelled)
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes], cancelled: threading.Event) -> None:
         deadline = time.monotonic() + _READY_SECONDS
