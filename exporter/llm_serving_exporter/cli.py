@@ -28,7 +28,7 @@ from llm_serving_exporter.terminal import (
 )
 
 if TYPE_CHECKING:
-    from llm_serving_exporter.daemon.discovery import Discovered
+    from llm_serving_exporter.discovery.sections import Discovered
 
 _COMMANDS = {
     "run": "read the targets and serve /metrics until stopped (the default)",
@@ -141,7 +141,7 @@ def _check(config: Config) -> int:
 
 
 def _discovered(config: Config) -> Discovered:
-    from llm_serving_exporter.daemon.discovery import Discovery
+    from llm_serving_exporter.discovery.sections import Discovery
 
     return Discovery(config.discovery).targets(config.targets, together(config.runtimes))
 

@@ -12,12 +12,12 @@ from functools import partial
 
 from llm_serving_exporter.config.effective import hash_of
 from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.daemon.discovery import Discovery
 from llm_serving_exporter.daemon.file_jobs import FileJobs, PriceFile
 from llm_serving_exporter.daemon.schedule import Schedule, ThreadSchedule
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.devices.attribution import gpu_interval
 from llm_serving_exporter.devices.dcgm_source import DcgmSource
+from llm_serving_exporter.discovery.sections import Discovery
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.model.target import Target

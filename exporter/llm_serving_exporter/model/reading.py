@@ -14,6 +14,7 @@ from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.drill import DrillResult
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.hardware import GpuPeaks, TargetGpus
+from llm_serving_exporter.model.pod import PodState
 from llm_serving_exporter.model.review import ReviewRuns
 from llm_serving_exporter.model.snapshot import Snapshot
 from llm_serving_exporter.model.target import Role, Target
@@ -38,6 +39,7 @@ class TargetReading:
 
     target: Target  # as configured or discovered
     state: State = State.UNKNOWN  # after the last attempt
+    pod: PodState | None = None  # as Kubernetes last described it; None: the target is not from there
     metrics_url: str = ""  # where its page was found; "" before the first page
     runtime: str = ""  # name of the runtime's table; "" before the first page
     facts: ServerFacts = field(default_factory=ServerFacts)  # what its side endpoints say

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.model_settings import ModelSettings
 
 
@@ -56,6 +57,7 @@ class Target:
     model_name: str | None = None  # for a page that names none
     role: Role | None = None  # None: as the page says, else unified
     group: str = ""  # the label `group`, for users to group targets by; "": none
+    identity: Identity = field(default_factory=Identity)  # its place, and labels of its own
     nodes: tuple[str, ...] = ()  # that it spans; (): this node for a local target, unknown for a remote one
     gpus: tuple[str | int, ...] | None = None  # UUIDs or indices of its GPUs; (): it has none; None: they are found out
     gpu_count: int | None = None  # of all its engines, for a remote target whose GPUs cannot be seen

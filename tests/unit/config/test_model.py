@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.daemon.discovery import Discovery
+from llm_serving_exporter.discovery.sections import Discovery
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.model.model_settings import ModelSettings
 from tests.support.builders.configuration import load_text, problems_of

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llm_serving_exporter.config.effective import effective
-from llm_serving_exporter.config.file_sd import SectionFiles
 from llm_serving_exporter.config.runtimes import ROW_COLUMNS, ROW_KEYS, RUNTIME_COLUMNS, RUNTIME_KEYS
+from llm_serving_exporter.discovery.file_sd import SectionFiles
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.snapshot import Absence, Quality
@@ -239,9 +239,9 @@ def test_targets_their_defaults_and_discovered_ones_may_name_it(tmp_path: Path) 
     (tmp_path / "sd.yml").write_text("- {targets: ['c:1'], labels: {runtime: acme}}\n")
     config = load_text(tmp_path, f"file_sd: [{{files: [sd.yml]}}]\n{ACME}")
     names = [*RUNTIMES, *(table.name for table in config.runtimes)]
-    (found,) = SectionFiles(config.discovery[0], host_name="pod-7").read(names).files
+    (found,) = SectionFiles(config.discovery[0], host_name="pod-7").read(names).sources
     assert [target.runtime for target in found.targets or ()] == ["acme"]
-    (refused,) = SectionFiles(config.discovery[0], host_name="pod-7").read().files
+    (refused,) = SectionFiles(config.discovery[0], host_name="pod-7").read().sources
     assert '"acme" is not a runtime' in str(refused.problems[0])
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from llm_serving_exporter.config.checks import MOST_TARGETS, identity_of
+from llm_serving_exporter.config.checks import MOST_TARGETS
 from llm_serving_exporter.config.groups import read_group
 from llm_serving_exporter.config.pattern import MOST_FILES, is_glob, matching
 from llm_serving_exporter.config.types import FileDiscovery
+from llm_serving_exporter.discovery.section import SectionReading, Source
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.files.watched import Watched
 from llm_serving_exporter.model.target import Target
@@ -21,29 +22,8 @@ from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.schema.context import Host
 from llm_serving_exporter.schema.document import read_document
-from llm_serving_exporter.schema.problems import Place, listed, shown
+from llm_serving_exporter.schema.problems import Place, listed
 from llm_serving_exporter.schema.tree import Scalar
-
-
-@dataclass(frozen=True, slots=True)
-class FileResult:
-    """What one file says, and what of it is in use."""
-
-    path: str  # as it matched a pattern
-    # the last good ones, () where the file says that there are none; None where it has not been good yet
-    targets: tuple[Target, ...] | None
-    # why the file cannot be used as it is now
-    problems: tuple[Problem, ...] = ()
-    # what has no effect in the file that `targets` are from
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class FileTargets:
-    """One reading of a section's files."""
-
-    files: tuple[FileResult, ...]  # in the order of the patterns, then of the names; at most `MOST_FILES`
-    problems: tuple[Problem, ...] = ()  # those that belong to no single file
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +48,12 @@ class SectionFiles:
         self._files: dict[str, Watched[_Usable | None]] | None = None
 
     def have_changed(self) -> bool:
-        """Whether a file differs from when it was last read, or another set of files matches; cheap to ask."""
+        """Whether a file differs from when it was last read, or another set of files matches."""
         if self._files is None or _matching_paths(self._section)[:MOST_FILES] != list(self._files):
             return True
         return any(file.has_changed() for file in self._files.values())
 
-    def read(self, runtimes: Collection[str] = RUNTIMES) -> FileTargets:
+    def read(self, runtimes: Collection[str] = RUNTIMES) -> SectionReading:
         """Reads every file. Never raises; what is wrong with a file stands in its result.
 
         A file that cannot be used keeps the targets that it had, as in Prometheus; the targets of a file that is gone are gone.
@@ -94,7 +74,10 @@ class SectionFiles:
         self._files = {path: known.get(path) or self._watch(path) for path in paths[:MOST_FILES]}
         for file in self._files.values():
             file.reread()
-        return FileTargets(tuple(_result(file) for file in self._files.values()), tuple(problems))
+        return SectionReading(tuple(_result(file) for file in self._files.values()), tuple(problems))
+
+    def close(self) -> None:
+        """Nothing runs in the background."""
 
     def _watch(self, path: str) -> Watched[_Usable | None]:
         return Watched(path, lambda: _read_file(path, self._section.defaults, self._host, self._runtimes), None)
@@ -106,11 +89,11 @@ def _matching_paths(section: FileDiscovery) -> list[str]:
     return list(distinct)[: MOST_FILES + 1]
 
 
-def _result(file: Watched[_Usable | None]) -> FileResult:
+def _result(file: Watched[_Usable | None]) -> Source:
     problems = file.problem.problems if isinstance(file.problem, ConfigError) else ()
     if file.value is None:
-        return FileResult(file.path, None, problems)
-    return FileResult(file.path, file.value.targets, problems, file.value.warnings)
+        return Source(file.path, None, problems)
+    return Source(file.path, file.value.targets, problems, file.value.warnings)
 
 
 def _read_file(path: str, defaults: Target, host: Host, runtimes: Collection[str]) -> _Usable:
@@ -137,35 +120,3 @@ def _read_file(path: str, defaults: Target, host: Host, runtimes: Collection[str
         names = listed((clean(name) for name in sorted(ignored)[:20]), "and")
         warnings.append(f"{path}: labels without effect here: {names}")
     return _Usable(tuple(targets), tuple(warnings))
-
-
-def merge_targets(
-    configured: Iterable[Target], discovered: Iterable[FileTargets]
-) -> tuple[tuple[Target, ...], tuple[Problem, ...]]:
-    """All targets to read, at most 2,000: the configured ones, then those of files, the first of each server and name.
-
-    The problems tell which ones of files were left out.
-    """
-    targets = list(configured)
-    servers = {identity_of(target) for target in targets}
-    names = {target.name for target in targets}
-    problems: list[Problem] = []
-    left_out = 0
-    for file in (file for reading in discovered for file in reading.files):
-        place = Place(file.path, "", problems)
-        for target in file.targets or ():
-            if identity_of(target) in servers:
-                place.refuse(f"{target.url} is already a target, the later one is left out", "Remove one of them.")
-            elif target.name in names:
-                what = f"the name {shown(target.name)} is already taken, {target.url} is left out"
-                place.refuse(what, "Give each target a name of its own.")
-            elif len(targets) >= MOST_TARGETS:
-                left_out += 1
-            else:
-                servers.add(identity_of(target))
-                names.add(target.name)
-                targets.append(target)
-    if left_out:
-        what = f"{left_out} targets beyond {MOST_TARGETS} are left out"
-        Place("file_sd", "", problems).refuse(what, "Run several exporters, each for a part of the fleet.")
-    return tuple(targets), tuple(problems)

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llm_serving_exporter.config.file_sd import FileTargets, SectionFiles, merge_targets
 from llm_serving_exporter.config.types import FileDiscovery
+from llm_serving_exporter.discovery.file_sd import SectionFiles
+from llm_serving_exporter.discovery.section import SectionReading
+from llm_serving_exporter.discovery.sections import merge_targets
 from llm_serving_exporter.model.target import Role, Target
 from tests.support.builders.configuration import load_text, problems_of
 
@@ -27,22 +29,22 @@ def files_of(found: FileDiscovery) -> SectionFiles:
     return SectionFiles(found, host_name="pod-7", node_name="gpu-node-3")
 
 
-def read(found: FileDiscovery) -> FileTargets:
+def read(found: FileDiscovery) -> SectionReading:
     return files_of(found).read()
 
 
-def urls(found: FileTargets) -> list[str]:
-    return [target.url for file in found.files for target in file.targets or ()]
+def urls(found: SectionReading) -> list[str]:
+    return [target.url for file in found.sources for target in file.targets or ()]
 
 
-def messages(found: FileTargets) -> list[str]:
-    return [str(problem) for file in found.files for problem in file.problems]
+def messages(found: SectionReading) -> list[str]:
+    return [str(problem) for file in found.sources for problem in file.problems]
 
 
 def test_a_label_may_hold_the_query_of_a_metrics_path(tmp_path: Path) -> None:
     setup = discovery(tmp_path)
     (tmp_path / "sd/a.yml").write_text('- {targets: ["gpu-1:8080"], labels: {__metrics_path__: "/metrics?model=m"}}\n')
-    (file,) = read(setup).files
+    (file,) = read(setup).sources
     assert [target.metrics_path for target in file.targets or ()] == ["/metrics?model=m&autoload=false"]
 
 
@@ -66,7 +68,7 @@ def test_a_group_with_every_label(tmp_path: Path) -> None:
     context_limit_tokens: "4096"
 """
     )
-    (file,) = read(setup).files
+    (file,) = read(setup).sources
     (target,) = file.targets
     assert (file.problems, file.warnings) == ((), ())
     assert target == Target(
@@ -95,14 +97,14 @@ def test_json_and_yaml_and_several_groups(tmp_path: Path) -> None:
     (tmp_path / "sd/b.yml").write_text("- targets: [c, 'd:4']\n- targets: []\n")
     found = read(setup)
     assert sorted(urls(found)) == ["http://[::1]:3", "http://a:1", "http://b:2", "http://c:80", "http://d:4"]
-    local = next(target for file in found.files for target in file.targets if target.url == "http://[::1]:3")
+    local = next(target for file in found.sources for target in file.targets if target.url == "http://[::1]:3")
     assert (local.name, local.nodes, local.role) == ("pod-7:3", ("gpu-node-3",), "prefill")
 
 
 def test_defaults_hold_where_a_label_is_missing_or_empty(tmp_path: Path) -> None:
     setup = discovery(tmp_path, defaults="{runtime: vllm, model_name: m, role: decode, node: n, gpu_count: 4}")
     (tmp_path / "sd/a.yml").write_text("- targets: ['a:1']\n  labels: {role: '', model_name: ''}\n")
-    target = read(setup).files[0].targets[0]
+    target = read(setup).sources[0].targets[0]
     assert (target.runtime, target.model_name, target.role, target.nodes, target.gpu_count) == (
         "vllm",
         "m",
@@ -111,7 +113,7 @@ def test_defaults_hold_where_a_label_is_missing_or_empty(tmp_path: Path) -> None
         4,
     )
     (tmp_path / "sd/a.yml").write_text("- targets: ['a:1']\n  labels: {runtime: auto}\n")
-    assert read(setup).files[0].targets[0].runtime is None
+    assert read(setup).sources[0].targets[0].runtime is None
 
 
 def test_labels_without_effect_are_named_once(tmp_path: Path) -> None:
@@ -120,7 +122,7 @@ def test_labels_without_effect_are_named_once(tmp_path: Path) -> None:
     path.write_text(
         "- targets: ['a:1']\n  labels: {env: prod, team: x, __meta_a: b}\n- targets: ['b:1']\n  labels: {env: dev}\n"
     )
-    (file,) = read(setup).files
+    (file,) = read(setup).sources
     assert file.warnings == (f"{path}: labels without effect here: env and team",)
     assert len(file.targets) == 2
 
@@ -197,7 +199,7 @@ def test_a_file_that_is_broken_from_the_start_has_no_targets(tmp_path: Path) -> 
     setup = discovery(tmp_path)
     (tmp_path / "sd/a.yml").write_text("{")
     broken = read(setup)
-    assert broken.files[0].targets is None
+    assert broken.sources[0].targets is None
     assert len(messages(broken)) == 1
 
 
@@ -300,7 +302,7 @@ def test_no_more_than_1000_files(tmp_path: Path) -> None:
     for number in range(1001):
         (tmp_path / f"sd/{number:04}.json").write_text("[]")
     found = read(setup)
-    assert len(found.files) == 1000
+    assert len(found.sources) == 1000
     assert [problem.what for problem in found.problems] == [
         "file_sd matches more than 1000 files, the rest is not read"
     ]
@@ -332,7 +334,7 @@ def test_any_json_is_targets_or_problems(tmp_path_factory: pytest.TempPathFactor
     path = tmp_path_factory.getbasetemp() / "any.json"
     path.write_text(json.dumps(content))
     defaults = Target(name="", url="")
-    (file,) = SectionFiles(FileDiscovery((str(path),), defaults), host_name="pod-7").read().files
+    (file,) = SectionFiles(FileDiscovery((str(path),), defaults), host_name="pod-7").read().sources
     assert (file.targets is None) == bool(file.problems)
     "".join(map(str, (*file.problems, *file.warnings))).encode()
     for target in file.targets or ():

@@ -1,0 +1,51 @@
+"""What every kind of discovery looks like to those who ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.model.pod import PodState, WaitingPod
+from llm_serving_exporter.model.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What one file, URL or cluster says, and what of it is in use."""
+
+    name: str  # path, URL, or another name by which users know it; its problems begin with it
+    # the last good ones, () where it says that there are none; None where it has not been good yet
+    targets: tuple[Target, ...] | None
+    # why it cannot be used as it is now
+    problems: tuple[Problem, ...] = ()
+    # what has no effect in what `targets` are from
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SectionReading:
+    """One reading of a section."""
+
+    sources: tuple[Source, ...]  # in an order that stays
+    problems: tuple[Problem, ...] = ()  # those that belong to no single source
+    # what Kubernetes says of the pods of targets, by the targets' names
+    pods: Mapping[str, PodState] = field(default_factory=dict)
+    waiting: tuple[WaitingPod, ...] = ()  # pods that are wanted, and no target yet
+
+
+class Section(Protocol):
+    """One section of discovery over time. Used by one thread at a time; `close` may come from another."""
+
+    def have_changed(self) -> bool:
+        """Whether `read` would say something new; cheap to ask."""
+        ...
+
+    def read(self, runtimes: Collection[str]) -> SectionReading:
+        """What it says now. Never raises, never waits for a server. `runtimes`: names of those that have a table."""
+        ...
+
+    def close(self) -> None:
+        """Ends what it runs in the background. May be called twice."""
+        ...

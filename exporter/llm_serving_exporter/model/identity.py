@@ -1,0 +1,24 @@
+"""Who a target is beside its name: its place in Kubernetes or in a cloud, and labels of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What is known of a target's place. "" where it is not known, or does not exist.
+
+    It is part of the target's settings: a target with another pod UID is another target, never a continuation of the one before it.
+    """
+
+    namespace: str = ""  # of the pod
+    pod: str = ""  # its name
+    pod_uid: str = ""  # never exported: it tells a pod from the next one of the same name
+    container: str = ""  # of the engine in the pod
+    workload: str = ""  # what owns the pod and outlives it: a Deployment, a LeaderWorkerSet, an InferenceService
+    workload_kind: str = ""  # its kind, as Kubernetes writes it
+    provider_id: str = ""  # of the node, as the cloud calls the machine
+    region: str = ""  # of the node
+    instance_type: str = ""  # of the node
+    labels: tuple[tuple[str, str], ...] = ()  # of its own: name and value, sorted by name
