@@ -17,7 +17,7 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(PYTHON_ENV)/pycache
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo drill test test-steady test-e2e test-soak test-grafana test-hardware check generate golden bench format clean
+.PHONY: help demo drill test test-steady test-e2e test-soak test-grafana test-kubernetes test-hardware check generate golden bench format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ test-grafana: $(DEVELOPS) ## every dashboard in the Grafana that GRAFANA_URL nam
 	@$(TOOLS) chromium
 	@$(BIN)/python -c "import playwright" 2>/dev/null || $(BIN)/pip install --quiet --editable ".[grafana]"
 	$(BIN)/python -m pytest -m grafana $(ARGS)
+
+test-kubernetes: $(DEVELOPS) ## against the Kubernetes API server that KUBE_APISERVER names; CONTRIBUTING.md says what that takes
+	$(BIN)/python -m pytest -m kubernetes $(ARGS)
 
 test-hardware: $(DEVELOPS) ## against a real NVIDIA GPU
 	$(BIN)/python -m pytest -m hardware $(ARGS)

@@ -32,7 +32,7 @@ class ServerProcess:
     """`with … as running:`; ended by its process id, also where it does not come up. Its log is kept in `log_file`.
 
     `command`: the words of the command line for a port. `ready`: the path that answers 200 once it serves. `port`: where others have
-    been told already that it will be.
+    been told already that it will be. `authority`: the certificate that its own is signed with, where it speaks TLS.
     """
 
     def __init__(
@@ -42,13 +42,17 @@ class ServerProcess:
         *,
         ready: str = "/-/ready",
         port: int | None = None,
+        authority: Path | None = None,
     ) -> None:
         self._command, self._log_file, self._ready, self._port = command, log_file, ready, port
+        self._authority = authority
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         self.http = requests.Session()
         self.http.trust_env = False
+        if self._authority is not None:
+            self.http.verify = str(self._authority)
         try:
             for _attempt in range(3):  # a port that was free may be taken by another test
                 if self._starts():
@@ -61,7 +65,7 @@ class ServerProcess:
 
     def _starts(self) -> bool:
         port = free_port() if self._port is None else self._port
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"{'http' if self._authority is None else 'https'}://127.0.0.1:{port}"
         with self._log_file.open("ab") as log:
             self._process = subprocess.Popen(self._command(port), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -77,6 +81,12 @@ class ServerProcess:
     def __exit__(self, *exc: object) -> None:
         self._end()
         self.http.close()
+
+    def kill(self) -> None:
+        """Ends it at once, as a machine that loses its power does."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
 
     def _end(self) -> None:
         process, self._process = self._process, None
