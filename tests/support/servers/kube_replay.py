@@ -1,0 +1,145 @@
+"""Plays a recorded conversation with a Kubernetes API server over real HTTP.
+
+tests/unit/discovery/conversations holds them; tests/kubernetes/record.py makes them.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass
+from http.server import ThreadingHTTPServer
+from typing import Any, Self
+from urllib.parse import parse_qsl, urlsplit
+
+from tests.support.paths import TESTS
+from tests.support.servers.http_server import QuietHandler
+from tests.support.waiting import PATIENCE_SECONDS
+
+CONVERSATIONS = TESTS / "unit" / "discovery" / "conversations"
+
+
+def conversation(name: str) -> list[dict[str, Any]]:
+    """The exchanges of a recording: `query`, `status`, and `body` or `events`."""
+    return list(json.loads((CONVERSATIONS / f"{name}.json").read_text())["exchanges"])
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as it came."""
+
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]  # names in lower case
+
+    @property
+    def is_watch(self) -> bool:
+        return self.query.get("watch") in ("true", "1")
+
+
+class KubeReplay:
+    """`with KubeReplay("changes") as server:`; `server.url` is the API server's.
+
+    A list is answered by the next recorded list with the same `continue`, a watch by the next recorded watch from the same version,
+    whichever namespace and page size is asked for: so a client has to carry on from where the real server left it. What no recording
+    answers gets status 500 and stands in `strays`. Once the recorded watches are through, a watch from the last version stays open
+    and silent until the server is closed.
+
+    `by_event`: an event is sent only when `send_event` is called; else each watch is sent at once. The addresses of pods are as
+    recorded.
+    """
+
+    def __init__(self, *names: str, by_event: bool = False) -> None:
+        self._left = [exchange for name in names for exchange in conversation(name)]
+        self._by_event = by_event
+        self._may_send = threading.Semaphore(0)
+        self._closing = threading.Event()
+        self._guard = threading.Lock()
+        self.asked: list[Asked] = []
+        self.strays: list[Asked] = []
+
+    def __enter__(self) -> Self:
+        replay = self
+
+        class Handler(QuietHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                replay._answer(self)
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._closing.set()
+        self._may_send.release(1000)
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @property
+    def left(self) -> int:
+        """How many recorded exchanges nobody has asked for yet."""
+        with self._guard:
+            return len(self._left)
+
+    def send_event(self, count: int = 1) -> None:
+        """Lets the watch that is open, or the next, tell so many more events."""
+        self._may_send.release(count)
+
+    def _answer(self, handler: QuietHandler) -> None:
+        address = urlsplit(handler.path)
+        headers = {name.lower(): value for name, value in handler.headers.items()}
+        asked = Asked(address.path, dict(parse_qsl(address.query, keep_blank_values=True)), headers)
+        with self._guard:
+            self.asked.append(asked)
+            exchange = next((one for one in self._left if _answers(one, asked)), None)
+            if exchange is not None:
+                self._left.remove(exchange)
+            is_over = not any("events" in one for one in self._left)
+            if exchange is None and not (asked.is_watch and is_over):
+                self.strays.append(asked)
+        if exchange is None:
+            if asked.is_watch and is_over:
+                self._tell(handler, [], ends=False)
+            else:
+                handler.answer(500, json.dumps({"message": f"no recording answers {handler.path}"}).encode())
+        elif "events" in exchange:
+            self._tell(handler, exchange["events"], ends=True)
+        else:
+            handler.answer(exchange["status"], json.dumps(exchange["body"]).encode())
+
+    def _tell(self, handler: QuietHandler, events: list[dict[str, Any]], *, ends: bool) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Type", "application/json")
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        try:
+            handler.wfile.flush()
+            for event in events:
+                if self._by_event:
+                    self._may_send.acquire(timeout=PATIENCE_SECONDS)
+                if self._closing.is_set():
+                    break
+                line = json.dumps(event, separators=(",", ":")).encode() + b"\n"
+                handler.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+                handler.wfile.flush()
+            if not ends:
+                self._closing.wait()
+            handler.wfile.write(b"0\r\n\r\n")
+        except OSError:
+            handler.close_connection = True
+
+
+def _answers(exchange: dict[str, Any], asked: Asked) -> bool:
+    if not asked.path.endswith("/pods"):
+        return False
+    query = exchange["query"]
+    if ("watch" in query) != asked.is_watch:
+        return False
+    key = "resourceVersion" if asked.is_watch else "continue"
+    return bool(query.get(key, "") == asked.query.get(key, ""))
