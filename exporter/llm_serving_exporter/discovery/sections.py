@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from llm_serving_exporter.config.checks import MOST_TARGETS, identity_of
+from llm_serving_exporter.config.host import read_host
 from llm_serving_exporter.config.types import FileDiscovery
 from llm_serving_exporter.discovery.file_sd import SectionFiles
 from llm_serving_exporter.discovery.section import SectionReading
@@ -28,7 +29,8 @@ class Discovery:
     """Holds what each file said last. Used by one thread at a time."""
 
     def __init__(self, sections: tuple[FileDiscovery, ...], environ: Mapping[str, str] = os.environ) -> None:
-        self._sections = [SectionFiles(section, node_name=environ.get("NODE_NAME")) for section in sections]
+        host = read_host(environ)
+        self._sections = [SectionFiles(section, host) for section in sections]
 
     def changed(self) -> bool:
         """Whether any file differs from when it was last read."""

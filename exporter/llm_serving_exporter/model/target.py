@@ -83,3 +83,5 @@ class ExpectedReplicas:
     model_name: str  # as served
     role: str  # a value of Role
     replicas: int  # 0 or more
+    # what tells these replicas from others of the same model and role: no pod, container or node, which come and go
+    identity: Identity = field(default_factory=Identity)
