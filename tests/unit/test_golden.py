@@ -114,7 +114,7 @@ def rendered(name: str, target_labels: tuple[str, ...] = ()) -> CollectorRegistr
         }
         target = Target("replica-0", server.url, group="golden", identity=IDENTITY, nodes=("node-a",), **settled)
         store.add_target(target)
-        costs.begin_target(target.name)
+        costs.begin_target(target)
         store.put_config("0" * 64, True, START)
         forced = partial(settings, name, config, target, now)
         pipeline = make_pipeline(target, now, settings=forced, unix_start=START, models=partial(model, name))

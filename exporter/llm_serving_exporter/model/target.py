@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.identity import Identity, is_same_pod
 from llm_serving_exporter.model.model_settings import ModelSettings
 
 
@@ -74,6 +74,13 @@ class Target:
     interval_seconds: float = 5.0  # from one attempt to the next
     max_series: int = 50_000  # cap on the series of a page
     http: HttpSettings = field(default_factory=HttpSettings)  # deadline, credentials and TLS of its requests
+
+
+def is_relabelled(before: Target, now: Target) -> bool:
+    """Whether two targets of one name are the same server, read in the same way: only labels differ, if anything does."""
+    return replace(before, identity=now.identity, nodes=now.nodes, group=now.group) == now and is_same_pod(
+        before.identity, now.identity
+    )
 
 
 @dataclass(frozen=True, slots=True)
