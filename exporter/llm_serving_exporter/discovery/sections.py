@@ -56,7 +56,7 @@ def merge_targets(
     """
     targets = list(configured)
     servers = {identity_of(target) for target in targets}
-    names = {target.name for target in targets}
+    names = {target.name: target for target in targets}
     problems: list[Problem] = []
     left_out = 0
     for source in (source for reading in discovered for source in reading.sources):
@@ -65,15 +65,21 @@ def merge_targets(
             if identity_of(target) in servers:
                 place.refuse(f"{target.url} is already a target, the later one is left out", "Remove one of them.")
             elif target.name in names:
-                what = f"the name {shown(target.name)} is already taken, {target.url} is left out"
+                first, second = map(_describe_place, (names[target.name], target))
+                what = f"the name {shown(target.name)} is already taken by {first}, {second} is left out"
                 place.refuse(what, "Give each target a name of its own.")
             elif len(targets) >= MOST_TARGETS:
                 left_out += 1
             else:
                 servers.add(identity_of(target))
-                names.add(target.name)
+                names[target.name] = target
                 targets.append(target)
     if left_out:
         what = f"{left_out} targets beyond {MOST_TARGETS} are left out"
         Place("file_sd", "", problems).refuse(what, "Run several exporters, each for a part of the fleet.")
     return tuple(targets), tuple(problems)
+
+
+def _describe_place(target: Target) -> str:
+    """Its URL and, where it is known, its node: one name on two nodes is mostly a pod of one cluster beside that of another."""
+    return f"{target.url} on {', '.join(target.nodes)}" if target.nodes else target.url

@@ -330,8 +330,22 @@ def test_merging_keeps_the_first_of_each_server_and_name(tmp_path: Path) -> None
     assert [target.name for target in targets] == ["a:1", "x", "c:1", "e:1"]
     assert [str(problem) for problem in problems] == [
         f"{tmp_path}/sd/a.yml: http://a:1 is already a target, the later one is left out. Remove one of them.",
-        f'{tmp_path}/sd/a.yml: the name "x" is already taken, http://d:1 is left out. Give each target a name of its own.',
+        f'{tmp_path}/sd/a.yml: the name "x" is already taken by http://b:1, http://d:1 is left out. Give each target a name of its own.',
         f"{tmp_path}/sd/b.yml: http://c:1 is already a target, the later one is left out. Remove one of them.",
+    ]
+
+
+def test_one_pod_on_two_nodes_is_said(tmp_path: Path) -> None:
+    setup = discovery(tmp_path)
+    for number in (1, 2):
+        labels = {"namespace": "prod", "pod": "chat-0", "node": f"n{number}"}
+        (tmp_path / f"sd/{number}.json").write_text(
+            json.dumps([{"targets": [f"10.0.0.{number}:80"], "labels": labels}])
+        )
+    targets, problems = merge_targets((), [read(setup)])
+    assert [target.nodes for target in targets] == [("n1",)]
+    assert [problem.what for problem in problems] == [
+        'the name "prod/chat-0:80" is already taken by http://10.0.0.1:80 on n1, http://10.0.0.2:80 on n2 is left out'
     ]
 
 
