@@ -18,7 +18,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from llm_serving_exporter.catalogue import METRICS
+from llm_serving_exporter.catalogue import BY_NAME, METRICS
+from llm_serving_exporter.catalogue.health import TARGET_INFO
 from llm_serving_exporter.catalogue.spec import PREFIX
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meters import Costs
@@ -28,12 +29,14 @@ from llm_serving_exporter.devices.attribution import Gpus, keep_known_gpus
 from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
+from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.review import ReviewRuns
@@ -70,6 +73,10 @@ PRICES = PriceBook(
     Power(0.12, 1.3, 350.0),
     250_000.0,
 )
+IDENTITY = Identity(
+    "prod", "chat-0", "6f9a1c1e-0000-4000-8000-000000000001", "vllm", "chat", "Deployment", "aws:///eu-west-1a/i-0", "eu-west-1",
+    "p5.48xlarge", (("team", "search"),),
+)  # fmt: skip
 LOST_GPU = GpuReading(replace(GPU.identity, uuid="GPU-00000000-0000-0000-0000-000000000002", index=1), lost=True)
 
 
@@ -92,7 +99,7 @@ def model(name: str, settings: ModelSettings, served: ServedModel) -> ModelFacts
     return replace(loader.model_facts(known, served), origin="golden")
 
 
-def rendered(name: str) -> CollectorRegistry:
+def rendered(name: str, target_labels: tuple[str, ...] = ()) -> CollectorRegistry:
     case = CASES[name]
     now = [0.0]
     store, config, costs = Store(), Config(targets=()), Costs()
@@ -105,9 +112,9 @@ def rendered(name: str) -> CollectorRegistry:
             **({"batch_limit_requests": 16} if "vllm-0" in name else {}),
             **case.target,
         }
-        target = Target("replica-0", server.url, group="golden", nodes=("node-a",), **settled)
+        target = Target("replica-0", server.url, group="golden", identity=IDENTITY, nodes=("node-a",), **settled)
         store.add_target(target)
-        costs.begin_target(target.name)
+        costs.begin_target(target)
         store.put_config("0" * 64, True, START)
         forced = partial(settings, name, config, target, now)
         pipeline = make_pipeline(target, now, settings=forced, unix_start=START, models=partial(model, name))
@@ -143,6 +150,7 @@ def rendered(name: str) -> CollectorRegistry:
         "3.0.0",
         PRICES,
         config.attribution,
+        target_labels,
     )
     registry.register(ViewCollector(store.view, lambda: setup, lambda: now[0] + 1.0))
     return registry
@@ -158,6 +166,9 @@ def test_exposition_equals_the_golden_and_promtool_is_silent(
 ) -> None:
     name, registry = case
     text = generate_latest(registry).decode()
+    # what is served comes from an encoder of our own, which writes labels from text made ahead
+    assert encode(registry, "text/plain")[0].decode() == text
+    assert encode(registry, "application/openmetrics-text")[0] == generate_openmetrics(registry)
     golden = GOLDEN / f"{name}.prom"
     if request.config.getoption("--golden-update"):
         golden.write_text(text)
@@ -181,6 +192,15 @@ def test_exposition_equals_the_golden_and_promtool_is_silent(
     assert in_openmetrics == in_text
 
 
+def test_target_labels_stand_on_every_series_of_the_target() -> None:
+    page = encode(rendered("vllm-0.32-saturated", ("namespace", "workload", "team")), "text/plain")[0].decode()
+    chosen = {"namespace": "prod", "workload": "chat", "team": "search"}
+    found = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
+    of_target = [sample for sample in found if "target" in sample.labels]
+    assert len({sample.name for sample in of_target}) > 80
+    assert all(chosen.items() <= sample.labels.items() for sample in of_target)
+
+
 # declared, but on no golden: each with its reason
 NOT_IN_GOLDENS = {
     "model_gpu_memory_bytes": "of Ollama and Xinference's supervisor: tests/unit/normalise/test_gpu_only.py and test_xinference.py read it",
@@ -196,6 +216,16 @@ def test_every_family_of_the_catalogue_is_on_some_golden_and_nothing_else() -> N
     declared = {metric.name for metric in METRICS}
     assert seen <= declared
     assert declared - seen <= set(NOT_IN_GOLDENS)
+
+
+def test_every_series_has_the_labels_that_the_catalogue_declares_and_its_identity() -> None:
+    """All that is read here is written by the collector: what forgets the identity of a target is found whatever part of it writes it."""
+    for name in CASES:
+        for family in text_string_to_metric_families((GOLDEN / f"{name}.prom").read_text()):
+            metric = BY_NAME[family.name.removeprefix(PREFIX) + ("_total" if family.type == "counter" else "")]
+            for sample in family.samples:
+                own = {"team"} if metric is TARGET_INFO else set()
+                assert set(sample.labels) - {"le"} == {*metric.labels, *metric.identity_labels} | own, sample
 
 
 def test_rates_per_gpu_of_a_data_parallel_server_divide_by_its_engines_only() -> None:

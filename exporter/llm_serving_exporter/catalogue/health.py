@@ -8,17 +8,27 @@ _ALWAYS = "the target is not configured"
 _EXPORTER = "never absent"
 
 
-def _target(name: str, kind: Kind, unit: Unit, help: str, *labels: str, absent: str = _ALWAYS) -> Metric:
-    return Metric(name, kind, unit, Group.HEALTH, help, ("target", *labels), absent, "", "exporter")
+def _target(
+    name: str, kind: Kind, unit: Unit, help: str, *labels: str, absent: str = _ALWAYS, whole_identity: bool = False
+) -> Metric:
+    return Metric(
+        name, kind, unit, Group.HEALTH, help, ("target", *labels), absent, "", "exporter", whole_identity=whole_identity
+    )
 
 
 def _exporter(name: str, kind: Kind, unit: Unit, help: str, *labels: str, absent: str = _EXPORTER) -> Metric:
     return Metric(name, kind, unit, Group.EXPORTER, help, labels, absent, "", "exporter")
 
 
+def _fleet(name: str, kind: Kind, unit: Unit, help: str, *labels: str, absent: str) -> Metric:
+    """About the replicas of a model and role: only their identity tells them from those of another namespace."""
+    own = ("model_name", "role", *labels)
+    return Metric(name, kind, unit, Group.EXPORTER, help, own, absent, "", "exporter", whole_identity=True)
+
+
 TARGET_INFO = _target(
     "target_info", Kind.INFO, Unit.BOOLEAN, "Identity of the target; constant 1, kept while the target is configured.",
-    "runtime", "version", "model_name", "role", "group",
+    "runtime", "version", "model_name", "role", "group", whole_identity=True,
 )  # fmt: skip
 TARGET_NODE_INFO = _target(
     "target_node_info", Kind.INFO, Unit.BOOLEAN, "A node that the target spans; constant 1, one series per node.", "model_name", "role", "node",
@@ -107,13 +117,11 @@ UNMAPPED_FAMILIES = _target(
     absent="no page was ever read",
 )
 
-EXPECTED_REPLICAS = _exporter(
+EXPECTED_REPLICAS = _fleet(
     "expected_replicas",
     Kind.GAUGE,
     Unit.COUNT,
     "Replicas that the configuration says should run.",
-    "model_name",
-    "role",
     absent="not configured",
 )
 NVML_UP = _exporter(
@@ -162,31 +170,25 @@ DISCOVERY_FAILURES = _exporter(
     "Files of file-based discovery that could not be used, counted at each attempt.",
 )
 _NO_DRILL = "drill.result_file is not set, or the file has no such model"
-DRILL_LAST_RUN = _exporter(
+DRILL_LAST_RUN = _fleet(
     "drill_last_run_timestamp_seconds",
     Kind.GAUGE,
     Unit.TIMESTAMP,
     "When a drill last removed a replica of the model.",
-    "model_name",
-    "role",
     absent=_NO_DRILL,
 )
-DRILL_LAST_SUCCESS = _exporter(
+DRILL_LAST_SUCCESS = _fleet(
     "drill_last_success_timestamp_seconds",
     Kind.GAUGE,
     Unit.TIMESTAMP,
     "When a drill of the model last passed.",
-    "model_name",
-    "role",
     absent=f"{_NO_DRILL}, or none has passed yet",
 )
-DRILL_LAST_VERDICT = _exporter(
+DRILL_LAST_VERDICT = _fleet(
     "drill_last_verdict",
     Kind.GAUGE,
     Unit.BOOLEAN,
     "Verdict of the last drill of the model (passed, failed, aborted): 1 for that verdict.",
-    "model_name",
-    "role",
     "verdict",
     absent=_NO_DRILL,
 )

@@ -57,10 +57,23 @@ class Group(StrEnum):
     EXPORTER = "The exporter itself"
 
 
+class Subject(StrEnum):
+    """What a series is about, which decides the identity labels that stand on it beside its own."""
+
+    TARGET = "a target"
+    FLEET = "the replicas of a model"
+    GPU = "a GPU"
+    EXPORTER = "the exporter"
+
+
 SERVING_LABELS = ("target", "model_name", "engine", "role")
 GPU_LABELS = ("gpu", "gpu_name", "node")
+# those that a scrape of a pod is given too: ours are there as "", so that none of the exporter's pod stands on a series of something else
+PLACE_LABELS = ("namespace", "pod", "container", "node")
+# where a target is, and what it belongs to; with its own labels, its identity
+IDENTITY_LABELS = (*PLACE_LABELS, "workload", "workload_kind", "provider_id", "region", "instance_type")
 
-# every label that may stand on a series of ours
+# every label that a metric may declare; identity labels need no declaration
 LABELS = frozenset(
     {
         *SERVING_LABELS,
@@ -72,6 +85,9 @@ LABELS = frozenset(
         "rate", "method", "basis", "inputs", "ceiling", "includes_power",
     }
 )  # fmt: skip
+
+# labels of what is no exporter's own: a metric with one of them is about it, the first that it has decides
+_SUBJECTS = {"target": Subject.TARGET, "gpu": Subject.GPU, "model_name": Subject.FLEET}
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*\Z")
 # a unit and what the name has to contain for it
@@ -96,11 +112,24 @@ class Metric:
     absent: str  # what a missing series means
     formula: str = ""  # how it is worked out, in words; "": it is read, not worked out
     source: str = "page"  # where it comes from; "page": the runtime's table, see the columns of METRICS.md
+    whole_identity: bool = (
+        False  # whether every identity label stands on its series, and the labels of its target's own
+    )
     # the name as exposed, with the prefix
     full_name: str = field(init=False)
+    subject: Subject = field(init=False)  # what its series are about, as its labels say
+
+    @property
+    def identity_labels(self) -> tuple[str, ...]:
+        """Those that stand on every series of it beside `labels`; with `target_labels` and labels of a target's own there are more."""
+        if self.whole_identity:
+            return IDENTITY_LABELS
+        places = PLACE_LABELS if self.subject in (Subject.TARGET, Subject.GPU) else ()
+        return tuple(name for name in places if name not in self.labels)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "full_name", PREFIX + self.name)
+        object.__setattr__(self, "subject", _subject_of(self.labels))
         faults = []
         if not _NAME.match(self.name):
             faults.append("the name must be lower-case words joined by single underscores, without colon")
@@ -123,3 +152,7 @@ class Metric:
             faults.append("say what absence means")
         if faults:
             raise ValueError(f"metric {self.name!r}: " + "; ".join(faults))
+
+
+def _subject_of(labels: tuple[str, ...]) -> Subject:
+    return next((subject for label, subject in _SUBJECTS.items() if label in labels), Subject.EXPORTER)

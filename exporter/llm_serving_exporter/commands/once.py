@@ -22,6 +22,7 @@ from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.render.identity import describe_identity
 from llm_serving_exporter.render.numbers import CLIPPED, NOTHING, count, number, seconds, share, size, span
 from llm_serving_exporter.render.sentences import CAUSES, LIMITERS, title, why_absent
 from llm_serving_exporter.render.tail import long_requests_fit, longest_share
@@ -125,6 +126,8 @@ def as_document_of(reading: TargetReading) -> dict[str, Any]:
     snapshot, derived = reading.snapshot, reading.derived
     return {
         "target": reading.target.name,
+        "identity": {**_plain(reading.target.identity), "labels": dict(reading.target.identity.labels)},
+        "nodes": list(reading.target.nodes),
         "state": reading.state.value,
         "problem": reading.problem or None,
         "runtime": reading.runtime or None,
@@ -262,6 +265,8 @@ def as_table(reading: TargetReading) -> str:
     ]
     if reading.metrics_url:
         lines.append(f"  {reading.metrics_url}")
+    if identity := describe_identity(reading.target):
+        lines.append(f"  {identity}")
     if reading.problem:
         lines.append(f"  {reading.problem}")
     snapshot, derived = reading.snapshot, reading.derived

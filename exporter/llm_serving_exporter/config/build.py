@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from llm_serving_exporter.config.http import Auth, Tls
+from llm_serving_exporter.config.identity import build_identity, choose_name, place_locally
 from llm_serving_exporter.config.target_keys import TargetSettings
 from llm_serving_exporter.config.target_kinds import AUTO
 from llm_serving_exporter.model.target import HttpSettings, Target
@@ -34,9 +35,11 @@ def build_target(settings: TargetSettings, place: Place, host: Host) -> Target:
     if (auth.bearer_token or auth.basic_username) and any(name.lower() == "authorization" for name, _ in headers):
         place.refuse("both auth and a header Authorization are given", "Keep one of them.")
     address = settings.address
+    identity = place_locally(build_identity(_by_name(settings)), address, host)
     return Target(
-        name=settings.name or (address.name(host.name) if address else ""),
+        name=settings.name or (choose_name(identity, address, host) if address else ""),
         url=address.url if address else "",
+        identity=identity,
         nodes=choose_nodes(settings.nodes, address, host),
         http=HttpSettings(
             timeout_seconds=settings.timeout_seconds or default_timeout(interval),

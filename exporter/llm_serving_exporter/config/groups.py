@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.config.build import carried, choose_nodes
+from llm_serving_exporter.config.identity import build_identity, choose_name, keep_own_labels, place_locally
 from llm_serving_exporter.config.target_keys import TARGET_KEYS
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.schema import kinds
@@ -33,9 +34,9 @@ LABELS = frozenset(one.name for one in _LABEL_KEYS.values())
 
 
 def read_group(
-    node: Node, place: Place, defaults: Target, host: Host, runtimes: Collection[str], ignored: dict[str, None]
+    node: Node, place: Place, defaults: Target, host: Host, runtimes: Collection[str], notes: dict[str, None]
 ) -> list[Target]:
-    """The targets of one group {targets, labels}. Labels without meaning here but __meta_* are added to `ignored`."""
+    """The targets of one group {targets, labels}. Why a label of it has no effect is added to `notes`, each sentence once."""
     if not isinstance(node, dict):
         place.refuse("must be a mapping {targets: […], labels: {…}}", "Write targets: and labels:.")
         return []
@@ -43,7 +44,8 @@ def read_group(
     if is_empty(section.get("targets")):
         place.refuse("targets is missing", 'Write targets: ["host:8000"], or [] for none.')
     where = place.key("labels")
-    labels = _read_labels(section.get("labels"), where, Context(host, {}, runtimes), ignored)
+    labels = _read_labels(section.get("labels"), where, Context(host, {}, runtimes), notes)
+    identity = build_identity(labels, defaults.identity)
     shared = replace(defaults, **carried(labels))
     nodes = (labels["node"],) if "node" in labels else defaults.nodes
     found = list(elements(section.get("targets"), place.key("targets"), "addresses such as host:8000"))
@@ -53,17 +55,20 @@ def read_group(
     for element, at in found:
         address = _read_address(value(element, at, _ADDRESS), labels.get("scheme", "http"), at)
         if address is not None:
-            name = labels.get("name") or address.name(host.name)
-            targets.append(replace(shared, name=name, url=address.url, nodes=choose_nodes(nodes, address, host)))
+            local = place_locally(identity, address, host)
+            name = labels.get("name") or choose_name(local, address, host)
+            found_nodes = choose_nodes(nodes, address, host)
+            targets.append(replace(shared, name=name, url=address.url, identity=local, nodes=found_nodes))
     return targets
 
 
-def _read_labels(node: Node | None, place: Place, context: Context, ignored: dict[str, None]) -> dict[str, Any]:
-    """What the labels of a group set, by field of a target's settings."""
+def _read_labels(node: Node | None, place: Place, context: Context, notes: dict[str, None]) -> dict[str, Any]:
+    """What the labels of a group set, by field of a target's settings; `labels` are those of the target's own."""
     if node is None or is_empty(node):
         return {}
     labels = mapping(node, place, node.keys() if isinstance(node, dict) else ("model_name",))
     texts: dict[str, Node] = {}
+    own: list[tuple[str, str]] = []
     for name, content in labels.items():
         if name.startswith("__param_"):
             place.key(name).refuse(
@@ -71,13 +76,15 @@ def _read_labels(node: Node | None, place: Place, context: Context, ignored: dic
             )
         elif not isinstance(content, Scalar):
             place.key(name).refuse("must be a text", "A label has a single value.")
-        elif name not in LABELS:
-            if not name.startswith("__meta_"):
-                ignored[name] = None
-        elif content.kind != "nothing" and content.text:
+        elif content.kind != "nothing" and content.text and not name.startswith("__meta_"):
             # as Prometheus, which takes `group: 7` as text too, and an empty label as unset
-            texts[name] = Scalar(content.text, "text")
-    return read_keys(_LABEL_KEYS, texts, place, context)
+            if name in LABELS:
+                texts[name] = Scalar(content.text, "text")
+            else:
+                own.append((name, content.text))
+    found = read_keys(_LABEL_KEYS, texts, place, context)
+    found["labels"] = keep_own_labels(own, notes.setdefault)
+    return found
 
 
 def _read_address(text: str | None, scheme: str, place: Place) -> Address | None:

@@ -20,7 +20,9 @@ from llm_serving_exporter.config.checks import (
 from llm_serving_exporter.config.dcgm import dcgm_warnings, read_dcgm, refuse_dcgm_timeout
 from llm_serving_exporter.config.effective import hash_of
 from llm_serving_exporter.config.file import ConfigFile, read_config_file
+from llm_serving_exporter.config.host import read_host
 from llm_serving_exporter.config.http import check_file
+from llm_serving_exporter.config.identity import refuse_target_labels
 from llm_serving_exporter.config.lists import read_configured_targets, read_discovery, read_expected_replicas
 from llm_serving_exporter.config.options import Setting, Settings, build_section
 from llm_serving_exporter.config.prices import prices_of
@@ -28,7 +30,6 @@ from llm_serving_exporter.config.runtimes import read_runtimes
 from llm_serving_exporter.config.slo_file import overridden, read_thresholds
 from llm_serving_exporter.config.target import read_defaults
 from llm_serving_exporter.config.target_keys import TargetSettings
-from llm_serving_exporter.config.target_kinds import NODE
 from llm_serving_exporter.config.types import (
     Config,
     CostConfig,
@@ -43,10 +44,9 @@ from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.schema import kinds
-from llm_serving_exporter.schema.context import Context, Host
+from llm_serving_exporter.schema.context import Context
 from llm_serving_exporter.schema.document import read_bounded
-from llm_serving_exporter.schema.problems import Place
-from llm_serving_exporter.schema.reading import is_empty, parsed
+from llm_serving_exporter.schema.reading import is_empty
 from llm_serving_exporter.schema.tree import Node
 
 STALE_INTERVALS = 3
@@ -80,7 +80,7 @@ def load(
     given = options.from_environment(environ, problems) | options.from_flags(arguments, problems)
     file = read_config_file(given["config.file"].value if "config.file" in given else None, problems, read)
     own_name = host_name or socket.gethostname()
-    host = Host(own_name, _node_name(environ, problems) or own_name)
+    host = read_host(environ, problems, own_name)
     configured = read_runtimes(file, runtimes)
     context = Context(host, environ, configured.names.union(runtimes), file.folder)
     settings = _settings(given, file, context, problems, read)
@@ -100,6 +100,8 @@ def load(
         refuse_dcgm_timeout(settings)
     refuse_duplicates(targets)
     refuse_too_many(targets)
+    if "target-labels" in settings:
+        refuse_target_labels(settings["target-labels"].value, settings["target-labels"].place)
     options.refuse_unknown_variables(environ, context.secret_variables, problems)
     if not targets and not discovery and not _servers_in_doubt(problems, file):
         fix = "Give --target http://localhost:8000, or targets: in a file named by --config.file."
@@ -141,12 +143,6 @@ def _slo_warnings(config: Config, targets: Sequence[Placed], builtin: Mapping[st
     for name in declared or (MOST_COMMON_RUNTIME,):
         if (table := tables.get(name)) is not None:
             yield from slo_warnings(config.slo, table.default_edges, table.title)
-
-
-def _node_name(environ: Mapping[str, str], problems: list[Problem]) -> str | None:
-    """NODE_NAME, as the downward API of Kubernetes sets it; it ends up in a label."""
-    name = environ.get("NODE_NAME")
-    return parsed(name, Place("environment variable NODE_NAME", "", problems), NODE) if name else None
 
 
 def _settings(

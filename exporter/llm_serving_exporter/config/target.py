@@ -31,7 +31,6 @@ _HINTS = {
     "tp": "Write tensor_parallel_size.",
     "pp": "Write pipeline_parallel_size.",
     "gpu": "Write gpus: [0, 1] for which GPUs, gpu_model: for what they are where NVML does not show them.",
-    "labels": "Prometheus adds labels when it scrapes this exporter; here there are model_name, role, group and node.",
 }
 
 

@@ -11,6 +11,18 @@ from typing import Any
 
 from llm_serving_exporter.config.facts import GPU_MODEL
 from llm_serving_exporter.config.http import Auth, Tls, read_auth, read_headers, read_tls
+from llm_serving_exporter.config.identity import (
+    CONTAINER,
+    INSTANCE_TYPE,
+    NAMESPACE,
+    POD,
+    PROVIDER_ID,
+    REGION,
+    WORKLOAD,
+    WORKLOAD_KIND,
+    merge_labels,
+    read_own_labels,
+)
 from llm_serving_exporter.config.model import read_model
 from llm_serving_exporter.config.option import option
 from llm_serving_exporter.config.target_kinds import (
@@ -80,7 +92,8 @@ class TargetSettings:
     )
     name: str | None = target_key(
         NAME,
-        "The label `target`. Default: `host:port`, with the exporter's own host name for a server on the same host.",
+        "The label `target`. Default: `namespace/pod:port` where the target's pod is known, else `host:port`, with the exporter's own "
+        "host name for a server on the same host.",
         label="name",
         in_defaults=False,
     )
@@ -105,6 +118,27 @@ class TargetSettings:
         label="role",
     )
     group: str | None = target_key(GROUP, "A pool that you name yourself, on `target_info`.", label="group")
+    namespace: str | None = target_key(
+        NAMESPACE, "Of its pod. With `pod` it gives the target its default name.", label="namespace"
+    )
+    pod: str | None = target_key(POD, "The name of its pod.", label="pod", in_defaults=False)
+    container: str | None = target_key(CONTAINER, "The engine's container in the pod.", label="container")
+    workload: str | None = target_key(
+        WORKLOAD, "What owns its pod and outlives it: a Deployment, a LeaderWorkerSet.", label="workload"
+    )
+    workload_kind: str | None = target_key(
+        WORKLOAD_KIND, "The kind of `workload`, as Kubernetes writes it.", label="workload_kind"
+    )
+    provider_id: str | None = target_key(
+        PROVIDER_ID, "What the cloud calls the machine that it runs on.", label="provider_id"
+    )
+    region: str | None = target_key(REGION, "Where that machine is.", label="region")
+    instance_type: str | None = target_key(INSTANCE_TYPE, "What kind of machine it is.", label="instance_type")
+    labels: tuple[tuple[str, str], ...] | None = target_key(
+        read_own_labels,
+        "Labels of its own, at most 32: `{team: search}`. They stand on `target_info`, and on every series of the target where "
+        "[target_labels](#labels-of-targets) names them. Those of `target_defaults` are added.",
+    )
     # the reader of targets turns it into `nodes`
     node: str | None = target_key(NODE, "The node of the replica.", label="node")
     nodes: tuple[str, ...] | None = target_key(read_nodes, "The nodes of a replica that spans several.")
@@ -183,11 +217,13 @@ class TargetSettings:
 
     def completed_by(self, under: TargetSettings) -> TargetSettings:
         """These settings, and those of `under` where these set nothing. auth, headers, tls and nodes are "
-        "each one setting."""
-        merged = {}
+        "each one setting; labels are added to those of `under`."""
+        merged: dict[str, Any] = {}
         for item in fields(self):
             own = getattr(self, item.name)
             merged[item.name] = getattr(under, item.name) if own is None else own
+        if self.labels is not None:
+            merged["labels"] = merge_labels(self.labels, under.labels)
         return TargetSettings(**merged)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from llm_serving_exporter.config.identity import TARGET_LABEL
 from llm_serving_exporter.config.option import option
 from llm_serving_exporter.model.cost import Attribution, Efficiency, Method
 from llm_serving_exporter.model.prices import PriceBook
@@ -227,7 +228,17 @@ class Config:
     # None = no dcgm-exporter is read
     dcgm: DcgmConfig | None = None
     slo: SloConfig = field(default_factory=SloConfig)  # thresholds that good and bad events are counted by
-    expected_replicas: tuple[ExpectedReplicas, ...] = ()  # replicas that the user means to run, by model and role
+    expected_replicas: tuple[
+        ExpectedReplicas, ...
+    ] = ()  # replicas that the user means to run, by model, role and identity
+    target_labels: tuple[str, ...] = option(
+        "target-labels",
+        TARGET_LABEL,
+        "Labels of targets that stand on every series of a target, at most 8: those that rules, dashboards and the cost review group by. "
+        "A list in the file.",
+        repeatable=True,
+        unset=(),
+    )
     # the file's own tables
     runtimes: tuple[Runtime, ...] = ()
     hf_cache: str | None = option(

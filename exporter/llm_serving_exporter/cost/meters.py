@@ -11,6 +11,7 @@ from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meter import CostMeter, Terms
 from llm_serving_exporter.model.claims import claim_of, shared
 from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.identity import Identity, is_same_pod
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import Target
 
@@ -24,17 +25,26 @@ class Costs:
         # held also while a meter is advanced: a target whose configuration changes may have a tick of its old job under way
         self._lock = threading.Lock()
         self._meters: dict[str, CostMeter] = {}
+        # whose cost the meter of a name counts
+        self._owners: dict[str, Identity] = {}
         self._claimed_twice: frozenset[str] = frozenset()
 
-    def begin_target(self, name: str) -> None:
-        """Begins to count a target before its first tick. A target whose configuration changes goes on counting."""
+    def begin_target(self, target: Target) -> None:
+        """Begins to count a target before its first tick. A target whose configuration changes goes on counting.
+
+        Another pod under the same name starts from 0: what the one before it cost is not its own.
+        """
+        name = target.name
         with self._lock:
-            self._meters.setdefault(name, CostMeter())
+            if name not in self._meters or not is_same_pod(self._owners[name], target.identity):
+                self._meters[name] = CostMeter()
+            self._owners[name] = target.identity
 
     def drop_others(self, names: Collection[str]) -> None:
         """Forgets what every target but `names` has cost."""
         with self._lock:
             self._meters = {name: meter for name, meter in self._meters.items() if name in names}
+            self._owners = {name: owner for name, owner in self._owners.items() if name in names}
 
     def update_claims(
         self, targets: Iterable[Target], uuids: Mapping[str, Collection[str]], yielded: Collection[str] = ()
@@ -58,14 +68,14 @@ class Costs:
     def advance_target(
         self, reading: TargetReading, gpus: GpuReadings | None, config: Config, *, monotonic: float, unix: float
     ) -> TargetReading:
-        """The reading of a tick, with what the target has cost so far; unchanged where the target is gone by now.
+        """The reading of a tick, with what the target has cost so far; unchanged where the target is gone by now, or another pod.
 
         `gpus`: the last pass over the GPUs of this node.
         """
         name = reading.target.name
         with self._lock:
             meter = self._meters.get(name)
-            if meter is None:
+            if meter is None or not is_same_pod(self._owners[name], reading.target.identity):
                 return reading
             terms = Terms(config.prices, config.attribution, config.window_seconds, name in self._claimed_twice)
             return replace(reading, cost=meter.advance(reading, gpus, terms, monotonic=monotonic, unix=unix))

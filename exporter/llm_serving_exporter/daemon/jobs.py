@@ -20,7 +20,7 @@ from llm_serving_exporter.devices.dcgm_source import DcgmSource
 from llm_serving_exporter.discovery.sections import Discovery
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.gpu.source import GpuSource
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import Target, is_relabelled
 from llm_serving_exporter.normalise.registry import reads_otherwise, together
 from llm_serving_exporter.targets.host import HostedTarget, TargetHost
 
@@ -167,8 +167,12 @@ class Daemon:
         wanted = {target.name: target for target in found.targets}
         known = {name: hosted.target for name, hosted in self._host.targets.items()}
         known |= {reading.target.name: reading.target for reading in self.store.view().targets}
-        for name in [name for name, target in known.items() if target != wanted.get(name)]:
-            self._remove(name)
+        for name, target in known.items():
+            now = wanted.get(name)
+            if now is None or not is_relabelled(target, now):
+                self._remove(name)
+            elif now != target:
+                self._relabel(now)
         for name, target in wanted.items():
             if name not in self._host.targets:
                 self._add(target, alone=len(wanted) == 1)
@@ -186,6 +190,12 @@ class Daemon:
         # many targets are spread over the interval, a single one is read at once
         delay = 0.0 if alone else random.uniform(0, min(target.interval_seconds, 5.0))
         self._schedule.every(f"target {target.name}", target.interval_seconds, partial(self._tick, hosted), delay)
+
+    def _relabel(self, target: Target) -> None:
+        hosted = self._host.targets.get(target.name)
+        if hosted is not None:
+            hosted.relabel(target)
+        self.store.relabel_target(target)
 
     def _remove(self, name: str) -> None:
         self._schedule.cancel(f"target {name}")

@@ -86,6 +86,7 @@ class Service:
             self._installed,
             prices=config.prices,
             attribution=config.attribution,
+            target_labels=config.target_labels,
         )
 
     def _routes(self, config: Config) -> dict[str, dict[str, Handler]]:

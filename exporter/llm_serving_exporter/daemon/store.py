@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.device import GpuReadings
@@ -58,6 +59,13 @@ class Store:
         with self._lock:
             self._targets[target.name] = reading
         return reading
+
+    def relabel_target(self, target: Target) -> None:
+        """Gives a known target other labels; what was read of it stays."""
+        with self._lock:
+            known = self._targets.get(target.name)
+            if known is not None:
+                self._targets[target.name] = replace(known, target=target)
 
     def remove_target(self, name: str) -> None:
         """Forgets a target and its series."""

@@ -6,7 +6,6 @@ A file that cannot be used keeps its last good targets.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -18,12 +17,14 @@ from llm_serving_exporter.discovery.section import SectionReading, Source
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.files.watched import Watched
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.schema.context import Host
 from llm_serving_exporter.schema.document import read_document
-from llm_serving_exporter.schema.problems import Place, listed
+from llm_serving_exporter.schema.problems import Place
 from llm_serving_exporter.schema.tree import Scalar
+
+# that one file may have: more is one fault of whatever writes it, many times over
+MOST_NOTES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +36,10 @@ class _Usable:
 
 
 class SectionFiles:
-    """The files of one section of `file_sd` over time. Used by one thread at a time.
+    """The files of one section of `file_sd` over time. Used by one thread at a time. `host`: the exporter's own."""
 
-    `host_name`: the exporter's own, default the system's. `node_name`: NODE_NAME, default the host name.
-    """
-
-    def __init__(self, section: FileDiscovery, *, host_name: str | None = None, node_name: str | None = None) -> None:
-        own_name = host_name or socket.gethostname()
-        self._section, self._host = section, Host(own_name, node_name or own_name)
+    def __init__(self, section: FileDiscovery, host: Host) -> None:
+        self._section, self._host = section, host
         self._runtimes: Collection[str] = RUNTIMES
         # path -> the file; None before the first reading
         self._files: dict[str, Watched[_Usable | None]] | None = None
@@ -102,10 +99,10 @@ def _read_file(path: str, defaults: Target, host: Host, runtimes: Collection[str
     place = Place(path, "", problems)
     node = read_document(path, place)
     targets: list[Target] = []
-    ignored: dict[str, None] = {}
+    notes: dict[str, None] = {}
     if isinstance(node, list):
         for index, group in enumerate(node):
-            targets += read_group(group, place.item(index), defaults, host, runtimes, ignored)
+            targets += read_group(group, place.item(index), defaults, host, runtimes, notes)
     elif isinstance(node, Scalar) and node.kind == "nothing":
         # a file that is just being written looks like this
         place.refuse("the file is empty", "Write [] if there are no targets.")
@@ -115,8 +112,4 @@ def _read_file(path: str, defaults: Target, host: Host, runtimes: Collection[str
         place.refuse(f"{len(targets)} targets are more than {MOST_TARGETS}", "Run several exporters.")
     if problems:
         raise ConfigError(*problems)
-    warnings = []
-    if ignored:
-        names = listed((clean(name) for name in sorted(ignored)[:20]), "and")
-        warnings.append(f"{path}: labels without effect here: {names}")
-    return _Usable(tuple(targets), tuple(warnings))
+    return _Usable(tuple(targets), tuple(f"{path}: {note}" for note in list(notes)[:MOST_NOTES]))

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from llm_serving_exporter.config.checks import MOST_TARGETS, identity_of
+from llm_serving_exporter.config.host import read_host
 from llm_serving_exporter.config.types import FileDiscovery
 from llm_serving_exporter.discovery.file_sd import SectionFiles
 from llm_serving_exporter.discovery.section import SectionReading
@@ -28,7 +29,8 @@ class Discovery:
     """Holds what each file said last. Used by one thread at a time."""
 
     def __init__(self, sections: tuple[FileDiscovery, ...], environ: Mapping[str, str] = os.environ) -> None:
-        self._sections = [SectionFiles(section, node_name=environ.get("NODE_NAME")) for section in sections]
+        host = read_host(environ)
+        self._sections = [SectionFiles(section, host) for section in sections]
 
     def changed(self) -> bool:
         """Whether any file differs from when it was last read."""
@@ -54,7 +56,7 @@ def merge_targets(
     """
     targets = list(configured)
     servers = {identity_of(target) for target in targets}
-    names = {target.name for target in targets}
+    names = {target.name: target for target in targets}
     problems: list[Problem] = []
     left_out = 0
     for source in (source for reading in discovered for source in reading.sources):
@@ -63,15 +65,21 @@ def merge_targets(
             if identity_of(target) in servers:
                 place.refuse(f"{target.url} is already a target, the later one is left out", "Remove one of them.")
             elif target.name in names:
-                what = f"the name {shown(target.name)} is already taken, {target.url} is left out"
+                first, second = map(_describe_place, (names[target.name], target))
+                what = f"the name {shown(target.name)} is already taken by {first}, {second} is left out"
                 place.refuse(what, "Give each target a name of its own.")
             elif len(targets) >= MOST_TARGETS:
                 left_out += 1
             else:
                 servers.add(identity_of(target))
-                names.add(target.name)
+                names[target.name] = target
                 targets.append(target)
     if left_out:
         what = f"{left_out} targets beyond {MOST_TARGETS} are left out"
         Place("file_sd", "", problems).refuse(what, "Run several exporters, each for a part of the fleet.")
     return tuple(targets), tuple(problems)
+
+
+def _describe_place(target: Target) -> str:
+    """Its URL and, where it is known, its node: one name on two nodes is mostly a pod of one cluster beside that of another."""
+    return f"{target.url} on {', '.join(target.nodes)}" if target.nodes else target.url

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from llm_serving_exporter.catalogue import METRICS
-from llm_serving_exporter.catalogue.spec import Group, Metric
+from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, PLACE_LABELS, Group, Metric, Subject
 from llm_serving_exporter.docgen.configuration import configuration_md
 from llm_serving_exporter.docgen.generated_files import write_or_check
 from llm_serving_exporter.docgen.runtimes import cell, runtimes_md
@@ -26,12 +26,26 @@ engine counted them, so `increase()` works across restarts of the exporter; deri
 `llm_serving_signal_available{signal,reason}` is 1 for a signal that is there and 0 with the reason's code where it is not; the
 landing page (`/`) says it in a sentence. `llm_serving_signal_quality{signal,quality}` says how far to trust it. What each runtime's page
 feeds each series with, and why a series is missing there: [docs/runtimes.md](docs/runtimes.md).
+
+**Identity labels** stand on series beside the labels in the tables, and are not repeated there. Where a value is not known the label is
+`""`, which Prometheus stores as no label; a scrape with `honor_labels: true` then adds nothing of the exporter's own pod.
+
+| series | identity labels |
+|---|---|
+{identity}
+
+What names the labels of a target, and `target_labels`: [docs/configuration.md](docs/configuration.md#labels-of-targets).
 """
+# what the table says of each subject; that of the exporter itself has none, so that a scrape labels it
+_IDENTITY = {
+    Subject.TARGET: "every other series with the label `target`",
+    Subject.GPU: "every series with the labels `gpu` and `node`",
+}
 
 
 def metrics_md() -> str:
     """METRICS.md: the chapters of the catalogue."""
-    lines = [HEADER, "", _INTRO]
+    lines = [HEADER, "", _INTRO.replace("{identity}", _identity_rows())]
     for group in Group:
         lines += [
             f"## {group.value}",
@@ -42,6 +56,20 @@ def metrics_md() -> str:
         lines += [_metric_row(metric) for metric in METRICS if metric.group is group]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _identity_rows() -> str:
+    """Which identity labels stand on which series."""
+    whole = [f"`{metric.full_name}`" for metric in METRICS if metric.whole_identity]
+    place, every = (", ".join(f"`{name}`" for name in names) for names in (PLACE_LABELS, IDENTITY_LABELS))
+    return "\n".join(
+        (
+            f"| {', '.join(whole)} | {every}, and the labels of its own |",
+            f'| {_IDENTITY[Subject.TARGET]} | {place} (`""` unless `target_labels` names them), and what else `target_labels` names |',
+            f'| {_IDENTITY[Subject.GPU]} | {", ".join(f"`{name}`" for name in PLACE_LABELS if name != "node")} (`""`) |',
+            "| every other series is about the exporter itself | none: a scrape adds those of the exporter's pod |",
+        )
+    )
 
 
 def _metric_row(metric: Metric) -> str:

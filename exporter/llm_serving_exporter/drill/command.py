@@ -16,7 +16,7 @@ from llm_serving_exporter.clients.json_api import Access, ApiError, JsonApi
 from llm_serving_exporter.drill.api import Alertmanager, Grafana, Prometheus
 from llm_serving_exporter.drill.arguments import UsageError, access_of, parser, scope_of, settings_of
 from llm_serving_exporter.drill.commands import Running
-from llm_serving_exporter.drill.course import Course
+from llm_serving_exporter.drill.course import Course, Scope
 from llm_serving_exporter.drill.report import as_document, as_markdown
 from llm_serving_exporter.drill.runner import Drill, Rim, Started
 from llm_serving_exporter.drill.verdict import judge
@@ -24,7 +24,7 @@ from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.state.drill_results import read_results, record_result
+from llm_serving_exporter.state.drill_results import read_results, record_result, split_identity
 from llm_serving_exporter.terminal import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -35,8 +35,8 @@ from llm_serving_exporter.terminal import (
     print_message,
 )
 
-# model, role, Unix seconds, verdict
-Recorder = Callable[[str, str, float, Verdict], None]
+# Unix seconds, verdict
+Recorder = Callable[[float, Verdict], None]
 
 
 def run(argv: Sequence[str]) -> int:
@@ -46,7 +46,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         scope, settings = scope_of(args), settings_of(args)
         access = access_of(args)
-        record = None if args.drill_result_file is None or args.plan else _make_recorder(args.drill_result_file)
+        record = None if args.drill_result_file is None or args.plan else _make_recorder(args.drill_result_file, scope)
         if args.output_dir is not None and not args.plan:
             _require_writable(Path(args.output_dir))
     except LLMServingExporterError as error:
@@ -96,7 +96,7 @@ def _run_drill(drill: Drill, args: argparse.Namespace, stopping: threading.Event
     # where nothing was lost there was no drill
     if record is not None and course.start_unix_seconds is not None:
         try:
-            record(course.scope.model_name, course.scope.role, time.time(), verdict)
+            record(time.time(), verdict)
         except LLMServingExporterError as error:
             print_message(str(error))
             status = EXIT_FAILED
@@ -104,12 +104,15 @@ def _run_drill(drill: Drill, args: argparse.Namespace, stopping: threading.Event
     return EXIT_INTERRUPTED if stopping.is_set() and verdict is Verdict.ABORTED else status
 
 
-def _make_recorder(path: str) -> Recorder:
+def _make_recorder(path: str, scope: Scope) -> Recorder:
     """Puts a verdict into the results file. Raises LLMServingExporterError now where that file cannot be used, before anything is lost."""
     read_results(path)
+    identity, left_out = split_identity(dict(scope.labels))
+    for name in left_out:
+        print_message(f"the result of the drill is kept without {name}, which the exporter cannot put on a series")
 
-    def record_verdict(model_name: str, role: str, unix_seconds: float, verdict: Verdict) -> None:
-        record_result(path, DrillResult(model_name, Role(role), unix_seconds, None, verdict))
+    def record_verdict(unix_seconds: float, verdict: Verdict) -> None:
+        record_result(path, DrillResult(scope.model_name, Role(scope.role), unix_seconds, None, verdict, identity))
 
     return record_verdict
 

@@ -15,6 +15,7 @@ from llm_serving_exporter import __version__
 from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.expose import cost, gpu, serving
 from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.expose.labels import NO_LABELS
 from llm_serving_exporter.model.cost import Attribution
 from llm_serving_exporter.model.drill import Verdict
 from llm_serving_exporter.model.prices import PriceBook
@@ -37,6 +38,7 @@ class Setup:
     python_version: str = field(default_factory=platform.python_version)  # that it runs on
     prices: PriceBook | None = None  # None: no price file
     attribution: Attribution = field(default_factory=Attribution)  # how busy time is split between prefill and decode
+    target_labels: tuple[str, ...] = ()  # identity labels that stand on every series of a target
 
 
 class ViewCollector(Collector):
@@ -50,7 +52,7 @@ class ViewCollector(Collector):
     def collect(self) -> Iterator[Family]:
         """All families with samples."""
         view, setup, now = self._view(), self._setup(), self._monotonic()
-        families = Families()
+        families = Families(setup.target_labels)
         for reading in view.targets:
             _guarded(f"target {reading.target.name}", _target, families, reading, setup, now)
         oldest = now - setup.gpu_stale_after_seconds
@@ -84,24 +86,24 @@ def _target(families: Families, reading: TargetReading, setup: Setup, now_monoto
 
 
 def _exporter(families: Families, view: View, setup: Setup) -> None:
-    families.add_info(health.BUILD_INFO, {"version": setup.version, "python_version": setup.python_version})
-    families.add_value(health.DCGM_UP, {}, view.dcgm_ok)
-    families.add_info(health.CONFIG_INFO, {"sha256": view.config_hash})
-    families.add_value(health.RELOAD_SUCCESS, {}, view.reload_ok)
-    families.add_value(health.RELOAD_TIME, {}, view.reload_unix_seconds)
-    families.add_value(health.DISCOVERY_FAILURES, {}, view.discovery_failures_total)
+    families.add_info(health.BUILD_INFO, NO_LABELS, version=setup.version, python_version=setup.python_version)
+    families.add_value(health.DCGM_UP, NO_LABELS, view.dcgm_ok)
+    families.add_info(health.CONFIG_INFO, NO_LABELS, sha256=view.config_hash)
+    families.add_value(health.RELOAD_SUCCESS, NO_LABELS, view.reload_ok)
+    families.add_value(health.RELOAD_TIME, NO_LABELS, view.reload_unix_seconds)
+    families.add_value(health.DISCOVERY_FAILURES, NO_LABELS, view.discovery_failures_total)
     cost.add_price_book(families, setup.prices, setup.attribution)
-    families.add_value(health.INSTALLED_TIME, {}, setup.installed_unix_seconds)
+    families.add_value(health.INSTALLED_TIME, NO_LABELS, setup.installed_unix_seconds)
     for expected in setup.expected_replicas:
-        labels = {"model_name": expected.model_name, "role": expected.role}
+        labels = families.of_fleet(expected.identity, expected.model_name, expected.role)
         families.add_value(health.EXPECTED_REPLICAS, labels, expected.replicas)
     if view.review is not None:
-        families.add_value(health.REPORT_DUE, {}, view.review.due)
-        families.add_value(health.REPORT_NEXT_DUE, {}, view.review.next_due)
-        families.add_value(health.REPORT_LAST_RUN, {}, view.review.last_run)
-        families.add_value(health.REPORT_LAST_SUCCESS, {}, view.review.last_success)
+        families.add_value(health.REPORT_DUE, NO_LABELS, view.review.due)
+        families.add_value(health.REPORT_NEXT_DUE, NO_LABELS, view.review.next_due)
+        families.add_value(health.REPORT_LAST_RUN, NO_LABELS, view.review.last_run)
+        families.add_value(health.REPORT_LAST_SUCCESS, NO_LABELS, view.review.last_success)
     for drill in view.drills:
-        labels = {"model_name": drill.model_name, "role": drill.role.value}
+        labels = families.of_fleet(drill.identity, drill.model_name, drill.role.value)
         families.add_value(health.DRILL_LAST_RUN, labels, drill.last_run_unix_seconds)
         families.add_value(health.DRILL_LAST_SUCCESS, labels, drill.last_success_unix_seconds)
         verdicts = {verdict.value: verdict is drill.last_verdict for verdict in Verdict}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llm_serving_exporter.catalogue import cost as names
 from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.expose.labels import NO_LABELS, SharedLabels
 from llm_serving_exporter.model.cost import Attribution, EngineCost, EngineTotals, WindowCost
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.reading import TargetReading
@@ -14,48 +15,40 @@ def add_cost(families: Families, reading: TargetReading, *, fresh: bool) -> None
     found = reading.cost
     if found is None:
         return
+    of_target = families.of_target(reading.target)
     for one in found.engines:
-        labels = {
-            "target": reading.target.name,
-            "model_name": one.model_name,
-            "engine": one.engine,
-            "role": one.role,
-        }
+        labels = of_target.with_labels(model_name=one.model_name, engine=one.engine, role=one.role)
         _totals(families, one.totals, labels)
         if fresh:
             _window(families, one.window, labels, found.method.value)
             _attribution(families, one, labels, found.method.value, found.inputs)
     if found.price is not None and reading.target_gpus is not None:
-        of_price = {
-            "target": reading.target.name,
-            "gpu_name": reading.target_gpus.name,
-            "rate": found.price.rate.name,
-        }
-        families.add_value(names.PRICE, of_price, found.price.usd_per_gpu_hour)
+        rate, gpu_name = found.price.rate.name, reading.target_gpus.name
+        families.add_value(names.PRICE, of_target, found.price.usd_per_gpu_hour, gpu_name=gpu_name, rate=rate)
 
 
-def _totals(families: Families, totals: EngineTotals, labels: dict[str, str]) -> None:
+def _totals(families: Families, totals: EngineTotals, labels: SharedLabels) -> None:
     for (state, rate), seconds in totals.gpu_seconds.items():
-        families.add_value(names.GPU_SECONDS, {**labels, "state": state, "rate": rate}, seconds)
+        families.add_value(names.GPU_SECONDS, labels, seconds, state=state, rate=rate)
     for (phase, rate, method), usd in totals.usd.items():
-        families.add_value(names.COST, {**labels, "phase": phase, "rate": rate, "method": method}, usd)
+        families.add_value(names.COST, labels, usd, phase=phase, rate=rate, method=method)
     families.add_value(names.ENERGY, labels, totals.energy_joules)
     families.add_value(names.ENERGY_COST, labels, totals.energy_usd)
     families.add_value(names.CARBON, labels, totals.carbon_grams)
     families.add_value(names.SAVINGS, labels, totals.savings_usd)
 
 
-def _window(families: Families, window: WindowCost, labels: dict[str, str], method: str) -> None:
+def _window(families: Families, window: WindowCost, labels: SharedLabels, method: str) -> None:
     for (phase, basis), usd in window.usd_per_million_tokens.items():
-        families.add_value(names.COST_PER_MILLION, {**labels, "phase": phase, "basis": basis, "method": method}, usd)
+        families.add_value(names.COST_PER_MILLION, labels, usd, phase=phase, basis=basis, method=method)
     families.add_value(names.TOKENS_PER_USD, labels, window.tokens_per_usd)
     families.add_value(names.COST_PER_REQUEST, labels, window.usd_per_request)
     families.add_value(names.ENERGY_PER_TOKEN, labels, window.joules_per_token)
 
 
-def _attribution(families: Families, one: EngineCost, labels: dict[str, str], method: str, inputs: str) -> None:
+def _attribution(families: Families, one: EngineCost, labels: SharedLabels, method: str, inputs: str) -> None:
     if one.totals.usd:
-        families.add_info(names.ATTRIBUTION, {**labels, "method": method, "inputs": inputs})
+        families.add_info(names.ATTRIBUTION, labels, method=method, inputs=inputs)
 
 
 def add_price_book(families: Families, prices: PriceBook | None, how: Attribution) -> None:
@@ -63,9 +56,9 @@ def add_price_book(families: Families, prices: PriceBook | None, how: Attributio
     if prices is None:
         return
     eta = {"compute": how.efficiency.compute, "bandwidth": how.efficiency.bandwidth}
-    families.add_by_label(names.EFFICIENCY, {}, "ceiling", eta)
+    families.add_by_label(names.EFFICIENCY, NO_LABELS, "ceiling", eta)
     for rate in prices.rates:
         includes = "true" if rate.includes_power else "false"
-        families.add_info(names.RATE_INFO, {"rate": rate.name, "kind": rate.kind.value, "includes_power": includes})
-        families.add_value(names.COMMITTED_GPUS, {"rate": rate.name}, rate.committed_gpus)
-    families.add_value(names.BUDGET, {}, prices.budget_usd_per_month)
+        families.add_info(names.RATE_INFO, NO_LABELS, rate=rate.name, kind=rate.kind.value, includes_power=includes)
+        families.add_value(names.COMMITTED_GPUS, NO_LABELS, rate.committed_gpus, rate=rate.name)
+    families.add_value(names.BUDGET, NO_LABELS, prices.budget_usd_per_month)

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
+from llm_serving_exporter.expose.labels import SeriesLabels, SharedLabels
 from llm_serving_exporter.model.text import escape_label_value
 
 _OPENMETRICS = "application/openmetrics-text"
@@ -80,10 +81,12 @@ def _plain(family: Family) -> bool:
 
 def _line(sample: Sample) -> str:
     value = floatToGoString(sample.value)  # type: ignore[no-untyped-call]  # the library leaves it unannotated
-    if not sample.labels:
-        return f"{sample.name} {value}\n"
-    labels = ",".join([f'{name}="{escape_label_value(label)}"' for name, label in sorted(sample.labels.items())])
-    return f"{sample.name}{{{labels}}} {value}\n"
+    labels: object = sample.labels
+    if isinstance(labels, (SharedLabels, SeriesLabels)):
+        text = labels.as_text()
+    else:
+        text = ",".join([f'{name}="{escape_label_value(label)}"' for name, label in sorted(sample.labels.items())])
+    return f"{sample.name}{{{text}}} {value}\n" if text else f"{sample.name} {value}\n"
 
 
 def _help(documentation: str) -> str:

@@ -2,32 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
+from typing import cast
 
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
 from llm_serving_exporter.catalogue.spec import SERVING_LABELS, Kind, Metric
+from llm_serving_exporter.expose.identity import label_fleet, label_gpu, label_target, label_target_info
+from llm_serving_exporter.expose.labels import Labels, SeriesLabels, SharedLabels
 from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.target import Target
 
 _FAMILY_SUFFIX = {Kind.COUNTER: "_total", Kind.INFO: "_info"}
-
-Labels = Mapping[str, str]
+_LE = ("le",)
+_INFINITE = ("+Inf",)
+# the library writes whatever mapping a sample has, although it says dict
+_sample = cast("Callable[[str, Labels, float], Sample]", Sample)
 
 
 @lru_cache(maxsize=256)
-def _le(edges: tuple[float, ...]) -> tuple[str, ...]:
+def _le(edges: tuple[float, ...]) -> tuple[tuple[str], ...]:
     """Bucket edges as label values; engines share a handful of layouts."""
-    return tuple(floatToGoString(edge) for edge in edges)  # type: ignore[no-untyped-call]  # the library leaves it unannotated
+    return tuple((floatToGoString(edge),) for edge in edges)  # type: ignore[no-untyped-call]  # the library leaves it unannotated
 
 
 class Families:
-    """Collects samples by metric, in the order of first use, and yields families. One use each."""
+    """Collects samples by metric, in the order of first use, and yields families. One use each.
 
-    def __init__(self) -> None:
+    Series that share labels are given one `SharedLabels`, so that its text is made once. `chosen`: the identity labels that stand on
+    every series of a target, as `target_labels` of the configuration.
+    """
+
+    def __init__(self, chosen: tuple[str, ...] = ()) -> None:
         self._families: dict[str, Family] = {}
+        self._chosen = chosen
+        self._of_targets: dict[str, SharedLabels] = {}
+
+    def of_target(self, target: Target) -> SharedLabels:
+        """The labels that every series of a target has."""
+        found = self._of_targets.get(target.name)
+        if found is None:
+            found = self._of_targets[target.name] = label_target(target, self._chosen)
+        return found
+
+    def of_target_info(self, target: Target) -> SharedLabels:
+        """The labels of the target's info series: its whole identity."""
+        return label_target_info(target, self._chosen)
+
+    def of_gpu(self, uuid: str, name: str, node: str) -> SharedLabels:
+        """The labels that every series of a GPU has."""
+        return label_gpu(uuid, name, node)
+
+    def of_fleet(self, identity: Identity, model_name: str, role: str) -> SharedLabels:
+        """The labels of a series about the replicas of a model."""
+        return label_fleet(identity, self._chosen, {"model_name": model_name, "role": role})
+
+    def keeps(self, metric: Metric) -> bool:
+        """Whether series of the metric are wanted: all are, but for a subclass that says otherwise."""
+        return True
 
     def _samples(self, metric: Metric) -> list[Sample]:
         family = self._families.get(metric.name)
@@ -36,51 +72,57 @@ class Families:
             family = self._families[metric.name] = Family(name, metric.help, metric.kind.value)
         return family.samples
 
-    def add_value(self, metric: Metric, labels: Labels, value: float | None) -> None:
-        """One series; None adds nothing."""
-        if value is not None:
-            self._samples(metric).append(Sample(metric.full_name, dict(labels), float(value)))
+    def add_value(self, metric: Metric, labels: SharedLabels, value: float | None, /, **own: str) -> None:
+        """One series, with the labels `own` beside shared ones; None adds nothing."""
+        if value is not None and self.keeps(metric):
+            whole = SeriesLabels(labels, tuple(own), tuple(own.values())) if own else labels
+            self._samples(metric).append(_sample(metric.full_name, whole, float(value)))
 
-    def add_values(self, metric: Metric, found: Iterable[tuple[dict[str, str], float]]) -> None:
-        """Many series of one metric; the labels become the samples' own."""
-        name = metric.full_name
-        samples = [Sample(name, labels, float(value)) for labels, value in found]
-        if samples:
-            self._samples(metric).extend(samples)
-
-    def add_info(self, metric: Metric, labels: Labels) -> None:
+    def add_info(self, metric: Metric, labels: SharedLabels, /, **own: str) -> None:
         """One info series."""
-        self._samples(metric).append(Sample(metric.full_name, dict(labels), 1.0))
+        self.add_value(metric, labels, 1.0, **own)
 
-    def add_by_label(self, metric: Metric, labels: Labels, label: str, values: Mapping[str, float] | None) -> None:
+    def add_values(
+        self, metric: Metric, labels: SharedLabels, own: tuple[str, ...], found: Iterable[tuple[tuple[str, ...], float]]
+    ) -> None:
+        """Many series of one metric: the values of the labels that `own` names, and the series' value."""
+        if self.keeps(metric):
+            name = metric.full_name
+            samples = [_sample(name, SeriesLabels(labels, own, key), float(value)) for key, value in found]
+            if samples:
+                self._samples(metric).extend(samples)
+
+    def add_by_label(
+        self, metric: Metric, labels: SharedLabels, label: str, values: Mapping[str, float] | None
+    ) -> None:
         """One series a key."""
         if values:
-            samples = self._samples(metric)
-            for key, value in values.items():
-                samples.append(Sample(metric.full_name, {**labels, label: key}, float(value)))
+            self.add_values(metric, labels, (label,), (((key,), value) for key, value in values.items()))
 
-    def add_engine_samples(self, metric: Metric, labels: Labels, values: Mapping[tuple[str, ...], float]) -> None:
+    def add_engine_samples(self, metric: Metric, labels: SharedLabels, values: Mapping[tuple[str, ...], float]) -> None:
         """One series a key: the values of the labels that the metric declares beyond those of every serving series."""
-        if values:
-            samples, name, own = self._samples(metric), metric.full_name, metric.labels[len(SERVING_LABELS) :]
-            for key, value in values.items():
-                whole = {**labels, **dict(zip(own, key, strict=True))} if key else dict(labels)
-                samples.append(Sample(name, whole, float(value)))
+        own = metric.labels[len(SERVING_LABELS) :]
+        if any(len(key) != len(own) for key in values):
+            raise ValueError(f"{metric.name} has the labels {own}, its values those of {list(values)}")
+        if own:
+            self.add_values(metric, labels, own, values.items())
+        else:
+            self.add_value(metric, labels, values.get(()))
 
-    def add_histogram(self, metric: Metric, labels: Labels, histogram: Histogram | None) -> None:
+    def add_histogram(self, metric: Metric, labels: SharedLabels, histogram: Histogram | None) -> None:
         """Buckets with the engine's own edges, `+Inf`; count and sum where the sum is sound."""
-        if histogram is None:
+        if histogram is None or not self.keeps(metric):
             return
         samples = self._samples(metric)
         bucket = metric.full_name + "_bucket"
         for edge, count in zip(_le(histogram.edges), histogram.cumulative, strict=True):
-            samples.append(Sample(bucket, {**labels, "le": edge}, count))
-        samples.append(Sample(bucket, {**labels, "le": "+Inf"}, histogram.count))
+            samples.append(_sample(bucket, SeriesLabels(labels, _LE, edge), count))
+        samples.append(_sample(bucket, SeriesLabels(labels, _LE, _INFINITE), histogram.count))
         if (
             histogram.sum is not None
         ):  # OpenMetrics has count and sum both or neither; the +Inf bucket says the count too
-            samples.append(Sample(metric.full_name + "_count", dict(labels), histogram.count))
-            samples.append(Sample(metric.full_name + "_sum", dict(labels), histogram.sum))
+            samples.append(_sample(metric.full_name + "_count", labels, histogram.count))
+            samples.append(_sample(metric.full_name + "_sum", labels, histogram.sum))
 
     def __iter__(self) -> Iterator[Family]:
         return iter(self._families.values())

@@ -6,6 +6,7 @@ from llm_serving_exporter.catalogue import gpu as names
 from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.catalogue.roofline import GPU_PEAK_FLOPS
 from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.expose.labels import NO_LABELS
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.device import GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import GpuPeaks
@@ -31,41 +32,40 @@ def add_gpus(families: Families, view: View, node: str, *, oldest_monotonic_seco
     if readings is None:
         return
     hangs = readings.monotonic_seconds < oldest_monotonic_seconds
-    families.add_value(health.NVML_UP, {}, readings.attempt.ok and not hangs)
-    families.add_value(health.NVML_DURATION, {}, readings.attempt.duration_seconds)
+    families.add_value(health.NVML_UP, NO_LABELS, readings.attempt.ok and not hangs)
+    families.add_value(health.NVML_DURATION, NO_LABELS, readings.attempt.duration_seconds)
     for reason in NVML_REASONS:
-        families.add_value(health.NVML_FAILURES, {"reason": reason.value}, view.nvml_failures_total.get(reason, 0))
+        count = view.nvml_failures_total.get(reason, 0)
+        families.add_value(health.NVML_FAILURES, NO_LABELS, count, reason=reason.value)
     for reading in () if hangs else readings.gpus:
         _gpu(families, reading, readings, node, view.gpu_peaks.get(reading.identity.uuid))
 
 
 def _gpu(families: Families, reading: GpuReading, readings: GpuReadings, node: str, peaks: GpuPeaks | None) -> None:
     identity = reading.identity
-    labels = {"gpu": identity.uuid, "gpu_name": identity.name, "node": node}
+    labels = families.of_gpu(identity.uuid, identity.name, node)
     families.add_value(names.GPU_UP, labels, not reading.lost)
     capability = identity.compute_capability
     families.add_info(
         names.GPU_INFO,
-        {
-            **labels,
-            "index": str(identity.index),
-            "pci_bus_id": identity.pci_bus_id or "",
-            "compute_capability": f"{capability[0]}.{capability[1]}" if capability else "",
-            "driver_version": readings.driver_version or "",
-            "mig_profile": identity.mig.profile if identity.mig else "",
-            "parent": identity.mig.parent_uuid if identity.mig else "",
-            "source": readings.source,
-        },
+        labels,
+        index=str(identity.index),
+        pci_bus_id=identity.pci_bus_id or "",
+        compute_capability=f"{capability[0]}.{capability[1]}" if capability else "",
+        driver_version=readings.driver_version or "",
+        mig_profile=identity.mig.profile if identity.mig else "",
+        parent=identity.mig.parent_uuid if identity.mig else "",
+        source=readings.source,
     )
     total = reading.memory_total_bytes if reading.memory_total_bytes is not None else identity.memory_total_bytes
     families.add_value(names.GPU_MEMORY_TOTAL, labels, total)
     if peaks is not None:
         families.add_by_label(names.GPU_BANDWIDTH_PEAK, labels, "origin", peaks.by_origin)
-        families.add_value(names.GPU_BANDWIDTH_PEAK, {**labels, "origin": "used"}, peaks.bandwidth_bytes_per_second)
+        families.add_value(names.GPU_BANDWIDTH_PEAK, labels, peaks.bandwidth_bytes_per_second, origin="used")
         rates = {precision.value: rate for precision, rate in peaks.flops.items()}
         families.add_by_label(GPU_PEAK_FLOPS, labels, "precision", rates)
     for domain, hertz in (("sm", identity.sm_clock_max_hertz), ("memory", identity.memory_clock_max_hertz)):
-        families.add_value(names.GPU_CLOCK_MAX, {**labels, "domain": domain}, hertz)
+        families.add_value(names.GPU_CLOCK_MAX, labels, hertz, domain=domain)
     for metric, value in (
         (names.GPU_MEMORY_USED, reading.memory_used_bytes),
         (names.GPU_BUSY, reading.busy_ratio),
@@ -103,5 +103,5 @@ def add_assignments(families: Families, targets: tuple[TargetReading, ...]) -> N
     for reading in targets:
         for uuid in reading.gpu_uuids:
             families.add_info(
-                names.GPU_TARGET_INFO, {"gpu": uuid, "target": reading.target.name, "origin": reading.gpu_origin}
+                names.GPU_TARGET_INFO, families.of_target(reading.target), gpu=uuid, origin=reading.gpu_origin
             )

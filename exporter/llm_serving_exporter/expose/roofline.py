@@ -7,6 +7,7 @@ from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.roofline import Limiter
+from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.weights import ModelFacts
 
 # free text about where facts come from may hold a path of any length
@@ -15,11 +16,9 @@ LONGEST_ORIGIN = 120
 
 def add_limiter(families: Families, reading: TargetReading, derived: Derived) -> None:
     """The limiter with its evidence, and what is suspect."""
-    labels = {
-        "target": reading.target.name,
-        "model_name": reading.model_name or reading.target.model_name or "",
-        "role": reading.role.value,
-    }
+    of_target = families.of_target(reading.target)
+    model_name = reading.model_name or reading.target.model_name or ""
+    labels = of_target.with_labels(model_name=model_name, role=reading.role.value)
     verdict = derived.verdict
     if verdict is not None:
         families.add_by_label(
@@ -27,23 +26,21 @@ def add_limiter(families: Families, reading: TargetReading, derived: Derived) ->
         )
         families.add_by_label(names.LIMITER_EVIDENCE, labels, "evidence", verdict.evidence)
     for signal, cause in derived.causes.items():
-        families.add_value(names.SUSPECT, {"target": reading.target.name, "signal": signal, "cause": cause.value}, 1)
+        families.add_value(names.SUSPECT, of_target, 1, signal=signal, cause=cause.value)
 
 
-def add_model_facts(families: Families, target_name: str, model_name: str, facts: ModelFacts) -> None:
+def add_model_facts(families: Families, target: Target, model_name: str, facts: ModelFacts) -> None:
     """What is known about one served model."""
-    labels = {"target": target_name, "model_name": model_name}
+    labels = families.of_target(target).with_labels(model_name=model_name)
     formats = sorted({group.format.name for group in facts.groups})
     geometry = facts.geometry
     families.add_info(
         names.MODEL_INFO,
-        {
-            **labels,
-            "family": geometry.family,
-            "weight_format": "+".join(formats),
-            "kv_format": facts.kv_format,
-            "origin": facts.origin[:LONGEST_ORIGIN],
-        },
+        labels,
+        family=geometry.family,
+        weight_format="+".join(formats),
+        kv_format=facts.kv_format,
+        origin=facts.origin[:LONGEST_ORIGIN],
     )
     counts = {
         "total": geometry.parameters_total,
@@ -51,6 +48,6 @@ def add_model_facts(families: Families, target_name: str, model_name: str, facts
         "decode_read": geometry.decode_read_parameters,
     }
     families.add_by_label(names.MODEL_PARAMETERS, labels, "kind", counts)
-    families.add_value(names.MODEL_WEIGHT_BYTES, {**labels, "kind": "computed"}, facts.weight_bytes)
-    families.add_value(names.MODEL_WEIGHT_BYTES, {**labels, "kind": "checkpoint"}, facts.checkpoint_bytes)
+    families.add_value(names.MODEL_WEIGHT_BYTES, labels, facts.weight_bytes, kind="computed")
+    families.add_value(names.MODEL_WEIGHT_BYTES, labels, facts.checkpoint_bytes, kind="checkpoint")
     families.add_value(names.MODEL_KV_BYTES, labels, facts.kv_bytes_per_token)

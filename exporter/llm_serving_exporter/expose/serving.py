@@ -9,6 +9,7 @@ from llm_serving_exporter.catalogue.serving import COUNTERS, GAUGES, HISTOGRAMS
 from llm_serving_exporter.expose import roofline
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.gpu import NVML_REASONS
+from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.numbers import resolution
@@ -51,21 +52,25 @@ def add_serving(families: Families, reading: TargetReading) -> None:
     """What the last good page says and what follows from it. Nothing where there is none."""
     if reading.snapshot is None:
         return
-    base = {"target": reading.target.name, "role": reading.role.value}
+    of_target, role = families.of_target(reading.target), reading.role.value
+    derived = reading.derived.engines if reading.derived is not None else ()
+    # what is passed through and what is derived share their labels
+    keys = dict.fromkeys((engine.model_name, engine.engine) for engine in reading.snapshot.engines)
+    keys |= dict.fromkeys((engine.model_name, engine.engine) for engine in derived)
+    shared = {key: of_target.with_labels(model_name=key[0], engine=key[1], role=role) for key in keys}
     for engine in reading.snapshot.engines:
-        _passed_through(families, engine, {**base, "model_name": engine.model_name, "engine": engine.engine})
+        _passed_through(families, engine, shared[engine.model_name, engine.engine])
     if reading.derived is None:
         return
-    for derived in reading.derived.engines:
-        labels = {**base, "model_name": derived.model_name, "engine": derived.engine}
-        _derived(families, derived, labels)
+    for one in derived:
+        _derived(families, one, shared[one.model_name, one.engine])
     roofline.add_limiter(families, reading, reading.derived)
     for name, facts in reading.models.items():
         if isinstance(facts, ModelFacts):
-            roofline.add_model_facts(families, reading.target.name, name, facts)
+            roofline.add_model_facts(families, reading.target, name, facts)
 
 
-def _passed_through(families: Families, engine: EngineSnapshot, labels: dict[str, str]) -> None:
+def _passed_through(families: Families, engine: EngineSnapshot, labels: SharedLabels) -> None:
     for metric in COUNTERS:
         value = getattr(engine, metric.name)
         key = LABELLED_COUNTER_FIELDS.get(metric.name)
@@ -79,7 +84,7 @@ def _passed_through(families: Families, engine: EngineSnapshot, labels: dict[str
         families.add_value(metric, labels, getattr(engine, metric.name))
 
 
-def _derived(families: Families, derived: EngineDerived, labels: dict[str, str]) -> None:
+def _derived(families: Families, derived: EngineDerived, labels: SharedLabels) -> None:
     series = derived.series
     for metric in _OF_ENGINE:
         values = series.get(metric.name)
@@ -90,54 +95,55 @@ def _derived(families: Families, derived: EngineDerived, labels: dict[str, str])
 def add_target_health(families: Families, reading: TargetReading, *, fresh: bool, now_monotonic_seconds: float) -> None:
     """State, attempts, identity and signals of one target: there in every state. `fresh`: whether its serving series are shown."""
     target = reading.target
-    name = {"target": target.name}
+    labels = families.of_target(target)
     role = reading.role.value
     # what the configuration says stands from the start, so that a replica that was never up is still somebody's
     model_name = reading.model_name or target.model_name or ""
     families.add_info(
         health.TARGET_INFO,
-        {
-            **name,
-            "runtime": reading.runtime or target.runtime or "",
-            "version": reading.facts.version or "",
-            "model_name": model_name,
-            "role": role,
-            "group": target.group,
-        },
+        families.of_target_info(target),
+        runtime=reading.runtime or target.runtime or "",
+        version=reading.facts.version or "",
+        model_name=model_name,
+        role=role,
+        group=target.group,
     )
     for node in target.nodes:
-        families.add_info(health.TARGET_NODE_INFO, {**name, "model_name": model_name, "role": role, "node": node})
+        families.add_info(health.TARGET_NODE_INFO, labels, model_name=model_name, role=role, node=node)
     if reading.target_gpus is not None:
-        labels = {**name, "gpu_name": reading.target_gpus.name}
-        families.add_value(health.TARGET_GPUS, labels, reading.target_gpus.count)
-    families.add_value(health.TARGET_START_TIME, name, reading.start_unix_seconds)
-    families.add_value(health.TARGET_UP, name, reading.up)
-    families.add_by_label(health.TARGET_STATE, name, "state", {state.value: state is reading.state for state in State})
+        families.add_value(health.TARGET_GPUS, labels, reading.target_gpus.count, gpu_name=reading.target_gpus.name)
+    families.add_value(health.TARGET_START_TIME, labels, reading.start_unix_seconds)
+    families.add_value(health.TARGET_UP, labels, reading.up)
+    families.add_by_label(
+        health.TARGET_STATE, labels, "state", {state.value: state is reading.state for state in State}
+    )
     if reading.snapshot is not None:
         age = max(0.0, now_monotonic_seconds - reading.snapshot.monotonic_seconds)
-        families.add_value(health.TARGET_SAMPLE_AGE, name, age)
-        families.add_value(health.UNMAPPED_FAMILIES, name, len(reading.snapshot.unmapped_families))
-    families.add_value(health.TARGET_RESTARTS, name, reading.restarts_total)
-    families.add_value(health.SCRAPE_ATTEMPTS, name, reading.attempts_total)
+        families.add_value(health.TARGET_SAMPLE_AGE, labels, age)
+        families.add_value(health.UNMAPPED_FAMILIES, labels, len(reading.snapshot.unmapped_families))
+    families.add_value(health.TARGET_RESTARTS, labels, reading.restarts_total)
+    families.add_value(health.SCRAPE_ATTEMPTS, labels, reading.attempts_total)
     counted = reading.failures_total
     families.add_values(
         health.SCRAPE_FAILURES,
+        labels,
+        ("stage", "reason"),
         [
-            ({**name, "stage": _CODES[stage], "reason": _CODES[reason]}, counted.get((stage, reason), 0))
+            ((_CODES[stage], _CODES[reason]), counted.get((stage, reason), 0))
             for stage, reason in dict.fromkeys((*TARGET_FAILURES, *counted))
         ],
     )
     if reading.last is not None:
-        families.add_value(health.SCRAPE_DURATION, name, reading.last.duration_seconds)
-        families.add_value(health.SCRAPE_PAGE, name, reading.last.page_bytes)
+        families.add_value(health.SCRAPE_DURATION, labels, reading.last.duration_seconds)
+        families.add_value(health.SCRAPE_PAGE, labels, reading.last.page_bytes)
     if reading.derived is not None:
-        families.add_value(health.TARGET_WINDOW, name, reading.derived.window_seconds)
-    _signals(families, reading, name, fresh=fresh)
+        families.add_value(health.TARGET_WINDOW, labels, reading.derived.window_seconds)
+    _signals(families, reading, labels, fresh=fresh)
     if reading.snapshot is not None and fresh:
-        _resolution(families, reading.snapshot, name)
+        _resolution(families, reading.snapshot, labels)
 
 
-def _resolution(families: Families, snapshot: Snapshot, name: dict[str, str]) -> None:
+def _resolution(families: Families, snapshot: Snapshot, labels: SharedLabels) -> None:
     if snapshot.significant_digits is None:
         return
     for field in COUNTER_FIELDS:
@@ -145,23 +151,23 @@ def _resolution(families: Families, snapshot: Snapshot, name: dict[str, str]) ->
         if values:
             step = max(resolution(value, snapshot.significant_digits) for value in values)
             # whole numbers: what is printed in full moves in steps of one
-            families.add_value(health.SIGNAL_RESOLUTION, {**name, "signal": field}, max(1.0, step))
+            families.add_value(health.SIGNAL_RESOLUTION, labels, max(1.0, step), signal=field)
 
 
-def _signals(families: Families, reading: TargetReading, name: dict[str, str], *, fresh: bool) -> None:
+def _signals(families: Families, reading: TargetReading, labels: SharedLabels, *, fresh: bool) -> None:
     """Those of cost without a good page too: a target that was down all the while costs as well."""
     of_page = reading.derived.signals if reading.derived is not None else {}
     qualities = reading.derived.quality if reading.derived is not None else {}
     of_cost = reading.cost.signals if reading.cost is not None else {}
-    available: list[tuple[dict[str, str], float]] = []
-    trusted: list[tuple[dict[str, str], float]] = []
+    available: list[tuple[tuple[str, ...], float]] = []
+    trusted: list[tuple[tuple[str, ...], float]] = []
     for signal, why in (*of_page.items(), *of_cost.items()):
         # what is counted goes on while the target does not answer
         goes_on = signal in of_cost and signal not in OF_WINDOW
         reason = why if fresh or goes_on else Absence.TARGET_DOWN
-        available.append(({**name, "signal": signal, "reason": _CODES[reason]}, not reason))
+        available.append(((signal, _CODES[reason]), not reason))
         if not reason:
             quality = qualities.get(signal, Quality.LIVE)
-            trusted.append(({**name, "signal": signal, "quality": _CODES[quality]}, 1))
-    families.add_values(health.SIGNAL_AVAILABLE, available)
-    families.add_values(health.SIGNAL_QUALITY, trusted)
+            trusted.append(((signal, _CODES[quality]), 1))
+    families.add_values(health.SIGNAL_AVAILABLE, labels, ("signal", "reason"), available)
+    families.add_values(health.SIGNAL_QUALITY, labels, ("signal", "quality"), trusted)

@@ -33,8 +33,10 @@ class XidCounts:
     def start_counts(self, uuid: str) -> None:
         """Start the GPU's watched XIDs at 0, unless they count already."""
         with self._lock:
-            if len(self._counts) < GPUS_MAX:
-                self._counts.setdefault(uuid, dict.fromkeys(WATCHED_XIDS, 0))
+            # last: those whose watch began longest ago are forgotten first
+            self._counts[uuid] = self._counts.pop(uuid, dict.fromkeys(WATCHED_XIDS, 0))
+            while len(self._counts) > GPUS_MAX:
+                del self._counts[next(iter(self._counts))]
 
     def count_event(self, uuid: str, xid: int) -> None:
         """Count one event."""

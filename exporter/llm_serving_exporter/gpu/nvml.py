@@ -195,8 +195,11 @@ class NvmlSource:
             mig = reading.identity.mig
             answered.setdefault(mig.parent_uuid if mig else reading.identity.uuid, []).append(reading.identity)
         for uuid, identities in answered.items():
-            if uuid in self._known or len(self._known) < KNOWN_MAX:
-                self._known[uuid] = tuple(identities)
+            self._known[uuid] = tuple(identities)
+        # GPUs are exchanged under a living process: those that are there must be missed when they go
+        gone = [uuid for uuid in self._known if uuid not in answered]
+        for uuid in gone[: max(0, len(self._known) - KNOWN_MAX)]:
+            del self._known[uuid]
         missing = [uuid for uuid in self._known if uuid not in answered]
         strangers = sorted(done.unanswered)[len(missing) :]
         silent = {uuid: f"GPU {uuid} does not answer any more" for uuid in missing}

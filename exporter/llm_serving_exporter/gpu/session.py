@@ -85,6 +85,7 @@ class Session:
         self._use_gpm = use_gpm
         self._monotonic = monotonic
         self._gpus: dict[str, _Gpu] = {}
+        self._answered: frozenset[str] = frozenset()  # UUIDs of the GPUs of the last pass
         nvml.call("nvmlInit")
         self._events = EventWatcher(nvml, kept.xids, log) if xid_events else None
         self.driver_version = self._read_driver_version()
@@ -103,6 +104,7 @@ class Session:
                 (unanswered if error.gpu_lost or error.code == UNKNOWN else refused)[index] = error
         if not readings:
             self._judge_empty({**unanswered, **refused})
+        self._answered = frozenset(reading.identity.uuid for reading in readings)
         return Pass(tuple(readings), unanswered, refused)
 
     def close(self) -> bool:
@@ -159,7 +161,10 @@ class Session:
     def _add_gpu(self, handle: Any, uuid: str) -> _Gpu:
         """A GPU seen for the first time in this session."""
         if len(self._kept.totals) >= GPUS_MAX and uuid not in self._kept.totals:
-            self._kept.totals.clear()  # GPUs exchanged under a living process: rare enough to let totals restart
+            # GPUs were exchanged under a living process: those that are not there any more start again
+            for gone in self._kept.totals.keys() - self._answered:
+                del self._kept.totals[gone]
+                self._forget_gpu(gone)
         device = Device(self._nvml, handle)
         gpu = _Gpu(
             device,
@@ -168,6 +173,12 @@ class Session:
         )
         self._gpus[uuid] = gpu
         return gpu
+
+    def _forget_gpu(self, uuid: str) -> None:
+        gpu = self._gpus.pop(uuid, None)
+        if gpu is not None:
+            self._forget_instances(gpu, keep=())
+            _close_sampler(gpu)
 
     def _read_instances(self, gpu: _Gpu, parent: GpuIdentity, processes: Processes | None) -> list[GpuReading]:
         parent_handle = gpu.device.handle

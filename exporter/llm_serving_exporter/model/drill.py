@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import Role
 
 
@@ -25,3 +26,5 @@ class DrillResult:
     last_run_unix_seconds: float  # when a drill last took a replica away
     last_success_unix_seconds: float | None  # None: none has passed yet
     last_verdict: Verdict  # of the last run
+    # what tells these replicas from others of the same model and role, as far as the drill was told
+    identity: Identity = field(default_factory=Identity)

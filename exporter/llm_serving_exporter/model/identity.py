@@ -22,3 +22,13 @@ class Identity:
     region: str = ""  # of the node
     instance_type: str = ""  # of the node
     labels: tuple[tuple[str, str], ...] = ()  # of its own: name and value, sorted by name
+
+
+def is_same_pod(before: Identity, now: Identity) -> bool:
+    """Whether two identities under one name may be of the same pod and container: nothing that is known of both differs.
+
+    A namespace alone, without a pod, is a label like any other.
+    """
+    fields = ["pod", "pod_uid", "container", *(["namespace"] if before.pod and now.pod else [])]
+    known = ((getattr(before, name), getattr(now, name)) for name in fields)
+    return all(old == new or not (old and new) for old, new in known)

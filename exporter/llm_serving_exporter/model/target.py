@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.identity import Identity, is_same_pod
 from llm_serving_exporter.model.model_settings import ModelSettings
 
 
@@ -76,6 +76,13 @@ class Target:
     http: HttpSettings = field(default_factory=HttpSettings)  # deadline, credentials and TLS of its requests
 
 
+def is_relabelled(before: Target, now: Target) -> bool:
+    """Whether two targets of one name are the same server, read in the same way: only labels differ, if anything does."""
+    return replace(before, identity=now.identity, nodes=now.nodes, group=now.group) == now and is_same_pod(
+        before.identity, now.identity
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ExpectedReplicas:
     """How many replicas of a model in a role the user means to run."""
@@ -83,3 +90,5 @@ class ExpectedReplicas:
     model_name: str  # as served
     role: str  # a value of Role
     replicas: int  # 0 or more
+    # what tells these replicas from others of the same model and role: no pod, container or node, which come and go
+    identity: Identity = field(default_factory=Identity)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llm_serving_exporter.model.samples import Layout, Samples, SeriesKey
 from llm_serving_exporter.normalise.mapping import Readings, Runtime
 
-# series that are added up; a page's labels come from outside
+# series that are added up; a page's labels come from outside. Of more, those that the last page does not have start again
 MAX_TOTALS = 16_384
 
 
@@ -43,9 +43,16 @@ class Totals:
 
     def add_up(self, runtime: Runtime, answer: Readings) -> Readings:
         """The totals after an answer, and its other samples; of an answer without samples what is still held."""
+        added: dict[SeriesKey, float] = {}
         for key, value in answer:
-            if key.name in runtime.adds and (key in self._totals or len(self._totals) < MAX_TOTALS):
-                self._totals[key] = self._totals.get(key, 0.0) + value
+            if key.name in runtime.adds and (key in added or len(added) < MAX_TOTALS):
+                added[key] = added.get(key, 0.0) + value
+        for key, value in added.items():
+            self._totals[key] = self._totals.get(key, 0.0) + value
+        if len(self._totals) > MAX_TOTALS:
+            gone = [key for key in self._totals if key not in added]
+            for key in gone[: len(self._totals) - MAX_TOTALS]:
+                del self._totals[key]
         if answer:
             others = tuple(sample for sample in answer if sample[0].name not in runtime.adds)
             self._held = tuple(sample for sample in others if sample[0].name in runtime.stays)

@@ -20,6 +20,11 @@ class Host:
     name: str
     # the name of its node: NODE_NAME, else the host's
     node: str
+    # of the pod that it runs in beside its engines; "" where the environment does not tell
+    namespace: str = ""
+    pod: str = ""  # name of that pod
+    pod_uid: str = ""  # UID of that pod
+    container: str = ""  # of the engine in that pod
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,27 +1,34 @@
-"""The file in which drills leave their results, one a model and role, for an exporter that publishes them.
+"""The file in which drills leave their results, one a model, role and identity, for an exporter that publishes them.
 
 Format, version 1: {"version": 1, "models": [{"model_name": "…", "role": "unified", "last_run_unix_seconds": 1.7e9,
-"last_success_unix_seconds": 1.7e9 or null, "last_verdict": "passed" | "failed" | "aborted"}]}. Other keys are left alone on reading.
+"last_success_unix_seconds": 1.7e9 or null, "last_verdict": "passed" | "failed" | "aborted"}]}. An entry may say which replicas it is
+about, in words under "namespace", "workload", "workload_kind" and "region", and in {"team": "…"} under "labels". Other keys are left alone
+on reading.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from llm_serving_exporter.catalogue.own_labels import MOST_LABELS, refuse_label_name
 from llm_serving_exporter.errors import DrillResultsError
 from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.model.drill import DrillResult, Verdict
+from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.model.text import has_control_characters
+from llm_serving_exporter.model.text import LABEL_LENGTH, clean, has_control_characters
 from llm_serving_exporter.state.json_values import LARGEST_FILE_BYTES, describe_cause, parse_unix_seconds
 
 VERSION = 1
 MOST_MODELS = 1000
 # as a model name in the configuration
 LONGEST_MODEL_NAME = 256
+# of an identity, beside its labels: nothing that comes and goes with a single replica
+_WORDS = ("namespace", "workload", "workload_kind", "region")
 _START_A_NEW_ONE = "Remove it, or name another with drill.result_file; the next drill starts a new one"
 
 
@@ -46,13 +53,13 @@ def read_results(path: str) -> tuple[DrillResult, ...] | None:
 
 
 def record_result(path: str, result: DrillResult) -> None:
-    """Adds a result, or replaces the one of the same model and role; the file is replaced whole. One writer at a time.
+    """Adds a result, or replaces the one of the same model, role and identity; the file is replaced whole. One writer at a time.
 
     The last success stays where the new run did not pass. Raises DrillResultsError, also where the file as it is now cannot be
     read; then nothing has changed.
     """
-    known = {(one.model_name, one.role): one for one in read_results(path) or ()}
-    key = result.model_name, result.role
+    known = {_key_of(one): one for one in read_results(path) or ()}
+    key = _key_of(result)
     success = result.last_success_unix_seconds
     if result.last_verdict is Verdict.PASSED:
         success = max(success or 0.0, result.last_run_unix_seconds)
@@ -76,6 +83,18 @@ def record_result(path: str, result: DrillResult) -> None:
         ) from None
 
 
+def split_identity(labels: Mapping[str, str]) -> tuple[Identity, tuple[str, ...]]:
+    """Labels that tell fleets apart -> what a result can keep of them, and the names of those that it cannot."""
+    said = {name: text for name, text in labels.items() if name in _WORDS}
+    own = {name: text for name, text in labels.items() if refuse_label_name(name) is None}
+    left_out = tuple(name for name in labels if name not in said and name not in own)
+    return Identity(**said, labels=tuple(sorted(own.items()))), left_out
+
+
+def _key_of(result: DrillResult) -> tuple[str, Role, Identity]:
+    return result.model_name, result.role, result.identity
+
+
 def _unusable_error(path: str, what: str, fix: str) -> DrillResultsError:
     return DrillResultsError(f"the file of drill results {path} {what}. {fix}.")
 
@@ -87,6 +106,8 @@ def _to_document(result: DrillResult) -> dict[str, object]:
         "last_run_unix_seconds": result.last_run_unix_seconds,
         "last_success_unix_seconds": result.last_success_unix_seconds,
         "last_verdict": result.last_verdict.value,
+        **{name: text for name in _WORDS if (text := getattr(result.identity, name))},
+        **({"labels": dict(result.identity.labels)} if result.identity.labels else {}),
     }
 
 
@@ -100,24 +121,22 @@ def _parse_results(document: Any) -> tuple[DrillResult, ...]:
     models = document["models"]
     if len(models) > MOST_MODELS:
         raise ValueError(f"it has {len(models)} models, at most {MOST_MODELS} are allowed")
-    found: dict[tuple[str, Role], DrillResult] = {}
+    found: dict[tuple[str, Role, Identity], DrillResult] = {}
     for place, one in enumerate(models):
         try:
             result = _parse_result(one)
-            if (result.model_name, result.role) in found:
+            if _key_of(result) in found:
                 raise ValueError("the model and role are there twice")
         except ValueError as error:
             raise ValueError(f"models[{place}]: {error}") from None
-        found[result.model_name, result.role] = result
+        found[_key_of(result)] = result
     return tuple(found.values())
 
 
 def _parse_result(one: Any) -> DrillResult:
     if not isinstance(one, dict):
         raise ValueError("it is not an object")
-    name = one.get("model_name")
-    if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_MODEL_NAME or has_control_characters(name):
-        raise ValueError(f"model_name is not a text of 1 to {LONGEST_MODEL_NAME} characters without control characters")
+    name = _parse_text(one, "model_name", LONGEST_MODEL_NAME)
     last_run = parse_unix_seconds(one, "last_run_unix_seconds")
     if last_run is None:
         raise ValueError("last_run_unix_seconds is not a time in unix seconds")
@@ -127,7 +146,26 @@ def _parse_result(one: Any) -> DrillResult:
         last_run,
         parse_unix_seconds(one, "last_success_unix_seconds"),
         Verdict(_parse_word(one, "last_verdict", [verdict.value for verdict in Verdict])),
+        _parse_identity(one),
     )
+
+
+def _parse_identity(one: dict[str, Any]) -> Identity:
+    labels = one.get("labels", {})
+    if not isinstance(labels, dict) or len(labels) > MOST_LABELS:
+        raise ValueError(f"labels is not an object of at most {MOST_LABELS} texts")
+    for name in labels:
+        if refuse_label_name(name) is not None:
+            raise ValueError(f"labels has a name that no label can have here: {clean(name)}")
+    said = {name: _parse_text(one, name, LABEL_LENGTH) for name in _WORDS if name in one}
+    return Identity(**said, labels=tuple(sorted((name, _parse_text(labels, name, LABEL_LENGTH)) for name in labels)))
+
+
+def _parse_text(one: dict[str, Any], key: str, longest: int) -> str:
+    text = one.get(key)
+    if not isinstance(text, str) or not text.strip() or len(text) > longest or has_control_characters(text):
+        raise ValueError(f"{key} is not a text of 1 to {longest} characters without control characters")
+    return text
 
 
 def _parse_word(one: dict[str, Any], key: str, words: list[str]) -> str:

@@ -44,7 +44,7 @@ class HostedTarget:
 
     @property
     def target(self) -> Target:
-        """The target as configured."""
+        """The target as configured or discovered, with the labels that it has now."""
         return self._pipeline.target
 
     @property
@@ -60,6 +60,13 @@ class HostedTarget:
     def refresh_facts(self) -> None:
         """Asks the side endpoints where that is due, and looks up models that are new; the next tick uses them. Never raises."""
         self._pipeline.refresh_facts()
+
+    def relabel(self, target: Target) -> None:
+        """Gives the target other labels; everything that is remembered of it stays. May be called from another thread.
+
+        `target`: one that `model.target.is_relabelled` says is the same.
+        """
+        self._pipeline.target = target
 
     def look_again(self) -> None:
         """Has the target's models looked up again. May be called from another thread."""
@@ -110,7 +117,7 @@ class TargetHost:
         """
         pipeline = TargetPipeline(
             target,
-            lambda facts, engines: self._settings_for(target, facts, engines),
+            lambda facts, engines: self._settings_for(pipeline.target, facts, engines),
             self.config.window_seconds,
             models=self._find_model,
             runtimes=together(self.config.runtimes),
@@ -119,13 +126,16 @@ class TargetHost:
             connect=connect,
         )
         hosted = HostedTarget(pipeline, self._finish_reading)
-        self._costs.begin_target(target.name)
+        self._costs.begin_target(target)
         self._targets = {**self._targets, target.name: hosted}
         self.gpus.look_up_processes_soon()
         return hosted
 
     def remove_target(self, name: str) -> None:
-        """Ends a target, if there is one of that name. What it has cost is kept until `settle_targets`: it may be added again, changed."""
+        """Ends a target, if there is one of that name. What it has cost is kept until `settle_targets`: it may be added again, changed.
+
+        Of another pod that is added under the name nothing is kept.
+        """
         hosted = self._targets.get(name)
         self._targets = {other: kept for other, kept in self._targets.items() if other != name}
         # its GPUs go with it: another server may get the name

@@ -73,6 +73,7 @@ class TargetPipeline:
         wall: Callable[[], float] = time.time,
         connect: Connect = HttpClient,
     ) -> None:
+        # may be replaced between ticks, also from another thread, where only labels change: see `model.target.is_relabelled`
         self.target = target
         self._settings = settings
         self._window_seconds = window_seconds
@@ -122,6 +123,8 @@ class TargetPipeline:
             log.exception("target=%s: a tick failed; this is a bug, please report it", self.target.name)
             detail = f"internal error ({type(error).__name__}); the log has the traceback"
             reading = self._record_failure(FailedTickError(Stage.SCRAPE, FailureReason.INTERNAL, detail), started)
+        if reading.target is not self.target:  # it was relabelled meanwhile
+            reading = replace(reading, target=self.target)
         self._reading = reading
         if self._closed:
             self._source.close()

@@ -13,6 +13,7 @@ from llm_serving_exporter.config.groups import LABELS
 from llm_serving_exporter.config.options import OPTIONS
 from llm_serving_exporter.config.target_keys import TARGET_KEYS, TargetSettings
 from llm_serving_exporter.docgen.configuration import configuration_md
+from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.schema.keys import Key
 from tests.support.builders.configuration import load_flags, load_text
@@ -47,9 +48,10 @@ def test_every_key_says_what_it_means(key: Key) -> None:
 
 
 def test_every_setting_of_a_target_ends_up_in_it() -> None:
-    """What is not carried over as it is, `build_target` and the reader of targets take by name."""
+    """What is not carried over as it is, `build_target`, the target's identity and the reader of targets take by name."""
     taken = {"address", "name", "node", "nodes", "timeout_seconds", "max_body_bytes", "auth", "headers", "tls"}
-    assert {item.name for item in fields(TargetSettings)} == CARRIED | taken
+    identity = {item.name for item in fields(Identity)} - {"pod_uid"}
+    assert {item.name for item in fields(TargetSettings)} == CARRIED | taken | identity
 
 
 def test_the_yaml_of_the_page_loads(tmp_path: Path) -> None:
@@ -57,7 +59,7 @@ def test_the_yaml_of_the_page_loads(tmp_path: Path) -> None:
     loaded = [
         load_text(tmp_path, block, "--target", "a:1")
         for block in blocks
-        if block.startswith(("dcgm:", "file_sd:", "expected_replicas:", "runtimes:", "drill:"))
+        if block.startswith(("dcgm:", "file_sd:", "expected_replicas:", "runtimes:", "drill:", "target_labels:"))
     ]
     found = [
         (
@@ -66,15 +68,17 @@ def test_the_yaml_of_the_page_loads(tmp_path: Path) -> None:
             len(config.discovery),
             len(config.expected_replicas),
             config.drill_result_file,
+            config.target_labels,
         )
         for config in loaded
     ]
     assert found == [
-        (True, 0, 0, 0, None),
-        (False, 1, 0, 0, None),
-        (False, 0, 1, 0, None),
-        (False, 0, 0, 1, None),
-        (False, 0, 0, 0, "/var/lib/llm-serving-exporter/drills.json"),
+        (False, 0, 0, 0, None, ("namespace", "team")),
+        (True, 0, 0, 0, None, ()),
+        (False, 1, 0, 0, None, ()),
+        (False, 0, 1, 0, None, ()),
+        (False, 0, 0, 2, None, ()),
+        (False, 0, 0, 0, "/var/lib/llm-serving-exporter/drills.json", ()),
     ]
 
 

@@ -61,6 +61,7 @@ SAMPLES = {
     "scrape.max-body-bytes": ("1MB", lambda config: config.targets[0].http.max_body_bytes, 1_000_000),
     "scrape.max-series": ("1000", lambda config: config.targets[0].max_series, 1000),
     "scrape.stale-after": ("20s", lambda config: config.stale_after_seconds, 20.0),
+    "target-labels": ("team", lambda config: config.target_labels, ("team",)),
     "window": ("2m", lambda config: config.window_seconds, 120.0),
     "gpu.enabled": ("false", lambda config: config.gpu.enabled, False),
     "gpu.gpm": ("false", lambda config: config.gpu.gpm, False),

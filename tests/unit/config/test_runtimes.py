@@ -20,6 +20,7 @@ from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, Mark, Reads, Row, Runtime
 from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.schema.context import Host
 from tests.support.builders.configuration import load_text, problems_of
 from tests.support.builders.recordings import page
 from tests.support.servers.replica import readings
@@ -239,9 +240,9 @@ def test_targets_their_defaults_and_discovered_ones_may_name_it(tmp_path: Path) 
     (tmp_path / "sd.yml").write_text("- {targets: ['c:1'], labels: {runtime: acme}}\n")
     config = load_text(tmp_path, f"file_sd: [{{files: [sd.yml]}}]\n{ACME}")
     names = [*RUNTIMES, *(table.name for table in config.runtimes)]
-    (found,) = SectionFiles(config.discovery[0], host_name="pod-7").read(names).sources
+    (found,) = SectionFiles(config.discovery[0], Host("pod-7", "pod-7")).read(names).sources
     assert [target.runtime for target in found.targets or ()] == ["acme"]
-    (refused,) = SectionFiles(config.discovery[0], host_name="pod-7").read().sources
+    (refused,) = SectionFiles(config.discovery[0], Host("pod-7", "pod-7")).read().sources
     assert '"acme" is not a runtime' in str(refused.problems[0])
 
 

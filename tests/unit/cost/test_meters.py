@@ -12,6 +12,7 @@ from llm_serving_exporter.cost.meters import Costs, find_cards, find_claimed_twi
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.device import GpuReading, GpuReadings, MigInstance
 from llm_serving_exporter.model.hardware import TargetGpus
+from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
@@ -46,8 +47,8 @@ def test_targets_that_their_processes_show_on_the_same_gpu_have_no_cost_until_sh
         )
 
     other = replace(TARGET, name="other")
-    costs.begin_target("t")
-    costs.begin_target("other")
+    costs.begin_target(Target("t", "http://t:1"))
+    costs.begin_target(Target("other", "http://other:1"))
     uuids = {"t": ("GPU-1", "GPU-2"), "other": ("GPU-2",)}
     costs.update_claims([TARGET, other], uuids)
     assert found(TARGET)[COST] == found(other)[COST] == Absence.GPU_CLAIMED_TWICE
@@ -67,17 +68,36 @@ def test_a_tick_under_way_does_not_bring_a_removed_target_back() -> None:
         return costs.advance_target(ready, None, config, monotonic=monotonic, unix=monotonic)
 
     assert after(0.0) is ready
-    costs.begin_target("t")
+    costs.begin_target(Target("t", "http://t:1"))
     after(5.0)
     assert usd(after(10.0).cost) == {"prefill": 2.5, "decode": 7.5}
     costs.drop_others(["other"])
     assert after(15.0) is ready
     # an hour later it is there again, under another configuration: the hour was nobody's
-    costs.begin_target("t")
+    costs.begin_target(Target("t", "http://t:1"))
     assert seconds(after(3600.0).cost) == {}
     # and two ticks that overtook one another count no second twice
     assert seconds(after(3598.0).cost) == {}
     assert seconds(after(3605.0).cost) == {"busy": 10.0}
+
+
+def test_another_pod_of_the_same_name_starts_from_0_and_owes_nothing() -> None:
+    costs, config = Costs(), Config(targets=(), prices=BOOK)
+    first, second = (replace(TARGET, identity=Identity("prod", "chat-0", uid)) for uid in ("uid-1", "uid-2"))
+    ready = TargetReading(first, target_gpus=TargetGpus(2, "H100"), **page(0, WORKED))
+
+    def after(target: Target, monotonic: float) -> TargetReading:
+        return costs.advance_target(replace(ready, target=target), None, config, monotonic=monotonic, unix=monotonic)
+
+    costs.begin_target(first)
+    after(first, 0.0)
+    assert seconds(after(first, 5.0).cost) == {"busy": 10.0}
+    costs.begin_target(replace(first, identity=replace(first.identity, labels=(("team", "a"),))))
+    assert seconds(after(first, 10.0).cost) == {"busy": 20.0}
+    costs.begin_target(second)
+    assert after(first, 12.0).cost is None  # a tick that was under way
+    assert seconds(after(second, 15.0).cost) == {}
+    assert seconds(after(second, 20.0).cost) == {"busy": 10.0}
 
 
 def test_targets_come_and_go_while_ticks_are_under_way() -> None:
@@ -103,7 +123,7 @@ def test_targets_come_and_go_while_ticks_are_under_way() -> None:
         for thread in threads:
             thread.start()
         for number in range(5000):
-            costs.begin_target(names[number % 200])
+            costs.begin_target(Target(names[number % 200], "http://x:1"))
             costs.drop_others(names[number % 100 :])
     finally:
         done.set()

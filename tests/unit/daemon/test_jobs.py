@@ -10,14 +10,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from llm_serving_exporter.config.types import Config, DcgmConfig, FileDiscovery, GpuConfig, SloConfig
 from llm_serving_exporter.daemon.file_jobs import PRICES_EVERY_SECONDS
 from llm_serving_exporter.daemon.jobs import DISCOVERY_EVERY_SECONDS, Daemon
 from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.expose.collector import Setup, ViewCollector
+from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import TargetGpus
+from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Row, Runtime
@@ -119,6 +124,95 @@ def test_discovered_targets_come_change_and_go_with_their_file(tmp_path: Path) -
             driven.after(DISCOVERY_EVERY_SECONDS)
             assert daemon.store.view().targets == ()
             assert daemon.store.view().discovery_problems == ()
+
+
+def page_of(driven: Driven, *target_labels: str) -> str:
+    setup = Setup(15.0, 20.0, "n", target_labels=target_labels)
+    return encode(ViewCollector(driven.daemon.store.view, lambda: setup, driven.clock.monotonic), "")[0].decode()
+
+
+def gpu_seconds(daemon: Daemon, name: str) -> float | None:
+    """Of all states; None before the first tick."""
+    cost = reading(daemon, name).cost
+    return None if cost is None else sum(sum(one.totals.gpu_seconds.values()) for one in cost.engines)
+
+
+def test_another_pod_under_the_same_name_and_address_is_never_a_continuation() -> None:
+    """Addresses are reused: what the pod before it counted, cost and remembered is not its own."""
+    with SteppedServer(recording("vllm-0.32")) as engine:
+        engine.show(60)
+        first = Target(
+            "prod/chat-0:8000",
+            engine.url,
+            identity=Identity("prod", "chat-0", "uid-1"),
+            gpu_count=2,
+            interval_seconds=1.0,
+        )
+        second = replace(first, identity=replace(first.identity, pod_uid="uid-2"))
+        configs = [config_for(first)]
+        with Driven(configs[0], lambda: configs[-1]) as driven:
+            daemon = driven.after(10.0)
+            before = reading(daemon, first.name)
+            assert gpu_seconds(daemon, first.name) == 20.0
+            assert before.derived is not None
+            assert before.derived.window_seconds == 10.0
+            late = before
+            configs.append(config_for(second))
+            assert daemon.reload() is None
+            assert reading(daemon, first.name) == TargetReading(second)
+            # a tick of the pod before it that was under way is nobody's now
+            daemon.store.put_target(late)
+            assert reading(daemon, first.name) == TargetReading(second)
+            driven.after(0.0)
+            after = reading(daemon, first.name)
+            assert after.attempts_total == 1
+            assert gpu_seconds(daemon, first.name) == 0.0
+            assert after.derived is not None
+            assert after.derived.window_seconds == 0.0
+            driven.after(5.0)
+            assert gpu_seconds(daemon, first.name) == 10.0
+
+
+@pytest.mark.parametrize("change", ["pod", "container", "namespace"])
+def test_another_place_under_the_same_name_is_another_target(change: str) -> None:
+    with SteppedServer(recording("vllm-0.32")) as engine:
+        engine.show(60)
+        first = Target("chat", engine.url, identity=Identity("prod", "chat-0", "", "vllm"), interval_seconds=1.0)
+        configs = [config_for(first)]
+        with Driven(configs[0], lambda: configs[-1]) as driven:
+            daemon = driven.after(3.0)
+            configs.append(config_for(replace(first, identity=replace(first.identity, **{change: "other"}))))
+            daemon.reload()
+            assert reading(daemon, "chat").attempts_total == 0
+
+
+def test_a_target_that_is_only_relabelled_goes_on(tmp_path: Path) -> None:
+    file = tmp_path / "targets.json"
+
+    def write(**labels: str) -> None:
+        file.write_text(json.dumps([{"targets": [address], "labels": {"name": "chat", "gpu_count": "2", **labels}}]))
+
+    with SteppedServer(recording("vllm-0.32")) as engine:
+        engine.show(60)
+        address = engine.url.removeprefix("http://")
+        write(team="search", node="n1", namespace="prod", group="blue")
+        config = config_for(discovery=(FileDiscovery((str(file),), Target("", "", interval_seconds=1.0)),))
+        with Driven(config) as driven:
+            daemon = driven.after(10.0)
+            before = reading(daemon, "chat")
+            assert 'team="search"' in page_of(driven)
+            write(team="ads", node="n2", namespace="live", group="green", workload="chat")
+            driven.after(DISCOVERY_EVERY_SECONDS)
+            after = reading(daemon, "chat")
+            assert after.attempts_total == before.attempts_total + DISCOVERY_EVERY_SECONDS
+            assert gpu_seconds(daemon, "chat") == 2 * (after.attempts_total - 1)
+            assert after.derived is not None
+            assert after.derived.window_seconds == after.attempts_total - 1
+            page = page_of(driven, "team")
+            shown = 'group="green",instance_type="",model_name="tiny-llama",namespace="live",node="n2"'
+            assert shown in page
+            assert 'team="search"' not in page
+            assert 'team="ads"' in page
 
 
 def test_a_wall_clock_that_falls_back_does_not_stop_the_scrapes() -> None:

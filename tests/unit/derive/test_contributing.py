@@ -17,6 +17,7 @@ from tests.support.paths import ROOT
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 NAME = "waiting_per_running_ratio"
+PLACE = 'container="",namespace="",node="",pod=""'
 # a target's page, landing page and `once`, after two pages of one engine; run with the copy, whose words it prints
 SCRIPT = """
 import json, sys
@@ -102,7 +103,7 @@ def test_the_gauge_is_exported_and_available(copy: Path) -> None:
     found = shown(copy, requests_waiting=6.0, requests_running=4.0)
     (ratio,) = series(found["page"], NAME).values()
     assert ratio == 1.5
-    assert f'llm_serving_signal_available{{reason="",signal="{NAME}",target="chat-0"}} 1.0' in found["page"]
+    assert f'llm_serving_signal_available{{{PLACE},reason="",signal="{NAME}",target="chat-0"}} 1.0' in found["page"]
     assert f"# HELP llm_serving_{NAME} Waiting requests per running request over the window.\n" in found["page"]
     assert found["json"]["signals"][NAME] == ""
     assert found["json"]["engines"][0]["derived"][NAME] == 1.5
@@ -123,7 +124,7 @@ def test_it_is_documented(copy: Path) -> None:
 def test_it_is_absent_with_its_own_sentence(copy: Path) -> None:
     found = shown(copy, requests_waiting=0.0, requests_running=0.0)
     assert series(found["page"], NAME) == {}
-    assert f'llm_serving_signal_available{{reason="idle",signal="{NAME}",target="chat-0"}} 0.0' in found["page"]
+    assert f'llm_serving_signal_available{{{PLACE},reason="idle",signal="{NAME}",target="chat-0"}} 0.0' in found["page"]
     sentence = "No request ran at any reading of the window, so that none can wait behind it."
     for place in ("landing", "table"):
         assert f"waiting per running ratio: {sentence}" in " ".join(found[place].split())

@@ -14,7 +14,9 @@ from llm_serving_exporter.config.types import FileDiscovery
 from llm_serving_exporter.discovery.file_sd import SectionFiles
 from llm_serving_exporter.discovery.section import SectionReading
 from llm_serving_exporter.discovery.sections import merge_targets
+from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.schema.context import Host
 from tests.support.builders.configuration import load_text, problems_of
 
 
@@ -26,7 +28,7 @@ def discovery(folder: Path, *patterns: str, defaults: str = "{}") -> FileDiscove
 
 
 def files_of(found: FileDiscovery) -> SectionFiles:
-    return SectionFiles(found, host_name="pod-7", node_name="gpu-node-3")
+    return SectionFiles(found, Host("pod-7", "gpu-node-3"))
 
 
 def read(found: FileDiscovery) -> SectionReading:
@@ -116,15 +118,66 @@ def test_defaults_hold_where_a_label_is_missing_or_empty(tmp_path: Path) -> None
     assert read(setup).sources[0].targets[0].runtime is None
 
 
-def test_labels_without_effect_are_named_once(tmp_path: Path) -> None:
-    setup = discovery(tmp_path)
-    path = tmp_path / "sd/a.yml"
-    path.write_text(
-        "- targets: ['a:1']\n  labels: {env: prod, team: x, __meta_a: b}\n- targets: ['b:1']\n  labels: {env: dev}\n"
+def test_every_label_of_a_group_takes_effect(tmp_path: Path) -> None:
+    setup = discovery(tmp_path, defaults="{namespace: prod, region: eu, labels: {team: ops, tier: gold}}")
+    (tmp_path / "sd/a.yml").write_text(
+        """
+- targets: ["10.0.0.7:8000"]
+  labels: {namespace: chat, pod: chat-0, container: vllm, node: n1, workload: chat, workload_kind: Deployment, provider_id: i-0,
+    instance_type: p5, team: search, env: prod, empty: "", __meta_kubernetes_pod_uid: x}
+- targets: ["10.0.0.8:8000"]
+"""
     )
     (file,) = read(setup).sources
-    assert file.warnings == (f"{path}: labels without effect here: env and team",)
-    assert len(file.targets) == 2
+    first, second = file.targets
+    assert (first.name, first.nodes) == ("chat/chat-0:8000", ("n1",))
+    own = (("env", "prod"), ("team", "search"), ("tier", "gold"))
+    assert first.identity == Identity("chat", "chat-0", "", "vllm", "chat", "Deployment", "i-0", "eu", "p5", labels=own)
+    assert second.name == "10.0.0.8:8000"
+    assert second.identity == Identity("prod", region="eu", labels=(("team", "ops"), ("tier", "gold")))
+    assert (file.problems, file.warnings) == ((), ())
+
+
+def test_labels_that_a_target_cannot_have_are_left_out_and_named_once(tmp_path: Path) -> None:
+    setup, path = discovery(tmp_path), tmp_path / "sd/a.yml"
+    labels = {"team": "x", "job": "vllm", "phase": "p", "app.kubernetes.io/name": "n", "long": "v" * 201, "__tmp": "t"}
+    path.write_text(json.dumps([{"targets": [host], "labels": labels} for host in ("a:1", "b:1")]))
+    (file,) = read(setup).sources
+    assert [target.identity.labels for target in file.targets] == [(("team", "x"),)] * 2
+    assert file.warnings == tuple(
+        f"{path}: the label {name} is left out: {why}"
+        for name, why in (
+            ('"__tmp"', "labels that begin with __ are Prometheus' own. Choose another name."),
+            (
+                '"app.kubernetes.io/name"',
+                "this is not the name of a label. Write at most 100 letters, digits and _, no digit first.",
+            ),
+            ('"job"', "Prometheus gives this label a meaning of its own. Choose another name."),
+            ('"long"', "the label value has 201 characters. At most 200 are allowed."),
+            ('"phase"', "series of the exporter have a label of that name. Choose another name."),
+        )
+    )
+
+
+def test_a_target_has_at_most_32_labels_and_a_file_at_most_20_warnings(tmp_path: Path) -> None:
+    setup, path = discovery(tmp_path), tmp_path / "sd/a.yml"
+    many = {f"label_{number:03}": "x" for number in range(40)}
+    path.write_text(json.dumps([{"targets": ["a:1"], "labels": many}]))
+    (file,) = read(setup).sources
+    assert [name for name, _ in file.targets[0].identity.labels] == sorted(many)[:32]
+    assert file.warnings == (f"{path}: 8 labels are left out: a target has at most 32 of its own.",)
+    wrong = {f"__{number:03}": "x" for number in range(40)}
+    path.write_text(json.dumps([{"targets": ["a:1"], "labels": wrong}]))
+    assert len(read(setup).sources[0].warnings) == 20
+
+
+def test_a_local_target_of_a_file_is_in_the_sidecars_pod(tmp_path: Path) -> None:
+    setup = discovery(tmp_path)
+    (tmp_path / "sd/a.yml").write_text("- targets: ['localhost:8000', 'b:1']\n")
+    host = Host("pod-7", "n1", "prod", "chat-0", "uid-1", "vllm")
+    local, other = SectionFiles(setup, host).read().sources[0].targets
+    assert (local.name, local.identity) == ("prod/chat-0:8000", Identity("prod", "chat-0", "uid-1", "vllm"))
+    assert (other.name, other.identity) == ("b:1", Identity())
 
 
 BROKEN = [
@@ -277,8 +330,22 @@ def test_merging_keeps_the_first_of_each_server_and_name(tmp_path: Path) -> None
     assert [target.name for target in targets] == ["a:1", "x", "c:1", "e:1"]
     assert [str(problem) for problem in problems] == [
         f"{tmp_path}/sd/a.yml: http://a:1 is already a target, the later one is left out. Remove one of them.",
-        f'{tmp_path}/sd/a.yml: the name "x" is already taken, http://d:1 is left out. Give each target a name of its own.',
+        f'{tmp_path}/sd/a.yml: the name "x" is already taken by http://b:1, http://d:1 is left out. Give each target a name of its own.',
         f"{tmp_path}/sd/b.yml: http://c:1 is already a target, the later one is left out. Remove one of them.",
+    ]
+
+
+def test_one_pod_on_two_nodes_is_said(tmp_path: Path) -> None:
+    setup = discovery(tmp_path)
+    for number in (1, 2):
+        labels = {"namespace": "prod", "pod": "chat-0", "node": f"n{number}"}
+        (tmp_path / f"sd/{number}.json").write_text(
+            json.dumps([{"targets": [f"10.0.0.{number}:80"], "labels": labels}])
+        )
+    targets, problems = merge_targets((), [read(setup)])
+    assert [target.nodes for target in targets] == [("n1",)]
+    assert [problem.what for problem in problems] == [
+        'the name "prod/chat-0:80" is already taken by http://10.0.0.1:80 on n1, http://10.0.0.2:80 on n2 is left out'
     ]
 
 
@@ -334,7 +401,7 @@ def test_any_json_is_targets_or_problems(tmp_path_factory: pytest.TempPathFactor
     path = tmp_path_factory.getbasetemp() / "any.json"
     path.write_text(json.dumps(content))
     defaults = Target(name="", url="")
-    (file,) = SectionFiles(FileDiscovery((str(path),), defaults), host_name="pod-7").read().sources
+    (file,) = SectionFiles(FileDiscovery((str(path),), defaults), Host("pod-7", "pod-7")).read().sources
     assert (file.targets is None) == bool(file.problems)
     "".join(map(str, (*file.problems, *file.warnings))).encode()
     for target in file.targets or ():

@@ -40,6 +40,18 @@ def test_a_verdict_is_recorded_and_a_failure_keeps_the_last_success(
     assert second["last_success_unix_seconds"] == first["last_run_unix_seconds"]
 
 
+def test_a_verdict_is_that_of_the_fleet_that_the_selector_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "drills.json"
+    monkeypatch.setattr(command.Drill, "run", lambda drill: PASSED)
+    selector = 'namespace="prod",team="a",job="vllm"'
+    assert command.run([*FLAGS, "--selector", selector, "--drill.result-file", str(file)]) == 0
+    (entry,) = json.loads(file.read_text())["models"]
+    assert (entry["namespace"], entry["labels"]) == ("prod", {"team": "a"})
+    assert "the result of the drill is kept without job" in capsys.readouterr().err
+
+
 def test_what_was_not_begun_was_no_drill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = replace(PASSED, start_unix_seconds=None, lost_unix_seconds=None, readings=(), broken_off="not begun: x")
     assert drilled(refused, tmp_path / "drills.json", monkeypatch) == (1, [])

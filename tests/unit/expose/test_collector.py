@@ -19,6 +19,7 @@ from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
 from tests.support.builders.snapshots import snapshot_of
 
+PLACE = 'namespace="",node="",pod=""'
 PAGE = 'vllm:num_requests_running{engine="0",model_name="m"} 3\n'
 
 
@@ -34,13 +35,13 @@ def test_serving_series_vanish_when_they_are_stale(age: float, shown: bool) -> N
     known = {"runtime": "vllm", "model_name": "m", "target_gpus": TargetGpus(2, "L40S")}
     store.put_target(replace(store.add_target(target), snapshot=snapshot_of(PAGE, at=100.0), **known))
     text = exposed(store, 100.0 + age)
-    assert 'llm_serving_target_gpus{gpu_name="L40S",target="a"} 2.0' in text
+    assert f'llm_serving_target_gpus{{container="",gpu_name="L40S",{PLACE},target="a"}} 2.0' in text
     assert ("llm_serving_requests_running" in text) is shown
-    assert f'llm_serving_target_sample_age_seconds{{target="a"}} {age}' in text
+    assert f'llm_serving_target_sample_age_seconds{{container="",{PLACE},target="a"}} {age}' in text
     assert (
-        'llm_serving_target_info{group="",model_name="m",role="unified",runtime="vllm",target="a",version=""} 1.0'
-        in text
-    )
+        'llm_serving_target_info{container="",group="",instance_type="",model_name="m",namespace="",node="",pod="",provider_id="",region="",'
+        'role="unified",runtime="vllm",target="a",version="",workload="",workload_kind=""} 1.0'
+    ) in text
 
 
 def test_a_target_that_was_never_up_says_why_it_has_no_cost() -> None:
@@ -50,9 +51,10 @@ def test_a_target_that_was_never_up_says_why_it_has_no_cost() -> None:
     store.put_target(replace(store.add_target(target), cost=TargetCost((), None, Method.ROOFLINE, "", signals)))
     text = exposed(store, 100.0)
     for signal, reason in (("gpu_seconds_total", ""), ("cost_usd_total", "no_price")):
-        labels = f'{{reason="{reason}",signal="{signal}",target="a"}}'
+        labels = f'{{container="",{PLACE},reason="{reason}",signal="{signal}",target="a"}}'
         assert f"llm_serving_signal_available{labels} {float(not reason)}" in text
-    assert 'llm_serving_signal_quality{quality="live",signal="gpu_seconds_total",target="a"} 1.0' in text
+    trusted = f'{{container="",{PLACE},quality="live",signal="gpu_seconds_total",target="a"}}'
+    assert f"llm_serving_signal_quality{trusted} 1.0" in text
     assert 'reason="target_down",signal="cost_usd_per_million_tokens"' in text
 
 
@@ -82,6 +84,7 @@ def test_a_target_that_cannot_be_rendered_leaves_the_others(
 
     monkeypatch.setattr(serving, "add_serving", broken)
     text = exposed(store, 101.0)
-    assert 'llm_serving_requests_running{engine="0",model_name="m",role="unified",target="b"} 3.0' in text
+    labels = f'container="",engine="0",model_name="m",{PLACE},role="unified",target="b"'
+    assert f"llm_serving_requests_running{{{labels}}} 3.0" in text
     assert 'target="a"' in text
     assert "series of target a could not be rendered" in caplog.text

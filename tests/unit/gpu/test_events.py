@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from llm_serving_exporter.gpu.events import WATCHED_XIDS, XIDS_MAX, XidCounts
+from llm_serving_exporter.gpu.events import GPUS_MAX, WATCHED_XIDS, XIDS_MAX, XidCounts
 from tests.support.waiting import wait_until
 
 WATCHED_AT_ZERO = dict.fromkeys(WATCHED_XIDS, 0)
@@ -127,3 +127,15 @@ def test_the_number_of_distinct_xids_is_bounded():
     assert len(counted) == XIDS_MAX
     assert sum(counted.values()) == 1000  # none is dropped: the rest counts as NVML's own "unknown"
     assert counts.copy_counts("GPU-never-watched") is None
+
+
+def test_gpus_that_come_and_go_never_keep_out_those_that_are_there():
+    counts = XidCounts()
+    for number in range(2 * GPUS_MAX):
+        for uuid in ("GPU-stays", f"GPU-{number}"):  # as each session does
+            counts.start_counts(uuid)
+        counts.count_event("GPU-stays", 79)
+        counts.count_event(f"GPU-{number}", 79)
+        assert counts.copy_counts(f"GPU-{number}")[79] == 1
+    assert counts.copy_counts("GPU-stays")[79] == 2 * GPUS_MAX
+    assert counts.copy_counts("GPU-0") is None

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.gpu.faults import FaultLog
+from llm_serving_exporter.gpu.nvml import KNOWN_MAX
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from tests.nvml_stub.stub import SONAME, stub_environment
@@ -128,6 +129,20 @@ def test_a_gpu_that_is_no_longer_enumerated_stays_reported_as_lost(rig):
     assert {gpu.identity.uuid: gpu.lost for gpu in rig.read()} == {rig.state.uuid(0): False, rig.state.uuid(1): True}
     rig.state.count(2)
     assert [gpu.lost for gpu in rig.read()] == [False, False]
+
+
+def test_a_gpu_is_missed_however_many_were_exchanged_before_it(rig):
+    rig.state.count(2)
+    totals = []
+    for number in range(2 * KNOWN_MAX):
+        rig.state.set("gpu1", uuid=f"GPU-11111111-0000-0000-0000-{number:012d}")
+        found = rig.read()
+        totals.append(found[0].pcie_bytes_total["tx"])
+    assert len(found) <= KNOWN_MAX + 1
+    assert totals == sorted(totals)  # of the GPU that stayed
+    rig.state.count(1)
+    (last,) = [gpu for gpu in rig.read() if gpu.identity.uuid.endswith(f"{number:012d}")]
+    assert last.lost
 
 
 def test_every_gpu_lost_is_still_a_pass_that_tells_so(rig):

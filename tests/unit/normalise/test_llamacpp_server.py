@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from llm_serving_exporter.catalogue.spec import PLACE_LABELS
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.model.attempt import FailureReason, Stage
@@ -135,7 +136,7 @@ def test_the_step_of_a_coarse_counter_is_published() -> None:
     registry.register(ViewCollector(store.view, lambda: Setup(15.0, 20.0, "node-a"), lambda: 21.0))
 
     def step(signal: str) -> float | None:
-        labels = {"target": "replica-0", "signal": signal}
+        labels = {"target": "replica-0", "signal": signal, **dict.fromkeys(PLACE_LABELS, "")}
         return registry.get_sample_value("llm_serving_signal_resolution", labels)
 
     assert step("prefill_tokens_total") == 100.0

@@ -250,6 +250,17 @@ def test_ranks_without_end_and_series_without_end_are_bounded() -> None:
     assert max(value for _, value in totals.add_up(RUNTIME, endless)) == 2
 
 
+def test_series_that_come_and_go_never_keep_out_those_that_are_there() -> None:
+    totals = Totals()
+    stays = reading("numCtxTokens", 1.0, attentionDpRank="stays")
+    for start in range(0, 3 * MAX_TOTALS, 1000):
+        passing = [reading("numCtxTokens", 1.0, attentionDpRank=str(start + number)) for number in range(1000)]
+        found = dict(totals.add_up(RUNTIME, (stays, *passing)))
+        assert {key for key, _ in passing} <= set(found)
+        assert len(found) <= MAX_TOTALS
+        assert found[stays[0]] == start / 1000 + 1
+
+
 def test_more_records_than_a_side_endpoint_may_have_are_read() -> None:
     # 1.2 MB: a busy engine at a long interval; refused, its iterations would be lost
     many = numbered(0, *[record(generating=1) for _ in range(2500)])

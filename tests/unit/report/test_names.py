@@ -14,6 +14,7 @@ from llm_serving_alerts.render import every_rule, rule_groups
 from llm_serving_alerts.rules import ALERT_PREFIX, AlertRule, Record, Severity
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.catalogue import BY_NAME
+from llm_serving_exporter.catalogue.spec import Subject
 from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.names import Asking
 from tests.pack.judging import verdict
@@ -113,3 +114,8 @@ def test_a_batch_is_as_full_as_it_was_while_there_was_one(tmp_path: Path) -> Non
         "exp_samples": [{"labels": '{model_name="m",role="unified"}', "value": 0.4}],
     }
     promtool_test(tmp_path, [series], case)
+
+
+def test_what_the_bill_is_split_by_may_be_a_label_of_a_target() -> None:
+    """`target_labels` stand on every series of a target: on all that the review adds up, or a split would lose some of it."""
+    assert {BY_NAME[counter].subject for counter in names.COUNTERS} == {Subject.TARGET}

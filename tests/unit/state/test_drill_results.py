@@ -12,12 +12,14 @@ import pytest
 
 from llm_serving_exporter.errors import DrillResultsError, LLMServingExporterError
 from llm_serving_exporter.model.drill import DrillResult, Verdict
+from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.state.drill_results import (
     LONGEST_MODEL_NAME,
     MOST_MODELS,
     read_results,
     record_result,
+    split_identity,
 )
 from llm_serving_exporter.state.json_values import LARGEST_FILE_BYTES
 
@@ -80,6 +82,23 @@ def test_models_and_roles_are_kept_apart(path: str) -> None:
     assert read_results(path) == (PASSED, replace(failed, last_success_unix_seconds=1000.0), others[1])
 
 
+def test_replicas_of_the_same_model_in_two_places_are_kept_apart(path: str) -> None:
+    there = replace(PASSED, identity=Identity("prod", workload="chat", region="eu", labels=(("team", "a"),)))
+    for result in (PASSED, there):
+        record_result(path, result)
+    record_result(path, replace(there, last_run_unix_seconds=2000.0, last_verdict=Verdict.FAILED))
+    failed = replace(there, last_run_unix_seconds=2000.0, last_verdict=Verdict.FAILED)
+    assert read_results(path) == (PASSED, failed)
+    stated = {"namespace": "prod", "workload": "chat", "region": "eu", "labels": {"team": "a"}}
+    assert stated.items() <= json.loads(Path(path).read_text())["models"][1].items()
+
+
+def test_what_a_selector_says_is_kept_as_far_as_a_series_can_carry_it() -> None:
+    labels = {"namespace": "prod", "cluster": "c1", "team": "a", "job": "vllm", "pod": "chat-0"}
+    expected = Identity("prod", labels=(("cluster", "c1"), ("team", "a")))
+    assert split_identity(labels) == (expected, ("job", "pod"))
+
+
 def test_there_is_nothing_to_read_before_the_first_drill(path: str) -> None:
     assert read_results(path) is None
 
@@ -104,6 +123,10 @@ BAD: dict[str, tuple[object, str]] = {
     "negative": ({"version": 1, "models": [{**ENTRY, "last_run_unix_seconds": -1}]}, "last_run_unix_seconds is not a time"),
     "nan": ({"version": 1, "models": [{**ENTRY, "last_success_unix_seconds": float("nan")}]}, "is not a time"),
     "huge": ({"version": 1, "models": [{**ENTRY, "last_success_unix_seconds": 10**400}]}, "is not a time"),
+    "namespace": ({"version": 1, "models": [{**ENTRY, "namespace": ""}]}, "namespace is not a text of 1 to 200 characters"),
+    "labels list": ({"version": 1, "models": [{**ENTRY, "labels": []}]}, "labels is not an object of at most 32 texts"),
+    "label name": ({"version": 1, "models": [{**ENTRY, "labels": {"role": "x"}}]}, "labels has a name that no label can have here: role"),
+    "label text": ({"version": 1, "models": [{**ENTRY, "labels": {"team": 7}}]}, "team is not a text"),
     "many": ({"version": 1, "models": [7] * (MOST_MODELS + 1)}, "it has 1001 models, at most 1000 are allowed"),
 }  # fmt: skip
 

@@ -60,7 +60,10 @@ def parser() -> CommandParser:
         help="label of the scrape that tells fleets apart, as in cluster",
     )
     say(
-        "--by-label", action="append", metavar="LABEL", help="label of the scrape that the bill is split by, as in team"
+        "--by-label",
+        action="append",
+        metavar="LABEL",
+        help="label that the bill is split by (of the scrape, or of target_labels), as in team",
     )
     say(
         "--deliver",

@@ -11,9 +11,10 @@ from llm_serving_exporter.catalogue.spec import Kind, Metric
 from llm_serving_exporter.config.types import Config, SloConfig
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose import cost, gpu, serving
-from llm_serving_exporter.expose.families import Families, Labels
+from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.model.device import GpuReadings
-from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.sim.fleet.fleet import Fleet
@@ -85,7 +86,7 @@ class Watch:
     def samples(self) -> Iterator[Sample]:
         """Every sample now: name, labels, value."""
         self.read()
-        families = Families() if self._wanted is None else _Wanted(self._wanted)
+        families = _Wanted(self._wanted)
         now = self._now()
         view = self._store.view()
         for reading in view.targets:
@@ -100,7 +101,7 @@ class Watch:
         # an exporter a node, each with its own view of its GPUs; what all of them say alike is said once
         said: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
         for node, readings in (self._nodes.latest if self._nodes is not None else {}).items():
-            families = Families() if self._wanted is None else _Wanted(self._wanted)
+            families = _Wanted(self._wanted)
             gpu.add_gpus(families, replace(view, gpus=readings), node, oldest_monotonic_seconds=now)
             gpu.add_assignments(families, view.targets)
             for name, labels, value in self._chosen(families):
@@ -129,9 +130,8 @@ class Watch:
         if self._expected is None:
             return
         for model in {replica.spec.engine.served_name for replica in self._fleet.replicas.values()}:
-            families.add_value(
-                health.EXPECTED_REPLICAS, {"model_name": model, "role": Role.UNIFIED.value}, self._expected
-            )
+            labels = families.of_fleet(Identity(), model, Role.UNIFIED.value)
+            families.add_value(health.EXPECTED_REPLICAS, labels, self._expected)
 
     def _now(self) -> float:
         return self._fleet.now_seconds
@@ -164,38 +164,26 @@ class _NodeSources:
 
 
 class _Wanted(Families):
-    """Families of some names only: what is not wanted is not put together."""
+    """Families of some names only (None: all): what is not wanted is not put together. A simulated replica is in no pod."""
 
-    def __init__(self, names: frozenset[str]) -> None:
+    def __init__(self, names: frozenset[str] | None) -> None:
         super().__init__()
         self._names = names
 
-    def _keeps(self, metric: Metric) -> bool:
-        return _kept(self._names, metric)
+    def keeps(self, metric: Metric) -> bool:
+        return self._names is None or _kept(self._names, metric)
 
-    def add_value(self, metric: Metric, labels: Labels, value: float | None) -> None:
-        if self._keeps(metric):
-            super().add_value(metric, labels, value)
+    def of_target(self, target: Target) -> SharedLabels:
+        return SharedLabels({"target": target.name})
 
-    def add_values(self, metric: Metric, found: Iterable[tuple[dict[str, str], float]]) -> None:
-        if self._keeps(metric):
-            super().add_values(metric, found)
+    def of_target_info(self, target: Target) -> SharedLabels:
+        return self.of_target(target)
 
-    def add_engine_samples(self, metric: Metric, labels: Labels, values: Mapping[tuple[str, ...], float]) -> None:
-        if self._keeps(metric):
-            super().add_engine_samples(metric, labels, values)
+    def of_gpu(self, uuid: str, name: str, node: str) -> SharedLabels:
+        return SharedLabels({"gpu": uuid, "gpu_name": name, "node": node})
 
-    def add_info(self, metric: Metric, labels: Labels) -> None:
-        if self._keeps(metric):
-            super().add_info(metric, labels)
-
-    def add_by_label(self, metric: Metric, labels: Labels, label: str, values: Mapping[str, float] | None) -> None:
-        if self._keeps(metric):
-            super().add_by_label(metric, labels, label, values)
-
-    def add_histogram(self, metric: Metric, labels: Labels, histogram: Histogram | None) -> None:
-        if self._keeps(metric):
-            super().add_histogram(metric, labels, histogram)
+    def of_fleet(self, identity: Identity, model_name: str, role: str) -> SharedLabels:
+        return SharedLabels({"model_name": model_name, "role": role})
 
 
 @lru_cache(maxsize=4096)

@@ -70,6 +70,8 @@ def _target(reading: TargetReading) -> dict[str, Any]:
     return {
         "name": reading.target.name,
         "url": reading.target.url,
+        "identity": {**asdict(reading.target.identity), "labels": dict(reading.target.identity.labels)},
+        "nodes": reading.target.nodes,
         "metrics_url": reading.metrics_url or None,
         "state": reading.state.value,
         "up": reading.up,

@@ -16,6 +16,7 @@ from llm_serving_exporter.model.reading import State, TargetReading, View
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, header, join, note, row, soft, table
+from llm_serving_exporter.render.identity import describe_identity
 from llm_serving_exporter.render.numbers import NOTHING, count, number, share, size, span
 from llm_serving_exporter.render.sentences import QUALITIES, STATES, title, what_to_do, why_absent
 from llm_serving_exporter.web.pages.cost import render_cost
@@ -271,6 +272,7 @@ def _facts(reading: TargetReading, clock: _Clock) -> Markup:
             fill("<b>{}</b>", _models(reading)) if _models(reading) else "",
             f"role {reading.role.value}" if reading.role is not Role.UNIFIED else "",
             f"group {target.group}" if target.group else "",
+            describe_identity(target),
             fill('<a href="{}" rel="noreferrer">{}</a>', url, url),
             f"last page {age} ago{page}" if age else "no page was read yet",
             f"engine up for {clock.ago(reading.start_unix_seconds)}"

@@ -1,0 +1,46 @@
+"""Which identity labels stand on a series, by what it is about: the one place that puts them there.
+
+Where a place is not known its label is "", which Prometheus stores as no label: a scrape with honor_labels, which fills in what is missing,
+then adds nothing of the exporter's own pod to a series of something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, PLACE_LABELS
+from llm_serving_exporter.expose.labels import SharedLabels
+from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.target import Target
+
+_NO_PLACE = dict.fromkeys(PLACE_LABELS, "")
+_FIELDS = tuple(name for name in IDENTITY_LABELS if name != "node")
+
+
+def list_identity(identity: Identity, nodes: Sequence[str] = ()) -> dict[str, str]:
+    """Every identity label, "" where it is not known, and the labels of its own. `node` is that of what stands on a single one."""
+    found = {name: getattr(identity, name) for name in _FIELDS}
+    return {**found, "node": nodes[0] if len(nodes) == 1 else "", **dict(identity.labels)}
+
+
+def label_target(target: Target, chosen: Sequence[str]) -> SharedLabels:
+    """The labels of every series of a target. `chosen`: as `target_labels` of the configuration."""
+    whole = list_identity(target.identity, target.nodes) if chosen else {}
+    return SharedLabels({"target": target.name, **_NO_PLACE, **{name: whole.get(name, "") for name in chosen}})
+
+
+def label_target_info(target: Target, chosen: Sequence[str]) -> SharedLabels:
+    """The labels of a target's info series: its whole identity."""
+    return SharedLabels(
+        {"target": target.name, **dict.fromkeys(chosen, ""), **list_identity(target.identity, target.nodes)}
+    )
+
+
+def label_fleet(identity: Identity, chosen: Sequence[str], own: Mapping[str, str]) -> SharedLabels:
+    """The labels of a series about the replicas of a model: whatever is stated of their identity, and `own`."""
+    return SharedLabels({**own, **dict.fromkeys(chosen, ""), **list_identity(identity)})
+
+
+def label_gpu(uuid: str, name: str, node: str) -> SharedLabels:
+    """The labels of a GPU's series."""
+    return SharedLabels({**_NO_PLACE, "gpu": uuid, "gpu_name": name, "node": node})

@@ -1,0 +1,60 @@
+"""Models and reasons that come and go for long: bounds count those that are there, and none that left keeps out a new one."""
+
+from __future__ import annotations
+
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.cost.meter import MOST_NAMES
+from llm_serving_exporter.daemon.store import Store
+from llm_serving_exporter.expose.collector import Setup, ViewCollector
+from llm_serving_exporter.expose.encode import encode
+from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.normalise.plan import MAX_ENGINES
+from llm_serving_exporter.normalise.rows import MAX_LABEL_VALUES
+from llm_serving_exporter.targets.host import TargetHost
+from tests.support.servers.replica import Replica
+
+# more names than any bound; each tick has one of its own and one that stays
+TICKS = MAX_ENGINES + 200
+
+
+def page(number: int) -> str:
+    return (
+        "\n".join(
+            f"""vllm:num_requests_running{{engine="0",model_name="{model}"}} 1
+vllm:generation_tokens_total{{engine="0",model_name="{model}"}} {100 * (number + 1)}
+vllm:request_success_total{{engine="0",finished_reason="stays",model_name="{model}"}} {number}
+vllm:request_success_total{{engine="0",finished_reason="reason-{number}",model_name="{model}"}} 1"""
+            for model in ("stays", f"passing-{number}")
+        )
+        + "\n"
+    )
+
+
+def test_a_new_name_is_shown_however_many_there_were_before_it() -> None:
+    now = [1000.0]
+    host = TargetHost(Config(targets=()), monotonic=lambda: now[0], wall=lambda: now[0])
+    sizes = []
+    with Replica() as server:
+        target = Target("t", server.url, gpu_count=1)
+        hosted = host.add_target(target)
+        store = Store()
+        store.add_target(target)
+        collector = ViewCollector(store.view, lambda: Setup(15.0, 15.0, "n"), lambda: now[0])
+        for number in range(TICKS):
+            server.show({"/metrics": page(number)})
+            now[0] += 5.0
+            store.put_target(hosted.tick())
+            if number % 100 == 99 or number == TICKS - 1:
+                text = encode(collector, "")[0].decode()
+                sizes.append(len(text.splitlines()))
+                assert f'finished_total{{container="",engine="0",model_name="passing-{number}"' in text
+                assert f'reason="reason-{number}"' in text
+                stays = (
+                    'container="",engine="0",model_name="stays",namespace="",node="",pod="",role="unified",target="t"'
+                )
+                assert f"decode_tokens_total{{{stays}}} {100.0 * (number + 1)}" in text
+                assert f'gpu_seconds_total{{container="",engine="0",model_name="passing-{number}"' in text
+        host.close()
+    # series of names that left are gone, but for what they cost, of which the last are kept
+    assert max(sizes) - min(sizes) < 10 * MOST_NAMES
+    assert TICKS > MAX_LABEL_VALUES
