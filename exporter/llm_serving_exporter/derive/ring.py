@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from llm_serving_exporter.derive import devices
 from llm_serving_exporter.model.devices import DeviceSample
@@ -10,6 +11,7 @@ from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     HISTOGRAM_FIELDS,
     LABELLED_COUNTER_FIELDS,
+    WORK_FIELDS,
     Snapshot,
 )
 from llm_serving_exporter.model.window import Window
@@ -66,6 +68,29 @@ def has_restarted(earlier: Snapshot, later: Snapshot, known: Counts | None = Non
     now = read_counts(later) if now is None else now
     fell = [key for key, value in now.items() if key in last and last[key] is not value and _fell(last[key], value)]
     return any(key[2] not in earlier.may_fall and not _reads_otherwise(key[2], earlier, later) for key in fell)
+
+
+def shows_nothing_any_more(snapshot: Snapshot, known: Counts) -> bool:
+    """Whether a page has none of the counters of work, and pages of this engine life had: a restart, or a page with a gap."""
+    return snapshot.at_rest and any(
+        _is_positive(count) for (_, _, field), count in known.items() if field in WORK_FIELDS
+    )
+
+
+def _is_positive(count: float | Mapping[str, float]) -> bool:
+    return any(value > 0 for value in count.values()) if isinstance(count, Mapping) else count > 0
+
+
+def keep_unborn(snapshot: Snapshot, born: frozenset[str]) -> Snapshot:
+    """The snapshot without what it says is yet to be born, and was there earlier in this engine life: that does not count from 0.
+
+    `born`: the fields that pages of this life had.
+    """
+    found = snapshot.unborn & born
+    if not found:
+        return snapshot
+    at_rest = snapshot.at_rest and not found & WORK_FIELDS
+    return replace(snapshot, unborn=snapshot.unborn - found, awaited=snapshot.awaited - found, at_rest=at_rest)
 
 
 def _fell(before: float | Mapping[str, float], after: float | Mapping[str, float]) -> bool:

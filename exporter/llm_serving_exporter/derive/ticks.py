@@ -45,8 +45,9 @@ def _tick(window: EngineWindow, target: Window) -> EngineWindow | None:
     """The engine between the last two pages; None where it was not on both."""
     if len(window.readings) < 2:
         return None
-    span = target.snapshots[-1].monotonic_seconds - target.snapshots[-2].monotonic_seconds
-    return EngineWindow(window.readings[-2:], span)
+    before = target.snapshots[-2]
+    span = target.snapshots[-1].monotonic_seconds - before.monotonic_seconds
+    return EngineWindow(window.readings[-2:], span, before.unborn)
 
 
 def _weights(

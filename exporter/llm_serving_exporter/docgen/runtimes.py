@@ -12,6 +12,7 @@ from llm_serving_exporter.derive.span import (
     REQUESTS_IN_A_WINDOW,
 )
 from llm_serving_exporter.model.snapshot import Quality
+from llm_serving_exporter.normalise.at_rest import may_be_silent
 from llm_serving_exporter.normalise.formula import formula
 from llm_serving_exporter.normalise.mapping import PageKind, Row, Runtime
 from llm_serving_exporter.normalise.version import Version, parse_version, satisfies
@@ -150,6 +151,9 @@ def _facts(runtime: Runtime) -> Iterator[str]:
     yield f"`runtime: {runtime.name}`"
     if runtime.fingerprints:
         yield "- recognised by its page"
+        if may_be_silent(runtime):
+            shown = f" or `GET {runtime.shows[0][0]}` shows it" if runtime.shows else ""
+            yield f"- before its first request: idle, with an empty page too, where `runtime` is set{shown}"
     elif runtime.shows:
         yield f"- recognised by `GET {runtime.shows[0][0]}`, its page having nothing of its own"
     else:

@@ -154,6 +154,19 @@ HISTOGRAM_FIELDS = (
     "request_prompt_tokens",
     "request_generation_tokens",
 )
+# counters that come with any request that is served. The others do not tell: an engine may have its prefix cache's counters from the start,
+# and refusals and HTTP answers are counted of requests that came to nothing
+WORK_FIELDS = frozenset(
+    {
+        "prompt_tokens_total",
+        "prefill_tokens_total",
+        "decode_tokens_total",
+        "decode_pass_tokens",
+        "engine_steps_total",
+        "requests_finished_total",
+        *HISTOGRAM_FIELDS,
+    }
+)
 GAUGE_FIELDS = (
     "requests_running",
     "requests_waiting",
@@ -190,6 +203,8 @@ class Snapshot:
     unborn: frozenset[str] = frozenset()
     # those of them, and of families without a sample, that this version of the engine certainly has
     awaited: frozenset[str] = frozenset()
+    # whether the server has worked on nothing since its start: its page has none of the counters that come with its work
+    at_rest: bool = False
 
     @property
     def rests(self) -> bool:

@@ -83,7 +83,10 @@ class Window:
         return self.snapshots[-1]
 
     def engines(self) -> tuple[EngineWindow, ...]:
-        """A window for each engine of the newest snapshot, as far back as that engine was there without a gap."""
+        """A window for each engine of the newest snapshot, as far back as that engine was there without a gap.
+
+        A server at rest may not have shown, or named, an engine that works now: that engine had done nothing then.
+        """
         newest = self.snapshots[-1]
         found = []
         for place, engine in enumerate(newest.engines):
@@ -91,6 +94,8 @@ class Window:
             start = newest
             for snapshot in reversed(self.snapshots[:-1]):
                 reading = _same_engine(snapshot, engine, place)
+                if reading is None and snapshot.at_rest:
+                    reading = EngineSnapshot(engine.model_name, engine.engine)
                 if reading is None:
                     break
                 readings.append(reading)

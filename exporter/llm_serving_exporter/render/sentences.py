@@ -99,7 +99,7 @@ FAILURES: Mapping[FailureReason, str] = {
     ),
     FailureReason.ENCODING: "The answer's compression is broken: look for a proxy between here and the engine.",
     FailureReason.TOO_LARGE: "The page is larger than max_body_bytes: raise it for the target if the page is meant to be that large.",
-    FailureReason.EMPTY: "The page is empty: the engine has its metrics switched off, or has not started yet.",
+    FailureReason.EMPTY: "The page is empty: metrics are switched off, or nothing was served yet; set runtime for the target.",
     FailureReason.CREDENTIALS: (
         "A file with a token, password or certificate cannot be read: "
         "check that it exists and that the exporter's user may read it."
