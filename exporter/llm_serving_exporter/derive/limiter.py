@@ -53,17 +53,21 @@ _GIVEN_BY = {
 }
 
 
-def gather_evidence(windows: Sequence[EngineWindow], rooflines: Sequence[Roofline]) -> dict[str, float]:
+def gather_evidence(
+    windows: Sequence[EngineWindow], rooflines: Sequence[Roofline], worked: Sequence[EngineWindow] | None = None
+) -> dict[str, float]:
     """The numbers that the table reads, over the engines of one target; what is not known is not there.
 
     `bandwidth` and `compute` are over the time in which the engines worked that have them, `busy` is the mean over all. Where requests
     wait, `kv_cache_usage` and `batch_utilization` are the fullest engine's that has them waiting, else the fullest of all.
-    `requests_waiting` and `preemptions_per_second` are sums. Ratios above 1 are wrong and not used.
+    `requests_waiting` and `preemptions_per_second` are sums. Ratios above 1 are wrong and not used. `worked`: the windows of the rooflines'
+    own work, where they are longer than those of what is live.
     """
     found: dict[str, float] = {}
-    both = [(one, roof) for one, roof in zip(windows, rooflines, strict=True) if one.elapsed_seconds > 0]
-    busy = [busy_ratio(one) for one, _ in both]
-    _add(found, "busy", busy, _mean)
+    three = [one for one in zip(windows, rooflines, worked or windows, strict=True) if one[0].elapsed_seconds > 0]
+    both = [(one, roof) for one, roof, _ in three]
+    _add(found, "busy", [busy_ratio(one) for one, _ in both], _mean)
+    busy = [busy_ratio(work) for _, _, work in three]
     waiting = [one.mean("requests_waiting") for one, _ in both]
     _add(found, "requests_waiting", waiting, sum)
     queued = [one for (one, _), value in zip(both, waiting, strict=True) if value and value >= WAITING_FROM]
@@ -75,7 +79,7 @@ def gather_evidence(windows: Sequence[EngineWindow], rooflines: Sequence[Rooflin
     _add_per_working_time(found, "compute", [_possible(roof.compute_ratio) for _, roof in both], busy)
     _add(found, "prefill_busy", [roof.phase_busy_ratio.get("prefill") for _, roof in both], _mean)
     _add(found, "batch_of_ridge", [_of_ridge(roof) for _, roof in both], _mean)
-    _add(found, "decode_slowdown", [_slowdown(one, roof) for one, roof in both], _mean)
+    _add(found, "decode_slowdown", [_slowdown(work, roof) for _, roof, work in three], _mean)
     return found
 
 
@@ -196,8 +200,16 @@ def judge_limiter(found: Evidence, previous: Verdict | None, now_monotonic_secon
     return Verdict(previous.state, candidate, since, found, doubted)
 
 
-def _evidence(judged: Sequence[tuple[EngineWindow, Roofline]]) -> Evidence:
-    return gather_evidence([window for window, _ in judged], [roof for _, roof in judged])
+# what is averaged over readings
+GAUGES = ("requests_running", "requests_waiting", "kv_cache_usage_ratio")
+# an engine: its window of these, that of its work, its roofline
+Judged = tuple[EngineWindow, EngineWindow, Roofline]
+
+
+def _evidence(judged: Sequence[Judged]) -> Evidence:
+    return gather_evidence(
+        [live for live, _, _ in judged], [roof for _, _, roof in judged], [work for _, work, _ in judged]
+    )
 
 
 def _known(verdict: Verdict) -> Verdict | Absence:
@@ -205,7 +217,7 @@ def _known(verdict: Verdict) -> Verdict | Absence:
 
 
 # of the target: its engines' windows with the rooflines that are published, the verdict of the last tick, the time of the page
-JUDGED: Figure[Sequence[tuple[EngineWindow, Roofline]]] = given("judged")
+JUDGED: Figure[Sequence[Judged]] = given("judged")
 PREVIOUS: Figure[Verdict | None] = given("previous")
 NOW: Figure[float] = given("now")
 

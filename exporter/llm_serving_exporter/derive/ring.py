@@ -14,7 +14,7 @@ from llm_serving_exporter.model.snapshot import (
     WORK_FIELDS,
     Snapshot,
 )
-from llm_serving_exporter.model.window import Window
+from llm_serving_exporter.model.window import Spans, Window, find_start
 
 # process_start_time_seconds is constant in a process; servers print it to 10 ms
 START_TOLERANCE_SECONDS = 0.5
@@ -115,28 +115,29 @@ def reads_otherwise(earlier: Snapshot, later: Snapshot) -> bool:
 
 
 def advance_window(
-    window: Window | None, snapshot: Snapshot, span_seconds: float, device: DeviceSample | None = None
+    window: Window | None, snapshot: Snapshot, spans: Spans, device: DeviceSample | None = None
 ) -> Window:
     """The window with one more snapshot of the same engine life; None = a new life. `device`: the newest pass over the target's GPUs.
 
-    Keeps the newest snapshot that is at least `span_seconds` old as the window's start, so that rates cover the whole
+    Keeps the newest snapshot that is at least as old as the longest of `spans` as the window's start, so that rates cover the whole
     span; one older than twice that (after an outage) is dropped instead.
     """
-    samples = devices.keep_samples(window.devices if window else (), device, snapshot.monotonic_seconds, span_seconds)
+    seconds = spans.longest_seconds
+    samples = devices.keep_samples(window.devices if window else (), device, snapshot.monotonic_seconds, seconds)
     if window is None:
-        return Window((snapshot,), samples)
-    kept = _thinned((*window.snapshots, snapshot))
-    now = snapshot.monotonic_seconds
-    start = 0
-    while start + 1 < len(kept) and now - kept[start + 1].monotonic_seconds >= span_seconds:
-        start += 1
-    while start + 1 < len(kept) and now - kept[start].monotonic_seconds > 2 * span_seconds:
-        start += 1
-    return Window(kept[start:], samples)
+        return Window((snapshot,), samples, spans)
+    kept = _thin_snapshots((*window.snapshots, snapshot), spans.configured_seconds)
+    return Window(kept[find_start(kept, seconds) :], samples, spans)
 
 
-def _thinned(snapshots: tuple[Snapshot, ...]) -> tuple[Snapshot, ...]:
-    """Every other one of the older snapshots left out, where there are many: rates need the ends, means a few dozen readings."""
+def _thin_snapshots(snapshots: tuple[Snapshot, ...], recent_seconds: float) -> tuple[Snapshot, ...]:
+    """Every other one of the older snapshots left out, where there are many: rates need the ends, means a few dozen readings.
+
+    Those of the last `recent_seconds` stay, as far as they are not too many by themselves: live signals have no other.
+    """
     if len(snapshots) <= MOST_SNAPSHOTS:
         return snapshots
-    return (*snapshots[:1], *snapshots[1:-3:2], *snapshots[-3:])
+    now = snapshots[-1].monotonic_seconds
+    recent = sum(now - one.monotonic_seconds <= recent_seconds for one in snapshots[-MOST_SNAPSHOTS // 2 :])
+    older = len(snapshots) - max(3, recent)
+    return (*snapshots[:1], *snapshots[1:older:2], *snapshots[older:])

@@ -48,7 +48,8 @@ such a server writes it.
 Rates, means and quantiles cover the configured window (`--window`), and longer ones where that would show lumps: where tokens are booked at
 a request's end, {REQUESTS_IN_A_WINDOW} times the p99 of requests' durations ({LAGGING_SECONDS / 60:g} minutes where the engine does not say
 how long its requests take); where a page is brought up to date every few seconds, {REFRESHES_IN_A_WINDOW} times that;
-{LONGEST_SECONDS / 60:g} minutes at most. `llm_serving_target_window_seconds` is what a target has.
+{LONGEST_SECONDS / 60:g} minutes at most. Each signal has the window that its own inputs need: one counter
+that is booked late makes no other signal's window longer. `llm_serving_target_window_seconds` is the longest that a target has.
 """
 # best first
 _WORDS = {

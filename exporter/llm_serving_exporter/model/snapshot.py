@@ -193,7 +193,8 @@ class Snapshot:
     unmapped_families: tuple[str, ...] = ()  # families of this runtime that no row of its table reads and no list knows
     may_fall: frozenset[str] = frozenset()  # counters that are a difference of two, and may dip without a restart
     freezes: frozenset[str] = frozenset()  # fields that the engine brings up to date only while requests end
-    refresh_seconds: float = 0.0  # how often the engine brings up to date the slowest of its slow fields; 0: at once
+    # field -> how often the engine brings it up to date, in seconds, where that is not at once
+    refreshed_every: Mapping[str, float] = field(default_factory=dict)
     significant_digits: int | None = None  # that the page's numbers are printed with; None: all of them
     # field -> index of the row of the runtime's table that it was read by
     sources: Mapping[str, int] = field(default_factory=dict)

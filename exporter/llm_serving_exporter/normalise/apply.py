@@ -86,7 +86,7 @@ class Normaliser:
             unmapped_families=plan.unmapped,
             may_fall=plan.may_fall,
             freezes=plan.freezes,
-            refresh_seconds=plan.refresh_seconds,
+            refreshed_every=plan.refreshed_every,
             significant_digits=self.runtime.significant_digits,
             sources=plan.sources,
             errors_counted=plan.errors_counted,

@@ -48,7 +48,7 @@ class Plan:
     unmapped: tuple[str, ...]  # families of the runtime that no row reads
     may_fall: frozenset[str]  # fields that may fall, as their rows state
     freezes: frozenset[str]  # fields that freeze, as their rows state
-    refresh_seconds: float  # the longest of the slow fields
+    refreshed_every: Mapping[str, float]  # field -> seconds, as its row states; at once where it is not there
     inconsistent: frozenset[str]  # fields whose None means that two samples disagree
     unset: frozenset[str]  # fields whose None means that nothing is set
     names_models: bool  # whether the page names its models
@@ -170,7 +170,7 @@ def make_plan(runtime: Runtime, layout: Layout, facts: ServerFacts) -> Plan:
         unmapped=_unmapped(runtime, layout),
         may_fall=frozenset(field for field, row in used.items() if row.may_fall),
         freezes=frozenset(field for field, row in used.items() if row.freezes),
-        refresh_seconds=max((row.refresh_seconds for row in used.values()), default=0.0),
+        refreshed_every={field: row.refresh_seconds for field, row in used.items() if row.refresh_seconds},
         inconsistent=frozenset(field for field, row in used.items() if row.agrees),
         unset=frozenset(field for field, row in used.items() if row.zero_is_unset),
         names_models=index.names_models,

@@ -24,7 +24,7 @@ from llm_serving_exporter.derive.ring import (
     reads_otherwise,
     shows_nothing_any_more,
 )
-from llm_serving_exporter.derive.span import span_seconds
+from llm_serving_exporter.derive.span import find_spans
 from llm_serving_exporter.derive.stale import FROZEN_AFTER_SECONDS, drop_frozen, has_moved
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.derived import Derived
@@ -213,8 +213,8 @@ class TargetPipeline:
             lengths=self._lengths,
             default_edges=runtime.default_edges,
         )
-        span = span_seconds(self._window_seconds, snapshot)
-        self._window = advance_window(self._window, snapshot, span, settings.device)
+        spans = find_spans(self._window_seconds, snapshot)
+        self._window = advance_window(self._window, snapshot, spans, settings.device)
         self._derived = derive(self._window, settings, self._derived)
         attempt = Attempt(
             Stage.SCRAPE, None, "", page.received_unix_seconds, self._monotonic() - started, page.status, len(page.body)
