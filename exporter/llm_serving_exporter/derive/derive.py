@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from llm_serving_exporter.derive import batch, kv, latency, memory, phases, slo, ticks
+from llm_serving_exporter.derive.contradiction import CONTRADICTED, EVIDENCE, RUNNING
 from llm_serving_exporter.derive.figures import Computed, Figure, order_figures
 from llm_serving_exporter.derive.inputs import EARLIER, SETTINGS, TARGET_WINDOW, WINDOW, WINDOWS, Settings
 from llm_serving_exporter.derive.limiter import GAUGES, JUDGED, LACKING, LIMITER, NOW, PREVIOUS, VERDICT, Judged
@@ -37,10 +38,14 @@ def derive(window: Window, settings: Settings, previous: Derived | None) -> Deri
         earlier = before.get((last.model_name, last.engine))
         computed = Computed({WINDOWS: windows, TARGET_WINDOW: window, SETTINGS: settings, EARLIER: earlier})
         an_engine = last.is_engine or len(later.engines) == 1
+        contradicted = role not in EVIDENCE.silent and computed.value(CONTRADICTED)
+        if contradicted:
+            reasons.quality[RUNNING], causes[RUNNING] = Quality.SUSPECT, Cause.COUNTERS
         figures = _derive_engine(computed, role, reasons, an_engine=an_engine)
         causes.update(figures.roofline.causes)
         if an_engine and role is not Role.FRONTEND:
-            judged.append((windows.cover(GAUGES), computed.value(WORK_WINDOW), figures.roofline))
+            gauges, worked = windows.cover(GAUGES), computed.value(WORK_WINDOW)
+            judged.append(Judged(gauges, figures.roofline, worked, contradicted))
         engines.append(figures)
     if not judged:
         _record_no_engine(reasons)

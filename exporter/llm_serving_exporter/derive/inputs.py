@@ -77,6 +77,15 @@ def _devices(window: Window) -> tuple[DeviceSample, ...]:
     return window.devices if spans is None or not spans.longer else window.cut(spans.configured_seconds).devices
 
 
+def _tick(window: EngineWindow, target: Window) -> EngineWindow | None:
+    """The engine between the last two pages; None where it was not on both."""
+    if len(window.readings) < 2:
+        return None
+    before = target.snapshots[-2]
+    span = target.snapshots[-1].monotonic_seconds - before.monotonic_seconds
+    return EngineWindow(window.readings[-2:], span, before.unborn)
+
+
 def _awaited(window: Window) -> frozenset[str]:
     # with several engines, a counter that has not appeared yet cannot be assigned to one of them
     return window.later.awaited if len(window.later.engines) == 1 else frozenset()
@@ -84,6 +93,8 @@ def _awaited(window: Window) -> frozenset[str]:
 
 # the engine's readings within the configured window: for what is live, and for gauges
 WINDOW = figure(_configured, WINDOWS)
+# the engine between the last two pages; None where it was not on both
+TICK = figure(_tick, WINDOW, TARGET_WINDOW)
 MODEL = figure(_model, SETTINGS, WINDOW)
 HARDWARE = figure(_hardware, SETTINGS)
 # the passes over the target's GPUs within the window

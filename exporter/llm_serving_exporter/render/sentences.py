@@ -152,6 +152,9 @@ CAUSES: Mapping[Cause, str] = {
         "The weights or the KV cache are probably smaller than assumed: set targets[].model.config, weight_format or kv_cache_dtype."
     ),
     Cause.INPUTS: "An input is wrong: check the model, its formats, the GPU and its number against the engine's start-up log.",
+    Cause.COUNTERS: (
+        "It shows no request while tokens flow without a break: the engine's gauge is wrong, as of some versions with several API servers."
+    ),
 }
 
 LIMITERS: Mapping[Limiter, str] = {
@@ -214,6 +217,12 @@ _TITLES = {
     "decode": "decode time",
 }
 _ACRONYMS = {"usd": "USD", "kv": "KV", "gpu": "GPU", "http": "HTTP", "e2e": "end-to-end"}
+
+
+def describe_suspect(signal: str, cause: Cause) -> str:
+    """Why a signal's value is impossible."""
+    what = "contradicts the engine's counters" if cause is Cause.COUNTERS else "is above 1"
+    return f"{title(signal)} {what}. {CAUSES[cause]}"
 
 
 def title(name: str) -> str:

@@ -194,7 +194,7 @@ class TargetPipeline:
         elif self._window is not None and reads_otherwise(self._window.later, snapshot):
             self._window, self._held, self._counts, self._lengths = None, {}, {}, {}
         snapshot = keep_unborn(snapshot, self._born)
-        if not self._born.issuperset(snapshot.sources):
+        if snapshot.sources is not (self._window.later.sources if self._window else None):
             self._born |= snapshot.sources.keys()
         self._counts = merge_counts(self._counts, now)
         if before.up is False or _list_identities(before.snapshot) != _list_identities(snapshot):
