@@ -181,10 +181,17 @@ _4, _3, _0 = held((46, 4)), held((46, 3)), held((46, 0))
 _BOTH = ("20m", "29m")
 _OTHER = engine("half", number="1")
 
+_LATE = _engine("late", _4, _3, _STOPS)
+# its tokens are booked when requests end, its steps at once
+_LATE[f'{_QUALITY}{{target="late-0",signal="decode_tokens_total",quality="live"}}'] = held((46, 0))
+_LATE[f'{_QUALITY}{{target="late-0",signal="decode_tokens_total",quality="lagging"}}'] = held((46, 1))
+_LATE[f'{_QUALITY}{{target="late-0",signal="engine_steps_total",quality="live"}}'] = held((46, 1))
+
 _STALLED = together(
     "Stalled",
     "an engine that stands still",
     ("14m", "20m", "29m"),
+    Story((Kind.FIRES,), _LATE, {moment: (_still("late", "7"),) for moment in _BOTH}),
     Story(
         (Kind.FIRES, Kind.NOT_YET, Kind.ONE_REPLICA, Kind.RECOVERY),
         # nothing moves from minute 10 to 25: five still minutes at 15 (14 where ranges are left-open), fires one later; 4 run and 3 wait

@@ -127,10 +127,12 @@ def _stalled(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str
     # an engine that was not there all along, as after a restart, has not stood still all along
     there = f"{dialect.apply_over_time('count_over_time', held, span, _STEP_SECONDS)} >= {max(1, int(span / _STEP_SECONDS))}"
     moved = " or ".join(f'label_replace({_moved(dialect, name, span)}, "of", "{name}", "", "")' for name in _MOVES)
-    live = f" and on ({of_target}) ".join(
-        f"{series('signal_quality', signal=name, quality='live')} == 1"
-        for name in ("decode_tokens_total", "requests_running")
+    # one of the two suffices: tokens that are booked late do not excuse steps that are counted at once
+    flows, runs = (
+        " or ".join(f"{series('signal_quality', signal=name, quality='live')} == 1" for name in names)
+        for names in (("decode_tokens_total", "engine_steps_total"), ("requests_running",))
     )
+    live = f"{runs} and on ({of_target}) ({flows})"
     return (
         f"{least} > 0 and on ({by_engine}) {there} and on ({by_engine}) sum by ({by_engine}) ({moved}) == 0"
         f" and on ({of_target}) {dialect.one(live, 'target')} and on ({of_target}) {series('target_state', state='ready')} == 1"

@@ -96,8 +96,8 @@ SIGNAL_RESOLUTION = _target(
 )  # fmt: skip
 TARGET_WINDOW = _target(
     "target_window_seconds", Kind.GAUGE, Unit.SECONDS,
-    "Time span of the target's derived figures: the configured window, longer if the engine counts tokens at the end of a request or refreshes "
-    "its page slowly, shorter after a restart.",
+    "Longest time span of the target's derived figures: the configured window, longer for what the engine counts at the end of a request or "
+    "refreshes slowly, shorter after a restart. Figures of live signals keep the configured window.",
     absent="no page was ever read",
 )  # fmt: skip
 SIGNAL_QUALITY = _target(

@@ -24,7 +24,7 @@ from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.render.identity import describe_identity
 from llm_serving_exporter.render.numbers import CLIPPED, NOTHING, count, number, seconds, share, size, span
-from llm_serving_exporter.render.sentences import CAUSES, LIMITERS, title, why_absent
+from llm_serving_exporter.render.sentences import LIMITERS, describe_suspect, title, why_absent
 from llm_serving_exporter.render.tail import long_requests_fit, longest_share
 from llm_serving_exporter.targets.host import HostedTarget, TargetHost
 from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, print_line, print_message
@@ -284,7 +284,7 @@ def as_table(reading: TargetReading) -> str:
     if derived and derived.verdict and derived.verdict.state is not Limiter.UNKNOWN:
         lines.append(f"\n  limited by {LIMITERS[derived.verdict.state]}")
     if derived:
-        lines += [f"  suspect: {title(signal)} above 1. {CAUSES[cause]}" for signal, cause in derived.causes.items()]
+        lines += [f"  suspect: {describe_suspect(signal, cause)}" for signal, cause in derived.causes.items()]
         lines.append(f"\n  over {span(derived.window_seconds)}; not available:")
         lines += _absent(derived, reading) or ["    nothing is missing"]
     return "\n".join(lines)

@@ -8,7 +8,7 @@ from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.derive import achieved
 from llm_serving_exporter.derive import roof as roofs
 from llm_serving_exporter.derive.figures import Figure, figure
-from llm_serving_exporter.derive.inputs import DEVICES, HARDWARE, MODEL, WINDOW
+from llm_serving_exporter.derive.inputs import DEVICES, HARDWARE, MODEL, window_over
 from llm_serving_exporter.derive.load import LOAD, WORK_FIELDS, Load
 from llm_serving_exporter.derive.signals import NO_SENTENCES, NOT_ON_A_FRONT_END, Row, Series
 from llm_serving_exporter.derive.traffic import Traffic, average_per_step, estimate_traffic
@@ -131,7 +131,7 @@ _CEILING = figure(_ceiling, HARDWARE)
 TRAFFIC = figure(_traffic, LOAD)
 _BYTES_PER_SECOND: dict[Source, Figure[float | Absence]] = {
     **{source: figure(_measured_by(source), DEVICES, HARDWARE) for source in achieved.MEASURED},
-    Source.RUNTIME: figure(_estimated, WINDOW, MODEL, HARDWARE),
+    Source.RUNTIME: figure(_estimated, window_over("estimated_read_bytes_per_gpu"), MODEL, HARDWARE),
     Source.MODEL: figure(_moved, LOAD, TRAFFIC),
 }
 _MODEL_RANGE = figure(_ratio_range, LOAD, TRAFFIC, _CEILING)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from llm_serving_exporter.catalogue import derived as names
 from llm_serving_exporter.derive.figures import figure
-from llm_serving_exporter.derive.inputs import WINDOW
+from llm_serving_exporter.derive.inputs import WINDOW, WINDOWS, window_over
 from llm_serving_exporter.derive.page_fields import SET_THE_BATCH_LIMIT
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, gauge
-from llm_serving_exporter.derive.steps import count_sequence_steps
+from llm_serving_exporter.derive.steps import count_sequence_steps, list_step_fields
 from llm_serving_exporter.model.snapshot import Absence, Quality
-from llm_serving_exporter.model.window import EngineWindow
+from llm_serving_exporter.model.window import EngineWindow, EngineWindows
 
 # counters of one page are booked at slightly different moments
 BATCH_TOLERANCE = 0.05
@@ -46,7 +46,11 @@ def _quality(window: EngineWindow, mean: float | Absence) -> Quality | None:
     return Quality.SUSPECT if beyond else None
 
 
-_SIZE_MEAN = figure(batch_size_mean, WINDOW)
+def _steps_window(windows: EngineWindows) -> EngineWindow:
+    return windows.cover(list_step_fields(windows.configured.last))
+
+
+_SIZE_MEAN = figure(batch_size_mean, figure(_steps_window, WINDOWS))
 
 SIZE_MEAN = gauge(
     names.BATCH_SIZE_MEAN,
@@ -58,7 +62,7 @@ SIZE_MEAN = gauge(
 )
 UTILIZATION = gauge(
     names.BATCH_UTILIZATION_RATIO,
-    figure(batch_utilization_ratio, WINDOW),
+    figure(batch_utilization_ratio, window_over("requests_running")),
     fields=("requests_running",),
     silent=NOT_ON_A_FRONT_END,
     sentences={Absence.NOT_CONFIGURED: SET_THE_BATCH_LIMIT},

@@ -9,18 +9,18 @@ from llm_serving_exporter.derive import capacity
 from llm_serving_exporter.derive import roof as roofs
 from llm_serving_exporter.derive.bandwidth import MODEL_CAUSE
 from llm_serving_exporter.derive.figures import figure
-from llm_serving_exporter.derive.inputs import EARLIER, HARDWARE, WINDOW
-from llm_serving_exporter.derive.load import ENCODER, LOAD, SAME_ROOF, WORK, WORK_FIELDS, Load
+from llm_serving_exporter.derive.inputs import EARLIER, HARDWARE, WINDOWS
+from llm_serving_exporter.derive.load import ENCODER, LOAD, SAME_ROOF, WORK, WORK_FIELDS, WORK_WINDOW, Load
 from llm_serving_exporter.derive.roof import Ceiling
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series
-from llm_serving_exporter.derive.steps import speculates, tokens_per_sequence_step
+from llm_serving_exporter.derive.steps import list_step_fields, speculates, tokens_per_sequence_step
 from llm_serving_exporter.derive.traffic import Work
 from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.roofline import Cause, Range
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.model.window import EngineWindow
+from llm_serving_exporter.model.window import EngineWindow, EngineWindows
 
 # a prefill replica makes a request's first token only: what decode could do is not what it works under
 _SILENT = frozenset({Role.PREFILL, Role.FRONTEND})
@@ -115,7 +115,13 @@ _DECODING = figure(_decoding, LOAD, ENCODER)
 DECODE_CEILING = figure(_ceiling, _DECODING)
 _RATIO = figure(_ratio, _DECODING, DECODE_CEILING)
 KNOWN_CONTEXT = figure(_context, LOAD)
-_TOKENS_PER_STEP = figure(tokens_per_sequence_step, WINDOW)
+
+
+def _tokens_window(windows: EngineWindows) -> EngineWindow:
+    return windows.cover((*list_step_fields(windows.configured.last), "decode_tokens_total"))
+
+
+_TOKENS_PER_STEP = figure(tokens_per_sequence_step, figure(_tokens_window, WINDOWS))
 
 CEILING: Row[Ceiling] = Row(
     DECODE_CEILING,
@@ -137,7 +143,7 @@ RATIO: Row[float] = Row(
     series=(Series(names.DECODE_RATIO),),
 )
 CAPACITY: Row[float] = Row(
-    figure(_capacity, WINDOW, _DECODING, _TOKENS_PER_STEP),
+    figure(_capacity, WORK_WINDOW, _DECODING, _TOKENS_PER_STEP),
     f"{names.PHASE_CEILING.name}_decode",
     fields=WORK_FIELDS,
     silent=_SILENT,

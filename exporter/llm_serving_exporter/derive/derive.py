@@ -6,19 +6,21 @@ from functools import cache
 from typing import Any
 
 from llm_serving_exporter.derive import batch, kv, latency, memory, phases, slo, ticks
+from llm_serving_exporter.derive.contradiction import CONTRADICTED, EVIDENCE, RUNNING
 from llm_serving_exporter.derive.figures import Computed, Figure, order_figures
-from llm_serving_exporter.derive.inputs import EARLIER, SETTINGS, TARGET_WINDOW, WINDOW, Settings
-from llm_serving_exporter.derive.limiter import JUDGED, LACKING, LIMITER, NOW, PREVIOUS, VERDICT
+from llm_serving_exporter.derive.inputs import EARLIER, SETTINGS, TARGET_WINDOW, WINDOW, WINDOWS, Settings
+from llm_serving_exporter.derive.limiter import GAUGES, JUDGED, LACKING, LIMITER, NOW, PREVIOUS, VERDICT, Judged
+from llm_serving_exporter.derive.load import WORK_WINDOW
 from llm_serving_exporter.derive.long_context import TAIL, shown_tail
 from llm_serving_exporter.derive.reasons import Reasons
 from llm_serving_exporter.derive.roofline import gather_roofline
 from llm_serving_exporter.derive.signals import Row, Shown
 from llm_serving_exporter.derive.table import ENGINE_ROWS
 from llm_serving_exporter.model.derived import Derived, EngineDerived
-from llm_serving_exporter.model.roofline import Cause, Roofline, Verdict
+from llm_serving_exporter.model.roofline import Cause, Verdict
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.model.window import EngineWindow, Window
+from llm_serving_exporter.model.window import Window
 
 __all__ = ["Settings", "derive"]
 
@@ -30,22 +32,32 @@ def derive(window: Window, settings: Settings, previous: Derived | None) -> Deri
     before = {(engine.model_name, engine.engine): engine for engine in previous.engines} if previous else {}
     engines: list[EngineDerived] = []
     causes: dict[str, Cause] = {}
-    judged: list[tuple[EngineWindow, Roofline]] = []
-    for engine_window in window.engines():
-        last = engine_window.last
+    judged: list[Judged] = []
+    for windows in window.engine_windows():
+        last = windows.configured.last
         earlier = before.get((last.model_name, last.engine))
-        computed = Computed({WINDOW: engine_window, TARGET_WINDOW: window, SETTINGS: settings, EARLIER: earlier})
+        computed = Computed({WINDOWS: windows, TARGET_WINDOW: window, SETTINGS: settings, EARLIER: earlier})
         an_engine = last.is_engine or len(later.engines) == 1
+        contradicted = role not in EVIDENCE.silent and computed.value(CONTRADICTED)
+        if contradicted:
+            reasons.quality[RUNNING], causes[RUNNING] = Quality.SUSPECT, Cause.COUNTERS
         figures = _derive_engine(computed, role, reasons, an_engine=an_engine)
         causes.update(figures.roofline.causes)
         if an_engine and role is not Role.FRONTEND:
-            judged.append((engine_window, figures.roofline))
+            gauges, worked = windows.cover(GAUGES), computed.value(WORK_WINDOW)
+            judged.append(Judged(gauges, figures.roofline, worked, contradicted))
         engines.append(figures)
     if not judged:
         _record_no_engine(reasons)
     verdict = _derive_verdict(judged, previous, later.monotonic_seconds, role, reasons)
-    elapsed = later.monotonic_seconds - window.snapshots[0].monotonic_seconds
-    return Derived(tuple(engines), elapsed, reasons.signals, reasons.quality, verdict, causes)
+    elapsed, live = _measure(window), None
+    if window.spans is not None and window.spans.longer:
+        live = _measure(window.cut(window.spans.configured_seconds))
+    return Derived(tuple(engines), elapsed, reasons.signals, reasons.quality, verdict, causes, live)
+
+
+def _measure(window: Window) -> float:
+    return window.later.monotonic_seconds - window.snapshots[0].monotonic_seconds
 
 
 @cache
@@ -124,7 +136,7 @@ def _record_no_engine(reasons: Reasons) -> None:
 
 
 def _derive_verdict(
-    judged: list[tuple[EngineWindow, Roofline]], previous: Derived | None, now: float, role: Role, reasons: Reasons
+    judged: list[Judged], previous: Derived | None, now: float, role: Role, reasons: Reasons
 ) -> Verdict | None:
     if role in LIMITER.silent:
         reasons.record_silent(LIMITER.name)

@@ -13,7 +13,7 @@ from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.weights import ModelFacts
-from llm_serving_exporter.model.window import EngineWindow, Window
+from llm_serving_exporter.model.window import EngineWindow, EngineWindows, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Settings:
     default_edges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
-# the engine's readings within the window
-WINDOW: Figure[EngineWindow] = given("window")
+# the engine's readings within its windows, of which each figure takes the one that its fields need
+WINDOWS: Figure[EngineWindows] = given("windows")
 # all engines of the target, and its GPUs
 TARGET_WINDOW: Figure[Window] = given("target_window")
 SETTINGS: Figure[Settings] = given("settings")
@@ -59,8 +59,31 @@ def _hardware(settings: Settings) -> Hardware:
     return settings.hardware
 
 
+def _configured(windows: EngineWindows) -> EngineWindow:
+    return windows.configured
+
+
+def window_over(*fields: str) -> Figure[EngineWindow]:
+    """The engine's readings within the window that the increase of these fields needs."""
+
+    def cover(windows: EngineWindows) -> EngineWindow:
+        return windows.cover(fields)
+
+    return figure(cover, WINDOWS)
+
+
 def _devices(window: Window) -> tuple[DeviceSample, ...]:
-    return window.devices
+    spans = window.spans
+    return window.devices if spans is None or not spans.longer else window.cut(spans.configured_seconds).devices
+
+
+def _tick(window: EngineWindow, target: Window) -> EngineWindow | None:
+    """The engine between the last two pages; None where it was not on both."""
+    if len(window.readings) < 2:
+        return None
+    before = target.snapshots[-2]
+    span = target.snapshots[-1].monotonic_seconds - before.monotonic_seconds
+    return EngineWindow(window.readings[-2:], span, before.unborn)
 
 
 def _awaited(window: Window) -> frozenset[str]:
@@ -68,6 +91,10 @@ def _awaited(window: Window) -> frozenset[str]:
     return window.later.awaited if len(window.later.engines) == 1 else frozenset()
 
 
+# the engine's readings within the configured window: for what is live, and for gauges
+WINDOW = figure(_configured, WINDOWS)
+# the engine between the last two pages; None where it was not on both
+TICK = figure(_tick, WINDOW, TARGET_WINDOW)
 MODEL = figure(_model, SETTINGS, WINDOW)
 HARDWARE = figure(_hardware, SETTINGS)
 # the passes over the target's GPUs within the window

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from llm_serving_exporter.catalogue import derived as names
+from llm_serving_exporter.derive.contradiction import CONTRADICTED
 from llm_serving_exporter.derive.figures import figure
-from llm_serving_exporter.derive.inputs import WINDOW
+from llm_serving_exporter.derive.inputs import WINDOW, window_over
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role
@@ -52,6 +53,12 @@ def context_tokens_mean(window: EngineWindow) -> float | Absence:
     return tokens / requests if requests else Absence.IDLE
 
 
+def _context(window: EngineWindow, contradicted: bool) -> float | Absence:  # a figure's inputs go by place
+    """INCONSISTENT where no reading shows a request, and that cannot be."""
+    mean = context_tokens_mean(window)
+    return Absence.INCONSISTENT if contradicted and mean is Absence.IDLE else mean
+
+
 def preemptions_per_second(window: EngineWindow) -> float | Absence:
     """Preemption events per second over the window."""
     if window.last.preemptions_total is None:
@@ -80,7 +87,7 @@ USED_AND_FREE: Row[tuple[float, float]] = Row(
     silent=NOT_ON_A_FRONT_END,
     series=(Series(names.KV_CACHE_USED_TOKENS, part=_used), Series(names.KV_CACHE_FREE_TOKENS, part=_free)),
 )
-_HIT_RATIO = figure(prefix_cache_hit_ratio, WINDOW)
+_HIT_RATIO = figure(prefix_cache_hit_ratio, window_over("prefix_cache_queries", "prefix_cache_hits"))
 HIT_RATIO = gauge(
     names.PREFIX_CACHE_HIT_RATIO,
     _HIT_RATIO,
@@ -98,14 +105,17 @@ HIT_RATIO = gauge(
 )
 CONTEXT_MEAN = gauge(
     names.CONTEXT_TOKENS_MEAN,
-    figure(context_tokens_mean, WINDOW),
+    figure(_context, window_over("requests_running", "kv_cache_usage_ratio"), CONTRADICTED),
     fields=("kv_cache_capacity_tokens", "requests_running"),
     silent=NOT_ON_A_FRONT_END,
-    sentences={Absence.IDLE: "No request ran at any reading of the window."},
+    sentences={
+        Absence.IDLE: "No request ran at any reading of the window.",
+        Absence.INCONSISTENT: "The gauge of running requests shows none, while tokens flow.",
+    },
 )
 PREEMPTIONS = gauge(
     names.PREEMPTIONS_PER_SECOND,
-    figure(preemptions_per_second, WINDOW),
+    figure(preemptions_per_second, window_over("preemptions_total")),
     fields=("preemptions_total",),
     explained_by="preemptions_total",
 )

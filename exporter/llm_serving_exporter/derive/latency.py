@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from llm_serving_exporter.catalogue import derived as names
 from llm_serving_exporter.derive.figures import figure
-from llm_serving_exporter.derive.inputs import WINDOW
+from llm_serving_exporter.derive.inputs import window_over
 from llm_serving_exporter.derive.signals import Row, Series
 from llm_serving_exporter.model.derived import Latency
 from llm_serving_exporter.model.histogram import Histogram
@@ -76,7 +76,7 @@ def _events(found: Latency) -> float:
 
 
 def _row(name: str, field: str) -> Row[Latency]:
-    found = figure(_latency_of(field), WINDOW)
+    found = figure(_latency_of(field), window_over(field))
     return Row(
         found,
         f"latency_{name}",

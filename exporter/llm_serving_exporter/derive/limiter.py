@@ -18,6 +18,7 @@ The first row that holds; docs/limiter.md has the table with its reasons and wha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.derive import achieved, bandwidth, compute
@@ -45,6 +46,8 @@ MARGIN = 0.1
 HOLD_SECONDS, LONGEST_DOUBT_SECONDS = 15.0, 60.0
 
 Evidence = Mapping[str, float]
+# what is averaged over readings
+GAUGES = ("requests_running", "requests_waiting", "kv_cache_usage_ratio")
 # without these there may be no verdict; of the sources of bandwidth each target may have the model
 _GIVEN_BY = {
     "busy": "requests_running",
@@ -53,7 +56,17 @@ _GIVEN_BY = {
 }
 
 
-def gather_evidence(windows: Sequence[EngineWindow], rooflines: Sequence[Roofline]) -> dict[str, float]:
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One engine, as far as the limiter looks at it."""
+
+    live: EngineWindow  # of what is averaged over readings
+    roofline: Roofline  # how near it is to its ceilings
+    worked: EngineWindow  # of the roofline's own work; longer where that is booked late
+    contradicted: bool = False  # whether its counters exclude what its gauge of running requests shows
+
+
+def gather_evidence(engines: Sequence[Judged]) -> dict[str, float]:
     """The numbers that the table reads, over the engines of one target; what is not known is not there.
 
     `bandwidth` and `compute` are over the time in which the engines worked that have them, `busy` is the mean over all. Where requests
@@ -61,21 +74,21 @@ def gather_evidence(windows: Sequence[EngineWindow], rooflines: Sequence[Rooflin
     `requests_waiting` and `preemptions_per_second` are sums. Ratios above 1 are wrong and not used.
     """
     found: dict[str, float] = {}
-    both = [(one, roof) for one, roof in zip(windows, rooflines, strict=True) if one.elapsed_seconds > 0]
-    busy = [busy_ratio(one) for one, _ in both]
-    _add(found, "busy", busy, _mean)
+    judged = [one for one in engines if one.live.elapsed_seconds > 0]
+    both = [(one.live, one.roofline) for one in judged]
+    _add(found, "busy", [busy_ratio(one) for one, _ in both], _mean)
+    busy = [busy_ratio(one.worked) for one in judged]
     waiting = [one.mean("requests_waiting") for one, _ in both]
     _add(found, "requests_waiting", waiting, sum)
-    queued = [one for (one, _), value in zip(both, waiting, strict=True) if value and value >= WAITING_FROM]
-    queued = queued or [one for one, _ in both]
-    _add(found, "kv_cache_usage", [_possible(one.mean("kv_cache_usage_ratio")) for one in queued], max)
-    _add(found, "batch_utilization", [_batch(one) for one in queued], max)
+    queued = [one for one, value in zip(judged, waiting, strict=True) if value and value >= WAITING_FROM] or judged
+    _add(found, "kv_cache_usage", [_possible(one.live.mean("kv_cache_usage_ratio")) for one in queued], max)
+    _add(found, "batch_utilization", [_batch(one.live) for one in queued if not one.contradicted], max)
     _add(found, "preemptions_per_second", [_rate(one, "preemptions_total") for one, _ in both], sum)
     _add_per_working_time(found, "bandwidth", [achieved.choose_ratio(roof.ratio) for _, roof in both], busy)
     _add_per_working_time(found, "compute", [_possible(roof.compute_ratio) for _, roof in both], busy)
     _add(found, "prefill_busy", [roof.phase_busy_ratio.get("prefill") for _, roof in both], _mean)
     _add(found, "batch_of_ridge", [_of_ridge(roof) for _, roof in both], _mean)
-    _add(found, "decode_slowdown", [_slowdown(one, roof) for one, roof in both], _mean)
+    _add(found, "decode_slowdown", [_slowdown(one.worked, one.roofline) for one in judged], _mean)
     return found
 
 
@@ -196,20 +209,16 @@ def judge_limiter(found: Evidence, previous: Verdict | None, now_monotonic_secon
     return Verdict(previous.state, candidate, since, found, doubted)
 
 
-def _evidence(judged: Sequence[tuple[EngineWindow, Roofline]]) -> Evidence:
-    return gather_evidence([window for window, _ in judged], [roof for _, roof in judged])
-
-
 def _known(verdict: Verdict) -> Verdict | Absence:
     return Absence.INPUT_MISSING if verdict.state is Limiter.UNKNOWN else verdict
 
 
 # of the target: its engines' windows with the rooflines that are published, the verdict of the last tick, the time of the page
-JUDGED: Figure[Sequence[tuple[EngineWindow, Roofline]]] = given("judged")
+JUDGED: Figure[Sequence[Judged]] = given("judged")
 PREVIOUS: Figure[Verdict | None] = given("previous")
 NOW: Figure[float] = given("now")
 
-_EVIDENCE = figure(_evidence, JUDGED)
+_EVIDENCE = figure(gather_evidence, JUDGED)
 VERDICT = figure(judge_limiter, _EVIDENCE, PREVIOUS, NOW)
 # the signals among the row's fields whose absence explains that there is no verdict
 LACKING = figure(list_lacking_signals, _EVIDENCE)

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 
 from llm_serving_exporter.derive.context import estimate_context
 from llm_serving_exporter.derive.figures import figure
-from llm_serving_exporter.derive.inputs import EARLIER, HARDWARE, MODEL, WINDOW
+from llm_serving_exporter.derive.inputs import EARLIER, HARDWARE, MODEL, WINDOWS
 from llm_serving_exporter.derive.roof import Roof
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
+from llm_serving_exporter.derive.steps import list_step_fields
 from llm_serving_exporter.derive.traffic import Work, measure_work
 from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.roofline import Range
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
-from llm_serving_exporter.model.window import EngineWindow
+from llm_serving_exporter.model.window import EngineWindow, EngineWindows
 
 # what work is counted from: what is wrong with these fields is wrong with every figure of it
 WORK_FIELDS = ("inter_token_latency_seconds", "prefill_tokens_total")
@@ -63,6 +64,12 @@ def _is_encoder(model: ModelFacts | Absence) -> bool:
     return isinstance(model, ModelFacts) and model.geometry.encoder
 
 
+def _work_window(windows: EngineWindows) -> EngineWindow:
+    return windows.cover(
+        (*list_step_fields(windows.configured.last), "prefill_tokens_total", "cached_prompt_tokens_total")
+    )
+
+
 def _work(window: EngineWindow, encoder: bool) -> Work | Absence:  # a figure's inputs go by place
     return measure_work(window, encoder=encoder)
 
@@ -92,6 +99,8 @@ ROOF_ROW: Row[Roof] = Row(ROOF, silent=NOT_ON_A_FRONT_END, of_an_engine=True)
 # whether the roof is that of the tick before: what depends on the roof alone is taken from there
 SAME_ROOF = figure(_same_roof, ROOF, EARLIER)
 ENCODER = figure(_is_encoder, MODEL)
-WORK = figure(_work, WINDOW, ENCODER)
+# what the whole of the work is counted over
+WORK_WINDOW = figure(_work_window, WINDOWS)
+WORK = figure(_work, WORK_WINDOW, ENCODER)
 TASK = figure(_task, ROOF, WORK)
-LOAD = figure(_load, WINDOW, TASK)
+LOAD = figure(_load, WORK_WINDOW, TASK)

@@ -6,23 +6,25 @@ from collections.abc import Callable
 
 from llm_serving_exporter.catalogue import derived as names
 from llm_serving_exporter.derive.figures import figure
-from llm_serving_exporter.derive.inputs import HARDWARE, SETTINGS, WINDOW, Settings
+from llm_serving_exporter.derive.inputs import HARDWARE, SETTINGS, WINDOW, WINDOWS, Settings
 from llm_serving_exporter.derive.resolution import is_coarse
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.snapshot import Absence, Quality
-from llm_serving_exporter.model.window import EngineWindow
+from llm_serving_exporter.model.window import EngineWindow, EngineWindows
 
 COUNTERS = {"prefill": "prefill_tokens_total", "decode": "decode_tokens_total"}
 # a count of tokens that includes requests under way is the better rate
 _LIVE = {"decode": "decode_tokens_live"}
 
 
-def tokens_per_second(window: EngineWindow) -> dict[str, float]:
-    """Tokens/s by phase: increase of the phase's counter over the elapsed time. A phase without two readings is left out."""
+def tokens_per_second(windows: EngineWindows) -> dict[str, float]:
+    """Tokens/s by phase: increase of the phase's counter over the window that it needs. A phase without two readings is left out."""
     rates = {}
     for phase in COUNTERS:
-        increase = window.increase(counter_of(phase, window))
+        counter = counter_of(phase, windows.configured)
+        window = windows.cover((counter,))
+        increase = window.increase(counter)
         if increase is not None:
             rates[phase] = increase / window.elapsed_seconds
     return rates
@@ -70,7 +72,7 @@ def _rates_per_gpu(window: EngineWindow, rates: dict[str, float], hardware: Hard
     return Absence.WARMING_UP if not rates else Absence.INPUT_MISSING
 
 
-_RATES = figure(tokens_per_second, WINDOW)
+_RATES = figure(tokens_per_second, WINDOWS)
 
 RATES: dict[str, Row[float]] = {
     phase: Row(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from llm_serving_exporter.derive import devices
 from llm_serving_exporter.model.devices import DeviceSample
@@ -10,9 +11,10 @@ from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     HISTOGRAM_FIELDS,
     LABELLED_COUNTER_FIELDS,
+    WORK_FIELDS,
     Snapshot,
 )
-from llm_serving_exporter.model.window import Window
+from llm_serving_exporter.model.window import Spans, Window, find_start
 
 # process_start_time_seconds is constant in a process; servers print it to 10 ms
 START_TOLERANCE_SECONDS = 0.5
@@ -68,6 +70,29 @@ def has_restarted(earlier: Snapshot, later: Snapshot, known: Counts | None = Non
     return any(key[2] not in earlier.may_fall and not _reads_otherwise(key[2], earlier, later) for key in fell)
 
 
+def shows_nothing_any_more(snapshot: Snapshot, known: Counts) -> bool:
+    """Whether a page has none of the counters of work, and pages of this engine life had: a restart, or a page with a gap."""
+    return snapshot.at_rest and any(
+        _is_positive(count) for (_, _, field), count in known.items() if field in WORK_FIELDS
+    )
+
+
+def _is_positive(count: float | Mapping[str, float]) -> bool:
+    return any(value > 0 for value in count.values()) if isinstance(count, Mapping) else count > 0
+
+
+def keep_unborn(snapshot: Snapshot, born: frozenset[str]) -> Snapshot:
+    """The snapshot without what it says is yet to be born, and was there earlier in this engine life: that does not count from 0.
+
+    `born`: the fields that pages of this life had.
+    """
+    found = snapshot.unborn & born
+    if not found:
+        return snapshot
+    at_rest = snapshot.at_rest and not found & WORK_FIELDS
+    return replace(snapshot, unborn=snapshot.unborn - found, awaited=snapshot.awaited - found, at_rest=at_rest)
+
+
 def _fell(before: float | Mapping[str, float], after: float | Mapping[str, float]) -> bool:
     if isinstance(before, int | float) and isinstance(after, int | float):
         return after < before
@@ -90,28 +115,29 @@ def reads_otherwise(earlier: Snapshot, later: Snapshot) -> bool:
 
 
 def advance_window(
-    window: Window | None, snapshot: Snapshot, span_seconds: float, device: DeviceSample | None = None
+    window: Window | None, snapshot: Snapshot, spans: Spans, device: DeviceSample | None = None
 ) -> Window:
     """The window with one more snapshot of the same engine life; None = a new life. `device`: the newest pass over the target's GPUs.
 
-    Keeps the newest snapshot that is at least `span_seconds` old as the window's start, so that rates cover the whole
+    Keeps the newest snapshot that is at least as old as the longest of `spans` as the window's start, so that rates cover the whole
     span; one older than twice that (after an outage) is dropped instead.
     """
-    samples = devices.keep_samples(window.devices if window else (), device, snapshot.monotonic_seconds, span_seconds)
+    seconds = spans.longest_seconds
+    samples = devices.keep_samples(window.devices if window else (), device, snapshot.monotonic_seconds, seconds)
     if window is None:
-        return Window((snapshot,), samples)
-    kept = _thinned((*window.snapshots, snapshot))
-    now = snapshot.monotonic_seconds
-    start = 0
-    while start + 1 < len(kept) and now - kept[start + 1].monotonic_seconds >= span_seconds:
-        start += 1
-    while start + 1 < len(kept) and now - kept[start].monotonic_seconds > 2 * span_seconds:
-        start += 1
-    return Window(kept[start:], samples)
+        return Window((snapshot,), samples, spans)
+    kept = _thin_snapshots((*window.snapshots, snapshot), spans.configured_seconds)
+    return Window(kept[find_start(kept, seconds) :], samples, spans)
 
 
-def _thinned(snapshots: tuple[Snapshot, ...]) -> tuple[Snapshot, ...]:
-    """Every other one of the older snapshots left out, where there are many: rates need the ends, means a few dozen readings."""
+def _thin_snapshots(snapshots: tuple[Snapshot, ...], recent_seconds: float) -> tuple[Snapshot, ...]:
+    """Every other one of the older snapshots left out, where there are many: rates need the ends, means a few dozen readings.
+
+    Those of the last `recent_seconds` stay, as far as they are not too many by themselves: live signals have no other.
+    """
     if len(snapshots) <= MOST_SNAPSHOTS:
         return snapshots
-    return (*snapshots[:1], *snapshots[1:-3:2], *snapshots[-3:])
+    now = snapshots[-1].monotonic_seconds
+    recent = sum(now - one.monotonic_seconds <= recent_seconds for one in snapshots[-MOST_SNAPSHOTS // 2 :])
+    older = len(snapshots) - max(3, recent)
+    return (*snapshots[:1], *snapshots[1:older:2], *snapshots[older:])

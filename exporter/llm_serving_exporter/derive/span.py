@@ -1,8 +1,9 @@
-"""How long a target's window has to be: longer than configured where the engine books late or refreshes slowly."""
+"""How long the windows of a target's signals have to be: longer than configured where the engine books late or refreshes slowly."""
 
 from __future__ import annotations
 
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Quality, Snapshot
+from llm_serving_exporter.model.window import Spans
 
 # tokens booked at a request's end: over a window of so many of the longest requests the lumps are a small share
 REQUESTS_IN_A_WINDOW = 4
@@ -14,13 +15,25 @@ REFRESHES_IN_A_WINDOW = 12
 _BOOKED = {"decode_tokens_total": "decode_tokens_live", "prefill_tokens_total": ""}
 
 
-def span_seconds(configured: float, snapshot: Snapshot) -> float:
-    """The window's length for this target: `configured`, or what its lagging counters and slow ones need, at most LONGEST_SECONDS."""
-    needed = [configured, snapshot.refresh_seconds * REFRESHES_IN_A_WINDOW]
-    if any(_books_late(snapshot, field, live) for field, live in _BOOKED.items()) or _finds_late(snapshot):
+def find_spans(configured_seconds: float, snapshot: Snapshot) -> Spans:
+    """How long the windows of this snapshot's signals have to be: as configured, and longer for counters that are booked late or refreshed
+    slowly, at most LONGEST_SECONDS. One that is does not lengthen the windows of others."""
+    needed = {
+        field: seconds * REFRESHES_IN_A_WINDOW
+        for field, seconds in snapshot.refreshed_every.items()
+        if seconds * REFRESHES_IN_A_WINDOW > configured_seconds
+    }
+    late = [field for field, live in _BOOKED.items() if _books_late(snapshot, field, live)]
+    if _finds_late(snapshot):
+        late.append("prefix_cache_hits")
+    if late:
         longest = [found for engine in snapshot.engines if (found := _longest_request(engine)) is not None]
-        needed.append(REQUESTS_IN_A_WINDOW * max(longest) if longest else LAGGING_SECONDS)
-    return max(configured, min(max(needed), LONGEST_SECONDS))
+        seconds = REQUESTS_IN_A_WINDOW * max(longest) if longest else LAGGING_SECONDS
+        needed.update((field, max(seconds, needed.get(field, 0.0))) for field in late)
+    if not needed:
+        return Spans(configured_seconds)
+    bounded = {field: min(seconds, LONGEST_SECONDS) for field, seconds in needed.items()}
+    return Spans(configured_seconds, {field: span for field, span in bounded.items() if span > configured_seconds})
 
 
 def _books_late(snapshot: Snapshot, field: str, live: str) -> bool:

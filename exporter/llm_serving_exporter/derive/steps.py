@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from llm_serving_exporter.model.roofline import Steps
-from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.window import EngineWindow
 
 ITL = "inter_token_latency_seconds"
 TTFT = "time_to_first_token_seconds"
+
+
+# what steps are counted by, whatever else the engine has
+_STEPS = (ITL, TTFT, "engine_steps_total")
+
+
+def list_step_fields(last: EngineSnapshot) -> tuple[str, ...]:
+    """The fields that this engine's steps and sequence-steps are counted from: of its tokens only where its latencies do not tell."""
+    fields = _STEPS if last.engine_steps_total is not None else (*_STEPS, "requests_running")
+    if last.decode_pass_tokens is None and getattr(last, ITL) is not None:
+        return fields
+    live = last.decode_pass_tokens is None and last.decode_tokens_live is not None
+    return (*fields, "decode_pass_tokens", "decode_tokens_live" if live else "decode_tokens_total")
 
 
 def count_sequence_steps(window: EngineWindow) -> float | Absence:

@@ -7,7 +7,19 @@ from typing import Any
 
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import SERVING_LABELS
-from llm_serving_exporter.derive import bandwidth, batch, compute, decode, kv, latency, long_context, phases, slo, ticks
+from llm_serving_exporter.derive import (
+    bandwidth,
+    batch,
+    compute,
+    contradiction,
+    decode,
+    kv,
+    latency,
+    long_context,
+    phases,
+    slo,
+    ticks,
+)
 from llm_serving_exporter.derive.cost_sentences import COST_SENTENCES
 from llm_serving_exporter.derive.limiter import LIMITER
 from llm_serving_exporter.derive.memory import MEMORY
@@ -20,6 +32,7 @@ ENGINE_ROWS: tuple[Row[Any], ...] = (
     *phases.ROWS,
     *batch.ROWS,
     *kv.ROWS,
+    *contradiction.ROWS,
     *latency.ROWS,
     *long_context.ROWS,
     *slo.ROWS,

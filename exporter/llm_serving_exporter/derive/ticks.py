@@ -9,7 +9,7 @@ from llm_serving_exporter.derive import busy
 from llm_serving_exporter.derive.compute import PREFILL_SECONDS
 from llm_serving_exporter.derive.decode import DECODE_CEILING, KNOWN_CONTEXT
 from llm_serving_exporter.derive.figures import figure
-from llm_serving_exporter.derive.inputs import EARLIER, HARDWARE, TARGET_WINDOW, WINDOW
+from llm_serving_exporter.derive.inputs import EARLIER, HARDWARE, TICK, WINDOW
 from llm_serving_exporter.derive.load import LOAD, ROOF, ROOF_ROW, SAME_ROOF, WORK_FIELDS, Load
 from llm_serving_exporter.derive.roof import Ceiling, Roof, compute_seconds, matrix_flops
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
@@ -19,7 +19,7 @@ from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.roofline import BusySeconds, Range
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.window import EngineWindow, Window
+from llm_serving_exporter.model.window import EngineWindow
 
 
 def _busy_ratio(
@@ -39,14 +39,6 @@ def _reference(roof: Roof | Absence, same: bool, earlier: EngineDerived | None) 
     if same and earlier is not None and earlier.phase_reference_seconds_per_token:
         return earlier.phase_reference_seconds_per_token
     return busy.compute_reference_seconds(roof) or Absence.PEAK_UNKNOWN
-
-
-def _tick(window: EngineWindow, target: Window) -> EngineWindow | None:
-    """The engine between the last two pages; None where it was not on both."""
-    if len(window.readings) < 2:
-        return None
-    span = target.snapshots[-1].monotonic_seconds - target.snapshots[-2].monotonic_seconds
-    return EngineWindow(window.readings[-2:], span)
 
 
 def _weights(
@@ -104,8 +96,7 @@ def _by_phase(seconds: BusySeconds) -> dict[str, float]:
 
 
 _REFERENCE = figure(_reference, ROOF, SAME_ROOF, EARLIER)
-_TICK = figure(_tick, WINDOW, TARGET_WINDOW)
-_WEIGHTS = figure(_weights, ROOF, _TICK, KNOWN_CONTEXT, HARDWARE)
+_WEIGHTS = figure(_weights, ROOF, TICK, KNOWN_CONTEXT, HARDWARE)
 
 BUSY_RATIO = gauge(
     names.PHASE_BUSY_RATIO,
@@ -115,7 +106,7 @@ BUSY_RATIO = gauge(
     of_an_engine=True,
 )
 BUSY_SECONDS: Row[BusySeconds] = Row(
-    figure(_busy_seconds, _TICK, _WEIGHTS, _REFERENCE, EARLIER),
+    figure(_busy_seconds, TICK, _WEIGHTS, _REFERENCE, EARLIER),
     names.PHASE_BUSY_SECONDS.name,
     silent=NOT_ON_A_FRONT_END,
     of_an_engine=True,
@@ -124,6 +115,6 @@ BUSY_SECONDS: Row[BusySeconds] = Row(
 REFERENCE = gauge(names.PHASE_REFERENCE, _REFERENCE, silent=NOT_ON_A_FRONT_END, of_an_engine=True)
 # for the cost meter; not published
 TICK_WORK: Row[TickWork] = Row(
-    figure(_tick_work, WINDOW, _TICK, ROOF, _WEIGHTS, HARDWARE), silent=NOT_ON_A_FRONT_END, of_an_engine=True
+    figure(_tick_work, WINDOW, TICK, ROOF, _WEIGHTS, HARDWARE), silent=NOT_ON_A_FRONT_END, of_an_engine=True
 )
 ROWS = (BUSY_RATIO, BUSY_SECONDS, ROOF_ROW, REFERENCE, TICK_WORK)

@@ -12,6 +12,7 @@ from llm_serving_exporter.derive.span import (
     REQUESTS_IN_A_WINDOW,
 )
 from llm_serving_exporter.model.snapshot import Quality
+from llm_serving_exporter.normalise.at_rest import may_be_silent
 from llm_serving_exporter.normalise.formula import formula
 from llm_serving_exporter.normalise.mapping import PageKind, Row, Runtime
 from llm_serving_exporter.normalise.version import Version, parse_version, satisfies
@@ -47,7 +48,8 @@ such a server writes it.
 Rates, means and quantiles cover the configured window (`--window`), and longer ones where that would show lumps: where tokens are booked at
 a request's end, {REQUESTS_IN_A_WINDOW} times the p99 of requests' durations ({LAGGING_SECONDS / 60:g} minutes where the engine does not say
 how long its requests take); where a page is brought up to date every few seconds, {REFRESHES_IN_A_WINDOW} times that;
-{LONGEST_SECONDS / 60:g} minutes at most. `llm_serving_target_window_seconds` is what a target has.
+{LONGEST_SECONDS / 60:g} minutes at most. Each signal has the window that its own inputs need: one counter
+that is booked late makes no other signal's window longer. `llm_serving_target_window_seconds` is the longest that a target has.
 """
 # best first
 _WORDS = {
@@ -150,6 +152,9 @@ def _facts(runtime: Runtime) -> Iterator[str]:
     yield f"`runtime: {runtime.name}`"
     if runtime.fingerprints:
         yield "- recognised by its page"
+        if may_be_silent(runtime):
+            shown = f" or `GET {runtime.shows[0][0]}` shows it" if runtime.shows else ""
+            yield f"- before its first request: idle, with an empty page too, where `runtime` is set{shown}"
     elif runtime.shows:
         yield f"- recognised by `GET {runtime.shows[0][0]}`, its page having nothing of its own"
     else:

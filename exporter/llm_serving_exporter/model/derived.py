@@ -153,7 +153,7 @@ class Derived:
 
     # in the order of the snapshot
     engines: tuple[EngineDerived, ...]
-    # the span that is really covered
+    # the longest span that a signal really covers
     window_seconds: float
     # why each signal, passed through or derived, is absent; AVAILABLE where it is there
     signals: Mapping[str, Absence]
@@ -163,3 +163,5 @@ class Derived:
     verdict: Verdict | None = None
     # the likely cause of each suspect signal
     causes: Mapping[str, Cause] = field(default_factory=dict)
+    # the span that live signals really cover; None: the longest
+    live_window_seconds: float | None = None

@@ -17,13 +17,14 @@ class Source(StrEnum):
 
 
 class Cause(StrEnum):
-    """The likely reason of a ratio above 1."""
+    """The likely reason of a value that is impossible: of a ratio above 1, but for the last."""
 
     SHARED_PREFIX = "shared_prefix"  # a prefix that many sequences share was counted for each of them
     EXPERT_ROUTING = "expert_routing"  # tokens agree on experts more than independent ones would
     GPU_COUNT = "gpu_count"  # how many GPUs work on a step was assumed, not said
     WEIGHT_FORMAT = "weight_format"  # the weights' or the KV cache's format was assumed, not read
     INPUTS = "inputs"  # the model, its formats, the GPU or the engine's counting
+    COUNTERS = "counters"  # a gauge says what the engine's own counters exclude
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,6 +154,19 @@ HISTOGRAM_FIELDS = (
     "request_prompt_tokens",
     "request_generation_tokens",
 )
+# counters that come with any request that is served. The others do not tell: an engine may have its prefix cache's counters from the start,
+# and refusals and HTTP answers are counted of requests that came to nothing
+WORK_FIELDS = frozenset(
+    {
+        "prompt_tokens_total",
+        "prefill_tokens_total",
+        "decode_tokens_total",
+        "decode_pass_tokens",
+        "engine_steps_total",
+        "requests_finished_total",
+        *HISTOGRAM_FIELDS,
+    }
+)
 GAUGE_FIELDS = (
     "requests_running",
     "requests_waiting",
@@ -180,7 +193,8 @@ class Snapshot:
     unmapped_families: tuple[str, ...] = ()  # families of this runtime that no row of its table reads and no list knows
     may_fall: frozenset[str] = frozenset()  # counters that are a difference of two, and may dip without a restart
     freezes: frozenset[str] = frozenset()  # fields that the engine brings up to date only while requests end
-    refresh_seconds: float = 0.0  # how often the engine brings up to date the slowest of its slow fields; 0: at once
+    # field -> how often the engine brings it up to date, in seconds, where that is not at once
+    refreshed_every: Mapping[str, float] = field(default_factory=dict)
     significant_digits: int | None = None  # that the page's numbers are printed with; None: all of them
     # field -> index of the row of the runtime's table that it was read by
     sources: Mapping[str, int] = field(default_factory=dict)
@@ -190,6 +204,8 @@ class Snapshot:
     unborn: frozenset[str] = frozenset()
     # those of them, and of families without a sample, that this version of the engine certainly has
     awaited: frozenset[str] = frozenset()
+    # whether the server has worked on nothing since its start: its page has none of the counters that come with its work
+    at_rest: bool = False
 
     @property
     def rests(self) -> bool:

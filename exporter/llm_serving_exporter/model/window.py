@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from llm_serving_exporter.model.devices import DeviceSample
@@ -69,6 +70,47 @@ class EngineWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class Spans:
+    """How long the windows of one target have to be."""
+
+    # of all signals but those below
+    configured_seconds: float
+    # field -> what its increase needs, where that is longer
+    longer: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def longest_seconds(self) -> float:
+        """The longest that any signal needs."""
+        return max(self.configured_seconds, *self.longer.values()) if self.longer else self.configured_seconds
+
+    def cover(self, fields: Iterable[str]) -> float:
+        """What a figure of these fields needs: as much as the one of them that needs most."""
+        longer = self.longer
+        if not longer:
+            return self.configured_seconds
+        return max(self.configured_seconds, *(longer.get(name, 0.0) for name in fields))
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWindows:
+    """One engine's windows that end at the same reading: each figure takes the one that its own fields need."""
+
+    # what each field needs
+    spans: Spans
+    # span in seconds -> the window of that length; the configured one is always there
+    by_span: Mapping[float, EngineWindow]
+
+    @property
+    def configured(self) -> EngineWindow:
+        """The window of everything that is live."""
+        return self.by_span[self.spans.configured_seconds]
+
+    def cover(self, fields: Iterable[str]) -> EngineWindow:
+        """The window of a figure of these fields."""
+        return self.by_span[self.spans.cover(fields)]
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """Snapshots of one engine life; no counter falls inside."""
 
@@ -77,13 +119,36 @@ class Window:
     # passes over the target's GPUs within the same span, oldest first; () where they are not known
     devices: tuple[DeviceSample, ...] = ()
 
+    # what the signals of the newest snapshot need; None: all need all of the window
+    spans: Spans | None = None
+
     @property
     def later(self) -> Snapshot:
         """The newest snapshot."""
         return self.snapshots[-1]
 
+    def cut(self, seconds: float) -> Window:
+        """The newest part of it that covers so many seconds; all of it where it covers no more."""
+        start = find_start(self.snapshots, seconds)
+        now = self.later.monotonic_seconds
+        devices = tuple(one for one in self.devices if now - one.monotonic_seconds <= seconds)
+        return self if start == 0 and len(devices) == len(self.devices) else Window(self.snapshots[start:], devices)
+
+    def engine_windows(self) -> tuple[EngineWindows, ...]:
+        """The windows of each engine of the newest snapshot, one for each length that its fields need."""
+        if self.spans is None or not self.spans.longer:
+            spans = self.spans or Spans(0.0)
+            return tuple(EngineWindows(spans, {spans.configured_seconds: one}) for one in self.engines())
+        spans = self.spans
+        lengths = (spans.configured_seconds, *dict.fromkeys(spans.longer.values()))
+        cuts = [self.cut(seconds).engines() for seconds in lengths]
+        return tuple(EngineWindows(spans, dict(zip(lengths, same, strict=True))) for same in zip(*cuts, strict=True))
+
     def engines(self) -> tuple[EngineWindow, ...]:
-        """A window for each engine of the newest snapshot, as far back as that engine was there without a gap."""
+        """A window for each engine of the newest snapshot, as far back as that engine was there without a gap.
+
+        A server at rest may not have shown, or named, an engine that works now: that engine had done nothing then.
+        """
         newest = self.snapshots[-1]
         found = []
         for place, engine in enumerate(newest.engines):
@@ -91,6 +156,8 @@ class Window:
             start = newest
             for snapshot in reversed(self.snapshots[:-1]):
                 reading = _same_engine(snapshot, engine, place)
+                if reading is None and snapshot.at_rest:
+                    reading = EngineSnapshot(engine.model_name, engine.engine)
                 if reading is None:
                     break
                 readings.append(reading)
@@ -99,6 +166,17 @@ class Window:
             elapsed = newest.monotonic_seconds - start.monotonic_seconds
             found.append(EngineWindow(tuple(readings), elapsed, start.unborn))
         return tuple(found)
+
+
+def find_start(snapshots: tuple[Snapshot, ...], seconds: float) -> int:
+    """Where a window of so many seconds starts: at the newest snapshot that is as old, unless that is twice as old, as after an outage."""
+    now = snapshots[-1].monotonic_seconds
+    start, last = 0, len(snapshots) - 1
+    while start < last and now - snapshots[start + 1].monotonic_seconds >= seconds:
+        start += 1
+    while start < last and now - snapshots[start].monotonic_seconds > 2 * seconds:
+        start += 1
+    return start
 
 
 def _same_engine(snapshot: Snapshot, engine: EngineSnapshot, place: int) -> EngineSnapshot | None:

@@ -86,12 +86,13 @@ class Normaliser:
             unmapped_families=plan.unmapped,
             may_fall=plan.may_fall,
             freezes=plan.freezes,
-            refresh_seconds=plan.refresh_seconds,
+            refreshed_every=plan.refreshed_every,
             significant_digits=self.runtime.significant_digits,
             sources=plan.sources,
             errors_counted=plan.errors_counted,
             unborn=plan.unborn,
             awaited=plan.awaited,
+            at_rest=plan.at_rest,
         )
 
     def _engine(
@@ -109,7 +110,7 @@ class Normaliser:
                 absent.setdefault(name, _why(name, plan))
             else:
                 found[name] = value
-        self._known_otherwise(identity, found, absent, plan.awaited)
+        self._known_otherwise(identity, found, absent, plan)
         model_name = identity.model_name
         if not plan.names_models:
             # one model named elsewhere is the page's (a page without the label is of a server of one model)
@@ -118,12 +119,12 @@ class Normaliser:
         return EngineSnapshot(model_name, identity.engine, **found)
 
     def _known_otherwise(
-        self, identity: Identity, found: dict[str, Any], absent: dict[str, Absence], awaited: frozenset[str]
+        self, identity: Identity, found: dict[str, Any], absent: dict[str, Absence], plan: Plan
     ) -> None:
         labelled = identity.engine != "" and not found.keys().isdisjoint(SHOWS_AN_ENGINE)
-        if "requests_running" not in found and not labelled:
+        if "requests_running" not in found and not labelled and not plan.silent:
             return  # limits belong to engines
-        for name in _FROM_ZERO & awaited:
+        for name in _FROM_ZERO & plan.awaited:
             found[name] = 0.0
             absent.pop(name, None)
         batch = self._overrides.batch_limit_requests or self._facts.batch_limit_requests

@@ -42,3 +42,9 @@ def mapping(value: object) -> Mapping[str, object]:
 def listed(value: object, most: int) -> list[object]:
     """The first `most` of a list; nothing of anything else."""
     return value[:most] if isinstance(value, list) else []
+
+
+def is_owned_by(answer: object, owner: str, most: int = 64) -> bool:
+    """Whether a model list (`/v1/models`: data[].owned_by) names this owner, and no other."""
+    entries = listed(mapping(answer).get("data"), most)
+    return bool(entries) and all(mapping(entry).get("owned_by") == owner for entry in entries)

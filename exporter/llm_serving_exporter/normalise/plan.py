@@ -16,6 +16,15 @@ from llm_serving_exporter.model.snapshot import (
     Absence,
     Quality,
 )
+from llm_serving_exporter.normalise.at_rest import (
+    NOT_THERE,
+    find_awaited,
+    find_unborn,
+    is_at_rest,
+    is_silent,
+    list_waited,
+    may_be_silent,
+)
 from llm_serving_exporter.normalise.index import Identity, Index, spellings
 from llm_serving_exporter.normalise.mapping import ERRORS, PageKind, Reads, Row, Runtime
 from llm_serving_exporter.normalise.readers import Reader
@@ -39,7 +48,7 @@ class Plan:
     unmapped: tuple[str, ...]  # families of the runtime that no row reads
     may_fall: frozenset[str]  # fields that may fall, as their rows state
     freezes: frozenset[str]  # fields that freeze, as their rows state
-    refresh_seconds: float  # the longest of the slow fields
+    refreshed_every: Mapping[str, float]  # field -> seconds, as its row states; at once where it is not there
     inconsistent: frozenset[str]  # fields whose None means that two samples disagree
     unset: frozenset[str]  # fields whose None means that nothing is set
     names_models: bool  # whether the page names its models
@@ -49,6 +58,8 @@ class Plan:
     unborn: frozenset[str]  # fields that the page lacks because their first event is yet to come: 0 until then
     # those of `unborn`, and of declared families without a sample, that this version certainly has
     awaited: frozenset[str]
+    at_rest: bool  # whether the page has nothing of what the runtime counts of its work, and will once there is some
+    silent: bool  # whether it has nothing of any engine's
 
 
 _SUFFIXES = {Reads.HISTOGRAM: ("_bucket", "_sum", "_count")}
@@ -130,11 +141,15 @@ def make_plan(runtime: Runtime, layout: Layout, facts: ServerFacts) -> Plan:
         else:
             # gauges that nobody sets go after a while: nothing tells idle replicas from dead ones then
             absent = {field: _idle(field, why) for field, why in absent.items()}
-    unborn = _unborn(runtime, absent, index)
-    awaited = _awaited(runtime, absent, unborn, version)
-    waited = _waited_for(runtime, index, version) if _at_rest(runtime, absent) else ()
+    unborn = find_unborn(runtime, absent, index)
+    awaited = find_awaited(runtime, absent, unborn, version)
+    at_rest = is_at_rest(runtime, absent)
+    waited = list_waited(runtime, index, version) if at_rest else ()
     fields = {row.field for row in waited}
-    absent = {field: Absence.IDLE if field in fields and why in _NOT_THERE else why for field, why in absent.items()}
+    absent = {field: Absence.IDLE if field in fields and why in NOT_THERE else why for field, why in absent.items()}
+    silent = not own and at_rest and may_be_silent(runtime) and is_silent(layout, prefixes)
+    if silent:  # the first request brings all that it will show
+        own, engines = {Identity("", "0")}, {Identity("", "0"): {}}
     if runtime.kind is PageKind.JSON and not layout.keys:
         # its JSON, with nothing to say yet: an engine at rest
         own, engines = {Identity("", "0")}, {Identity("", "0"): {}}
@@ -155,7 +170,7 @@ def make_plan(runtime: Runtime, layout: Layout, facts: ServerFacts) -> Plan:
         unmapped=_unmapped(runtime, layout),
         may_fall=frozenset(field for field, row in used.items() if row.may_fall),
         freezes=frozenset(field for field, row in used.items() if row.freezes),
-        refresh_seconds=max((row.refresh_seconds for row in used.values()), default=0.0),
+        refreshed_every={field: row.refresh_seconds for field, row in used.items() if row.refresh_seconds},
         inconsistent=frozenset(field for field, row in used.items() if row.agrees),
         unset=frozenset(field for field, row in used.items() if row.zero_is_unset),
         names_models=index.names_models,
@@ -163,88 +178,13 @@ def make_plan(runtime: Runtime, layout: Layout, facts: ServerFacts) -> Plan:
         errors_counted=_counts_errors(runtime, {**awaited, **used}, waited, layout, index),
         unborn=unborn,
         awaited=frozenset(awaited),
+        at_rest=at_rest,
+        silent=silent,
     )
 
 
 def _idle(field: str, why: Absence) -> Absence:
     return Absence.IDLE if why is Absence.NOT_EXPORTED and field in GAUGE_FIELDS else why
-
-
-_BORN = frozenset(
-    {
-        *COUNTER_FIELDS,
-        *LABELLED_COUNTER_FIELDS,
-        *HISTOGRAM_FIELDS,
-        "decode_pass_tokens",
-        "prefix_cache_queries",
-        "prefix_cache_hits",
-    }
-)
-# some of them come with any request that is served. The others do not tell: an engine may have its prefix cache's counters from the start,
-# and refusals and HTTP answers are counted of requests that came to nothing
-_WORK = frozenset(
-    {
-        "prompt_tokens_total",
-        "prefill_tokens_total",
-        "decode_tokens_total",
-        "decode_pass_tokens",
-        "engine_steps_total",
-        "requests_finished_total",
-        *HISTOGRAM_FIELDS,
-    }
-)
-# other reasons say that the page has something of the field
-_NOT_THERE = (Absence.NOT_EXPORTED, Absence.NOT_CONFIGURED, Absence.IDLE)
-
-
-def _unborn(runtime: Runtime, absent: Mapping[str, Absence], index: Index) -> frozenset[str]:
-    """Fields none of whose rows has its first sample on the page, of a runtime whose samples come with their first event."""
-    if not runtime.born_at_first_event:
-        return frozenset()
-    there = {
-        row.field
-        for row in runtime.rows
-        for text in row.samples
-        if index.select(text, suffix="_count" if row.reads is Reads.HISTOGRAM else "")
-    }
-    return frozenset(field for field in absent if field in _BORN and field not in there)
-
-
-def _at_rest(runtime: Runtime, absent: Mapping[str, Absence]) -> bool:
-    """Whether a server whose samples come with their first event has worked on nothing since its start: of all that it counts of its work
-    the page has nothing."""
-    filled = {row.field for row in runtime.rows}
-    counted = filled & _WORK or filled & _BORN
-    missing = all(absent.get(field) in _NOT_THERE for field in counted)
-    return runtime.born_at_first_event and bool(counted) and missing
-
-
-def _waited_for(runtime: Runtime, index: Index, version: Version | None) -> tuple[Row, ...]:
-    """The rows that a server at rest may fill once it works: not those that its version is known to lack, or that are switched off."""
-    return tuple(
-        row
-        for row in runtime.rows
-        if (row.field in _BORN or row.born_at_first_event)
-        and (version is None or satisfies(version, row.versions))
-        and not (row.unless is not None and index.shown(row.unless))
-    )
-
-
-def _awaited(
-    runtime: Runtime, absent: Mapping[str, Absence], unborn: frozenset[str], version: Version | None
-) -> dict[str, Row]:
-    """Fields that this version of the runtime certainly has and whose first event has yet to come, with the row that will read them.
-
-    Sure of a row without conditions: of all versions, or of this one; and of a family that the page declares.
-    """
-    found: dict[str, Row] = {}
-    for row in runtime.rows:
-        declared = absent.get(row.field) is Absence.IDLE
-        known = not row.versions or (version is not None and satisfies(version, row.versions))
-        comes = row.field in unborn and known and row.when is None and row.unless is None
-        if row.field in _BORN and row.field in absent and (declared or comes):
-            found.setdefault(row.field, row)
-    return found
 
 
 def _counts_errors(

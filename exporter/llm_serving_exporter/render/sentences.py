@@ -99,7 +99,7 @@ FAILURES: Mapping[FailureReason, str] = {
     ),
     FailureReason.ENCODING: "The answer's compression is broken: look for a proxy between here and the engine.",
     FailureReason.TOO_LARGE: "The page is larger than max_body_bytes: raise it for the target if the page is meant to be that large.",
-    FailureReason.EMPTY: "The page is empty: the engine has its metrics switched off, or has not started yet.",
+    FailureReason.EMPTY: "The page is empty: metrics are switched off, or nothing was served yet; set runtime for the target.",
     FailureReason.CREDENTIALS: (
         "A file with a token, password or certificate cannot be read: "
         "check that it exists and that the exporter's user may read it."
@@ -152,6 +152,9 @@ CAUSES: Mapping[Cause, str] = {
         "The weights or the KV cache are probably smaller than assumed: set targets[].model.config, weight_format or kv_cache_dtype."
     ),
     Cause.INPUTS: "An input is wrong: check the model, its formats, the GPU and its number against the engine's start-up log.",
+    Cause.COUNTERS: (
+        "It shows no request while tokens flow without a break: the engine's gauge is wrong, as of some versions with several API servers."
+    ),
 }
 
 LIMITERS: Mapping[Limiter, str] = {
@@ -214,6 +217,12 @@ _TITLES = {
     "decode": "decode time",
 }
 _ACRONYMS = {"usd": "USD", "kv": "KV", "gpu": "GPU", "http": "HTTP", "e2e": "end-to-end"}
+
+
+def describe_suspect(signal: str, cause: Cause) -> str:
+    """Why a signal's value is impossible."""
+    what = "contradicts the engine's counters" if cause is Cause.COUNTERS else "is above 1"
+    return f"{title(signal)} {what}. {CAUSES[cause]}"
 
 
 def title(name: str) -> str:

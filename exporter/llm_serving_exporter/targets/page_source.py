@@ -12,6 +12,7 @@ from llm_serving_exporter.model.retry import Retry
 from llm_serving_exporter.model.samples import Layout, Samples
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.apply import wanted_by
+from llm_serving_exporter.normalise.at_rest import is_silent, may_be_silent
 from llm_serving_exporter.normalise.detect import detect, labels_needed
 from llm_serving_exporter.normalise.mapping import PageKind, Runtime
 from llm_serving_exporter.normalise.polled import EMPTY, Joiner, Totals
@@ -19,21 +20,20 @@ from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.targets.polls import Polls
-from llm_serving_exporter.targets.side_endpoints import place_beside
+from llm_serving_exporter.targets.recognition import Recognition
 
 # where metrics pages are, tried in this order until one is an engine's. TensorRT-LLM's first: its /metrics is another thing, JSON that is
 # emptied by reading it
 METRICS_PATHS = ("/prometheus/metrics", "/metrics", "/v1/metrics")
 TENSORRT_LLMS, EMPTIED_BY_READING = METRICS_PATHS[:2]
 _ELSEWHERE = frozenset({FailureReason.CONTENT_TYPE, FailureReason.UNAUTHORIZED})
-_WRONG_PATH = _ELSEWHERE | {FailureReason.UNKNOWN_RUNTIME, FailureReason.EMPTY}
+_NOBODYS = frozenset({FailureReason.UNKNOWN_RUNTIME, FailureReason.EMPTY})
+_WRONG_PATH = _ELSEWHERE | _NOBODYS
 # JSON on /metrics costs its reader what is read: it is left alone this long, over outages too, twice as long each time
 FIRST_JSON_RETRY_SECONDS, LONGEST_JSON_RETRY_SECONDS = 600.0, 3600.0
-# endpoints that could tell whose a page is are asked again after this long, twice as long each time, while its families stay the same
-FIRST_ASKING_SECONDS, LONGEST_ASKING_SECONDS = 60.0, 600.0
 
 _OF_ANY_PROCESS = "only python_* and process_* families"
-_NOTHING_YET = f"the page {TENSORRT_LLMS} is empty: TensorRT-LLM before its first request, or set metrics_path to where the page is"
+_NOTHING_YET = f"the page {TENSORRT_LLMS} is empty: set runtime, or metrics_path to where the page is"
 _JSON = (
     f"{EMPTIED_BY_READING} answered with JSON, not with a metrics page. If that is TensorRT-LLM: set `return_perf_metrics: true` in "
     f"it, which puts a page on {TENSORRT_LLMS}; or `runtime: trtllm-json` for the target, to have the JSON read, and emptied, on purpose"
@@ -74,8 +74,7 @@ class PageSource:
         self._json_refused: tuple[Refusal, Retry] | None = None
         # the path of the last page of metrics, and its samples without polled ones
         self._page: tuple[str, Samples] | None = None
-        # path -> the families that nobody knew there, and when to ask again
-        self._unknown: dict[str, tuple[frozenset[str], Retry]] = {}
+        self._recognition = Recognition(runtimes, self._client, monotonic)
         self.path: str | None = target.metrics_path
         self.runtime: Runtime | None = None
         self._set_runtime(runtimes.get(target.runtime) if target.runtime else None)
@@ -90,7 +89,8 @@ class PageSource:
         What they said before is forgotten. Totals of a JSON page stay: the page itself showed the restart.
         """
         self._polls.forget()
-        return samples if self._page is None else self._join_polled(self._page, started)
+        deadline = started + self._target.http.timeout_seconds
+        return samples if self._page is None else self._join_polled(self._page, deadline)
 
     @property
     def url(self) -> str:
@@ -105,21 +105,52 @@ class PageSource:
     def read(self, started: float) -> tuple[Page, Samples]:
         """The page and its samples, polled ones included; `started`: when the tick began. Raises FailedTickError."""
         failures: dict[str, FailedTickError] = {}
+        deadline = started + self._target.http.timeout_seconds
         for path in self._list_paths():
             try:
-                found = self._read(path, started)
+                found = self._read(path, deadline)
             except FailedTickError as failure:
                 failures[path] = failure
                 # a page of TensorRT-LLM's that shows nothing yet is its page all the same: going on would read the JSON
                 goes_on = _ELSEWHERE if self._searching and path == TENSORRT_LLMS else _WRONG_PATH
                 if failure.status == 404 or failure.reason in goes_on:
                     continue
+                if failure.reason in _NOBODYS:
+                    break
                 raise
             self.path = path
             return found
+        if self._searching:
+            for path, failed in failures.items():
+                silent = self._read_silent_page(failed, path, deadline) if failed.reason in _NOBODYS else None
+                if silent is not None:
+                    return silent
         if self.path is not None:
             self._search_again()
         raise _choose_failure(failures)
+
+    def _read_silent_page(self, failure: FailedTickError, path: str, deadline: float) -> tuple[Page, Samples] | None:
+        """A page that does not say whose it is, as the page of the runtime that an endpoint beside it shows; None where none does.
+
+        Of a runtime whose page would say it, `failure` is told that.
+        """
+        page = failure.page
+        if page is None:
+            return None
+        layout = self._parse(page).layout
+        runtime = self._recognition.ask(layout, path, deadline)
+        if runtime is None:
+            return None
+        if runtime.prefixes and not (may_be_silent(runtime) and is_silent(layout) and path in runtime.paths):
+            failure.detail = (
+                f"{runtime.title} answers beside {path}, and the page has nothing of its own; its metrics are switched off "
+                "(vLLM: --disable-log-stats), or elsewhere: set metrics_path"
+            )
+            return None
+        self.path = path
+        self._set_runtime(runtime)
+        self._page = path, self._parse(page)
+        return page, self._join_polled(self._page, deadline)
 
     def _search_again(self) -> None:
         """Looks for the page again: it is no longer where it was found, and another server at the address may have its own elsewhere."""
@@ -132,23 +163,41 @@ class PageSource:
     def _searching(self) -> bool:
         return self.path is None and self.runtime is None
 
-    def _read(self, path: str, started: float) -> tuple[Page, Samples]:
+    def _read(self, path: str, deadline: float) -> tuple[Page, Samples]:
         if self.runtime is not None and self.runtime.kind is not PageKind.METRICS:
             return self._read_without_metrics(self.runtime, path)
         page = self._fetch_while_searching(path) if self._searching else self._client.get_metrics(path)
         if isinstance(page, Refusal):
-            raise FailedTickError(Stage.SCRAPE, page.reason, page.detail, page.status)
+            empty = self._make_empty_page(page) if page.reason is FailureReason.EMPTY else None
+            if empty is None or self.runtime is None or not may_be_silent(self.runtime):
+                raise FailedTickError(Stage.SCRAPE, page.reason, page.detail, page.status, empty)
+            page = empty
         samples = self._parse(page)
         if self.runtime is None:
             self._set_runtime(self._detect_runtime(samples.layout, path, page))
             samples = self._parse(page)
+        if self._target.runtime is not None and is_silent(samples.layout):
+            self._check_setting(samples.layout, path, page, deadline)
         self._page = path, samples
-        return page, self._join_polled(self._page, started)
+        return page, self._join_polled(self._page, deadline)
 
-    def _join_polled(self, page: tuple[str, Samples], started: float) -> Samples:
+    def _make_empty_page(self, refusal: Refusal) -> Page:
+        received = self._monotonic()
+        return Page(b"", "text/plain", refusal.at_unix_seconds, received, refusal.duration_seconds, 0)
+
+    def _check_setting(self, layout: Layout, path: str, page: Page, deadline: float) -> None:
+        """Raises FailedTickError where the page does not say whose it is, and an endpoint shows another runtime than is set."""
+        assert self.runtime is not None
+        if not self.runtime.shows or self.runtime.name not in RUNTIMES:
+            return
+        shown = self._recognition.ask(layout, path, deadline)
+        if shown is not None and shown is not self.runtime:
+            raise self._explain_foreign_page(self.runtime, path, f"beside it, {shown.title}", page)
+
+    def _join_polled(self, page: tuple[str, Samples], deadline: float) -> Samples:
         path, samples = page
         assert self.runtime is not None
-        polled = self._polls.ask(self.runtime, path, samples, started + self._target.http.timeout_seconds)
+        polled = self._polls.ask(self.runtime, path, samples, deadline)
         return self._joiner.join(samples, polled)
 
     def _fetch_while_searching(self, path: str) -> Page | Refusal:
@@ -198,6 +247,8 @@ class PageSource:
         return FailedTickError(Stage.NORMALISE, FailureReason.UNKNOWN_RUNTIME, detail, page.status, page)
 
     def _parse(self, page: Page) -> Samples:
+        if not page.body:
+            return Samples(EMPTY, ())
         try:
             return self._parser.parse(page)
         except ExpositionError as error:
@@ -213,8 +264,6 @@ class PageSource:
         if found.runtimes:
             titles = " and ".join(runtime.title for runtime in found.runtimes)
             detail = f"{path} has families of {titles}; set runtime for the target to the one that is meant"
-        elif (shown := self._detect_by_endpoint(layout, path)) is not None:
-            return shown
         else:
             seen = ", ".join(found.families) or _OF_ANY_PROCESS
             detail = (
@@ -222,27 +271,6 @@ class PageSource:
                 "another runtime can be given a mapping of its own (runtimes: in the configuration)"
             )
         raise FailedTickError(Stage.NORMALISE, FailureReason.UNKNOWN_RUNTIME, detail, page.status, page)
-
-    def _detect_by_endpoint(self, layout: Layout, path: str) -> Runtime | None:
-        """A runtime whose page has no family of its own, recognised by an endpoint that only it has.
-
-        The endpoints are asked once for each page that nobody knows, and seldom again while its families stay the same.
-        """
-        families, now = frozenset(layout.types) | layout.names, self._monotonic()
-        known, retry = self._unknown.get(path, (None, None))
-        if retry is None or known != families:
-            retry = Retry(FIRST_ASKING_SECONDS, LONGEST_ASKING_SECONDS)
-            self._unknown[path] = families, retry
-        if not retry.is_due(now):
-            return None
-        for runtime in self._runtimes.values():
-            for endpoint, is_its in runtime.shows:
-                answer = self._client.get_json(place_beside(runtime, path, endpoint))
-                if not isinstance(answer, Refusal) and is_its(answer.value):
-                    del self._unknown[path]
-                    return runtime
-        retry.note_failure(now)
-        return None
 
     def _set_runtime(self, runtime: Runtime | None) -> None:
         self.runtime = runtime

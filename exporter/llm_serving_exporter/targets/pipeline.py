@@ -18,22 +18,25 @@ from llm_serving_exporter.derive.ring import (
     Counts,
     advance_window,
     has_restarted,
+    keep_unborn,
     merge_counts,
     read_counts,
     reads_otherwise,
+    shows_nothing_any_more,
 )
-from llm_serving_exporter.derive.span import span_seconds
+from llm_serving_exporter.derive.span import find_spans
 from llm_serving_exporter.derive.stale import FROZEN_AFTER_SECONDS, drop_frozen, has_moved
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.reading import RECENT_FAILURES, State, TargetReading
-from llm_serving_exporter.model.samples import Samples
+from llm_serving_exporter.model.samples import Layout, Samples
 from llm_serving_exporter.model.snapshot import Snapshot
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.model.window import Window
 from llm_serving_exporter.normalise.apply import Normaliser, Overrides
+from llm_serving_exporter.normalise.at_rest import is_silent
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.scrape.http import Connect, HttpClient
@@ -51,6 +54,10 @@ _ANSWERED = frozenset(
         FailureReason.UNKNOWN_RUNTIME, FailureReason.NOT_AN_ENGINE, FailureReason.SEVERAL_SERVERS, FailureReason.INTERNAL,
     }
 )  # fmt: skip
+
+
+# so many pages in a row without any counter of work, of a server that has worked: it restarted. One may be a page with a gap
+PAGES_OF_A_RESTART = 2
 
 
 class TargetPipeline:
@@ -87,6 +94,10 @@ class TargetPipeline:
         self._several_servers = SeveralServers(target.interval_seconds)
         # the counters of this engine life, for the detection of the next one
         self._counts: Counts = {}
+        # fields that pages of this engine life had
+        self._born: frozenset[str] = frozenset()
+        # pages in a row that lack every counter of work that this engine life had
+        self._bare_pages = 0
         self._reading = TargetReading(target)
         self._window: Window | None = None
         # first and highest values of counters that may be missing for a moment, or step back
@@ -135,18 +146,20 @@ class TargetPipeline:
         overrides = Overrides(target.model_name, target.batch_limit_requests, target.context_limit_tokens)
         return Normaliser(runtime, self._side.facts, overrides)
 
-    def _make_named_normaliser(self, runtime: Runtime) -> Normaliser:
+    def _make_named_normaliser(self, runtime: Runtime, layout: Layout) -> Normaliser:
         """A normaliser for a server that is new here.
 
         Where its page names no model, its endpoints are asked first: else its series would have one name for a tick and another afterwards.
         """
-        if not runtime.model_labels and self.target.model_name is None and not self._side.facts.model_names:
+        silent = not runtime.model_labels or is_silent(layout)
+        if silent and self.target.model_name is None and not self._side.facts.model_names:
             self._side.refresh(runtime, self._source.path or "")
         return self._make_normaliser(runtime)
 
     def _forget_life(self) -> None:
         """Forgets what cannot be compared across a restart of the engine. Lengths of requests can be."""
         self._window, self._derived, self._held, self._moved_at, self._counts = None, None, {}, None, {}
+        self._bare_pages, self._born = 0, frozenset()
 
     # --- what follows from it -----------------------------------------------------------------------------------
 
@@ -159,29 +172,35 @@ class TargetPipeline:
             self._lengths = {}
             self._side.forget()
         if self._normaliser is None or other:
-            self._normaliser = self._make_named_normaliser(runtime)
+            self._normaliser = self._make_named_normaliser(runtime, samples.layout)
         snapshot = self._normaliser.apply(samples, page)
         if not snapshot.engines:
             raise self._source.explain_foreign_page(samples.layout, page)
         self._several_servers.check_start(snapshot, page)
         before = self._reading
         now = read_counts(snapshot)
-        again = self._window is not None and has_restarted(self._window.later, snapshot, self._counts, now)
+        self._bare_pages = self._bare_pages + 1 if shows_nothing_any_more(snapshot, self._counts) else 0
+        again = self._window is not None and (
+            self._bare_pages >= PAGES_OF_A_RESTART or has_restarted(self._window.later, snapshot, self._counts, now)
+        )
         if again:
             self._several_servers.check_fall(snapshot, page, answered_before=bool(before.up))
             self._forget_life()
             self._side.forget()
-            self._normaliser = self._make_named_normaliser(runtime)
+            self._normaliser = self._make_named_normaliser(runtime, samples.layout)
             snapshot = self._normaliser.apply(self._source.ask_restarted(samples, started), page)
             now = read_counts(snapshot)
             log.info("target=%s: the engine restarted; its window starts again", self.target.name)
         elif self._window is not None and reads_otherwise(self._window.later, snapshot):
             self._window, self._held, self._counts, self._lengths = None, {}, {}, {}
+        snapshot = keep_unborn(snapshot, self._born)
+        if snapshot.sources is not (self._window.later.sources if self._window else None):
+            self._born |= snapshot.sources.keys()
         self._counts = merge_counts(self._counts, now)
         if before.up is False or _list_identities(before.snapshot) != _list_identities(snapshot):
             self._side.ask_again()  # after an outage or a rename too: a restart may have left no other trace
         snapshot = self._drop_frozen_gauges(snapshot)
-        snapshot, self._held = hold_counters(self._held, snapshot)
+        snapshot, self._held = hold_counters(self._held, snapshot, self._window.later if self._window else None)
         self._lengths = follow_lengths(self._lengths, snapshot, new_life=again)
         engines = sum(engine.is_engine for engine in snapshot.engines)
         page_role = _find_page_role(snapshot) or runtime.role
@@ -194,8 +213,8 @@ class TargetPipeline:
             lengths=self._lengths,
             default_edges=runtime.default_edges,
         )
-        span = span_seconds(self._window_seconds, snapshot)
-        self._window = advance_window(self._window, snapshot, span, settings.device)
+        spans = find_spans(self._window_seconds, snapshot)
+        self._window = advance_window(self._window, snapshot, spans, settings.device)
         self._derived = derive(self._window, settings, self._derived)
         attempt = Attempt(
             Stage.SCRAPE, None, "", page.received_unix_seconds, self._monotonic() - started, page.status, len(page.body)

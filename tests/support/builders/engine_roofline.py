@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from llm_serving_exporter.derive import bandwidth, compute, decode
 from llm_serving_exporter.derive.figures import Computed
-from llm_serving_exporter.derive.inputs import DEVICES, EARLIER, HARDWARE, MODEL, WINDOW
+from llm_serving_exporter.derive.inputs import DEVICES, EARLIER, HARDWARE, MODEL, WINDOWS
 from llm_serving_exporter.derive.roofline import gather_roofline
 from llm_serving_exporter.derive.signals import Shown
 from llm_serving_exporter.derive.ticks import BUSY_RATIO
@@ -17,6 +17,7 @@ from llm_serving_exporter.model.roofline import Roofline
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import EngineWindow
+from tests.support.builders.windows import all_live
 
 ROWS = (
     *bandwidth.ROWS, decode.CEILING, decode.RATIO, decode.CAPACITY, decode.RIDGE, *decode.OTHER_ROWS,
@@ -38,7 +39,7 @@ def roofline(
     window: EngineWindow, devices: tuple[DeviceSample, ...], model: ModelFacts | Absence, hardware: Hardware
 ) -> Outcome:
     """Everything that the window, the facts and the GPUs allow."""
-    computed = Computed({WINDOW: window, DEVICES: devices, MODEL: model, HARDWARE: hardware, EARLIER: None})
+    computed = Computed({WINDOWS: all_live(window), DEVICES: devices, MODEL: model, HARDWARE: hardware, EARLIER: None})
     shown, signals, causes = Shown(), {}, {}
     for row in ROWS:
         value = computed.value(row.figure)

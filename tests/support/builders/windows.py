@@ -8,7 +8,7 @@ from typing import Any
 
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
-from llm_serving_exporter.model.window import EngineWindow, Window
+from llm_serving_exporter.model.window import EngineWindow, EngineWindows, Spans, Window
 
 MINUTE = 60.0
 
@@ -72,3 +72,8 @@ def pages(*readings: EngineSnapshot | tuple[EngineSnapshot, ...], seconds: float
     """Pages so many seconds apart."""
     engines = [one if isinstance(one, tuple) else (one,) for one in readings]
     return Window(tuple(Snapshot(one, "vllm", 1e9 + i * seconds, i * seconds) for i, one in enumerate(engines)))
+
+
+def all_live(one: EngineWindow) -> EngineWindows:
+    """One window for everything."""
+    return EngineWindows(Spans(MINUTE), {MINUTE: one})

@@ -12,7 +12,7 @@ from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
-from llm_serving_exporter.model.window import Window
+from llm_serving_exporter.model.window import Spans, Window
 
 
 def itl(count: float) -> Histogram:
@@ -41,7 +41,9 @@ def over(
     window: Window | None = None
     for place, engine in enumerate(engines):
         snapshot = Snapshot((engine,), "vllm", 0.0, place * seconds)
-        window = advance_window(None if window and has_restarted(window.later, snapshot) else window, snapshot, 60.0)
+        window = advance_window(
+            None if window and has_restarted(window.later, snapshot) else window, snapshot, Spans(60.0)
+        )
     assert window is not None
     return derive(window, settings, previous)
 
@@ -162,7 +164,7 @@ def test_http_errors_that_name_no_model_are_covered_by_all_models_of_the_server(
     window, result = None, None
     for tick, counted in enumerate(((0.0, 0.0), (1000.0, 7.0), (1000.0, 7.0))):
         snapshot = Snapshot(engines(*counted), "any", 1e9 + tick, 10.0 * tick)
-        window = advance_window(window, snapshot, 60.0)
+        window = advance_window(window, snapshot, Spans(60.0))
         result = derive(window, Settings(), result)
     assert result is not None
     totals = {one.model_name: one.server_errors.uncovered_total for one in result.engines if one.server_errors}

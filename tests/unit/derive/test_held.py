@@ -36,3 +36,13 @@ def test_two_exporters_agree_on_the_increase() -> None:
     early, late = exported(1000.0, 1010.0, 1030.0), exported(1010.0, 1030.0)
     assert early[2] is not None and early[1] is not None and late[1] is not None and late[0] is not None  # noqa: PT018  # for mypy
     assert early[2] - early[1] == late[1] - late[0] == 20.0
+
+
+def test_what_was_yet_to_be_born_has_counted_from_zero() -> None:
+    def page(value: float | None, unborn: frozenset[str] = frozenset()) -> Snapshot:
+        engine = EngineSnapshot("m", "0", prefill_tokens_total=value)
+        return Snapshot((engine,), "sglang", 0.0, 0.0, may_fall=MAY_FALL, unborn=unborn)
+
+    rest, work = page(None, MAY_FALL), page(25.0)
+    assert hold_counters({}, work, rest)[0].engines[0].prefill_tokens_total == 25.0
+    assert hold_counters({}, work, page(None))[0].engines[0].prefill_tokens_total == 0.0

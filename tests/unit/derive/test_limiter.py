@@ -13,6 +13,7 @@ from llm_serving_exporter.derive.limiter import (
     HOLD_SECONDS,
     LONGEST_DOUBT_SECONDS,
     MARGIN,
+    Judged,
     decide_limiter,
     gather_evidence,
     judge_limiter,
@@ -32,6 +33,11 @@ WELL = {"busy": 1.0, "requests_waiting": 0.0, "kv_cache_usage": 0.5, "preemption
 
 
 # --- published replicas -----------------------------------------------------------------------------------------------------
+
+
+def gather(windows: list[EngineWindow], rooflines: list[Roofline], *, contradicted: bool = False) -> dict[str, float]:
+    """The evidence of engines that count nothing late."""
+    return gather_evidence([Judged(one, roof, one, contradicted) for one, roof in zip(windows, rooflines, strict=True)])
 
 
 def replica(row: Published, **gauges: float) -> dict[str, float]:
@@ -62,7 +68,7 @@ def replica(row: Published, **gauges: float) -> dict[str, float]:
             60.0,
         )
     hardware = Hardware(row.roof.peaks, row.roof.parallel)
-    return gather_evidence([done], [roofline(done, (), row.facts, hardware).roofline])
+    return gather([done], [roofline(done, (), row.facts, hardware).roofline])
 
 
 def line(row: Published) -> str:
@@ -198,7 +204,7 @@ QUIET = window(engine="1", requests_running=0.0)
 
 
 def judged(*windows: EngineWindow) -> dict[str, float]:
-    return gather_evidence(windows, [roofline(one, (), LLAMA, HARDWARE).roofline for one in windows])
+    return gather(windows, [roofline(one, (), LLAMA, HARDWARE).roofline for one in windows])
 
 
 def test_evidence_of_one_engine() -> None:
@@ -222,33 +228,33 @@ def test_an_engine_that_did_nothing_does_not_make_the_others_look_busier() -> No
 def test_shares_are_of_the_time_in_which_an_engine_worked() -> None:
     half = EngineWindow((engine(requests_running=0.0), BUSY.first, BUSY.last, engine(requests_running=0.0)), 60.0)
     ratio = Roofline(ratio={"gpm": 0.3}, compute_ratio=0.1)
-    found = gather_evidence([half], [ratio])
+    found = gather([half], [ratio])
     assert (found["busy"], found["bandwidth"], found["compute"]) == (0.5, 0.6, 0.2)
     # a share of a few readings can say less than the work that was done
-    assert gather_evidence([half], [Roofline(ratio={"gpm": 0.9})])["bandwidth"] == 1.0
+    assert gather([half], [Roofline(ratio={"gpm": 0.9})])["bandwidth"] == 1.0
 
 
 def test_the_full_engine_counts_where_requests_wait() -> None:
     """A rank that is full while nobody waits there says nothing about those who wait elsewhere."""
     full = window(kv_cache_usage_ratio=0.99, batch_limit_requests=10.0, requests_running=10.0)
     queued = window(kv_cache_usage_ratio=0.3, batch_limit_requests=10.0, requests_running=2.0, requests_waiting=5.0)
-    found = gather_evidence([full, queued], [Roofline(), Roofline()])
+    found = gather([full, queued], [Roofline(), Roofline()])
     assert (found["kv_cache_usage"], found["batch_utilization"], found["requests_waiting"]) == (0.3, 0.2, 5.0)
-    found = gather_evidence([full, window(kv_cache_usage_ratio=0.3)], [Roofline(), Roofline()])
+    found = gather([full, window(kv_cache_usage_ratio=0.3)], [Roofline(), Roofline()])
     assert found["kv_cache_usage"] == 0.99
 
 
 def test_what_is_impossible_is_no_evidence() -> None:
     """Ratios above 1, and the floor of a decode that outran its ceiling; the engine's own estimate never is."""
     wrong = Roofline(ratio={"model": 1.3, "runtime": 0.5}, compute_ratio=1.2, decode_ratio=1.1, step_floor_seconds=0.01)
-    found = gather_evidence([BUSY], [wrong])
+    found = gather([BUSY], [wrong])
     assert not {"bandwidth", "compute", "decode_slowdown"} & set(found)
     assert decide_limiter(found) is Limiter.UNKNOWN
-    assert gather_evidence([BUSY], [Roofline(ratio={"model": 1.3, "gpm": 0.6})])["bandwidth"] == 0.6
+    assert gather([BUSY], [Roofline(ratio={"model": 1.3, "gpm": 0.6})])["bandwidth"] == 0.6
 
 
 def test_one_reading_is_no_evidence() -> None:
-    assert gather_evidence([EngineWindow((engine(requests_running=0.0),), 0.0)], [Roofline()]) == {}
+    assert gather([EngineWindow((engine(requests_running=0.0),), 0.0)], [Roofline()]) == {}
 
 
 @given(st.lists(st.sampled_from((BUSY, QUIET, window(prompts=9, steps=9, prefill=9e3))), min_size=1, max_size=4))
@@ -336,3 +342,9 @@ def test_the_page_has_every_state_and_every_piece_of_evidence() -> None:
         decoded=100, steps=10, prompts=5, prefill=500, batch_limit_requests=10.0, preemptions_total=1.0, **held(100, 64)
     )
     assert names == set(judged(full))
+
+
+def test_a_gauge_of_running_requests_that_is_contradicted_is_no_evidence_of_room_in_the_batch() -> None:
+    waits = window(requests_running=0.0, requests_waiting=9.0, batch_limit_requests=16.0)
+    assert gather([waits], [Roofline()])["batch_utilization"] == 0.0
+    assert "batch_utilization" not in gather([waits], [Roofline()], contradicted=True)

@@ -16,7 +16,7 @@ from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, Parallel
 from llm_serving_exporter.model.roofline import BusySeconds, Cause, Limiter
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
-from llm_serving_exporter.model.window import Window
+from llm_serving_exporter.model.window import Spans, Window
 from llm_serving_exporter.sim.recording import demo_model_config
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import snapshot_of
@@ -40,7 +40,7 @@ def run(readings: list[Reading], settings: Settings | list[Settings] = KNOWN) ->
         now = settings[tick] if isinstance(settings, list) else settings
         snapshot = Snapshot(engines, "vllm", 1e9 + tick * INTERVAL, tick * INTERVAL)
         again = window is not None and has_restarted(window.later, snapshot)
-        window = advance_window(None if again else window, snapshot, 60.0, now.device)
+        window = advance_window(None if again else window, snapshot, Spans(60.0), now.device)
         results.append(derive(window, now, results[-1] if results and not again else None))
     return results
 
@@ -253,7 +253,7 @@ def test_a_recorded_run_from_its_first_page_to_its_last() -> None:
     for number, page in run_.pages.items():
         snapshot = snapshot_of(page.decode(), at=run_.timestamps[number])
         before = window
-        window = advance_window(window, snapshot, 10.0)
+        window = advance_window(window, snapshot, Spans(10.0))
         result = derive(window, settings, previous)
         (one,) = result.engines
         if previous is not None and before is not None:
@@ -289,7 +289,9 @@ def test_data_parallel_engines_share_the_gpus_and_the_verdict() -> None:
     settings = Settings(hardware=Hardware(H100, Parallel(1, 1, 2)), models={"tiny-llama": model})
     window = None
     for number in (8, 12, 16):
-        window = advance_window(window, snapshot_of(run_.pages[number].decode(), at=run_.timestamps[number]), 60.0)
+        window = advance_window(
+            window, snapshot_of(run_.pages[number].decode(), at=run_.timestamps[number]), Spans(60.0)
+        )
     assert window is not None
     result = derive(window, settings, None)
     ranks = [one for one in result.engines if one.engine in ("0", "1")]

@@ -17,7 +17,7 @@ from llm_serving_exporter.derive.ring import (
 )
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
-from llm_serving_exporter.model.window import Window
+from llm_serving_exporter.model.window import Spans, Window
 
 ENGINE = EngineSnapshot("m", "0", decode_tokens_total=100.0, requests_finished_total={"stop": 5.0})
 
@@ -31,7 +31,7 @@ def grow(*snapshots: Snapshot, span: float = 60.0) -> tuple[Window, list[bool]]:
     restarts = []
     for snapshot in snapshots:
         restarts.append(window is not None and has_restarted(window.later, snapshot))
-        window = advance_window(None if restarts[-1] else window, snapshot, span)
+        window = advance_window(None if restarts[-1] else window, snapshot, Spans(span))
     assert window is not None
     return window, restarts
 

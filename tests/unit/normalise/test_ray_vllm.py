@@ -149,7 +149,7 @@ ray_vllm_kv_cache_usage_perc{{{labels("", worker=worker)}}} 0.6
 
 def test_values_are_ten_seconds_old_and_the_window_is_longer() -> None:
     snapshot = snapshot_of(PAGE, None, runtime=RAY)
-    assert snapshot.refresh_seconds == 10
+    assert set(snapshot.refreshed_every.values()) == {10}
     assert snapshot.quality["decode_tokens_total"] is Quality.SLOW
     assert snapshot.quality["requests_running"] is Quality.SLOW
     assert snapshot.quality["e2e_request_latency_seconds"] is Quality.LAGGING

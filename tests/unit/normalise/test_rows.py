@@ -247,7 +247,7 @@ def test_quality_refresh_and_freezing_are_those_of_the_rows_that_were_used() -> 
     )
     snapshot = snapshot_of("x_old 1\nx_run 1\n", runtime=runtime(*rows))
     assert snapshot.quality == {TOKENS: Quality.LAGGING, "requests_running": Quality.SLOW}
-    assert (snapshot.refresh_seconds, snapshot.freezes) == (10.0, frozenset())
+    assert (snapshot.refreshed_every, snapshot.freezes) == ({"requests_running": 10.0}, frozenset())
 
 
 def test_summaries_are_no_histograms() -> None:

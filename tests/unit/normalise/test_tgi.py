@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.reading import State
@@ -147,11 +146,11 @@ def test_other_back_ends_have_no_batch_series() -> None:
     assert engine.decode_tokens_total == 24438
 
 
-def test_an_idle_fresh_server_has_an_empty_page_and_is_not_down() -> None:
+def test_an_idle_fresh_server_has_an_empty_page_and_is_idle() -> None:
     (reading,) = readings([{"/metrics": (200, "text/plain", b""), "/info": json.dumps(INFO)}], runtime="tgi")
-    assert reading.last is not None
-    assert reading.last.reason is FailureReason.EMPTY
-    assert reading.state is State.UNKNOWN
+    assert (reading.up, reading.state, reading.model_name) == (True, State.READY, "org/model-7b")
+    assert reading.derived is not None
+    assert reading.derived.signals["decode_tokens_total"] is Absence.IDLE
 
 
 def test_the_model_is_named_by_info_and_the_admission_cap_is_no_batch_limit() -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.text import clean
+from llm_serving_exporter.normalise.json_values import is_owned_by, listed, mapping
 from llm_serving_exporter.normalise.mapping import Endpoint, Fingerprint, Mark, Reads, Row, Runtime
 
 _REPOSITORY = "https://github.com/EricLBuehler/mistral.rs/blob/9e922623f24b32d41f3892b74f0eed18707f4e6c"
@@ -45,14 +46,19 @@ MAX_MODELS = 256
 
 def read_models(answer: object, facts: ServerFacts) -> ServerFacts:
     """`/v1/models`: data[].id; the first, "default", is another name of one of the others."""
-    listed = answer.get("data") if isinstance(answer, dict) else None
     names = [
         clean(entry["id"])
-        for entry in (listed if isinstance(listed, list) else [])[:MAX_MODELS]
+        for entry in listed(mapping(answer).get("data"), MAX_MODELS)
         if isinstance(entry, dict) and isinstance(entry.get("id"), str) and entry.get("parent") is None
     ]
     names = [name for name in dict.fromkeys(names) if name not in ("", "default")]
     return replace(facts, model_names=tuple(names), model_roots={name: name for name in names}) if names else facts
+
+
+def is_mistralrs(answer: object) -> bool:
+    """Whether a model list is mistral.rs's: it alone lists a model "default" first, and owns all locally."""
+    first = next(iter(listed(mapping(answer).get("data"), 1)), None)
+    return mapping(first).get("id") == "default" and is_owned_by(answer, "local", MAX_MODELS)
 
 
 _COUNTERS = (
@@ -181,6 +187,7 @@ RUNTIME = Runtime(
     fingerprints=(Fingerprint((Mark("mistralrs_*"),)),),
     rows=(*_COUNTERS, *_HISTOGRAMS, *_GAUGES),
     endpoints=(Endpoint("/v1/models", read_models, ("model_names", "model_roots")),),
+    shows=(("/v1/models", is_mistralrs),),
     ignored=_NOT_READ,
     missing={
         "prompt_tokens_total": "tokens as sent are not counted",

@@ -70,6 +70,7 @@ RUNTIME = replace(
     paths=("/metrics",),
     # the API is on Serve's port, which is another
     endpoints=(),
+    shows=(),
     missing={
         "http_responses_total": "the Serve proxy's, not on the agent's page in vLLM's words",
         "batch_limit_requests": "not on the page; the setting",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.normalise.json_values import listed, mapping, text, whole
+from llm_serving_exporter.normalise.json_values import is_owned_by, listed, mapping, text, whole
 from llm_serving_exporter.normalise.mapping import Endpoint
 
 MAX_MODELS = 256  # LoRA adapters are listed as models too
@@ -89,13 +89,19 @@ def _batch_limit(states: list[Mapping[str, object]], answer: Mapping[str, object
 
 
 def read_models(answer: object, facts: ServerFacts) -> ServerFacts:
-    """`/v1/models`: data[].max_model_len by served name. Its root repeats the name, and is not what was loaded."""
+    """`/v1/models`: data[].id but for adapters, and max_model_len by served name. Its root repeats the name, and is not what was loaded."""
+    entries = _objects(mapping(answer).get("data"), MAX_MODELS)
+    names = tuple(name for entry in entries if entry.get("parent") is None and (name := text(entry.get("id"))))
     limits = {
         name: limit
-        for entry in _objects(mapping(answer).get("data"), MAX_MODELS)
+        for entry in entries
         if (name := text(entry.get("id"))) and (limit := whole(entry.get("max_model_len")))
     }
-    return replace(facts, context_limit_tokens={**facts.context_limit_tokens, **limits})
+    return replace(
+        facts,
+        model_names=names or facts.model_names,
+        context_limit_tokens={**facts.context_limit_tokens, **limits},
+    )
 
 
 def read_loads(answer: object, facts: ServerFacts) -> ServerFacts:
@@ -118,9 +124,16 @@ _ARGUMENTS = (
     "data_parallel_size", "experts_spread", "speculation", "model_roots", "dtype", "quantization", "kv_cache_dtype", "state_dtype",
 )  # fmt: skip
 
+
+def is_sglang(answer: object) -> bool:
+    """Whether a model list is SGLang's (`ModelCard` of its protocol.py)."""
+    return is_owned_by(answer, "sglang")
+
+
+SHOWS = (("/v1/models", is_sglang),)
 ENDPOINTS = (
     Endpoint("/get_server_info", read_server_info, _ARGUMENTS),
     Endpoint("/server_info", read_server_info, _ARGUMENTS),
-    Endpoint("/v1/models", read_models, ("context_limit_tokens",)),
+    Endpoint("/v1/models", read_models, ("context_limit_tokens", "model_names")),
     Endpoint("/v1/loads", read_loads, ("version", "batch_limit_requests", "gpu_name", "gpu_count")),
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Reads, Row, Runtime
-from llm_serving_exporter.normalise.runtimes.tgi_endpoints import TEI_ENDPOINTS
+from llm_serving_exporter.normalise.runtimes.tgi_endpoints import TEI_ENDPOINTS, TEI_SHOWS
 
 _REPOSITORY = "https://github.com/huggingface/text-embeddings-inference/blob/v1.9.3"
 _QUEUE = f"{_REPOSITORY}/core/src/queue.rs"
@@ -119,6 +119,7 @@ RUNTIME = Runtime(
     fingerprints=tuple(Fingerprint((Mark(name),)) for name in _ITS_OWN),
     rows=_ROWS,
     endpoints=TEI_ENDPOINTS,
+    shows=TEI_SHOWS,
     ignored=_NOT_READ,
     missing={
         **dict.fromkeys(

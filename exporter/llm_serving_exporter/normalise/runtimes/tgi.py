@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Reads, Row, Runtime
-from llm_serving_exporter.normalise.runtimes.tgi_endpoints import TGI_ENDPOINTS
+from llm_serving_exporter.normalise.runtimes.tgi_endpoints import TGI_ENDPOINTS, TGI_SHOWS
 
 _REPOSITORY = "https://github.com/huggingface/text-generation-inference/blob/v3.3.7"
 _SERVER = f"{_REPOSITORY}/router/src/server.rs"
@@ -137,6 +137,7 @@ RUNTIME = Runtime(
     fingerprints=(Fingerprint((Mark("tgi_request_*"),)), Fingerprint((Mark("tgi_batch_*"),))),
     rows=(*_COUNTERS, *_HISTOGRAMS, *_GAUGES),
     endpoints=TGI_ENDPOINTS,
+    shows=TGI_SHOWS,
     ignored=_NOT_READ,
     missing={
         "cached_prompt_tokens_total": _NO_KV,

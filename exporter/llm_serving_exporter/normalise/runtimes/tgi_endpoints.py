@@ -53,7 +53,21 @@ def read_tei_info(answer: object, facts: ServerFacts) -> ServerFacts:
     )
 
 
+def is_tgi(answer: object) -> bool:
+    """Whether `/info` is TGI's: a model and the limits of a text generator (all versions)."""
+    said = mapping(answer)
+    return "model_id" in said and "max_best_of" in said and "max_stop_sequences" in said
+
+
+def is_tei(answer: object) -> bool:
+    """Whether `/info` is TEI's: a model and the limits of an embedder (all versions)."""
+    said = mapping(answer)
+    return "model_id" in said and "max_batch_tokens" in said and "tokenization_workers" in said
+
+
 _SAYS = ("version", "context_limit_tokens", "batch_limit_requests", "model_names", "model_roots", "dtype")
 
+TGI_SHOWS = (("/info", is_tgi),)
+TEI_SHOWS = (("/info", is_tei),)
 TGI_ENDPOINTS = (Endpoint("/info", read_tgi_info, _SAYS),)
 TEI_ENDPOINTS = (Endpoint("/info", read_tei_info, (*_SAYS, "batched_tokens_limit")),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.normalise.json_values import listed, mapping, text
+from llm_serving_exporter.normalise.json_values import is_owned_by, listed, mapping, text
 from llm_serving_exporter.normalise.mapping import Endpoint
 
 MAX_MODELS = 32
@@ -23,6 +23,12 @@ def read_models(answer: object, facts: ServerFacts) -> ServerFacts:
     return replace(facts, model_names=names or facts.model_names)
 
 
+def is_trtllm(answer: object) -> bool:
+    """Whether a model list is TensorRT-LLM's (`ModelCard` of its openai_protocol.py)."""
+    return is_owned_by(answer, "tensorrt_llm")
+
+
+SHOWS = (("/v1/models", is_trtllm),)
 ENDPOINTS = (
     Endpoint("/version", read_version, ("version",)),
     Endpoint("/v1/models", read_models, ("model_names",)),

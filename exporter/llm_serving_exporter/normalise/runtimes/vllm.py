@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Runtime
-from llm_serving_exporter.normalise.runtimes.vllm_endpoints import ENDPOINTS
+from llm_serving_exporter.normalise.runtimes.vllm_endpoints import ENDPOINTS, SHOWS
 from llm_serving_exporter.normalise.runtimes.vllm_rows import ESTIMATES, GAUGES, LATENCIES, REQUESTS
 from llm_serving_exporter.normalise.runtimes.vllm_tokens import PREFIX_CACHE, TOKENS
 
@@ -87,6 +87,7 @@ RUNTIME = Runtime(
     # NVIDIA NIM 2.x passes the page on under the second
     paths=("/metrics", "/v1/metrics"),
     endpoints=ENDPOINTS,
+    shows=SHOWS,
     ignored=_NOT_READ,
     default_edges={"ttft": _TTFT_EDGES, "itl": _ITL_EDGES, "e2e": _REQUEST_EDGES},
     missing={

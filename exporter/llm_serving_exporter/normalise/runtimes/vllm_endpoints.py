@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.normalise.json_values import listed, mapping, text, whole
+from llm_serving_exporter.normalise.json_values import is_owned_by, listed, mapping, text, whole
 from llm_serving_exporter.normalise.mapping import Endpoint
 
 MAX_MODELS = 256  # LoRA adapters are listed as models too
@@ -66,6 +66,12 @@ def read_server_info(answer: object, facts: ServerFacts) -> ServerFacts:
     )
 
 
+def is_vllm(answer: object) -> bool:
+    """Whether a model list is vLLM's, as recorded."""
+    return is_owned_by(answer, "vllm")
+
+
+SHOWS = (("/v1/models", is_vllm),)
 ENDPOINTS = (
     Endpoint("/version", read_version, ("version",)),
     Endpoint("/v1/models", read_models, ("context_limit_tokens", "model_roots")),

@@ -109,6 +109,8 @@ _INSIDE = "known to the engine inside, which does not pass it on"
 RUNTIME = Runtime(
     name="xinference",
     title="Xinference",
+    # its client library declares families and gives them no sample before the first
+    born_at_first_event=True,
     prefixes=("xinference:",),
     fingerprints=(Fingerprint((Mark("xinference:*"),)),),
     rows=_ROWS,

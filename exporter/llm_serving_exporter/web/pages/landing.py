@@ -281,7 +281,7 @@ def _facts(reading: TargetReading, clock: _Clock) -> Markup:
             f"{reading.restarts_total} restart{'' if reading.restarts_total == 1 else 's'} seen"
             if reading.restarts_total
             else "",
-            f"figures over {span(reading.derived.window_seconds)}" if reading.derived and clock.fresh(reading) else "",
+            _describe_window(reading.derived) if reading.derived and clock.fresh(reading) else "",
             _gpus_of(reading),
         )
     )
@@ -369,3 +369,10 @@ def _failure(run: Sequence[Attempt], clock: _Clock) -> Markup:
         often,
         newest.detail,
     )
+
+
+def _describe_window(derived: Derived) -> str:
+    live = derived.live_window_seconds
+    if live is None or live == derived.window_seconds:
+        return f"figures over {span(derived.window_seconds)}"
+    return f"figures over {span(live)}, of what is booked late or refreshed slowly over up to {span(derived.window_seconds)}"

@@ -14,7 +14,7 @@ from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.render.html import NO_MARKUP, bar, fill, header, join, note, row, table, tile
 from llm_serving_exporter.render.numbers import NOTHING, number, share, size
-from llm_serving_exporter.render.sentences import CAUSES, LIMITERS, title
+from llm_serving_exporter.render.sentences import LIMITERS, describe_suspect
 
 MOST_ENGINES = 64
 # an embedding server below this share of its compute ceiling is held up by something other than the GPU
@@ -119,8 +119,8 @@ def _encoder(reading: TargetReading, derived: Derived, engines: Sequence[EngineD
 def _suspects(derived: Derived) -> Markup:
     if not derived.causes:
         return NO_MARKUP
-    lines = [f"{title(signal)} is above 1. {CAUSES[cause]}" for signal, cause in derived.causes.items()]
-    return note("warn", "Ratios that are impossible:", *lines)
+    lines = [describe_suspect(signal, cause) for signal, cause in derived.causes.items()]
+    return note("warn", "Values that are impossible:", *lines)
 
 
 def _models(reading: TargetReading) -> Markup:

@@ -76,7 +76,7 @@ def test_an_embedding_server_without_work_is_not_told_to_look_at_its_clients() -
 
 def test_what_cannot_be_is_shown_as_it_is_with_the_likely_reason() -> None:
     shown = card(reading({**DECODING, "decoded": 32e6, "steps": 500_000.0}))
-    assert "Ratios that are impossible:" in shown
+    assert "Values that are impossible:" in shown
     assert CAUSES[Cause.INPUTS] in shown
     # believed is what was measured
     assert "Memory bandwidth 63 %" in shown

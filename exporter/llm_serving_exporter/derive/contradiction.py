@@ -1,0 +1,71 @@
+"""A gauge of running requests that says 0 while the counters say that requests run: how sure that is.
+
+A gauge is a sample: between two requests it is 0 and right. So it is judged by chance. At a random moment it is 0 with the share of time
+in which nothing decodes; at reading after reading, through ticks that the engine decoded nearly all through, that soon becomes impossible.
+"""
+
+from __future__ import annotations
+
+import math
+
+from llm_serving_exporter.derive.figures import figure
+from llm_serving_exporter.derive.inputs import EARLIER, TARGET_WINDOW, TICK
+from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
+from llm_serving_exporter.derive.steps import ITL
+from llm_serving_exporter.model.derived import EngineDerived
+from llm_serving_exporter.model.snapshot import Quality
+from llm_serving_exporter.model.window import EngineWindow, Window
+
+RUNNING, STEPS = "requests_running", "engine_steps_total"
+# a tick counts as evidence where at least so many sequences decoded in its mean, for so much of its time: load that comes in step with our
+# readings, such as a probe every few seconds, may be missed by all of them for ever
+SEQUENCES_FROM, BUSY_FROM = 0.9, 0.7
+# steps with more sequences take longer, and weigh more in the mean latency: half of the time that it makes of them is certain
+CERTAIN_SHARE = 0.5
+# the chance that an honest gauge shows as many zeros, from which on it is not one
+CHANCE = 1e-6
+SURE = -math.log(CHANCE)
+
+
+def weigh_zero(tick: EngineWindow, live: frozenset[str]) -> float:
+    """How much a 0 at both ends of a tick speaks against the gauge, as the negative logarithm of its chance; 0.0: not at all.
+
+    Decoding sequences in the mean are the seconds between tokens, of all requests together, over the tick's (Little's law). The time in
+    which any decoded is the engine's steps x the mean of those seconds; where steps are not counted, what that many sequences take if the
+    largest batch runs. `live`: the fields that are true at the moment of the page; others tell nothing of one tick.
+    """
+    gained = tick.gained(ITL) if ITL in live else None
+    mean = gained.mean() if gained is not None else None
+    if gained is None or not mean or tick.increase("preemptions_total"):
+        return 0.0  # what a preempted request waited is no decode
+    sequences = gained.count * mean / tick.elapsed_seconds
+    steps = tick.increase(STEPS) if STEPS in live else None
+    limit = tick.last.batch_limit_requests
+    busy = steps * mean / tick.elapsed_seconds if steps is not None else sequences / limit if limit else 0.0
+    if sequences < SEQUENCES_FROM or busy < BUSY_FROM:
+        return 0.0
+    return -math.log(1 - CERTAIN_SHARE * min(1.0, busy))
+
+
+def _weigh(tick: EngineWindow | None, target: Window, earlier: EngineDerived | None) -> float:
+    """The evidence of all readings since the gauge last showed a request, this life's."""
+    known: float = earlier.figures.get(EVIDENCE, 0.0) if earlier is not None else 0.0
+    quality = target.later.quality
+    if tick is None or quality.get(RUNNING, Quality.LIVE) is not Quality.LIVE or tick.last.requests_running is None:
+        return known
+    if tick.last.requests_running > 0:
+        return 0.0
+    if tick.first.requests_running != 0 or tick.elapsed_seconds <= 0:
+        return known
+    return known + weigh_zero(tick, frozenset({ITL, STEPS} - quality.keys()))
+
+
+def _is_contradicted(evidence: float) -> bool:
+    return evidence >= SURE
+
+
+_EVIDENCE = figure(_weigh, TICK, TARGET_WINDOW, EARLIER)
+CONTRADICTED = figure(_is_contradicted, _EVIDENCE)
+# for the next tick; not published
+EVIDENCE: Row[float] = Row(_EVIDENCE, silent=NOT_ON_A_FRONT_END, of_an_engine=True)
+ROWS = (EVIDENCE,)
