@@ -132,18 +132,32 @@ def _check(config: Config) -> int:
     found = _discovered(config)
     for problem in found.problems:
         print_message(f"warning: {problem}")
-    from_files = f", {len(found.targets) - len(config.targets)} of them from file_sd" if config.discovery else ""
-    lines = [f"{config.file or 'flags and environment'}: good, {len(found.targets)} targets{from_files}"]
+    lines = [f"{config.file or 'flags and environment'}: good, {len(found.targets)} targets{_origin(config, found)}"]
     lines += target_lines(found.targets)
     for number, table in enumerate(config.runtimes):
         lines += ["", *table_lines(table, f"{config.file}: runtimes[{number}]", RUNTIMES.values())]
     return EXIT_OK if print_line("\n".join(lines)) else EXIT_FAILED
 
 
-def _discovered(config: Config) -> Discovered:
-    from llm_serving_exporter.discovery.sections import Discovery
+def _origin(config: Config, found: Discovered) -> str:
+    """Where the targets are from, beyond the configuration."""
+    configured = {target.name for target in config.targets}
+    discovered = sum(target.name not in configured for target in found.targets)
+    parts = [f"{discovered} of them from {_name_discovery(config)}"] if config.discovery else []
+    if config.shard is not None:
+        parts.append(f"shard {config.shard}, {found.elsewhere} in other shards")
+    return "".join(f", {part}" for part in parts)
 
-    return Discovery(config.discovery).targets(config.targets, together(config.runtimes))
+
+def _name_discovery(config: Config) -> str:
+    """The keys of the sections of discovery that there are."""
+    return listed(dict.fromkeys(section.key for section in config.discovery), "and")
+
+
+def _discovered(config: Config) -> Discovered:
+    from llm_serving_exporter.discovery.first_answer import discover_once
+
+    return discover_once(config, together(config.runtimes), print_message)
 
 
 def _once(config: Config, *, wait_seconds: float, as_document: bool) -> int:

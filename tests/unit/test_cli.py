@@ -14,6 +14,8 @@ from llm_serving_exporter import __version__
 from llm_serving_exporter.cli import main
 from llm_serving_exporter.sim.replay import SteppedServer
 from tests.support.builders.recordings import recording
+from tests.support.servers.faultbehaviours import page, silent
+from tests.support.servers.faultserver import FaultServer
 from tests.support.waiting import PATIENCE_SECONDS
 
 
@@ -214,6 +216,28 @@ def test_once_reads_every_target_of_a_discovery_file(tmp_path: Path) -> None:
     assert (nothing.returncode, nothing.stderr) == (1, "error: file_sd has no target to read now\n")
     file.write_text("[{")
     assert str(file) in run("check-config", "--file-sd", str(file)).stderr
+
+
+def test_once_and_check_config_read_what_a_server_lists(tmp_path: Path) -> None:
+    file = tmp_path / "exporter.yml"
+    with SteppedServer(recording("vllm-0.32")) as engine, FaultServer({}) as inventory:
+        address = engine.url.removeprefix("http://")
+        inventory.behave("/t", page(json.dumps([{"targets": [address]}]).encode(), "application/json"))
+        file.write_text(f"http_sd: [{{url: '{inventory.url}/t', hosts: [127.0.0.1], timeout: 3s}}]\n")
+        done = run("once", "--config.file", str(file), "--wait", "0", "--json")
+        assert json.loads(done.stdout)["runtime"] == "vllm"
+        assert "good, 1 targets, 1 of them from http_sd" in run("check-config", "--config.file", str(file)).stdout
+        inventory.behave("/t", silent())
+        late = run("check-config", "--config.file", str(file))
+        assert late.returncode == 0
+        first, second, *rest = late.stderr.splitlines()
+        assert first == f"waiting up to 12 s for {inventory.url}/t"
+        assert second.startswith(f"warning: {inventory.url}/t: ")
+        assert "3 s" in second
+        assert rest == []
+    nothing = run("once", "--config.file", str(file), "--shard", "2/3")
+    assert nothing.returncode == 1
+    assert nothing.stderr.endswith("error: http_sd has no target to read in shard 2/3 now\n")
 
 
 def test_once_says_what_is_wrong_and_fails() -> None:

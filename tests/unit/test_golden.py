@@ -40,6 +40,7 @@ from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.review import ReviewRuns
+from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import ExpectedReplicas, Role, Target
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.sim.recording import demo_model_config
@@ -149,6 +150,7 @@ def rendered(name: str, target_labels: tuple[str, ...] = ()) -> CollectorRegistr
         "0.0.0",
         "3.0.0",
         PRICES,
+        Shard(2, 4) if name == "vllm-0.32-dp2" else None,
         config.attribution,
         target_labels,
     )

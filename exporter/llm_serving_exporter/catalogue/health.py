@@ -167,7 +167,32 @@ DISCOVERY_FAILURES = _exporter(
     "exporter_discovery_failures_total",
     Kind.COUNTER,
     Unit.COUNT,
-    "Files of file-based discovery that could not be used, counted at each attempt.",
+    "Sources of targets (files, servers) that could not be used, and targets that were left out, counted each time that one is read.",
+)
+TARGETS = _exporter(
+    "exporter_targets",
+    Kind.GAUGE,
+    Unit.COUNT,
+    "Targets that the configuration and discovery name, each counted once, by who reads them: held by this exporter, in other_shard, or "
+    "left_out because it is beyond what one exporter reads.",
+    "state",
+)
+SHARD_INFO = _exporter(
+    "exporter_shard_info",
+    Kind.INFO,
+    Unit.BOOLEAN,
+    "Which part of the targets this exporter reads, and how many parts there are; constant 1.",
+    "shard",
+    "shards",
+    absent="shard is not set",
+)
+SHARD_HELD = _exporter(
+    "exporter_shard_held",
+    Kind.GAUGE,
+    Unit.BOOLEAN,
+    "Whether this exporter reads a shard, for each that there should be: one that is 0 everywhere is read by nobody.",
+    "shard",
+    absent="shard is not set",
 )
 _NO_DRILL = "drill.result_file is not set, or the file has no such model"
 DRILL_LAST_RUN = _fleet(
@@ -232,6 +257,6 @@ INSTALLED_TIME = _exporter(
 HEALTH = (
     TARGET_INFO, TARGET_NODE_INFO, TARGET_GPUS, TARGET_START_TIME, TARGET_UP, TARGET_STATE, TARGET_SAMPLE_AGE, TARGET_RESTARTS, SCRAPE_ATTEMPTS,
     SCRAPE_FAILURES, SCRAPE_DURATION, SCRAPE_PAGE, SIGNAL_AVAILABLE, SIGNAL_QUALITY, SIGNAL_RESOLUTION, TARGET_WINDOW, UNMAPPED_FAMILIES, EXPECTED_REPLICAS, NVML_UP, DCGM_UP,
-    NVML_FAILURES, NVML_DURATION, BUILD_INFO, CONFIG_INFO, RELOAD_SUCCESS, RELOAD_TIME, DISCOVERY_FAILURES, INSTALLED_TIME,
+    NVML_FAILURES, NVML_DURATION, BUILD_INFO, CONFIG_INFO, RELOAD_SUCCESS, RELOAD_TIME, DISCOVERY_FAILURES, TARGETS, SHARD_INFO, SHARD_HELD, INSTALLED_TIME,
     DRILL_LAST_RUN, DRILL_LAST_SUCCESS, DRILL_LAST_VERDICT, REPORT_DUE, REPORT_NEXT_DUE, REPORT_LAST_RUN, REPORT_LAST_SUCCESS,
 )  # fmt: skip

@@ -26,6 +26,7 @@ from llm_serving_exporter.render.identity import describe_identity
 from llm_serving_exporter.render.numbers import CLIPPED, NOTHING, count, number, seconds, share, size, span
 from llm_serving_exporter.render.sentences import LIMITERS, describe_suspect, title, why_absent
 from llm_serving_exporter.render.tail import long_requests_fit, longest_share
+from llm_serving_exporter.schema.problems import listed
 from llm_serving_exporter.targets.host import HostedTarget, TargetHost
 from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, print_line, print_message
 
@@ -39,7 +40,10 @@ def run(
     dcgm-exporter cannot be asked as configured.
     """
     if not targets:
-        print_message("error: file_sd has no target to read now")
+        keys = dict.fromkeys(section.key for section in config.discovery)
+        sources = f"{listed(keys, 'and')} {'has' if len(keys) == 1 else 'have'}" if keys else "the configuration has"
+        here = "" if config.shard is None else f" in shard {config.shard}"
+        print_message(f"error: {sources} no target to read{here} now")
         return EXIT_FAILED
     host = host if host is not None else open_host(config, wait_seconds)
     readings, printed = [], True

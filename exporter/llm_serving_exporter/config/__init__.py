@@ -1,5 +1,4 @@
 """File, flags and environment -> one frozen Config.
 
-`load.load` makes the `types.Config`, `options.add_flags` the flags, `effective.effective` the form for people,
-`file_sd.SectionFiles` the targets of discovered files.
+`load.load` makes the `types.Config`, `options.add_flags` the flags, `effective.effective` the form for people.
 """

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from llm_serving_exporter.config.options import Settings
 from llm_serving_exporter.model.claims import claim_of, shared
+from llm_serving_exporter.model.own_host import is_own_host
+from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.schema.duration import format_duration
 from llm_serving_exporter.schema.problems import Place, shown
 
+# that one exporter reads
 MOST_TARGETS = 2000
+SHARE_THEM = "Share them among several exporters: --shard 1/2 for the first, --shard 2/2 for the second."
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +61,20 @@ def _short(place: Place) -> str:
     return place.path or place.file
 
 
-def refuse_too_many(targets: Sequence[Placed]) -> None:
-    """Reports more targets than one exporter takes."""
-    if len(targets) > MOST_TARGETS:
-        place = targets[MOST_TARGETS].place
-        what = f"{len(targets)} targets are more than {MOST_TARGETS}"
-        place.refuse(what, "Run several exporters, each for a part of the fleet.")
+def refuse_too_many(targets: Sequence[Placed], shard: Shard | None) -> None:
+    """Reports more targets than one exporter takes. `shard`: the part that is read here, None for all."""
+    held = [item for item in targets if holds_target(shard, item.target)]
+    if len(held) > MOST_TARGETS:
+        what = f"{len(held)} targets are more than {MOST_TARGETS}"
+        held[MOST_TARGETS].place.refuse(what, SHARE_THEM)
+
+
+def holds_target(shard: Shard | None, target: Target) -> bool:
+    """Whether a target is read here.
+
+    One with a loopback address is another server to each exporter, so that it belongs to no shard and is read by whoever names it.
+    """
+    return shard is None or is_own_host(urlsplit(target.url).hostname or "", "") or shard.holds(target.name)
 
 
 def refuse_timeouts(settings: Settings, targets: Sequence[Placed]) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.model.target import Secret
 
-# neither changes what the exporter does
-_NOT_HASHED = ("config_hash", "file", "warnings")
+# the first three change nothing that the exporter does; exporters that share a fleet are meant to differ by the shard alone, so that their
+# hashes tell whether they differ in anything else
+_NOT_HASHED = ("config_hash", "file", "warnings", "shard")
 
 
 def effective(config: Config) -> dict[str, Any]:

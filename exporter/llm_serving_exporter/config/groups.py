@@ -1,4 +1,4 @@
-"""One target group of a file_sd file -> targets."""
+"""One target group of a list, from a file or a server -> targets."""
 
 from __future__ import annotations
 

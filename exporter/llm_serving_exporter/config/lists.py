@@ -1,4 +1,4 @@
-"""The lists of the configuration: targets, discovery, expected replicas."""
+"""The lists of the configuration: targets, expected replicas."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ from llm_serving_exporter.config.checks import Placed
 from llm_serving_exporter.config.file import ConfigFile
 from llm_serving_exporter.config.identity import FLEET_KEYS, build_identity, read_own_labels
 from llm_serving_exporter.config.options import Settings
-from llm_serving_exporter.config.pattern import check_pattern
-from llm_serving_exporter.config.target import read_defaults, read_target, read_target_url
+from llm_serving_exporter.config.target import read_target, read_target_url
 from llm_serving_exporter.config.target_keys import TargetSettings
 from llm_serving_exporter.config.target_kinds import MODEL_NAME, ROLE
-from llm_serving_exporter.config.types import FileDiscovery
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import ExpectedReplicas, Role
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.context import Context
 from llm_serving_exporter.schema.keys import Key, read_complete, table
-from llm_serving_exporter.schema.problems import Place, shown
-from llm_serving_exporter.schema.reading import elements, is_empty, mapping, value
-from llm_serving_exporter.schema.tree import Node
+from llm_serving_exporter.schema.problems import shown
+from llm_serving_exporter.schema.reading import elements
 
 _EXPECTED = table(
     model_name=Key(reads=MODEL_NAME, required=True),
@@ -45,32 +42,6 @@ def read_configured_targets(
     return [
         Placed(build_target(own.completed_by(defaults), at, context.host), at) for own, at in found if own is not None
     ]
-
-
-def read_discovery(
-    settings: Settings, file: ConfigFile, defaults: TargetSettings, context: Context
-) -> tuple[tuple[FileDiscovery, ...], list[Placed]]:
-    """Discovery by file: that of --file-sd, else that of the file; and its defaults with their places."""
-    entries = elements(*file.find_key("file_sd"), "mappings such as {files: [targets/*.yml]}")
-    found = [_read_entry(node, at, defaults, context) for node, at in entries]
-    if "file-sd" in settings:
-        place = settings["file-sd"].place
-        patterns = tuple(pattern for pattern in settings["file-sd"].value if check_pattern(pattern, place))
-        found = [(patterns, Placed(build_target(defaults, place, context.host), place))]
-    discovery = tuple(FileDiscovery(files, placed.target) for files, placed in found)
-    return discovery, [placed for _, placed in found]
-
-
-def _read_entry(node: Node, place: Place, under: TargetSettings, context: Context) -> tuple[tuple[str, ...], Placed]:
-    section = mapping(node, place, ("files", "defaults"), {"refresh_interval": "Files are looked at in each interval."})
-    at = place.key("files")
-    patterns = [(value(item, where, kinds.PATH), where) for item, where in elements(section.get("files"), at, "paths")]
-    if isinstance(node, dict) and (is_empty(section.get("files")) or section.get("files") == []):
-        place.refuse("files is missing or empty", "Write files: [targets/*.yml].")
-    files = tuple(context.resolve(path) for path, where in patterns if path is not None and check_pattern(path, where))
-    where = place.key("defaults")
-    own = read_defaults(section.get("defaults"), where, context)
-    return files, Placed(build_target(own.completed_by(under), where, context.host), where)
 
 
 def read_expected_replicas(file: ConfigFile) -> tuple[ExpectedReplicas, ...]:

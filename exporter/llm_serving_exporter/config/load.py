@@ -18,15 +18,17 @@ from llm_serving_exporter.config.checks import (
     refuse_window,
 )
 from llm_serving_exporter.config.dcgm import dcgm_warnings, read_dcgm, refuse_dcgm_timeout
+from llm_serving_exporter.config.discovery import read_discovery
 from llm_serving_exporter.config.effective import hash_of
-from llm_serving_exporter.config.file import ConfigFile, read_config_file
+from llm_serving_exporter.config.file import DISCOVERY_KEYS, ConfigFile, read_config_file
 from llm_serving_exporter.config.host import read_host
 from llm_serving_exporter.config.http import check_file
 from llm_serving_exporter.config.identity import refuse_target_labels
-from llm_serving_exporter.config.lists import read_configured_targets, read_discovery, read_expected_replicas
+from llm_serving_exporter.config.lists import read_configured_targets, read_expected_replicas
 from llm_serving_exporter.config.options import Setting, Settings, build_section
 from llm_serving_exporter.config.prices import prices_of
 from llm_serving_exporter.config.runtimes import read_runtimes
+from llm_serving_exporter.config.shard import resolve_shard
 from llm_serving_exporter.config.slo_file import overridden, read_thresholds
 from llm_serving_exporter.config.target import read_defaults
 from llm_serving_exporter.config.target_keys import TargetSettings
@@ -41,11 +43,13 @@ from llm_serving_exporter.config.types import (
 )
 from llm_serving_exporter.config.warnings import slo_warnings, target_warnings, unused_runtimes
 from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.context import Context
 from llm_serving_exporter.schema.document import read_bounded
+from llm_serving_exporter.schema.problems import InvalidValueError
 from llm_serving_exporter.schema.reading import is_empty
 from llm_serving_exporter.schema.tree import Node
 
@@ -84,6 +88,7 @@ def load(
     configured = read_runtimes(file, runtimes)
     context = Context(host, environ, configured.names.union(runtimes), file.folder)
     settings = _settings(given, file, context, problems, read)
+    shard = _shard(settings, context)
 
     defaults = _target_defaults(settings, file, context)
     targets = read_configured_targets(settings, file, defaults, context)
@@ -99,7 +104,7 @@ def load(
         refuse_window(settings, everywhere, stale_after)
         refuse_dcgm_timeout(settings)
     refuse_duplicates(targets)
-    refuse_too_many(targets)
+    refuse_too_many(targets, shard)
     if "target-labels" in settings:
         refuse_target_labels(settings["target-labels"].value, settings["target-labels"].place)
     options.refuse_unknown_variables(environ, context.secret_variables, problems)
@@ -122,6 +127,7 @@ def load(
             prices=prices,
             file=file.path,
         ),
+        shard=shard,
         stale_after_seconds=stale_after,
     )
     warnings = [
@@ -169,6 +175,17 @@ def _settings(
     return settings
 
 
+def _shard(settings: Settings, context: Context) -> Shard | None:
+    """Which part of the targets this process reads; None where it is all of them, or not known, which is then reported."""
+    if "shard" not in settings:
+        return None
+    try:
+        return resolve_shard(settings["shard"].value, context.environ, context.host.name)
+    except InvalidValueError as error:
+        settings["shard"].place.refuse(error.what, error.fix)
+        return None
+
+
 def _target_defaults(settings: Settings, file: ConfigFile, context: Context) -> TargetSettings:
     scrape = build_section(ScrapeConfig, settings)
     process = TargetSettings(
@@ -199,7 +216,7 @@ def _servers_in_doubt(problems: Sequence[Problem], file: ConfigFile) -> bool:
     variables = {option.variable for option in (options.TARGET, options.FILE_SD)}
     named = any(problem.file.split(" ")[-1] in flags | variables for problem in problems)
     unusable = file.path is not None and any(problem.file == file.path and not problem.path for problem in problems)
-    return named or unusable or any(_is_given(file.tree.get(key)) for key in ("targets", "file_sd"))
+    return named or unusable or any(_is_given(file.tree.get(key)) for key in ("targets", *DISCOVERY_KEYS))
 
 
 def _is_given(node: Node | None) -> bool:

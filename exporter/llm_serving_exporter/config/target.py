@@ -61,7 +61,7 @@ def read_target_url(url: str, place: Place) -> TargetSettings | None:
 
 
 def read_defaults(node: Node | None, place: Place, context: Context) -> TargetSettings:
-    """`target_defaults:` or `defaults:` of a file_sd entry: every setting but name, url and GPUs by name."""
+    """`target_defaults:` or `defaults:` of a section of discovery: every setting but name, url and GPUs by name."""
     hints = _HINTS | dict.fromkeys(("name", "url"), "Only a target itself can have it.")
     settings = _read_settings(_IN_DEFAULTS, mapping(node, place, names_of(_IN_DEFAULTS), hints), place, context)
     if settings.gpus:

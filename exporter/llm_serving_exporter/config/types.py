@@ -7,11 +7,14 @@ type, bounds and default, and what `--help` and docs/configuration.md say about 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar, TypeAlias
 
 from llm_serving_exporter.config.identity import TARGET_LABEL
 from llm_serving_exporter.config.option import option
+from llm_serving_exporter.config.shard import SHARD
 from llm_serving_exporter.model.cost import Attribution, Efficiency, Method
 from llm_serving_exporter.model.prices import PriceBook
+from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import ExpectedReplicas, HttpSettings, Target
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.schema import kinds
@@ -176,10 +179,41 @@ class CostConfig:
 class FileDiscovery:
     """Prometheus file_sd, read again when a file changes."""
 
+    key: ClassVar[str] = "file_sd"  # of the configuration file
+
     # paths, or globs with wildcards in the last element only
     files: tuple[str, ...]
     # every setting but name and URL, for the targets found there
     defaults: Target
+
+
+@dataclass(frozen=True, slots=True)
+class HttpDiscovery:
+    """Prometheus http_sd: a server that lists targets, asked again and again; config/http_sd.py declares its keys."""
+
+    key: ClassVar[str] = "http_sd"  # of the configuration file
+
+    # scheme://host:port
+    url: str
+    # of the list, with a query where it needs one
+    path: str
+    # patterns of the servers that the list may name; config/hosts.py compares them
+    hosts: tuple[str, ...]
+    # from one answer to the next request
+    refresh_seconds: float
+    # how the server itself is asked
+    http: HttpSettings
+    # every setting but name and URL, for the targets found there
+    defaults: Target
+
+    @property
+    def name(self) -> str:
+        """By which users know it: the URL without its query."""
+        return self.url + self.path.partition("?")[0]
+
+
+# what `Config.discovery` may hold; discovery/sections.py knows what runs each
+DiscoverySection: TypeAlias = FileDiscovery | HttpDiscovery
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +237,14 @@ class Config:
 
     # targets that are configured one by one; discovery adds its own
     targets: tuple[Target, ...]
-    discovery: tuple[FileDiscovery, ...] = ()  # sections of file_sd
+    discovery: tuple[DiscoverySection, ...] = ()  # in the order in which their targets are taken
+    # None = all targets are read here
+    shard: Shard | None = option(
+        "shard",
+        SHARD,
+        "Which part of the targets is read here, where several exporters share them: 2/4 is the second of four, ordinal/4 goes by "
+        "the ordinal of a StatefulSet's pod (docs/discovery.md). Default: all of them.",
+    )
     web: WebConfig = field(default_factory=WebConfig)  # where and how the web server listens
     log: LogConfig = field(default_factory=LogConfig)  # level and form of log lines
     # of the process, for whatever sets no interval of its own

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import isclose
 
 from llm_serving_exporter.config.checks import Placed
-from llm_serving_exporter.config.types import FileDiscovery, SloConfig
+from llm_serving_exporter.config.types import DiscoverySection, SloConfig
 from llm_serving_exporter.model.target import HttpSettings, Secret, Target
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.schema.duration import format_duration
@@ -72,7 +72,7 @@ def target_warnings(targets: Sequence[Placed], host_name: str) -> Iterator[str]:
 
 
 def unused_runtimes(
-    tables: Sequence[Runtime], targets: Sequence[Placed], place: Place, discovery: Sequence[FileDiscovery]
+    tables: Sequence[Runtime], targets: Sequence[Placed], place: Place, discovery: Sequence[DiscoverySection]
 ) -> Iterator[str]:
     """Tables of the file that nothing is read by; labels of discovered targets are not known yet."""
     named = {item.target.runtime for item in targets}

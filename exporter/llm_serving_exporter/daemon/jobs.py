@@ -55,7 +55,9 @@ class Daemon:
         self._host = TargetHost(config, monotonic=monotonic, wall=wall)
         # reloads come from the web server, from a signal and from discovery: one at a time changes what is run
         self._lock = threading.RLock()
-        self._discovery = Discovery(config.discovery)
+        self._discovery = Discovery(config.discovery, shard=config.shard, monotonic=monotonic)
+        # what discovery said last, so that each sentence is logged once
+        self._discovery_problems: tuple[str, ...] = ()
         # whether the configuration could be loaded last, whatever its price file says
         self._config_good = True
         # whether a dcgm-exporter is configured that can be asked
@@ -83,6 +85,7 @@ class Daemon:
         self._schedule.stop()
         self._files.close()
         with self._lock:
+            self._discovery.close()
             self._host.close()
 
     def run(self, stopping: threading.Event, reloading: threading.Event) -> None:
@@ -116,9 +119,7 @@ class Daemon:
                 return error
             if config.web != self.config.web:
                 log.warning("web settings changed: they take effect at the next start only")
-            if config.discovery != self.config.discovery:
-                # otherwise the old one stays: it knows the last good targets of files that are broken now
-                self._discovery = Discovery(config.discovery)
+            self._discovery.replace(config.discovery, config.shard)
             self._apply(config)
             log.info("configuration reloaded, %d targets", len(self._host.targets))
             return None
@@ -146,7 +147,7 @@ class Daemon:
         for name in retold if window_kept else list(self._host.targets):
             self._remove(name)
         self._set_targets()
-        if config.discovery:
+        if config.discovery or config.shard is not None:  # a shard may have targets to let go
             self._schedule.every("discovery", DISCOVERY_EVERY_SECONDS, self._discover)
         else:
             self._schedule.cancel("discovery")
@@ -161,9 +162,11 @@ class Daemon:
 
     def _set_targets(self) -> None:
         found = self._discovery.targets(self.config.targets, together(self.config.runtimes))
-        self.store.put_discovery(found.problems, found.failures)
+        self.store.put_discovery(found.problems, found.failures, elsewhere=found.elsewhere, left_out=found.left_out)
         for problem in found.problems:
-            log.warning("discovery: %s", problem)
+            if problem not in self._discovery_problems:
+                log.warning("discovery: %s", problem)
+        self._discovery_problems = found.problems
         wanted = {target.name: target for target in found.targets}
         known = {name: hosted.target for name, hosted in self._host.targets.items()}
         known |= {reading.target.name: reading.target for reading in self.store.view().targets}

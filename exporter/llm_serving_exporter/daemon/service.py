@@ -84,6 +84,7 @@ class Service:
             self._node,
             config.expected_replicas,
             self._installed,
+            shard=config.shard,
             prices=config.prices,
             attribution=config.attribution,
             target_labels=config.target_labels,

@@ -38,9 +38,11 @@ class Store:
         # whether the last load of the configuration succeeded, and when the last good one was
         self._reload_ok = True
         self._reload_unix_seconds = 0.0
-        # discovery files that could not be used since the start, and what is wrong with them now
+        # files and servers of discovery that could not be used since the start, and what is wrong with them now
         self._discovery_failures = 0
         self._discovery_problems: tuple[str, ...] = ()
+        # targets of other shards, and of this one beyond what one exporter reads
+        self._targets_elsewhere, self._targets_left_out = 0, 0
         # the last result of each model and role
         self._drills: tuple[DrillResult, ...] = ()
         # None where this exporter does not tell of a cost review
@@ -106,9 +108,11 @@ class Store:
                 self._config_hash = config_hash
                 self._reload_unix_seconds = unix_seconds
 
-    def put_discovery(self, problems: tuple[str, ...], failures: int) -> None:
-        """Notes what is wrong with discovery files now, and adds to the count of failures."""
+    def put_discovery(self, problems: tuple[str, ...], failures: int, *, elsewhere: int = 0, left_out: int = 0) -> None:
+        """Notes what is wrong with sources of targets now, adds to the count of failures, and notes how many targets are not read here:
+        those of other shards, and those beyond what one exporter reads."""
         with self._lock:
+            self._targets_elsewhere, self._targets_left_out = elsewhere, left_out
             self._discovery_problems = problems
             self._discovery_failures += failures
 
@@ -136,6 +140,8 @@ class Store:
                 reload_unix_seconds=self._reload_unix_seconds,
                 discovery_failures_total=self._discovery_failures,
                 discovery_problems=self._discovery_problems,
+                targets_elsewhere=self._targets_elsewhere,
+                targets_left_out=self._targets_left_out,
                 drills=self._drills,
                 review=self._review,
             )

@@ -7,32 +7,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
 
-from llm_serving_exporter.config.checks import MOST_TARGETS
-from llm_serving_exporter.config.groups import read_group
 from llm_serving_exporter.config.pattern import MOST_FILES, is_glob, matching
 from llm_serving_exporter.config.types import FileDiscovery
+from llm_serving_exporter.discovery.listed import Listed, read_list
 from llm_serving_exporter.discovery.section import SectionReading, Source
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.files.watched import Watched
-from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.schema.context import Host
 from llm_serving_exporter.schema.document import read_document
 from llm_serving_exporter.schema.problems import Place
-from llm_serving_exporter.schema.tree import Scalar
-
-# that one file may have: more is one fault of whatever writes it, many times over
-MOST_NOTES = 20
-
-
-@dataclass(frozen=True, slots=True)
-class _Usable:
-    """What a file said when it was last good."""
-
-    targets: tuple[Target, ...]  # that it lists
-    warnings: tuple[str, ...]  # what has no effect in it
 
 
 class SectionFiles:
@@ -42,7 +27,7 @@ class SectionFiles:
         self._section, self._host = section, host
         self._runtimes: Collection[str] = RUNTIMES
         # path -> the file; None before the first reading
-        self._files: dict[str, Watched[_Usable | None]] | None = None
+        self._files: dict[str, Watched[Listed | None]] | None = None
 
     def have_changed(self) -> bool:
         """Whether a file differs from when it was last read, or another set of files matches."""
@@ -76,8 +61,18 @@ class SectionFiles:
     def close(self) -> None:
         """Nothing runs in the background."""
 
-    def _watch(self, path: str) -> Watched[_Usable | None]:
-        return Watched(path, lambda: _read_file(path, self._section.defaults, self._host, self._runtimes), None)
+    def _watch(self, path: str) -> Watched[Listed | None]:
+        def read() -> Listed:
+            return read_list(
+                path,
+                lambda place: read_document(path, place),
+                self._section.defaults,
+                self._host,
+                self._runtimes,
+                what="the file",
+            )
+
+        return Watched(path, read, None)
 
 
 def _matching_paths(section: FileDiscovery) -> list[str]:
@@ -86,30 +81,8 @@ def _matching_paths(section: FileDiscovery) -> list[str]:
     return list(distinct)[: MOST_FILES + 1]
 
 
-def _result(file: Watched[_Usable | None]) -> Source:
+def _result(file: Watched[Listed | None]) -> Source:
     problems = file.problem.problems if isinstance(file.problem, ConfigError) else ()
     if file.value is None:
         return Source(file.path, None, problems)
-    return Source(file.path, file.value.targets, problems, file.value.warnings)
-
-
-def _read_file(path: str, defaults: Target, host: Host, runtimes: Collection[str]) -> _Usable:
-    """What the file says. Raises ConfigError where it cannot be used."""
-    problems: list[Problem] = []
-    place = Place(path, "", problems)
-    node = read_document(path, place)
-    targets: list[Target] = []
-    notes: dict[str, None] = {}
-    if isinstance(node, list):
-        for index, group in enumerate(node):
-            targets += read_group(group, place.item(index), defaults, host, runtimes, notes)
-    elif isinstance(node, Scalar) and node.kind == "nothing":
-        # a file that is just being written looks like this
-        place.refuse("the file is empty", "Write [] if there are no targets.")
-    elif node is not None:
-        place.refuse("the file must be a list of {targets: […], labels: {…}}", "Start each group with a dash.")
-    if len(targets) > MOST_TARGETS:
-        place.refuse(f"{len(targets)} targets are more than {MOST_TARGETS}", "Run several exporters.")
-    if problems:
-        raise ConfigError(*problems)
-    return _Usable(tuple(targets), tuple(f"{path}: {note}" for note in list(notes)[:MOST_NOTES]))
+    return Source(file.path, file.value.targets, problems or file.value.problems, file.value.warnings)

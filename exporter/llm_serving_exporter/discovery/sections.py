@@ -1,57 +1,164 @@
-"""File-based target discovery over time: a file is read again when it changes; while it is bad, its last good targets stay."""
+"""All sections of discovery together, over time, and what they and the configuration come to."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from llm_serving_exporter.config.checks import MOST_TARGETS, identity_of
+from llm_serving_exporter.config.checks import identity_of
 from llm_serving_exporter.config.host import read_host
-from llm_serving_exporter.config.types import FileDiscovery
+from llm_serving_exporter.config.types import DiscoverySection, FileDiscovery, HttpDiscovery
 from llm_serving_exporter.discovery.file_sd import SectionFiles
-from llm_serving_exporter.discovery.section import SectionReading
+from llm_serving_exporter.discovery.held import Holder
+from llm_serving_exporter.discovery.http_sd import SectionHttp
+from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
+from llm_serving_exporter.discovery.section import Section, SectionReading
 from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.model.pod import PodState, WaitingPod
+from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.schema.context import Host
 from llm_serving_exporter.schema.problems import Place, shown
+
+# (section of the configuration, host of the exporter, the running section whose place it takes or None) -> what runs it
+Maker = Callable[[Any, Host, Section | None], Section]
+
+
+def _make_files(section: FileDiscovery, host: Host, earlier: Section | None) -> Section:
+    return SectionFiles(section, host)
+
+
+def _make_http(section: HttpDiscovery, host: Host, earlier: Section | None) -> Section:
+    return SectionHttp(section, host, earlier=earlier if isinstance(earlier, SectionHttp) else None)
+
+
+# type of a section of the configuration -> what runs it; a further kind of discovery is a line here, one in config/discovery.py, and its
+# key in config/file.py. A maker whose section needs an extra imports it when it is called.
+MAKERS: Mapping[type, Maker] = {FileDiscovery: _make_files, HttpDiscovery: _make_http}
 
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """What the configuration and the files of targets come to together."""
+    """What the configuration and discovery come to together."""
 
     targets: tuple[Target, ...]  # all targets to read, configured ones first
-    problems: tuple[str, ...]  # sentences about the files, failures before warnings, at most 100
-    failures: int  # how many of the sentences are failures, those beyond the 100 included
+    problems: tuple[str, ...]  # sentences about sources of targets, failures before warnings, at most 100
+    failures: int  # how many sources of those that were read again could not be used, and targets left out
+    pods: Mapping[str, PodState] = field(default_factory=dict)  # of `targets`, by their names
+    waiting: tuple[WaitingPod, ...] = ()  # pods that are wanted, and no target yet
+    elsewhere: int = 0  # targets that belong to other shards
+    left_out: int = 0  # targets of this shard beyond what one exporter reads
+    unanswered: tuple[str, ...] = ()  # sources that have neither answered nor failed so far
 
 
 class Discovery:
-    """Holds what each file said last. Used by one thread at a time."""
+    """Runs sections of discovery. Used by one thread at a time. Sections start with the first `targets`, and end with `close`.
 
-    def __init__(self, sections: tuple[FileDiscovery, ...], environ: Mapping[str, str] = os.environ) -> None:
-        host = read_host(environ)
-        self._sections = [SectionFiles(section, host) for section in sections]
+    `shard`: which part of the targets is read here, None for all. `monotonic`: the clock of handovers between shards.
+    """
+
+    def __init__(
+        self,
+        sections: tuple[DiscoverySection, ...],
+        environ: Mapping[str, str] = os.environ,
+        *,
+        shard: Shard | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._host = read_host(environ)
+        self._holder = Holder(shard, monotonic)
+        self._running: list[tuple[DiscoverySection, Section]] = []
+        # what was wrong at the last reading, by the identity of the section
+        self._said: dict[int, list[Problem]] = {}
+        self.replace(sections, shard)
+
+    def replace(self, sections: tuple[DiscoverySection, ...], shard: Shard | None) -> None:
+        """Runs these sections from now on. One that stays as it is runs on, since it knows the last good targets; others are closed."""
+        self._holder.change_shard(shard)
+        left = self._running
+        self._running = []
+        for section in sections:
+            same = next((pair for pair in left if pair[0] == section), None)
+            if same is not None:
+                left = [pair for pair in left if pair is not same]
+                self._running.append(same)
+            else:
+                earlier = _find_earlier(section, left)
+                self._running.append((section, MAKERS[type(section)](section, self._host, earlier)))
+        for _, gone in left:
+            gone.close()
+
+    def close(self) -> None:
+        """Ends what runs in the background. May be called twice."""
+        for _, section in self._running:
+            section.close()
 
     def changed(self) -> bool:
-        """Whether any file differs from when it was last read."""
-        return any(section.have_changed() for section in self._sections)
+        """Whether any section says something new, or targets are to be let go."""
+        return self._holder.is_due() or any(section.have_changed() for _, section in self._running)
 
     def targets(self, configured: tuple[Target, ...], runtimes: Collection[str]) -> Discovered:
-        """Reads every file. Never raises. `runtimes`: names of those that have a table."""
-        found = [section.read(runtimes) for section in self._sections]
-        targets, clashes = merge_targets(configured, found)
-        problems = [str(problem) for reading in found for problem in reading.problems]
-        problems += [str(problem) for reading in found for source in reading.sources for problem in source.problems]
-        problems += [str(problem) for problem in clashes]
+        """Reads every section. Never raises. `runtimes`: names of those that have a table."""
+        found, said, failures = [], {}, 0
+        for _, section in self._running:
+            new = section.have_changed()
+            reading = section.read(runtimes)
+            found.append(reading)
+            problems = said[id(section)] = _problems_of(reading)
+            # what comes in between the two calls is read, though it was not new yet
+            if new or problems != self._said.get(id(section)):
+                failures += len(problems)
+        self._said = said
+        known, clashes = merge_targets(configured, found)
+        held = self._holder.choose(known)
+        clashes += held.list_problems()
+        sentences = [str(problem) for reading in found for problem in _problems_of(reading)]
+        sentences += [str(problem) for problem in clashes]
         warnings = [warning for reading in found for source in reading.sources for warning in source.warnings]
-        return Discovered(targets, tuple((problems + warnings)[:100]), len(problems))
+        names = {target.name for target in held.targets}
+        return Discovered(
+            targets=held.targets,
+            problems=tuple((sentences + warnings)[:100]),
+            failures=failures + len(clashes),
+            pods={name: pod for reading in found for name, pod in reading.pods.items() if name in names},
+            waiting=tuple(
+                pod for reading in found for pod in reading.waiting if self._holder.holds(f"{pod.namespace}/{pod.pod}")
+            ),
+            elsewhere=held.elsewhere,
+            left_out=held.left_out,
+            unanswered=tuple(
+                source.name
+                for reading in found
+                for source in reading.sources
+                if source.targets is None and not source.problems
+            ),
+        )
+
+
+def _find_earlier(section: DiscoverySection, running: list[tuple[DiscoverySection, Section]]) -> Section | None:
+    """The section of the same kind and source whose place a new one takes: what it knows need not be asked for again."""
+    for config, earlier in running:
+        if isinstance(section, HttpDiscovery) and isinstance(config, HttpDiscovery):
+            if (config.url, config.path) == (section.url, section.path):
+                return earlier
+        elif type(config) is type(section):
+            return earlier
+    return None
+
+
+def _problems_of(reading: SectionReading) -> list[Problem]:
+    return [*reading.problems, *(problem for source in reading.sources for problem in source.problems)]
 
 
 def merge_targets(
     configured: Iterable[Target], discovered: Iterable[SectionReading]
-) -> tuple[tuple[Target, ...], tuple[Problem, ...]]:
-    """All targets to read, at most 2,000: the configured ones, then discovered ones, the first of each server and name.
+) -> tuple[list[Target], list[Problem]]:
+    """All targets that are known: the configured ones, then discovered ones, the first of each server and name.
 
+    A target is taken whole, with the way to ask it that its own section sets, so that no section's credentials go to another's targets.
     The problems tell which discovered ones were left out.
     """
     targets = list(configured)
@@ -68,16 +175,16 @@ def merge_targets(
                 first, second = map(_describe_place, (names[target.name], target))
                 what = f"the name {shown(target.name)} is already taken by {first}, {second} is left out"
                 place.refuse(what, "Give each target a name of its own.")
-            elif len(targets) >= MOST_TARGETS:
+            elif len(targets) >= MOST_KNOWN_TARGETS:
                 left_out += 1
             else:
                 servers.add(identity_of(target))
                 names[target.name] = target
                 targets.append(target)
     if left_out:
-        what = f"{left_out} targets beyond {MOST_TARGETS} are left out"
-        Place("file_sd", "", problems).refuse(what, "Run several exporters, each for a part of the fleet.")
-    return tuple(targets), tuple(problems)
+        what = f"{left_out} targets beyond {MOST_KNOWN_TARGETS} are left out"
+        Place("discovery", "", problems).refuse(what, "Run several fleets of exporters, each with its own discovery.")
+    return targets, problems
 
 
 def _describe_place(target: Target) -> str:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from llm_serving_exporter.config.groups import LABELS
+from llm_serving_exporter.config.http_sd import HttpSdSettings
 from llm_serving_exporter.config.options import CONFIG_FILE, FILE_SD, OPTIONS, TARGET
 from llm_serving_exporter.config.target_keys import TARGET_KEYS
 from llm_serving_exporter.docgen.runtimes import cell
+from llm_serving_exporter.schema.keys import keys_of
 
 PAGE = "docs/configuration.md"
 # the keys of the file that hold more than these options can
@@ -39,10 +41,20 @@ def labels_sentence() -> str:
     return f"Labels with a meaning here: {', '.join(f'`{label}`' for label in sorted(LABELS))}."
 
 
+def http_sd_table() -> str:
+    """A row for each key of a section of http_sd."""
+    lines = ["| key | default | meaning |", "|---|---|---|"]
+    for one in keys_of(HttpSdSettings).values():
+        default = "**required**" if one.required else f"`{one.default}`" if one.default else "–"
+        lines.append(f"| `{one.name}` | {default} | {cell(one.help)} |")
+    return "\n".join(lines)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "options": options_table,
     "keys of a target": target_table,
     "labels": labels_sentence,
+    "keys of http_sd": http_sd_table,
 }
 
 

@@ -20,6 +20,7 @@ from llm_serving_exporter.model.cost import Attribution
 from llm_serving_exporter.model.drill import Verdict
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.reading import TargetReading, View
+from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import ExpectedReplicas
 
 log = logging.getLogger("llm_serving_exporter.expose")
@@ -37,6 +38,7 @@ class Setup:
     version: str = __version__  # of the exporter
     python_version: str = field(default_factory=platform.python_version)  # that it runs on
     prices: PriceBook | None = None  # None: no price file
+    shard: Shard | None = None  # None: all targets are read here
     attribution: Attribution = field(default_factory=Attribution)  # how busy time is split between prefill and decode
     target_labels: tuple[str, ...] = ()  # identity labels that stand on every series of a target
 
@@ -92,6 +94,7 @@ def _exporter(families: Families, view: View, setup: Setup) -> None:
     families.add_value(health.RELOAD_SUCCESS, NO_LABELS, view.reload_ok)
     families.add_value(health.RELOAD_TIME, NO_LABELS, view.reload_unix_seconds)
     families.add_value(health.DISCOVERY_FAILURES, NO_LABELS, view.discovery_failures_total)
+    _shard(families, view, setup.shard)
     cost.add_price_book(families, setup.prices, setup.attribution)
     families.add_value(health.INSTALLED_TIME, NO_LABELS, setup.installed_unix_seconds)
     for expected in setup.expected_replicas:
@@ -108,3 +111,14 @@ def _exporter(families: Families, view: View, setup: Setup) -> None:
         families.add_value(health.DRILL_LAST_SUCCESS, labels, drill.last_success_unix_seconds)
         verdicts = {verdict.value: verdict is drill.last_verdict for verdict in Verdict}
         families.add_by_label(health.DRILL_LAST_VERDICT, labels, "verdict", verdicts)
+
+
+def _shard(families: Families, view: View, shard: Shard | None) -> None:
+    counts = {"held": len(view.targets), "other_shard": view.targets_elsewhere, "left_out": view.targets_left_out}
+    families.add_by_label(health.TARGETS, NO_LABELS, "state", counts)
+    if shard is None:
+        return
+    families.add_info(health.SHARD_INFO, NO_LABELS, shard=str(shard.number), shards=str(shard.count))
+    numbers = range(1, shard.count + 1)
+    held = {str(number): number == shard.number for number in numbers}
+    families.add_by_label(health.SHARD_HELD, NO_LABELS, "shard", held)

@@ -94,7 +94,9 @@ class View:
     config_hash: str  # SHA-256 of the configuration in force
     reload_ok: bool  # whether the last load of the configuration went well
     reload_unix_seconds: float  # when it last went well
-    discovery_failures_total: int  # files of targets that could not be used, counted at each try
+    discovery_failures_total: int  # files and servers with targets that could not be used, counted at each try
     discovery_problems: tuple[str, ...]  # sentences on what is wrong with them now
     drills: tuple[DrillResult, ...] = ()  # the last result of each model and role
+    targets_elsewhere: int = 0  # known here, and read by the exporters of other shards
+    targets_left_out: int = 0  # of this shard, beyond what one exporter reads
     review: ReviewRuns | None = None  # of the scheduled cost review; None: this exporter has no schedule

@@ -10,8 +10,8 @@ from llm_serving_exporter.schema.problems import InvalidValueError, Place, shown
 from llm_serving_exporter.schema.tree import DEEPEST_LEVEL, Node, Scalar
 
 
-def parse_json(text: str, place: Place) -> Node | None:
-    """The tree of a JSON text; None where it is not usable, which is then reported at `place`."""
+def parse_json(text: str, place: Place, what: str = "the file") -> Node | None:
+    """The tree of a JSON text; None where it is not usable, which is then reported at `place`. `what` the text is, for messages."""
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(items)
@@ -25,24 +25,24 @@ def parse_json(text: str, place: Place) -> Node | None:
 
     try:
         value = json.loads(text, object_pairs_hook=pairs, parse_int=number, parse_float=number, parse_constant=number)
-        return _from_json(value, 0)
+        return _from_json(value, 0, what)
     except InvalidValueError as error:
         place.refuse(error.what, error.fix)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         place.refuse(f"this is not JSON at {where}: {error.msg}", "Check brackets, commas and quotes.")
     except RecursionError:
-        place.refuse(f"the file is nested more than {DEEPEST_LEVEL} levels deep", "No setting is that deep.")
+        place.refuse(f"{what} is nested more than {DEEPEST_LEVEL} levels deep", "No setting is that deep.")
     return None
 
 
-def _from_json(value: Any, level: int) -> Node:
+def _from_json(value: Any, level: int, what: str) -> Node:
     if level > DEEPEST_LEVEL:
-        raise InvalidValueError(f"the file is nested more than {DEEPEST_LEVEL} levels deep", "No setting is that deep.")
+        raise InvalidValueError(f"{what} is nested more than {DEEPEST_LEVEL} levels deep", "No setting is that deep.")
     if isinstance(value, dict):
-        return {key: _from_json(item, level + 1) for key, item in value.items()}
+        return {key: _from_json(item, level + 1, what) for key, item in value.items()}
     if isinstance(value, list):
-        return [_from_json(item, level + 1) for item in value]
+        return [_from_json(item, level + 1, what) for item in value]
     if isinstance(value, str):
         return Scalar(value, "text")
     if isinstance(value, bool):

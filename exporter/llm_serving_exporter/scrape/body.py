@@ -120,6 +120,6 @@ def _too_large_error(max_bytes: int) -> ScrapeError:
     return ScrapeError(
         FailureReason.TOO_LARGE,
         f"the body exceeds {max_bytes} bytes after decompression; "
-        "check the path, or raise max_body_bytes if the metrics page is that large",
+        "check the path, or raise max_body_bytes if the page is that large",
         200,
     )

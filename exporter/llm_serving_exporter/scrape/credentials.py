@@ -136,13 +136,15 @@ class RequestHeaders:
     file, `render_block` raises ScrapeError (CREDENTIALS), because the value may be right at the next attempt.
     """
 
-    def __init__(self, settings: HttpSettings, host: str, user_agent: str) -> None:
+    def __init__(
+        self, settings: HttpSettings, host: str, user_agent: str, own: tuple[tuple[str, str], ...] = ()
+    ) -> None:
         self._fields = _list_user_fields(settings)
         named = {field.name.lower() for field in self._fields}
         # A user's own Host or User-Agent replaces ours; Accept-Encoding and the rest cannot be replaced.
         self._fixed = "".join(
             f"{name}: {value}\r\n"
-            for name, value in (("Host", host), ("User-Agent", user_agent), ("Accept-Encoding", "gzip"))
+            for name, value in (("Host", host), ("User-Agent", user_agent), ("Accept-Encoding", "gzip"), *own)
             if name.lower() not in named
         )
         self._values: list[str] | None = None

@@ -94,7 +94,8 @@ class HttpClient:
     connection that turns out to be dead before the answer's first byte is opened again, within the same deadline;
     after any failure the next call starts with a new one.
 
-    `monotonic` and `wall` are the clocks, in seconds. The constructor raises ConfigError for a URL or settings that cannot
+    `monotonic` and `wall` are the clocks, in seconds. `own_headers`: name and value of further headers that a user's own of the same name
+    replace. The constructor raises ConfigError for a URL or settings that cannot
     be used. After that no call raises, whatever the server does: a failure is returned as a `Refusal`.
     """
 
@@ -106,13 +107,14 @@ class HttpClient:
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         user_agent: str = f"llm-serving-exporter/{__version__}",
+        own_headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
         self._address = parse_base_url(base_url)
         self._settings = settings
         self._monotonic = monotonic
         self._wall = wall
         self._where = self._address.authority
-        self._headers = RequestHeaders(settings, self._address.host_header, user_agent)
+        self._headers = RequestHeaders(settings, self._address.host_header, user_agent, own_headers)
         self._connection: Connection | None = None
         self._context: ssl.SSLContext | None = None
 
@@ -150,20 +152,24 @@ class HttpClient:
         try:
             longest = self._settings.timeout_seconds
             seconds = longest if timeout_seconds is None else min(timeout_seconds, longest)
-            response = self._get_answer(path, _ACCEPT_JSON, started + seconds)
-            content_type = response.headers.get("content-type", "")
-            media_type = _parse_media_type(content_type)
-            if media_type not in ("", _ACCEPT_JSON) and not media_type.endswith("+json"):
-                raise self._wrong_type_error(content_type, "JSON", path)
-            body, _ = self._read_body(response, max_bytes)
-            if not body or body.isspace():
-                raise ScrapeError(FailureReason.EMPTY, f"the answer of {_show_path(path)} is empty", 200)
+            body, _ = self._get_json_body(path, max_bytes, started + seconds)
             try:
-                return JsonAnswer(json.loads(body), response.status)
+                return JsonAnswer(json.loads(body), 200)
             except (ValueError, RecursionError) as error:
                 raise ScrapeError(
                     FailureReason.MALFORMED, f"the answer of {_show_path(path)} is not valid JSON", 200
                 ) from error
+        except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
+            return self._make_refusal(error, started)
+
+    def get_json_text(self, path: str) -> Page | Refusal:
+        """The JSON text at `path` as it came, or why there is none, for a caller that has bounds of its own for what is in it."""
+        started = self._monotonic()
+        try:
+            deadline = started + self._settings.timeout_seconds
+            body, wire_bytes = self._get_json_body(path, self._settings.max_body_bytes, deadline)
+            received = self._monotonic()
+            return Page(body, _ACCEPT_JSON, self._wall(), received, received - started, wire_bytes)
         except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
             return self._make_refusal(error, started)
 
@@ -215,6 +221,18 @@ class HttpClient:
             f"{_show_path(path)} redirects more than {MAX_REDIRECTS} times; set metrics_path",
             response.status,
         )
+
+    def _get_json_body(self, path: str, max_bytes: int, deadline: float) -> tuple[bytes, int]:
+        """A body that is announced as JSON, not empty, and its bytes on the wire."""
+        response = self._get_answer(path, _ACCEPT_JSON, deadline)
+        content_type = response.headers.get("content-type", "")
+        media_type = _parse_media_type(content_type)
+        if media_type not in ("", _ACCEPT_JSON) and not media_type.endswith("+json"):
+            raise self._wrong_type_error(content_type, "JSON", path)
+        body, wire_bytes = self._read_body(response, max_bytes)
+        if not body or body.isspace():
+            raise ScrapeError(FailureReason.EMPTY, f"the answer of {_show_path(path)} is empty", 200)
+        return body, wire_bytes
 
     def _exchange(self, request: bytes, deadline: float) -> http.client.HTTPResponse:
         connection = self._connection

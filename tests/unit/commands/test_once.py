@@ -159,7 +159,7 @@ def test_a_server_that_goes_between_the_samples_has_its_problem_and_no_cost() ->
 
 def test_no_target_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(Config(targets=()), (), wait_seconds=0.0, as_json=False) == 1
-    assert capsys.readouterr().err == "error: file_sd has no target to read now\n"
+    assert capsys.readouterr().err == "error: the configuration has no target to read now\n"
 
 
 def test_the_command_reads_prices_from_their_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,7 +59,9 @@ def test_the_yaml_of_the_page_loads(tmp_path: Path) -> None:
     loaded = [
         load_text(tmp_path, block, "--target", "a:1")
         for block in blocks
-        if block.startswith(("dcgm:", "file_sd:", "expected_replicas:", "runtimes:", "drill:", "target_labels:"))
+        if block.startswith(
+            ("dcgm:", "file_sd:", "http_sd:", "expected_replicas:", "runtimes:", "drill:", "target_labels:")
+        )
     ]
     found = [
         (
@@ -76,6 +78,7 @@ def test_the_yaml_of_the_page_loads(tmp_path: Path) -> None:
         (False, 0, 0, 0, None, ("namespace", "team")),
         (True, 0, 0, 0, None, ()),
         (False, 1, 0, 0, None, ()),
+        (False, 0, 1, 0, None, ()),
         (False, 0, 1, 0, None, ()),
         (False, 0, 0, 2, None, ()),
         (False, 0, 0, 0, "/var/lib/llm-serving-exporter/drills.json", ()),

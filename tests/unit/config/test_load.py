@@ -260,7 +260,8 @@ def test_at_most_2000_targets(tmp_path: Path) -> None:
     text = "targets:\n" + "".join(f"- a{number}:1\n" for number in range(2000))
     assert len(load_text(tmp_path, text).targets) == 2000
     assert problems_of(tmp_path, text + "- b:1\n") == [
-        "targets[2000]: 2001 targets are more than 2000. Run several exporters, each for a part of the fleet."
+        "targets[2000]: 2001 targets are more than 2000. "
+        "Share them among several exporters: --shard 1/2 for the first, --shard 2/2 for the second."
     ]
 
 

@@ -10,6 +10,7 @@ import pytest
 from llm_serving_exporter.config.options import OPTIONS, add_flags
 from llm_serving_exporter.config.types import Config, GpuConfig, LogConfig, SloConfig, WebConfig
 from llm_serving_exporter.model.cost import Method
+from llm_serving_exporter.model.shard import Shard
 from tests.support.builders.configuration import load_flags, load_text, problems_of, problems_of_flags
 from tests.support.paths import ROOT
 
@@ -77,6 +78,7 @@ SAMPLES = {
     "hf-cache": ("/tmp/hub", lambda config: config.hf_cache, "/tmp/hub"),
     "drill.result-file": ("/tmp/drills.json", lambda config: config.drill_result_file, "/tmp/drills.json"),
     "state-file": ("/tmp/state", lambda config: config.state_file, "/tmp/state"),
+    "shard": ("2/4", lambda config: config.shard, Shard(2, 4)),
     "file-sd": ("/tmp/*.yml", lambda config: config.discovery[0].files, ("/tmp/*.yml",)),
 }
 

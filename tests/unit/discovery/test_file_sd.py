@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.config.types import FileDiscovery
 from llm_serving_exporter.discovery.file_sd import SectionFiles
+from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
 from llm_serving_exporter.discovery.section import SectionReading
 from llm_serving_exporter.discovery.sections import merge_targets
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.schema.context import Host
+from llm_serving_exporter.schema.document import LARGEST_FILE_BYTES
 from tests.support.builders.configuration import load_text, problems_of
 
 
@@ -349,19 +351,22 @@ def test_one_pod_on_two_nodes_is_said(tmp_path: Path) -> None:
     ]
 
 
-def test_no_more_than_2000_targets_in_one_file_or_together(tmp_path: Path) -> None:
+def test_a_file_with_more_targets_than_one_exporter_reads_is_not_refused(tmp_path: Path) -> None:
     setup = discovery(tmp_path)
-    for name in "ab":
-        hosts = [f"{name}{number}:1" for number in range(1500)]
-        (tmp_path / f"sd/{name}.json").write_text(json.dumps([{"targets": hosts}]))
-    (tmp_path / "sd/c.json").write_text(json.dumps([{"targets": [f"c{number}:1" for number in range(2001)]}]))
+    (tmp_path / "sd/a.json").write_text(json.dumps([{"targets": [f"c{number}:1" for number in range(2001)]}]))
     found = read(setup)
-    assert messages(found) == [f"{tmp_path}/sd/c.json: 2001 targets are more than 2000. Run several exporters."]
-    targets, problems = merge_targets((), [found])
-    assert len(targets) == 2000
-    assert [str(problem) for problem in problems] == [
-        "file_sd: 1000 targets beyond 2000 are left out. Run several exporters, each for a part of the fleet."
-    ]
+    assert (len(urls(found)), messages(found)) == (2001, [])
+
+
+def test_a_file_with_more_targets_than_can_be_known_keeps_the_first_ones(tmp_path: Path) -> None:
+    setup = discovery(tmp_path)
+    hosts = [f"h{number}" for number in range(MOST_KNOWN_TARGETS + 5)]
+    text = json.dumps([{"targets": hosts}], separators=(",", ":"))
+    assert len(text) < LARGEST_FILE_BYTES
+    (tmp_path / "sd/a.json").write_text(text)
+    found = read(setup)
+    assert len(urls(found)) == MOST_KNOWN_TARGETS
+    assert messages(found) == [f"{tmp_path}/sd/a.json: 5 targets beyond 100000 are left out. Split the fleet."]
 
 
 def test_no_more_than_1000_files(tmp_path: Path) -> None:

@@ -37,7 +37,12 @@ def answer_debug_targets(view: View, effective: Mapping[str, Any]) -> Response:
     document = {
         "targets": [_target(reading) for reading in view.targets],
         "gpus": _gpus(view),
-        "discovery": {"problems": view.discovery_problems, "failures_total": view.discovery_failures_total},
+        "discovery": {
+            "problems": view.discovery_problems,
+            "failures_total": view.discovery_failures_total,
+            "targets_elsewhere": view.targets_elsewhere,
+            "targets_left_out": view.targets_left_out,
+        },
         "reload": {
             "ok": view.reload_ok,
             "last_good_unix_seconds": view.reload_unix_seconds,

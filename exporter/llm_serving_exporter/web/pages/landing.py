@@ -148,7 +148,7 @@ def _exporter(view: View, clock: _Clock) -> Markup:
             )
         )
     if view.discovery_problems:
-        parts.append(note("warn", "Discovery files that cannot be used:", *view.discovery_problems[:10]))
+        parts.append(note("warn", "What is wrong with sources of targets:", *view.discovery_problems[:10]))
     if not view.targets:
         parts.append(
             note(

@@ -77,11 +77,18 @@ def test_nvml_and_discovery_and_reload():
             nvml_failures_total={FailureReason.NO_DRIVER: 3},
             discovery_problems=("sd.json: not there",),
             discovery_failures_total=7,
+            targets_elsewhere=6,
+            targets_left_out=5,
             reload_ok=False,
         )
     )
     assert found["gpus"]["failures_total"] == {"driver_not_loaded": 3}
-    assert found["discovery"] == {"problems": ["sd.json: not there"], "failures_total": 7}
+    assert found["discovery"] == {
+        "problems": ["sd.json: not there"],
+        "failures_total": 7,
+        "targets_elsewhere": 6,
+        "targets_left_out": 5,
+    }
     assert found["reload"]["ok"] is False
     assert document(views.view())["gpus"] is None
 

@@ -1,0 +1,62 @@
+"""A list of target groups, from a file or a server -> targets and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from llm_serving_exporter.config.groups import read_group
+from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.schema.context import Host
+from llm_serving_exporter.schema.problems import Place
+from llm_serving_exporter.schema.tree import Node, Scalar
+
+# of one list, and of all of them together, before they are shared among exporters: what one of 256 shards has to know
+MOST_KNOWN_TARGETS = 100_000
+# that one list may have: more is one fault of whatever writes it, many times over
+MOST_NOTES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a list said when it was last good."""
+
+    targets: tuple[Target, ...]  # that it lists
+    warnings: tuple[str, ...] = ()  # what has no effect in it
+    problems: tuple[Problem, ...] = ()  # why some of its targets are left out
+
+
+def read_list(
+    source: str,
+    read: Callable[[Place], Node | None],
+    defaults: Target,
+    host: Host,
+    runtimes: Collection[str],
+    *,
+    what: str,
+) -> Listed:
+    """The targets of a list. Raises ConfigError where it cannot be used.
+
+    `source`: the path or URL, for messages. `read` yields its tree, or None where there is none, which it has reported. `what`: "the file".
+    """
+    problems: list[Problem] = []
+    place = Place(source, "", problems)
+    node = read(place)
+    targets: list[Target] = []
+    notes: dict[str, None] = {}
+    if isinstance(node, list):
+        for index, group in enumerate(node):
+            targets += read_group(group, place.item(index), defaults, host, runtimes, notes)
+    elif isinstance(node, Scalar) and node.kind == "nothing":
+        # a file that is just being written looks like this
+        place.refuse(f"{what} is empty", "Write [] if there are no targets.")
+    elif node is not None:
+        place.refuse(f"{what} must be a list of {{targets: […], labels: {{…}}}}", "Start each group with a dash.")
+    if problems:
+        raise ConfigError(*problems)
+    beyond = len(targets) - MOST_KNOWN_TARGETS
+    if beyond > 0:
+        place.refuse(f"{beyond} targets beyond {MOST_KNOWN_TARGETS} are left out", "Split the fleet.")
+    warnings = tuple(f"{source}: {note}" for note in list(notes)[:MOST_NOTES])
+    return Listed(tuple(targets[:MOST_KNOWN_TARGETS]), warnings, tuple(problems))

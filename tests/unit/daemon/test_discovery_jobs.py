@@ -1,0 +1,160 @@
+"""What the daemon makes of discovery: servers with lists, shards, reloads, its end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.daemon.jobs import DISCOVERY_EVERY_SECONDS, Daemon
+from llm_serving_exporter.discovery.held import HANDOVER_SECONDS
+from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.shard import find_shard
+from tests.support.builders.configuration import load_text
+from tests.support.builders.handschedule import HandSchedule
+from tests.support.servers import faultbehaviours as answers
+from tests.support.servers.driven_exporter import HandClock
+from tests.support.servers.faultserver import Behaviour, FaultServer
+from tests.support.waiting import wait_until
+
+
+class Driven:
+    """A daemon out of a configuration file, whose jobs run when the test moves the clock. Nothing listens where its targets are."""
+
+    def __init__(self, folder: Path, text: str) -> None:
+        self.folder, self.text = folder, text
+        self.clock = HandClock()
+        self.schedule = HandSchedule(self.clock)
+        clocks = {"monotonic": self.clock.monotonic, "wall": self.clock.wall}
+        self.daemon = Daemon(self.load(), self.load, lambda _config: None, schedule=self.schedule, **clocks)
+
+    def load(self) -> Config:
+        return load_text(self.folder, self.text, "--no-gpu.enabled")
+
+    def __enter__(self) -> Driven:
+        self.daemon.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.daemon.stop()
+
+    def reload(self, text: str) -> None:
+        self.text = text
+        assert self.daemon.reload() is None
+
+    def look(self) -> set[str]:
+        """The names of all targets after the next look at discovery."""
+        self.schedule.advance(DISCOVERY_EVERY_SECONDS)
+        return self.names
+
+    @property
+    def names(self) -> set[str]:
+        return {reading.target.name for reading in self.daemon.store.view().targets}
+
+
+def listing(*addresses: str, **labels: str) -> Behaviour:
+    return answers.page(json.dumps([{"targets": addresses, "labels": labels}]).encode(), "application/json")
+
+
+def http_sd(server: FaultServer, more: str = "") -> str:
+    return f"http_sd: [{{url: '{server.url}/t', hosts: [127.0.0.1], refresh_interval: 100ms{more}}}]\n"
+
+
+def test_targets_follow_a_list_and_stay_while_its_server_is_down(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FaultServer({"/t": answers.silent()}) as server, Driven(tmp_path, http_sd(server)) as driven:
+        assert driven.names == set()  # it serves before the list is there
+        server.behave("/t", listing("127.0.0.1:9"))
+        (name,) = wait_until(driven.look, "the first target")
+        server.behave("/t", listing("127.0.0.1:9", "127.0.0.1:11"))
+        wait_until(lambda: len(driven.look()) == 2, "the second target")
+
+        counted = driven.daemon.store.view().discovery_failures_total
+        server.behave("/t", answers.status(500))
+        with caplog.at_level(logging.WARNING):
+            wait_until(
+                lambda: driven.look() and driven.daemon.store.view().discovery_failures_total > counted, "a failure"
+            )
+            asked = len(server.requests)
+            server.wait_for_requests(asked + 1)
+            driven.look()
+        assert len(driven.names) == 2
+        (problem,) = driven.daemon.store.view().discovery_problems
+        assert problem.endswith("with 500. Until it answers, its last good targets stay.")
+        assert [record.message for record in caplog.records if "500" in record.message] == [f"discovery: {problem}"]
+
+        server.behave("/t", listing())
+        wait_until(lambda: not driven.look(), "the end of the targets")
+        assert driven.daemon.store.view().discovery_problems == ()
+        assert name
+
+
+def test_a_target_of_a_list_that_is_only_relabelled_goes_on(tmp_path: Path) -> None:
+    first = listing("127.0.0.1:9", name="chat", team="search")
+    with FaultServer({"/t": first}) as server, Driven(tmp_path, http_sd(server)) as driven:
+
+        def is_labelled(team: str) -> TargetReading | None:
+            driven.look()
+            found = (one for one in driven.daemon.store.view().targets if ("team", team) in one.target.identity.labels)
+            return next(found, None)
+
+        wait_until(lambda: is_labelled("search"), "the first label")
+        driven.schedule.advance(DISCOVERY_EVERY_SECONDS)
+        before = is_labelled("search")
+        assert before is not None
+        assert before.attempts_total > 0
+        server.behave("/t", listing("127.0.0.1:9", name="chat", team="ads", namespace="prod"))
+        after = wait_until(lambda: is_labelled("ads"), "the other label")
+        assert after.attempts_total > before.attempts_total
+        assert after.target.identity.namespace == "prod"
+
+
+def test_a_reload_keeps_what_is_known_and_the_end_ends_the_asking(tmp_path: Path) -> None:
+    (tmp_path / "a.yml").write_text("- targets: ['127.0.0.1:13']\n")
+    with FaultServer({"/t": listing("127.0.0.1:9")}) as server:
+        with Driven(tmp_path, http_sd(server)) as driven:
+            known = wait_until(driven.look, "the first target")
+            server.behave("/t", answers.silent())
+            driven.reload(http_sd(server) + "file_sd: [{files: [a.yml]}]\n")
+            assert driven.names > known
+            driven.reload(http_sd(server, ", defaults: {interval: 10s}"))
+            assert driven.names == known
+            readings = driven.daemon.store.view().targets
+            assert [reading.target.interval_seconds for reading in readings] == [10.0]
+            driven.reload("targets: [127.0.0.1:15]\n")
+            assert not driven.names & known
+            wait_until(lambda: not asking(server), "the end of the asking")
+            driven.reload(http_sd(server))
+            assert asking(server)
+        wait_until(lambda: not asking(server), "the end of the asking")
+
+
+def asking(server: FaultServer) -> bool:
+    """Whether a thread asks the server for its list."""
+    return any(thread.name == f"http_sd {server.url}/t" for thread in threading.enumerate())
+
+
+def test_a_shard_reads_its_part_and_a_reload_hands_it_over(tmp_path: Path) -> None:
+    names = [f"a{number}:1" for number in range(30)]
+    text = f"targets: {json.dumps(names)}\nscrape: {{interval: 10m, timeout: 1s}}\nwindow: 30m\n"
+
+    def part(number: int, count: int) -> set[str]:
+        return {name for name in names if find_shard(name, count) == number}
+
+    with Driven(tmp_path, f"{text}shard: 2/3\n") as driven:
+        assert driven.names == part(2, 3)
+        view = driven.daemon.store.view()
+        assert (len(view.targets) + view.targets_elsewhere, view.targets_left_out) == (30, 0)
+        driven.reload(f"{text}shard: 2/2\n")
+        assert driven.names == part(2, 2) | part(2, 3)
+        driven.schedule.jobs = {name: job for name, job in driven.schedule.jobs.items() if name == "discovery"}
+        driven.schedule.advance(HANDOVER_SECONDS)
+        assert driven.names == part(2, 2)
+        driven.reload(text)
+        assert driven.names == set(names)
+        assert "discovery" not in driven.schedule.jobs

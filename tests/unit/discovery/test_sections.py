@@ -1,0 +1,339 @@
+"""All sections together: whose targets they are, with whose credentials, in which shard."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from llm_serving_exporter.config.types import FileDiscovery
+from llm_serving_exporter.discovery.held import HANDOVER_SECONDS
+from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
+from llm_serving_exporter.discovery.section import SectionReading, Source
+from llm_serving_exporter.discovery.sections import MAKERS, Discovered, Discovery, merge_targets
+from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.pod import PodState, WaitingPod
+from llm_serving_exporter.model.shard import Shard
+from llm_serving_exporter.model.target import HttpSettings, Secret, Target
+from llm_serving_exporter.normalise.registry import RUNTIMES
+from tests.support.builders.configuration import load_text
+from tests.support.servers import faultbehaviours as answers
+from tests.support.servers.driven_exporter import HandClock
+from tests.support.servers.faultserver import FaultServer
+from tests.support.waiting import wait_until
+
+
+def target(number: int, **changes: object) -> Target:
+    name = f"serving/chat-{number}:8000"
+    return Target(**{"name": name, "url": f"http://10.{number >> 8}.{number & 255}.1:8000", **changes})  # type: ignore[arg-type]
+
+
+class Given:
+    """A section that says what the test says."""
+
+    def __init__(self, reading: SectionReading) -> None:
+        self.reading, self.new, self.closed = reading, True, 0
+
+    def say(self, reading: SectionReading) -> None:
+        self.reading, self.new = reading, True
+
+    def have_changed(self) -> bool:
+        return self.new
+
+    def read(self, runtimes: Collection[str]) -> SectionReading:
+        self.new = False
+        return self.reading
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def discovery_of(
+    monkeypatch: pytest.MonkeyPatch, *sections: Given, shard: Shard | None = None, clock: HandClock | None = None
+) -> Discovery:
+    """A Discovery that runs these sections."""
+    given = {FileDiscovery((str(number),), Target("", "")): section for number, section in enumerate(sections)}
+    monkeypatch.setattr(
+        "llm_serving_exporter.discovery.sections.MAKERS",
+        {**MAKERS, FileDiscovery: lambda section, _host, _earlier: given[section]},
+    )
+    return Discovery(tuple(given), shard=shard, monotonic=(clock or HandClock()).monotonic)
+
+
+def source(*targets: Target, name: str = "a", problems: tuple[Problem, ...] = ()) -> SectionReading:
+    return SectionReading((Source(name, targets, problems),))
+
+
+def answered(discovery: Discovery) -> Discovered | None:
+    """What its sections come to, once every source has answered or failed."""
+    found = discovery.targets((), RUNTIMES)
+    return None if found.unanswered else found
+
+
+SECRETS = {name: HttpSettings(bearer_token=Secret(env=name)) for name in ("FIRST", "SECOND", "OWN")}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_server_in_two_sections_gets_the_credentials_of_the_one_that_has_it(order: tuple[int, int]) -> None:
+    lists = [
+        source(target(1, http=SECRETS["FIRST"]), target(2, http=SECRETS["FIRST"]), name="first"),
+        source(target(1, name="x"), target(3, http=SECRETS["SECOND"]), name="second"),
+    ]
+    configured = (target(3, name="mine", http=SECRETS["OWN"]),)
+    known, problems = merge_targets(configured, [lists[index] for index in order])
+    found = {(one.name, one.url, one.http.bearer_token) for one in known}
+    first = lists[order[0]].sources[0].targets
+    assert first is not None
+    assert (first[0].name, first[0].url, first[0].http.bearer_token) in found
+    assert ("mine", target(3).url, Secret(env="OWN")) in found
+    # whole targets of one section, never a mixture
+    listed = {
+        (one.name, one.url, one.http.bearer_token) for reading in lists for one in reading.sources[0].targets or ()
+    }
+    assert found <= listed | {("mine", target(3).url, Secret(env="OWN"))}
+    assert len(problems) == 2
+
+
+def test_credentials_of_a_list_over_http_end_at_its_hosts(tmp_path: Path) -> None:
+    groups = [{"targets": ["127.0.0.2:1", "127.0.0.3:1", "10.0.0.1:1"]}]
+    with FaultServer({"/": answers.page(json.dumps(groups).encode(), "application/json")}) as server:
+        (tmp_path / "a.yml").write_text("- targets: ['10.0.0.1:1']\n")
+        text = f"""
+file_sd: [{{files: [a.yml]}}]
+http_sd: [{{url: '{server.url}/', hosts: [127.0.0.2], defaults: {{auth: {{bearer_token_env: T}}}}}}]
+"""
+        config = load_text(tmp_path, text, environ={"T": "x"})
+        discovery = Discovery(config.discovery)
+        try:
+            found = wait_until(lambda: answered(discovery), "the answer")
+        finally:
+            discovery.close()
+    assert {one.url: one.http.bearer_token for one in found.targets} == {
+        "http://10.0.0.1:1": None,
+        "http://127.0.0.2:1": Secret(env="T"),
+    }
+    assert found.failures == 1
+    assert 'does not allow "127.0.0.3" and "10.0.0.1"' in found.problems[0]
+
+
+def test_labels_of_a_list_over_http_and_of_all_defaults_add_up(tmp_path: Path) -> None:
+    group = {"targets": ["127.0.0.1:8000", "10.0.0.1:8000"], "labels": {"team": "search", "workload": "chat"}}
+    with FaultServer({"/": answers.page(json.dumps([group]).encode(), "application/json")}) as server:
+        text = f"""
+target_defaults: {{region: eu, labels: {{team: ops, tier: gold, env: prod}}}}
+http_sd: [{{url: '{server.url}/', hosts: [127.0.0.1, 10.0.0.1], defaults: {{namespace: prod, labels: {{env: live}}}}}}]
+"""
+        config = load_text(tmp_path, text)
+        environ = {"POD_NAMESPACE": "prod", "POD_NAME": "chat-0", "POD_UID": "uid-1", "NODE_NAME": "n1"}
+        discovery = Discovery(config.discovery, environ)
+        try:
+            found = wait_until(lambda: answered(discovery), "the answer")
+        finally:
+            discovery.close()
+    own = (("env", "live"), ("team", "search"), ("tier", "gold"))
+    listed = Identity("prod", workload="chat", region="eu", labels=own)
+    assert found.problems == ()
+    assert {one.name: (one.identity, one.nodes) for one in found.targets} == {
+        # the one that answers on loopback is in the exporter's own pod
+        "prod/chat-0:8000": (replace(listed, pod="chat-0", pod_uid="uid-1"), ("n1",)),
+        "10.0.0.1:8000": (listed, ()),
+    }
+
+
+def test_no_more_than_one_exporter_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    section = Given(source(*map(target, range(3000))))
+    found = discovery_of(monkeypatch, section).targets((), ())
+    assert (len(found.targets), found.elsewhere, found.left_out, found.failures) == (2000, 0, 1000, 1)
+    assert found.problems == (
+        "discovery: 1000 of 3000 targets are left out, one exporter reads 2000. "
+        "Share them among several exporters: --shard 1/2 for the first, --shard 2/2 for the second.",
+    )
+    halves = [discovery_of(monkeypatch, section, shard=Shard(number, 2)).targets((target(7),), ()) for number in (1, 2)]
+    assert {one.name for half in halves for one in half.targets} == {target(number).name for number in range(3000)}
+    assert [len(half.targets) + half.elsewhere for half in halves] == [3000, 3000]
+    assert [half.left_out for half in halves] == [0, 0]
+
+
+def test_no_more_than_can_be_known() -> None:
+    lists = [source(*(Target(f"{key}{number}", f"http://{key}{number}:1") for number in range(60_000))) for key in "ab"]
+    known, problems = merge_targets((), lists)
+    assert len(known) == MOST_KNOWN_TARGETS
+    assert [problem.what for problem in problems] == ["20000 targets beyond 100000 are left out"]
+
+
+def test_at_rest_ten_thousand_targets_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = [target(number) for number in range(10_000)]
+    # one server under two names in two lists: deduplicated before it is shared, or two shards would read it
+    again = [target(number, name=f"again-{number}") for number in range(500)]
+    sections = [Given(source(*targets)), Given(source(*again, name="b"))]
+    held = Counter(
+        one.url
+        for number in range(1, 9)
+        for one in discovery_of(monkeypatch, *sections, shard=Shard(number, 8)).targets((), ()).targets
+    )
+    assert set(held) == {one.url for one in targets}
+    assert set(held.values()) == {1}
+
+
+def test_servers_on_the_own_host_belong_to_no_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = (Target("pod-7:8000", "http://localhost:8000"), Target("six", "http://[::1]:1"))
+    for number in (1, 2, 3):
+        found = discovery_of(monkeypatch, Given(source()), shard=Shard(number, 3)).targets(own, ())
+        assert found.targets == own
+
+
+def test_pods_go_with_their_targets_and_waiting_ones_with_their_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = [target(number) for number in range(40)]
+    waiting = tuple(WaitingPod("serving", f"new-{number}", "w", "Deployment", "", "unified") for number in range(40))
+    pods = {one.name: PodState(was_ready=True) for one in targets}
+    section = Given(SectionReading((Source("cluster", tuple(targets)),), pods=pods, waiting=waiting))
+    found = [discovery_of(monkeypatch, section, shard=Shard(number, 3)).targets((), ()) for number in (1, 2, 3)]
+    assert all(set(one.pods) == {held.name for held in one.targets} for one in found)
+    seen = Counter(pod.pod for one in found for pod in one.waiting)
+    assert (len(seen), set(seen.values())) == (40, {1})
+    whole = discovery_of(monkeypatch, section).targets((), ())
+    assert (whole.pods, whole.waiting) == (pods, waiting)
+
+
+def test_a_failure_is_counted_when_its_source_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem("a", "", "broken", "Mend it.")
+    broken, other = Given(source(problems=(problem,))), Given(source(target(1), name="b"))
+    discovery = discovery_of(monkeypatch, broken, other)
+    assert discovery.targets((), ()).failures == 1
+    other.say(source(target(2), name="b"))
+    found = discovery.targets((), ())
+    assert (found.failures, found.problems) == (0, ("a: broken. Mend it.",))
+    broken.say(broken.reading)
+    assert discovery.targets((), ()).failures == 1
+
+
+def test_a_failure_that_comes_while_its_section_is_read_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    section = Given(source(target(1)))
+    discovery = discovery_of(monkeypatch, section)
+    assert discovery.targets((), ()).failures == 0
+    section.reading = source(target(1), problems=(Problem("a", "", "broken", "Mend it."),))
+    assert not section.have_changed()
+    assert [discovery.targets((), ()).failures for _ in range(2)] == [1, 0]
+
+
+def test_a_source_that_has_not_answered_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    section = Given(SectionReading((Source("cluster", None), Source("b", ()))))
+    discovery = discovery_of(monkeypatch, section)
+    assert discovery.targets((), ()).unanswered == ("cluster",)
+    section.say(source(target(1), name="cluster"))
+    assert discovery.changed()
+    assert discovery.targets((), ()).unanswered == ()
+
+
+def test_sections_that_stay_run_on_and_those_that_go_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Given] = []
+
+    def make(section: FileDiscovery, _host: object, earlier: object) -> Given:
+        made.append(Given(source(name=section.files[0])))
+        return made[-1]
+
+    monkeypatch.setattr("llm_serving_exporter.discovery.sections.MAKERS", {FileDiscovery: make})
+    first, second, third = (FileDiscovery((name,), Target("", "")) for name in "abc")
+    discovery = Discovery((first, second))
+    discovery.replace((third, second), None)
+    assert [section.closed for section in made] == [1, 0, 0]
+    discovery.replace((second, second), None)  # the same one twice is two sections
+    assert [section.closed for section in made] == [1, 0, 1, 0]
+    discovery.close()
+    discovery.close()
+    assert [section.closed for section in made] == [1, 2, 1, 2]
+
+
+def test_a_changed_shard_lets_its_targets_go_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, targets = HandClock(), [target(number) for number in range(200)]
+    discovery = discovery_of(monkeypatch, Given(source(*targets)), shard=Shard(1, 2), clock=clock)
+    before = {one.name for one in discovery.targets((), ()).targets}
+    sections = tuple(section for section, _ in discovery._running)
+    discovery.replace(sections, Shard(1, 3))
+    after = {name for name in before if Shard(1, 3).holds(name)}
+    assert after < before
+    assert {one.name for one in discovery.targets((), ()).targets} == before
+    clock.seconds += HANDOVER_SECONDS - 0.001
+    assert not discovery.changed()
+    clock.seconds += 0.001
+    assert discovery.changed()
+    assert {one.name for one in discovery.targets((), ()).targets} == after
+    assert not discovery.changed()
+    # a reload that leaves the shard as it is holds nothing on
+    discovery.replace(sections, Shard(1, 3))
+    assert {one.name for one in discovery.targets((), ()).targets} == after
+
+
+class Exporter:
+    """One of several that share a fleet, with the series that Prometheus has of it."""
+
+    def __init__(self, discovery: Discovery, start: float) -> None:
+        self.discovery, self.start = discovery, start
+        self.held: set[str] = set()
+        # by target: time and value of a counter
+        self.series: dict[str, list[tuple[float, float]]] = {}
+
+    def look(self) -> None:
+        self.held = {one.name for one in self.discovery.targets((), ()).targets}
+
+    def scrape(self, now: float) -> None:
+        for name in self.held:
+            self.series.setdefault(name, []).append((now, counter_of(name, now)))
+
+    def rate(self, name: str, now: float, range_seconds: float) -> float | None:
+        points = [point for point in self.series.get(name, []) if now - range_seconds < point[0] <= now]
+        if len(points) < 2:
+            return None
+        return (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0])
+
+
+def counter_of(name: str, now: float) -> float:
+    """What the engine itself counts, whoever reads it."""
+    return (1 + int(name.partition("chat-")[2].partition(":")[0]) % 5) * now
+
+
+@pytest.mark.parametrize(("old", "new"), [(4, 5), (5, 4), (1, 2), (3, 3)])
+def test_rates_stay_whole_while_exporters_take_another_number_of_shards(
+    monkeypatch: pytest.MonkeyPatch, old: int, new: int
+) -> None:
+    """Those that stay reload, and new ones start, within two looks of one another, in any order; those that go end after that."""
+    chance, clock = random.Random(old * 10 + new), HandClock()
+    targets = [target(number) for number in range(60)]
+    reload_at = {number: 200.0 + chance.uniform(0, 10.0) for number in range(1, max(old, new) + 1)}
+    last = max(reload_at.values())
+    exporters: dict[int, Exporter] = {}
+    times_held: list[tuple[float, Counter[str]]] = []
+    for second in range(0, 400):
+        clock.seconds = now = float(second)
+        for number in range(1, max(old, new) + 1):
+            if number not in exporters and (number <= old or now >= reload_at[number]):
+                shard = Shard(number, old if now < 200.0 else new)
+                exporters[number] = Exporter(
+                    discovery_of(monkeypatch, Given(source(*targets)), shard=shard, clock=clock), now
+                )
+            if number > new and number in exporters and now > last + HANDOVER_SECONDS:
+                exporters[number].held = set()
+                continue
+            if number in exporters and number <= new and number <= old and now >= reload_at[number]:
+                discovery = exporters[number].discovery
+                discovery.replace(tuple(section for section, _ in discovery._running), Shard(number, new))
+            if number in exporters and (second % 5 == number % 5 or not exporters[number].series):
+                exporters[number].look()
+        for number, exporter in exporters.items():
+            if second % 15 == number % 15:
+                exporter.scrape(now)
+        times_held.append((now, Counter(name for exporter in exporters.values() for name in exporter.held)))
+        if now >= 100.0:
+            for one in targets:
+                rates = [exporter.rate(one.name, now, 60.0) for exporter in exporters.values()]
+                assert max(rate for rate in rates if rate is not None) == pytest.approx(counter_of(one.name, 1.0))
+    for now, held in times_held:
+        assert set(held) == {one.name for one in targets}, f"missing at {now}"
+        if now < 200.0 or now > last + HANDOVER_SECONDS + 10.0:
+            assert set(held.values()) == {1}, f"doubled at {now}"
