@@ -31,6 +31,8 @@ def test_without_nvml_the_engine_is_still_read_and_the_reason_is_said() -> None:
 
 def test_a_gpu_lost_in_the_middle_shows_and_returns(nvml_library: Path, tmp_path: Path) -> None:
     state = StubState(tmp_path / "state", gpus=2)
+    for scope in ("gpu0", "gpu1"):
+        state.processes(scope, (os.getpid(), 1 << 30))
     with SteppedServer(recording("vllm-0.32")) as engine:
         engine.show(60)
         with Exporter(
@@ -40,7 +42,7 @@ def test_a_gpu_lost_in_the_middle_shows_and_returns(nvml_library: Path, tmp_path
             assert set(page.series("gpu_up").values()) == {1.0}
             lost, kept = state.uuid(1), state.uuid(0)
             assert page.value("gpu_power_watts", gpu=lost) > 0
-            # a single local target has all GPUs of the machine
+            # the engine is in this test's process
             page = exporter.until(lambda page: len(page.series("gpu_target_info")) == 2, "the assignment")
             page = exporter.until(lambda page: bool(page.series("phase_tokens_per_second_per_gpu")), "a rate per GPU")
 
@@ -88,7 +90,7 @@ def test_processes_say_which_gpu_serves_which_target(nvml_library: Path, tmp_pat
         arguments = ("--target", first.url, "--target", second.url, *FAST)
         with Exporter(*arguments, env=stub_environment(nvml_library, state.path), gpus=True) as exporter:
             page = exporter.until(lambda page: len(page.series("gpu_target_info")) == 2, "the assignment")
-            assert {dict(labels)["gpu"] for labels in page.series("gpu_target_info", origin="processes")} == {
+            assert {dict(labels)["gpu"] for labels in page.series("gpu_target_info", origin="process")} == {
                 state.uuid(1)
             }
 

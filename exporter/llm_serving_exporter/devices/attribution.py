@@ -60,9 +60,17 @@ def build_settings(
 
 
 def count_target_gpus(
-    target: Target, uuids: Sequence[str], gpus: Gpus, known: GpuFacts, facts: ServerFacts, engines: int
+    target: Target,
+    uuids: Sequence[str],
+    gpus: Gpus,
+    known: GpuFacts,
+    facts: ServerFacts,
+    engines: int,
+    shares: Mapping[str, float | None] | None = None,
 ) -> TargetGpus | None:
     """How many GPUs all engines of the target use together, and what they are; None where the number is not known.
+
+    `shares`: by UUID, which part of its card the target has, where that is not all of it; None: not known.
 
     `engines` 0: no page was read yet, so that only what is said of the whole target counts, not the parallel sizes of one engine. How an
     engine's GPUs share its work may be assumed: their number is not.
@@ -76,7 +84,18 @@ def count_target_gpus(
     each = spread_engines(target, facts, count, engines).gpus_per_engine
     if each is None:
         return None
-    return TargetGpus(round(each * engines), known.name_target_gpus(target, uuids, gpus.peaks, facts.gpu_name))
+    whole = round(each * engines)
+    name = known.name_target_gpus(target, uuids, gpus.peaks, facts.gpu_name)
+    return TargetGpus(whole, name, target.gpu_share or _average_shares(whole, uuids, shares or {}))
+
+
+def _average_shares(count: int, uuids: Sequence[str], shares: Mapping[str, float | None]) -> float | None:
+    """Mean part of a card that each of `count` GPUs is; those that are not seen here are taken for whole ones."""
+    own = [shares.get(uuid, 1.0) for uuid in uuids]
+    known = [share for share in own if share is not None]
+    if len(known) < len(own) or not count:
+        return None
+    return (sum(known) + max(0, count - len(own))) / max(count, len(own))
 
 
 def _count_gpus(target: Target, uuids: Sequence[str]) -> int | None:
@@ -88,7 +107,12 @@ def _count_gpus(target: Target, uuids: Sequence[str]) -> int | None:
 
 
 def keep_known_gpus(
-    before: TargetReading, now: TargetReading, uuids: Sequence[str], gpus: Gpus, known: GpuFacts
+    before: TargetReading,
+    now: TargetReading,
+    uuids: Sequence[str],
+    gpus: Gpus,
+    known: GpuFacts,
+    shares: Mapping[str, float | None] | None = None,
 ) -> TargetGpus | None:
     """As `count_target_gpus`, for a target's reading `now`. What the reading `before` knew stays where nothing is known now.
 
@@ -97,7 +121,7 @@ def keep_known_gpus(
     if now.role is Role.FRONTEND:
         return None
     engines = sum(engine.is_engine for engine in now.snapshot.engines) or 1 if now.snapshot is not None else 0
-    found = count_target_gpus(now.target, uuids, gpus, known, now.facts, engines)
+    found = count_target_gpus(now.target, uuids, gpus, known, now.facts, engines, shares)
     if before.target_gpus is None or found is None or now.restarts_total != before.restarts_total:
         return before.target_gpus or found
     return found if found.name else replace(found, name=before.target_gpus.name)

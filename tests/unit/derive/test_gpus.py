@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from llm_serving_exporter.derive.gpus import YIELDED, Assignment
+from llm_serving_exporter.derive.gpus import YIELDED, Assignment, Evidence
 from llm_serving_exporter.derive.gpus import assign_gpus as assign_after
 from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, MigInstance
 from llm_serving_exporter.model.target import Target
@@ -25,8 +26,9 @@ def assign(
     gpus: tuple[GpuReading, ...],
     pids: Mapping[str, frozenset[int]],
     previous: Mapping[str, Assignment] | None = None,
+    **more: Any,
 ) -> dict[str, Assignment]:
-    return assign_after(targets, gpus, pids, previous or {})
+    return assign_after(targets, gpus, Evidence(pids, **more), previous or {})
 
 
 A, B = Target("a", "http://localhost:8000"), Target("b", "http://localhost:8001")
@@ -46,7 +48,7 @@ def test_a_configured_gpu_that_is_not_there_is_said() -> None:
 
 def test_the_process_list_names_the_engine() -> None:
     found = assign((A, B), (gpu(0, 10), gpu(1, 11), gpu(2, 20)), {"a": frozenset({10, 11}), "b": frozenset({20})})
-    assert (found["a"].uuids, found["a"].origin) == (("GPU-0", "GPU-1"), "processes")
+    assert (found["a"].uuids, found["a"].origin) == (("GPU-0", "GPU-1"), "process")
     assert found["b"].uuids == ("GPU-2",)
 
 

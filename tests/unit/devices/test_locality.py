@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from llm_serving_exporter.derive.gpus import assign_gpus
+from llm_serving_exporter.derive.gpus import Evidence, assign_gpus
 from llm_serving_exporter.devices.locality import engine_pids_by_target, is_local
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading
 from llm_serving_exporter.model.target import Target
@@ -64,7 +64,7 @@ def test_the_gpus_of_a_target_under_the_own_host_name_are_found(monkeypatch: pyt
     for url in ("http://gpu-7:9", "http://[::ffff:127.0.0.1]:9"):
         (target,) = load_flags("--target", url, host_name="gpu-7").targets
         assert target.nodes == ("gpu-7",)
-        found = assign_gpus((target,), gpus, engine_pids_by_target((target,)), {})[target.name]
+        found = assign_gpus((target,), gpus, Evidence(engine_pids_by_target((target,))), {})[target.name]
         assert (found.uuids, found.origin, found.why) == (("GPU-1",), "only_target", "")
 
 
