@@ -186,6 +186,8 @@ def _connect(grpc: Any, socket: str) -> Any:
         ("grpc.max_receive_message_length", ANSWER_BYTES_MAX),
         # a proxy of the environment has nothing to do with a socket of this machine
         ("grpc.enable_http_proxy", 0),
+        # else a new channel is given the connection that an older one had to the same path: to the kubelet of before
+        ("grpc.use_local_subchannel_pool", 1),
         # the name that goes out as :authority: a path would be refused by servers that check it
         ("grpc.default_authority", "localhost"),
     )
