@@ -38,9 +38,20 @@ class Gpus:
 
 
 def build_settings(
-    config: Config, target: Target, uuids: Sequence[str], gpus: Gpus, known: GpuFacts, facts: ServerFacts, engines: int
+    config: Config,
+    target: Target,
+    uuids: Sequence[str],
+    gpus: Gpus,
+    known: GpuFacts,
+    facts: ServerFacts,
+    engines: int,
+    *,
+    shared: bool = False,
 ) -> Settings:
-    """What derive needs for one target whose page shows `engines` engines; `uuids`: its GPUs that are here, () if not known."""
+    """What derive needs for one target whose page shows `engines` engines; `uuids`: its GPUs that are here, () if not known.
+
+    `shared`: whether others share the time of its GPUs, so that what the driver measures is not the target's alone.
+    """
     seconds = {"ttft": config.slo.ttft_seconds, "itl": config.slo.itl_seconds, "e2e": config.slo.e2e_seconds}
     thresholds = {name: value for name, value in seconds.items() if value is not None}
     configured = len(target.gpus) if target.gpus is not None else 0
@@ -56,7 +67,7 @@ def build_settings(
         efficiency=config.attribution.efficiency,
         version=(version[0], version[1] if len(version) > 1 else 0) if version is not None else None,
     )
-    return Settings(thresholds, config.slo.errors, hardware, device=_sample_devices(config, uuids, gpus))
+    return Settings(thresholds, config.slo.errors, hardware, device=_sample_devices(config, uuids, gpus, shared))
 
 
 def count_target_gpus(
@@ -132,9 +143,12 @@ def gpu_interval(config: Config) -> float:
     return config.gpu.interval_seconds or config.interval_seconds
 
 
-def _sample_devices(config: Config, uuids: Sequence[str], gpus: Gpus) -> DeviceSample | None:
+def _sample_devices(config: Config, uuids: Sequence[str], gpus: Gpus, shared: bool) -> DeviceSample | None:
     if gpus.readings is None:
         return None
+    if shared and gpus.readings.attempt.ok:
+        measured = dict.fromkeys(("gpm_ratio", "dcgm_ratio", "memory_used_bytes"), Absence.GPU_CLAIMED_TWICE)
+        return DeviceSample(gpus.readings.monotonic_seconds, len(uuids), absent=measured)
     oldest = float("-inf")
     if config.dcgm is not None:
         oldest = gpus.readings.monotonic_seconds - DCGM_STALE_INTERVALS * config.dcgm.interval_seconds

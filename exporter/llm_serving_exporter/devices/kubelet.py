@@ -124,6 +124,8 @@ class KubeletSource:
         return found.st_dev, found.st_ino
 
     def _ask(self, inode: tuple[int, int], started: float) -> KubeletReadings:
+        # its library writes lines of its own to the standard error where a kubelet ends
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         import grpc
         from google.protobuf.message import DecodeError
 

@@ -181,7 +181,9 @@ class TargetHost:
 
     def _settings_for(self, target: Target, facts: ServerFacts, engines: int) -> Settings:
         uuids, gpus = self.gpus.find_uuids(target), self.gpus
-        return build_settings(self.config, target, uuids, gpus.latest, gpus.facts, facts, engines)
+        assignment = gpus.assignments.get(target.name)
+        shared = assignment is not None and bool(assignment.shares)
+        return build_settings(self.config, target, uuids, gpus.latest, gpus.facts, facts, engines, shared=shared)
 
     def _find_model(self, settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
         return self._models.find(settings, served)
