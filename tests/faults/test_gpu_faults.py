@@ -10,6 +10,7 @@ from llm_serving_exporter.sim.replay import SteppedServer
 from tests.nvml_stub.stub import StubState, stub_environment
 from tests.support.builders.recordings import recording
 from tests.support.servers.exporter_process import Exporter
+from tests.support.servers.kubelet import StubKubelet
 
 FAST = ("--scrape.interval", "200ms")
 
@@ -110,3 +111,22 @@ def test_xid_events_are_counted_from_zero(nvml_library: Path, tmp_path: Path) ->
         exporter.after_ticks(3)
         page = exporter.until(lambda page: bool(page.series("gpu_xid_events_total", xid="79")), "the count again")
         assert page.value("gpu_xid_events_total", xid="79") == 1
+
+
+def test_a_kubelet_that_goes_and_comes_back_is_said_and_breaks_nothing(nvml_library: Path, tmp_path: Path) -> None:
+    state = StubState(tmp_path / "state", gpus=1)
+    path = tmp_path / "pod-resources/kubelet.sock"
+    with SteppedServer(recording("vllm-0.32")) as engine:
+        engine.show(60)
+        arguments = ("--target", engine.url, "--gpu.pod-resources-socket", str(path), *FAST)
+        with Exporter(*arguments, env=stub_environment(nvml_library, state.path), gpus=True) as exporter:
+            page = exporter.until(lambda page: bool(page.series("kubelet_up")), "the question")
+            assert page.value("kubelet_up") == 0
+            assert page.value("kubelet_failures_total", reason="socket_missing") >= 1
+            assert "pod-resources folder" in exporter.get("/").text
+            for _ in range(2):
+                with StubKubelet(path):
+                    exporter.until(lambda page: page.value("kubelet_up") == 1, "the kubelet")
+                exporter.until(lambda page: page.value("kubelet_up") == 0, "its end")
+            assert exporter.after_ticks(2).value("target_up") == 1
+            assert sum("kubelet" in line for line in exporter.log) <= 8, "changes, not questions"

@@ -211,7 +211,7 @@ def _assign_seen(
     own = evidence.pids[target.name]
     foreign = sum(any(process.pid not in own for process in gpu.processes or ()) for gpu in usable)
     if foreign:
-        why = f"processes that are not the engine's, or cannot be told to be, use {foreign} of the {len(usable)} GPUs here: set gpus"
+        why = f"processes that cannot be told to be the engine's use {foreign} of the {len(usable)} GPUs here: set gpus"
         return Assignment((), "", why)
     return Assignment(tuple(gpu.identity.uuid for gpu in usable), Origin.ONLY_TARGET)
 

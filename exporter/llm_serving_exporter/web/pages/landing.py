@@ -343,7 +343,8 @@ def _gpus_of(reading: TargetReading) -> str:
     if len(reading.gpu_uuids) < configured:
         return f"{len(reading.gpu_uuids)} of {configured} configured GPUs are visible here"
     if not reading.gpu_uuids:
-        return f"GPUs not known: {reading.gpu_origin}" if reading.gpu_origin not in ("", *_ORIGINS) else ""
+        unknown = reading.target_gpus is None and reading.role is not Role.FRONTEND
+        return f"GPUs not known: {reading.gpu_origin}" if unknown and reading.gpu_origin not in ("", *_ORIGINS) else ""
     found = _ORIGINS.get(reading.gpu_origin, reading.gpu_origin)
     return f"{len(reading.gpu_uuids)} GPU{'' if len(reading.gpu_uuids) == 1 else 's'}, {found}"
 
