@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from llm_serving_exporter.sim.replay import SteppedServer
 from tests.nvml_stub.stub import StubState, stub_environment
 from tests.support.builders.recordings import recording
@@ -130,3 +132,23 @@ def test_a_kubelet_that_goes_and_comes_back_is_said_and_breaks_nothing(nvml_libr
                 exporter.until(lambda page: page.value("kubelet_up") == 0, "its end")
             assert exporter.after_ticks(2).value("target_up") == 1
             assert sum("kubelet" in line for line in exporter.log) <= 8, "changes, not questions"
+
+
+def test_the_daemon_asks_the_kubelet_for_a_pods_gpus(nvml_library: Path, tmp_path: Path) -> None:
+    state = StubState(tmp_path / "state", gpus=8)
+    config, path = tmp_path / "exporter.yml", tmp_path / "kubelet.sock"
+    with SteppedServer(recording("vllm-0.32")) as engine, StubKubelet(path) as kubelet:
+        engine.show(60)
+        kubelet.give("serving", "vllm-0", "vllm", ids=[state.uuid(3)])
+        config.write_text(
+            f"targets: [{{url: '{engine.url}', namespace: serving, pod: vllm-0, container: vllm}}]\n"
+            f"gpu: {{pod_resources_socket: {path}}}"
+        )
+        arguments, environment = ("--config.file", str(config), *FAST), stub_environment(nvml_library, state.path)
+        with Exporter(*arguments, env=environment, gpus=True) as exporter:
+            page = exporter.until(lambda page: bool(page.series("gpu_target_info", origin="kubelet")), "the claim")
+            page = exporter.until(lambda page: bool(page.series("bandwidth_ceiling_bytes_per_second")), "its ceiling")
+            assert page.value("gpu_target_info", gpu=state.uuid(3)) == page.total("gpu_target_info") == 1
+            assert page.total("target_gpus") == 1
+            assert page.total("bandwidth_ceiling_bytes_per_second") == pytest.approx(3.35232e12)
+            assert "1 GPU, by the kubelet" in exporter.get("/").text

@@ -25,14 +25,15 @@ def engine_pids_by_target(
 ) -> dict[str, frozenset[int]]:
     """The processes of each target that can be looked for here, by its name; empty where they cannot be seen. Other targets are left out.
 
-    Of a target whose URL names this host: those behind its port. Of a pod whose processes are here: those of the pod; of one of several
-    targets of a pod, those behind its port, where that can be seen.
+    Of a target whose URL names this host: those behind its port. Of another pod whose processes are here: those of the pod; of one of
+    several targets of a pod, those behind its port, where that can be seen.
     """
     every = tuple(targets)
     found = {
         target.name: find_engine_pids(_find_port(target), proc_root) for target in every if is_local(target, own_name)
     }
-    of_pods = [target for target in every if target.identity.pod_uid and not found.get(target.name)]
+    # the exporter's own pod is looked at by its ports alone: its own process is in it
+    of_pods = [target for target in every if target.identity.pod_uid and target.name not in found]
     by_pod = group_pids_by_pod(proc_root) if of_pods else {}
     targets_of = Counter(target.identity.pod_uid for target in every)
     for target in of_pods:
