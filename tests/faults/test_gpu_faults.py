@@ -6,10 +6,13 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from llm_serving_exporter.sim.replay import SteppedServer
 from tests.nvml_stub.stub import StubState, stub_environment
 from tests.support.builders.recordings import recording
 from tests.support.servers.exporter_process import Exporter
+from tests.support.servers.kubelet import StubKubelet
 
 FAST = ("--scrape.interval", "200ms")
 
@@ -31,6 +34,8 @@ def test_without_nvml_the_engine_is_still_read_and_the_reason_is_said() -> None:
 
 def test_a_gpu_lost_in_the_middle_shows_and_returns(nvml_library: Path, tmp_path: Path) -> None:
     state = StubState(tmp_path / "state", gpus=2)
+    for scope in ("gpu0", "gpu1"):
+        state.processes(scope, (os.getpid(), 1 << 30))
     with SteppedServer(recording("vllm-0.32")) as engine:
         engine.show(60)
         with Exporter(
@@ -40,7 +45,7 @@ def test_a_gpu_lost_in_the_middle_shows_and_returns(nvml_library: Path, tmp_path
             assert set(page.series("gpu_up").values()) == {1.0}
             lost, kept = state.uuid(1), state.uuid(0)
             assert page.value("gpu_power_watts", gpu=lost) > 0
-            # a single local target has all GPUs of the machine
+            # the engine is in this test's process
             page = exporter.until(lambda page: len(page.series("gpu_target_info")) == 2, "the assignment")
             page = exporter.until(lambda page: bool(page.series("phase_tokens_per_second_per_gpu")), "a rate per GPU")
 
@@ -88,7 +93,7 @@ def test_processes_say_which_gpu_serves_which_target(nvml_library: Path, tmp_pat
         arguments = ("--target", first.url, "--target", second.url, *FAST)
         with Exporter(*arguments, env=stub_environment(nvml_library, state.path), gpus=True) as exporter:
             page = exporter.until(lambda page: len(page.series("gpu_target_info")) == 2, "the assignment")
-            assert {dict(labels)["gpu"] for labels in page.series("gpu_target_info", origin="processes")} == {
+            assert {dict(labels)["gpu"] for labels in page.series("gpu_target_info", origin="process")} == {
                 state.uuid(1)
             }
 
@@ -108,3 +113,42 @@ def test_xid_events_are_counted_from_zero(nvml_library: Path, tmp_path: Path) ->
         exporter.after_ticks(3)
         page = exporter.until(lambda page: bool(page.series("gpu_xid_events_total", xid="79")), "the count again")
         assert page.value("gpu_xid_events_total", xid="79") == 1
+
+
+def test_a_kubelet_that_goes_and_comes_back_is_said_and_breaks_nothing(nvml_library: Path, tmp_path: Path) -> None:
+    state = StubState(tmp_path / "state", gpus=1)
+    path = tmp_path / "pod-resources/kubelet.sock"
+    with SteppedServer(recording("vllm-0.32")) as engine:
+        engine.show(60)
+        arguments = ("--target", engine.url, "--gpu.pod-resources-socket", str(path), *FAST)
+        with Exporter(*arguments, env=stub_environment(nvml_library, state.path), gpus=True) as exporter:
+            page = exporter.until(lambda page: bool(page.series("kubelet_up")), "the question")
+            assert page.value("kubelet_up") == 0
+            assert page.value("kubelet_failures_total", reason="socket_missing") >= 1
+            assert "pod-resources folder" in exporter.get("/").text
+            for _ in range(2):
+                with StubKubelet(path):
+                    exporter.until(lambda page: page.value("kubelet_up") == 1, "the kubelet")
+                exporter.until(lambda page: page.value("kubelet_up") == 0, "its end")
+            assert exporter.after_ticks(2).value("target_up") == 1
+            assert sum("kubelet" in line for line in exporter.log) <= 8, "changes, not questions"
+
+
+def test_the_daemon_asks_the_kubelet_for_a_pods_gpus(nvml_library: Path, tmp_path: Path) -> None:
+    state = StubState(tmp_path / "state", gpus=8)
+    config, path = tmp_path / "exporter.yml", tmp_path / "kubelet.sock"
+    with SteppedServer(recording("vllm-0.32")) as engine, StubKubelet(path) as kubelet:
+        engine.show(60)
+        kubelet.give("serving", "vllm-0", "vllm", ids=[state.uuid(3)])
+        config.write_text(
+            f"targets: [{{url: '{engine.url}', namespace: serving, pod: vllm-0, container: vllm}}]\n"
+            f"gpu: {{pod_resources_socket: {path}}}"
+        )
+        arguments, environment = ("--config.file", str(config), *FAST), stub_environment(nvml_library, state.path)
+        with Exporter(*arguments, env=environment, gpus=True) as exporter:
+            page = exporter.until(lambda page: bool(page.series("gpu_target_info", origin="kubelet")), "the claim")
+            page = exporter.until(lambda page: bool(page.series("bandwidth_ceiling_bytes_per_second")), "its ceiling")
+            assert page.value("gpu_target_info", gpu=state.uuid(3)) == page.total("gpu_target_info") == 1
+            assert page.total("target_gpus") == 1
+            assert page.total("bandwidth_ceiling_bytes_per_second") == pytest.approx(3.35232e12)
+            assert "1 GPU, by the kubelet" in exporter.get("/").text

@@ -136,7 +136,14 @@ def rendered(name: str, target_labels: tuple[str, ...] = ()) -> CollectorRegistr
             store.put_target(costs.advance_target(reading, driver, priced, monotonic=now[0], unix=START + now[0]))
             pipeline.refresh_facts()
         pipeline.close()
-    store.put_gpus(GpuReadings(passed, "nvml", now[0], gpus, "580.105.08"), GpuFacts().find_peaks(gpus))
+    # one run is in Kubernetes
+    in_kubernetes = name == "vllm-0.32-dp2"
+    store.put_gpus(
+        GpuReadings(passed, "nvml", now[0], gpus, "580.105.08"),
+        GpuFacts().find_peaks(gpus),
+        node_gpus=8 if in_kubernetes else None,
+    )
+    store.put_kubelet(passed if in_kubernetes else None)
     store.put_dcgm(True)
     store.put_review(ReviewRuns(START - 7200, START - 3600, START - 3500, START + 597_600))
     store.put_drills((DrillResult("tiny-llama", Role.UNIFIED, START - 3600, START - 90_000, Verdict.FAILED),))

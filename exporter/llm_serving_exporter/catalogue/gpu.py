@@ -158,14 +158,29 @@ GPU_NVLINK = _gpu(
     "fields NVLINK_THROUGHPUT_DATA_TX, _RX",
     "direction",
 )
+_CLAIMS = "configuration; else the kubelet; else the driver's process lists; else full UUIDs in the engine's environment; else all GPUs, for an only target where every process is seen"
+_NO_CLAIM = "the GPUs of the target are not known: docs/kubernetes-gpus.md says what each way to run needs, or configure targets[].gpus"
 GPU_TARGET_INFO = Metric(
-    "gpu_target_info", Kind.INFO, Unit.BOOLEAN, Group.GPU, "Which GPU serves which target; constant 1.", ("gpu", "target", "origin"),
-    "the GPUs of the target are not known: configure targets[].gpus", "configuration, else the process list, else all GPUs for a single local target", "derived",
+    "gpu_target_info", Kind.INFO, Unit.BOOLEAN, Group.GPU,
+    "Which GPU serves which target, and how that is known (origin: configured, kubelet, process, environment, only_target); constant 1. The target "
+    "may be another exporter's, if a worker pod of its engine runs here.",
+    ("gpu", "target", "origin"), _NO_CLAIM, _CLAIMS, "derived",
+)  # fmt: skip
+GPU_TARGET_SHARE = Metric(
+    "gpu_target_share_ratio", Kind.GAUGE, Unit.RATIO, Group.GPU,
+    "How much of the GPU or MIG instance is the target's, 0 to 1: less than 1 if it is shared by time, or as targets[].gpu_share states. "
+    "Shares of one GPU that add up to more than 1 are claims that contradict one another.",
+    ("gpu", "target"), f"{_NO_CLAIM}; or the kubelet does not say how many parts the GPU has", "the target's parts / parts that the kubelet knows", "derived",
+)  # fmt: skip
+NODE_GPUS = Metric(
+    "node_gpus", Kind.GAUGE, Unit.COUNT, Group.GPU,
+    "GPUs that NVIDIA's driver holds on this node. Fewer with gpu_up: this container sees some of them only.",
+    ("node",), "gpu.enabled is off, or /sys/bus/pci does not show it", "/sys/bus/pci/drivers/nvidia", "sysfs",
 )  # fmt: skip
 
 GPU = (
     GPU_UP, GPU_INFO, GPU_MEMORY_USED, GPU_MEMORY_TOTAL, GPU_BUSY, GPU_MEMORY_ACTIVE, GPU_DRAM_BANDWIDTH, GPU_SM_ACTIVITY,
     GPU_TENSOR_ACTIVITY, GPU_BANDWIDTH_PEAK, GPU_POWER, GPU_POWER_LIMIT, GPU_ENERGY, GPU_TEMPERATURE, GPU_CLOCK, GPU_CLOCK_MAX,
     GPU_SLOWDOWN, GPU_ECC_ERRORS, GPU_REMAPPED_ROWS, GPU_REMAP_PENDING, GPU_REMAP_FAILED, GPU_XID_EVENTS, GPU_PCIE, GPU_NVLINK,
-    GPU_TARGET_INFO,
+    GPU_TARGET_INFO, GPU_TARGET_SHARE, NODE_GPUS,
 )  # fmt: skip

@@ -36,9 +36,9 @@ TARGET_NODE_INFO = _target(
 )  # fmt: skip
 TARGET_GPUS = _target(
     "target_gpus", Kind.GAUGE, Unit.COUNT,
-    "GPUs (or MIG instances) that all engines of the target use together, with their name in the GPU catalogue; kept while the target "
-    "is configured.",
-    "gpu_name", absent="their number is not known, or the target is a front end",
+    "GPUs that all engines of the target use together, with their name in the GPU catalogue; kept while the target is configured. A MIG "
+    "instance counts as its part of the card's compute slices, a GPU that is shared as the target's share of it.",
+    "gpu_name", absent="their number or the target's share of them is not known, or the target is a front end",
 )  # fmt: skip
 TARGET_START_TIME = _target(
     "target_start_time_seconds", Kind.GAUGE, Unit.TIMESTAMP,
@@ -144,6 +144,22 @@ NVML_FAILURES = _exporter(
 )
 NVML_DURATION = _exporter(
     "nvml_duration_seconds", Kind.GAUGE, Unit.SECONDS, "Time that the last NVML pass took.", absent="gpu.enabled is off"
+)
+_NO_KUBELET = "gpu.pod_resources_socket is off, or auto and there is no kubelet"
+KUBELET_UP = _exporter(
+    "kubelet_up",
+    Kind.GAUGE,
+    Unit.BOOLEAN,
+    "Whether the kubelet last said which pod has which GPUs.",
+    absent=_NO_KUBELET,
+)
+KUBELET_FAILURES = _exporter(
+    "kubelet_failures_total",
+    Kind.COUNTER,
+    Unit.COUNT,
+    "Questions to the kubelet that failed, by reason.",
+    "reason",
+    absent=_NO_KUBELET,
 )
 BUILD_INFO = _exporter(
     "exporter_build_info", Kind.INFO, Unit.BOOLEAN, "Version of the exporter; constant 1.", "version", "python_version"
@@ -257,6 +273,7 @@ INSTALLED_TIME = _exporter(
 HEALTH = (
     TARGET_INFO, TARGET_NODE_INFO, TARGET_GPUS, TARGET_START_TIME, TARGET_UP, TARGET_STATE, TARGET_SAMPLE_AGE, TARGET_RESTARTS, SCRAPE_ATTEMPTS,
     SCRAPE_FAILURES, SCRAPE_DURATION, SCRAPE_PAGE, SIGNAL_AVAILABLE, SIGNAL_QUALITY, SIGNAL_RESOLUTION, TARGET_WINDOW, UNMAPPED_FAMILIES, EXPECTED_REPLICAS, NVML_UP, DCGM_UP,
-    NVML_FAILURES, NVML_DURATION, BUILD_INFO, CONFIG_INFO, RELOAD_SUCCESS, RELOAD_TIME, DISCOVERY_FAILURES, TARGETS, SHARD_INFO, SHARD_HELD, INSTALLED_TIME,
+    NVML_FAILURES, NVML_DURATION, KUBELET_UP, KUBELET_FAILURES, BUILD_INFO, CONFIG_INFO, RELOAD_SUCCESS, RELOAD_TIME, DISCOVERY_FAILURES, TARGETS, SHARD_INFO,
+    SHARD_HELD, INSTALLED_TIME,
     DRILL_LAST_RUN, DRILL_LAST_SUCCESS, DRILL_LAST_VERDICT, REPORT_DUE, REPORT_NEXT_DUE, REPORT_LAST_RUN, REPORT_LAST_SUCCESS,
 )  # fmt: skip

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 from llm_serving_exporter.commands.once_cost import absent_costs, cost_document, cost_lines
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.devices.dcgm_source import DcgmSource
+from llm_serving_exporter.devices.kubelet import open_kubelet
 from llm_serving_exporter.devices.node_gpus import open_nvml
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.model.derived import Derived, EngineDerived
@@ -67,7 +68,12 @@ def run(
 def open_host(config: Config, wait_seconds: float) -> TargetHost:
     """A host with the GPUs of this node and the dcgm-exporter as configured. Raises ConfigError."""
     dcgm = DcgmSource(config.dcgm) if config.dcgm is not None else None
-    return TargetHost(fit_config(config, wait_seconds), gpu_source=open_nvml(config), dcgm_source=dcgm)
+    return TargetHost(
+        fit_config(config, wait_seconds),
+        gpu_source=open_nvml(config),
+        dcgm_source=dcgm,
+        kubelet_source=open_kubelet(config.gpu),
+    )
 
 
 def fit_config(config: Config, wait_seconds: float) -> Config:
@@ -108,6 +114,7 @@ def read_twice(
 
 
 def _read_with_gpus(host: TargetHost, hosted: HostedTarget) -> TargetReading:
+    host.gpus.read_kubelet()
     host.read_gpus()
     host.gpus.read_dcgm()
     return hosted.tick()

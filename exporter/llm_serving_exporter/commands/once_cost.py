@@ -54,7 +54,7 @@ def cost_lines(reading: TargetReading) -> list[str]:
     found, gpus = reading.cost, reading.target_gpus
     if found is None or found.price is None or gpus is None or not reading.up:
         return []
-    share = "" if reading.target.gpu_share is None else f" x share {reading.target.gpu_share:g}"
+    share = "" if reading.gpu_share in (None, 1.0) else f" x share {reading.gpu_share:.3g}"
     count = f"{gpus.count} GPU{'' if gpus.count == 1 else 's'}{share}"
     price = f"{count} at {usd(found.price.usd_per_gpu_hour)} an hour (rate {found.price.rate.name})"
     lines = [f"\n  cost: {price}; busy time split by {found.method.value}"]

@@ -101,6 +101,13 @@ class GpuConfig:
     interval_seconds: float | None = option(
         "gpu.interval", kinds.INTERVAL, "How often the GPUs are read. Default: scrape.interval."
     )
+    # a path, kinds.AUTO_WORD or kinds.OFF_WORD
+    pod_resources_socket: str = option(
+        "gpu.pod-resources-socket",
+        kinds.SOCKET,
+        "Socket on which the kubelet says which pod has which GPUs (docs/kubernetes-gpus.md); auto: the usual path, where it exists; off.",
+        default="auto",
+    )
 
 
 @dataclass(frozen=True, slots=True)

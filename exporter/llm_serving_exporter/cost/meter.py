@@ -104,7 +104,7 @@ class CostMeter:
             for one in self._engines.values():
                 one.window.note_unpriced_tick(monotonic)
         ticks = _collect_work(reading)
-        share = reading.target.gpu_share or 1.0
+        share = reading.gpu_share or 1.0
         each = reading.target_gpus.count * share / len(engines)
         whole = len(reading.gpu_uuids) == reading.target_gpus.count
         for key in engines:
@@ -233,8 +233,7 @@ def _explain_uncounted(reading: TargetReading, terms: Terms) -> Absence | None:
     if reading.target_gpus is None:
         return Absence.GPUS_UNKNOWN
     # prices are stated for whole cards
-    sliced = any(uuid.startswith("MIG-") for uuid in reading.gpu_uuids)
-    if terms.claimed_twice or (sliced and reading.target.gpu_share is None):
+    if terms.claimed_twice or reading.gpu_share is None:
         return Absence.GPU_CLAIMED_TWICE
     return None
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meter import CostMeter, Terms
-from llm_serving_exporter.model.claims import claim_of, shared
-from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.derive.gpus import YIELDED, Assignment, share_cards
+from llm_serving_exporter.model.claims import claim_of
+from llm_serving_exporter.model.device import GpuIdentity, GpuReadings
 from llm_serving_exporter.model.identity import Identity, is_same_pod
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import Target
@@ -47,16 +48,18 @@ class Costs:
             self._owners = {name: owner for name, owner in self._owners.items() if name in names}
 
     def update_claims(
-        self, targets: Iterable[Target], uuids: Mapping[str, Collection[str]], yielded: Collection[str] = ()
+        self, targets: Iterable[Target], assignments: Mapping[str, Assignment], gpus: GpuReadings | None
     ) -> None:
-        """Finds out which targets have the same GPUs without stating their shares: none of these has a cost.
+        """Finds out which targets have the same GPUs without shares that are known and fit into them: none of these has a cost.
 
-        `uuids`: by target, of its GPUs, where they are known. `yielded`: targets whose GPUs others use now; the others alone are
-        charged for them.
+        `assignments` by target; `gpus`: the last pass, which knows the cards of MIG instances. Of a target whose GPUs others use now the
+        others alone are charged for them.
         """
         every = {target.name: target for target in targets}
-        claims = {name: list_claims(target, uuids.get(name, ())) for name, target in every.items()}
-        found = find_claimed_twice(claims, every) | every.keys() & frozenset(yielded)
+        identities = [gpu.identity for gpu in gpus.gpus] if gpus is not None else []
+        claims = {name: list_claims(target, assignments.get(name), identities) for name, target in every.items()}
+        yielded = {name for name in every if name in assignments and assignments[name].why == YIELDED}
+        found = find_claimed_twice(claims) | yielded
         with self._lock:
             before, self._claimed_twice = self._claimed_twice, found
         for name in sorted(found - before):
@@ -81,28 +84,33 @@ class Costs:
             return replace(reading, cost=meter.advance(reading, gpus, terms, monotonic=monotonic, unix=unix))
 
 
-def find_cards(uuids: Collection[str], gpus: GpuReadings | None) -> frozenset[str]:
-    """UUIDs of the cards: a MIG instance stands for the card that it is a slice of, where that is known."""
-    seen = [gpu.identity for gpu in gpus.gpus] if gpus is not None else []
-    parents = {identity.uuid: identity.mig.parent_uuid for identity in seen if identity.mig is not None}
-    return frozenset(parents.get(uuid, uuid) for uuid in uuids)
+def list_claims(
+    target: Target, assignment: Assignment | None, gpus: Collection[GpuIdentity]
+) -> dict[str, float | None]:
+    """The cards that a target claims, and which part of each; None: not known which.
+
+    A card is known by its UUID, also where the target has an instance of it; where no UUID is known, by what the configuration calls it.
+    """
+    if assignment is None or not assignment.uuids:
+        return {claim_of(target, gpu): target.gpu_share or 1.0 for gpu in target.gpus or ()}
+    cards = {gpu.uuid: gpu.mig.parent_uuid for gpu in gpus if gpu.mig is not None}
+    claims: dict[str, float | None] = {}
+    for uuid, share in share_cards(assignment, gpus).items():
+        card = cards.get(uuid, uuid)
+        before = claims.get(card, 0.0)
+        claims[card] = target.gpu_share or (None if share is None or before is None else before + share)
+    return claims
 
 
-def list_claims(target: Target, uuids: Collection[str]) -> frozenset[str]:
-    """What the target's GPUs are known by: their UUIDs, else the UUIDs or indices in its configuration."""
-    if uuids or target.gpus is None:
-        return frozenset(uuids)
-    return frozenset(claim_of(target, gpu) for gpu in target.gpus)
-
-
-def find_claimed_twice(claims: Mapping[str, Collection[str]], targets: Mapping[str, Target]) -> frozenset[str]:
-    """Targets that share a GPU with others, without stated shares that add up to at most 1. `claims`: GPUs by target."""
-    by_gpu: dict[str, list[str]] = {}
-    for name, gpus in claims.items():
-        for gpu in gpus:
-            by_gpu.setdefault(gpu, []).append(name)
+def find_claimed_twice(claims: Mapping[str, Mapping[str, float | None]]) -> frozenset[str]:
+    """Targets that share a card with others where their parts are not known or do not fit into it. `claims`: parts by target and card."""
+    by_card: dict[str, dict[str, float | None]] = {}
+    for name, cards in claims.items():
+        for card, share in cards.items():
+            by_card.setdefault(card, {})[name] = share
     doubtful: set[str] = set()
-    for names in by_gpu.values():
-        if len(names) > 1 and not shared([targets[name] for name in names]):
-            doubtful.update(names)
+    for owners in by_card.values():
+        # thirds add up to a little more
+        if len(owners) > 1 and (None in owners.values() or sum(share or 0.0 for share in owners.values()) > 1 + 1e-9):
+            doubtful.update(owners)
     return frozenset(doubtful)

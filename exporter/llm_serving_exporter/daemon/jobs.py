@@ -17,6 +17,7 @@ from llm_serving_exporter.daemon.schedule import Schedule, ThreadSchedule
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.devices.attribution import gpu_interval
 from llm_serving_exporter.devices.dcgm_source import DcgmSource
+from llm_serving_exporter.devices.kubelet import open_kubelet
 from llm_serving_exporter.discovery.sections import Discovery
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.gpu.source import GpuSource
@@ -215,19 +216,31 @@ class Daemon:
 
     def _restart_gpus(self, config: Config) -> None:
         source = self._make_gpu_source(config) if config.gpu.enabled else None
+        kubelet = open_kubelet(config.gpu)
         self._host.gpus.set_source(source)
+        self._host.gpus.set_kubelet(kubelet)
+        self.store.put_kubelet(None)
         if source is None:
             self.store.clear_gpus()
             self._schedule.cancel("gpus")
         else:
             self._schedule.every("gpus", gpu_interval(config), self._read_gpus)
+        if source is None or kubelet is None:
+            self._schedule.cancel("kubelet")
+        else:
+            self._schedule.every("kubelet", gpu_interval(config), self._read_kubelet)
 
     def _read_gpus(self) -> None:
         readings = self._host.read_gpus()
         with self._lock:
             latest = self._host.gpus.latest
             if readings is not None and latest.readings is readings:  # else they were switched off while they were read
-                self.store.put_gpus(readings, latest.peaks)
+                gpus = self._host.gpus
+                self.store.put_gpus(readings, latest.peaks, node_gpus=gpus.node_count, workers=gpus.workers)
+
+    def _read_kubelet(self) -> None:
+        readings = self._host.gpus.read_kubelet()
+        self.store.put_kubelet(readings.attempt if readings is not None else None)
 
     def _restart_dcgm(self, config: Config) -> None:
         source = None

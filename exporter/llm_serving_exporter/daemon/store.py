@@ -9,10 +9,11 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 
-from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.attempt import Attempt, FailureReason
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.drill import DrillResult
 from llm_serving_exporter.model.hardware import GpuPeaks
+from llm_serving_exporter.model.kubelet import WorkerGpus
 from llm_serving_exporter.model.reading import TargetReading, View
 from llm_serving_exporter.model.review import ReviewRuns
 from llm_serving_exporter.model.target import Target
@@ -33,6 +34,12 @@ class Store:
         self._nvml_failures: dict[FailureReason, int] = {}
         # whether dcgm-exporter could be read last; None where none is configured, or before its first scrape
         self._dcgm_ok: bool | None = None
+        # the last question to the kubelet; None where it is not asked, or there is none. Failed ones since the start
+        self._kubelet: Attempt | None = None
+        self._kubelet_failures: dict[FailureReason, int] = {}
+        # GPUs of this node, and pods here that work for targets of other exporters
+        self._node_gpus: int | None = None
+        self._workers: tuple[WorkerGpus, ...] = ()
         # of the configuration in force, "" before the first
         self._config_hash = ""
         # whether the last load of the configuration succeeded, and when the last good one was
@@ -79,10 +86,21 @@ class Store:
         with self._lock:
             return self._targets.get(name)
 
-    def put_gpus(self, readings: GpuReadings, peaks: Mapping[str, GpuPeaks] | None = None) -> None:
-        """Replaces the GPU readings and counts a failure. `peaks` by UUID; None leaves the last known ones."""
+    def put_gpus(
+        self,
+        readings: GpuReadings,
+        peaks: Mapping[str, GpuPeaks] | None = None,
+        *,
+        node_gpus: int | None = None,
+        workers: tuple[WorkerGpus, ...] = (),
+    ) -> None:
+        """Replaces the GPU readings and counts a failure. `peaks` by UUID; None leaves the last known ones.
+
+        `node_gpus`: how many GPUs the node has; None: not known. `workers`: pods here that work for targets of other exporters.
+        """
         with self._lock:
             self._gpus = readings
+            self._node_gpus, self._workers = node_gpus, workers
             if peaks is not None:
                 self._gpu_peaks = peaks
             reason = readings.attempt.reason
@@ -94,6 +112,14 @@ class Store:
         with self._lock:
             self._gpus = None
             self._gpu_peaks = {}
+            self._node_gpus, self._workers = None, ()
+
+    def put_kubelet(self, attempt: Attempt | None) -> None:
+        """Notes how a question to the kubelet went, and counts a failure; None: it is not asked, or there is none."""
+        with self._lock:
+            self._kubelet = attempt
+            if attempt is not None and attempt.reason is not None:
+                self._kubelet_failures[attempt.reason] = self._kubelet_failures.get(attempt.reason, 0) + 1
 
     def put_dcgm(self, ok: bool | None) -> None:
         """Notes whether dcgm-exporter could be read; None: none is configured, or it has not been read yet."""
@@ -144,4 +170,8 @@ class Store:
                 targets_left_out=self._targets_left_out,
                 drills=self._drills,
                 review=self._review,
+                kubelet=self._kubelet,
+                kubelet_failures_total=dict(self._kubelet_failures),
+                node_gpus=self._node_gpus,
+                workers=self._workers,
             )

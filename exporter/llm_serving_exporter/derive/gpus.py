@@ -1,15 +1,32 @@
-"""Which GPUs belong to which target."""
+"""Which GPUs belong to which target, how that is known, and how much of each card is the target's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
-from llm_serving_exporter.model.device import GpuReading
+from llm_serving_exporter.derive.grants import Grants, NodeGrants
+from llm_serving_exporter.model.device import GpuIdentity, GpuReading
+from llm_serving_exporter.model.kubelet import Worker, WorkerGpus
 from llm_serving_exporter.model.target import Target
 
 # why a target has none, though its processes once named some
 YIELDED = "the GPUs that its processes used are another target's now"
+
+
+class Origin(StrEnum):
+    """How a claim is known: the values of the label `origin`, the strongest first."""
+
+    CONFIGURED = "configured"
+    KUBELET = "kubelet"  # the devices of its container, by the kubelet's word
+    PROCESS = "process"  # the driver's process lists name its processes
+    ENVIRONMENT = "environment"  # full UUIDs in the environment of its processes
+    ONLY_TARGET = "only_target"  # every process of every GPU is seen here, none is foreign, and it is the only target
+
+
+# claims by what runs: an engine that restarts has none for a while
+_OF_PROCESSES = (Origin.PROCESS, Origin.ENVIRONMENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,66 +35,195 @@ class Assignment:
 
     # () where they are not known
     uuids: tuple[str, ...]
-    # configured, processes, only_target, or "" where they are not known
+    # a value of Origin, or "" where they are not known
     origin: str
     # the reason where they, or some of them, are not known
     why: str = ""
+    # how much of each GPU or instance in `uuids` is the target's, where that is not all of it; None: not known
+    shares: Mapping[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known on this node, beside NVML, of who uses its GPUs."""
+
+    # by target whose processes are looked for here: the processes of its server, empty where they cannot be seen
+    pids: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    # by target: GPUs that the environment of its processes names by full UUIDs
+    environment: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # what the kubelet gave to whom; None: it does not say
+    grants: NodeGrants | None = None
+    # why the kubelet does not say
+    kubelet_why: str = ""
+    # why not every process of every GPU is seen here; "": each one is
+    blind: str = ""
 
 
 def assign_gpus(
     targets: tuple[Target, ...],
     gpus: tuple[GpuReading, ...],
-    pids_of_local_target: Mapping[str, frozenset[int]],
+    evidence: Evidence,
     previous: Mapping[str, Assignment],
 ) -> dict[str, Assignment]:
-    """Configured UUIDs or indices; else the GPUs whose processes are the engine's; else all, for a single local target.
+    """By target: as configured; else by the kubelet; else by processes; else by their environment; else all, for an only target.
 
-    `pids_of_local_target`: for each target on this host (by name) the processes of its server, empty where they cannot be seen.
-    GPUs once named by their processes (`previous`) stay while no process names others: an engine that is down or restarts
-    has none, and must not be taken for the owner of every GPU meanwhile. Such a memory yields to what the processes of other targets name
-    now, unless the target states its share of its GPUs. A MIG-enabled parent is never assigned when its
+    What processes once said (`previous`) stays while no process says anything else: an engine that is down or restarts has none, and must
+    not be taken for the owner of every GPU meanwhile. Such a memory yields to what the processes of other targets name
+    now, unless the target states its share of its GPUs. A MIG-enabled parent is never assigned by processes when its
     instances are visible: they are GPUs of their own.
     """
     parents = {gpu.identity.mig.parent_uuid for gpu in gpus if gpu.identity.mig}
     usable = [gpu for gpu in gpus if gpu.identity.uuid not in parents]
-    found = {target.name: _one(target, targets, gpus, usable, pids_of_local_target) for target in targets}
-    named = {uuid for one in found.values() if one.origin == "processes" for uuid in one.uuids}
-    shares = {target.name for target in targets if target.gpu_share is not None}
-    for name, before in previous.items():
-        remembered = before.origin == "processes" or before.why == YIELDED
-        if name in found and remembered and found[name].origin in ("only_target", ""):
-            left = before.uuids if name in shares else tuple(uuid for uuid in before.uuids if uuid not in named)
-            found[name] = replace(before, uuids=left) if left else Assignment((), "", YIELDED)
+    granted = {target.name: _find_grants(target, evidence) for target in targets}
+    named = {target.name: _find_named(usable, evidence.pids.get(target.name, frozenset())) for target in targets}
+    apart = _tell_apart(targets, granted, named)
+    found: dict[str, Assignment] = {}
+    for target in targets:
+        if target.gpus is not None:
+            found[target.name] = _assign_configured(target, gpus)
+        elif granted[target.name].shares:
+            found[target.name] = _assign_granted(granted[target.name], apart.get(target.name), gpus)
+        else:
+            found[target.name] = _assign_seen(target, len(targets) == 1, usable, named[target.name], granted, evidence)
+    _recall(found, previous, frozenset(target.name for target in targets if target.gpu_share is not None))
     return found
 
 
-def _one(
-    target: Target,
-    targets: tuple[Target, ...],
-    gpus: tuple[GpuReading, ...],
-    usable: list[GpuReading],
-    pids: Mapping[str, frozenset[int]],
-) -> Assignment:
-    if target.gpus is not None:
-        found = tuple(
-            gpu.identity.uuid for gpu in gpus if gpu.identity.uuid in target.gpus or _index(gpu) in target.gpus
-        )
-        missing = len(target.gpus) - len(found)
-        why = f"{missing} of the {len(target.gpus)} configured GPUs are not visible here" if missing > 0 else ""
-        return Assignment(found, "configured", why)
-    if target.name not in pids:
-        return Assignment((), "", "the target's URL does not name this host: set gpus or gpu_count")
-    own = pids[target.name]
-    named = tuple(
-        gpu.identity.uuid for gpu in usable if gpu.processes and any(process.pid in own for process in gpu.processes)
+def share_cards(assignment: Assignment, gpus: Collection[GpuIdentity]) -> dict[str, float | None]:
+    """By UUID of the assignment: which part of its card is the target's, above 0, up to 1; None where it is not known.
+
+    A MIG instance is its part of the card's compute slices; an instance that NVML does not show is a part that is not known.
+    """
+    instances = {gpu.uuid: gpu.mig for gpu in gpus if gpu.mig is not None}
+    found: dict[str, float | None] = {}
+    for uuid in assignment.uuids:
+        own, mig = assignment.shares.get(uuid, 1.0), instances.get(uuid)
+        of_card = mig.compute_share if mig is not None else None if uuid.startswith("MIG-") else 1.0
+        found[uuid] = None if own is None or of_card is None else own * of_card
+    return found
+
+
+def assign_workers(
+    workers: Collection[Worker], found: dict[str, Assignment], evidence: Evidence
+) -> tuple[WorkerGpus, ...]:
+    """The GPUs of pods on this node that work for another pod's target, by the kubelet.
+
+    Where `found` has the leader's target, by the kubelet too, they are added there; what is returned belongs to targets of other exporters.
+    """
+    elsewhere = []
+    for worker in workers:
+        grants = Grants(why=evidence.kubelet_why)
+        if evidence.grants is not None:
+            grants = evidence.grants.find(worker.namespace, worker.pod)
+        leader = found.get(worker.target)
+        if leader is None:
+            elsewhere.append(WorkerGpus(worker, tuple(grants.shares), grants.why, grants.shares))
+        elif leader.origin == Origin.KUBELET and grants.shares:
+            uuids = tuple(dict.fromkeys((*leader.uuids, *grants.shares)))
+            shares = {**leader.shares, **{uuid: share for uuid, share in grants.shares.items() if share != 1.0}}
+            found[worker.target] = replace(leader, uuids=uuids, shares=shares)
+    return tuple(elsewhere)
+
+
+def _find_grants(target: Target, evidence: Evidence) -> Grants:
+    """What the kubelet gave the target's container; nothing, with the reason, where it does not say or the target is no pod."""
+    place = target.identity
+    if not place.pod:
+        return Grants()
+    if evidence.grants is None:
+        return Grants(why=evidence.kubelet_why)
+    return evidence.grants.find(place.namespace, place.pod, place.container)
+
+
+def _find_named(usable: Sequence[GpuReading], own: frozenset[int]) -> tuple[str, ...]:
+    """GPUs that list one of the processes."""
+    return tuple(gpu.identity.uuid for gpu in usable if any(process.pid in own for process in gpu.processes or ()))
+
+
+def _tell_apart(
+    targets: Sequence[Target], granted: Mapping[str, Grants], named: Mapping[str, tuple[str, ...]]
+) -> dict[str, tuple[str, ...]]:
+    """Targets with the same container, each with the GPUs that its own processes name; left out where that does not tell them from another.
+
+    Without it they have one claim together: the whole container's.
+    """
+    groups: dict[tuple[str, str, frozenset[str]], list[str]] = {}
+    for target in targets:
+        if target.gpus is None and granted[target.name].bases:
+            place = target.identity
+            groups.setdefault((place.namespace, place.pod, granted[target.name].bases), []).append(target.name)
+    apart: dict[str, tuple[str, ...]] = {}
+    for names in groups.values():
+        if len(names) < 2:
+            continue
+        own = {name: [uuid for uuid in named[name] if uuid in granted[name].shares] for name in names}
+        every = [uuid for uuids in own.values() for uuid in uuids]
+        if all(own.values()) and len(every) == len(set(every)):
+            apart.update({name: tuple(uuids) for name, uuids in own.items()})
+    return apart
+
+
+def _assign_configured(target: Target, gpus: Sequence[GpuReading]) -> Assignment:
+    assert target.gpus is not None
+    found = tuple(gpu.identity.uuid for gpu in gpus if gpu.identity.uuid in target.gpus or _index(gpu) in target.gpus)
+    missing = len(target.gpus) - len(found)
+    why = f"{missing} of the {len(target.gpus)} configured GPUs are not visible here" if missing > 0 else ""
+    return Assignment(found, Origin.CONFIGURED, why)
+
+
+def _assign_granted(grants: Grants, apart: tuple[str, ...] | None, gpus: Sequence[GpuReading]) -> Assignment:
+    uuids = apart if apart is not None else tuple(grants.shares)
+    shares = {uuid: grants.shares[uuid] for uuid in uuids if grants.shares[uuid] != 1.0}
+    seen = {gpu.identity.uuid for gpu in gpus}
+    hidden = sum(uuid not in seen for uuid in uuids)
+    why = (
+        f"{hidden} of its {len(uuids)} GPUs are not visible to NVML here: the exporter wants NVIDIA_VISIBLE_DEVICES=all"
+        if hidden
+        else ""
     )
+    return Assignment(uuids, Origin.KUBELET if apart is None else Origin.PROCESS, why, shares)
+
+
+def _assign_seen(
+    target: Target,
+    alone: bool,
+    usable: Sequence[GpuReading],
+    named: tuple[str, ...],
+    granted: Mapping[str, Grants],
+    evidence: Evidence,
+) -> Assignment:
+    """By what is seen of the target's processes; else all GPUs, where it is the only target and every process is seen."""
     if named:
-        return Assignment(named, "processes")
-    if len(targets) == 1 and usable:
-        return Assignment(tuple(gpu.identity.uuid for gpu in usable), "only_target")
+        return Assignment(named, Origin.PROCESS)
+    stated = evidence.environment.get(target.name, ())
+    if stated:
+        return Assignment(stated, Origin.ENVIRONMENT)
+    kubelet = granted[target.name].why
+    if target.name not in evidence.pids:
+        return Assignment((), "", kubelet or "the target's URL does not name this host: set gpus or gpu_count")
     if not usable:
-        return Assignment((), "", "no GPU is visible here")
-    return Assignment((), "", "the GPUs' process lists do not show this engine (another PID namespace?): set gpus")
+        return Assignment((), "", kubelet or "no GPU is visible here")
+    if not alone:
+        why = "the GPUs' process lists do not show this engine (another PID namespace?): set gpus"
+        return Assignment((), "", kubelet or why)
+    if evidence.blind:
+        return Assignment((), "", f"{kubelet}; {evidence.blind}" if kubelet else evidence.blind)
+    own = evidence.pids[target.name]
+    foreign = sum(any(process.pid not in own for process in gpu.processes or ()) for gpu in usable)
+    if foreign:
+        why = f"processes that cannot be told to be the engine's use {foreign} of the {len(usable)} GPUs here: set gpus"
+        return Assignment((), "", why)
+    return Assignment(tuple(gpu.identity.uuid for gpu in usable), Origin.ONLY_TARGET)
+
+
+def _recall(found: dict[str, Assignment], previous: Mapping[str, Assignment], sharing: Collection[str]) -> None:
+    """Puts back into `found` what processes said of targets of which nothing better is known now."""
+    named = {uuid for one in found.values() if one.origin in (Origin.KUBELET, *_OF_PROCESSES) for uuid in one.uuids}
+    for name, before in previous.items():
+        remembered = before.origin in _OF_PROCESSES or before.why == YIELDED
+        if name in found and remembered and found[name].origin in (Origin.ONLY_TARGET, ""):
+            left = before.uuids if name in sharing else tuple(uuid for uuid in before.uuids if uuid not in named)
+            found[name] = replace(before, uuids=left) if left else Assignment((), "", YIELDED)
 
 
 def _index(gpu: GpuReading) -> int | None:

@@ -38,9 +38,20 @@ class Gpus:
 
 
 def build_settings(
-    config: Config, target: Target, uuids: Sequence[str], gpus: Gpus, known: GpuFacts, facts: ServerFacts, engines: int
+    config: Config,
+    target: Target,
+    uuids: Sequence[str],
+    gpus: Gpus,
+    known: GpuFacts,
+    facts: ServerFacts,
+    engines: int,
+    *,
+    shared: bool = False,
 ) -> Settings:
-    """What derive needs for one target whose page shows `engines` engines; `uuids`: its GPUs that are here, () if not known."""
+    """What derive needs for one target whose page shows `engines` engines; `uuids`: its GPUs that are here, () if not known.
+
+    `shared`: whether others share the time of its GPUs, so that what the driver measures is not the target's alone.
+    """
     seconds = {"ttft": config.slo.ttft_seconds, "itl": config.slo.itl_seconds, "e2e": config.slo.e2e_seconds}
     thresholds = {name: value for name, value in seconds.items() if value is not None}
     configured = len(target.gpus) if target.gpus is not None else 0
@@ -56,13 +67,21 @@ def build_settings(
         efficiency=config.attribution.efficiency,
         version=(version[0], version[1] if len(version) > 1 else 0) if version is not None else None,
     )
-    return Settings(thresholds, config.slo.errors, hardware, device=_sample_devices(config, uuids, gpus))
+    return Settings(thresholds, config.slo.errors, hardware, device=_sample_devices(config, uuids, gpus, shared))
 
 
 def count_target_gpus(
-    target: Target, uuids: Sequence[str], gpus: Gpus, known: GpuFacts, facts: ServerFacts, engines: int
+    target: Target,
+    uuids: Sequence[str],
+    gpus: Gpus,
+    known: GpuFacts,
+    facts: ServerFacts,
+    engines: int,
+    shares: Mapping[str, float | None] | None = None,
 ) -> TargetGpus | None:
     """How many GPUs all engines of the target use together, and what they are; None where the number is not known.
+
+    `shares`: by UUID, which part of its card the target has, where that is not all of it; None: not known.
 
     `engines` 0: no page was read yet, so that only what is said of the whole target counts, not the parallel sizes of one engine. How an
     engine's GPUs share its work may be assumed: their number is not.
@@ -76,7 +95,18 @@ def count_target_gpus(
     each = spread_engines(target, facts, count, engines).gpus_per_engine
     if each is None:
         return None
-    return TargetGpus(round(each * engines), known.name_target_gpus(target, uuids, gpus.peaks, facts.gpu_name))
+    whole = round(each * engines)
+    name = known.name_target_gpus(target, uuids, gpus.peaks, facts.gpu_name)
+    return TargetGpus(whole, name, target.gpu_share or _average_shares(whole, uuids, shares or {}))
+
+
+def _average_shares(count: int, uuids: Sequence[str], shares: Mapping[str, float | None]) -> float | None:
+    """Mean part of a card that each of `count` GPUs is; those that are not seen here are taken for whole ones."""
+    own = [shares.get(uuid, 1.0) for uuid in uuids]
+    known = [share for share in own if share is not None]
+    if len(known) < len(own) or not count:
+        return None
+    return (sum(known) + max(0, count - len(own))) / max(count, len(own))
 
 
 def _count_gpus(target: Target, uuids: Sequence[str]) -> int | None:
@@ -88,7 +118,12 @@ def _count_gpus(target: Target, uuids: Sequence[str]) -> int | None:
 
 
 def keep_known_gpus(
-    before: TargetReading, now: TargetReading, uuids: Sequence[str], gpus: Gpus, known: GpuFacts
+    before: TargetReading,
+    now: TargetReading,
+    uuids: Sequence[str],
+    gpus: Gpus,
+    known: GpuFacts,
+    shares: Mapping[str, float | None] | None = None,
 ) -> TargetGpus | None:
     """As `count_target_gpus`, for a target's reading `now`. What the reading `before` knew stays where nothing is known now.
 
@@ -97,7 +132,7 @@ def keep_known_gpus(
     if now.role is Role.FRONTEND:
         return None
     engines = sum(engine.is_engine for engine in now.snapshot.engines) or 1 if now.snapshot is not None else 0
-    found = count_target_gpus(now.target, uuids, gpus, known, now.facts, engines)
+    found = count_target_gpus(now.target, uuids, gpus, known, now.facts, engines, shares)
     if before.target_gpus is None or found is None or now.restarts_total != before.restarts_total:
         return before.target_gpus or found
     return found if found.name else replace(found, name=before.target_gpus.name)
@@ -108,9 +143,12 @@ def gpu_interval(config: Config) -> float:
     return config.gpu.interval_seconds or config.interval_seconds
 
 
-def _sample_devices(config: Config, uuids: Sequence[str], gpus: Gpus) -> DeviceSample | None:
+def _sample_devices(config: Config, uuids: Sequence[str], gpus: Gpus, shared: bool) -> DeviceSample | None:
     if gpus.readings is None:
         return None
+    if shared and gpus.readings.attempt.ok:
+        measured = dict.fromkeys(("gpm_ratio", "dcgm_ratio", "memory_used_bytes"), Absence.GPU_CLAIMED_TWICE)
+        return DeviceSample(gpus.readings.monotonic_seconds, len(uuids), absent=measured)
     oldest = float("-inf")
     if config.dcgm is not None:
         oldest = gpus.readings.monotonic_seconds - DCGM_STALE_INTERVALS * config.dcgm.interval_seconds

@@ -5,24 +5,36 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.derive.gpus import Assignment, assign_gpus
+from llm_serving_exporter.derive.gpus import Assignment, Evidence, Origin, assign_gpus, assign_workers
+from llm_serving_exporter.derive.grants import NodeGrants
 from llm_serving_exporter.devices.attribution import Gpus
+from llm_serving_exporter.devices.kubelet import KubeletReader
 from llm_serving_exporter.devices.locality import engine_pids_by_target
 from llm_serving_exporter.devices.peaks import GpuFacts
+from llm_serving_exporter.gpu.environment import find_environment_gpus
 from llm_serving_exporter.gpu.source import GpuSource
+from llm_serving_exporter.gpu.visibility import are_pids_of_here, count_driver_gpus, explain_blindness
 from llm_serving_exporter.model.dcgm import DcgmReadings
-from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
+from llm_serving_exporter.model.kubelet import KubeletReadings, Worker, WorkerGpus
 from llm_serving_exporter.model.target import Target
 
 log = logging.getLogger("llm_serving_exporter.gpus")
 
 # process lists are read from /proc for every local target: cheap, but not every tick
 PIDS_EVERY_SECONDS = 30.0
+# a kubelet starts again within a minute: what it said before holds that long, and a while
+KUBELET_KEPT_SECONDS = 600.0
+NO_KUBELET = (
+    "no kubelet says which GPUs its pod has: set gpus, run the exporter as a DaemonSet with the kubelet's pod-resources folder, "
+    "or let it read the engine's environment (docs/kubernetes-gpus.md)"
+)
 
 
 class DcgmReader(Protocol):
@@ -53,18 +65,33 @@ class NodeGpus:
     `latest` and `assignments` are replaced whole, so that a tick in another thread sees one pass or the next, never a mixture.
     """
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic, proc_root: Path = Path("/proc")) -> None:
+        self._monotonic, self._proc_root = monotonic, proc_root
         # guards what follows against a source that is replaced while it is read
         self._lock = threading.Lock()
         self._source: GpuSource | None = None
         self._dcgm: DcgmReader | None = None
-        # the processes of local targets, by target name, and when they are looked up again
+        self._kubelet: KubeletReader | None = None
+        # what the kubelet last said, and its last answer that was good
+        self._kubelet_last: KubeletReadings | None = None
+        self._kubelet_good: KubeletReadings | None = None
+        # by target name, and when they are looked up again: the processes of its server, and the GPUs that their environment names
         self._pids: Mapping[str, frozenset[int]] = {}
+        self._environment: Mapping[str, tuple[str, ...]] = {}
         self._pids_due_seconds = 0.0
+        # what discovery says of pods: those that have ended, those that work for another pod's target, UUIDs of claimed devices
+        self._finished: frozenset[tuple[str, str]] = frozenset()
+        self._workers: tuple[Worker, ...] = ()
+        self._slices: Mapping[tuple[str, str], str] = {}
         self.facts = GpuFacts()
         self.latest = Gpus()
         self.assignments: Mapping[str, Assignment] = {}
+        # as of the last pass that went well: a claim by number holds while the driver is away
+        self._known: tuple[GpuIdentity, ...] = ()
+        # GPUs here of targets that another exporter reads
+        self.workers: tuple[WorkerGpus, ...] = ()
+        # GPUs that the driver holds on this node; None: not known
+        self.node_count: int | None = None
 
     @property
     def is_read(self) -> bool:
@@ -77,7 +104,7 @@ class NodeGpus:
             before, self._source = self._source, source
             if source is None:
                 self.latest = Gpus(dcgm=self.latest.dcgm)
-                self.assignments = {}
+                self.assignments, self.workers, self.node_count = {}, (), None
         if before is not None:
             before.close()
 
@@ -88,6 +115,29 @@ class NodeGpus:
             self.latest = replace(self.latest, dcgm=None)
         if before is not None:
             before.close()
+
+    def set_kubelet(self, source: KubeletReader | None) -> None:
+        """The same for the kubelet; what it said is forgotten in either case."""
+        with self._lock:
+            before, self._kubelet = self._kubelet, source
+            self._kubelet_last = self._kubelet_good = None
+        if before is not None:
+            before.close()
+
+    def set_pods(
+        self,
+        *,
+        finished: Collection[tuple[str, str]] = (),
+        workers: Collection[Worker] = (),
+        slices: Mapping[tuple[str, str], str] | None = None,
+    ) -> None:
+        """What discovery knows of this node's pods, replaced whole; the next pass over the GPUs uses it.
+
+        `finished`: namespaces and names of pods that have ended (Succeeded, Failed): kubelets before 1.34 list them on. `workers`: pods
+        that work for another pod's target. `slices`: UUIDs of claimed devices by pool and name, out of ResourceSlices.
+        """
+        with self._lock:
+            self._finished, self._workers, self._slices = frozenset(finished), tuple(workers), dict(slices or {})
 
     def read(self, targets: Callable[[], Iterable[Target]]) -> GpuReadings | None:
         """One pass over the GPUs, and their assignment to the `targets` that there are at its end.
@@ -103,9 +153,7 @@ class NodeGpus:
                 return None
             peaks = self.facts.find_peaks(readings.gpus) if readings.attempt.ok else self.latest.peaks
             self.latest = replace(self.latest, readings=readings, peaks=peaks)
-            # what is known of the assignment stays while the driver is away
-            if readings.attempt.ok:
-                self._assign(tuple(targets()), readings)
+            self._assign(tuple(targets()), readings)
             return readings
 
     def read_dcgm(self) -> DcgmReadings | None:
@@ -118,6 +166,20 @@ class NodeGpus:
             if source is not self._dcgm:
                 return None
             self.latest = replace(self.latest, dcgm=readings)
+            return readings
+
+    def read_kubelet(self) -> KubeletReadings | None:
+        """One question to the kubelet; None where there is none to ask, or another one since the question began."""
+        source = self._kubelet
+        if source is None:
+            return None
+        readings = source.read()
+        with self._lock:
+            if source is not self._kubelet:
+                return None
+            self._kubelet_last = readings
+            if readings is None or readings.attempt.ok:
+                self._kubelet_good = readings
             return readings
 
     def find_uuids(self, target: Target) -> tuple[str, ...]:
@@ -137,20 +199,55 @@ class NodeGpus:
             self._pids_due_seconds = 0.0
 
     def close(self) -> None:
-        """Closes both sources; what was read stays."""
+        """Closes the sources; what was read stays."""
         with self._lock:
-            sources = (self._source, self._dcgm)
-            self._source, self._dcgm = None, None
+            sources = (self._source, self._dcgm, self._kubelet)
+            self._source, self._dcgm, self._kubelet = None, None, None
         for source in sources:
             if source is not None:
                 source.close()
 
     def _assign(self, targets: tuple[Target, ...], readings: GpuReadings) -> None:
+        """Replaces what is known of the assignment. While the driver is away it stays, but for what the kubelet says."""
         now = self._monotonic()
+        if readings.attempt.ok:
+            self._known = tuple(gpu.identity for gpu in readings.gpus)
+        evidence = self._gather_evidence(targets, readings.gpus, now)
+        before = self.assignments
+        found = assign_gpus(targets, readings.gpus, evidence, before)
+        self.workers = assign_workers(self._workers, found, evidence)
+        if not readings.attempt.ok:
+            found = {name: one for name, one in found.items() if one.origin == Origin.KUBELET}
+            found = {**{name: one for name, one in before.items() if one.origin != Origin.KUBELET}, **found}
+        self.assignments = found
+        for name, one in found.items():
+            if one.origin == Origin.CONFIGURED and one.why and (name not in before or before[name].why != one.why):
+                log.warning("target=%s: %s; see nvidia-smi -L for those that are", name, one.why)
+
+    def _gather_evidence(self, targets: tuple[Target, ...], gpus: tuple[GpuReading, ...], now: float) -> Evidence:
         if now >= self._pids_due_seconds:
-            self._pids = engine_pids_by_target(targets)
+            self._pids = engine_pids_by_target(targets, proc_root=self._proc_root)
+            self._environment = {
+                target.name: find_environment_gpus(self._pids.get(target.name, ()), self._proc_root)
+                for target in targets
+                if target.gpus is None
+            }
+            self.node_count = count_driver_gpus()
             self._pids_due_seconds = now + PIDS_EVERY_SECONDS
-        before, self.assignments = self.assignments, assign_gpus(targets, readings.gpus, self._pids, self.assignments)
-        for name, found in self.assignments.items():
-            if found.origin == "configured" and found.why and (name not in before or before[name].why != found.why):
-                log.warning("target=%s: %s; see nvidia-smi -L for those that are", name, found.why)
+        comparable = are_pids_of_here(gpus, self._proc_root)
+        good = self._kubelet_good
+        if good is not None and now - good.monotonic_seconds > KUBELET_KEPT_SECONDS:
+            good = None
+        return Evidence(
+            pids=self._pids if comparable else dict.fromkeys(self._pids, frozenset()),
+            environment=self._environment,
+            grants=None if good is None else NodeGrants(good, self._known, self._finished, self._slices),
+            kubelet_why=self._explain_kubelet(),
+            blind=explain_blindness(gpus, self._proc_root),
+        )
+
+    def _explain_kubelet(self) -> str:
+        last = self._kubelet_last
+        if last is None or last.attempt.ok:
+            return NO_KUBELET
+        return f"the kubelet does not say which GPUs its pod has: {last.attempt.detail}"

@@ -59,7 +59,8 @@ class ViewCollector(Collector):
             _guarded(f"target {reading.target.name}", _target, families, reading, setup, now)
         oldest = now - setup.gpu_stale_after_seconds
         _guarded("gpus", gpu.add_gpus, families, view, setup.node, oldest_monotonic_seconds=oldest)
-        _guarded("gpu assignment", gpu.add_assignments, families, view.targets)
+        _guarded("gpu assignment", gpu.add_assignments, families, view, setup.node)
+        _guarded("kubelet", gpu.add_kubelet, families, view, setup.node)
         _guarded("exporter", _exporter, families, view, setup)
         return iter(families)
 

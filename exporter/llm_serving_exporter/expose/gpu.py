@@ -5,12 +5,16 @@ from __future__ import annotations
 from llm_serving_exporter.catalogue import gpu as names
 from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.catalogue.roofline import GPU_PEAK_FLOPS
+from llm_serving_exporter.derive.gpus import Origin
 from llm_serving_exporter.expose.families import Families
-from llm_serving_exporter.expose.labels import NO_LABELS
+from llm_serving_exporter.expose.labels import NO_LABELS, SharedLabels
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.device import GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import GpuPeaks
-from llm_serving_exporter.model.reading import TargetReading, View
+from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.kubelet import Worker
+from llm_serving_exporter.model.reading import View
+from llm_serving_exporter.model.target import Target
 
 NVML_REASONS = (
     FailureReason.NO_LIBRARY,
@@ -19,6 +23,18 @@ NVML_REASONS = (
     FailureReason.NO_PERMISSION,
     FailureReason.GPU_LOST,
     FailureReason.NVML,
+    FailureReason.INTERNAL,
+)
+KUBELET_REASONS = (
+    FailureReason.NO_CLIENT,
+    FailureReason.NO_SOCKET,
+    FailureReason.NO_PERMISSION,
+    FailureReason.REFUSED,
+    FailureReason.TIMEOUT,
+    FailureReason.TOO_LARGE,
+    FailureReason.PROTOCOL,
+    FailureReason.UNIMPLEMENTED,
+    FailureReason.KUBELET,
     FailureReason.INTERNAL,
 )
 
@@ -98,10 +114,40 @@ def _gpu(families: Families, reading: GpuReading, readings: GpuReadings, node: s
         families.add_by_label(metric, labels, label, values)
 
 
-def add_assignments(families: Families, targets: tuple[TargetReading, ...]) -> None:
-    """Which GPU serves which target."""
-    for reading in targets:
+def add_assignments(families: Families, view: View, node: str) -> None:
+    """Which GPU serves which target, and how much of it; with the workers here of targets that another exporter reads."""
+    for reading in view.targets:
         for uuid in reading.gpu_uuids:
-            families.add_info(
-                names.GPU_TARGET_INFO, families.of_target(reading.target), gpu=uuid, origin=reading.gpu_origin
-            )
+            labels = families.of_target(reading.target)
+            families.add_info(names.GPU_TARGET_INFO, labels, gpu=uuid, origin=reading.gpu_origin)
+            # what is stated is a share of the card, which an instance is a part of
+            stated = None if uuid.startswith("MIG-") else reading.target.gpu_share
+            families.add_value(names.GPU_TARGET_SHARE, labels, stated or reading.gpu_parts.get(uuid, 1.0), gpu=uuid)
+    nodes = set()
+    for found in view.workers:
+        labels = _label_leader(families, found.worker)
+        for uuid in found.uuids:
+            families.add_info(names.GPU_TARGET_INFO, labels, gpu=uuid, origin=Origin.KUBELET.value)
+            families.add_value(names.GPU_TARGET_SHARE, labels, found.shares.get(uuid, 1.0), gpu=uuid)
+        # several workers of one engine may be on this node
+        key = (found.worker.target, found.worker.model_name, found.worker.role)
+        if key not in nodes:
+            nodes.add(key)
+            own = {"model_name": found.worker.model_name, "role": found.worker.role, "node": node}
+            families.add_info(health.TARGET_NODE_INFO, labels, **own)
+
+
+def _label_leader(families: Families, worker: Worker) -> SharedLabels:
+    """The labels of a series about the worker's target; of its leader's place only the namespace is known here."""
+    return families.of_target(Target(worker.target, "", identity=Identity(namespace=worker.namespace)))
+
+
+def add_kubelet(families: Families, view: View, node: str) -> None:
+    """The health of the kubelet's answers, and how many GPUs the node has."""
+    families.add_value(names.NODE_GPUS, NO_LABELS, view.node_gpus, node=node)
+    if view.kubelet is None:
+        return
+    families.add_value(health.KUBELET_UP, NO_LABELS, view.kubelet.ok)
+    for reason in KUBELET_REASONS:
+        count = view.kubelet_failures_total.get(reason, 0)
+        families.add_value(health.KUBELET_FAILURES, NO_LABELS, count, reason=reason.value)

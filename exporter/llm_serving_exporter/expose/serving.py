@@ -8,10 +8,11 @@ from llm_serving_exporter.catalogue.roofline import ROOFLINE
 from llm_serving_exporter.catalogue.serving import COUNTERS, GAUGES, HISTOGRAMS
 from llm_serving_exporter.expose import roofline
 from llm_serving_exporter.expose.families import Families
-from llm_serving_exporter.expose.gpu import NVML_REASONS
+from llm_serving_exporter.expose.gpu import KUBELET_REASONS, NVML_REASONS
 from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.derived import EngineDerived
+from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.numbers import resolution
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.snapshot import (
@@ -33,8 +34,15 @@ _STAGE_OF = {
     FailureReason.NOT_AN_ENGINE: Stage.NORMALISE,
     FailureReason.SEVERAL_SERVERS: Stage.NORMALISE,
 }
-# an internal fault can end any reading
-_GPU_REASONS = frozenset(NVML_REASONS) - {FailureReason.INTERNAL}
+# those that a server's page can have too stay: an internal fault can end any reading
+_OF_PAGES = {
+    FailureReason.INTERNAL,
+    FailureReason.REFUSED,
+    FailureReason.TIMEOUT,
+    FailureReason.TOO_LARGE,
+    FailureReason.PROTOCOL,
+}
+_GPU_REASONS = frozenset((*NVML_REASONS, *KUBELET_REASONS)) - _OF_PAGES
 TARGET_FAILURES = tuple(
     (_STAGE_OF.get(reason, Stage.SCRAPE), reason) for reason in FailureReason if reason not in _GPU_REASONS
 )
@@ -111,7 +119,8 @@ def add_target_health(families: Families, reading: TargetReading, *, fresh: bool
     for node in target.nodes:
         families.add_info(health.TARGET_NODE_INFO, labels, model_name=model_name, role=role, node=node)
     if reading.target_gpus is not None:
-        families.add_value(health.TARGET_GPUS, labels, reading.target_gpus.count, gpu_name=reading.target_gpus.name)
+        cards = _count_cards(reading, reading.target_gpus)
+        families.add_value(health.TARGET_GPUS, labels, cards, gpu_name=reading.target_gpus.name)
     families.add_value(health.TARGET_START_TIME, labels, reading.start_unix_seconds)
     families.add_value(health.TARGET_UP, labels, reading.up)
     families.add_by_label(
@@ -141,6 +150,13 @@ def add_target_health(families: Families, reading: TargetReading, *, fresh: bool
     _signals(families, reading, labels, fresh=fresh)
     if reading.snapshot is not None and fresh:
         _resolution(families, reading.snapshot, labels)
+
+
+def _count_cards(reading: TargetReading, gpus: TargetGpus) -> float | None:
+    """The target's GPUs in whole cards; None where its part of them is not known or another target claims them too."""
+    twice = reading.cost is not None and reading.cost.signals.get(cost.GPU_SECONDS.name) is Absence.GPU_CLAIMED_TWICE
+    share = reading.gpu_share
+    return None if twice or share is None else gpus.count * share
 
 
 def _resolution(families: Families, snapshot: Snapshot, labels: SharedLabels) -> None:

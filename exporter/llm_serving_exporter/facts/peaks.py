@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -28,9 +27,6 @@ _NATIVE: Mapping[Precision, tuple[tuple[int, int], tuple[int, int] | None]] = {
     Precision.FP8: ((8, 9), None),
     Precision.FP4: ((10, 0), None),
 }
-# NVIDIA MIG user guide, by the memory slices of a whole GPU: 7 compute slices beside 8 (A100, H100, H200, B200), 4 beside 4 (A30)
-_COMPUTE_SLICES = {8: 7, 4: 4}
-_PROFILE = re.compile(r"(?:(\d+)c\.)?(\d+)g\.")
 
 
 def native(precision: Precision, compute_capability: tuple[int, int] | None) -> bool:
@@ -162,10 +158,8 @@ def _shares(identity: GpuIdentity, spec: GpuSpec | None) -> tuple[float | None, 
     if identity.mig is None:
         return 1.0, 1.0
     memory = _memory_share(identity.mig, identity.memory_total_bytes, spec)
-    total = _COMPUTE_SLICES.get(identity.mig.memory_slices_total or 0)
-    profile = _PROFILE.match(identity.mig.profile)
-    slices = 0 if profile is None else int(profile[1] or profile[2])
-    return memory, slices / total if total is not None and 0 < slices <= total else memory
+    compute = identity.mig.compute_share
+    return memory, memory if compute is None else compute
 
 
 def _memory_share(mig: MigInstance, memory_bytes: int | None, spec: GpuSpec | None) -> float | None:

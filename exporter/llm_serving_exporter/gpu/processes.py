@@ -8,7 +8,7 @@ container's shell script starts shares one.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp, include/net/tcp_states.h
@@ -19,22 +19,28 @@ PROCESSES_MAX = 65536
 FILES_MAX = 65536  # open files looked at in one process
 
 
-def find_engine_pids(port: int, proc_root: Path = Path("/proc")) -> frozenset[int]:
+def find_engine_pids(
+    port: int, proc_root: Path = Path("/proc"), among: Collection[int] | None = None
+) -> frozenset[int]:
     """The pids of every process that holds a TCP socket listening on `port`, and of all their descendants.
+
+    `among`: the processes of one pod, which share a network namespace and are the only ones looked at; None: those of the reading
+    process's own network namespace.
 
     Where the parent of such a process is a known launcher, the launcher's whole tree counts. Pids are those of
     `proc_root`'s PID namespace; NVML reports the host's, so in a container mount the host's /proc or share its PID
     namespace. Empty where nothing listens, or where /proc does not show who does (another user's processes need
-    CAP_SYS_PTRACE). The socket table is that of the reading process's network namespace. Never raises; work is bounded.
+    CAP_SYS_PTRACE). Never raises; work is bounded.
     """
-    inodes = frozenset(_find_listening_inodes(port, proc_root))
+    tables = (proc_root / "net",) if among is None else tuple(proc_root / str(pid) / "net" for pid in sorted(among)[:1])
+    inodes = frozenset(inode for table in tables for inode in _find_listening_inodes(port, table))
     if not inodes:
         return frozenset()
     parents: dict[int, int] = {}
     names: dict[int, str] = {}
     owners: set[int] = set()
     targets = {f"socket:[{inode}]" for inode in inodes}
-    for pid in _list_pids(proc_root):
+    for pid in list_pids(proc_root) if among is None else sorted(among):
         stat = _read_stat(proc_root / str(pid) / "stat")
         if stat is None:
             continue
@@ -45,18 +51,19 @@ def find_engine_pids(port: int, proc_root: Path = Path("/proc")) -> frozenset[in
     return _add_descendants(owners | launchers, parents)
 
 
-def _find_listening_inodes(port: int, proc_root: Path) -> Iterator[str]:
+def _find_listening_inodes(port: int, folder: Path) -> Iterator[str]:
     """Socket inodes out of lines such as "0: 0100007F:1F40 00000000:0000 0A … 12345 …": address, state and inode are
     columns 1, 3 and 9 counted from 0; the port is hexadecimal."""
     wanted = f":{port:04X}"
-    for table in ("net/tcp", "net/tcp6"):
-        for line in _read_text(proc_root / table, SOCKET_TABLE_BYTES_MAX).splitlines()[1:]:
+    for table in ("tcp", "tcp6"):
+        for line in _read_text(folder / table, SOCKET_TABLE_BYTES_MAX).splitlines()[1:]:
             columns = line.split()
             if len(columns) > 9 and columns[3] == LISTEN and columns[1].endswith(wanted):
                 yield columns[9]
 
 
-def _list_pids(proc_root: Path) -> list[int]:
+def list_pids(proc_root: Path) -> list[int]:
+    """Every process that `proc_root` shows; [] where it cannot be listed."""
     try:
         return [int(name) for name in os.listdir(proc_root) if name.isdecimal()][:PROCESSES_MAX]
     except OSError:

@@ -50,13 +50,18 @@ class FailureReason(StrEnum):
     NO_PERMISSION = "no_permission"
     GPU_LOST = "gpu_lost"
     NVML = "nvml_error"
+    # kubelet; it also refuses connections, is late, answers too much or denies permission
+    NO_CLIENT = "client_not_installed"  # the extra with the gRPC client is missing
+    NO_SOCKET = "socket_missing"
+    UNIMPLEMENTED = "not_implemented"  # what answers does not know PodResources v1
+    KUBELET = "kubelet_error"
     # a fault of ours: counted and logged, never fatal
     INTERNAL = "internal_error"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Outcome of one attempt to read a target, the GPUs or dcgm-exporter."""
+    """Outcome of one attempt to read a target, the GPUs, dcgm-exporter or the kubelet."""
 
     stage: Stage  # where it ended, well or not
     reason: FailureReason | None  # None: it went well

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from llm_serving_exporter.model.attempt import Attempt
+
+# NVIDIA MIG user guide, supported profiles: cards with 8 memory slices have 7 compute slices (A100, H100, H200, B200), those with 4 have 4
+_COMPUTE_SLICES = {8: 7, 4: 4}
+# "1g.10gb", "1c.3g.40gb", "1g.10gb+me": compute slices of the compute instance where it has fewer, else of the GPU instance
+_PROFILE = re.compile(r"(?:(\d+)c\.)?(\d+)g\.")
+_HEX = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
+# of a GPU or a MIG instance, whole; MIG-GPU-…/1/0 is the form of drivers before R470
+GPU_UUID = re.compile(rf"(?:(?:GPU|MIG)-{_HEX}|MIG-GPU-{_HEX}/\d+/\d+)")
 
 
 class GpuAbsence(StrEnum):
@@ -35,6 +44,14 @@ class MigInstance:
     parent_uuid: str  # of the whole GPU
     memory_slices: int | None  # that it owns; None: unknown
     memory_slices_total: int | None  # of the parent; None: unknown
+
+    @property
+    def compute_share(self) -> float | None:
+        """Its part of the card's compute slices, by its profile; None where not known. Those of a card add up to 1 at most."""
+        total = _COMPUTE_SLICES.get(self.memory_slices_total or 0)
+        profile = _PROFILE.match(self.profile)
+        slices = 0 if profile is None else int(profile[1] or profile[2])
+        return slices / total if total is not None and 0 < slices <= total else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,8 @@ class TargetGpus:
     count: int
     # their kind, several joined by " + "; "" where not known
     name: str = ""
+    # mean part of a card that each of them is: 1 for whole cards, less for MIG instances and for parts by time; None where not known
+    share: float | None = 1.0
 
 
 @dataclass(frozen=True, slots=True)

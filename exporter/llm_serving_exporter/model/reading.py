@@ -14,6 +14,7 @@ from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.drill import DrillResult
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.hardware import GpuPeaks, TargetGpus
+from llm_serving_exporter.model.kubelet import WorkerGpus
 from llm_serving_exporter.model.pod import PodState
 from llm_serving_exporter.model.review import ReviewRuns
 from llm_serving_exporter.model.snapshot import Snapshot
@@ -60,6 +61,8 @@ class TargetReading:
     # of its GPUs that are seen here; () where they are not known, `gpu_origin` says why
     gpu_uuids: tuple[str, ...] = ()
     gpu_origin: str = ""  # how they were found, in words, or why they are not known
+    # how much of each GPU or instance in `gpu_uuids` is its own, where that is not all of it; None: not known
+    gpu_parts: Mapping[str, float | None] = field(default_factory=dict)
     # how many GPUs its engines use, seen here or not, as last known; None: never known
     target_gpus: TargetGpus | None = None
     # model name as served -> what is known about the model, or why nothing is
@@ -74,6 +77,11 @@ class TargetReading:
     def role(self) -> Role:
         """What the target does: as configured, else as its page says, else both phases."""
         return self.target.role or self.page_role or Role.UNIFIED
+
+    @property
+    def gpu_share(self) -> float | None:
+        """Which part of each of its cards is the target's: as stated, else as known; None where neither says it."""
+        return self.target.gpu_share or (self.target_gpus.share if self.target_gpus is not None else None)
 
     def fresh(self, now_monotonic_seconds: float, stale_after_seconds: float) -> bool:
         """Whether the last good page is young enough to be shown."""
@@ -100,3 +108,9 @@ class View:
     targets_elsewhere: int = 0  # known here, and read by the exporters of other shards
     targets_left_out: int = 0  # of this shard, beyond what one exporter reads
     review: ReviewRuns | None = None  # of the scheduled cost review; None: this exporter has no schedule
+    kubelet: Attempt | None = None  # the last question to the kubelet; None: it is not asked, or there is none
+    kubelet_failures_total: Mapping[FailureReason, int] = field(
+        default_factory=dict
+    )  # by reason, since the exporter's start
+    node_gpus: int | None = None  # GPUs that the driver holds on this node, seen by NVML here or not; None: not known
+    workers: tuple[WorkerGpus, ...] = ()  # pods of this node that work for targets of other exporters

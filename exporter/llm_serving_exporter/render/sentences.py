@@ -46,7 +46,7 @@ ABSENCES: Mapping[Absence, str] = {
     Absence.BELOW_BUCKETS: "The threshold lies below the first bucket edge of the engine's histogram: raise it to that edge or above.",
     Absence.GPUS_UNKNOWN: (
         "Which GPUs serve this target is not known, or not all of them are here: set targets[].gpus to their UUIDs or indices, "
-        "or targets[].gpu_count for a server on another host."
+        "or targets[].gpu_count for a server on another host; docs/kubernetes-gpus.md says what finds them in Kubernetes."
     ),
     Absence.MODEL_UNKNOWN: (
         "Which model this is, or its config, is not known: set targets[].model.config to its config.json or folder, "
@@ -68,7 +68,8 @@ ABSENCES: Mapping[Absence, str] = {
     Absence.NO_PRICE: "The price file states no price for its GPUs that has begun: state one by target, node or gpu_model.",
     Absence.PRICE_AMBIGUOUS: "Its nodes, or its several kinds of GPU, have different prices: state one by target.",
     Absence.GPU_CLAIMED_TWICE: (
-        "Another target has the same GPUs, or they are slices of a card (MIG): set targets[].gpu_share of each, at most 1 together."
+        "Another target has the same GPUs, or a part of them: what the driver measures is of all who use them, and for a cost each needs "
+        "targets[].gpu_share, at most 1 together."
     ),
     Absence.TARGET_DOWN: "The last good page is too old to be shown; the target's problem says why.",
 }
@@ -118,9 +119,18 @@ FAILURES: Mapping[FailureReason, str] = {
     FailureReason.NO_LIBRARY: "libnvidia-ml.so.1 is not there: run the container with the NVIDIA runtime, or set gpu.enabled: false.",
     FailureReason.NO_DRIVER: "The NVIDIA driver is not loaded: see dmesg and nvidia-smi on the node, or set gpu.enabled: false.",
     FailureReason.DRIVER_MISMATCH: "Driver and library differ in version, as after an upgrade: reload the driver or reboot the node.",
-    FailureReason.NO_PERMISSION: "The exporter may not read NVML: give it the devices /dev/nvidia* and /dev/nvidiactl.",
+    FailureReason.NO_PERMISSION: (
+        "The exporter may not read it: for NVML give it the devices /dev/nvidia* and /dev/nvidiactl, for the kubelet's socket UID 0."
+    ),
     FailureReason.GPU_LOST: "A GPU fell off the bus: drain the node, see dmesg for the XID, then reset or reboot.",
     FailureReason.NVML: "NVML failed: try nvidia-smi on the node; the exporter tries again at each interval.",
+    FailureReason.NO_CLIENT: "The client that asks the kubelet is not installed: install llm-serving-exporter[kubernetes].",
+    FailureReason.NO_SOCKET: (
+        "The kubelet's socket is not there: mount the kubelet's pod-resources folder, as hostPath and read-only, "
+        "where gpu.pod_resources_socket expects it, or set that to auto or off."
+    ),
+    FailureReason.UNIMPLEMENTED: "What answers at the socket does not know PodResources v1: it needs Kubernetes 1.20 or newer.",
+    FailureReason.KUBELET: "The kubelet refused the question: look into its log; the exporter asks again at each interval.",
     FailureReason.INTERNAL: "A fault of the exporter: its log has the traceback; please report it.",
 }
 

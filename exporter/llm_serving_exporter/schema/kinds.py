@@ -166,6 +166,26 @@ def _path(value: str) -> str:
     return value
 
 
+# what a socket may be beside a path
+AUTO_WORD, OFF_WORD = "auto", "off"
+_SOCKET_PATH_BYTES_MAX = 107  # sun_path in sys/un.h, less its end
+
+
+def _socket(value: str) -> str:
+    word = value.strip().lower()
+    if word == AUTO_WORD:
+        return AUTO_WORD
+    if word in _OFF_WORDS:
+        return OFF_WORD
+    path = _path(value)
+    if not path.startswith("/") or len(path.encode()) > _SOCKET_PATH_BYTES_MAX:
+        raise InvalidValueError(
+            f"{shown(value)} is not the path of a socket",
+            f"Write auto, off, or a path from the root of at most {_SOCKET_PATH_BYTES_MAX} bytes.",
+        )
+    return path
+
+
 def _listen_address(value: str) -> str:
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.%a-z]+\]|[^\s:/\[\]@]*):([0-9]{1,5})", value)
     if match is None or int(match[2]) > 65535:
@@ -212,6 +232,7 @@ DURATION = Kind("a duration such as 30s", _positive_duration)
 THRESHOLD = Kind("a duration such as 2.5s, or off", _threshold)
 SIZE = Kind("a size such as 16MiB", _size)
 PATH = Kind("a path", _path, is_text=True)
+SOCKET = Kind("auto, off, or the path of a socket", _socket)
 LISTEN_ADDRESS = Kind("an address such as :10077", _listen_address, is_text=True)
 URL_PATH = Kind("a path such as /metrics", _url_path, is_text=True)
 METRICS_PATH = Kind("a path such as /metrics, with or without a query", _metrics_path, is_text=True)

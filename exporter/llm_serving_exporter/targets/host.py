@@ -9,12 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.cost.meters import Costs, find_cards
+from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.derive.derive import Settings
-from llm_serving_exporter.derive.gpus import YIELDED
+from llm_serving_exporter.derive.gpus import share_cards
 from llm_serving_exporter.devices.attribution import build_settings, keep_known_gpus
+from llm_serving_exporter.devices.kubelet import KubeletReader
 from llm_serving_exporter.devices.node_gpus import DcgmReader, NodeGpus
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.gpu.source import GpuSource
@@ -90,14 +92,17 @@ class TargetHost:
         *,
         gpu_source: GpuSource | None = None,
         dcgm_source: DcgmReader | None = None,
+        kubelet_source: KubeletReader | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        proc_root: Path = Path("/proc"),
     ) -> None:
         self.config = config
         self._monotonic, self._wall = monotonic, wall
-        self.gpus = NodeGpus(monotonic)
+        self.gpus = NodeGpus(monotonic, proc_root)
         self.gpus.set_source(gpu_source)
         self.gpus.set_dcgm(dcgm_source)
+        self.gpus.set_kubelet(kubelet_source)
         self._models = ModelBook(config.hf_cache)
         self._costs = Costs()
         # one at a time: of two threads that find out, the later one must have the last word
@@ -176,7 +181,9 @@ class TargetHost:
 
     def _settings_for(self, target: Target, facts: ServerFacts, engines: int) -> Settings:
         uuids, gpus = self.gpus.find_uuids(target), self.gpus
-        return build_settings(self.config, target, uuids, gpus.latest, gpus.facts, facts, engines)
+        assignment = gpus.assignments.get(target.name)
+        shared = assignment is not None and bool(assignment.shares)
+        return build_settings(self.config, target, uuids, gpus.latest, gpus.facts, facts, engines, shared=shared)
 
     def _find_model(self, settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
         return self._models.find(settings, served)
@@ -186,16 +193,18 @@ class TargetHost:
     def _finish_reading(self, before: TargetReading, reading: TargetReading) -> TargetReading:
         latest, assignment = self.gpus.latest, self.gpus.assignments.get(reading.target.name)
         uuids = assignment.uuids if assignment is not None else ()
-        reading = replace(reading, target_gpus=keep_known_gpus(before, reading, uuids, latest, self.gpus.facts))
+        seen = [gpu.identity for gpu in latest.readings.gpus] if latest.readings is not None else []
+        shares = share_cards(assignment, seen) if assignment is not None else {}
+        target_gpus = keep_known_gpus(before, reading, uuids, latest, self.gpus.facts, shares)
+        reading = replace(reading, target_gpus=target_gpus)
         if assignment is not None:
-            reading = replace(reading, gpu_uuids=uuids, gpu_origin=assignment.origin or assignment.why)
+            origin = assignment.origin or assignment.why
+            reading = replace(reading, gpu_uuids=uuids, gpu_origin=origin, gpu_parts=assignment.shares)
         now = {"monotonic": self._monotonic(), "unix": self._wall()}
         return self._costs.advance_target(reading, latest.readings, self.config, **now)
 
     def _claim_gpus(self) -> None:
         """Finds out which targets have the same GPUs, so that none of them is charged for all of these."""
         with self._claiming:
-            assignments, readings = self.gpus.assignments, self.gpus.latest.readings
-            uuids = {name: find_cards(found.uuids, readings) for name, found in assignments.items()}
-            yielded = [name for name, found in assignments.items() if found.why == YIELDED]
-            self._costs.update_claims([hosted.target for hosted in self._targets.values()], uuids, yielded)
+            targets = [hosted.target for hosted in self._targets.values()]
+            self._costs.update_claims(targets, self.gpus.assignments, self.gpus.latest.readings)

@@ -178,7 +178,7 @@ def fleet() -> View:
         [engine("meta-llama/Llama-3.3-70B-Instruct")],
         absent=ABSENT,
         gpu_uuids=(gpu(0).identity.uuid, gpu(1).identity.uuid),
-        gpu_origin="processes",
+        gpu_origin="process",
         recent_failures=(failure(FailureReason.TIMEOUT, "http://chat-0:8000: no answer within 4 s", 4000),),
     )
     ranks = [

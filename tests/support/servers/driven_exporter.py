@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -17,6 +22,7 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.targets.host import TargetHost
 from tests.support.builders.pipelines import UNIX_START
+from tests.support.builders.procfolders import write_proc_folder
 from tests.support.servers.exporter_process import Scraped
 
 
@@ -34,9 +40,18 @@ class HandClock:
 
 
 def hand_driven_host(config: Config | None = None, **more: Any) -> tuple[TargetHost, HandClock]:
-    """A host on clocks of its own. `more`: its sources."""
+    """A host on clocks of its own, on a machine that sees every process and has none. `more`: its sources, another /proc."""
     clock = HandClock()
-    return TargetHost(config or Config(targets=()), monotonic=clock.monotonic, wall=clock.wall, **more), clock
+    clocks = {"monotonic": clock.monotonic, "wall": clock.wall}
+    return TargetHost(config or Config(targets=()), **clocks, **{"proc_root": quiet_machine(), **more}), clock
+
+
+@cache
+def quiet_machine() -> Path:
+    """A /proc of the first PID namespace without processes, as long as this process lives."""
+    folder = Path(tempfile.mkdtemp(prefix="quiet-proc-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return write_proc_folder(folder)
 
 
 class DrivenExporter:

@@ -39,7 +39,9 @@ class Cards:
         now = self.clock.seconds if self.clock is not None else 0.0
         gpus = tuple(
             GpuReading(
-                GpuIdentity(f"GPU-{number}", number, "NVIDIA H100 80GB HBM3"), energy_joules_total=1000.0 + 100 * now
+                GpuIdentity(f"GPU-{number}", number, "NVIDIA H100 80GB HBM3"),
+                energy_joules_total=1000.0 + 100 * now,
+                processes=(),
             )
             for number in range(2)
         )

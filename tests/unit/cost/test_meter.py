@@ -205,7 +205,7 @@ def test_without_a_price_gpu_seconds_go_on_and_the_cost_says_why(
         (TERMS, {"target": replace(TARGET, gpus=())}, Absence.NOT_CONFIGURED),
         (TERMS, {"target": replace(TARGET, role=Role.FRONTEND)}, Absence.OTHER_ROLE),
         (replace(TERMS, claimed_twice=True), {}, Absence.GPU_CLAIMED_TWICE),
-        (TERMS, {"gpu_uuids": ("MIG-1",)}, Absence.GPU_CLAIMED_TWICE),
+        (TERMS, {"target_gpus": TargetGpus(1, "H100", None)}, Absence.GPU_CLAIMED_TWICE),
     ],
 )
 def test_without_gpus_of_its_own_there_is_nothing(terms: Terms, changes: dict[str, Any], why: Absence) -> None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import sys
 import threading
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meter import COST
-from llm_serving_exporter.cost.meters import Costs, find_cards, find_claimed_twice, list_claims
+from llm_serving_exporter.cost.meters import Costs, find_claimed_twice, list_claims
+from llm_serving_exporter.derive.gpus import YIELDED, Assignment
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.device import GpuReading, GpuReadings, MigInstance
 from llm_serving_exporter.model.hardware import TargetGpus
@@ -20,21 +24,43 @@ from tests.support.builders.costmeter import BOOK, TARGET, WORKED, page, seconds
 from tests.unit.test_golden import GPU
 
 
-def test_slices_claim_their_card() -> None:
-    mig = MigInstance(1, 0, "1g.10gb", "GPU-1", 1, 8)
-    identities = (replace(GPU.identity, uuid="GPU-1"), replace(GPU.identity, uuid="MIG-1", mig=mig))
-    gpus = GpuReadings(
-        Attempt(Stage.GPU, None, "", 0.0, 0.0), "nvml", 0.0, tuple(GpuReading(one) for one in identities)
-    )
-    assert find_cards(("MIG-1", "GPU-2"), gpus) == {"GPU-1", "GPU-2"}
-    assert find_cards(("MIG-1",), None) == {"MIG-1"}
+def readings(*uuids: str, parent: str = "GPU-1") -> GpuReadings:
+    """Cards, and instances of `parent` with 1 of its 7 compute slices."""
+    identities = [
+        replace(
+            GPU.identity, uuid=uuid, mig=MigInstance(1, 0, "1g.10gb", parent, 1, 8) if uuid.startswith("MIG") else None
+        )
+        for uuid in uuids
+    ]
+    attempt = Attempt(Stage.GPU, None, "", 0.0, 0.0)
+    return GpuReadings(attempt, "nvml", 0.0, tuple(GpuReading(one) for one in identities))
+
+
+def by_processes(*uuids: str, **more: Any) -> Assignment:
+    return Assignment(uuids, "process", **more)
+
+
+def test_slices_claim_their_part_of_the_card() -> None:
+    seen = [gpu.identity for gpu in readings("GPU-1", "MIG-1", "MIG-2").gpus]
+    assert list_claims(TARGET, by_processes("MIG-1", "MIG-2", "GPU-2"), seen) == {
+        "GPU-1": pytest.approx(2 / 7),
+        "GPU-2": 1.0,
+    }
+    # an instance whose card is not seen may be any part of it
+    assert list_claims(TARGET, by_processes("MIG-3"), seen) == {"MIG-3": None}
+    assert list_claims(replace(TARGET, gpu_share=0.5), by_processes("MIG-1"), seen) == {"GPU-1": 0.5}
+    assert list_claims(TARGET, by_processes("GPU-1", shares={"GPU-1": 0.25}), seen) == {"GPU-1": 0.25}
+    configured = replace(TARGET, gpus=("GPU-9", 2), nodes=("n",))
+    assert list_claims(configured, None, seen) == {"GPU-9": 1.0, "n 2": 1.0}
 
 
 def test_who_claims_a_gpu_twice() -> None:
-    claims = {"a": ["1", "2"], "b": ["2"], "c": ["3"], "d": ["4"], "e": ["4"], "f": ["5"], "g": ["5"]}
-    shares = {"d": 0.5, "e": 0.5, "f": 0.8, "g": 0.4}
-    targets = {name: replace(TARGET, name=name, gpu_share=shares.get(name)) for name in claims}
-    assert find_claimed_twice(claims, targets) == {"a", "b", "f", "g"}
+    claims = {
+        "a": {"1": 1.0, "2": 1.0}, "b": {"2": 1.0}, "c": {"3": 1.0}, "d": {"4": 0.5}, "e": {"4": 0.5}, "f": {"5": 0.8}, "g": {"5": 0.4},
+        # parts of one card
+        "h": {"6": 3 / 7}, "i": {"6": 4 / 7}, "j": {"7": None}, "k": {"7": 0.1}, "l": {"8": None},
+    }  # fmt: skip
+    assert find_claimed_twice(claims) == {"a", "b", "f", "g", "j", "k"}
 
 
 def test_targets_that_their_processes_show_on_the_same_gpu_have_no_cost_until_shares_are_stated() -> None:
@@ -49,14 +75,15 @@ def test_targets_that_their_processes_show_on_the_same_gpu_have_no_cost_until_sh
     other = replace(TARGET, name="other")
     costs.begin_target(Target("t", "http://t:1"))
     costs.begin_target(Target("other", "http://other:1"))
-    uuids = {"t": ("GPU-1", "GPU-2"), "other": ("GPU-2",)}
-    costs.update_claims([TARGET, other], uuids)
+    found_by = {"t": by_processes("GPU-1", "GPU-2"), "other": by_processes("GPU-2")}
+    costs.update_claims([TARGET, other], found_by, None)
     assert found(TARGET)[COST] == found(other)[COST] == Absence.GPU_CLAIMED_TWICE
     # one of the two has stopped, and the other's processes use the GPUs now
-    costs.update_claims([TARGET, other], {"t": (), "other": ("GPU-2",)}, ["t", "gone"])
+    yielded = Assignment((), "", YIELDED)
+    costs.update_claims([TARGET, other], {"t": yielded, "gone": yielded, "other": by_processes("GPU-2")}, None)
     assert (found(TARGET)[COST], found(other)[COST]) == (Absence.GPU_CLAIMED_TWICE, "")
     shared = [replace(TARGET, gpu_share=0.5), replace(other, gpu_share=0.5)]
-    costs.update_claims(shared, uuids)
+    costs.update_claims(shared, found_by, None)
     assert found(shared[0])[COST] == found(shared[1])[COST] == ""
 
 
@@ -135,6 +162,6 @@ def test_targets_come_and_go_while_ticks_are_under_way() -> None:
 
 def test_what_a_target_claims() -> None:
     configured = replace(TARGET, gpus=(0, "GPU-12345678"))
-    assert list_claims(configured, ()) == {"a 0", "GPU-12345678"}
-    assert list_claims(configured, ("GPU-1",)) == {"GPU-1"}
-    assert list_claims(TARGET, ()) == set()
+    assert list_claims(configured, Assignment((), "configured"), ()) == {"a 0": 1.0, "GPU-12345678": 1.0}
+    assert list_claims(configured, by_processes("GPU-1"), ()) == {"GPU-1": 1.0}
+    assert list_claims(TARGET, None, ()) == {}

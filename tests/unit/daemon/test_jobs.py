@@ -499,7 +499,7 @@ def test_another_server_of_the_same_name_does_not_inherit_its_gpus() -> None:
         configs = [config(Target("a", first.url, interval_seconds=0.2))]
         with Driven(configs[0], lambda: configs[-1], lambda _config: source) as driven:
             daemon = driven.after(0.5)
-            assert reading(daemon, "a").gpu_origin == "processes"
+            assert reading(daemon, "a").gpu_origin == "process"
             source.gpus = (replace(gpu, processes=()),)
             driven.after(0.5)
             assert reading(daemon, "a").gpu_uuids == ("GPU-1",)  # away for a moment

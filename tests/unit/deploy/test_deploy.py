@@ -141,6 +141,23 @@ def unit(tmp_path: Path) -> Path:
     return path
 
 
+def test_the_drop_in_for_engines_of_other_users_opens_one_capability_and_nothing_else(unit: Path) -> None:
+    drop_in = (ROOT / "deploy/systemd/engines-of-other-users.conf").read_text()
+    settings = [line for line in drop_in.splitlines() if line and not line.startswith(("#", "["))]
+    assert settings == ["PrivateUsers=no", "CapabilityBoundingSet=CAP_SYS_PTRACE", "AmbientCapabilities=CAP_SYS_PTRACE"]
+    # as systemd reads it: after the unit's own settings
+    text = unit.read_text()
+    assert text.count("[Install]") == 1
+    unit.write_text(text.replace("[Install]", "\n".join([*settings, "", "[Install]"])))
+    checked("systemd-analyze", "verify", str(unit))
+    said = checked("systemd-analyze", "security", "--offline=true", "--no-pager", str(unit))
+    exposed = {line.split()[1].rstrip("=") for line in said.splitlines() if line.startswith("✗")}
+    assert {one for one in exposed if "PTRACE" in one} == {"CapabilityBoundingSet=~CAP_SYS_PTRACE"}
+    level = re.search(r"Overall exposure level for \S+: ([\d.]+)", said)
+    assert level
+    assert float(level[1]) <= MOST_EXPOSED + 0.5
+
+
 def test_systemd_takes_the_unit_without_a_word(unit: Path) -> None:
     done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
     own = [line for line in (done.stdout + done.stderr).splitlines() if UNIT.name in line]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from llm_serving_exporter.derive.gpus import YIELDED, Assignment
+from llm_serving_exporter.derive.gpus import YIELDED, Assignment, Evidence
 from llm_serving_exporter.derive.gpus import assign_gpus as assign_after
 from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, MigInstance
+from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import Target
 
 
@@ -25,8 +27,9 @@ def assign(
     gpus: tuple[GpuReading, ...],
     pids: Mapping[str, frozenset[int]],
     previous: Mapping[str, Assignment] | None = None,
+    **more: Any,
 ) -> dict[str, Assignment]:
-    return assign_after(targets, gpus, pids, previous or {})
+    return assign_after(targets, gpus, Evidence(pids, **more), previous or {})
 
 
 A, B = Target("a", "http://localhost:8000"), Target("b", "http://localhost:8001")
@@ -46,7 +49,7 @@ def test_a_configured_gpu_that_is_not_there_is_said() -> None:
 
 def test_the_process_list_names_the_engine() -> None:
     found = assign((A, B), (gpu(0, 10), gpu(1, 11), gpu(2, 20)), {"a": frozenset({10, 11}), "b": frozenset({20})})
-    assert (found["a"].uuids, found["a"].origin) == (("GPU-0", "GPU-1"), "processes")
+    assert (found["a"].uuids, found["a"].origin) == (("GPU-0", "GPU-1"), "process")
     assert found["b"].uuids == ("GPU-2",)
 
 
@@ -104,3 +107,34 @@ def test_targets_that_share_gpus_keep_the_memory_of_theirs() -> None:
     before = assign((shared, B), (gpu(0, 10),), {"a": frozenset({10}), "b": frozenset()})
     after = assign((shared, B), (gpu(0, 20),), {"a": frozenset(), "b": frozenset({20})}, before)
     assert after["a"].uuids == after["b"].uuids == ("GPU-0",)
+
+
+def test_all_gpus_are_the_only_targets_where_every_process_is_seen_and_none_is_foreign() -> None:
+    gpus, own = (gpu(0), gpu(1)), {"a": frozenset({10})}
+    assert assign((A,), gpus, own)["a"].origin == "only_target"
+    blind = assign((A,), gpus, own, blind="the exporter is blind: set gpus")["a"]
+    assert (blind.uuids, blind.why) == ((), "the exporter is blind: set gpus")
+    # somebody is there whose processes are not the engine's
+    foreign = assign((A,), (gpu(0), gpu(1, 99)), own)["a"]
+    assert foreign.uuids == ()
+    assert "use 1 of the 2 GPUs here" in foreign.why
+    # what cannot be told to be the engine's is foreign too
+    assert assign((A,), (gpu(0, 10),), {"a": frozenset()})["a"].uuids == ()
+
+
+def test_the_environment_counts_after_processes_and_stays_while_the_engine_is_away() -> None:
+    gpus, own = (gpu(0, 10), gpu(1)), {"a": frozenset({10}), "b": frozenset({20})}
+    stated = {"a": ("GPU-1",), "b": ("GPU-1",)}
+    found = assign((A, B), gpus, own, environment=stated)
+    assert (found["a"].uuids, found["a"].origin) == (("GPU-0",), "process")
+    assert (found["b"].uuids, found["b"].origin) == (("GPU-1",), "environment")
+    away = assign((A, B), (gpu(0), gpu(1)), {"a": frozenset(), "b": frozenset()}, found)
+    assert away == found
+
+
+def test_why_a_pods_gpus_are_not_known_is_the_kubelets_word_first() -> None:
+    pod = replace(Target("p", "http://10.0.0.1:8000"), identity=Identity(namespace="n", pod="p"))
+    assert assign((pod,), (gpu(0),), {}, kubelet_why="no kubelet")["p"].why == "no kubelet"
+    # a sidecar's target is on this host: what it lacks is both
+    why = assign((pod,), (gpu(0),), {"p": frozenset()}, kubelet_why="no kubelet", blind="blind")["p"].why
+    assert why == "no kubelet; blind"

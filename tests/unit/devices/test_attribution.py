@@ -125,6 +125,15 @@ def test_dcgm_counts_until_it_missed_three_readings() -> None:
     assert unread.dcgm_ratio is None
 
 
+def test_what_the_driver_measures_of_a_shared_gpu_is_nobodys() -> None:
+    found = build_settings(CONFIG, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1, shared=True)
+    assert found.device is not None
+    assert (found.device.gpm_ratio, found.device.memory_used_bytes) == (None, None)
+    assert set(found.device.absent.values()) == {Absence.GPU_CLAIMED_TWICE}
+    # its peak is the card's all the same
+    assert isinstance(found.hardware.peaks, GpuPeaks)
+
+
 H100 = "H100 SXM 80GB"
 
 
@@ -145,6 +154,13 @@ def test_the_gpus_of_a_target_are_those_of_all_its_engines() -> None:
     assert count(TARGET, said=ServerFacts(tensor_parallel_size=4, pipeline_parallel_size=2), engines=2) == TargetGpus(
         16
     )
+    # parts of cards: as known, as stated, and not known
+    parts = {UUIDS[0]: 0.5, UUIDS[1]: 0.25}
+    counted = [
+        count_target_gpus(target, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1, shares)
+        for target, shares in ((TARGET, parts), (replace(TARGET, gpu_share=0.1), parts), (TARGET, {UUIDS[0]: None}))
+    ]
+    assert counted == [TargetGpus(2, H100, 0.375), TargetGpus(2, H100, 0.1), TargetGpus(2, H100, None)]
     # two nodes of eight: on this one, eight of them are configured
     spans = replace(TARGET, gpus=tuple(range(8)), nodes=("a", "b"), tensor_parallel_size=16)
     assert count(spans) == TargetGpus(16)

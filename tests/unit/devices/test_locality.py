@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.derive.gpus import assign_gpus
+from llm_serving_exporter.derive.gpus import Evidence, assign_gpus
 from llm_serving_exporter.devices.locality import engine_pids_by_target, is_local
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading
+from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.schema.url import parse_url
 from tests.support.builders.configuration import load_flags
+from tests.support.builders.procfolders import Process, write_proc_folder
 
 
 @pytest.mark.parametrize(
@@ -64,7 +67,7 @@ def test_the_gpus_of_a_target_under_the_own_host_name_are_found(monkeypatch: pyt
     for url in ("http://gpu-7:9", "http://[::ffff:127.0.0.1]:9"):
         (target,) = load_flags("--target", url, host_name="gpu-7").targets
         assert target.nodes == ("gpu-7",)
-        found = assign_gpus((target,), gpus, engine_pids_by_target((target,)), {})[target.name]
+        found = assign_gpus((target,), gpus, Evidence(engine_pids_by_target((target,))), {})[target.name]
         assert (found.uuids, found.origin, found.why) == (("GPU-1",), "only_target", "")
 
 
@@ -81,3 +84,22 @@ def test_the_processes_behind_a_local_port() -> None:
     assert os.getpid() in found["here"]
     assert found["closed"] == frozenset()
     assert set(found) == {"here", "closed"}
+
+
+def test_the_processes_of_a_pod_are_its_targets(tmp_path: Path) -> None:
+    one, two = (f"0a1b2c3d-0000-4000-8000-00000000000{n}" for n in (1, 2))
+    root = write_proc_folder(
+        tmp_path, Process(7, ports=[8000], pod=one), Process(8, parent=7, pod=one), Process(20, ports=[8000], pod=two),
+        Process(21, ports=[8001], pod=two), Process(22, parent=21, pod=two),
+    )  # fmt: skip
+
+    def target(name: str, port: int, uid: str) -> Target:
+        return Target(name, f"http://10.1.1.1:{port}", identity=Identity(namespace="n", pod=name, pod_uid=uid))
+
+    targets = (target("a", 8000, one), target("b", 8000, two), target("c", 8001, two), target("d", 8002, two))
+    found = engine_pids_by_target(targets, proc_root=root)
+    # alone in its pod all of it is its own, also what cannot be seen to listen; "d" listens nowhere
+    assert found == {"a": {7, 8}, "b": {20}, "c": {21, 22}}
+    assert engine_pids_by_target((target("a", 9999, one),), proc_root=root) == {"a": {7, 8}}
+    elsewhere = target("e", 8000, "0a1b2c3d-0000-4000-8000-00000000000e")
+    assert engine_pids_by_target((elsewhere, Target("far", "http://10.1.1.1:8000")), proc_root=root) == {}

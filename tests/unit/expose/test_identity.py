@@ -60,7 +60,7 @@ def of_target(found: list[Sample], target: Target) -> list[Sample]:
 def test_chosen_labels_stand_on_every_series_of_a_target() -> None:
     found = samples("namespace", "node", "team")
     known, unknown = of_target(found, KNOWN), of_target(found, UNKNOWN)
-    assert len({sample.name for sample in known}) == 10
+    assert len({sample.name for sample in known}) == 11
     chosen = {"namespace": "prod", "node": "n1", "team": "search"}
     assert all(chosen.items() <= sample.labels.items() for sample in known)
     assert all(dict.fromkeys(chosen, "").items() <= sample.labels.items() for sample in unknown)

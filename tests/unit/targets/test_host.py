@@ -124,7 +124,7 @@ class Card:
 
     def read(self) -> GpuReadings:
         self.during()
-        gpu = GpuReading(GpuIdentity("GPU-1", 0, "NVIDIA H100 80GB HBM3"))
+        gpu = GpuReading(GpuIdentity("GPU-1", 0, "NVIDIA H100 80GB HBM3"), processes=())
         return GpuReadings(Attempt(Stage.GPU, None, "", 0.0, 0.0), "nvml", 0.0, (gpu,))
 
     def close(self) -> None:

@@ -103,7 +103,7 @@ class Watch:
         for node, readings in (self._nodes.latest if self._nodes is not None else {}).items():
             families = _Wanted(self._wanted)
             gpu.add_gpus(families, replace(view, gpus=readings), node, oldest_monotonic_seconds=now)
-            gpu.add_assignments(families, view.targets)
+            gpu.add_assignments(families, view, node)
             for name, labels, value in self._chosen(families):
                 key = name, tuple(labels.items())
                 if key not in said:

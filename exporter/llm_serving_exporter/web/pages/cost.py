@@ -46,7 +46,7 @@ def _basis(reading: TargetReading, found: TargetCost) -> str:
     price, gpus = found.price, reading.target_gpus
     now = "no price is in force now"
     if price is not None and gpus is not None:
-        part = "" if reading.target.gpu_share is None else f" x share {reading.target.gpu_share:g}"
+        part = "" if reading.gpu_share in (None, 1.0) else f" x share {reading.gpu_share:.3g}"
         now = f"{gpus.count} GPUs{part} at {usd_to_the_cent(price.usd_per_gpu_hour)} an hour (rate {price.rate.name})"
     window = span(reading.derived.window_seconds) if reading.derived is not None else "a window"
     return (

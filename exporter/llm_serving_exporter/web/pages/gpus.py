@@ -40,8 +40,18 @@ def render_gpus(view: View, now_monotonic: float) -> Markup:
         driver = f"driver {readings.driver_version}" if readings.driver_version else ""
         source = NO_MARKUP if readings.source == "nvml" else fill("<b>{}</b>", readings.source)
         age = span(max(0.0, now_monotonic - readings.monotonic_seconds))
-        inside = facts((source, driver, f"read {age} ago")) + inside
+        inside = facts((source, driver, f"read {age} ago", _part_of_node(view, readings))) + inside
+    if view.kubelet is not None and view.kubelet.reason is not None:
+        inside += note("bad", f"kubelet: {view.kubelet.detail}", what_to_do(view.kubelet.reason))
     return fill('<section class="card" id="gpus"><div class="title"><h2>GPUs</h2></div>{}</section>', inside)
+
+
+def _part_of_node(view: View, readings: GpuReadings) -> str:
+    """That the container sees only some of the node's GPUs; "" where it sees all, or that is not known."""
+    cards = {gpu.identity.mig.parent_uuid if gpu.identity.mig else gpu.identity.uuid for gpu in readings.gpus}
+    if readings.source != "nvml" or view.node_gpus is None or len(cards) >= view.node_gpus:
+        return ""
+    return f"seen by this container: {len(cards)} of the node's {view.node_gpus} GPUs"
 
 
 def _table(view: View, readings: GpuReadings, all_of_them: tuple[GpuReading, ...]) -> Markup:

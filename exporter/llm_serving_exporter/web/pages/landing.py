@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
+from llm_serving_exporter.derive.gpus import Origin
 from llm_serving_exporter.model.attempt import Attempt
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.reading import State, TargetReading, View
@@ -41,8 +42,13 @@ _PASSING = frozenset(
         Absence.OTHER_ROLE,
     }
 )
-# Assignment.origin of derive.gpus
-_ORIGINS = {"configured": "as configured", "processes": "found by its processes", "only_target": "all that are here"}
+_ORIGINS = {
+    Origin.CONFIGURED.value: "as configured",
+    Origin.KUBELET.value: "by the kubelet",
+    Origin.PROCESS.value: "found by its processes",
+    Origin.ENVIRONMENT.value: "by its environment",
+    Origin.ONLY_TARGET.value: "all that are here",
+}
 _ICON = Markup(
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cpath d='M2 13V9h3v4zm4.5 0V3h3v10z"
     "M11 13V6h3v7z' fill='%233b7ddd'/%3E%3C/svg%3E"
@@ -337,7 +343,8 @@ def _gpus_of(reading: TargetReading) -> str:
     if len(reading.gpu_uuids) < configured:
         return f"{len(reading.gpu_uuids)} of {configured} configured GPUs are visible here"
     if not reading.gpu_uuids:
-        return ""
+        unknown = reading.target_gpus is None and reading.role is not Role.FRONTEND
+        return f"GPUs not known: {reading.gpu_origin}" if unknown and reading.gpu_origin not in ("", *_ORIGINS) else ""
     found = _ORIGINS.get(reading.gpu_origin, reading.gpu_origin)
     return f"{len(reading.gpu_uuids)} GPU{'' if len(reading.gpu_uuids) == 1 else 's'}, {found}"
 

@@ -73,3 +73,9 @@ def test_a_shared_gpu_says_its_share() -> None:
     chat = views.fleet().targets[0]
     shared = replace(chat, target=Target("chat-0", "http://chat-0:8000", gpu_share=0.5))
     assert "2 GPUs x share 0.5 at $2.49 an hour" in page_of(views.view(costing(shared))).text
+    # or as it is known: instances of cards
+    slices = replace(chat, target_gpus=TargetGpus(2, "H100 SXM 80GB MIG 1g.10gb", 1 / 7))
+    assert (
+        "2 GPUs x share 0.143 at $2.49 an hour"
+        in page_of(views.view(replace(costing(chat), target_gpus=slices.target_gpus))).text
+    )

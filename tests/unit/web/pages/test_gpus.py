@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
+from llm_serving_exporter.model.hardware import TargetGpus
+from llm_serving_exporter.model.target import Role
 from tests.support.builders import views
 from tests.support.builders.landingpage import landing_bytes, page_of
 
@@ -52,6 +54,32 @@ def test_simulated_gpus_are_named_so():
     assert "simulated" in page_of(views.view(gpu_readings=replace(views.gpus(views.gpu(0)), source="simulated"))).card(
         "GPUs"
     )
+
+
+def test_a_container_that_sees_some_of_the_nodes_gpus_says_so():
+    seen = views.gpus(views.gpu(0))
+    assert "seen by this container: 1 of the node's 8 GPUs" in page_of(views.view(gpu_readings=seen, node_gpus=8)).card(
+        "GPUs"
+    )
+    for all_of_them in (1, None):
+        assert "seen by this container" not in page_of(views.view(gpu_readings=seen, node_gpus=all_of_them)).text
+
+
+def test_a_kubelet_that_does_not_answer_says_what_to_do():
+    failed = Attempt(Stage.GPU, FailureReason.NO_PERMISSION, "<kubelet.sock>: run it with UID 0", views.NOW_UNIX, 0.0)
+    card = page_of(views.view(gpu_readings=views.gpus(views.gpu(0)), kubelet=failed)).card("GPUs")
+    assert "kubelet: <kubelet.sock>: run it with UID 0 The exporter may not read it" in card
+
+
+def test_a_target_whose_gpus_are_not_known_says_why():
+    page = page_of(views.fleet())
+    assert "GPUs not known: the target's URL does not name this host" in page.card("moe-dp8")
+    (parallel,) = (one for one in views.fleet().targets if one.target.name == "moe-dp8")
+    for known in (
+        replace(parallel, target_gpus=TargetGpus(8, "H200 SXM 141GB")),
+        replace(parallel, page_role=Role.FRONTEND),
+    ):
+        assert "GPUs not known" not in page_of(views.view(known)).text
 
 
 # --- what comes from outside --------------------------------------------------------------------------------------

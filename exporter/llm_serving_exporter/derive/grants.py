@@ -1,0 +1,76 @@
+"""What the kubelet gave a pod's container -> the GPUs that a target has by it, and how much of each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from llm_serving_exporter.derive.device_ids import Device, count_parts, find_device
+from llm_serving_exporter.model.device import GpuIdentity
+from llm_serving_exporter.model.kubelet import ContainerGrants, KubeletReadings
+
+MOST_NAMED = 3  # devices that a reason names
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """The GPUs of a container, or of a pod."""
+
+    # how much of each GPU or MIG instance, by UUID: 1 is all of it, None is not known
+    shares: Mapping[str, float | None] = field(default_factory=dict)
+    # the physical devices
+    bases: frozenset[str] = frozenset()
+    # the reason why there are none, or why they are not known; then `shares` is empty
+    why: str = ""
+
+
+class NodeGrants:
+    """The kubelet's answer, looked up by pod and container. Pods in `finished` (namespace, name) have nothing any more."""
+
+    def __init__(
+        self,
+        readings: KubeletReadings,
+        gpus: Collection[GpuIdentity],
+        finished: Collection[tuple[str, str]] = (),
+        slices: Mapping[tuple[str, str], str] | None = None,
+    ) -> None:
+        self._gpus, self._slices = gpus, slices or {}
+        # None: the kubelet does not say what there is
+        self._parts = None if readings.allocatable is None else count_parts(readings.allocatable)
+        self._pods: dict[tuple[str, str], list[ContainerGrants]] = {}
+        for one in readings.containers:
+            if (one.namespace, one.pod) not in finished:
+                self._pods.setdefault((one.namespace, one.pod), []).append(one)
+
+    def find(self, namespace: str, pod: str, container: str = "") -> Grants:
+        """The GPUs of a container; of all containers of the pod where `container` is ""."""
+        listed = self._pods.get((namespace, pod))
+        if listed is None:
+            return Grants(why=f"the kubelet of this node lists no running pod {namespace}/{pod}")
+        wanted = [one for one in listed if container in ("", one.container)]
+        devices = [
+            device
+            for one in wanted
+            for grant in one.grants
+            if (device := find_device(grant, self._gpus, self._slices)) is not None
+        ]
+        if not devices:
+            whose = f"container {container} of {namespace}/{pod}" if container else f"{namespace}/{pod}"
+            return Grants(why=f"the kubelet gave {whose} no GPU")
+        unknown = list(dict.fromkeys(device.why for device in devices if device.uuid is None))
+        if unknown:
+            more = f" and {len(unknown) - MOST_NAMED} more" if len(unknown) > MOST_NAMED else ""
+            return Grants(why="kubelet: " + "; ".join(unknown[:MOST_NAMED]) + more)
+        return Grants(self._add_shares(devices), frozenset(device.base for device in devices))
+
+    def _add_shares(self, devices: Collection[Device]) -> dict[str, float | None]:
+        shares: dict[str, float | None] = {}
+        for device in devices:
+            assert device.uuid is not None
+            if not device.is_part:
+                shares[device.uuid] = 1.0
+                continue
+            total = (self._parts or {}).get(device.base)
+            before = shares.get(device.uuid, 0.0)
+            shares[device.uuid] = None if total is None or before is None else min(1.0, before + 1 / total)
+        return shares

@@ -1,0 +1,478 @@
+"""Pods and their GPUs: real NVML calls over the stub, a real kubelet service, real pages; what the exporters of a node publish together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.daemon.store import Store
+from llm_serving_exporter.devices.kubelet import KubeletSource
+from llm_serving_exporter.devices.node_gpus import KUBELET_KEPT_SECONDS, PIDS_EVERY_SECONDS
+from llm_serving_exporter.expose.collector import Setup, ViewCollector
+from llm_serving_exporter.gpu.nvml import NvmlSource
+from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.kubelet import Worker
+from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
+from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.scrape.http import HttpClient
+from tests.nvml_stub.stub import StubState, loaded_stub
+from tests.support.builders.procfolders import OWN_PID_NAMESPACE, Process, write_proc_folder
+from tests.support.builders.recordings import page
+from tests.support.servers.driven_exporter import hand_driven_host
+from tests.support.servers.exporter_process import Scraped
+from tests.support.servers.kubelet import GPU, StubKubelet
+from tests.support.servers.replica import Replica
+
+CARDS = 8
+PRICES = PriceBook((PriceStatement(Scope.GPU_MODEL, "H100 SXM 80GB", 3.6, "owned"),), (Rate("owned", RateKind.OWNED),))
+COUNT = "target_gpus"
+
+
+def pod(name: str, container: str = "vllm", *, port: int = 8000, **more: Any) -> Target:
+    """A target as discovery makes it of a pod; on a number of its own among addresses that are not of this host."""
+    uid = f"0a1b2c3d-0000-4000-8000-{sum(name.encode()):012d}"
+    more = {"interval_seconds": 10.0, "metrics_path": "/metrics", "nodes": ("node-a",), **more}
+    place = Identity(namespace="serving", pod=name, pod_uid=uid, container=container)
+    return Target(f"serving/{name}:{port}", f"http://10.9.0.9:{port}", identity=place, **more)
+
+
+@dataclass
+class Node:
+    """A node's GPUs, its kubelet, and the exporters that a test starts on it."""
+
+    folder: Path
+    state: StubState
+    kubelet: StubKubelet
+    server: Replica
+    stack: ExitStack
+    exporters: int = 0
+    clocks: list[Any] = field(default_factory=list)
+
+    def start(self, *targets: Target, name: str = "node-a", kubelet: bool = True, proc: Path | None = None) -> Exporter:
+        """An exporter: of a DaemonSet with the kubelet's folder, without it a sidecar's."""
+        self.exporters += 1
+        root = proc or write_proc_folder(self.folder / f"proc{self.exporters}", namespace=OWN_PID_NAMESPACE)
+        nvml = NvmlSource(gpm=False, xid_events=False)
+        host, clock = hand_driven_host(Config(targets=(), prices=PRICES), gpu_source=nvml, proc_root=root)
+        if kubelet:
+            clocks = {"monotonic": clock.monotonic, "wall": clock.wall}
+            host.gpus.set_kubelet(KubeletSource(str(self.kubelet.path), **clocks))
+        self.stack.enter_context(closing(host))
+        for target in targets:
+            host.add_target(target, connect=partial(_connect, self.server.url))
+        host.settle_targets()
+        return Exporter(host, clock, name)
+
+
+def _connect(url: str, _asked: str, *args: Any, **more: Any) -> HttpClient:
+    """A client of the one server that stands for all engines."""
+    return HttpClient(url, *args, **more)
+
+
+class Exporter:
+    """One exporter; `tick` reads everything once, ten seconds after the last time."""
+
+    def __init__(self, host: Any, clock: Any, node: str) -> None:
+        self.host, self.clock, self.node = host, clock, node
+        self.store = Store()
+        for hosted in host.targets.values():
+            self.store.add_target(hosted.target)
+        setup = Setup(30.0, 30.0, node, prices=host.config.prices)
+        self.registry = CollectorRegistry()
+        self.registry.register(ViewCollector(self.store.view, lambda: setup, clock.monotonic))
+
+    def tick(self, seconds: float = 10.0) -> Scraped:
+        self.clock.seconds += seconds
+        kubelet = self.host.gpus.read_kubelet()
+        self.store.put_kubelet(kubelet.attempt if kubelet is not None else None)
+        readings = self.host.read_gpus()
+        gpus = self.host.gpus
+        self.store.put_gpus(readings, gpus.latest.peaks, node_gpus=gpus.node_count, workers=gpus.workers)
+        for hosted in self.host.targets.values():
+            self.store.put_target(hosted.tick())
+        return self.page()
+
+    def page(self) -> Scraped:
+        return Scraped(generate_latest(self.registry).decode())
+
+    def origin(self, name: str) -> str:
+        reading = self.store.target(name)
+        assert reading is not None
+        return reading.gpu_origin
+
+
+@pytest.fixture
+def server() -> Iterator[Replica]:
+    with Replica({"/metrics": page("vllm-0.32", 50)}) as running:
+        yield running
+
+
+@pytest.fixture
+def make_node(nvml_library: Path, tmp_path: Path, server: Replica) -> Iterator[Callable[..., Any]]:
+    """Makes nodes, one after another: all share the one library of this process, whose state is the latest node's."""
+    with ExitStack() as nodes:
+
+        def make(name: str = "node-a", gpus: int = CARDS) -> Node:
+            nodes.close()
+            folder = tmp_path / name
+            folder.mkdir()
+            state = StubState(folder / "state", gpus=gpus)
+            nodes.enter_context(loaded_stub(nvml_library, state.path))
+            kubelet = nodes.enter_context(StubKubelet(folder / "kubelet.sock"))
+            return Node(folder, state, kubelet, server, nodes)
+
+        yield make
+
+
+@pytest.fixture
+def node(make_node: Callable[..., Node]) -> Node:
+    return make_node()
+
+
+def total(pages: Iterable[Scraped], name: str = COUNT) -> float:
+    return sum(sum(one.series(name).values()) for one in pages)
+
+
+def claims(*pages: Scraped) -> dict[str, list[str]]:
+    """Targets by GPU, as all pages together say."""
+    found: dict[str, list[str]] = {}
+    for one in pages:
+        for labels in one.series("gpu_target_info"):
+            named = dict(labels)
+            found.setdefault(named["gpu"], []).append(named["target"])
+    return found
+
+
+# --- one GPU each -------------------------------------------------------------------------------------------------------
+
+
+def give_one_each(node: Node) -> list[Target]:
+    for number in range(CARDS):
+        node.kubelet.give("serving", f"vllm-{number}", "vllm", GPU, [node.state.uuid(number)])
+    return [pod(f"vllm-{number}") for number in range(CARDS)]
+
+
+def test_a_daemonset_counts_each_gpu_once(node: Node) -> None:
+    exporter = node.start(*give_one_each(node))
+    exporter.tick()
+    found = exporter.tick()
+    assert found.total(COUNT) == CARDS
+    assert set(found.series(COUNT).values()) == {1.0}
+    assert claims(found) == {node.state.uuid(number): [f"serving/vllm-{number}:8000"] for number in range(CARDS)}
+    assert len(found.series("gpu_target_info", origin="kubelet")) == CARDS
+    assert found.total("gpu_target_share_ratio") == CARDS
+    # ten seconds of eight GPUs
+    assert found.total("gpu_seconds_total") == pytest.approx(80.0)
+    assert found.total("cost_usd_total") == pytest.approx(0.08)
+    assert found.value("kubelet_up") == 1
+
+
+def test_a_sidecar_claims_nothing_that_it_cannot_know(node: Node) -> None:
+    """Each sees all eight GPUs, as a privileged container does, and one target: this is what made 64 of 8."""
+    sidecars = [node.start(pod(f"vllm-{number}"), kubelet=False) for number in range(CARDS)]
+    pages = [one.tick() for one in sidecars]
+    assert total(pages) == 0
+    assert claims(*pages) == {}
+    assert total(pages, "gpu_seconds_total") == 0
+    for number, one in enumerate(sidecars):
+        why = one.origin(f"serving/vllm-{number}:8000")
+        assert "set gpus" in why
+        assert "DaemonSet" in why
+        assert pages[number].value("signal_available", signal="cost_usd_total", reason="gpus_unknown") == 0
+        assert (
+            pages[number].value("signal_available", signal="bandwidth_ceiling_bytes_per_second", reason="gpus_unknown")
+            == 0
+        )
+
+
+def test_a_sidecar_in_the_hosts_pid_namespace_sees_that_others_use_the_gpus(node: Node) -> None:
+    node.state.processes("gpu3", (4711, 1 << 30))
+    proc = write_proc_folder(node.folder / "host", Process(4711))
+    target = Target("here", "http://127.0.0.1:8000", metrics_path="/metrics")
+    exporter = node.start(target, kubelet=False, proc=proc)
+    assert claims(exporter.tick()) == {}
+    assert "use 1 of the 8 GPUs" in exporter.origin("here")
+    node.state.processes("gpu3")
+    found = exporter.tick()
+    assert len(found.series("gpu_target_info", origin="only_target")) == CARDS
+
+
+def test_a_sidecar_that_reads_its_engines_environment_claims_its_gpus(node: Node) -> None:
+    pages = []
+    for number in range(CARDS):
+        # the pod shares its PID namespace and its user; the server listens on the loopback address too
+        engine = Process(
+            7, ports=[8000], environment={"NVIDIA_VISIBLE_DEVICES": node.state.uuid(number), "HF_TOKEN": "hunter2"}
+        )
+        proc = write_proc_folder(node.folder / f"pod{number}", engine, namespace=OWN_PID_NAMESPACE)
+        # NVML lists the host's processes, one of which has the engine's number
+        node.state.processes("gpu0", (7, 1 << 30), (50_000, 1 << 30))
+        target = pod(f"vllm-{number}")
+        target = Target(target.name, "http://127.0.0.1:8000", metrics_path="/metrics", identity=target.identity)
+        pages.append(node.start(target, kubelet=False, proc=proc).tick())
+    assert total(pages) == CARDS
+    assert claims(*pages) == {node.state.uuid(number): [f"serving/vllm-{number}:8000"] for number in range(CARDS)}
+    assert all(len(one.series("gpu_target_info", origin="environment")) == 1 for one in pages)
+
+
+# --- parts of cards -----------------------------------------------------------------------------------------------------
+
+
+def cut_cards(state: StubState, *profiles: tuple[str, int]) -> list[str]:
+    """Every card cut into these instances (profile, MiB); their UUIDs."""
+    return [
+        state.mig(card, slot, profile, mebibytes, gi=slot + 1)
+        for card in range(CARDS)
+        for slot, (profile, mebibytes) in enumerate(profiles)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("profiles", "cards"),
+    [
+        ([("1g.10gb", 9856)] * 7, 8.0),
+        ([("3g.40gb", 40192), ("4g.40gb", 40192)], 8.0),
+        # a third of these cards is nobody's
+        ([("3g.40gb", 40192), ("3g.40gb", 40192)], 8 * 6 / 7),
+    ],
+)
+def test_instances_add_up_to_their_cards(node: Node, profiles: list[tuple[str, int]], cards: float) -> None:
+    uuids = cut_cards(node.state, *profiles)
+    for number, uuid in enumerate(uuids):
+        node.kubelet.give("serving", f"vllm-{number}", "vllm", f"nvidia.com/mig-{profiles[0][0]}", [uuid])
+    exporter = node.start(*(pod(f"vllm-{number}") for number in range(len(uuids))))
+    exporter.tick()
+    found = exporter.tick()
+    assert len(found.series(COUNT)) == len(uuids)
+    assert found.total(COUNT) == pytest.approx(cards)
+    assert found.total("gpu_seconds_total") == pytest.approx(10 * cards)
+    assert not found.series("signal_available", signal="gpu_seconds_total", reason="gpu_claimed_twice")
+
+
+@pytest.mark.parametrize("separator", ["::", "/vgpu"])
+def test_gpus_that_are_shared_by_time_add_up_to_the_cards(node: Node, separator: str) -> None:
+    def base(card: int) -> str:
+        return node.state.uuid(card) if separator == "::" else f"nvidia{card}"
+
+    node.kubelet.there[GPU] = [f"{base(card)}{separator}{part}" for card in range(CARDS) for part in range(4)]
+    # the first card's four parts are one engine's, and two, and one; of the others one part is given out
+    given = {"a": (0, [0, 1]), "b": (0, [2]), "c": (0, [3]), **{f"d-{card}": (card, [3]) for card in range(1, CARDS)}}
+    for name, (card, parts) in given.items():
+        node.kubelet.give("serving", name, "vllm", GPU, [f"{base(card)}{separator}{part}" for part in parts])
+    exporter = node.start(*map(pod, given))
+    exporter.tick()
+    found = exporter.tick()
+    assert [found.value(COUNT, target=f"serving/{name}:8000") for name in "abc"] == [0.5, 0.25, 0.25]
+    assert found.total(COUNT) == pytest.approx(1 + 7 / 4)
+    assert found.total("gpu_seconds_total") == pytest.approx(27.5)
+    assert found.value("gpu_target_share_ratio", target="serving/a:8000", gpu=node.state.uuid(0)) == 0.5
+    assert len(claims(found)[node.state.uuid(0)]) == 3
+
+
+def test_instances_may_be_shared_by_time_too(node: Node) -> None:
+    (uuid, *_) = cut_cards(node.state, *[("1g.10gb", 9856)] * 7)
+    node.kubelet.there["nvidia.com/mig-1g.10gb.shared"] = [f"{uuid}::{part}" for part in range(2)]
+    for part in range(2):
+        node.kubelet.give("serving", f"p{part}", "vllm", "nvidia.com/mig-1g.10gb.shared", [f"{uuid}::{part}"])
+    found = node.start(pod("p0"), pod("p1")).tick()
+    assert list(found.series(COUNT).values()) == [pytest.approx(1 / 14)] * 2
+
+
+def test_where_the_number_of_parts_is_not_known_there_is_no_count_and_no_cost(node: Node, tmp_path: Path) -> None:
+    with StubKubelet(tmp_path / "older.sock", allocatable=False) as older:
+        node.kubelet = older
+        for number in range(2):
+            older.give("serving", f"p{number}", "vllm", GPU, [f"{node.state.uuid(0)}::{number}"])
+        exporter = node.start(pod("p0"), pod("p1"))
+        exporter.tick()
+        found = exporter.tick()
+    assert claims(found) == {node.state.uuid(0): ["serving/p0:8000", "serving/p1:8000"]}
+    assert not found.series(COUNT)
+    assert not found.series("gpu_target_share_ratio")
+    assert (
+        found.value("signal_available", signal="cost_usd_total", reason="gpu_claimed_twice", target="serving/p0:8000")
+        == 0
+    )
+
+
+# --- who has what -------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_that_has_ended_claims_nothing(node: Node) -> None:
+    """A kubelet before 1.34 lists it on, beside the pod that has its GPU now."""
+    for name in ("job-a", "job-b"):
+        node.kubelet.give("serving", name, "vllm", GPU, [node.state.uuid(0)])
+    exporter = node.start(pod("job-a"), pod("job-b"))
+    exporter.tick()
+    twice = exporter.tick()
+    assert not twice.series(COUNT)
+    exporter.host.gpus.set_pods(finished=[("serving", "job-a")])
+    found = exporter.tick()
+    assert claims(found) == {node.state.uuid(0): ["serving/job-b:8000"]}
+    assert "lists no running pod serving/job-a" in exporter.origin("serving/job-a:8000")
+    assert found.value(COUNT, target="serving/job-b:8000") == 1
+
+
+def test_targets_of_one_container_are_told_by_their_processes_or_claim_together(node: Node) -> None:
+    both = [node.state.uuid(0), node.state.uuid(1)]
+    node.kubelet.give("serving", "two", "vllm", GPU, both)
+    targets = [pod("two", port=8000), pod("two", port=8001)]
+    uid = targets[0].identity.pod_uid
+    together = node.start(*targets)
+    together.tick()
+    found = together.tick()
+    assert claims(found) == {uuid: ["serving/two:8000", "serving/two:8001"] for uuid in both}
+    assert not found.series(COUNT)
+    assert (
+        found.value(
+            "signal_available", signal="gpu_seconds_total", reason="gpu_claimed_twice", target="serving/two:8000"
+        )
+        == 0
+    )
+
+    proc = write_proc_folder(
+        node.folder / "host", Process(70, ports=[8000], pod=uid), Process(80, ports=[8001], pod=uid)
+    )
+    node.state.processes("gpu0", (70, 1 << 30))
+    node.state.processes("gpu1", (80, 1 << 30))
+    apart = node.start(*targets, proc=proc)
+    found = apart.tick()
+    assert claims(found) == {both[0]: ["serving/two:8000"], both[1]: ["serving/two:8001"]}
+    assert len(found.series("gpu_target_info", origin="process")) == 2
+    assert found.total(COUNT) == 2
+
+
+def test_the_containers_of_a_pod_have_their_own(node: Node) -> None:
+    node.kubelet.give("serving", "p", "prefill", GPU, [node.state.uuid(0)])
+    node.kubelet.give("serving", "p", "decode", GPU, [node.state.uuid(1), node.state.uuid(2)])
+    node.kubelet.give("serving", "p", "proxy")
+    targets = [pod("p", "prefill", port=1), pod("p", "decode", port=2), pod("p", "proxy", port=3)]
+    exporter = node.start(*targets)
+    found = exporter.tick()
+    assert [found.value(COUNT, target=f"serving/p:{port}") for port in (1, 2)] == [1, 2]
+    assert exporter.origin("serving/p:3").startswith("the kubelet gave container proxy of serving/p no GPU")
+
+
+def test_another_vendors_device_is_named(node: Node) -> None:
+    node.kubelet.give("serving", "rocm", "vllm", "amd.com/gpu", ["0000:1b:00.0"])
+    exporter = node.start(pod("rocm"))
+    assert claims(exporter.tick()) == {}
+    assert "amd.com/gpu 0000:1b:00.0 is in a form that is not known" in exporter.origin("serving/rocm:8000")
+
+
+def test_configuration_comes_before_the_kubelet_and_the_kubelet_before_processes(node: Node) -> None:
+    node.kubelet.give("serving", "p", "vllm", GPU, [node.state.uuid(1)])
+    target = pod("p")
+    proc = write_proc_folder(node.folder / "host", Process(70, ports=[8000], pod=target.identity.pod_uid))
+    node.state.processes("gpu2", (70, 1 << 30))
+    assert list(claims(node.start(target, proc=proc).tick())) == [node.state.uuid(1)]
+    assert list(claims(node.start(pod("p", gpus=(0,)), proc=proc).tick())) == [node.state.uuid(0)]
+    without = node.start(target, proc=proc, kubelet=False).tick()
+    assert list(claims(without)) == [node.state.uuid(2)]
+    assert len(without.series("gpu_target_info", origin="process")) == 1
+
+
+# --- outages ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_kubelet_said_holds_while_it_starts_again_and_not_for_ever(node: Node) -> None:
+    exporter = node.start(*give_one_each(node))
+    exporter.tick()
+    node.kubelet.__exit__(None, None, None)
+    found = exporter.tick()
+    assert found.value("kubelet_up") == 0
+    assert found.total("kubelet_failures_total") == 1
+    assert found.total(COUNT) == len(claims(found)) == CARDS
+    found = exporter.tick(KUBELET_KEPT_SECONDS)
+    assert claims(found) == {}
+    assert "the kubelet does not say which GPUs its pod has" in exporter.origin("serving/vllm-0:8000")
+    node.kubelet.__enter__()
+    found = exporter.tick()
+    assert (found.value("kubelet_up"), len(claims(found))) == (1, CARDS)
+
+
+def test_without_the_driver_the_kubelet_still_says_who_has_what(node: Node) -> None:
+    node.state.fail("sys", "nvmlInitWithFlags", 9)
+    exporter = node.start(*give_one_each(node))
+    exporter.tick()
+    found = exporter.tick()
+    assert len(claims(found)) == CARDS
+    assert found.total(COUNT) == CARDS
+    node.state.heal("sys")
+    assert exporter.tick().total(COUNT) == CARDS
+
+
+def test_a_pod_that_is_replaced_has_the_gpus_of_its_own(node: Node) -> None:
+    exporter = node.start(*give_one_each(node))
+    exporter.tick()
+    node.kubelet.take("serving", "vllm-0")
+    exporter.host.remove_target("serving/vllm-0:8000")
+    exporter.store.remove_target("serving/vllm-0:8000")
+    node.kubelet.give("serving", "vllm-9", "vllm", GPU, [node.state.uuid(0)])
+    new = pod("vllm-9")
+    exporter.host.add_target(new, connect=partial(_connect, node.server.url))
+    exporter.store.add_target(new)
+    found = exporter.tick(PIDS_EVERY_SECONDS)
+    assert claims(found)[node.state.uuid(0)] == ["serving/vllm-9:8000"]
+    assert found.total(COUNT) == CARDS
+
+
+# --- engines over several pods --------------------------------------------------------------------------------------------
+
+
+def test_two_groups_of_two_nodes_have_32_gpus(make_node: Callable[..., Node]) -> None:
+    """Each leader's exporter counts its replica's GPUs and seconds; the workers' exporters say whose GPUs theirs are."""
+    pages: dict[str, Scraped] = {}
+    for group in range(2):
+        names = (f"lws-{group}", f"lws-{group}-1")
+        spans = tuple(f"node-{name}" for name in names)
+        leader = pod(names[0], gpu_count=16, nodes=spans, tensor_parallel_size=8, pipeline_parallel_size=2)
+        worker = Worker("serving", names[1], leader.name, "llama")
+        for name, here in zip(names, spans, strict=True):
+            node = make_node(here)
+            for card in range(CARDS):
+                node.state.set(f"gpu{card}", uuid=f"GPU-{group:08d}-{len(name):04d}-0000-0000-{card:012d}")
+            uuids = [f"GPU-{group:08d}-{len(name):04d}-0000-0000-{card:012d}" for card in range(CARDS)]
+            node.kubelet.give("serving", name, "vllm", GPU, uuids)
+            exporter = node.start(*([leader] if name == names[0] else []), name=here)
+            exporter.host.gpus.set_pods(workers=[worker] if name != names[0] else [])
+            exporter.tick()
+            pages[here] = exporter.tick()
+    every = list(pages.values())
+    assert total(every) == 32
+    found = claims(*every)
+    assert len(found) == 32
+    assert {name for names in found.values() for name in names} == {"serving/lws-0:8000", "serving/lws-1:8000"}
+    assert all(len(names) == 1 for names in found.values())
+    # 16 GPUs a group for ten seconds, counted by the leader's exporter alone
+    assert total(every, "gpu_seconds_total") == pytest.approx(320.0)
+    nodes = {
+        dict(labels)["node"] for one in every for labels in one.series("target_node_info", target="serving/lws-0:8000")
+    }
+    assert nodes == {"node-lws-0", "node-lws-0-1"}
+    worker_page = pages["node-lws-0-1"]
+    assert (
+        worker_page.value("target_node_info", target="serving/lws-0:8000", model_name="llama", node="node-lws-0-1") == 1
+    )
+    assert not worker_page.series("target_info")
+
+
+def test_a_worker_on_the_leaders_node_counts_there(node: Node) -> None:
+    uuids: Sequence[str] = [node.state.uuid(card) for card in range(CARDS)]
+    node.kubelet.give("serving", "lws-0", "vllm", GPU, uuids[:4])
+    node.kubelet.give("serving", "lws-0-1", "vllm", GPU, uuids[4:])
+    leader = pod("lws-0", tensor_parallel_size=8)
+    exporter = node.start(leader)
+    exporter.host.gpus.set_pods(workers=[Worker("serving", "lws-0-1", leader.name)])
+    found = exporter.tick()
+    assert claims(found) == {uuid: [leader.name] for uuid in uuids}
+    assert found.total(COUNT) == CARDS
