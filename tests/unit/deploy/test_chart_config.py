@@ -7,11 +7,23 @@ from pathlib import Path
 
 import pytest
 
+from llm_serving_exporter.config.types import GpuConfig
 from tests.support.builders.configuration import load_text
 from tests.support.helm import CHART, STACKS, exporter_config, render
 
 # as the downward API sets them
-ENVIRON = {"NODE_NAME": "gpu-1", "POD_NAMESPACE": "monitoring", "POD_NAME": "exporter-0", "POD_UID": "0f3c"}
+ENVIRON = {
+    "NODE_NAME": "gpu-1",
+    "POD_NAMESPACE": "monitoring",
+    "POD_NAME": "exporter-0",
+    "POD_UID": "0f3c5a1e-5f4b-4c55-9d0e-3a9a4b6f7c21",
+}
+# what the chart writes -> whether this tree reads it
+KEYS = {
+    "kubernetes:": importlib.util.find_spec("llm_serving_exporter.config.kubernetes") is not None,
+    "shard:": importlib.util.find_spec("llm_serving_exporter.config.shard") is not None,
+    "pod_resources_socket:": hasattr(GpuConfig, "pod_resources_socket"),
+}
 
 
 @pytest.mark.parametrize(
@@ -29,8 +41,8 @@ ENVIRON = {"NODE_NAME": "gpu-1", "POD_NAMESPACE": "monitoring", "POD_NAME": "exp
 def test_the_exporter_takes_it(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     made = render(*arguments)
     text = exporter_config(made)
-    if "kubernetes:" in text and importlib.util.find_spec("llm_serving_exporter.config.kubernetes") is None:
-        pytest.skip("this tree has no section `kubernetes` yet")
+    if absent := [key for key, is_read in KEYS.items() if key in text and not is_read]:
+        pytest.skip(f"this tree does not read {', '.join(absent)} yet")
     for one in made:
         for name, content in one.get("data", {}).items():
             (tmp_path / name).write_text(content)
