@@ -17,7 +17,7 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(PYTHON_ENV)/pycache
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo drill test test-steady test-e2e test-soak test-grafana test-kubernetes test-hardware check generate golden bench format clean
+.PHONY: help demo drill test test-steady test-e2e test-soak test-grafana test-kubernetes test-packages test-hardware check generate kustomize golden bench format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,10 @@ test-grafana: $(DEVELOPS) ## every dashboard in the Grafana that GRAFANA_URL nam
 test-kubernetes: $(DEVELOPS) ## against the Kubernetes API server that KUBE_APISERVER names; CONTRIBUTING.md says what that takes
 	$(BIN)/python -m pytest -m kubernetes $(ARGS)
 
+test-packages: $(DEVELOPS) ## the Helm chart and the kustomizations, with helm and kubeconform; builds them where Go is there
+	@$(TOOLS) promtool helm kubeconform
+	$(BIN)/python -m pytest tests/unit/deploy $(ARGS)
+
 test-hardware: $(DEVELOPS) ## against a real NVIDIA GPU
 	$(BIN)/python -m pytest -m hardware $(ARGS)
 
@@ -65,14 +69,20 @@ check: $(DEVELOPS) ## style, types, import rules, generated files, golden pages
 	$(BIN)/python -m llm_serving_exporter.docgen.generate --check
 	$(BIN)/python -m llm_serving_alerts.generate --check
 	$(BIN)/python -m llm_serving_dashboards.generate --check
+	$(BIN)/python scripts/chart_readme.py --check
 	promtool check rules alerts/rendered/*.yml
 	scripts/check_goldens.sh
 	amtool check-config alerts/alertmanager/alertmanager.yml
 
-generate: $(DEVELOPS) ## write what is made from catalogue, tables, configuration keys and rules (METRICS.md, docs/{configuration,runtimes,records,alerts}.md, alerts/rendered, dashboards/rendered)
+generate: $(DEVELOPS) ## write what is made from catalogue, tables, configuration keys and rules (METRICS.md, docs/{configuration,runtimes,records,alerts}.md, alerts/rendered, dashboards/rendered, files and README of the chart)
 	$(BIN)/python -m llm_serving_exporter.docgen.generate --write
 	$(BIN)/python -m llm_serving_alerts.generate --write
 	$(BIN)/python -m llm_serving_dashboards.generate --write
+	$(BIN)/python scripts/chart_readme.py --write
+
+kustomize: $(DEVELOPS) ## write what deploy/kustomize takes from the Helm chart; needs helm
+	@$(TOOLS) helm
+	PATH="$$PATH:$(CURDIR)/$(PYTHON_ENV)/go/bin" $(BIN)/python scripts/render_kustomize.py --write
 
 golden: $(DEVELOPS) ## rewrite the golden pages; read the diff
 	$(BIN)/python -m pytest tests/unit/test_golden.py --golden-update $(ARGS)

@@ -3,7 +3,8 @@
 #
 #   scripts/setup.sh venv              .venv with the project in it (what the demo needs)
 #   scripts/setup.sh venv dev          the same with the tools for tests and checks
-#   scripts/setup.sh tools NAME...     programs on PATH, installed with apt-get where they are missing
+#   scripts/setup.sh tools NAME...     programs on PATH, installed with apt-get where they are missing; helm and kubeconform, which
+#                                      Debian lacks, are built into .venv/go/bin where Go is there
 #
 # Says what it installs before it does so. Where there is no apt-get it names what to install and ends with 1.
 # PYTHON=/path/to/python3 chooses the interpreter.
@@ -117,9 +118,24 @@ need_named_tool() {
     chromium) need_tool chromium "looking at rendered pages" chromium ;;
     nginx) need_tool nginx "serving a page to the benchmarks" nginx ;;
     victoria-metrics) need_tool victoria-metrics "a peer in the benchmarks, and tests of the rules on it" victoria-metrics ;;
+    helm) need_built helm helm.sh/helm/v3/cmd/helm@v3.22.0 "rendering the Helm chart" ;;
+    kubeconform) need_built kubeconform github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0 "checking manifests against schemas" ;;
     vmalert) need_tool vmalert "tests of the rules on VictoriaMetrics" victoria-metrics ;;
     *) fail "unknown tool: $1" ;;
     esac
+}
+
+# need_built NAME MODULE PURPOSE: into .venv/go/bin, where tests look too. Without Go, or without the network, tests say that they skip.
+need_built() {
+    have "$1" && return
+    [ -x ".venv/go/bin/$1" ] && return
+    have go || {
+        say "no $1 and no Go to build it with (needed for $3): what needs it is skipped"
+        return
+    }
+    say "building $1 with Go into .venv/go/bin (needed for $3), a minute or two"
+    GOBIN="$PWD/.venv/go/bin" GOFLAGS=-mod=mod go install "$2" ||
+        say "$1 could not be built: what needs it is skipped"
 }
 
 version_fits() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }

@@ -5,15 +5,20 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import yaml
+
 from llm_serving_alerts.reference import alerts_md, records_md
-from llm_serving_alerts.render import rule_files
+from llm_serving_alerts.render import prometheus_rules, rule_files
 from llm_serving_alerts.routes import alertmanager_files
+from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.docgen.generated_files import write_or_check
 
 RENDERED = Path("alerts/rendered")
 ROUTES = Path("alerts/alertmanager")
 DOCS = Path("docs")
+# of the Helm chart, which reads only what lies in it; kustomize takes the same folder
+CHART = Path("deploy/helm/llm-serving-exporter/files/rules")
 
 
 def files() -> dict[Path, str]:
@@ -21,12 +26,20 @@ def files() -> dict[Path, str]:
     settings = default_settings()
     routes = {ROUTES / name: text for name, text in alertmanager_files(settings).items()}
     references = {DOCS / "records.md": records_md(settings), DOCS / "alerts.md": alerts_md(settings)}
-    return {RENDERED / name: text for name, text in rule_files(settings).items()} | routes | references
+    rendered = {RENDERED / name: text for name, text in rule_files(settings).items()}
+    return rendered | routes | references | {CHART / name: text for name, text in _chart_files(settings).items()}
+
+
+def _chart_files(settings: Settings) -> dict[str, str]:
+    """The rules as objects of the Prometheus operator, and the file by which kustomize finds them."""
+    objects = prometheus_rules(settings, {}, None)
+    return {**objects, "kustomization.yaml": yaml.safe_dump({"resources": sorted(objects)})}
 
 
 def main(argv: list[str] | None = None) -> int:
     """Writes or checks every generated file below the current folder; 1 where one differs or should not be there."""
-    return write_or_check("python -m llm_serving_alerts.generate", __doc__, files(), RENDERED.glob("*"), argv)
+    existing = [*RENDERED.glob("*"), *CHART.glob("*")]
+    return write_or_check("python -m llm_serving_alerts.generate", __doc__, files(), existing, argv)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import read_settings
 from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_dashboards.grafana.document import format_json
-from llm_serving_dashboards.provisioning import render_datasource
+from llm_serving_dashboards.provisioning import DASHBOARD_LABELS, DATASOURCE_LABELS, render_datasource
 from llm_serving_exporter.schema.flags import CommandParser
 from llm_serving_exporter.terminal import print_message, run_command
 
@@ -25,8 +25,6 @@ _EPILOG = """examples:
   llm-serving-exporter dashboards --format configmap --namespace monitoring --output-dir manifests/
 
 The data source is chosen on each dashboard. The settings are those of `llm-serving-exporter rules --print-settings`."""
-# what kube-prometheus-stack's sidecar looks for
-_DASHBOARD, _DATASOURCE = {"grafana_dashboard": "1"}, {"grafana_datasource": "1"}
 
 
 def run(argv: Sequence[str]) -> int:
@@ -56,12 +54,14 @@ def render_configmaps(
     """The text of each ConfigMap by its file's name: one for each dashboard, since a ConfigMap holds at most 1 MiB, and one for a data source at
     `url`, unless that is None."""
     found = {
-        name.replace(".json", ".yml"): _render_configmap(name, text, {**_DASHBOARD, **labels}, namespace)
+        name.replace(".json", ".yml"): _render_configmap(name, text, {**DASHBOARD_LABELS, **labels}, namespace)
         for name, text in render_json_files(settings).items()
     }
     if url:
         name = "llm-serving-datasource.yml"
-        found[name] = _render_configmap(name, render_datasource(settings, url), {**_DATASOURCE, **labels}, namespace)
+        found[name] = _render_configmap(
+            name, render_datasource(settings, url), {**DATASOURCE_LABELS, **labels}, namespace
+        )
     return found
 
 

@@ -11,6 +11,8 @@ FOLDER = "LLM serving"
 # where the container image has its mounted dashboards
 PATH = "/var/lib/grafana/dashboards/llm-serving"
 URL = "http://prometheus:9090"
+# what the sidecar of kube-prometheus-stack's Grafana looks for
+DASHBOARD_LABELS, DATASOURCE_LABELS = {"grafana_dashboard": "1"}, {"grafana_datasource": "1"}
 
 
 def render_provider(path: str = PATH) -> str:

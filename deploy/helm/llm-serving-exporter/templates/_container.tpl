@@ -1,0 +1,165 @@
+{{/*
+The exporter's container, as every mode has it. Takes a dict: root (the chart's scope), native (whether it is a native sidecar).
+*/}}
+{{- define "llm-serving-exporter.container" -}}
+{{- $values := .root.Values -}}
+{{- $sidecar := eq $values.mode "sidecar" -}}
+{{- $kubelet := and (eq $values.mode "daemonset") $values.gpu.kubelet -}}
+name: llm-serving-exporter
+image: {{ include "llm-serving-exporter.image" .root }}
+imagePullPolicy: {{ $values.image.pullPolicy }}
+{{- if .native }}
+restartPolicy: Always
+{{- end }}
+args:
+  - --config.file=/etc/llm-serving-exporter/exporter.yml
+  {{- with $values.extraArgs }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+env:
+  - name: POD_NAMESPACE
+    valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+  - name: POD_NAME
+    valueFrom: {fieldRef: {fieldPath: metadata.name}}
+  - name: POD_UID
+    valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+  - name: NODE_NAME
+    valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+  {{- if and $sidecar $values.sidecar.container }}
+  - name: CONTAINER_NAME
+    value: {{ $values.sidecar.container }}
+  {{- end }}
+  - name: NVIDIA_VISIBLE_DEVICES
+    value: {{ ternary "void" $values.gpu.visibleDevices (eq $values.mode "statefulset") | quote }}
+  {{- with $values.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+ports:
+  - name: {{ include "llm-serving-exporter.portName" . }}
+    containerPort: {{ $values.port }}
+    protocol: TCP
+livenessProbe:
+  httpGet: {path: /-/healthy, port: {{ include "llm-serving-exporter.portName" . }}, scheme: {{ upper $values.scheme }}}
+  periodSeconds: 30
+  timeoutSeconds: 5
+{{- /* beside an engine neither readiness nor startup is probed: they would be the engine's pod's */}}
+{{- if not $sidecar }}
+readinessProbe:
+  httpGet: {path: /-/ready, port: {{ include "llm-serving-exporter.portName" . }}, scheme: {{ upper $values.scheme }}}
+  periodSeconds: 10
+  timeoutSeconds: 5
+{{- end }}
+resources:
+  {{- toYaml (ternary $values.sidecar.resources $values.resources $sidecar) | nindent 2 }}
+securityContext:
+  {{- include "llm-serving-exporter.securityContext" .root | nindent 2 }}
+volumeMounts:
+  - {name: llm-serving-exporter-config, mountPath: /etc/llm-serving-exporter, readOnly: true}
+  {{- if $kubelet }}
+  - {name: pod-resources, mountPath: /var/lib/kubelet/pod-resources, readOnly: true}
+  {{- end }}
+  {{- with $values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{/* A port of an engine's pod must not be called as one of the engine's is. */}}
+{{- define "llm-serving-exporter.portName" -}}
+llm-exporter
+{{- end -}}
+
+{{/* The directory of the kubelet's socket is root's: so the DaemonSet runs as root, and everything else as nobody in particular. */}}
+{{- define "llm-serving-exporter.securityContext" -}}
+{{- $root := and (eq .Values.mode "daemonset") .Values.gpu.kubelet -}}
+{{- $made := dict
+  "allowPrivilegeEscalation" false
+  "readOnlyRootFilesystem" true
+  "capabilities" (dict "drop" (list "ALL"))
+  "runAsNonRoot" (not $root)
+  "runAsUser" (ternary 0 65532 $root)
+  "runAsGroup" (ternary 0 65532 $root)
+  "seccompProfile" (dict "type" "RuntimeDefault")
+-}}
+{{- with .Values.seLinuxOptions }}{{- $_ := set $made "seLinuxOptions" . -}}{{- end -}}
+{{- mustMergeOverwrite $made (deepCopy .Values.securityContext) | toYaml -}}
+{{- end -}}
+
+{{/* The volumes of the container above. */}}
+{{- define "llm-serving-exporter.volumes" -}}
+- name: llm-serving-exporter-config
+  configMap: {name: {{ include "llm-serving-exporter.fullname" . }}-config}
+{{- if and (eq .Values.mode "daemonset") .Values.gpu.kubelet }}
+- name: pod-resources
+  hostPath: {path: {{ printf "%s/pod-resources" (trimSuffix "/" .Values.kubelet.root) }}, type: Directory}
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* The pod template of DaemonSet and StatefulSet. */}}
+{{- define "llm-serving-exporter.pod" -}}
+metadata:
+  labels:
+    {{- include "llm-serving-exporter.labels" . | nindent 4 }}
+    {{- with .Values.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  annotations:
+    checksum/config: {{ include "llm-serving-exporter.configFiles" . | sha256sum }}
+    {{- if eq .Values.scrape.kind "annotations" }}
+    prometheus.io/scrape: "true"
+    prometheus.io/port: {{ .Values.port | quote }}
+    prometheus.io/scheme: {{ .Values.scheme | quote }}
+    {{- end }}
+    {{- with .Values.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  serviceAccountName: {{ include "llm-serving-exporter.serviceAccountName" . }}
+  automountServiceAccountToken: {{ eq "true" (include "llm-serving-exporter.discovers" .) }}
+  terminationGracePeriodSeconds: 10
+  {{- if eq .Values.mode "daemonset" }}
+  {{- if .Values.daemonset.hostPID }}
+  hostPID: true
+  {{- end }}
+  {{- if .Values.daemonset.hostNetwork }}
+  hostNetwork: true
+  dnsPolicy: ClusterFirstWithHostNet
+  {{- end }}
+  {{- end }}
+  {{- with .Values.imagePullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.podSecurityContext }}
+  securityContext:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  {{- with .Values.runtimeClassName }}
+  runtimeClassName: {{ . }}
+  {{- end }}
+  {{- with .Values.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.affinity }}
+  affinity:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with concat .Values.tolerations (ternary .Values.daemonset.tolerations list (eq .Values.mode "daemonset")) }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.topologySpreadConstraints }}
+  topologySpreadConstraints:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  containers:
+    - {{ include "llm-serving-exporter.container" (dict "root" . "native" false) | indent 6 | trim }}
+  volumes:
+    {{- include "llm-serving-exporter.volumes" . | nindent 4 }}
+{{- end -}}
