@@ -33,6 +33,8 @@ class SectionReading:
     # what Kubernetes says of the pods of targets, by the targets' names
     pods: Mapping[str, PodState] = field(default_factory=dict)
     waiting: tuple[WaitingPod, ...] = ()  # pods that are wanted, and no target yet
+    # pods (namespace, name) that work for the engine of another pod -> the name of its target, which may be read elsewhere
+    workers: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 class Section(Protocol):
