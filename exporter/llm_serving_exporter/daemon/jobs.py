@@ -27,7 +27,8 @@ from llm_serving_exporter.targets.host import HostedTarget, TargetHost
 
 log = logging.getLogger("llm_serving_exporter.daemon")
 
-DISCOVERY_EVERY_SECONDS = 5.0
+# a pod that comes or goes is seen within this, so that its target has begun or ended after two intervals
+DISCOVERY_EVERY_SECONDS = 2.0
 # the wall clock jumped when it moved this much against the monotonic one between two looks
 CLOCK_STEP_SECONDS = 2.0
 
@@ -168,6 +169,9 @@ class Daemon:
             if problem not in self._discovery_problems:
                 log.warning("discovery: %s", problem)
         self._discovery_problems = found.problems
+        self.store.put_waiting(found.waiting)
+        # before a new target is read for the first time
+        self._host.put_pod_states(found.pods)
         wanted = {target.name: target for target in found.targets}
         known = {name: hosted.target for name, hosted in self._host.targets.items()}
         known |= {reading.target.name: reading.target for reading in self.store.view().targets}

@@ -16,7 +16,7 @@ from llm_serving_exporter.discovery.kubernetes.groups import (
     GroupBook,
     find_membership,
 )
-from llm_serving_exporter.discovery.kubernetes.mirror import Listing, Mirror
+from llm_serving_exporter.discovery.kubernetes.mirror import Copy, Listing, Mirror
 from llm_serving_exporter.discovery.kubernetes.objects import decode_node, decode_pod
 from llm_serving_exporter.discovery.kubernetes.records import NodeRecord, PodRecord
 from llm_serving_exporter.discovery.kubernetes.states import StateBook
@@ -55,16 +55,25 @@ class _Known:
 class SectionPods:
     """The pods of one section. Used by one thread at a time, but for `close`.
 
-    `connect`: makes a connection to the API server, by default as the section says.
+    `connect`: makes a connection to the API server, by default as the section says. `earlier`: the section whose place this one takes; what
+    it knows is used until the API server has answered.
     """
 
-    def __init__(self, section: KubernetesDiscovery, *, connect: Callable[[], Api] | None = None) -> None:
+    def __init__(
+        self,
+        section: KubernetesDiscovery,
+        *,
+        connect: Callable[[], Api] | None = None,
+        earlier: SectionPods | None = None,
+    ) -> None:
         self._section = section
         account = Account(section.kubeconfig, section.context)
         self._connect = connect or (lambda: Api(account))
         self._labels = list_known_labels(section)
         self._pods = [self._watch_pods(namespace, section.node) for namespace in section.namespaces or ("",)]
         self._nodes: Mirror[str, NodeRecord] | None = self._watch_nodes() if section.node_data else None
+        # what an earlier section knew, by the name of the list; {} once the API server has answered for all lists
+        self._before = earlier.copy_pods() if earlier is not None else {}
         # (namespace, label of a group) -> the leaders of such groups on all nodes; begun when a worker shows up whose leader is elsewhere
         self._leaders: dict[tuple[str, str], Pods] = {}
         # the revisions at the last reading; None before it
@@ -83,7 +92,7 @@ class SectionPods:
         if self._seen is None:
             self._start(*self._pods, *((self._nodes,) if self._nodes is not None else ()))
         self._seen = self._list_revisions()
-        copies = [(mirror.listing.name, mirror.copy()) for mirror in self._pods]
+        copies = [(mirror.listing.name, self._copy_pods(mirror)) for mirror in self._pods]
         nodes = self._nodes.copy() if self._nodes is not None else None
         of_nodes = (nodes.records or {}) if nodes is not None else {}
         leaders = {key: mirror.copy() for key, mirror in self._leaders.items()}
@@ -125,10 +134,22 @@ class SectionPods:
         for mirror in self._list_mirrors():
             mirror.stop()
 
+    def copy_pods(self) -> dict[str, Mapping[tuple[str, str], PodRecord]]:
+        """The pods that are known, by the name of the list that they are from."""
+        found = {mirror.listing.name: self._copy_pods(mirror).records for mirror in self._pods}
+        return {name: records for name, records in found.items() if records is not None}
+
     # --- mirrors --------------------------------------------------------------------------------------------------
 
     def _list_mirrors(self) -> list[Mirror[Any, Any]]:
         return [*self._pods, *((self._nodes,) if self._nodes is not None else ()), *list(self._leaders.values())]
+
+    def _copy_pods(self, mirror: Pods) -> Copy[tuple[str, str], PodRecord]:
+        copy, before = mirror.copy(), self._before.get(mirror.listing.name)
+        if copy.records is not None:
+            self._before.pop(mirror.listing.name, None)
+            return copy
+        return Copy(before, copy.problems)
 
     def _list_revisions(self) -> tuple[int, ...]:
         return tuple(mirror.revision for mirror in self._list_mirrors())
