@@ -17,6 +17,7 @@ from llm_serving_exporter.discovery.http_sd import SectionHttp
 from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
 from llm_serving_exporter.discovery.section import Section, SectionReading
 from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pod import PodState, WaitingPod
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import Target
@@ -56,8 +57,9 @@ class Discovered:
     failures: int  # how many sources of those that were read again could not be used, and targets left out
     pods: Mapping[str, PodState] = field(default_factory=dict)  # of `targets`, by their names
     waiting: tuple[WaitingPod, ...] = ()  # pods that are wanted, and no target yet
-    # pods (namespace, name) that work for the engine of another pod -> the name of its target, which may be read elsewhere
-    workers: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    workers: tuple[Worker, ...] = ()  # pods that work for another pod's target, which may be read elsewhere
+    # namespaces and names of pods of this node that have ended and had GPUs
+    finished: frozenset[tuple[str, str]] = frozenset()
     elsewhere: int = 0  # targets that belong to other shards
     left_out: int = 0  # targets of this shard beyond what one exporter reads
     unanswered: tuple[str, ...] = ()  # sources that have neither answered nor failed so far
@@ -136,7 +138,8 @@ class Discovery:
             waiting=tuple(
                 pod for reading in found for pod in reading.waiting if self._holder.holds(f"{pod.namespace}/{pod.pod}")
             ),
-            workers={pod: name for reading in found for pod, name in reading.workers.items()},
+            workers=tuple(dict.fromkeys(worker for reading in found for worker in reading.workers)),
+            finished=frozenset(pod for reading in found for pod in reading.finished),
             elsewhere=held.elsewhere,
             left_out=held.left_out,
             unanswered=tuple(

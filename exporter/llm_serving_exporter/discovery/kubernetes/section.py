@@ -24,13 +24,14 @@ from llm_serving_exporter.discovery.kubernetes.targets import (
     KNOWN_ANNOTATIONS,
     FoundPod,
     Surroundings,
-    find_leader_targets,
     find_targets,
     is_kept,
     is_selected,
     list_known_labels,
+    list_workers,
 )
 from llm_serving_exporter.discovery.section import SectionReading, Source
+from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pod import PodState
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
@@ -126,6 +127,7 @@ class SectionPods:
             states,
             tuple(sorted(waiting, key=lambda pod: (pod.namespace, pod.pod))),
             self._find_workers(groups, found, here, tuple(sorted(runtimes))),
+            frozenset(pod.key for pod in own if pod.has_ended),
         )
 
     def close(self) -> None:
@@ -162,8 +164,8 @@ class SectionPods:
     def _watch_pods(self, namespace: str, node: str, leaders: str = "") -> Pods:
         """Pods of a namespace ("" for all) on a node ("" for all). `leaders`: a selector instead of the section's; all are kept."""
         section = self._section
-        fields = [_GOING_ON, *([f"spec.nodeName={node}"] if node else [])]
-        parameters = {"fieldSelector": ",".join(fields)}
+        fields = f"spec.nodeName={node}" if node else _GOING_ON
+        parameters = {"fieldSelector": fields}
         if selector := leaders or section.selector:
             parameters["labelSelector"] = selector
         where = f"in the namespace {namespace}" if namespace else "of all namespaces"
@@ -188,7 +190,7 @@ class SectionPods:
 
     def _is_read(self, pod: PodRecord) -> bool:
         place = find_membership(pod)
-        return is_selected(pod, self._section) and (place is None or place.leads)
+        return not pod.has_ended and is_selected(pod, self._section) and (place is None or place.leads)
 
     def _find_group(self, pod: PodRecord, groups: Mapping[tuple[str, ...], Group]) -> Group | None:
         place = find_membership(pod)
@@ -219,21 +221,21 @@ class SectionPods:
         found: Mapping[str, FoundPod],
         here: Collection[str],
         runtimes: tuple[str, ...],
-    ) -> dict[tuple[str, str], str]:
-        """Worker -> the name of its leader's target, also where the leader is on a node that this section does not look at."""
-        workers: dict[tuple[str, str], str] = {}
+    ) -> tuple[Worker, ...]:
+        """The workers of all groups, also of those whose leader is on a node that this section does not look at."""
+        workers: list[Worker] = []
         for name, group in groups.items():
             if not group.workers:
                 continue
             if group.leader is None:
                 self._look_for_leaders(group.workers, name)
             elif group.leader.uid in here:
-                workers |= find_leader_targets(group, found)
+                workers += list_workers(group, found)
             else:
                 around = Surroundings(self._section, "", runtimes)
                 elsewhere = {group.leader.uid: find_targets(group.leader, group, None, around)}
-                workers |= find_leader_targets(group, elsewhere)
-        return workers
+                workers += list_workers(group, elsewhere)
+        return tuple(workers)
 
     def _look_for_leaders(self, workers: Iterable[PodRecord], group: tuple[str, ...]) -> None:
         """Begins to watch the leaders of such groups, where only the pods of one node are looked at."""

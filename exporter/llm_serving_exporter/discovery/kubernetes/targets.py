@@ -16,6 +16,7 @@ from llm_serving_exporter.discovery.kubernetes.stacks import STACK_LABELS, Stack
 from llm_serving_exporter.discovery.kubernetes.workloads import WORKLOAD_LABELS, find_workload
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pod import WaitingPod
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.model.text import clean
@@ -43,9 +44,10 @@ def is_selected(pod: PodRecord, section: KubernetesDiscovery) -> bool:
 
 
 def is_kept(pod: PodRecord, section: KubernetesDiscovery) -> bool:
-    """Whether a record of a pod is needed: of one that is selected, and of one that works for another."""
+    """Whether a record of a pod is needed: of one that is selected, of one that works for another, and of one that had GPUs here."""
     if pod.has_ended:
-        return False
+        # kubelets before 1.34 list the GPUs of such pods on
+        return bool(section.node) and any(container.has_gpus for container in pod.containers)
     return is_selected(pod, section) or (find_membership(pod) is not None and read_scrape(pod.annotations) is not False)
 
 
@@ -173,10 +175,13 @@ def _count_gpus(
     return None if None in counts else sum(count for count in counts if count is not None) or None
 
 
-def find_leader_targets(group: Group, found: Mapping[str, FoundPod]) -> dict[tuple[str, str], str]:
-    """Worker (namespace and pod) -> name of the target that it works for. `found`: by uid of the leader's pod."""
+def list_workers(group: Group, found: Mapping[str, FoundPod]) -> list[Worker]:
+    """The workers of a group, with the target that they work for. `found`: what came of pods, by their uids."""
     leader = group.leader
     own = found.get(leader.uid) if leader is not None else None
     if own is None or len(own.targets) != 1:
-        return {}
-    return {worker.key: own.targets[0][0].name for worker in group.workers}
+        return []
+    target, role = own.targets[0][0], own.targets[0][0].role or Role.UNIFIED
+    return [
+        Worker(worker.namespace, worker.name, target.name, target.model_name or "", role) for worker in group.workers
+    ]

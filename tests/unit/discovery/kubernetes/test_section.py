@@ -13,6 +13,7 @@ from llm_serving_exporter.config.types import KubernetesDiscovery
 from llm_serving_exporter.discovery.kubernetes.section import SectionPods
 from llm_serving_exporter.discovery.section import SectionReading
 from llm_serving_exporter.discovery.sections import Discovery
+from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pod import PodFault
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
@@ -22,6 +23,7 @@ from tests.support.servers.kube_script import Answer, Call, KubeScript, events, 
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 ENGINE = {"app": "vllm"}
+WORKERS = (Worker("lws", "vllm-0-1", "lws/vllm-0:8080"),)
 
 
 @contextmanager
@@ -101,7 +103,8 @@ def test_what_a_section_asks_for(tmp_path: Path) -> None:
             wait_until(lambda: len({call.path for call in server.calls}) == 3, "all lists")
         asked = {call.path: call.query for call in server.calls if not call.is_watch}
     assert sorted(asked) == ["/api/v1/namespaces/a/pods", "/api/v1/namespaces/b/pods", "/api/v1/nodes"]
-    assert asked["/api/v1/namespaces/a/pods"]["fieldSelector"].endswith(",spec.nodeName=gpu-node-1")
+    # with those that have ended, whose GPUs a kubelet may still list
+    assert asked["/api/v1/namespaces/a/pods"]["fieldSelector"] == "spec.nodeName=gpu-node-1"
     assert asked["/api/v1/namespaces/a/pods"]["labelSelector"] == "app=vllm"
     assert asked["/api/v1/nodes"]["fieldSelector"] == "metadata.name=gpu-node-1"
 
@@ -176,7 +179,7 @@ def test_workers_are_told_with_the_target_that_they_work_for(tmp_path: Path) -> 
     leader, worker = replica()
     with served(tmp_path, page([leader, worker])) as pods:
         found = listed(pods)
-    assert (names(found), dict(found.workers)) == (["lws/vllm-0:8080"], {("lws", "vllm-0-1"): "lws/vllm-0:8080"})
+    assert (names(found), found.workers) == (["lws/vllm-0:8080"], WORKERS)
 
 
 def test_a_worker_that_goes_is_missed(tmp_path: Path) -> None:
@@ -217,7 +220,7 @@ def test_the_leader_of_a_worker_may_be_on_another_node(tmp_path: Path) -> None:
         with running(of) as pods:
             found = awaited(pods, lambda one: one.workers)
     assert names(found) == []
-    assert dict(found.workers) == {("lws", "vllm-0-1"): "lws/vllm-0:8080"}
+    assert found.workers == WORKERS
 
 
 def test_a_section_that_takes_the_place_of_another_knows_its_pods_at_once(tmp_path: Path) -> None:
@@ -245,4 +248,14 @@ def test_discovery_passes_on_what_pods_say(tmp_path: Path) -> None:
             discovery.close()
     assert set(found.pods) == {"lws/vllm-0:8080"}
     assert [pod.pod for pod in found.waiting] == ["b"]
-    assert dict(found.workers) == {("lws", "vllm-0-1"): "lws/vllm-0:8080"}
+    assert found.workers == WORKERS
+
+
+def test_pods_of_the_node_that_have_ended_are_told_for_their_gpus_and_are_no_targets(tmp_path: Path) -> None:
+    ended = {**plain_pod("job", labels={"app": "training"}), "status": {"phase": "Succeeded", "podIP": "10.0.0.9"}}
+    engine = {**plain_pod("old", labels=ENGINE), "status": {"phase": "Failed"}}
+    without = plain_pod("cpu", containers=[{"name": "c"}])
+    pods_of_node = [ended, engine, {**without, "status": {"phase": "Failed"}}, plain_pod("a", labels=ENGINE)]
+    with served(tmp_path, page(pods_of_node), events(), node="gpu-node-1") as pods:
+        found = listed(pods)
+    assert (names(found), found.finished) == (["llm/a:8000"], {("llm", "job"), ("llm", "old")})
