@@ -129,14 +129,12 @@ class Mirror(Generic[K, V]):
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the copying. May be called twice, and before `start`."""
+        """Ends the copying; waits for nothing. May be called twice, and before `start`."""
         self._stopping.set()
         api = self._api
         if api is not None:
+            # one that is connecting just now ends by itself afterwards
             api.interrupt()
-        if self._thread.is_alive():
-            # it ends by itself where it is connecting just now
-            self._thread.join(1.0)
 
     @property
     def revision(self) -> int:
