@@ -38,6 +38,7 @@ from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
+from llm_serving_exporter.model.pod import WaitingPod
 from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.review import ReviewRuns
 from llm_serving_exporter.model.shard import Shard
@@ -147,6 +148,8 @@ def rendered(name: str, target_labels: tuple[str, ...] = ()) -> CollectorRegistr
     store.put_dcgm(True)
     store.put_review(ReviewRuns(START - 7200, START - 3600, START - 3500, START + 597_600))
     store.put_drills((DrillResult("tiny-llama", Role.UNIFIED, START - 3600, START - 90_000, Verdict.FAILED),))
+    if name == "vllm-0.32-dp2":
+        store.put_waiting((WaitingPod("llm", "chat-7d9-x2", "chat", "Deployment", "tiny-llama", "unified"),))
     registry = CollectorRegistry()
     setup = Setup(
         15.0,

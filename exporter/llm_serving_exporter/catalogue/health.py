@@ -124,6 +124,14 @@ EXPECTED_REPLICAS = _fleet(
     "Replicas that the configuration says should run.",
     absent="not configured",
 )
+PODS_WAITING = _fleet(
+    "pods_waiting",
+    Kind.GAUGE,
+    Unit.COUNT,
+    "Pods that Kubernetes is to run and that have no address yet: they wait for a node, a volume or a network. The model's name is that of their "
+    "workload's other pods, or stands in an annotation.",
+    absent="no pod waits, or none of them is looked for (kubernetes in the configuration)",
+)
 NVML_UP = _exporter(
     "nvml_up", Kind.GAUGE, Unit.BOOLEAN, "Whether the last attempt to read NVML succeeded.", absent="gpu.enabled is off"
 )
@@ -272,7 +280,7 @@ INSTALLED_TIME = _exporter(
 
 HEALTH = (
     TARGET_INFO, TARGET_NODE_INFO, TARGET_GPUS, TARGET_START_TIME, TARGET_UP, TARGET_STATE, TARGET_SAMPLE_AGE, TARGET_RESTARTS, SCRAPE_ATTEMPTS,
-    SCRAPE_FAILURES, SCRAPE_DURATION, SCRAPE_PAGE, SIGNAL_AVAILABLE, SIGNAL_QUALITY, SIGNAL_RESOLUTION, TARGET_WINDOW, UNMAPPED_FAMILIES, EXPECTED_REPLICAS, NVML_UP, DCGM_UP,
+    SCRAPE_FAILURES, SCRAPE_DURATION, SCRAPE_PAGE, SIGNAL_AVAILABLE, SIGNAL_QUALITY, SIGNAL_RESOLUTION, TARGET_WINDOW, UNMAPPED_FAMILIES, EXPECTED_REPLICAS, PODS_WAITING, NVML_UP, DCGM_UP,
     NVML_FAILURES, NVML_DURATION, KUBELET_UP, KUBELET_FAILURES, BUILD_INFO, CONFIG_INFO, RELOAD_SUCCESS, RELOAD_TIME, DISCOVERY_FAILURES, TARGETS, SHARD_INFO,
     SHARD_HELD, INSTALLED_TIME,
     DRILL_LAST_RUN, DRILL_LAST_SUCCESS, DRILL_LAST_VERDICT, REPORT_DUE, REPORT_NEXT_DUE, REPORT_LAST_RUN, REPORT_LAST_SUCCESS,

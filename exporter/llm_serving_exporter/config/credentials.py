@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from llm_serving_exporter.config.target_keys import TargetSettings
 from llm_serving_exporter.model.target import HttpSettings, Secret
+from llm_serving_exporter.schema.problems import Place
 
 
 def has_credentials(http: HttpSettings) -> bool:
@@ -43,6 +45,16 @@ def drop_inherited(settings: TargetSettings) -> TargetSettings:
         headers=None if settings.headers is None else _plain_headers(settings.headers),
         tls=None if tls is None else replace(tls, cert_file=None, key_file=None),
     )
+
+
+def warn_of_dropped(under: TargetSettings, own: TargetSettings, place: Place) -> Iterator[str]:
+    """A sentence for each kind of credentials of `target_defaults` that do not go to the targets of a section. `own`: its defaults."""
+    inherited = drop_inherited(under)
+    for name in ("auth", "headers", "tls"):
+        if getattr(under, name) != getattr(inherited, name) and getattr(own, name) is None:
+            yield (
+                f"{place}: credentials in target_defaults.{name} do not go to the targets of this section; write them in its own defaults"
+            )
 
 
 def _plain_headers(headers: tuple[tuple[str, str | Secret], ...]) -> tuple[tuple[str, str | Secret], ...]:

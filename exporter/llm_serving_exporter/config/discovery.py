@@ -8,6 +8,7 @@ from llm_serving_exporter.config.build import build_target
 from llm_serving_exporter.config.checks import Placed
 from llm_serving_exporter.config.file import DISCOVERY_KEYS, ConfigFile
 from llm_serving_exporter.config.http_sd import read_http_sd
+from llm_serving_exporter.config.kubernetes import read_kubernetes
 from llm_serving_exporter.config.options import Settings
 from llm_serving_exporter.config.pattern import check_pattern
 from llm_serving_exporter.config.target import read_defaults
@@ -43,6 +44,7 @@ def _read_file_sd(
 READERS: Mapping[str, tuple[SectionReader, str]] = {
     "file_sd": (_read_file_sd, "mappings such as {files: [targets/*.yml]}"),
     "http_sd": (read_http_sd, "mappings such as {url: https://inventory.example.com/targets, hosts: [10.0.0.0/8]}"),
+    "kubernetes": (read_kubernetes, "mappings such as {namespaces: [chat]}, or {} for pods of all namespaces"),
 }
 
 

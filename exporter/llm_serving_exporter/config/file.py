@@ -15,7 +15,7 @@ from llm_serving_exporter.schema.reading import mapping
 from llm_serving_exporter.schema.tree import Node, Scalar
 
 # sections of discovery, in the order in which their targets are taken; config/discovery.py reads each
-DISCOVERY_KEYS = ("file_sd", "http_sd")
+DISCOVERY_KEYS = ("file_sd", "http_sd", "kubernetes")
 _LIST_KEYS = frozenset({"targets", "target_defaults", *DISCOVERY_KEYS, "expected_replicas", "runtimes"})
 # what users of Prometheus, or of other exporters, would write
 _HINTS = {
@@ -23,6 +23,7 @@ _HINTS = {
     "scrape_configs": "Write targets: with one element per server.",
     "target": "Write targets: with one element per server.",
     "file_sd_configs": "Write file_sd:.",
+    "kubernetes_sd_configs": "Write kubernetes:, with one element per set of namespaces.",
     "http_sd_configs": "Write http_sd:, with hosts: for the servers that it may name.",
     "runtime": "Write it in an element of targets: or in target_defaults:; a table of your own in runtimes:.",
     "mappings": "Write runtimes: with one element per runtime.",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from llm_serving_exporter.config.build import build_target
 from llm_serving_exporter.config.checks import Placed, refuse_timeout
-from llm_serving_exporter.config.credentials import drop_inherited
+from llm_serving_exporter.config.credentials import drop_inherited, warn_of_dropped
 from llm_serving_exporter.config.hosts import HOST_PATTERN
 from llm_serving_exporter.config.http import Auth, Tls, read_auth, read_headers, read_tls
 from llm_serving_exporter.config.target import read_defaults
@@ -118,9 +118,4 @@ def read_http_sd(
 
 def _warn(server: Target, under: TargetSettings, own: TargetSettings, place: Place, context: Context) -> None:
     context.warnings.extend(target_warnings([Placed(server, place)], context.host.name))
-    inherited = drop_inherited(under)
-    for name in ("auth", "headers", "tls"):
-        if getattr(under, name) != getattr(inherited, name) and getattr(own, name) is None:
-            context.warnings.append(
-                f"{place}: credentials in target_defaults.{name} do not go to the targets of this section; write them in its own defaults"
-            )
+    context.warnings.extend(warn_of_dropped(under, own, place))

@@ -219,8 +219,36 @@ class HttpDiscovery:
         return self.url + self.path.partition("?")[0]
 
 
+@dataclass(frozen=True, slots=True)
+class KubernetesDiscovery:
+    """The pods of a Kubernetes cluster, as its API server lists them; config/kubernetes.py declares its keys."""
+
+    key: ClassVar[str] = "kubernetes"  # of the configuration file
+
+    # whose pods are looked at; () = those of every namespace
+    namespaces: tuple[str, ...]
+    # the pods' node, "" = any
+    node: str
+    # label selector: all pods that it selects are targets, and no others; "" = those known by annotations and labels
+    selector: str
+    # whether only pods are targets that say so in an annotation
+    only_annotated: bool
+    # labels of a pod that its target keeps
+    pod_labels: tuple[str, ...]
+    # whether nodes are listed too, for what the cloud calls them
+    node_data: bool
+    # how long after its start a container that has not been Ready yet counts as loading
+    loading_limit_seconds: float
+    # path of the kubeconfig; None = the service account of the exporter's own pod
+    kubeconfig: str | None
+    # of the kubeconfig; None = its current one
+    context: str | None
+    # every setting but name and URL, for the targets found there
+    defaults: Target
+
+
 # what `Config.discovery` may hold; discovery/sections.py knows what runs each
-DiscoverySection: TypeAlias = FileDiscovery | HttpDiscovery
+DiscoverySection: TypeAlias = FileDiscovery | HttpDiscovery | KubernetesDiscovery
 
 
 @dataclass(frozen=True, slots=True)

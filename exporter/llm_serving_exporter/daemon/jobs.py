@@ -24,10 +24,12 @@ from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.model.target import Target, is_relabelled
 from llm_serving_exporter.normalise.registry import reads_otherwise, together
 from llm_serving_exporter.targets.host import HostedTarget, TargetHost
+from llm_serving_exporter.targets.same_engines import SameEngines
 
 log = logging.getLogger("llm_serving_exporter.daemon")
 
-DISCOVERY_EVERY_SECONDS = 5.0
+# a pod that comes or goes is seen within this, so that its target has begun or ended after two intervals
+DISCOVERY_EVERY_SECONDS = 2.0
 # the wall clock jumped when it moved this much against the monotonic one between two looks
 CLOCK_STEP_SECONDS = 2.0
 
@@ -57,6 +59,8 @@ class Daemon:
         # reloads come from the web server, from a signal and from discovery: one at a time changes what is run
         self._lock = threading.RLock()
         self._discovery = Discovery(config.discovery, shard=config.shard, monotonic=monotonic)
+        # targets of one pod that are one engine
+        self._same_engines = SameEngines()
         # what discovery said last, so that each sentence is logged once
         self._discovery_problems: tuple[str, ...] = ()
         # whether the configuration could be loaded last, whatever its price file says
@@ -158,17 +162,28 @@ class Daemon:
 
     def _discover(self) -> None:
         with self._lock:
-            if self._discovery.changed():
+            repeats = self._same_engines.update(self.store.view().targets)
+            if self._discovery.changed() or repeats:
                 self._set_targets()
 
     def _set_targets(self) -> None:
         found = self._discovery.targets(self.config.targets, together(self.config.runtimes))
-        self.store.put_discovery(found.problems, found.failures, elsewhere=found.elsewhere, left_out=found.left_out)
-        for problem in found.problems:
+        repeats = self._same_engines.repeats
+        sentences = (
+            f"{name}: it shows the page of the engine that {kept} is, and is left out. Name the engine's port: llm-serving-exporter/port."
+            for name, kept in sorted(repeats.items())
+        )
+        problems = (*found.problems, *sentences)
+        self.store.put_discovery(problems, found.failures, elsewhere=found.elsewhere, left_out=found.left_out)
+        for problem in problems:
             if problem not in self._discovery_problems:
                 log.warning("discovery: %s", problem)
-        self._discovery_problems = found.problems
-        wanted = {target.name: target for target in found.targets}
+        self._discovery_problems = problems
+        self.store.put_waiting(found.waiting)
+        # before a new target is read for the first time
+        self._host.put_pod_states(found.pods)
+        self._host.gpus.set_pods(finished=found.finished, workers=found.workers)
+        wanted = {target.name: target for target in found.targets if target.name not in repeats}
         known = {name: hosted.target for name, hosted in self._host.targets.items()}
         known |= {reading.target.name: reading.target for reading in self.store.view().targets}
         for name, target in known.items():

@@ -14,6 +14,7 @@ from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.drill import DrillResult
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.kubelet import WorkerGpus
+from llm_serving_exporter.model.pod import WaitingPod
 from llm_serving_exporter.model.reading import TargetReading, View
 from llm_serving_exporter.model.review import ReviewRuns
 from llm_serving_exporter.model.target import Target
@@ -50,6 +51,8 @@ class Store:
         self._discovery_problems: tuple[str, ...] = ()
         # targets of other shards, and of this one beyond what one exporter reads
         self._targets_elsewhere, self._targets_left_out = 0, 0
+        # pods that are wanted, and no target yet
+        self._waiting: tuple[WaitingPod, ...] = ()
         # the last result of each model and role
         self._drills: tuple[DrillResult, ...] = ()
         # None where this exporter does not tell of a cost review
@@ -142,6 +145,11 @@ class Store:
             self._discovery_problems = problems
             self._discovery_failures += failures
 
+    def put_waiting(self, pods: tuple[WaitingPod, ...]) -> None:
+        """Replaces the pods that are wanted, and no target yet."""
+        with self._lock:
+            self._waiting = pods
+
     def put_drills(self, results: tuple[DrillResult, ...]) -> None:
         """Replaces the results of drills; () where none are published."""
         with self._lock:
@@ -168,6 +176,7 @@ class Store:
                 discovery_problems=self._discovery_problems,
                 targets_elsewhere=self._targets_elsewhere,
                 targets_left_out=self._targets_left_out,
+                waiting=self._waiting,
                 drills=self._drills,
                 review=self._review,
                 kubelet=self._kubelet,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pod import PodState, WaitingPod
 from llm_serving_exporter.model.target import Target
 
@@ -33,6 +34,9 @@ class SectionReading:
     # what Kubernetes says of the pods of targets, by the targets' names
     pods: Mapping[str, PodState] = field(default_factory=dict)
     waiting: tuple[WaitingPod, ...] = ()  # pods that are wanted, and no target yet
+    workers: tuple[Worker, ...] = ()  # pods that work for another pod's target, which may be read elsewhere
+    # namespaces and names of pods that have ended and had GPUs, where the pods of one node are looked at
+    finished: frozenset[tuple[str, str]] = frozenset()
 
 
 class Section(Protocol):

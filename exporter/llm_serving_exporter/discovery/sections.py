@@ -10,13 +10,14 @@ from typing import Any
 
 from llm_serving_exporter.config.checks import identity_of
 from llm_serving_exporter.config.host import read_host
-from llm_serving_exporter.config.types import DiscoverySection, FileDiscovery, HttpDiscovery
+from llm_serving_exporter.config.types import DiscoverySection, FileDiscovery, HttpDiscovery, KubernetesDiscovery
 from llm_serving_exporter.discovery.file_sd import SectionFiles
 from llm_serving_exporter.discovery.held import Holder
 from llm_serving_exporter.discovery.http_sd import SectionHttp
 from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
 from llm_serving_exporter.discovery.section import Section, SectionReading
 from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pod import PodState, WaitingPod
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import Target
@@ -35,9 +36,16 @@ def _make_http(section: HttpDiscovery, host: Host, earlier: Section | None) -> S
     return SectionHttp(section, host, earlier=earlier if isinstance(earlier, SectionHttp) else None)
 
 
+def _make_pods(section: KubernetesDiscovery, host: Host, earlier: Section | None) -> Section:
+    # of an extra, and 8 MB large
+    from llm_serving_exporter.discovery.kubernetes.section import SectionPods
+
+    return SectionPods(section, earlier=earlier if isinstance(earlier, SectionPods) else None)
+
+
 # type of a section of the configuration -> what runs it; a further kind of discovery is a line here, one in config/discovery.py, and its
 # key in config/file.py. A maker whose section needs an extra imports it when it is called.
-MAKERS: Mapping[type, Maker] = {FileDiscovery: _make_files, HttpDiscovery: _make_http}
+MAKERS: Mapping[type, Maker] = {FileDiscovery: _make_files, HttpDiscovery: _make_http, KubernetesDiscovery: _make_pods}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,9 @@ class Discovered:
     failures: int  # how many sources of those that were read again could not be used, and targets left out
     pods: Mapping[str, PodState] = field(default_factory=dict)  # of `targets`, by their names
     waiting: tuple[WaitingPod, ...] = ()  # pods that are wanted, and no target yet
+    workers: tuple[Worker, ...] = ()  # pods that work for another pod's target, which may be read elsewhere
+    # namespaces and names of pods of this node that have ended and had GPUs
+    finished: frozenset[tuple[str, str]] = frozenset()
     elsewhere: int = 0  # targets that belong to other shards
     left_out: int = 0  # targets of this shard beyond what one exporter reads
     unanswered: tuple[str, ...] = ()  # sources that have neither answered nor failed so far
@@ -127,6 +138,8 @@ class Discovery:
             waiting=tuple(
                 pod for reading in found for pod in reading.waiting if self._holder.holds(f"{pod.namespace}/{pod.pod}")
             ),
+            workers=tuple(dict.fromkeys(worker for reading in found for worker in reading.workers)),
+            finished=frozenset(pod for reading in found for pod in reading.finished),
             elsewhere=held.elsewhere,
             left_out=held.left_out,
             unanswered=tuple(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from llm_serving_exporter.config.groups import LABELS
 from llm_serving_exporter.config.http_sd import HttpSdSettings
+from llm_serving_exporter.config.kubernetes import KubernetesSettings
 from llm_serving_exporter.config.options import CONFIG_FILE, FILE_SD, OPTIONS, TARGET
 from llm_serving_exporter.config.target_keys import TARGET_KEYS
 from llm_serving_exporter.docgen.runtimes import cell
@@ -41,10 +43,10 @@ def labels_sentence() -> str:
     return f"Labels with a meaning here: {', '.join(f'`{label}`' for label in sorted(LABELS))}."
 
 
-def http_sd_table() -> str:
-    """A row for each key of a section of http_sd."""
+def section_table(declaring: type) -> str:
+    """A row for each key of a section of discovery."""
     lines = ["| key | default | meaning |", "|---|---|---|"]
-    for one in keys_of(HttpSdSettings).values():
+    for one in keys_of(declaring).values():
         default = "**required**" if one.required else f"`{one.default}`" if one.default else "–"
         lines.append(f"| `{one.name}` | {default} | {cell(one.help)} |")
     return "\n".join(lines)
@@ -54,7 +56,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "options": options_table,
     "keys of a target": target_table,
     "labels": labels_sentence,
-    "keys of http_sd": http_sd_table,
+    "keys of http_sd": partial(section_table, HttpSdSettings),
+    "keys of kubernetes": partial(section_table, KubernetesSettings),
 }
 
 

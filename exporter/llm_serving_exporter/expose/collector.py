@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import platform
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import ParamSpec
@@ -18,10 +19,11 @@ from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.labels import NO_LABELS
 from llm_serving_exporter.model.cost import Attribution
 from llm_serving_exporter.model.drill import Verdict
+from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.reading import TargetReading, View
 from llm_serving_exporter.model.shard import Shard
-from llm_serving_exporter.model.target import ExpectedReplicas
+from llm_serving_exporter.model.target import ExpectedReplicas, Role
 
 log = logging.getLogger("llm_serving_exporter.expose")
 
@@ -101,6 +103,7 @@ def _exporter(families: Families, view: View, setup: Setup) -> None:
     for expected in setup.expected_replicas:
         labels = families.of_fleet(expected.identity, expected.model_name, expected.role)
         families.add_value(health.EXPECTED_REPLICAS, labels, expected.replicas)
+    _waiting(families, view)
     if view.review is not None:
         families.add_value(health.REPORT_DUE, NO_LABELS, view.review.due)
         families.add_value(health.REPORT_NEXT_DUE, NO_LABELS, view.review.next_due)
@@ -112,6 +115,25 @@ def _exporter(families: Families, view: View, setup: Setup) -> None:
         families.add_value(health.DRILL_LAST_SUCCESS, labels, drill.last_success_unix_seconds)
         verdicts = {verdict.value: verdict is drill.last_verdict for verdict in Verdict}
         families.add_by_label(health.DRILL_LAST_VERDICT, labels, "verdict", verdicts)
+
+
+def _waiting(families: Families, view: View) -> None:
+    """Pods that wait, by workload. One that does not say its model has the model of its workload's targets."""
+    served = {
+        (reading.target.identity.namespace, reading.target.identity.workload, reading.role): reading.model_name
+        for reading in view.targets
+        if reading.model_name and reading.target.identity.workload
+    }
+    counts = Counter(
+        (
+            Identity(namespace=pod.namespace, workload=pod.workload, workload_kind=pod.workload_kind),
+            pod.model_name or served.get((pod.namespace, pod.workload, Role(pod.role)), ""),
+            pod.role,
+        )
+        for pod in view.waiting
+    )
+    for (identity, model_name, role), number in counts.items():
+        families.add_value(health.PODS_WAITING, families.of_fleet(identity, model_name, role), number)
 
 
 def _shard(families: Families, view: View, shard: Shard | None) -> None:

@@ -11,6 +11,7 @@ class PodFault(StrEnum):
 
     CRASH_LOOP = "crash_loop"  # CrashLoopBackOff of the engine's container
     NODE_LOST = "node_lost"  # the pod is not ready, and its node answers no more
+    WORKER_LOST = "worker_lost"  # another pod of its replica is gone, crashes, or is on such a node
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,17 @@ class PodState:
 
     # whether the engine's container has been Ready since its last start: from then on, only the page decides what loads
     was_ready: bool = False
-    started_unix_seconds: float | None = None  # last start of the engine's container; None: it has not started
+    # last start of the engine's container, of one that has not started when its pod was made; None: not known
+    started_unix_seconds: float | None = None
     fault: PodFault | None = None  # None: nothing is wrong as far as Kubernetes knows
+    loading_limit_seconds: float = 3600.0  # how long after its start what has not been Ready counts as loading
+
+    def may_load(self, now_unix_seconds: float) -> bool:
+        """Whether its engine, if it does not answer, is still loading: not Ready since its last start, which is not long ago."""
+        if self.was_ready or self.fault is not None:
+            return False
+        started = self.started_unix_seconds
+        return started is None or now_unix_seconds - started <= self.loading_limit_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from llm_serving_exporter.model.drill import DrillResult
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.hardware import GpuPeaks, TargetGpus
 from llm_serving_exporter.model.kubelet import WorkerGpus
-from llm_serving_exporter.model.pod import PodState
+from llm_serving_exporter.model.pod import PodState, WaitingPod
 from llm_serving_exporter.model.review import ReviewRuns
 from llm_serving_exporter.model.snapshot import Snapshot
 from llm_serving_exporter.model.target import Role, Target
@@ -104,6 +104,7 @@ class View:
     reload_unix_seconds: float  # when it last went well
     discovery_failures_total: int  # files and servers with targets that could not be used, counted at each try
     discovery_problems: tuple[str, ...]  # sentences on what is wrong with them now
+    waiting: tuple[WaitingPod, ...] = ()  # pods that are wanted, and no target yet
     drills: tuple[DrillResult, ...] = ()  # the last result of each model and role
     targets_elsewhere: int = 0  # known here, and read by the exporters of other shards
     targets_left_out: int = 0  # of this shard, beyond what one exporter reads

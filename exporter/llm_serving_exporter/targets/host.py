@@ -23,6 +23,7 @@ from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
+from llm_serving_exporter.model.pod import PodState
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.weights import ModelFacts
@@ -109,6 +110,8 @@ class TargetHost:
         self._claiming = threading.Lock()
         # replaced whole: passes over the GPUs read it in their own thread
         self._targets: Mapping[str, HostedTarget] = {}
+        # by the targets' names; replaced whole, ticks read it in their own threads
+        self._pods: Mapping[str, PodState] = {}
 
     @property
     def targets(self) -> Mapping[str, HostedTarget]:
@@ -129,6 +132,7 @@ class TargetHost:
             monotonic=self._monotonic,
             wall=self._wall,
             connect=connect,
+            pod_state=lambda: self._pods.get(target.name),
         )
         hosted = HostedTarget(pipeline, self._finish_reading)
         self._costs.begin_target(target)
@@ -155,6 +159,10 @@ class TargetHost:
         """
         self._costs.drop_others(self._targets.keys() if names is None else names)
         self._claim_gpus()
+
+    def put_pod_states(self, pods: Mapping[str, PodState]) -> None:
+        """What Kubernetes says now of the pods of targets, by the targets' names; ticks use it from then on."""
+        self._pods = pods
 
     def read_gpus(self) -> GpuReadings | None:
         """One pass over the GPUs; ticks use it from then on. None where there is no source, or it was replaced meanwhile."""

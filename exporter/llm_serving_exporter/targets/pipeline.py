@@ -30,7 +30,8 @@ from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.page import Page
-from llm_serving_exporter.model.reading import RECENT_FAILURES, State, TargetReading
+from llm_serving_exporter.model.pod import PodState
+from llm_serving_exporter.model.reading import RECENT_FAILURES, TargetReading
 from llm_serving_exporter.model.samples import Layout, Samples
 from llm_serving_exporter.model.snapshot import Snapshot
 from llm_serving_exporter.model.target import Role, Target
@@ -44,16 +45,9 @@ from llm_serving_exporter.targets.page_source import FailedTickError, PageSource
 from llm_serving_exporter.targets.served_models import FindModel, TargetModels
 from llm_serving_exporter.targets.several_servers import SeveralServers
 from llm_serving_exporter.targets.side_endpoints import SideEndpoints
+from llm_serving_exporter.targets.states import choose_failed_state, choose_good_state
 
 log = logging.getLogger("llm_serving_exporter.target")
-
-_ANSWERED = frozenset(
-    {
-        FailureReason.UNAUTHORIZED, FailureReason.REDIRECT, FailureReason.CONTENT_TYPE, FailureReason.ENCODING, FailureReason.TOO_LARGE,
-        FailureReason.EMPTY, FailureReason.CREDENTIALS, FailureReason.MALFORMED, FailureReason.TRUNCATED, FailureReason.TOO_MANY_SERIES,
-        FailureReason.UNKNOWN_RUNTIME, FailureReason.NOT_AN_ENGINE, FailureReason.SEVERAL_SERVERS, FailureReason.INTERNAL,
-    }
-)  # fmt: skip
 
 
 # so many pages in a row without any counter of work, of a server that has worked: it restarted. One may be a page with a gap
@@ -66,6 +60,7 @@ class TargetPipeline:
     `settings` is asked at each tick for what derive needs (thresholds, GPUs of the target; given what the server said of itself and how
     many engines it has), so that a reload or a GPU that is found takes effect without losing the window. `models` finds
     out about a served model; without it none is known. `runtimes`: those that have a table. `connect` makes what reads the server.
+    `pod_state`: what Kubernetes says of the target's pod now.
     """
 
     def __init__(
@@ -79,10 +74,11 @@ class TargetPipeline:
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         connect: Connect = HttpClient,
+        pod_state: Callable[[], PodState | None] = lambda: None,
     ) -> None:
         # may be replaced between ticks, also from another thread, where only labels change: see `model.target.is_relabelled`
         self.target = target
-        self._settings = settings
+        self._settings, self._pod_state = settings, pod_state
         self._window_seconds = window_seconds
         self._monotonic, self._wall = monotonic, wall
         self._source = PageSource(target, runtimes, monotonic, wall, connect)
@@ -177,7 +173,7 @@ class TargetPipeline:
         if not snapshot.engines:
             raise self._source.explain_foreign_page(samples.layout, page)
         self._several_servers.check_start(snapshot, page)
-        before = self._reading
+        before, pod = self._reading, self._pod_state()
         now = read_counts(snapshot)
         self._bare_pages = self._bare_pages + 1 if shows_nothing_any_more(snapshot, self._counts) else 0
         again = self._window is not None and (
@@ -228,7 +224,8 @@ class TargetPipeline:
             )
         return replace(
             before,
-            state=State.SLEEPING if snapshot.sleeping else State.READY,
+            state=choose_good_state(snapshot, pod),
+            pod=pod,
             metrics_url=self._source.url,
             runtime=runtime.name,
             facts=self._side.facts,
@@ -270,7 +267,7 @@ class TargetPipeline:
         self._models.refresh(self._reading.snapshot if not front else None, self._side.facts)
 
     def _record_failure(self, failure: FailedTickError, started: float) -> TargetReading:
-        before = self._reading
+        before, pod = self._reading, self._pod_state()
         page = failure.page
         attempt = Attempt(
             failure.stage, failure.reason, failure.detail, self._wall(), self._monotonic() - started, failure.status,
@@ -285,7 +282,8 @@ class TargetPipeline:
         key = (failure.stage, failure.reason)
         return replace(
             before,
-            state=_choose_state(failure.reason, failure.status),
+            state=choose_failed_state(failure.reason, failure.status, pod, attempt.at_unix_seconds),
+            pod=pod,
             metrics_url=self._source.url,
             up=False,
             last=attempt,
@@ -298,17 +296,6 @@ class TargetPipeline:
 
 def _list_identities(snapshot: Snapshot | None) -> tuple[tuple[str, str], ...]:
     return tuple((engine.model_name, engine.engine) for engine in snapshot.engines) if snapshot else ()
-
-
-def _choose_state(reason: FailureReason, status: int | None) -> State:
-    if reason is FailureReason.LOADING:
-        return State.LOADING
-    # an answer that cannot be used says nothing about the engine: missing data is not down
-    if reason in _ANSWERED or (
-        reason is FailureReason.STATUS and status is not None and (status < 500 or status == 501)
-    ):
-        return State.UNKNOWN
-    return State.DOWN
 
 
 def _find_page_role(snapshot: Snapshot) -> Role | None:

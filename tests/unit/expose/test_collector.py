@@ -15,6 +15,8 @@ from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.cost import Method, TargetCost
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import TargetGpus
+from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.pod import WaitingPod
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
 from tests.support.builders.snapshots import snapshot_of
@@ -88,3 +90,25 @@ def test_a_target_that_cannot_be_rendered_leaves_the_others(
     assert f"llm_serving_requests_running{{{labels}}} 3.0" in text
     assert 'target="a"' in text
     assert "series of target a could not be rendered" in caplog.text
+
+
+def test_pods_that_wait_are_counted_by_workload_with_the_model_of_their_workload() -> None:
+    store = Store()
+    target = Target("a", "http://127.0.0.1:9", identity=Identity(namespace="llm", pod="chat-1", workload="chat"))
+    store.put_target(replace(store.add_target(target), model_name="m"))
+    store.put_waiting(
+        (
+            WaitingPod("llm", "chat-2", "chat", "Deployment", "", "unified"),
+            WaitingPod("llm", "chat-3", "chat", "Deployment", "", "unified"),
+            WaitingPod("other", "chat-2", "chat", "Deployment", "said", "decode"),
+        )
+    )
+    text = exposed(store, 100.0)
+    blank = (
+        'instance_type="",model_name="{}",namespace="{}",node="",pod="",provider_id="",region="",role="{}",'
+        'workload="chat",workload_kind="Deployment"'
+    )
+    for labels, number in ((("m", "llm", "unified"), 2.0), (("said", "other", "decode"), 1.0)):
+        assert f'llm_serving_pods_waiting{{container="",{blank.format(*labels)}}} {number}' in text
+    store.put_waiting(())
+    assert "llm_serving_pods_waiting{" not in exposed(store, 100.0)

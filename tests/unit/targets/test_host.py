@@ -19,8 +19,9 @@ from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel, TargetGpus
+from llm_serving_exporter.model.pod import PodState
 from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
-from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import HttpSettings, Target
 from llm_serving_exporter.targets.host import TargetHost
@@ -266,3 +267,16 @@ def test_targets_come_and_go_while_gpus_are_read_and_targets_tick() -> None:
         host.close()
     assert faults == []
     assert "here" not in host.gpus.assignments
+
+
+def test_a_tick_has_what_kubernetes_says_of_the_pod() -> None:
+    host = host_of(HERE)
+    hosted = host.targets["here"]
+    assert (hosted.tick().state, hosted.tick().pod) == (State.DOWN, None)
+    new = PodState(loading_limit_seconds=600.0)
+    host.put_pod_states({"here": new})
+    reading = hosted.tick()
+    assert (reading.state, reading.pod) == (State.LOADING, new)
+    host.put_pod_states({"here": PodState(was_ready=True)})
+    assert hosted.tick().state is State.DOWN
+    host.close()

@@ -155,6 +155,9 @@ def _exporter(view: View, clock: _Clock) -> Markup:
         )
     if view.discovery_problems:
         parts.append(note("warn", "What is wrong with sources of targets:", *view.discovery_problems[:10]))
+    if view.waiting:
+        waiting = (f"{pod.namespace}/{pod.pod}" for pod in view.waiting[:10])
+        parts.append(note("calm", f"Pods that wait for an address, {len(view.waiting)} in all:", *waiting))
     if not view.targets:
         parts.append(
             note(

@@ -1,0 +1,174 @@
+"""The API server: who it is and who we are (lightkube), lists page by page, and watches line by line. Every answer is bounded."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import httpx2
+from lightkube.config.client_adapter import user_auth, verify_cluster
+from lightkube.config.kubeconfig import KubeConfig
+from lightkube.core.exceptions import ConfigError as ClientConfigError
+
+from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.model.text import on_one_line
+
+CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 30.0
+# a server that takes bookmarks sends one a minute; longer silence is a connection that nobody serves
+SILENCE_SECONDS = 150.0
+# etcd takes objects of 1.5 MiB; a page has at most PAGE_PODS of them, of some 10 kB
+LONGEST_EVENT, LARGEST_PAGE = 8 * 1024 * 1024, 64 * 1024 * 1024
+LONGEST_REFUSAL = 64 * 1024
+# a peer that is gone without a word is noticed within 25 s
+_KEEP_ALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+]
+
+
+class ApiError(LLMServingExporterError):
+    """The API server cannot be asked, or gave no usable answer. `code`: the HTTP status, None without an answer.
+
+    `wait_seconds`: how long the server wants to be left alone; 0: it does not say.
+    """
+
+    def __init__(self, what: str, code: int | None = None, wait_seconds: float = 0.0) -> None:
+        super().__init__(what)
+        self.code, self.wait_seconds = code, wait_seconds
+
+
+class SilentError(ApiError):
+    """A watch was silent for too long, which says nothing about the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Which API server is asked, and as whom."""
+
+    kubeconfig: str | None = None  # path; None: the service account of the exporter's own pod
+    context: str | None = None  # of the kubeconfig; None: its current one
+
+
+class Api:
+    """One connection to an API server, used by one thread; `interrupt` may come from another.
+
+    A service account's token is read again when it is no longer accepted. Raises ApiError where the account cannot be used.
+    """
+
+    def __init__(self, account: Account) -> None:
+        # it would log each request
+        logging.getLogger("httpx2").setLevel(logging.WARNING)
+        try:
+            self._client = _make_client(account)
+        except Exception as error:  # noqa: BLE001  # lightkube checks nothing of a file: its faults may raise any error
+            what = (
+                f"kubeconfig {account.kubeconfig}"
+                if account.kubeconfig
+                else "the service account of the exporter's pod"
+            )
+            raise ApiError(f"{what} cannot be used: {describe_error(error)}") from None
+        # that is being read
+        self._response: httpx2.Response | None = None
+
+    @property
+    def url(self) -> str:
+        """Of the server."""
+        return str(self._client.base_url)
+
+    def get_page(self, path: str, parameters: Mapping[str, str]) -> bytes:
+        """One page of a list. Raises ApiError."""
+        body = bytearray()
+        for chunk in self._stream(path, parameters, ANSWER_SECONDS):
+            body += chunk
+            if len(body) > LARGEST_PAGE:
+                raise ApiError(f"a page of the list is larger than {LARGEST_PAGE} bytes")
+        return bytes(body)
+
+    def watch_lines(self, path: str, parameters: Mapping[str, str]) -> Iterator[bytes]:
+        """Events, one a line, as they come, until the server ends the watch. The first is b"": it took the watch. Raises ApiError."""
+        buffer = bytearray()
+        for chunk in self._stream(path, parameters, SILENCE_SECONDS):
+            if not chunk:
+                yield b""
+                continue
+            buffer += chunk
+            if b"\n" in chunk:
+                *lines, rest = bytes(buffer).split(b"\n")
+                buffer = bytearray(rest)
+                yield from (line for line in lines if line)
+            if len(buffer) > LONGEST_EVENT:
+                raise ApiError(f"an event is longer than {LONGEST_EVENT} bytes")
+
+    def interrupt(self) -> None:
+        """Ends an exchange under way: whoever reads it gets an ApiError."""
+        response = self._response
+        stream = response.extensions.get("network_stream") if response is not None else None
+        if stream is not None:
+            connection = stream.get_extra_info("socket")
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except (OSError, AttributeError):
+                return  # it is closed already
+
+    def close(self) -> None:
+        """Ends the connection. Only by the thread that uses it."""
+        self._client.close()
+
+    def _stream(self, path: str, parameters: Mapping[str, str], silence_seconds: float) -> Iterator[bytes]:
+        """The body as it comes, b"" first: the server has answered with 200."""
+        timeout = httpx2.Timeout(CONNECT_SECONDS, read=silence_seconds)
+        # not compressed: what is read is as large as it says
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        try:
+            with self._client.stream(
+                "GET", path, params=dict(parameters), headers=headers, timeout=timeout
+            ) as response:
+                self._response = response
+                if response.status_code != 200:
+                    raise _explain_refusal(response)
+                yield b""
+                yield from response.iter_raw()
+        except httpx2.ReadTimeout:
+            raise SilentError(f"the API server {self.url} is silent for {silence_seconds:.0f} s") from None
+        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, OSError, ClientConfigError) as error:
+            raise ApiError(f"the API server {self.url} cannot be read: {describe_error(error)}") from None
+        finally:
+            self._response = None
+
+
+def _make_client(account: Account) -> httpx2.Client:
+    if account.kubeconfig is not None:
+        config = KubeConfig.from_file(account.kubeconfig).get(account.context)
+    else:
+        config = KubeConfig.from_service_account().get()
+    if config is None or config.user is None:
+        raise ClientConfigError("it names no user")
+    verify = verify_cluster(config.cluster, config.user, config.abs_file)
+    transport = httpx2.HTTPTransport(verify=verify, socket_options=_KEEP_ALIVE)
+    return httpx2.Client(base_url=config.cluster.server, auth=user_auth(config.user), transport=transport)
+
+
+def _explain_refusal(response: httpx2.Response) -> ApiError:
+    body = b""
+    for chunk in response.iter_raw():
+        body += chunk
+        if len(body) > LONGEST_REFUSAL:
+            break
+    try:
+        status = json.loads(body)
+        message = status.get("message") if isinstance(status, dict) else None
+    except ValueError:
+        message = None
+    said = on_one_line(message, 400) if isinstance(message, str) else f"status {response.status_code}"
+    wait = response.headers.get("retry-after", "")
+    return ApiError(said, response.status_code, min(float(wait), 60.0) if wait.isdigit() else 0.0)
+
+
+def describe_error(error: BaseException) -> str:
+    """An error of a library in one line."""
+    return on_one_line(str(error), 300) or type(error).__name__

@@ -1,0 +1,108 @@
+"""Which containers of a pod run engines, and on which ports their pages are: one engine a container, whatever stands in front of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llm_serving_exporter.discovery.kubernetes.annotations import Wishes
+from llm_serving_exporter.discovery.kubernetes.records import ContainerRecord, PodRecord
+from llm_serving_exporter.discovery.kubernetes.stacks import PORT_NAMES, SIDECARS, Stack
+
+# https://kubernetes.io/docs/reference/labels-annotations-taints/#kubectl-kubernetes-io-default-container
+DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePort:
+    """Where the page of one engine is."""
+
+    container: ContainerRecord  # that runs it
+    port: int  # of the pod
+    scheme: str  # http or https
+
+
+def find_engines(pod: PodRecord, stack: Stack | None, wishes: Wishes) -> tuple[EnginePort, ...]:
+    """The engines of a pod, by what it says of itself, else by the row of its stack, else by what is usual. () where none can be said."""
+    if wishes.ports:
+        found = [_find_asked(pod, stack, wishes, asked) for asked in wishes.ports]
+        # a name that none of its containers has
+        return () if None in found else _distinct([one for one in found if one is not None])
+    ports = []
+    for container in _list_candidates(pod, stack):
+        port = _find_port(pod, container, stack)
+        if port is not None:
+            ports.append(EnginePort(container, port, wishes.scheme or _find_scheme(container, port)))
+    return _distinct(ports)
+
+
+def list_engine_containers(pod: PodRecord, stack: Stack | None) -> tuple[ContainerRecord, ...]:
+    """The containers that run engines, whether or not it can be said where their pages are."""
+    return tuple(_list_candidates(pod, stack))
+
+
+def _distinct(engines: Sequence[EnginePort]) -> tuple[EnginePort, ...]:
+    """One a port: containers of a pod share its ports, so that a port belongs to one of them."""
+    found: dict[int, EnginePort] = {}
+    for engine in engines:
+        found.setdefault(engine.port, engine)
+    return tuple(found.values())
+
+
+def _find_asked(pod: PodRecord, stack: Stack | None, wishes: Wishes, asked: str | int) -> EnginePort | None:
+    """The port that an annotation names, with the container that declares it, else with the engine's."""
+    for container in pod.containers:
+        for name, number in container.ports:
+            if asked in (name, number):
+                return EnginePort(container, number, wishes.scheme or _find_scheme(container, number))
+    candidates = _list_candidates(pod, stack)
+    if isinstance(asked, str) or not candidates:
+        return None
+    return EnginePort(candidates[0], asked, wishes.scheme or _find_scheme(candidates[0], asked))
+
+
+def _list_candidates(pod: PodRecord, stack: Stack | None) -> list[ContainerRecord]:
+    named = [one for one in pod.containers if stack is not None and one.name in stack.containers]
+    if named:
+        return named
+    own = [one for one in pod.containers if one.name not in SIDECARS]
+    with_gpus = [one for one in own if one.has_gpus]
+    if with_gpus:
+        return with_gpus
+    default = [one for one in own if one.name == pod.annotations.get(DEFAULT_CONTAINER)]
+    regular = [one for one in own if not one.is_sidecar]
+    # what has a port that is usual for pages comes before what has not, in the order of the pod
+    return default or sorted(regular, key=lambda one: not _has_usual_port(one, stack))[:1]
+
+
+def _has_usual_port(container: ContainerRecord, stack: Stack | None) -> bool:
+    names = {*(stack.ports if stack else ()), *PORT_NAMES}
+    return any(name in names for name, _ in container.ports)
+
+
+def _find_port(pod: PodRecord, container: ContainerRecord, stack: Stack | None) -> int | None:
+    for label in stack.port_labels if stack else ():
+        text = pod.labels.get(label, "")
+        if text.isascii() and text.isdigit() and 0 < int(text) < 65536:
+            return int(text)
+    declared = dict(reversed(container.ports))
+    for name in (*(stack.ports if stack else ()), *PORT_NAMES):
+        if name in declared:
+            return declared[name]
+    if container.port_argument is not None:
+        return container.port_argument
+    numbers = [number for _, number in container.ports]
+    probed = [number for number, _ in container.probes]
+    usual = stack.port if stack is not None else None
+    if usual in numbers:
+        return usual
+    # a port that is not declared is no less open: declaring one only informs
+    return next(iter((*probed, *numbers)), usual)
+
+
+def _find_scheme(container: ContainerRecord, port: int) -> str:
+    probed = dict(container.probes).get(port)
+    if probed in ("http", "https"):
+        return probed
+    names = [name for name, number in container.ports if number == port]
+    return "https" if any(name.startswith("https") for name in names) else "http"

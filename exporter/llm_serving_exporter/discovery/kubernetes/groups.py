@@ -1,0 +1,115 @@
+"""Engines over several pods: one replica is one target, its leader's; the others are its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from llm_serving_exporter.discovery.kubernetes.annotations import read_scrape
+from llm_serving_exporter.discovery.kubernetes.records import PodRecord
+
+# https://github.com/kubernetes-sigs/lws/blob/060ab4d/api/leaderworkerset/v1/leaderworkerset_types.go
+LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
+LWS_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
+LWS_WORKER = "leaderworkerset.sigs.k8s.io/worker-index"
+LWS_SIZE = "leaderworkerset.sigs.k8s.io/size"  # an annotation
+# https://github.com/ray-project/kuberay/blob/feeaf72fa/ray-operator/controllers/ray/utils/constant.go
+RAY_CLUSTER, RAY_NODE_TYPE = "ray.io/cluster", "ray.io/node-type"
+# of the pods of a RayService, whose nodes have pages of their own, each with the replicas that run there
+RAY_SERVE = "ray.io/serve"
+
+GROUP_LABELS = frozenset({LWS_NAME, LWS_GROUP, LWS_WORKER, RAY_CLUSTER, RAY_NODE_TYPE, RAY_SERVE})
+GROUP_ANNOTATIONS = frozenset({LWS_SIZE})
+# label selectors for the leaders of groups, by the label that their workers have
+LEADER_SELECTORS: Mapping[str, str] = {
+    LWS_NAME: f"{LWS_NAME},{LWS_WORKER}=0",
+    RAY_CLUSTER: f"{RAY_CLUSTER},{RAY_NODE_TYPE}=head",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The place of a pod in a group."""
+
+    group: tuple[str, ...]  # equal for all of its pods: namespace, label, names
+    leads: bool  # whether the group's engine answers in this pod
+    size: int | None  # of the group, when it is complete; None: not said
+
+
+def find_membership(pod: PodRecord) -> Membership | None:
+    """The group of a pod; None for one that stands alone, or wants to be a target of its own although it is no leader."""
+    labels = pod.labels
+    found = None
+    if all(labels.get(name) for name in (LWS_NAME, LWS_GROUP, LWS_WORKER)):
+        size = pod.annotations.get(LWS_SIZE, "")
+        group = (pod.namespace, LWS_NAME, labels[LWS_NAME], labels[LWS_GROUP])
+        found = Membership(group, labels[LWS_WORKER] == "0", int(size) if size.isascii() and size.isdigit() else None)
+    elif labels.get(RAY_CLUSTER) and RAY_SERVE not in labels:
+        found = Membership((pod.namespace, RAY_CLUSTER, labels[RAY_CLUSTER]), labels.get(RAY_NODE_TYPE) == "head", None)
+    if found is not None and not found.leads and read_scrape(pod.annotations):
+        return None
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The pods of one replica."""
+
+    leader: PodRecord | None  # None: there is none that is known
+    workers: tuple[PodRecord, ...]  # the others that are there, by name
+    size: int | None  # when it is complete; None: not said
+    # all pods of the replica when it was last complete with this leader, where one is missing now; (): none is missing
+    before: tuple[PodRecord, ...] = ()
+
+    @property
+    def pods(self) -> tuple[PodRecord, ...]:
+        """Those that are there, the leader first."""
+        return (*((self.leader,) if self.leader is not None else ()), *self.workers)
+
+    @property
+    def replica(self) -> tuple[PodRecord, ...]:
+        """Those that the replica consists of, whether or not all are there now."""
+        return self.before or self.pods
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of its pods are there, which is known only of a group whose size is."""
+        return self.leader is not None and self.size is not None and len(self.pods) >= self.size
+
+
+class GroupBook:
+    """Remembers who belonged to a replica, so that a worker that is gone is missed and not forgotten. Used by one thread at a time."""
+
+    def __init__(self) -> None:
+        # uid of the leader -> all pods of the complete replica
+        self._complete: dict[str, tuple[PodRecord, ...]] = {}
+
+    def gather_groups(self, pods: Iterable[PodRecord]) -> dict[tuple[str, ...], Group]:
+        """The groups that these pods form; pods that have ended count no more."""
+        groups, complete = _gather(pods), {}
+        for name, group in groups.items():
+            if group.leader is None:
+                continue
+            uid = group.leader.uid
+            if group.is_complete:
+                complete[uid] = group.pods
+            elif uid in self._complete:
+                complete[uid] = self._complete[uid]
+                groups[name] = replace(group, before=complete[uid])
+        self._complete = complete
+        return groups
+
+
+def _gather(pods: Iterable[PodRecord]) -> dict[tuple[str, ...], Group]:
+    members: dict[tuple[str, ...], list[tuple[PodRecord, Membership]]] = {}
+    for pod in pods:
+        if not pod.has_ended and (found := find_membership(pod)) is not None:
+            members.setdefault(found.group, []).append((pod, found))
+    groups = {}
+    for group, own in members.items():
+        # of two that say they lead, as when one is made again while the old one ends, the later one goes on
+        leaders = sorted((pod for pod, place in own if place.leads), key=lambda pod: pod.created_unix_seconds or 0.0)
+        sizes = [place.size for _, place in own if place.size is not None]
+        workers = sorted((pod for pod, place in own if not place.leads), key=lambda pod: pod.name)
+        groups[group] = Group(leaders[-1] if leaders else None, tuple(workers), max(sizes) if sizes else None)
+    return groups

@@ -1,0 +1,316 @@
+"""A copy of a list that an API server holds, kept by list and watch (https://kubernetes.io/docs/reference/using-api/api-concepts/).
+
+The list is read page by page; from its version on a watch tells what changes, and bookmarks how far it is. A watch that ends is taken up
+where it was; where the server does not know that version any more (410), the list is read again. Whatever goes wrong, what is known stays.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from llm_serving_exporter.discovery.kubernetes.api import Api, ApiError, SilentError, describe_error
+from llm_serving_exporter.errors import Problem
+
+log = logging.getLogger("llm_serving_exporter.discovery")
+
+K = TypeVar("K")
+V = TypeVar("V")
+D = TypeVar("D")
+
+PAGE_ITEMS = 100
+# what one exporter keeps of a list; far more than it can read
+MOST_RECORDS = 20_000
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
+# how long one watch is asked to last: not all exporters of a cluster begin theirs again at a time
+SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS = 240, 300
+QUIET_WATCH_SECONDS = 5.0
+GONE = 410
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What is copied."""
+
+    name: str  # by which users know it; its problems begin with it
+    what: str  # plural of the resource: "pods"
+    path: str  # at the API server
+    where: str  # for a sentence: "in the namespace a", "of all namespaces"
+    remedy: str  # which rights are needed, a sentence
+    parameters: Mapping[str, str] = field(default_factory=dict)  # selectors
+
+
+@dataclass(frozen=True, slots=True)
+class Copy(Generic[K, V]):
+    """A copy at an instant."""
+
+    records: Mapping[K, V] | None  # None: the list has not been read once
+    problems: tuple[Problem, ...]  # why it may be out of date, or lack something
+
+
+class _Meta(msgspec.Struct):
+    resourceVersion: str = ""  # noqa: N815  # as the API spells it
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class _Page(msgspec.Struct):
+    metadata: _Meta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Versioned(msgspec.Struct):
+    metadata: _Meta
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Status(msgspec.Struct):
+    code: int = 0
+    message: str = ""
+
+
+_PAGE, _VERSIONED = msgspec.json.Decoder(_Page), msgspec.json.Decoder(_Versioned)
+_EVENT, _STATUS = msgspec.json.Decoder(_Event), msgspec.json.Decoder(_Status)
+
+
+class Connect(Protocol):
+    """Makes a connection to the API server. Raises ApiError."""
+
+    def __call__(self) -> Api:
+        """The connection."""
+        ...
+
+
+class Mirror(Generic[K, V]):
+    """Copies a list in a thread of its own, from `start` to `stop`.
+
+    `reduce` makes a key and a record of an object; None for one that is not to be kept. It raises msgspec.MsgspecError for what it cannot
+    make out. `pause` waits that many seconds, and says whether it was stopped meanwhile.
+    """
+
+    def __init__(
+        self,
+        listing: Listing,
+        connect: Connect,
+        reduce: Callable[[msgspec.Raw], tuple[K, V | None]],
+        pause: Callable[[float], bool] | None = None,
+    ) -> None:
+        self.listing = listing
+        self._connect, self._reduce = connect, reduce
+        self._stopping = threading.Event()
+        self._pause = pause or self._stopping.wait
+        self._lock = threading.Lock()
+        self._records: dict[K, V] = {}
+        self._is_listed = False
+        # counts changes of records and problems
+        self._revision = 0
+        # why the server could not be asked last; what could not be made out since the list was read
+        self._failure: Problem | None = None
+        self._oddity: Problem | None = None
+        # version of what is known; None: the list has to be read
+        self._version: str | None = None
+        self._api: Api | None = None
+        self._thread = threading.Thread(target=self._run, name=f"kubernetes {listing.what}", daemon=True)
+
+    # --- for whoever asks -----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begins to copy; returns at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the copying; waits for nothing. May be called twice, and before `start`."""
+        self._stopping.set()
+        api = self._api
+        if api is not None:
+            # one that is connecting just now ends by itself afterwards
+            api.interrupt()
+
+    @property
+    def revision(self) -> int:
+        """Another number when something has changed."""
+        return self._revision
+
+    def copy(self) -> Copy[K, V]:
+        """What is known now."""
+        with self._lock:
+            problems = tuple(one for one in (self._failure, self._oddity) if one is not None)
+            return Copy(dict(self._records) if self._is_listed else None, problems)
+
+    # --- the thread -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            pause = 0.0
+            try:
+                failures = 0 if self._follow() else failures + 1
+            except SilentError as error:
+                log.debug("%s: %s", self.listing.name, error)
+                failures = 1
+            except ApiError as error:
+                if self._stopping.is_set():
+                    break
+                if error.code == GONE:
+                    log.info("%s: the list is read again: %s", self.listing.name, error)
+                    self._version = None
+                else:
+                    self._note_failure(error)
+                failures, pause = failures + 1, error.wait_seconds
+                self._disconnect()
+            except Exception as error:
+                log.exception("%s: this is a bug, please report it", self.listing.name)
+                self._note_failure(ApiError(f"internal error ({type(error).__name__})"))
+                self._version = None
+                failures += 1
+                self._disconnect()
+            longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 16))
+            if self._pause(max(pause, longest * random.uniform(0.5, 1.0)) if failures else random.uniform(0.0, 0.2)):
+                break
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        api, self._api = self._api, None
+        if api is not None:
+            api.close()
+
+    def _follow(self) -> bool:
+        """Lists where that is needed, and watches until the server ends the watch; whether anything came of it. Raises ApiError."""
+        if self._api is None:
+            self._api = self._connect()
+        listed = self._version is None
+        if listed:
+            self._read_list(self._api)
+        began = time.monotonic()
+        events = self._watch(self._api)
+        # a quiet list is no failure; a server that ends each watch at once is not asked for the next one at once
+        return listed or events > 0 or time.monotonic() - began >= QUIET_WATCH_SECONDS
+
+    def _read_list(self, api: Api) -> None:
+        records: dict[K, V] = {}
+        parameters = {**self.listing.parameters, "limit": str(PAGE_ITEMS)}
+        oddity: Problem | None = None
+        left_out = 0
+        while True:
+            page = self._decode(_PAGE, api.get_page(self.listing.path, parameters))
+            for item in page.items or ():
+                try:
+                    key, record = self._reduce(item)
+                except msgspec.MsgspecError as error:
+                    oddity = self._explain_oddity(error)
+                    continue
+                if record is not None and len(records) >= MOST_RECORDS:
+                    left_out += 1
+                elif record is not None:
+                    records[key] = record
+            if self._stopping.is_set():
+                raise ApiError("stopped")
+            if not page.metadata.continue_:
+                break
+            parameters["continue"] = page.metadata.continue_
+        if left_out:
+            oddity = self._explain_excess(left_out)
+        with self._lock:
+            if records != self._records or not self._is_listed or self._failure or oddity != self._oddity:
+                self._revision += 1
+            self._records, self._is_listed = records, True
+            self._failure, self._oddity = None, oddity
+        self._version = page.metadata.resourceVersion
+
+    def _watch(self, api: Api) -> int:
+        """The number of events until the server ends the watch."""
+        seconds = random.randint(SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS)
+        parameters = {
+            **self.listing.parameters,
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version or "",
+            "timeoutSeconds": str(seconds),
+        }
+        events = 0
+        for line in api.watch_lines(self.listing.path, parameters):
+            if self._stopping.is_set():
+                break
+            if line:
+                events += 1
+                self._apply(self._decode(_EVENT, line))
+            elif self._failure is not None:
+                with self._lock:
+                    self._failure = None
+                    self._revision += 1
+        return events
+
+    def _apply(self, event: _Event) -> None:
+        if event.type == "ERROR":
+            status = self._decode(_STATUS, event.object)
+            raise ApiError(describe_error(ApiError(status.message or "an error without a message")), status.code)
+        version = self._decode(_VERSIONED, event.object).metadata.resourceVersion
+        if event.type in ("ADDED", "MODIFIED", "DELETED"):
+            try:
+                key, record = self._reduce(event.object)
+            except msgspec.MsgspecError as error:
+                with self._lock:
+                    self._oddity = self._explain_oddity(error)
+                    self._revision += 1
+            else:
+                self._put_record(key, None if event.type == "DELETED" else record)
+        if version:
+            self._version = version
+
+    def _put_record(self, key: K, record: V | None) -> None:
+        with self._lock:
+            before = self._records.get(key)
+            if record == before:
+                return
+            if record is None:
+                del self._records[key]
+            elif before is not None or len(self._records) < MOST_RECORDS:
+                self._records[key] = record
+            else:
+                self._oddity = self._explain_excess(1)
+            self._revision += 1
+
+    def _decode(self, decoder: msgspec.json.Decoder[D], body: bytes | msgspec.Raw) -> D:
+        try:
+            return decoder.decode(body)
+        except msgspec.MsgspecError as error:
+            # what was lost is not known
+            self._version = None
+            raise ApiError(f"the API server sent what is no {self.listing.what}: {describe_error(error)}") from None
+
+    def _note_failure(self, error: ApiError) -> None:
+        problem = self._explain_failure(error)
+        with self._lock:
+            if problem != self._failure:
+                self._failure = problem
+                self._revision += 1
+
+    def _explain_failure(self, error: ApiError) -> Problem:
+        listing = self.listing
+        kept = " What is known of them stays." if self._is_listed else ""
+        if error.code == 403:
+            what = f"it may not list and watch {listing.what} {listing.where}: {error}"
+            return Problem(listing.name, "", what.rstrip("."), f"{listing.remedy}{kept}")
+        if error.code == 401:
+            fix = f"Check its service account, or the user of the kubeconfig.{kept}"
+            return Problem(listing.name, "", "the API server does not accept the exporter's credentials", fix)
+        fix = f"It is asked again and again.{kept}"
+        return Problem(listing.name, "", f"{listing.what} {listing.where} cannot be followed: {error}".rstrip("."), fix)
+
+    def _explain_oddity(self, error: Exception) -> Problem:
+        what = f"one of the {self.listing.what} {self.listing.where} cannot be made out: {describe_error(error)}"
+        return Problem(self.listing.name, "", what, "It is left out; please report it.")
+
+    def _explain_excess(self, number: int) -> Problem:
+        what = f"{number} of the {self.listing.what} {self.listing.where} beyond {MOST_RECORDS} are left out"
+        return Problem(self.listing.name, "", what, "Narrow the section by namespaces or a selector.")

@@ -1,0 +1,252 @@
+"""JSON of the API server -> records. What is not declared here is skipped by the decoder and never becomes an object: env above all.
+
+The structures are those of the API, https://kubernetes.io/docs/reference/generated/kubernetes-api/v1.34/.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+
+from llm_serving_exporter.discovery.kubernetes.records import ContainerRecord, NodeRecord, PodRecord
+from llm_serving_exporter.model.text import clean
+
+Times: TypeAlias = datetime | None
+# a bound for what is kept of a pod, whatever an admission webhook made of it
+_MOST_CONTAINERS, _MOST_PORTS, _LONGEST_TEXT = 32, 64, 1024
+_WHOLE_GPUS = frozenset({"nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "gpu.intel.com/i915", "gpu.intel.com/xe"})
+# slices of a GPU, or GPUs that several containers have at a time: MIG profiles, renamed time slices, vendors' virtual GPUs
+_SOME_GPU = re.compile(r"[^/]+/(mig-|v?gpu|vcuda|gaudi).*")
+_PORT_ARGUMENT = re.compile(r"(?:^|\s)--port[= ]\s*[\"']?([0-9]{1,5})\b")
+
+
+class _Owner(msgspec.Struct):
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    ownerReferences: list[_Owner] | None = None  # noqa: N815  # as the API spells it
+    creationTimestamp: Times = None  # noqa: N815
+
+
+class _Port(msgspec.Struct):
+    containerPort: int = 0  # noqa: N815
+    name: str = ""
+    protocol: str = "TCP"
+
+
+class _HttpGet(msgspec.Struct):
+    port: int | str = 0
+    scheme: str = "HTTP"
+
+
+class _Probe(msgspec.Struct):
+    httpGet: _HttpGet | None = None  # noqa: N815
+
+
+class _Resources(msgspec.Struct):
+    limits: dict[str, str | int | float] | None = None
+    requests: dict[str, str | int | float] | None = None
+    claims: list[msgspec.Raw] | None = None
+
+
+class _Container(msgspec.Struct):
+    name: str = ""
+    command: list[str] | None = None
+    args: list[str] | None = None
+    ports: list[_Port] | None = None
+    resources: _Resources | None = None
+    readinessProbe: _Probe | None = None  # noqa: N815
+    livenessProbe: _Probe | None = None  # noqa: N815
+    startupProbe: _Probe | None = None  # noqa: N815
+    restartPolicy: str = ""  # noqa: N815
+
+
+class _Spec(msgspec.Struct):
+    nodeName: str = ""  # noqa: N815
+    containers: list[_Container] | None = None
+    initContainers: list[_Container] | None = None  # noqa: N815
+
+
+class _Moment(msgspec.Struct):
+    reason: str = ""
+    startedAt: Times = None  # noqa: N815
+
+
+class _State(msgspec.Struct):
+    waiting: _Moment | None = None
+    running: _Moment | None = None
+    terminated: _Moment | None = None
+
+
+class _ContainerStatus(msgspec.Struct):
+    name: str = ""
+    ready: bool = False
+    state: _State | None = None
+    lastState: _State | None = None  # noqa: N815
+
+
+class _Condition(msgspec.Struct):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    lastTransitionTime: Times = None  # noqa: N815
+
+
+class _Status(msgspec.Struct):
+    phase: str = ""
+    reason: str = ""
+    podIP: str = ""  # noqa: N815
+    conditions: list[_Condition] | None = None
+    containerStatuses: list[_ContainerStatus] | None = None  # noqa: N815
+    initContainerStatuses: list[_ContainerStatus] | None = None  # noqa: N815
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _NodeSpec(msgspec.Struct):
+    providerID: str = ""  # noqa: N815
+
+
+class _Node(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
+
+
+_POD, _NODE = msgspec.json.Decoder(_Pod), msgspec.json.Decoder(_Node)
+
+
+def decode_pod(body: bytes | msgspec.Raw, labels: Collection[str], annotations: Collection[str]) -> PodRecord:
+    """A pod. Of its labels and annotations those that are named are kept. Raises msgspec.MsgspecError for what is no pod."""
+    pod = _POD.decode(body)
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    if not meta.name or not meta.namespace or not meta.uid:
+        raise msgspec.ValidationError("a pod without a name, a namespace or a uid")
+    statuses = {one.name: one for one in (*(status.containerStatuses or ()), *(status.initContainerStatuses or ()))}
+    sidecars = [one for one in spec.initContainers or () if one.restartPolicy == "Always"]
+    containers = [_reduce_container(one, statuses.get(one.name), False) for one in spec.containers or ()]
+    containers += [_reduce_container(one, statuses.get(one.name), True) for one in sidecars]
+    owner = next((one for one in meta.ownerReferences or () if one.controller), _Owner())
+    conditions = {one.type: one for one in status.conditions or ()}
+    ready = conditions.get("Ready")
+    unready = ready is not None and ready.status != "True"
+    return PodRecord(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        address=status.podIP,
+        node=spec.nodeName,
+        phase=status.phase,
+        labels=_keep(meta.labels, labels),
+        annotations=_keep(meta.annotations, annotations),
+        owner_kind=owner.kind,
+        owner=owner.name,
+        containers=tuple(containers[:_MOST_CONTAINERS]),
+        created_unix_seconds=_seconds(meta.creationTimestamp),
+        unready_since_unix_seconds=_seconds(ready.lastTransitionTime) if ready is not None and unready else None,
+        lost_node=_has_lost_node(status.reason, conditions),
+    )
+
+
+def decode_node(body: bytes | msgspec.Raw) -> tuple[str, NodeRecord]:
+    """A node: its name and what is kept of it. Raises msgspec.MsgspecError for what is no node."""
+    node = _NODE.decode(body)
+    if not node.metadata.name:
+        raise msgspec.ValidationError("a node without a name")
+    labels = node.metadata.labels or {}
+    # https://kubernetes.io/docs/reference/labels-annotations-taints/
+    region, kind = labels.get("topology.kubernetes.io/region", ""), labels.get("node.kubernetes.io/instance-type", "")
+    # of NVIDIA's GPU feature discovery, for time slicing and MPS
+    replicas = labels.get("nvidia.com/gpu.replicas", "1")
+    return node.metadata.name, NodeRecord(
+        node.spec.providerID[:_LONGEST_TEXT], region, kind, replicas not in ("0", "1")
+    )
+
+
+def _keep(texts: dict[str, str] | None, names: Collection[str]) -> dict[str, str]:
+    return {name: clean(text, _LONGEST_TEXT) for name, text in (texts or {}).items() if name in names}
+
+
+def _seconds(moment: datetime | None) -> float | None:
+    return moment.timestamp() if moment is not None and moment.tzinfo is not None else None
+
+
+def _reduce_container(spec: _Container, status: _ContainerStatus | None, is_sidecar: bool) -> ContainerRecord:
+    ports = tuple(
+        (one.name, one.containerPort) for one in spec.ports or () if one.protocol == "TCP" and one.containerPort
+    )
+    state = (status.state if status else None) or _State()
+    last = (status.lastState if status else None) or _State()
+    present = next((one for one in (state.running, state.terminated, last.terminated) if one is not None), None)
+    return ContainerRecord(
+        name=spec.name,
+        ports=ports[:_MOST_PORTS],
+        probes=_list_probes(spec, dict(ports)),
+        port_argument=_find_port_argument(spec),
+        gpus=_count_gpus(spec.resources),
+        is_sidecar=is_sidecar,
+        is_ready=status is not None and status.ready,
+        started_unix_seconds=_seconds(present.startedAt) if present is not None else None,
+        crash_loops=state.waiting is not None and state.waiting.reason == "CrashLoopBackOff",
+    )
+
+
+def _list_probes(spec: _Container, ports: dict[str, int]) -> tuple[tuple[int, str], ...]:
+    found: dict[int, str] = {}
+    for probe in (spec.readinessProbe, spec.startupProbe, spec.livenessProbe):
+        if probe is not None and probe.httpGet is not None:
+            asked = probe.httpGet.port
+            number = ports.get(asked, 0) if isinstance(asked, str) else asked
+            if 0 < number < 65536:
+                found.setdefault(number, probe.httpGet.scheme.lower())
+    return tuple(found.items())
+
+
+def _find_port_argument(spec: _Container) -> int | None:
+    """`--port 8000`, `--port=8000`, also inside a shell's command; the last one counts, as for every engine's parser."""
+    found = _PORT_ARGUMENT.findall(" ".join((*(spec.command or ()), *(spec.args or ()))))
+    return int(found[-1]) if found and 0 < int(found[-1]) < 65536 else None
+
+
+def _count_gpus(resources: _Resources | None) -> int | None:
+    if resources is None:
+        return 0
+    # extended resources have equal requests and limits, and Kubernetes fills in the one that is not given
+    asked = {**(resources.requests or {}), **(resources.limits or {})}
+    whole, unknown = 0, bool(resources.claims)
+    for name, count in asked.items():
+        if name in _WHOLE_GPUS and str(count).isdigit():
+            whole += int(count)
+        elif (name in _WHOLE_GPUS or _SOME_GPU.fullmatch(name)) and str(count) != "0":
+            unknown = True
+    return None if unknown else whole
+
+
+def _has_lost_node(reason: str, conditions: dict[str, _Condition]) -> bool:
+    """Whether the pod is not Ready because nobody hears of its node any more.
+
+    The node lifecycle controller sets the pod's Ready to False and leaves what the kubelet said last: the containers' own condition stays
+    True, which the kubelet itself never says of a pod that is not Ready, but for readiness gates (kubernetes/kubernetes
+    pkg/controller/util/node/controller_utils.go, MarkPodsNotReady). A pod that it then deletes has the reason NodeLost.
+    """
+    ready, containers = conditions.get("Ready"), conditions.get("ContainersReady")
+    if ready is None or ready.status == "True":
+        return False
+    if reason == "NodeLost" or ready.status == "Unknown" or ready.reason == "NodeLost":
+        return True
+    return containers is not None and containers.status == "True" and ready.reason != "ReadinessGatesNotReady"

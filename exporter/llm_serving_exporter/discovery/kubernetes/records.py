@@ -1,0 +1,74 @@
+"""What is kept of a pod and of a node: little, and nothing of their environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRecord:
+    """A container of a pod, as far as discovery needs it. Init containers are here only where they go on running."""
+
+    name: str  # in its pod
+    ports: tuple[tuple[str, int], ...] = ()  # that it declares for TCP: name ("" without one), number
+    probes: tuple[tuple[int, str], ...] = ()  # what its probes ask by HTTP: port, and scheme in lower case
+    port_argument: int | None = None  # as its command line says it
+    gpus: int | None = 0  # whole GPUs that it asks for; None: it has some, and how many whole ones cannot be said
+    is_sidecar: bool = False  # an init container that goes on running
+    is_ready: bool = False  # as its readiness probe says now
+    # of its present life, else of the last one; None: it has not started yet
+    started_unix_seconds: float | None = None
+    crash_loops: bool = False  # it waits to be started again after several crashes
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether it asks for a GPU, whole or not."""
+        return self.gpus != 0
+
+
+@dataclass(frozen=True, slots=True)
+class PodRecord:
+    """A pod, as far as discovery needs it."""
+
+    namespace: str  # that it is in
+    name: str  # unique there at a time
+    uid: str  # unique for ever
+    address: str = ""  # its IP address; "": it has none yet
+    node: str = ""  # that it runs on; "": not scheduled yet
+    phase: str = ""  # as Kubernetes writes it
+    labels: Mapping[str, str] = field(default_factory=dict)  # those that discovery knows, or is asked to keep
+    annotations: Mapping[str, str] = field(default_factory=dict)  # likewise
+    owner_kind: str = ""  # of the controller that made it; "": nobody
+    owner: str = ""  # its name
+    containers: tuple[ContainerRecord, ...] = ()  # regular ones first, in the order of the pod
+    created_unix_seconds: float | None = None  # None: not said
+    # since when it has not been Ready, as the condition says it; None: it is Ready, or that is not said
+    unready_since_unix_seconds: float | None = None
+    lost_node: bool = False  # it is not Ready because its node answers no more
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.namespace, self.name
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all of its containers have ended for good: completed, failed or evicted."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def gpus(self) -> int | None:
+        """Whole GPUs that all of its containers ask for; None: that cannot be said."""
+        known = [container.gpus for container in self.containers]
+        return None if None in known else sum(count for count in known if count is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A node, as the cloud that it is from calls it. "": not known."""
+
+    provider_id: str = ""  # of the machine
+    region: str = ""  # that it is in
+    instance_type: str = ""  # that it was ordered as
+    shares_gpus: bool = False  # whether its device plugin hands out a GPU several times, so that one is no whole one

@@ -1,0 +1,165 @@
+"""The one table of what pods of LLM serving look like: the labels and names of ports that stacks give them, each with its source.
+
+A pod belongs to the first row whose labels it has. Rows about one stack stand together, what is no engine first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from llm_serving_exporter.model.target import Role
+
+# the value of a label may be anything
+ANY = frozenset[str]()
+
+
+def _one(*values: str) -> frozenset[str]:
+    return frozenset(values)
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """How pods of one kind are recognised and read."""
+
+    title: str  # for people
+    labels: Mapping[str, frozenset[str]]  # all of them are on the pod: name -> values that it may have, ANY for each
+    source: str  # where labels and ports are from
+    containers: tuple[str, ...] = ()  # names that the engine's container may have; (): found by its GPUs
+    ports: tuple[str, ...] = ()  # names of the port with the page, the best first, before those that many use
+    port_labels: tuple[str, ...] = ()  # labels of the pod that have the number of the port, the best first
+    port: int | None = None  # where nothing on the pod says it
+    role: Role | None = None  # of all such pods; None: as `role_label` or the page says
+    role_label: str = ""  # label that says the role
+    roles: Mapping[str, Role] = field(default_factory=dict)  # its values -> roles
+    model_label: str = ""  # label with the name under which the model is served; "": none has it
+    needs_gpus: bool = False  # whether its labels say nothing of serving, so that a pod without GPUs is none of it
+    is_read: bool = True  # whether such pods have a page of an engine or front end
+
+
+_PHASES = {"prefill": Role.PREFILL, "decode": Role.DECODE}
+_PRODUCTION_STACK = "https://github.com/vllm-project/production-stack/blob/a6c01db0/helm/templates"
+_MODELSERVICE = "https://github.com/llm-d-incubation/llm-d-modelservice/blob/3051935/charts/llm-d-modelservice"
+_KSERVE = "https://github.com/kserve/kserve/blob/aaac4e294/pkg/constants/constants.go"
+_KSERVE_LLM = "https://github.com/kserve/kserve/blob/aaac4e294/config/llmisvcconfig"
+_DYNAMO = "https://github.com/ai-dynamo/dynamo/blob/main/deploy/operator/internal/consts/consts.go"
+_OME = "https://github.com/sgl-project/ome/blob/17b77eda/pkg/constants/constants.go"
+_AIBRIX = "https://github.com/vllm-project/aibrix/blob/e3e10f9e/pkg/constants/model.go"
+_NIM = "https://github.com/NVIDIA/k8s-nim-operator/blob/f63f74d7/api/apps/v1alpha1/nimservice_types.go"
+_KUBERAY = "https://github.com/ray-project/kuberay/blob/feeaf72fa/ray-operator/controllers/ray/utils/constant.go"
+_LWS = "https://github.com/kubernetes-sigs/lws/blob/060ab4d/api/leaderworkerset/v1/leaderworkerset_types.go"
+_GAIE = "https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.3.0/config/charts/inferencepool/templates"
+_RECOMMENDED = "https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/"
+_COMPONENT, _PART_OF, _NAME = "app.kubernetes.io/component", "app.kubernetes.io/part-of", "app.kubernetes.io/name"
+_ENGINE_NAMES = _one(
+    "vllm", "vllm-openai", "sglang", "text-generation-inference", "tgi", "text-embeddings-inference", "tei", "llama-cpp", "llamacpp",
+    "llama.cpp", "tensorrt-llm", "trtllm", "lmdeploy", "infinity", "nim-llm", "mistral-rs", "lightllm", "xinference",
+)  # fmt: skip
+_ROUTER_NAMES = _one("sglang-router", "sgl-router", "sgl-model-gateway", "vllm-router")
+_LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
+_PICKER_PORTS = ("metrics", "http-metrics")
+
+STACKS: tuple[Stack, ...] = (
+    Stack("production-stack's router", {_COMPONENT: _one("router"), _PART_OF: _one("vllm-stack")}, f"{_PRODUCTION_STACK}/deployment-router.yaml",
+          ("router-container",), ("router-port",), port=8000, role=Role.FRONTEND),
+    Stack("production-stack's router before its standard labels", {"environment": _one("router"), "release": _one("router")},
+          f"{_PRODUCTION_STACK}/deployment-router.yaml", ("router-container",), ("router-port",), port=8000, role=Role.FRONTEND),
+    Stack("production-stack's cache server", {_COMPONENT: _one("cache-server"), _PART_OF: _one("vllm-stack")},
+          f"{_PRODUCTION_STACK}/deployment-cache-server.yaml", is_read=False),
+    Stack("production-stack", {_COMPONENT: _one("serving-engine"), _PART_OF: _one("vllm-stack")}, f"{_PRODUCTION_STACK}/deployment-vllm-multi.yaml",
+          ("vllm", "vllm-ray-head", "vllm-ray-worker"), ("container-port",), port=8000),
+    Stack("production-stack before its standard labels, and its Ray clusters", {"model": ANY, "helm-release-name": ANY},
+          f"{_PRODUCTION_STACK}/ray-cluster.yaml", ("vllm", "vllm-ray-head", "vllm-ray-worker"), ("container-port",), port=8000),
+
+    Stack("KServe's scheduler", {_COMPONENT: _one("llminferenceservice-router-scheduler", "llminferenceservice-router")},
+          f"{_KSERVE_LLM}/config-llm-scheduler.yaml", ("main",), _PICKER_PORTS, port=9090, role=Role.FRONTEND),
+    Stack("KServe LLMInferenceService, prefill",
+          {_COMPONENT: _one("llminferenceservice-workload-prefill", "llminferenceservice-workload-worker-prefill",
+                            "llminferenceservice-workload-leader-prefill")},
+          f"{_KSERVE_LLM}/config-llm-prefill-template.yaml", ("main",), port=8000, role=Role.PREFILL),
+    Stack("KServe LLMInferenceService",
+          {_COMPONENT: _one("llminferenceservice-workload", "llminferenceservice-workload-worker", "llminferenceservice-workload-leader")},
+          f"{_KSERVE_LLM}/config-llm-decode-template.yaml", ("main",), port=8000, role_label="llm-d.ai/role", roles=_PHASES),
+    Stack("KServe InferenceService", {"serving.kserve.io/inferenceservice": ANY, "component": _one("predictor")}, _KSERVE,
+          ("kserve-container", "worker-container"), ("http1", "h2c", "user-port"), port=8080, needs_gpus=True),
+
+    Stack("endpoint picker", {"inferencepool": ANY}, f"{_GAIE}/epp-deployment.yaml", ("epp",), _PICKER_PORTS, port=9090, role=Role.FRONTEND),
+    Stack("llm-d's standalone endpoint picker", {"epp": ANY}, f"{_GAIE}/epp-deployment.yaml", ("epp",), _PICKER_PORTS, port=9090,
+          role=Role.FRONTEND),
+    Stack("llm-d's requester of GPUs, which runs no engine", {"llm-d.ai/role": _one("requester")}, f"{_MODELSERVICE}/templates", is_read=False),
+    Stack("llm-d", {"llm-d.ai/inference-serving": _one("true")}, f"{_MODELSERVICE}/values.yaml", ("vllm", "sglang", "main", "modelserver"),
+          ("metrics", "vllm"), port=8000, role_label="llm-d.ai/role", roles=_PHASES),
+    Stack("llm-d before 0.4", {"llm-d.ai/inferenceServing": _one("true")}, f"{_MODELSERVICE}/values.yaml", ("vllm", "sglang", "main", "modelserver"),
+          ("metrics", "vllm"), port=8000, role_label="llm-d.ai/role", roles=_PHASES),
+    Stack("llm-d by role", {"llm-d.ai/role": _one("prefill", "decode", "both", "prefill-decode")}, f"{_MODELSERVICE}/templates/_helpers.tpl",
+          ("vllm", "sglang", "main", "modelserver"), ("metrics", "vllm"), port=8000, role_label="llm-d.ai/role", roles=_PHASES),
+
+    Stack("Dynamo's front end", {"nvidia.com/dynamo-component-type": _one("frontend")}, _DYNAMO, ("main",), ("http",), port=8000,
+          role=Role.FRONTEND),
+    Stack("Dynamo's endpoint picker", {"nvidia.com/dynamo-component-type": _one("epp")}, _DYNAMO, (), _PICKER_PORTS, port=9090,
+          role=Role.FRONTEND),
+    Stack("Dynamo's worker for prefill", {"nvidia.com/dynamo-component-type": _one("prefill")}, _DYNAMO, ("main",), ("system",), port=9090,
+          role=Role.PREFILL),
+    Stack("Dynamo's worker", {"nvidia.com/dynamo-component-type": _one("worker", "decode")}, _DYNAMO, ("main",), ("system",), port=9090,
+          role_label="nvidia.com/dynamo-sub-component-type", roles=_PHASES),
+    Stack("Dynamo's other components", {"nvidia.com/dynamo-component-type": ANY}, _DYNAMO, is_read=False),
+
+    Stack("OME's router", {"ome.io/inferenceservice": ANY, "component": _one("router")}, _OME, ("ome-container", "router"), ("metrics", "http"),
+          role=Role.FRONTEND),
+    Stack("OME's decoder", {"ome.io/inferenceservice": ANY, "component": _one("decoder")}, _OME, ("ome-container",), ("http1", "http"), port=8080,
+          role=Role.DECODE),
+    Stack("OME", {"ome.io/inferenceservice": ANY, "component": _one("engine", "predictor")}, _OME, ("ome-container",), ("http1", "http"),
+          port=8080),
+
+    Stack("AIBrix", {"model.aibrix.ai/name": ANY}, _AIBRIX, (), ("http", "serve"), ("model.aibrix.ai/metric-port", "model.aibrix.ai/port"),
+          port=8000, role_label="role-name", roles=_PHASES, model_label="model.aibrix.ai/name"),
+
+    Stack("NIM operator", {_PART_OF: _one("nim-service"), "app.kubernetes.io/managed-by": _one("k8s-nim-operator")}, _NIM, (), ("api",), port=8000),
+
+    Stack("a router by its name", {_NAME: _ROUTER_NAMES}, _RECOMMENDED, (), ("metrics", "prometheus", "http"), role=Role.FRONTEND),
+    Stack("a router by its app", {"app": _ROUTER_NAMES}, _RECOMMENDED, (), ("metrics", "prometheus", "http"), role=Role.FRONTEND),
+    Stack("Triton by its name", {_NAME: _one("triton-inference-server", "tritonserver", "triton")}, _RECOMMENDED, (), ("metrics",), port=8002,
+          needs_gpus=True),
+    Stack("an engine by its name", {_NAME: _ENGINE_NAMES}, _RECOMMENDED, role_label=_COMPONENT, roles=_PHASES),
+    Stack("an engine by its label", {"engine": _ENGINE_NAMES}, "https://github.com/sgl-project/sglang/blob/main/docker/k8s-sglang-service.yaml", role_label="component", roles=_PHASES),
+    Stack("an engine by its app", {"app": _ENGINE_NAMES}, _RECOMMENDED, role_label="component", roles=_PHASES),
+
+    # every node's agent has a page of its own, with the replicas that run there (normalise/runtimes/ray_vllm.py)
+    Stack("Ray Serve", {"ray.io/cluster": ANY, "ray.io/serve": ANY}, _KUBERAY, ("ray-head", "ray-worker"), ("metrics",), port=8080,
+          needs_gpus=True),
+    Stack("LeaderWorkerSet", {_LWS_NAME: ANY}, _LWS, needs_gpus=True),
+)  # fmt: skip
+
+# names that many charts give the port with the page, the best first
+PORT_NAMES = (
+    "metrics", "http-metrics", "prometheus", "http", "http1", "https", "api", "http-api", "http-openai", "openai", "server", "serve", "serving",
+    "rest", "web", "vllm", "sglang", "tgi", "user-port", "container-port",
+)  # fmt: skip
+
+# containers that stand beside an engine and are none, even where they pass its page on
+SIDECARS = frozenset(
+    {
+        # llm-d's and KServe's
+        "routing-proxy", "llm-d-routing-sidecar", "agent", "queue-proxy", "storage-initializer", "modelcar", "kube-rbac-proxy", "oauth-proxy",
+        # meshes and proxies
+        "istio-proxy", "linkerd-proxy", "envoy", "envoy-sidecar", "consul-dataplane", "kuma-sidecar", "nginx", "tailscale",
+        # logs, metrics, secrets
+        "fluent-bit", "fluentd", "vector", "otel-collector", "otc-container", "datadog-agent", "vault-agent", "cloud-sql-proxy", "dcgm-exporter",
+        "llm-serving-exporter", "aibrix-runtime", "sidecar", "gke-gcsfuse-sidecar", "ray-autoscaler", "autoscaler", "fluentbit",
+    }
+)  # fmt: skip
+
+STACK_LABELS = frozenset(
+    label
+    for stack in STACKS
+    for label in (*stack.labels, *stack.port_labels, stack.role_label, stack.model_label)
+    if label
+)
+
+
+def find_stack(labels: Mapping[str, str]) -> Stack | None:
+    """The row of a pod with these labels; None where it is of no stack that is known."""
+    for stack in STACKS:
+        if all(name in labels and (not values or labels[name] in values) for name, values in stack.labels.items()):
+            return stack
+    return None

@@ -1,0 +1,187 @@
+"""Records of pods -> targets, pods that wait, and who works for whom. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from llm_serving_exporter.config.target_kinds import AUTO
+from llm_serving_exporter.config.types import KubernetesDiscovery
+from llm_serving_exporter.discovery.kubernetes.annotations import ANNOTATIONS, read_annotations, read_scrape
+from llm_serving_exporter.discovery.kubernetes.engines import DEFAULT_CONTAINER, EnginePort, find_engines
+from llm_serving_exporter.discovery.kubernetes.groups import GROUP_ANNOTATIONS, GROUP_LABELS, Group, find_membership
+from llm_serving_exporter.discovery.kubernetes.records import ContainerRecord, NodeRecord, PodRecord
+from llm_serving_exporter.discovery.kubernetes.stacks import STACK_LABELS, Stack, find_stack
+from llm_serving_exporter.discovery.kubernetes.workloads import WORKLOAD_LABELS, find_workload
+from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.kubelet import Worker
+from llm_serving_exporter.model.pod import WaitingPod
+from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.text import clean
+from llm_serving_exporter.schema.problems import Place
+
+KNOWN_ANNOTATIONS = ANNOTATIONS | GROUP_ANNOTATIONS | {DEFAULT_CONTAINER}
+
+
+def list_known_labels(section: KubernetesDiscovery) -> frozenset[str]:
+    """The labels of pods that a section needs."""
+    return STACK_LABELS | GROUP_LABELS | WORKLOAD_LABELS | frozenset(section.pod_labels)
+
+
+def is_selected(pod: PodRecord, section: KubernetesDiscovery) -> bool:
+    """Whether a pod is a target, or will be once it can be read. The API server has applied namespaces, node and selector already."""
+    scrape = read_scrape(pod.annotations)
+    if scrape is not None or section.only_annotated:
+        return bool(scrape)
+    stack = find_stack(pod.labels)
+    if section.selector:
+        return stack is None or stack.is_read
+    if stack is None or not stack.is_read:
+        return False
+    return not stack.needs_gpus or any(container.has_gpus for container in pod.containers)
+
+
+def is_kept(pod: PodRecord, section: KubernetesDiscovery) -> bool:
+    """Whether a record of a pod is needed: of one that is selected, of one that works for another, and of one that had GPUs here."""
+    if pod.has_ended:
+        # kubelets before 1.34 list the GPUs of such pods on
+        return bool(section.node) and any(container.has_gpus for container in pod.containers)
+    return is_selected(pod, section) or (find_membership(pod) is not None and read_scrape(pod.annotations) is not False)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPod:
+    """What comes of one pod that is selected."""
+
+    targets: tuple[tuple[Target, ContainerRecord], ...] = ()  # with the containers that run them
+    waiting: WaitingPod | None = None  # None: it is a target, or cannot be one
+    problems: tuple[Problem, ...] = ()  # with its annotations
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What else decides on the targets of a pod."""
+
+    section: KubernetesDiscovery  # that finds it
+    source: str  # by which users know where the pod is from
+    runtimes: Collection[str]  # names of those that have a table
+
+
+def find_targets(pod: PodRecord, group: Group | None, node: NodeRecord | None, around: Surroundings) -> FoundPod:
+    """What comes of a selected pod that stands alone (`group` None) or leads a group. `node`: what is known of its node."""
+    problems: list[Problem] = []
+    stack = find_stack(pod.labels)
+    wishes = read_annotations(pod, around.source, problems, around.runtimes)
+    if wishes is None:
+        return FoundPod(problems=tuple(problems))
+    role = wishes.role or _find_role(pod, stack) or around.section.defaults.role
+    model = wishes.model or (clean(pod.labels.get(stack.model_label, "")) if stack is not None else "")
+    if not pod.address:
+        workload = find_workload(pod)
+        names = (pod.namespace, pod.name, workload.name, workload.kind)
+        waiting = WaitingPod(*names, model_name=model, role=role or Role.UNIFIED)
+        return FoundPod(waiting=waiting, problems=tuple(problems))
+    engines = find_engines(pod, stack, wishes)
+    if not engines:
+        where = f"pod {pod.namespace}/{pod.name}"
+        what = "none of its containers has the port that llm-serving-exporter/port names"
+        if not wishes.ports:
+            what = "its labels, ports and probes do not say where its metrics page is"
+        Place(around.source, where, problems).refuse(what, 'Annotate it with llm-serving-exporter/port: "8000".')
+        return FoundPod(problems=tuple(problems))
+    defaults = around.section.defaults
+    shared = replace(
+        defaults,
+        metrics_path=wishes.path or defaults.metrics_path,
+        runtime=defaults.runtime if wishes.runtime is None else (None if wishes.runtime == AUTO else wishes.runtime),
+        model_name=wishes.model or defaults.model_name,
+        role=role,
+    )
+    targets = []
+    for engine in engines:
+        identity = _identify(pod, engine, node, around.section)
+        target = replace(
+            shared,
+            name=f"{pod.namespace}/{pod.name}:{engine.port}",
+            url=f"{engine.scheme}://{_bracketed(pod.address)}:{engine.port}",
+            identity=identity,
+            nodes=_list_nodes(pod, group) or defaults.nodes,
+            gpu_count=_count_gpus(engine, group, node, shared, around.section, len(engines)),
+        )
+        targets.append((target, engine.container))
+    return FoundPod(tuple(targets), problems=tuple(problems))
+
+
+def _find_role(pod: PodRecord, stack: Stack | None) -> Role | None:
+    if stack is None:
+        return None
+    return stack.role or stack.roles.get(pod.labels.get(stack.role_label, ""))
+
+
+def _identify(pod: PodRecord, engine: EnginePort, node: NodeRecord | None, section: KubernetesDiscovery) -> Identity:
+    workload, of_node, given = find_workload(pod), node or NodeRecord(), section.defaults.identity
+    labels = dict(given.labels)
+    labels |= {_name_label(name): clean(pod.labels[name]) for name in section.pod_labels if pod.labels.get(name)}
+    return replace(
+        given,
+        namespace=pod.namespace,
+        pod=pod.name,
+        pod_uid=pod.uid,
+        container=engine.container.name,
+        workload=workload.name or given.workload,
+        workload_kind=workload.kind if workload.name else given.workload_kind,
+        provider_id=of_node.provider_id or given.provider_id,
+        region=of_node.region or given.region,
+        instance_type=of_node.instance_type or given.instance_type,
+        labels=tuple(sorted(labels.items())),
+    )
+
+
+def _name_label(name: str) -> str:
+    """The name of a pod's label as Prometheus takes it, as Prometheus' own discovery makes it."""
+    return re.sub(r"[^a-zA-Z0-9_]", "_", name if not name[0].isdigit() else f"_{name}")
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def _list_nodes(pod: PodRecord, group: Group | None) -> tuple[str, ...]:
+    pods: Iterable[PodRecord] = group.replica if group is not None else (pod,)
+    return tuple(dict.fromkeys(one.node for one in pods if one.node))
+
+
+def _count_gpus(
+    engine: EnginePort,
+    group: Group | None,
+    node: NodeRecord | None,
+    target: Target,
+    section: KubernetesDiscovery,
+    engines: int,
+) -> int | None:
+    """How many whole GPUs the engine asked Kubernetes for; None where that is not known, or is configured otherwise."""
+    if target.gpu_count is not None or target.gpus is not None or target.role is Role.FRONTEND:
+        return target.gpu_count
+    if node is not None and node.shares_gpus:
+        return None
+    if group is None or engines > 1:
+        return engine.container.gpus or None
+    if not (group.is_complete or group.before) and (group.size is not None or section.node):
+        # workers are still to come, or on other nodes
+        return None
+    counts = [pod.gpus for pod in group.replica]
+    return None if None in counts else sum(count for count in counts if count is not None) or None
+
+
+def list_workers(group: Group, found: Mapping[str, FoundPod]) -> list[Worker]:
+    """The workers of a group, with the target that they work for. `found`: what came of pods, by their uids."""
+    leader = group.leader
+    own = found.get(leader.uid) if leader is not None else None
+    if own is None or len(own.targets) != 1:
+        return []
+    target, role = own.targets[0][0], own.targets[0][0].role or Role.UNIFIED
+    return [
+        Worker(worker.namespace, worker.name, target.name, target.model_name or "", role) for worker in group.workers
+    ]

@@ -1,0 +1,296 @@
+"""List and watch over real HTTP: recorded conversations with a real API server, and what no real one does on demand."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from llm_serving_exporter.discovery.kubernetes import api as api_module
+from llm_serving_exporter.discovery.kubernetes import mirror as mirror_module
+from llm_serving_exporter.discovery.kubernetes.api import Account, Api, ApiError
+from llm_serving_exporter.discovery.kubernetes.mirror import LONGEST_PAUSE_SECONDS, Listing, Mirror
+from llm_serving_exporter.discovery.kubernetes.objects import decode_pod
+from llm_serving_exporter.discovery.kubernetes.records import PodRecord
+from tests.support.builders.discovered_pods import plain_pod
+from tests.support.servers.kube_replay import KubeReplay
+from tests.support.servers.kube_script import Call, KubeScript, bookmark, events, page, refusal, write_kubeconfig
+from tests.support.waiting import wait_until
+
+Pods = Mirror[tuple[str, str], PodRecord]
+LISTING = Listing("kubernetes (all namespaces)", "pods", "/api/v1/pods", "of all namespaces", "Give it a ClusterRole.")
+
+
+def keep(body: msgspec.Raw) -> tuple[tuple[str, str], PodRecord | None]:
+    pod = decode_pod(body, ("keep",), ())
+    return pod.key, pod if pod.labels.get("keep") != "no" else None
+
+
+@contextmanager
+def mirrored(folder: Path, url: str, pauses: list[float] | None = None) -> Iterator[Pods]:
+    """A mirror of this server's pods, which makes no pauses. Its thread has ended afterwards."""
+    account = Account(str(write_kubeconfig(folder, url)))
+
+    def pause(seconds: float) -> bool:
+        if pauses is not None:
+            pauses.append(seconds)
+        return stopped.wait(0.005)
+
+    stopped = threading.Event()
+    mirror: Pods = Mirror(LISTING, lambda: Api(account), keep, pause)
+    mirror.start()
+    try:
+        yield mirror
+    finally:
+        stopped.set()
+        mirror.stop()
+        wait_until(lambda: not mirror._thread.is_alive(), "the end of the mirror's thread")
+
+
+def names(mirror: Pods) -> list[str]:
+    return sorted(name for _, name in mirror.copy().records or {})
+
+
+def problem_of(mirror: Pods) -> str:
+    return " / ".join(map(str, mirror.copy().problems))
+
+
+def versioned(pod: dict[str, Any], version: int) -> dict[str, Any]:
+    return {**pod, "metadata": {**pod["metadata"], "resourceVersion": str(version)}}
+
+
+def test_a_recorded_conversation_is_carried_on_to_its_end(tmp_path: Path) -> None:
+    with KubeReplay("changes") as server, mirrored(tmp_path, server.url) as mirror:
+        wait_until(lambda: server.left == 0, "the end of the recording", lambda: str(server.strays))
+        wait_until(lambda: len(server.asked) >= 7, "the watch after it", lambda: str(server.asked))
+        assert (server.strays, problem_of(mirror)) == ([], "")
+        found = mirror.copy().records or {}
+    assert len(found) == 14
+    added = found["llm", "vllm-deployment-router-5d6c9f8b74-added"]
+    assert added.address == "10.0.1.1"
+    assert not any(container.crash_loops for container in added.containers)
+    assert all(one.query["allowWatchBookmarks"] == "true" for one in server.asked if one.is_watch)
+
+
+@pytest.mark.parametrize("name", ["too_old", "list_expired"])
+def test_a_version_that_the_server_forgot_has_the_list_read_again(tmp_path: Path, name: str) -> None:
+    with KubeReplay(name) as server, mirrored(tmp_path, server.url) as mirror:
+        wait_until(lambda: server.left == 0, "the end of the recording", lambda: str(server.strays))
+        wait_until(lambda: mirror.copy().records, "the list")
+        assert (server.strays, problem_of(mirror)) == ([], "")
+
+
+def test_a_right_that_is_missing_is_named_with_the_remedy(tmp_path: Path) -> None:
+    with KubeReplay("forbidden") as server, mirrored(tmp_path, server.url) as mirror:
+        said = wait_until(lambda: problem_of(mirror), "the problem")
+        assert mirror.copy().records is None
+    assert said.startswith(
+        "kubernetes (all namespaces): it may not list and watch pods of all namespaces: pods is forbidden: User "
+    )
+    assert 'cannot list resource "pods" in API group ""' in said
+    assert said.endswith("Give it a ClusterRole.")
+
+
+def test_what_is_known_stays_when_a_right_is_revoked(tmp_path: Path) -> None:
+    forbidden = refusal(403, 'pods is forbidden: User "u" cannot watch resource "pods"')
+    with KubeScript(page([plain_pod("a")]), events(bookmark("11"), stays=False), forbidden) as server:
+        with mirrored(tmp_path, server.url) as mirror:
+            said = wait_until(lambda: problem_of(mirror), "the problem")
+            assert names(mirror) == ["a"]
+        assert said.endswith("Give it a ClusterRole. What is known of them stays.")
+        # it goes on from where it was
+        assert {call.query["resourceVersion"] for call in server.watches[1:]} == {"11"}
+
+
+def test_a_problem_that_is_over_is_gone(tmp_path: Path) -> None:
+    with (
+        KubeScript(refusal(500, "etcd is away"), page([plain_pod("a")]), events()) as server,
+        mirrored(tmp_path, server.url) as mirror,
+    ):
+        wait_until(lambda: names(mirror) == ["a"], "the list")
+        assert problem_of(mirror) == ""
+
+
+def test_pages_are_put_together_and_what_is_not_kept_is_left_out(tmp_path: Path) -> None:
+    unwanted = plain_pod("x", labels={"keep": "no"})
+    pages = (page([plain_pod("a"), unwanted], token="more"), page([plain_pod("b")], version="12"))
+    with KubeScript(*pages, events(("MODIFIED", versioned(plain_pod("b", labels={"keep": "no"}), 13)))) as server:
+        with mirrored(tmp_path, server.url) as mirror:
+            wait_until(lambda: names(mirror) == ["a"], "the change")
+        assert [call.query.get("continue") for call in server.calls[:2]] == [None, "more"]
+        assert server.watches[0].query["resourceVersion"] == "12"
+        assert server.calls[0].headers["accept-encoding"] == "identity"
+
+
+def test_a_list_that_expires_between_two_pages_is_read_again_and_the_old_one_stays_until_then(tmp_path: Path) -> None:
+    script = (
+        page([plain_pod("old")]), events(stays=False), refusal(410, "too old"),
+        page([plain_pod("a")], token="more"), refusal(410, "expired"), page([plain_pod("b")]), events(),
+    )  # fmt: skip
+    seen: list[list[str]] = []
+    with KubeScript(*script) as server, mirrored(tmp_path, server.url) as mirror:
+        wait_until(lambda: seen.append(names(mirror)) or names(mirror) == ["b"], "the second list")
+    assert ["a"] not in seen
+
+
+def test_a_connection_that_breaks_in_the_middle_of_an_event_loses_none(tmp_path: Path) -> None:
+    def breaks(call: Call) -> None:
+        call.start()
+        call.tell("ADDED", versioned(plain_pod("b"), 11))
+        call.write(b'{"type":"ADDED","object":{"metadata":{"na')
+
+    again = events(("ADDED", versioned(plain_pod("c"), 12)))
+    with KubeScript(page([plain_pod("a")]), breaks, again) as server, mirrored(tmp_path, server.url) as mirror:
+        wait_until(lambda: names(mirror) == ["a", "b", "c"], "every pod", lambda: problem_of(mirror))
+        assert server.watches[1].query["resourceVersion"] == "11"
+
+
+def test_bytes_that_come_one_by_one_are_one_event(tmp_path: Path) -> None:
+    def drips(call: Call) -> None:
+        call.start()
+        for byte in msgspec.json.encode({"type": "ADDED", "object": versioned(plain_pod("b"), 11)}) + b"\n":
+            call.write(bytes([byte]))
+        call.stay()
+
+    with KubeScript(page([]), drips) as server, mirrored(tmp_path, server.url) as mirror:
+        wait_until(lambda: names(mirror) == ["b"], "the event")
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"<html>\n", b"\xff\xfe\n", b"[]\n", b'{"type": 7, "object": {}}\n', b'{"type":"ADDED"}\n']
+)
+def test_what_is_no_event_has_the_list_read_again(tmp_path: Path, garbage: bytes) -> None:
+    def talks(call: Call) -> None:
+        call.start()
+        call.write(garbage)
+        call.stay()
+
+    script = (page([plain_pod("a")]), talks, page([plain_pod("b")]), events())
+    with KubeScript(*script) as server, mirrored(tmp_path, server.url) as mirror:
+        wait_until(lambda: names(mirror) == ["b"], "the next list")
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b'{"items": 3, "metadata": {}}', b"\xff"])
+def test_what_is_no_list_is_a_problem_and_what_is_known_stays(tmp_path: Path, body: bytes) -> None:
+    gone = refusal(410, "too old")
+    script = (page([plain_pod("a")]), events(stays=False), gone, lambda call: call.answer(200, body))
+    with KubeScript(*script) as server, mirrored(tmp_path, server.url) as mirror:
+        said = wait_until(lambda: problem_of(mirror), "the problem")
+        assert "the API server sent what is no pods: " in said
+        assert names(mirror) == ["a"]
+
+
+def test_a_pod_that_cannot_be_made_out_costs_no_other_one(tmp_path: Path) -> None:
+    odd = {"metadata": {"name": "odd", "namespace": "llm", "uid": "u"}, "spec": {"containers": "none"}}
+    told = (("ADDED", {**odd, "spec": {"nodeName": 7}}), ("ADDED", versioned(plain_pod("b"), 12)))
+    with KubeScript(page([odd, plain_pod("a")]), events(*told)) as server, mirrored(tmp_path, server.url) as mirror:
+        wait_until(lambda: names(mirror) == ["a", "b"], "the others")
+        assert "one of the pods of all namespaces cannot be made out: " in problem_of(mirror)
+
+
+def test_an_endless_event_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_module, "LONGEST_EVENT", 10_000)
+
+    def endless(call: Call) -> None:
+        call.start()
+        while not call.closing.is_set():
+            call.write(b"x" * 1000)
+
+    with KubeScript(page([plain_pod("a")]), endless) as server, mirrored(tmp_path, server.url) as mirror:
+        assert "an event is longer than 10000 bytes" in wait_until(lambda: problem_of(mirror), "the problem")
+        assert names(mirror) == ["a"]
+
+
+def test_an_endless_page_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_module, "LARGEST_PAGE", 10_000)
+
+    def endless(call: Call) -> None:
+        call.start()
+        while not call.closing.is_set():
+            call.write(b" " * 1000)
+
+    with KubeScript(endless) as server, mirrored(tmp_path, server.url) as mirror:
+        assert "a page of the list is larger than 10000 bytes" in wait_until(lambda: problem_of(mirror), "the problem")
+
+
+def test_more_pods_than_are_kept_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_module, "MOST_RECORDS", 2)
+    added = events(("ADDED", versioned(plain_pod("d"), 11)))
+    with (
+        KubeScript(page([plain_pod(name) for name in "abc"]), added) as server,
+        mirrored(tmp_path, server.url) as mirror,
+    ):
+        said = wait_until(lambda: problem_of(mirror), "the problem")
+        assert "1 of the pods of all namespaces beyond 2 are left out" in said
+        assert names(mirror) == ["a", "b"]
+
+
+def test_a_watch_that_is_silent_for_too_long_is_begun_again_without_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_module, "SILENCE_SECONDS", 0.1)
+    again = events(("ADDED", versioned(plain_pod("b"), 12)), bookmark("13"))
+    with KubeScript(page([plain_pod("a")]), events(bookmark("11")), again) as server:
+        with mirrored(tmp_path, server.url) as mirror:
+            wait_until(lambda: names(mirror) == ["a", "b"], "the next watch")
+            assert problem_of(mirror) == ""
+        assert server.watches[1].query["resourceVersion"] == "11"
+
+
+def test_a_rotated_token_is_read_again(tmp_path: Path) -> None:
+    def guarded(answer: Callable[[Call], None]) -> Callable[[Call], None]:
+        def check(call: Call) -> None:
+            good = (tmp_path / "token").read_text() == call.token == "t-2"
+            (answer if good else refusal(401, "Unauthorized"))(call)
+
+        return check
+
+    script = (page([plain_pod("a")]), events(stays=False), guarded(events(("ADDED", versioned(plain_pod("b"), 12)))))
+    with KubeScript(*script) as server, mirrored(tmp_path, server.url) as mirror:
+        wait_until(lambda: "does not accept the exporter's credentials" in problem_of(mirror), "the refusal")
+        (tmp_path / "token").write_text("t-2")
+        wait_until(lambda: names(mirror) == ["a", "b"], "the next watch")
+        assert problem_of(mirror) == ""
+        assert "t-1" in {call.token for call in server.calls}
+
+
+def test_a_server_that_is_away_and_comes_back(tmp_path: Path) -> None:
+    with KubeScript(page([plain_pod("a")]), events()) as server, mirrored(tmp_path, server.url) as mirror:
+        wait_until(lambda: server.watches, "the watch")
+        server.__exit__(None, None, None)
+        said = wait_until(lambda: problem_of(mirror), "the problem")
+        assert f"pods of all namespaces cannot be followed: the API server {server.url}" in said
+        assert names(mirror) == ["a"]
+        # for the end of the `with`
+        server.__enter__()
+
+
+def test_pauses_grow_to_a_bound_and_a_server_may_ask_for_longer_ones(tmp_path: Path) -> None:
+    pauses: list[float] = []
+    script = (refusal(429, "slow down", Retry_After="45"), refusal(500, "away"))
+    with KubeScript(*script) as server, mirrored(tmp_path, server.url, pauses):
+        wait_until(lambda: len(pauses) > 12, "pauses")
+    assert pauses[0] == 45.0
+    later = pauses[1:12]
+    assert all(pause <= LONGEST_PAUSE_SECONDS for pause in later)
+    assert later[0] < 5 < later[-1]
+
+
+def test_an_account_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
+    for text in ("", "clusters: 7", "{", "current-context: x\nclusters: []\ncontexts: []\n"):
+        (tmp_path / "broken").write_text(text)
+        with pytest.raises(ApiError, match=r"kubeconfig .*broken cannot be used"):
+            Api(Account(str(tmp_path / "broken")))
+    with pytest.raises(ApiError, match="the service account of the exporter's pod cannot be used"):
+        Api(Account())
+
+
+def test_a_mirror_that_was_never_started_can_be_stopped() -> None:
+    mirror: Pods = Mirror(LISTING, lambda: Api(Account()), keep)
+    mirror.stop()
+    mirror.stop()

@@ -1,0 +1,333 @@
+"""One pod -> its targets: annotations, containers, ports, addresses, workloads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm_serving_exporter.discovery.kubernetes.records import NodeRecord
+from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.pod import WaitingPod
+from llm_serving_exporter.model.target import Role, Target
+from tests.support.builders.discovered_pods import Pod, find_all, gpus, plain_pod, record, section, targets_of
+
+PREFIX = "llm-serving-exporter/"
+LWS, RAY = "leaderworkerset.sigs.k8s.io/name", "ray.io/originated-from-cr-name"
+
+
+def annotated(pod: Pod | None = None, **annotations: str) -> Pod:
+    found = pod or plain_pod()
+    found["metadata"]["annotations"] |= {
+        PREFIX + name: text for name, text in {"scrape": "true", **annotations}.items()
+    }
+    return found
+
+
+def only(pod: Pod, **settings: Any) -> Target:
+    (target,) = targets_of([pod], section(**settings))
+    return target
+
+
+def messages(pod: Pod) -> list[str]:
+    return [str(problem) for found in find_all([pod]) for problem in found.problems]
+
+
+# --- what a pod says of itself ------------------------------------------------------------------------------------
+
+
+def test_every_annotation_has_its_effect() -> None:
+    says = {
+        "port": "9001",
+        "path": "/m?model=a",
+        "scheme": "https",
+        "runtime": "sglang",
+        "role": "decode",
+        "model": "chat",
+    }
+    target = only(annotated(**says))
+    assert (target.name, target.url, target.metrics_path) == (
+        "llm/chat-7d9-x2:9001", "https://10.0.0.7:9001", "/m?model=a&autoload=false",
+    )  # fmt: skip
+    assert (target.runtime, target.role, target.model_name) == ("sglang", Role.DECODE, "chat")
+
+
+def test_a_pod_that_is_not_known_is_a_target_only_if_it_says_so() -> None:
+    assert targets_of([plain_pod()]) == []
+    assert len(targets_of([annotated()])) == 1
+    assert targets_of([annotated(scrape="false")]) == []
+
+
+def test_a_pod_of_a_known_stack_can_stay_out() -> None:
+    known = plain_pod(labels={"app": "vllm"})
+    assert len(targets_of([known])) == 1
+    assert targets_of([annotated(known, scrape="false")]) == []
+
+
+def test_a_section_may_want_the_annotation_or_select_by_labels() -> None:
+    known = plain_pod(labels={"app": "vllm"})
+    assert targets_of([known], section(only_annotated=True)) == []
+    assert len(targets_of([annotated()], section(only_annotated=True))) == 1
+    # the API server has applied the selector
+    assert len(targets_of([plain_pod()], section(selector="team=chat"))) == 1
+    assert targets_of([annotated(scrape="no")], section(selector="team=chat")) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "what"),
+    [
+        ("port", "0", '"0" is no port'),
+        ("port", "70000", '"70000" is no port'),
+        ("port", "8000, A B", '"A B" is no port'),
+        ("path", "metrics", '"metrics" is not a URL path'),
+        ("scheme", "ftp", '"ftp" is not a scheme'),
+    ],
+)
+def test_an_annotation_that_would_lead_elsewhere_keeps_the_pod_out(name: str, text: str, what: str) -> None:
+    pod = annotated(**{name: text})
+    assert targets_of([pod]) == []
+    (message,) = messages(pod)
+    assert message.startswith(f"kubernetes: pod llm/chat-7d9-x2, annotation {PREFIX}{name}: {what}")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "what"),
+    [
+        ("runtime", "vlm", '"vlm" is not a runtime that is supported'),
+        ("role", "leader", '"leader" is not a role'),
+        ("model", "x" * 300, "the model name has 300 characters"),
+    ],
+)
+def test_another_one_counts_as_not_given(name: str, text: str, what: str) -> None:
+    pod = annotated(**{name: text})
+    target = only(pod)
+    assert (target.runtime, target.role, target.model_name) == (None, None, None)
+    (message,) = messages(pod)
+    assert what in message
+
+
+def test_a_wish_to_be_read_that_makes_no_sense_is_reported_and_counts_as_none() -> None:
+    pod = annotated(plain_pod(labels={"app": "vllm"}), scrape="maybe")
+    assert len(targets_of([pod])) == 1
+    assert '"maybe" is neither true nor false' in messages(pod)[0]
+
+
+@given(st.text(max_size=40), st.sampled_from(["scrape", "port", "path", "scheme", "runtime", "role", "model"]))
+def test_no_annotation_breaks_anything(text: str, name: str) -> None:
+    pod = annotated(plain_pod(labels={"app": "vllm"}), **{name: text.encode(errors="ignore").decode()})
+    for found in find_all([pod]):
+        assert all(str(problem).isprintable() for problem in found.problems)
+        assert all(target.url.startswith(("http://10.0.0.7:", "https://10.0.0.7:")) for target, _ in found.targets)
+
+
+def test_several_engines_of_a_pod_are_several_targets() -> None:
+    two = [
+        {"name": "a", "ports": [{"name": "http", "containerPort": 8000}], "resources": gpus(1)},
+        {"name": "b", "ports": [{"name": "http-b", "containerPort": 8001}], "resources": gpus(2)},
+        {"name": "logs", "ports": [{"name": "metrics", "containerPort": 2020}]},
+    ]
+    found = targets_of([annotated(plain_pod(containers=two))])
+    assert [(one.name, one.identity.container, one.gpu_count) for one in found] == [
+        ("llm/chat-7d9-x2:8000", "a", 1),
+        ("llm/chat-7d9-x2:8001", "b", 2),
+    ]
+    # one port that nobody declares belongs to the first engine
+    asked = targets_of([annotated(plain_pod(containers=two), port="http-b, 9000")])
+    assert [(one.name[-4:], one.identity.container) for one in asked] == [("8001", "b"), ("9000", "a")]
+
+
+def test_a_port_that_no_container_has_by_name_is_reported() -> None:
+    pod = annotated(port="web")
+    assert targets_of([pod]) == []
+    assert "none of its containers has the port that llm-serving-exporter/port names" in messages(pod)[0]
+
+
+# --- containers and ports -----------------------------------------------------------------------------------------
+
+
+def chosen(*containers: dict[str, Any], labels: dict[str, str] | None = None, **spec: Any) -> str:
+    (target,) = targets_of([annotated(plain_pod(containers=containers, labels=labels, **spec))])
+    return f"{target.identity.container} {target.url.partition('://')[0]} {target.url.rpartition(':')[2]}"
+
+
+def port(number: int, name: str = "", protocol: str = "TCP") -> dict[str, Any]:
+    return {"containerPort": number, "protocol": protocol, **({"name": name} if name else {})}
+
+
+def test_an_engine_is_the_container_with_gpus() -> None:
+    proxy = {"name": "front", "ports": [port(80, "http")]}
+    engine = {"name": "e", "ports": [port(8000)], "resources": gpus(1)}
+    assert chosen(proxy, engine) == "e http 8000"
+
+
+def test_without_gpus_it_is_the_one_with_a_usual_port_and_never_a_known_sidecar() -> None:
+    proxy = {"name": "istio-proxy", "ports": [port(15090, "metrics")]}
+    first, second = {"name": "x", "ports": [port(1)]}, {"name": "y", "ports": [port(2, "metrics")]}
+    assert chosen(proxy, first, second) == "y http 2"
+    assert chosen(proxy, first) == "x http 1"
+
+
+def test_an_engine_may_be_a_native_sidecar() -> None:
+    engine = {"name": "e", "ports": [port(8000)], "resources": gpus(1), "restartPolicy": "Always"}
+    once = {"name": "download", "ports": [port(7)], "resources": gpus(1)}
+    assert chosen({"name": "job"}, initContainers=[once, engine]) == "e http 8000"
+
+
+def test_the_container_that_kubectl_takes_by_default() -> None:
+    pod = annotated(
+        plain_pod(containers=[{"name": "a", "ports": [port(1, "http")]}, {"name": "b", "ports": [port(2)]}])
+    )
+    pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"] = "b"
+    assert only(pod).identity.container == "b"
+
+
+@pytest.mark.parametrize(
+    ("container", "expected"),
+    [
+        ({"ports": [port(8000, "http"), port(8002, "metrics")]}, "http 8002"),
+        ({"ports": [port(8000, "http"), port(9000, "grpc")]}, "http 8000"),
+        ({"ports": [port(5000), port(5001)], "args": ["serve", "--port", "5001"]}, "http 5001"),
+        ({"command": ["sh", "-c", "exec serve m --port=7001 --tp 2"]}, "http 7001"),
+        ({"ports": [port(5000), port(5001)], "readinessProbe": {"httpGet": {"port": 5001, "scheme": "HTTPS"}}}, "https 5001"),
+        ({"ports": [port(53, "dns", "UDP"), port(5001)]}, "http 5001"),
+        ({"ports": [port(5001, "web-x")], "startupProbe": {"httpGet": {"port": "web-x"}}}, "http 5001"),
+        ({"ports": [port(8443, "https")]}, "https 8443"),
+        ({"ports": [port(5000), port(5001)]}, "http 5000"),
+    ],
+)  # fmt: skip
+def test_which_port_has_the_page(container: dict[str, Any], expected: str) -> None:
+    assert chosen({"name": "e", **container}) == f"e {expected}"
+
+
+def test_a_pod_that_names_no_port_anywhere_is_reported() -> None:
+    pod = annotated(plain_pod(containers=[{"name": "e"}]))
+    assert targets_of([pod]) == []
+    assert messages(pod) == [
+        "kubernetes: pod llm/chat-7d9-x2: its labels, ports and probes do not say where its metrics page is. "
+        'Annotate it with llm-serving-exporter/port: "8000".'
+    ]
+
+
+# --- addresses and phases -----------------------------------------------------------------------------------------
+
+
+def test_an_ipv6_address_stands_in_brackets_and_not_in_the_name() -> None:
+    target = only(annotated(plain_pod(address="fd00::1:7")))
+    assert (target.name, target.url) == ("llm/chat-7d9-x2:8000", "http://[fd00::1:7]:8000")
+
+
+def test_a_pod_without_an_address_waits() -> None:
+    pod = plain_pod(
+        labels={"app": "vllm", "component": "prefill", "pod-template-hash": "7d9"}, owner=("ReplicaSet", "chat-7d9")
+    )
+    pod["status"] = {"phase": "Pending"}
+    (found,) = find_all([pod])
+    assert found.targets == ()
+    assert found.waiting == WaitingPod("llm", "chat-7d9-x2", "chat", "Deployment", "", "prefill")
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_has_ended_is_none(phase: str) -> None:
+    assert find_all([annotated(plain_pod(status={"phase": phase, "podIP": "10.0.0.7"}))]) == []
+
+
+def test_readiness_and_an_end_that_is_near_do_not_matter() -> None:
+    status = {"phase": "Running", "podIP": "10.0.0.7", "conditions": [{"type": "Ready", "status": "False"}]}
+    pod = annotated(plain_pod(status=status))
+    pod["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"
+    assert only(pod).name == "llm/chat-7d9-x2:8000"
+
+
+# --- identity -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("owner", "labels", "workload"),
+    [
+        (("ReplicaSet", "chat-7d9"), {"pod-template-hash": "7d9"}, ("chat", "Deployment")),
+        (("ReplicaSet", "chat-7d9"), {"rollouts-pod-template-hash": "7d9"}, ("chat", "Rollout")),
+        # without the hash, or with another one, nothing is guessed
+        (("ReplicaSet", "chat-7d9"), {}, ("chat-7d9", "ReplicaSet")),
+        (("ReplicaSet", "chat-7d9"), {"pod-template-hash": "5c5"}, ("chat-7d9", "ReplicaSet")),
+        (("ReplicaSet", "-7d9"), {"pod-template-hash": "7d9"}, ("-7d9", "ReplicaSet")),
+        (("StatefulSet", "chat"), {}, ("chat", "StatefulSet")),
+        (("DaemonSet", "chat"), {}, ("chat", "DaemonSet")),
+        (("", ""), {}, ("", "")),
+        (("StatefulSet", "g-0"), {LWS: "g", RAY: "r"}, ("g", "LeaderWorkerSet")),
+        (("RayCluster", "r-x"), {RAY: "r", "ray.io/originated-from-crd": "RayService"}, ("r", "RayService")),
+        (("ReplicaSet", "i-p-7"), {"serving.kserve.io/inferenceservice": "i", "pod-template-hash": "7"}, ("i", "InferenceService")),
+        (
+            ("ReplicaSet", "q-7"),
+            {"app.kubernetes.io/part-of": "llminferenceservice", "app.kubernetes.io/name": "q", "pod-template-hash": "7"},
+            ("q", "LLMInferenceService"),
+        ),
+    ],
+)  # fmt: skip
+def test_what_owns_a_pod(owner: tuple[str, str], labels: dict[str, str], workload: tuple[str, str]) -> None:
+    identity = only(annotated(plain_pod(owner=owner, labels=labels))).identity
+    assert (identity.workload, identity.workload_kind) == workload
+
+
+def test_the_whole_identity() -> None:
+    pod = annotated(plain_pod(labels={"team": "search", "example.com/cost-center": "4711", "other": "x"}))
+    given = replace(Target("", ""), identity=Identity(labels=(("stage", "prod"), ("team", "none"))))
+    around = section(pod_labels=("team", "example.com/cost-center", "absent"), defaults=given)
+    nodes = {"gpu-node-1": NodeRecord("aws:///eu-west-1a/i-0abc", "eu-west-1", "p5.48xlarge")}
+    ((target, _),) = find_all([pod], around, nodes)[0].targets
+    assert target.identity == Identity(
+        "llm", "chat-7d9-x2", "uid-of-chat-7d9-x2", "engine", "", "", "aws:///eu-west-1a/i-0abc", "eu-west-1", "p5.48xlarge",
+        (("example_com_cost_center", "4711"), ("stage", "prod"), ("team", "search")),
+    )  # fmt: skip
+    assert target.nodes == ("gpu-node-1",)
+
+
+def test_a_gpu_that_is_handed_out_several_times_is_no_whole_one() -> None:
+    pod = annotated(plain_pod())
+    assert find_all([pod], nodes={"gpu-node-1": NodeRecord()})[0].targets[0][0].gpu_count == 1
+    assert find_all([pod], nodes={"gpu-node-1": NodeRecord(shares_gpus=True)})[0].targets[0][0].gpu_count is None
+
+
+@pytest.mark.parametrize(
+    "resource", ["nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared", "nvidia.com/gpumem", "aliyun.com/gpu-mem"]
+)
+def test_parts_of_gpus_are_not_counted(resource: str) -> None:
+    both = {"limits": {"nvidia.com/gpu": "1", resource: "2"}}
+    assert (
+        only(annotated(plain_pod(containers=[{"name": "e", "ports": [port(1)], "resources": both}]))).gpu_count is None
+    )
+
+
+def test_a_claim_of_dynamic_resources_is_not_counted() -> None:
+    claims = {"claims": [{"name": "gpu"}]}
+    assert (
+        only(annotated(plain_pod(containers=[{"name": "e", "ports": [port(1)], "resources": claims}]))).gpu_count
+        is None
+    )
+
+
+def test_settings_of_the_section_hold_unless_the_pod_says_otherwise() -> None:
+    defaults = replace(Target("", ""), runtime="vllm", role=Role.PREFILL, group="blue", gpu_count=3, metrics_path="/m")
+    target = only(annotated(), defaults=defaults)
+    assert (target.runtime, target.role, target.group, target.gpu_count, target.metrics_path) == (
+        "vllm", Role.PREFILL, "blue", 3, "/m",
+    )  # fmt: skip
+    target = only(annotated(runtime="auto", role="unified", path="/x"), defaults=defaults)
+    assert (target.runtime, target.role, target.metrics_path) == (None, Role.UNIFIED, "/x")
+
+
+def test_nothing_of_the_environment_is_kept() -> None:
+    secret = "s3cr3t"
+    engine = {
+        "name": "e",
+        "ports": [port(8000)],
+        "env": [{"name": "VLLM_API_KEY", "value": secret}],
+        "args": ["--api-key", secret, "--port", "8000"],
+        "envFrom": [{"secretRef": {"name": secret}}],
+    }
+    pod = annotated(plain_pod(containers=[engine], labels={"x": secret}))
+    pod["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = secret
+    assert secret not in repr(record(pod))
+    assert secret not in repr(find_all([pod]))

@@ -1,0 +1,125 @@
+"""Pods of real stacks, as their charts and operators make them -> targets."""
+
+from __future__ import annotations
+
+import pytest
+
+from llm_serving_exporter.discovery.kubernetes.stacks import STACKS, find_stack
+from llm_serving_exporter.model.target import Target
+from tests.support.builders.discovered_pods import gpus, plain_pod, targets_of
+from tests.support.builders.pods import STACKS as FIXTURES
+from tests.support.builders.pods import fixture_pods, running_status, stored
+
+# container, scheme and port, role ("": as the page says), workload, its kind, GPUs, in the order of the targets' names
+EXPECTED = {
+    "production-stack": [
+        ("router-container", "http:8000", "frontend", "vllm-deployment-router", "Deployment", None),
+        ("vllm", "http:8000", "", "vllm-llama3-deployment-vllm", "Deployment", 1),
+    ],
+    "sglang": [("meta-llama-31-8b-instruct-sglang", "http:30000", "", "meta-llama-31-8b-instruct-sglang", "Deployment", 1)],
+    "llm-d": [
+        ("epp", "http:9090", "frontend", "gaie-pd-epp", "Deployment", None),
+        # the routing proxy, a native sidecar, has port 8000
+        ("vllm", "http:8200", "decode", "pd-llm-d-modelservice-decode", "Deployment", 1),
+        ("vllm", "http:8000", "prefill", "pd-llm-d-modelservice-prefill", "Deployment", 1),
+    ],
+    "kserve": [
+        ("kserve-container", "http:8080", "", "huggingface-llama3", "InferenceService", 1),
+        # the routing sidecar has port 8000; the probes say that the engine speaks TLS
+        ("main", "https:8001", "decode", "qwen2-7b", "LLMInferenceService", 1),
+        ("main", "https:8000", "prefill", "qwen2-7b", "LLMInferenceService", 1),
+        ("main", "http:9090", "frontend", "qwen2-7b", "LLMInferenceService", None),
+    ],
+    # the head runs no replica; each node that does has a page
+    "ray": [("ray-worker", "http:8080", "", "ray-serve-llm-k7xzp", "RayCluster", 4)],
+    # two pods of eight GPUs, one replica
+    "leaderworkerset": [("vllm-leader", "http:8080", "", "vllm", "LeaderWorkerSet", 16)],
+    "dynamo": [
+        ("main", "http:8000", "frontend", "vllm-disagg", "DynamoGraphDeployment", None),
+        ("main", "http:9090", "", "vllm-disagg", "DynamoGraphDeployment", 1),
+    ],
+    "ome": [
+        ("ome-container", "http:8080", "decode", "llama-70b", "InferenceService", 4),
+        ("ome-container", "http:8080", "", "llama-70b", "InferenceService", 4),
+        ("router", "http:8080", "frontend", "llama-70b", "InferenceService", None),
+    ],
+}  # fmt: skip
+
+
+def running(stack: str) -> list[Target]:
+    pods = enumerate(fixture_pods(stack), 1)
+    return targets_of([stored(pod, f"uid-{n}", running_status(pod, f"10.0.0.{n}")) for n, pod in pods])
+
+
+def shown(target: Target) -> tuple[object, ...]:
+    identity, (scheme, _, port) = target.identity, target.url.split(":")
+    role = target.role.value if target.role else ""
+    return identity.container, f"{scheme}:{port}", role, identity.workload, identity.workload_kind, target.gpu_count
+
+
+def test_every_stack_of_the_fixtures_is_expected_here() -> None:
+    assert sorted(EXPECTED) == sorted(FIXTURES)
+
+
+@pytest.mark.parametrize("stack", EXPECTED)
+def test_the_pods_of_a_stack(stack: str) -> None:
+    found = running(stack)
+    assert [shown(target) for target in found] == EXPECTED[stack]
+    for target in found:
+        assert target.name == f"{target.identity.namespace}/{target.identity.pod}:{target.url.rpartition(':')[2]}"
+        assert target.identity.pod_uid
+        assert target.nodes
+
+
+def test_a_replica_of_two_pods_is_on_both_nodes() -> None:
+    (target,) = running("leaderworkerset")
+    assert (target.name, target.nodes) == ("lws/vllm-0:8080", ("gpu-node-1", "gpu-node-2"))
+
+
+def test_each_row_says_where_it_is_from() -> None:
+    assert [stack.title for stack in STACKS if not stack.source.startswith("https://")] == []
+
+
+def test_each_row_can_be_reached() -> None:
+    """Labels that match a row completely match no row above it that would hide it."""
+    for stack in STACKS:
+        labels = {name: min(values) if values else "x" for name, values in stack.labels.items()}
+        assert find_stack(labels) is stack, stack.title
+
+
+def test_one_port_name_of_a_row_stands_in_the_table() -> None:
+    """A row that says where a page is has a name, a number or a label for it, or leaves it to what is usual."""
+    silent = [one.title for one in STACKS if not one.is_read and (one.ports or one.port or one.role)]
+    assert silent == []
+
+
+def test_a_label_of_a_table_is_read_as_a_number_of_a_port() -> None:
+    labels = {"model.aibrix.ai/name": "chat", "model.aibrix.ai/port": "9000", "role-name": "prefill"}
+    (target,) = targets_of([plain_pod(labels=labels)])
+    assert (target.url, target.role) == ("http://10.0.0.7:9000", "prefill")
+    labels["model.aibrix.ai/port"] = "no port"
+    (target,) = targets_of([plain_pod(labels=labels)])
+    assert target.url == "http://10.0.0.7:8000"
+
+
+def test_labels_that_say_nothing_of_serving_need_a_gpu() -> None:
+    labels = {"serving.kserve.io/inferenceservice": "iris", "component": "predictor"}
+    sklearn = [{"name": "kserve-container", "ports": [{"containerPort": 8080}]}]
+    assert targets_of([plain_pod(labels=labels, containers=sklearn)]) == []
+    assert len(targets_of([plain_pod(labels=labels, containers=[{**sklearn[0], "resources": gpus(1)}])])) == 1
+    mig = gpus(1, "nvidia.com/mig-1g.10gb")
+    (slice_,) = targets_of([plain_pod(labels=labels, containers=[{**sklearn[0], "resources": mig}])])
+    # how many whole GPUs that is cannot be said
+    assert slice_.gpu_count is None
+    transformer = {**labels, "component": "transformer"}
+    assert targets_of([plain_pod(labels=transformer, containers=[{**sklearn[0], "resources": gpus(1)}])]) == []
+
+
+def test_pods_of_a_stack_that_run_no_engine_are_no_targets() -> None:
+    for labels in (
+        {"nvidia.com/dynamo-component-type": "planner"},
+        {"llm-d.ai/role": "requester", "llm-d.ai/inference-serving": "true"},
+        {"app.kubernetes.io/component": "cache-server", "app.kubernetes.io/part-of": "vllm-stack"},
+        {"app": "postgres"},
+    ):
+        assert targets_of([plain_pod(labels=labels)]) == []

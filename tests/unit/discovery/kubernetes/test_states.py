@@ -1,0 +1,186 @@
+"""What Kubernetes says of a pod over time: loading, ready once, crashes, lost nodes, replicas of several pods."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from llm_serving_exporter.discovery.kubernetes.groups import Group, GroupBook
+from llm_serving_exporter.discovery.kubernetes.states import StateBook
+from llm_serving_exporter.model.pod import PodFault, PodState
+from tests.support.builders.discovered_pods import Pod, find_all, plain_pod, record, targets_of
+from tests.support.builders.pods import (
+    crash_loop_status,
+    fixture_pods,
+    lost_node_status,
+    running_status,
+    stored,
+    timestamp,
+)
+
+MADE = 1_700_000_000.0  # when stored() says that its pods were made
+POD = stored({**plain_pod(), "spec": {"containers": [{"name": "e", "image": "i"}]}}, "uid-1", {})
+
+
+def see(book: StateBook, status: dict[str, Any], uid: str = "uid-1", group: Group | None = None) -> PodState:
+    pod = record(stored(POD, uid, status))
+    return book.note_state(pod, pod.containers[0], group)
+
+
+def test_a_container_loads_until_it_has_been_ready_once() -> None:
+    book = StateBook(600.0)
+    loading = see(book, running_status(POD, "10.0.0.1", ready=False, started=MADE))
+    assert loading == PodState(False, MADE, None, 600.0)
+    assert loading.may_load(MADE + 600)
+    assert not loading.may_load(MADE + 601)
+    ready = see(book, running_status(POD, "10.0.0.1", started=MADE))
+    later = see(book, running_status(POD, "10.0.0.1", ready=False, started=MADE))
+    assert (ready.was_ready, later.was_ready, later.may_load(MADE + 1)) == (True, True, False)
+
+
+def test_another_start_loads_again() -> None:
+    book = StateBook(600.0)
+    see(book, running_status(POD, "10.0.0.1", started=MADE))
+    again = see(book, running_status(POD, "10.0.0.1", ready=False, started=MADE + 100, restarts=1))
+    assert not again.was_ready
+    assert again.may_load(MADE + 700)
+
+
+def test_another_pod_of_the_same_name_is_another_one() -> None:
+    book = StateBook(600.0)
+    see(book, running_status(POD, "10.0.0.1", started=MADE))
+    assert not see(book, running_status(POD, "10.0.0.1", ready=False, started=MADE), "uid-2").was_ready
+
+
+def test_what_has_not_started_waits_since_its_pod_was_made() -> None:
+    status = running_status(POD, "10.0.0.1", ready=False)
+    status["containerStatuses"][0]["state"] = {"waiting": {"reason": "ImagePullBackOff"}}
+    found = see(StateBook(600.0), status)
+    assert (found.was_ready, found.started_unix_seconds) == (False, MADE)
+    assert not found.may_load(MADE + 601)
+
+
+def test_a_late_exporter_sees_that_the_pod_was_ready() -> None:
+    status = running_status(POD, "10.0.0.1", ready=False, started=MADE)
+    status["conditions"][-1]["lastTransitionTime"] = timestamp(MADE + 3600)
+    assert see(StateBook(600.0), status).was_ready
+    # it crashed and was back at once: the kubelet noticed a moment after the new start
+    status["conditions"][-1]["lastTransitionTime"] = timestamp(MADE + 2)
+    assert not see(StateBook(600.0), status).was_ready
+
+
+def test_crashes_and_lost_nodes_are_faults() -> None:
+    book = StateBook(600.0)
+    crashing = see(book, crash_loop_status(POD, "10.0.0.1", started=MADE))
+    assert crashing.fault is PodFault.CRASH_LOOP
+    assert not crashing.may_load(MADE)
+    for evicted in (False, True):
+        assert see(book, lost_node_status(POD, "10.0.0.1", evicted=evicted)).fault is PodFault.NODE_LOST
+    unknown = running_status(POD, "10.0.0.1", ready=False)
+    unknown["conditions"][-1]["status"] = "Unknown"
+    assert see(book, unknown).fault is PodFault.NODE_LOST
+    gated = lost_node_status(POD, "10.0.0.1")
+    gated["conditions"][-1]["reason"] = "ReadinessGatesNotReady"
+    assert see(book, gated).fault is None
+    assert see(book, running_status(POD, "10.0.0.1")).fault is None
+
+
+def test_pods_that_are_gone_are_forgotten() -> None:
+    book = StateBook(600.0)
+    see(book, running_status(POD, "10.0.0.1", started=MADE))
+    book.forget_others(["uid-2"])
+    assert not see(book, running_status(POD, "10.0.0.1", ready=False, started=MADE)).was_ready
+
+
+# --- replicas of several pods -------------------------------------------------------------------------------------
+
+
+def replica() -> tuple[Pod, Pod]:
+    leader, worker = fixture_pods("leaderworkerset")
+    return (
+        stored(leader, "uid-leader", running_status(leader, "10.0.0.1")),
+        stored(worker, "uid-worker", running_status(worker, "10.0.0.2")),
+    )
+
+
+def group_of(book: GroupBook, *pods: Pod) -> Group:
+    (group,) = book.gather_groups([record(pod) for pod in pods]).values()
+    return group
+
+
+def fault_of(group: Group) -> PodFault | None:
+    assert group.leader is not None
+    return StateBook(600.0).note_state(group.leader, group.leader.containers[0], group).fault
+
+
+def test_a_worker_that_is_gone_crashes_or_lost_its_node_is_a_lost_replica() -> None:
+    leader, worker = replica()
+    book = GroupBook()
+    assert fault_of(group_of(book, leader, worker)) is None
+    assert fault_of(group_of(book, leader)) is PodFault.WORKER_LOST
+    assert fault_of(group_of(book, leader, worker)) is None
+    ended = {**worker, "status": {"phase": "Failed"}}
+    assert fault_of(group_of(book, leader, ended)) is PodFault.WORKER_LOST
+    for status in (crash_loop_status(worker, "10.0.0.2"), lost_node_status(worker, "10.0.0.2")):
+        assert fault_of(group_of(book, leader, {**worker, "status": status})) is PodFault.WORKER_LOST
+
+
+def test_a_replica_whose_workers_are_still_to_come_has_no_fault() -> None:
+    leader, worker = replica()
+    book = GroupBook()
+    assert fault_of(group_of(book, leader)) is None
+    group_of(book, leader, worker)
+    other = copy.deepcopy(leader)
+    other["metadata"]["uid"] = "uid-of-the-next-leader"
+    assert fault_of(group_of(book, other)) is None
+
+
+def test_what_a_replica_consists_of_stays_while_a_worker_is_missing() -> None:
+    leader, worker = replica()
+    book = GroupBook()
+    group_of(book, leader, worker)
+    missing = group_of(book, leader)
+    assert [pod.node for pod in missing.replica] == ["gpu-node-1", "gpu-node-2"]
+    moved = copy.deepcopy(worker)
+    moved["spec"]["nodeName"], moved["metadata"]["uid"] = "gpu-node-9", "uid-of-another"
+    assert [pod.node for pod in group_of(book, leader, moved).replica] == ["gpu-node-1", "gpu-node-9"]
+
+
+def test_gpus_of_a_replica_are_known_once_all_of_its_pods_are() -> None:
+    leader, worker = replica()
+    (alone,), (both,) = targets_of([leader]), targets_of([leader, worker])
+    assert (alone.gpu_count, alone.nodes) == (None, ("gpu-node-1",))
+    assert (both.gpu_count, both.nodes) == (16, ("gpu-node-1", "gpu-node-2"))
+
+
+def test_two_groups_of_one_set_are_two_replicas() -> None:
+    leader, worker = replica()
+    second = []
+    for pod in (leader, worker):
+        other = copy.deepcopy(pod)
+        other["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/group-index"] = "1"
+        other["metadata"]["name"] = pod["metadata"]["name"].replace("vllm-0", "vllm-1")
+        other["metadata"]["uid"] += "-1"
+        second.append(other)
+    found = targets_of([leader, worker, *second])
+    assert [target.name for target in found] == ["lws/vllm-0:8080", "lws/vllm-1:8080"]
+    assert sum(target.gpu_count or 0 for target in found) == 32
+
+
+def test_a_worker_can_ask_to_be_a_target_of_its_own() -> None:
+    leader, worker = replica()
+    worker["metadata"]["annotations"] |= {"llm-serving-exporter/scrape": "true", "llm-serving-exporter/port": "8080"}
+    assert [target.name for target in targets_of([leader, worker])] == ["lws/vllm-0-1:8080", "lws/vllm-0:8080"]
+
+
+def test_a_ray_cluster_is_one_replica_and_nodes_of_ray_serve_are_one_each() -> None:
+    def ray(name: str, node_type: str, **labels: str) -> Pod:
+        known = {"model": "m", "helm-release-name": "r", "ray.io/cluster": "c", "ray.io/node-type": node_type, **labels}
+        pod = plain_pod(name, labels=known, address=f"10.0.0.{len(name)}")
+        return {**pod, "spec": {**pod["spec"], "nodeName": f"node-of-{name}"}}
+
+    (target,) = targets_of([ray("head", "head"), ray("worker", "worker")])
+    assert (target.name, target.gpu_count) == ("llm/head:8000", 2)
+    assert target.nodes == ("node-of-head", "node-of-worker")
+    serve = {"ray.io/serve": "true"}
+    assert len(find_all([ray("head", "head", **serve), ray("worker", "worker", **serve)])) == 2
