@@ -78,9 +78,8 @@ class KubeApi:
         self.call("DELETE", self.path_of(manifest), {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
 
     def create_namespace(self, name: str, **labels: str) -> str:
-        """Its name. `labels`: with _ for the dash, and `__` for the slash."""
-        plain = {key.replace("__", "/").replace("_", "-"): value for key, value in labels.items()}
-        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": plain}})
+        """Its name; one that is there gets the labels."""
+        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
         return name
 
     # pods, as their controllers and kubelets handle them
