@@ -46,7 +46,7 @@ def alert_rules(alert: Alert, dialect: Dialect, settings: Settings) -> tuple[Ale
 
 def _annotations(alert: Alert, dialect: Dialect, settings: Settings) -> dict[str, str]:
     text = alert.text(dialect, settings, settings.alerts[alert.name])
-    identity = () if alert.bare else dialect.identity
+    identity = () if alert.bare else dialect.identity_of(alert.identity)
     asked = (*identity, *(name for name in alert.identity if name in _VARIABLES))
     variables = "&".join(f"var-{name}={{{{ $labels.{name} | urlquery }}}}" for name in asked)
     dashboard = settings.dashboard_url.replace("{uid}", quote(alert.check.dashboard))
