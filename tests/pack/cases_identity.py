@@ -106,7 +106,7 @@ def _claimed(name: str, of: str, places: str) -> Firing:
         f"{name}: one name on several {of}",
         f"Exporters that do not agree say that it is on: {places} - so two servers count as one, and whatever is said of it is a mixture.",
         "find out what there really is; the runbook has the usual causes",
-        f"var-target={name.replace('/', '%2F').replace(':', '%3A')}&var-gpu=",
+        f"var-target={name.replace('/', '%2F').replace(':', '%3A')}",
     )
 
 
@@ -135,7 +135,7 @@ def _gpu_claimed(gpu: str, count: str, targets: str) -> Firing:
         f"GPU {gpu} is claimed by {count} targets",
         f"Their shares add up to more than all of it: {targets} - its time and its cost count for each of them.",
         "find out what there really is; the runbook has the usual causes",
-        f"var-target=&var-gpu={gpu}",
+        "var-target=",
     )
 
 
