@@ -13,7 +13,7 @@ import yaml
 
 from llm_serving_alerts.render import rule_files
 from llm_serving_alerts.settings_file import read_settings
-from tests.pack.builders import Grows, buckets, counter, engine, firing, held, target
+from tests.pack.builders import Grows, buckets, counter, engine, firing, held, of_model, target
 from tests.pack.cases_ttft import slo_events
 from tests.pack.judging import promtool, verdict
 from tests.pack.promtool import Case, Firing, Sampled, document
@@ -199,6 +199,7 @@ node_loss:
     - {model_name: code, namespace: llm, kind: deployment, name: code-a}
     - {model_name: code, namespace: llm, kind: deployment, name: code-b}
     - {model_name: lost, namespace: llm, kind: deployment, name: lost}
+    - {model_name: renamed, namespace: llm, kind: deployment, name: renamed}
 """
     deployment, statefulset = "kube_deployment_spec_replicas", "kube_statefulset_replicas"
     series = {
@@ -207,6 +208,9 @@ node_loss:
         f'{statefulset}{{namespace="llm",statefulset="wide"}}': held((20, 8)),
         f'{deployment}{{namespace="llm",deployment="code-a"}}': held((20, 2)),
         f'{deployment}{{namespace="llm",deployment="code-b"}}': held((20, 5)),
+        # of a scrape without honor_labels, of a kube-state-metrics that stands in that namespace itself
+        f'{deployment}{{namespace="llm",exported_namespace="llm",deployment="renamed"}}': held((20, 4)),
+        f'{deployment}{{namespace="llm",exported_namespace="other",deployment="renamed"}}': held((20, 8)),
         # the configuration is asked where Kubernetes does not say
         'llm_serving_expected_replicas{model_name="chat",role="unified"}': held((20, 7)),
         'llm_serving_expected_replicas{model_name="lost",role="unified"}': held((20, 6)),
@@ -217,12 +221,40 @@ node_loss:
         r'{model_name="a \"$1\" \\b", role="decode"}': 2,
         '{model_name="code", role="unified"}': 7,
         '{model_name="lost", role="unified"}': 6,
+        '{model_name="renamed", role="unified"}': 4,
     }
     judge(
         tmp_path,
         settings,
         ("targets", "traffic", "node-loss"),
         records=(Sampled("wanted replicas", series, "12m", {"model:llm_serving_desired_replicas:max * 1": wanted}),),
+    )
+
+
+def test_what_kubernetes_wants_has_the_identity_labels_of_the_workloads_targets(tmp_path: Path) -> None:
+    settings = """
+identity_labels: [cluster, namespace, team]
+node_loss:
+  workloads:
+    - {model_name: chat, namespace: a, kind: deployment, name: chat, labels: {team: x}}
+    - {model_name: chat, namespace: b, kind: deployment, name: chat, labels: {team: y}}
+"""
+    wanted, expected = "kube_deployment_spec_replicas", "llm_serving_expected_replicas"
+    series = {
+        f'{wanted}{{cluster="eu",namespace="a",deployment="chat"}}': held((20, 3)),
+        f'{wanted}{{cluster="eu",namespace="b",deployment="chat"}}': held((20, 5)),
+        # without its namespace it would be anybody's
+        f'{expected}{{cluster="us",namespace="monitoring",exported_namespace="b",team="y",model_name="chat",role="unified"}}': held(
+            (20, 7)
+        ),
+    }
+    labels = '{{cluster="{}", namespace="{}", team="{}", model_name="chat", role="unified"}}'
+    answers = {labels.format("eu", "a", "x"): 3, labels.format("eu", "b", "y"): 5, labels.format("us", "b", "y"): 7}
+    judge(
+        tmp_path,
+        settings,
+        ("targets",),
+        records=(Sampled("wanted replicas", series, "12m", {"model:llm_serving_desired_replicas:max * 1": answers}),),
     )
 
 

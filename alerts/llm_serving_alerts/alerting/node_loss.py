@@ -103,7 +103,8 @@ def _no_redundancy_text(dialect: Dialect, settings: Settings, own: AlertSettings
 def _replica_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_model = dialect.labels(*MODEL)
     # of a model that is wanted and that no exporter shows, none is there; unless there is no exporter at all
-    nobody = f"{_DESIRED} * 0 and on ({dialect.key()}) {series('exporter_build_info')}"
+    unknown = f"unless on ({by_model}) model:llm_serving_targets:count"
+    nobody = f"{_DESIRED} * 0 {unknown} and on ({dialect.key()}) {series('exporter_build_info')}"
     # each that an autoscaler asks for has the alert's own time to come
     wanted = dialect.apply_over_time("min_over_time", _DESIRED, max(own.for_seconds, 5 * MINUTE))
     return f"{wanted} - on ({by_model}) ({PRESENT} or on ({by_model}) {nobody}) > 0"
