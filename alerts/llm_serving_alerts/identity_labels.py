@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from llm_serving_alerts.setting_kinds import LABEL_VALUE
-from llm_serving_exporter.catalogue.spec import LABELS
+from llm_serving_exporter.catalogue.spec import LABELS, PLACE_LABELS
 from llm_serving_exporter.schema.keys import list_reader
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import InvalidValueError, Place, shown
 from llm_serving_exporter.schema.reading import mapping, value
 from llm_serving_exporter.schema.tree import Node
 
-# labels of ours that a scrape of pods has too: of the exporter's own pod
-PLACE = ("namespace", "pod", "container", "node")
 # where nobody says otherwise: what a Prometheus or an agent that serves one cluster puts on all that it sends
 EXTERNAL = ("cluster",)
 # labels of targets that the exporter knows by itself and that all replicas of a workload share
@@ -23,7 +21,7 @@ STATED_BY_WORKLOAD = {"namespace": "namespace", "workload": "name"}
 # what differs from one replica of a workload to the next, or changes with every rollout
 _OF_ONE_REPLICA = frozenset(
     {
-        *PLACE, "instance", "pod_name", "pod_uid", "pod_ip", "uid", "ip", "address", "host", "hostname", "node_name", "provider_id",
+        *PLACE_LABELS, "instance", "pod_name", "pod_uid", "pod_ip", "uid", "ip", "address", "host", "hostname", "node_name", "provider_id",
         "instance_type", "zone", "availability_zone", "endpoint", "job", "service", "replica", "prometheus", "prometheus_replica",
         "pod_template_hash", "controller_revision_hash",
     }
@@ -69,7 +67,7 @@ def choose_external(identity: Sequence[str], stated: Sequence[str] | None, place
     for name in stated or ():
         if name not in identity:
             place.refuse(f"{shown(name)} is not one of identity_labels", "Name it there too, or leave it out here.")
-        elif name in PLACE:
+        elif name in PLACE_LABELS:
             what = f"{shown(name)} is written by the exporter itself, of each target its own"
             place.refuse(what, "Leave it out here; it may stay in identity_labels.")
     chosen = EXTERNAL if stated is None else stated
@@ -78,7 +76,7 @@ def choose_external(identity: Sequence[str], stated: Sequence[str] | None, place
 
 def parse_readable(text: str) -> str:
     """A label that the rules read under either name. Raises InvalidValueError."""
-    if text in LABELS and text not in (*PLACE, *_SHARED):
+    if text in LABELS and text not in (*PLACE_LABELS, *_SHARED):
         raise InvalidValueError(
             f"the rules cannot do without {shown(text)} under its own name",
             "Set honor_labels, or give the label of the scrape another name.",

@@ -244,7 +244,7 @@ node_loss:
         f'{wanted}{{cluster="eu",namespace="a",deployment="chat"}}': held((20, 3)),
         f'{wanted}{{cluster="eu",namespace="b",deployment="chat"}}': held((20, 5)),
         # without its namespace it would be anybody's
-        f'{expected}{{cluster="us",namespace="monitoring",exported_namespace="b",team="y",model_name="chat",role="unified"}}': held(
+        f'{expected}{{cluster="us",namespace="monitoring",exported_namespace="b",team="y",{of_model("chat")}}}': held(
             (20, 7)
         ),
     }

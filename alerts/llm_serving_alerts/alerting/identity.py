@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llm_serving_alerts.declare import Alert, Text, alert_matchers, label, value
-from llm_serving_alerts.identity_labels import PLACE
 from llm_serving_alerts.promql import NODES, TARGETS, Dialect, one_of, series
 from llm_serving_alerts.records.identity import BELONGS, GPU_CLAIMS, TARGET_CLAIMS
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
 from llm_serving_exporter.catalogue import BY_NAME, METRICS
-from llm_serving_exporter.catalogue.spec import PREFIX, Kind
+from llm_serving_exporter.catalogue.spec import PLACE_LABELS, PREFIX, Kind
 
 _RENAMED, _OVERWRITTEN = "renamed", "overwritten"
 # namespace/pod:port, as the exporter names the target of a pod
@@ -33,7 +32,9 @@ def _selectors(dialect: Dialect) -> Iterator[tuple[str, str]]:
     """Each label of ours, and series that have it under the name that Prometheus gives a renamed one: few where all that have it are many,
     since a scrape renames it on every one of them."""
     information = ("target_info", "target_node_info", "gpu_up")
-    few = dict.fromkeys((*PLACE, *BELONGS, *dialect.own), one_of("__name__", [series(name) for name in information]))
+    few = dict.fromkeys(
+        (*PLACE_LABELS, *BELONGS, *dialect.own), one_of("__name__", [series(name) for name in information])
+    )
     few |= dict.fromkeys(BY_NAME["target_info"].labels, one_of("__name__", [series("target_info")]))
     few |= {"engine": one_of("__name__", [series("requests_running")])}
     everything = one_of("__name__", [f"{PREFIX}.+"])
@@ -54,7 +55,7 @@ def _overwritten(dialect: Dialect) -> str:
 
 def _renamed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     name = label("label")
-    read = ", ".join(dict.fromkeys((*PLACE, *BELONGS, *dialect.own)))
+    read = ", ".join(dict.fromkeys((*PLACE_LABELS, *BELONGS, *dialect.own)))
     return Text(
         f'{{{{ if eq $labels.how "{_OVERWRITTEN}" }}}}The label {name} of {value()} targets is not theirs'
         f"{{{{ else }}}}Job {label('job')}: the label {name} of our series is stored as exported_{name}{{{{ end }}}}",

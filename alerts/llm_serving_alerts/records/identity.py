@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llm_serving_alerts.identity_labels import PLACE
 from llm_serving_alerts.promql import (
     GPUS,
     HOUR,
@@ -23,6 +22,7 @@ from llm_serving_alerts.promql import (
 )
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings
+from llm_serving_exporter.catalogue.spec import PLACE_LABELS
 
 # of a GPU that is gone an alert still says where it was
 KNOWN_GPUS = "gpu:llm_serving_gpu:last1h"
@@ -45,7 +45,7 @@ def identity(dialect: Dialect, settings: Settings) -> Group:
 
 def _targets(dialect: Dialect) -> Iterator[Record]:
     of_target = dialect.key("target")
-    labels = dict.fromkeys((*PLACE, *BELONGS, *dialect.own))
+    labels = dict.fromkeys((*PLACE_LABELS, *BELONGS, *dialect.own))
     stated = take_exported(series("target_info"), *labels)
     # of several exporters that do not agree, what most of them say
     most = f"topk by ({of_target}) (1, count by ({dialect.key('target', *labels)}) ({stated}))"

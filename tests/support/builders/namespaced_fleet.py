@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from llm_serving_exporter.catalogue.spec import PLACE_LABELS
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.rate import Profile
 from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
@@ -16,7 +17,6 @@ from tests.support.conventions import Place
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 MINUTE = 60.0
-PLACE = ("namespace", "pod", "container", "node")
 # a sample as a page has it: name, labels with those that are empty, value
 Written = tuple[str, Mapping[str, str], float]
 
@@ -94,15 +94,15 @@ class NamespacedFleet:
             number = int(replica.rpartition("-")[2])
             identity = self._identity(namespace, f"llama-{number}", namespace.nodes[number])
             shown = identity if name == "llm_serving_target_info" else self._shown(identity)
-            own = {**labels, "target": target_name(namespace, number)}
-            yield EXPORTERS[namespace.nodes[number]], (name, {**shown, **own}, value)
-        elif "node" in labels:
-            yield EXPORTERS[labels["node"]], (name, {**dict.fromkeys(PLACE, ""), **labels}, value)
+            own = {"target": target_name(namespace, number), **({"node": labels["node"]} if labels.get("node") else {})}
+            yield EXPORTERS[namespace.nodes[number]], (name, {**labels, **shown, **own}, value)
+        elif "gpu" in labels:
+            yield EXPORTERS[labels["node"]], (name, {**dict.fromkeys(PLACE_LABELS, ""), **labels}, value)
         else:
             model = {"namespace": namespace.name, "team": namespace.team, "pod": "", "container": "", "node": ""}
             about_model = "model_name" in labels
             for node in NODES if about_model else namespace.nodes:
-                yield EXPORTERS[node], (name, {**(model if about_model else {}), **labels}, value)
+                yield EXPORTERS[node], (name, {**labels, **(model if about_model else {})}, value)
 
     @staticmethod
     def _identity(namespace: Namespace, replica: str, node: str) -> dict[str, str]:
@@ -121,4 +121,4 @@ class NamespacedFleet:
 
     def _shown(self, identity: Mapping[str, str]) -> dict[str, str]:
         kept = {name: text for name, text in identity.items() if name in self._on_every_series}
-        return {**dict.fromkeys(PLACE, ""), **kept}
+        return {**dict.fromkeys(PLACE_LABELS, ""), **kept}

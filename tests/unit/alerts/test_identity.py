@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_alerts.identity_labels import PLACE
 from llm_serving_alerts.reference import record_labels
 from llm_serving_alerts.render import RECORDS, every_rule, rule_groups
 from llm_serving_alerts.rules import AlertRule
 from llm_serving_alerts.settings_file import read_settings
+from llm_serving_exporter.catalogue.spec import PLACE_LABELS
 from tests.support.renamed import find_renamed
 
 EVERYTHING = """
@@ -39,7 +39,9 @@ def expressions(text: str, folder: Path) -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize(("text", "labels"), [("", PLACE), (EVERYTHING, PLACE), (WITH_OWN, (*PLACE, "team"))])
+@pytest.mark.parametrize(
+    ("text", "labels"), [("", PLACE_LABELS), (EVERYTHING, PLACE_LABELS), (WITH_OWN, (*PLACE_LABELS, "team"))]
+)
 def test_no_expression_reads_a_label_that_a_scrape_may_have_renamed(
     tmp_path: Path, text: str, labels: tuple[str, ...]
 ) -> None:
