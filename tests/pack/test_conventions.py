@@ -17,6 +17,7 @@ import yaml
 from llm_serving_alerts.render import RECORDS, rule_files
 from llm_serving_alerts.settings_file import read_settings
 from llm_serving_exporter.drill import names
+from llm_serving_exporter.drill.course import Scope
 from tests.pack.judging import verdict
 from tests.pack.rulesets import LOADER, as_yaml, keep_groups
 from tests.support.builders.namespaced_fleet import MODEL, NAMESPACES, NamespacedFleet
@@ -33,6 +34,7 @@ RENAMED = "LLMServingLabelsRenamed"
 OTHERS = f"{RENAMED}|LLMServingWatchdog"
 # a day of every signal of eight fleets is more than promtool takes
 LEFT_OUT = ("LLMServingSignalLost",)
+ASKED_BY_DRILLS = [f"llm_serving_{name}" for name in names.EXPORTED]
 Written = dict[tuple[Place, str, tuple[tuple[str, str], ...]], list[str]]
 
 
@@ -73,7 +75,7 @@ def judge(
 ) -> str:
     """promtool's verdict on the answers, over the rules of these settings."""
     groups = groups_of(folder, settings)
-    written = history(target_labels, frozenset(_SERIES.findall(str(groups))))
+    written = history(target_labels, frozenset((*_SERIES.findall(str(groups)), *ASKED_BY_DRILLS)))
     for name, found in groups.items():
         (folder / f"{name}.yml").write_text(as_yaml({"groups": found}))
     test = {"interval": "1m", "input_series": list(stored(written, conventions)), "promql_expr_test": list(tests)}
@@ -151,8 +153,24 @@ def test_each_models_replicas_of_a_namespace_are_a_fleet_of_their_own_under_ever
             f'count by (alertname, namespace) (ALERTS{{alertstate="firing",cluster="plain",alertname!~"{OTHERS}"}})',
             {f'{{alertname="LLMServing{name}", namespace="chat"}}': 1 for name in ("N1Insufficient", "ReplicaLost")},
         ),
+        *counted_by_drills(),
     ]
     assert not judge(tmp_path, NAMESPACED, tests)
+
+
+def counted_by_drills() -> Iterator[dict[str, Any]]:
+    """A drill of one namespace asks for the events, the nodes and the replicas of that one alone."""
+    namespace = NAMESPACES[1]
+    for one in CONVENTIONS:
+        scope = Scope(MODEL, "unified", (("cluster", one.name), ("namespace", namespace.name)))
+        served = f'llm_serving_slo_events_total{{cluster="plain",slo="ttft",target=~"{namespace.name}/.*"}}'
+        plain = f"sum by (outcome) (increase({served}[10m]))"
+        yield expects(
+            f"round(({names.ttft_events(scope, 600)}) / on (outcome) ({plain} > 0), 1e-6)",
+            {'{outcome="bad"}': 1},
+        )
+        yield expects(names.replicas_by_node(scope.matchers), {f'{{node="{node}"}}': 1 for node in namespace.nodes})
+        yield expects(names.replicas_alive(scope.matchers), {"{}": len(namespace.nodes)})
 
 
 @pytest.mark.parametrize("target_labels", [(), ("namespace", "team", "node")], ids=",".join)
