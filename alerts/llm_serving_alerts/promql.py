@@ -93,6 +93,9 @@ class Dialect:
     own: tuple[str, ...] = ()  # identity labels that targets have of their own (namespace, team), one value each
     # divides ranges and rates, so that a fleet simulated this much faster than time yields its own numbers
     time_scale: float = 1.0
+    owners: str = (
+        OWNERS  # the record that targets' own labels are taken from; narrowed by those who ask for some of them
+    )
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -117,7 +120,7 @@ class Dialect:
         if not self.own:
             return expression
         operand = f"({expression})" if _SET_OPERATOR.search(expression) else expression
-        return f"({operand} * on ({self.key('target')}) group_left ({', '.join(self.own)}) {OWNERS})"
+        return f"({operand} * on ({self.key('target')}) group_left ({', '.join(self.own)}) {self.owners})"
 
     def duration(self, seconds: float) -> str:
         """A range, offset or subquery step."""

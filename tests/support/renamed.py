@@ -30,6 +30,8 @@ def _reads(expression: str, label: str) -> bool:
         if kept and _SCRAPED.search(rest[last.end() : end]):
             return True
         rest = f"{rest[: last.start()]}aggregated{rest[end + 1 :]}"
+    while plain := re.search(r"\b(?:sum|max|min|count|avg)\(", rest):
+        rest = f"{rest[: plain.start()]}aggregated{rest[_closing(rest, plain.end() - 1) + 1 :]}"
     joined = [names.split(", ") for _, names, _ in _GROUPING.findall(rest)]
     return any(label in names for names in joined) and bool(_SCRAPED.search(rest))
 
