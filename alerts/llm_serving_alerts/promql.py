@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import Kind
+from llm_serving_exporter.clients.stored_labels import take_exported
 from llm_serving_exporter.schema.duration import format_duration
 
 # levels: the labels that a recorded series keeps beside the user's identity labels
@@ -74,14 +75,6 @@ def seconds_text(seconds: float) -> str:
     # records are named by it: a period of 28d shall not be called 4w
     days, rest = divmod(milliseconds, round(DAY * 1000))
     return (f"{days}d" if days else "") + (format_duration(rest / 1000) if rest or not days else "")
-
-
-def take_exported(expression: str, *labels: str) -> str:
-    """The series with these labels as the exporter wrote them. Where a scrape without `honor_labels` puts one of its own in their place,
-    Prometheus keeps ours as exported_<label>."""
-    for label in labels:
-        expression = f'label_replace({expression}, "{label}", "$1", "exported_{label}", "(.+)")'
-    return expression
 
 
 @dataclass(frozen=True, slots=True)

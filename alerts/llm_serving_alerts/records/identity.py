@@ -18,11 +18,11 @@ from llm_serving_alerts.promql import (
     TARGETS,
     Dialect,
     series,
-    take_exported,
 )
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings
 from llm_serving_exporter.catalogue.spec import PLACE_LABELS
+from llm_serving_exporter.clients.stored_labels import take_exported
 
 # of a GPU that is gone an alert still says where it was
 KNOWN_GPUS = "gpu:llm_serving_gpu:last1h"

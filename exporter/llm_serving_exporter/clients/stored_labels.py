@@ -16,6 +16,19 @@ from llm_serving_exporter.model.text import escape_label_value
 _SAID_BY = "job, instance, target"
 
 
+def take_exported(expression: str, *labels: str) -> str:
+    """The series with these labels as the exporter wrote them. Where a scrape without `honor_labels` puts one of its own in their place,
+    Prometheus keeps ours as exported_<label>."""
+    for label in labels:
+        expression = f'label_replace({expression}, "{label}", "$1", "exported_{label}", "(.+)")'
+    return expression
+
+
+def read_label(labels: Mapping[str, str], name: str) -> str:
+    """The same of one stored series: its label as the exporter wrote it, "" where it wrote none."""
+    return labels.get(f"exported_{name}") or labels.get(name, "")
+
+
 def loose_matchers(labels: Mapping[str, str]) -> str:
     """Matchers for series of targets that leave out none of these labels: what a scrape adds to all series is there, what a target has of
     its own may be missing or renamed. "" where there is nothing to leave out."""
