@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from llm_serving_alerts.promql import Dialect
+from llm_serving_alerts.promql import OWNERS, Dialect
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
 from llm_serving_exporter.schema.kinds import Kind
@@ -57,16 +57,23 @@ def alert_matchers(names: Sequence[str]) -> tuple[str, str]:
 
 def lookup(dialect: Dialect, record: str, level: tuple[str, ...], how: str, extra: str = "") -> str:
     """Another series of the same identity in a template, "unknown" where there is none: what may change must not be a label."""
-    names = (*dialect.identity, *level)
+    names = (*dialect.identity_of(level), *level)
     own, values = alert_matchers(names)
     matchers = ",".join(filter(None, (own, extra)))
     query = f"printf `{record}{{{matchers}}}` {values}" if names else f"`{record}`"
     return f"{{{{ with {query} | query }}}}{{{{ . | first | value | {how} }}}}{{{{ else }}}}unknown{{{{ end }}}}"
 
 
+def owners_only(dialect: Dialect) -> tuple[str, str]:
+    """What narrows a query of scraped series, whose targets' own labels may be renamed, to those of the firing alert: its end for printf in
+    a template, and further arguments."""
+    matchers, values = alert_matchers(dialect.own)
+    return (f" and on ({dialect.key('target')}) {OWNERS}{{{matchers}}}", f" {values}") if dialect.own else ("", "")
+
+
 def asked(dialect: Dialect, query: str, level: tuple[str, ...], how: str) -> str:
     """The first answer to a query in a template, likewise. `query`: with %s where the matchers of the alert's identity belong."""
-    names = (*dialect.identity, *level)
+    names = (*dialect.identity_of(level), *level)
     matchers, values = alert_matchers(names)
     text = query.replace("%s", matchers)
     found = f"printf `{text}` {values}" if names else f"`{text}`"

@@ -30,9 +30,11 @@ EXTERNALS = (DEPLOYMENT_REPLICAS, STATEFULSET_REPLICAS, NOTIFICATIONS_FAILED, NO
 
 
 def wanted_replicas(workload: Workload) -> str:
-    """A selector of how many pods kube-state-metrics says are wanted."""
+    """How many pods kube-state-metrics says are wanted. Its `namespace` is the workload's, unless a scrape without `honor_labels` has put
+    that of kube-state-metrics in its place."""
     name = DEPLOYMENT_REPLICAS.name if workload.kind == "deployment" else STATEFULSET_REPLICAS.name
-    return f'{name}{{namespace="{_quoted(workload.namespace)}",{workload.kind}="{_quoted(workload.name)}"}}'
+    namespace, which = f'"{_quoted(workload.namespace)}"', f'{workload.kind}="{_quoted(workload.name)}"'
+    return f'{name}{{namespace={namespace},exported_namespace="",{which}}} or {name}{{exported_namespace={namespace},{which}}}'
 
 
 def _quoted(text: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import Kind
+from llm_serving_exporter.clients.stored_labels import take_exported
 from llm_serving_exporter.schema.duration import format_duration
 
 # levels: the labels that a recorded series keeps beside the user's identity labels
@@ -15,6 +17,13 @@ TARGET = ("target", "model_name", "role")
 MODEL = ("model_name", "role")
 MODEL_GPU = ("model_name", "role", "gpu_name")
 FLEET: tuple[str, ...] = ()
+
+# records with the identity of what series are about, by the names that those carry: see records/identity.py
+TARGETS = "target:llm_serving_identity:info"
+OWNERS = "target:llm_serving_owner:info"
+NODES = "target:llm_serving_node:info"
+GPUS = "gpu:llm_serving_gpu:info"
+_SET_OPERATOR = re.compile(r" (and|or|unless) ")
 
 # seconds of what ranges are made of
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
@@ -72,13 +81,39 @@ def seconds_text(seconds: float) -> str:
 class Dialect:
     """How expressions are written."""
 
-    identity: tuple[str, ...] = ()  # labels that the scrape adds and that distinguish fleets (cluster, namespace)
+    # identity labels on every series of a scrape or a Prometheus (cluster): with them a target's name is one of its kind
+    external: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()  # identity labels that targets have of their own (namespace, team), one value each
     # divides ranges and rates, so that a fleet simulated this much faster than time yields its own numbers
     time_scale: float = 1.0
+    owners: str = (
+        OWNERS  # the record that targets' own labels are taken from; narrowed by those who ask for some of them
+    )
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Labels that tell fleets apart, on every record and alert about a target or a model."""
+        return (*self.external, *self.own)
+
+    def identity_of(self, level: Iterable[str]) -> tuple[str, ...]:
+        """The user's labels on records and alerts of a level: a GPU, an exporter and the whole fleet belong to no namespace or team."""
+        about = {*level}
+        return self.identity if about & {"target", "model_name"} else self.external
 
     def labels(self, *level: str) -> str:
-        """The labels of a level, behind those of the user: for by (…) and on (…)."""
-        return ", ".join((*self.identity, *level))
+        """The labels of a record's level, behind those of the user: for by (…) and on (…)."""
+        return ", ".join((*self.identity_of(level), *level))
+
+    def key(self, *level: str) -> str:
+        """The same of scraped series, on which a target's own labels may be renamed or missing: its name says which it is."""
+        return ", ".join((*self.external, *level))
+
+    def with_own(self, expression: str) -> str:
+        """Series by target with the identity labels that the target has of its own, whatever the scrape has made of them."""
+        if not self.own:
+            return expression
+        operand = f"({expression})" if _SET_OPERATOR.search(expression) else expression
+        return f"({operand} * on ({self.key('target')}) group_left ({', '.join(self.own)}) {self.owners})"
 
     def duration(self, seconds: float) -> str:
         """A range, offset or subquery step."""
@@ -90,7 +125,22 @@ class Dialect:
 
     def one(self, expression: str, *level: str) -> str:
         """One value per identity: what duplicate scrapes and pairs of servers repeat counts once."""
+        if "target" in level:
+            return self.with_own(self.bare(expression, *level))
         return f"max by ({self.labels(*level)}) ({expression})"
+
+    def bare(self, expression: str, *level: str) -> str:
+        """The same without what the target has of its own: enough where it is matched by the target's name."""
+        return f"max by ({self.key(*level)}) ({expression})"
+
+    def by_gpu(self, expression: str, *extra: str, gpus: str = "") -> str:
+        """One value per GPU with its name and node. `gpus`: the record that has them, by default of those that are there."""
+        joined = f"on ({self.key('gpu')}) group_left (gpu_name, node) {gpus or GPUS}"
+        return f"{self.bare(expression, 'gpu', *extra)} * {joined}"
+
+    def stated(self, expression: str) -> str:
+        """Series about a model that carry its identity labels themselves (expected replicas, drills), with those as they were written."""
+        return take_exported(expression, *self.own)
 
     def rate(self, selector: str, seconds: float) -> str:
         """Increase per (simulated) second."""

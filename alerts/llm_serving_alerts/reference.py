@@ -36,6 +36,7 @@ that are listed, each takes `for`, `labels` and, where it has one severity, `sev
 Every alert has the labels `severity` and `check`.
 """
 _BY = re.compile(r"\bby \(([^)]*)\)")
+_CHOICE = re.compile(r"\btopk by \([^)]*\) \(1, ")
 _NAME = re.compile(r"[a-z_]+:llm_serving_\w+:\w+")
 _TO_ONE = re.compile(r" [*/+-] on \(([^)]*)\) (group_left \(([^)]*)\))?")
 
@@ -103,20 +104,36 @@ def _record_row(name: str, rules: list[Record], labels: Iterable[str]) -> str:
 def _labels_of(expr: str, known: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """Labels of what an expression of these rules yields: those of its first operand, which an aggregation names or a record before it
     has; matched to one another by `on`, of which only those labels are left, or to one by `group_left`, which adds its own."""
-    by, record = _BY.search(expr), _NAME.search(expr)
-    if by is not None and (record is None or by.start() < record.start()):
-        found = _listed(by[1])
-    elif record is not None:
-        found = known[record[0]]
+    if expr.startswith("("):
+        end = _closing(expr)
+        found, expr = _labels_of(expr[1:end], known), expr[end + 1 :]
     else:
-        raise ValueError(f"no labels to be found in {expr}")
-    if expr.startswith("histogram_quantile("):
-        found = tuple(label for label in found if label != "le")
+        # of what it chooses from
+        expr = _CHOICE.sub("(", expr)
+        by, record = _BY.search(expr), _NAME.search(expr)
+        if by is not None and (record is None or by.start() < record.start()):
+            found = _listed(by[1])
+        elif record is not None:
+            found = known[record[0]]
+        else:
+            raise ValueError(f"no labels to be found in {expr}")
+        if expr.startswith("histogram_quantile("):
+            found = tuple(label for label in found if label != "le")
     for match in _TO_ONE.finditer(_outside(expr)):
         if match[2] is None:
             return _listed(match[1])
         found += tuple(label for label in _listed(match[3]) if label not in found)
     return found
+
+
+def _closing(expr: str) -> int:
+    """Where the parenthesis that it begins with is closed."""
+    depth = 0
+    for index, character in enumerate(re.sub(r'"[^"]*"', lambda quoted: "x" * len(quoted[0]), expr)):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth == 0:
+            return index
+    raise ValueError(f"nothing closes {expr}")
 
 
 def _listed(text: str) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ def prometheus_rules(settings: Settings, labels: Mapping[str, str], namespace: s
 
 def rule_groups(settings: Settings, *, time_scale: float = 1.0) -> dict[str, tuple[Group, ...]]:
     """Recording rules and alerts as groups."""
-    dialect = Dialect(settings.identity_labels, time_scale)
+    dialect = Dialect(settings.external_labels, settings.own_labels, time_scale)
     return {RECORDS: record_groups(dialect, settings), ALERTS: alert_groups(dialect, settings)}
 
 

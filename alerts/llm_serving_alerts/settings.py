@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from llm_serving_alerts.identity_labels import RENAMED, read_label_values
 from llm_serving_alerts.rules import LOUDNESS, Severity
 from llm_serving_alerts.setting_kinds import (
     LABEL_NAME,
@@ -75,6 +76,8 @@ class Workload:
     name: str = key(kinds.text("workload's name"), required=True)  # of that object
     role: str = key(kinds.choice("role", [role.value for role in Role]), default=Role.UNIFIED.value)  # of the replicas
     pods_per_replica: int = key(kinds.integer(1, 1000), default="1")  # above 1 for a replica that spans several pods
+    # its targets' identity labels, but for those that namespace and name are
+    labels: Mapping[str, str] = key(read_label_values, unset={})
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +118,12 @@ class Settings:
 
     # of the exporter by Prometheus: every range holds four
     scrape_interval_seconds: float = key(kinds.INTERVAL, name="scrape_interval", unset=0.0)
-    # labels that the scrape adds and that tell fleets apart; (): none
+    # labels that tell fleets apart, by what all replicas of a workload share; (): none
     identity_labels: tuple[str, ...] = key(list_reader(LABEL_NAME, "label names"), unset=())
+    # those of them that every series of a scrape or a Prometheus has
+    external_labels: tuple[str, ...] = key(list_reader(LABEL_NAME, "label names"), unset=())
+    # labels that the scrape renames and that shall not be spoken of
+    renamed_labels: tuple[str, ...] = key(RENAMED, unset=())
     severity_cap: Severity = key(SEVERITY, unset=Severity.CRITICAL)  # the loudest that any alert may be
     runbook_url: str = key(URL_TEMPLATE, unset="")  # with {alert} for the alert's name; "": no link
     dashboard_url: str = key(URL_TEMPLATE, unset="")  # with {uid} for the dashboard's; "": no link
@@ -136,6 +143,11 @@ class Settings:
     drill_max_age_seconds: float | None = None
     # by name, without the prefix
     alerts: Mapping[str, AlertSettings] = field(default_factory=dict)
+
+    @property
+    def own_labels(self) -> tuple[str, ...]:
+        """The identity labels that targets have of their own."""
+        return tuple(name for name in self.identity_labels if name not in self.external_labels)
 
     def capped(self, severity: Severity) -> Severity:
         """The severity, or the cap where that is quieter."""

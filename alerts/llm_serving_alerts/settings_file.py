@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from llm_serving_alerts.alerting import ALERTS
 from llm_serving_alerts.declare import Alert
+from llm_serving_alerts.identity_labels import OF_RULES, STATED_BY_WORKLOAD, choose_external, refuse_identity
 from llm_serving_alerts.promql import DAY
 from llm_serving_alerts.rules import ALERT_PREFIX
 from llm_serving_alerts.setting_kinds import FOR, LABEL_VALUE, RANGE, SEVERITY, parse_label_name
@@ -32,7 +33,7 @@ from llm_serving_exporter.schema.document import read_document
 from llm_serving_exporter.schema.duration import format_duration
 from llm_serving_exporter.schema.keys import Key, Keys, keys_of, read_complete
 from llm_serving_exporter.schema.kinds import Kind
-from llm_serving_exporter.schema.problems import InvalidValueError, Place, did_you_mean, shown
+from llm_serving_exporter.schema.problems import InvalidValueError, Place, did_you_mean
 from llm_serving_exporter.schema.reading import elements, is_empty, mapping, type_name, value
 from llm_serving_exporter.schema.tree import Node, Scalar
 from llm_serving_exporter.schema.yaml_tree import parse_yaml
@@ -42,23 +43,6 @@ DEFAULTS = "settings.yml"
 # a rate needs two samples, and a scrape may fail or come late
 LEAST_SCRAPES = 4
 SHORTEST_RANGE_SECONDS = 300.0  # of the recording rules, which are named after it
-# what the rules put on series and alerts, or tell two scrapes of the same by
-_OWN_LABELS = frozenset(
-    {
-        "severity",
-        "check",
-        "alertname",
-        "instance",
-        "job",
-        "integration",
-        "le",
-        "day",
-        "of",
-        "basis",
-        "resource",
-        "reserve",
-    }
-)
 # of a week at least one day has to be left to look at
 LONGEST_HISTORY_SECONDS = 6 * DAY
 
@@ -110,10 +94,10 @@ class _Reader:
             self._place.key("scrape_interval").refuse(what, f"Scrape every {longest} or more often.")
             scrape = 0.0
         identity = given.get("identity_labels", ())
-        for name in identity:
-            if name in LABELS or name in _OWN_LABELS:
-                fix = "List labels that the scrape adds, such as cluster or namespace."
-                self._place.key("identity_labels").refuse(f"{shown(name)} is a label of the rules themselves", fix)
+        refuse_identity(identity, self._place.key("identity_labels"))
+        external = choose_external(identity, given.get("external_labels"), self._place.key("external_labels"))
+        given["external_labels"] = external
+        own = [name for name in identity if name not in external]
         slo, period = self._slo()
         found = Settings(
             **given,
@@ -122,7 +106,7 @@ class _Reader:
             period_seconds=period,
             burn=self._burn(slo, period),
             baseline=self._baseline(),
-            node_loss=self._node_loss(),
+            node_loss=self._node_loss(own),
             drill_max_age_seconds=self._section("drill")._one("max_age", kinds.THRESHOLD) or None,
             alerts=self._alerts(scrape, identity),
         )
@@ -166,7 +150,7 @@ class _Reader:
                 parse_label_name(name)
             except InvalidValueError as error:
                 at.refuse(error.what, error.fix)
-            if name in _OWN_LABELS or name in LABELS or name in identity:
+            if name in OF_RULES or name in LABELS or name in identity:
                 at.refuse("this label belongs to the rules", "Choose another name.")
             text = value(content, at, LABEL_VALUE)
             if text is not None:
@@ -226,7 +210,7 @@ class _Reader:
             section._place.key("history").refuse(what, f"Write {format_duration(LONGEST_HISTORY_SECONDS)} or less.")
         return baseline
 
-    def _node_loss(self) -> NodeLoss:
+    def _node_loss(self, own: Collection[str]) -> NodeLoss:
         section = self._section("node_loss")
         example = "Write {model_name: …, namespace: …, kind: deployment, name: …}."
         workloads = [
@@ -235,10 +219,17 @@ class _Reader:
                 *section._find_key("workloads"), "mappings such as {model_name: …, kind: deployment, …}"
             )
         ]
-        return NodeLoss(
-            **section._values(keys_of(NodeLoss)),
-            workloads=tuple(Workload(**read) for read in workloads if read is not None),
-        )
+        known = tuple(Workload(**read) for read in workloads if read is not None)
+        for number, workload in enumerate(known if len(known) == len(workloads) else ()):
+            asked = [name for name in own if name not in STATED_BY_WORKLOAD]
+            at = section._place.key("workloads").item(number).key("labels")
+            for name in asked:
+                if name not in workload.labels:
+                    at.refuse(f"{name} is one of identity_labels, and is missing", f"Write labels: {{{name}: …}}.")
+            for name in workload.labels:
+                if name not in asked:
+                    at.key(name).refuse("it tells no targets of the workload from others", "Remove it.")
+        return NodeLoss(**section._values(keys_of(NodeLoss)), workloads=known)
 
     # --- alerts -----------------------------------------------------------------------------------------------------
 

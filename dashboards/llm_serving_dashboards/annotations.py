@@ -17,7 +17,7 @@ def build_annotations(queries: QueryBuilder) -> tuple[dict[str, Any], ...]:
     level = "alertname", "model_name", "check"
     before = queries.aggregate("max", queries.dialect.offset(firing, _BEFORE_SECONDS), *level)
     version = queries.select_one("target_info", "model_name", "version")
-    known = queries.dialect.offset(queries.select("target_info"), _BEFORE_SECONDS)
+    known = queries.dialect.with_own(queries.dialect.offset(queries.select_scraped("target_info"), _BEFORE_SECONDS))
     return (
         _write_annotation(
             "Alerts",

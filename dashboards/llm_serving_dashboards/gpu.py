@@ -31,6 +31,7 @@ def build_board(queries: QueryBuilder) -> Board:
 
 def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     xid = queries.select_one("gpu_xid_events_total", *GPU, "xid")
+    ecc = f"increase({queries.select_scraped('gpu_ecc_errors_total')}[{RATE}])"
     names = queries.select_one("gpu_info", *GPU, "index", "driver_version", "mig_profile")
     return (
         make_stat(
@@ -74,7 +75,7 @@ def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "ECC memory errors",
             "New errors by kind. An uncorrectable error opens a ticket.",
             Unit.COUNT,
-            Query(f"increase({queries.select('gpu_ecc_errors_total')}[{RATE}])", f"{{{{kind}}}} {_LEGEND}"),
+            Query(queries.select_gpus(ecc, "kind"), f"{{{{kind}}}} {_LEGEND}"),
             width=8,
             minimum=0,
             may_be_empty="the GPU does not report ECC errors",
@@ -137,6 +138,7 @@ def _make_work_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 
 
 def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    now, highest = (queries.select_scraped(name, domain="sm") for name in ("gpu_clock_hertz", "gpu_clock_max_hertz"))
     return (
         make_time_series(
             "Power",
@@ -158,10 +160,7 @@ def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "SM clock over its maximum",
             "Below 100 % under load: the power cap, heat or a fault.",
             Unit.RATIO,
-            Query(
-                f"{queries.select_one('gpu_clock_hertz', *GPU, domain='sm')} / {queries.match_on(*GPU)} {queries.select_one('gpu_clock_max_hertz', *GPU, domain='sm')}",
-                _LEGEND,
-            ),
+            Query(queries.select_gpus(f"{now} / {highest}"), _LEGEND),
             width=8,
             minimum=0,
             maximum=1,
@@ -175,7 +174,12 @@ def _make_link_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             f"{name} traffic",
             f"By direction, from the GPU's view.{' Traffic between the GPUs of one engine comes from tensor parallelism.' if name == 'NVLink' else ''}",
             Unit.BYTES_PER_SECOND,
-            Query(f"rate({queries.select(f'gpu_{name.lower()}_bytes_total')}[{RATE}])", f"{{{{direction}}}} {_LEGEND}"),
+            Query(
+                queries.select_gpus(
+                    f"rate({queries.select_scraped(f'gpu_{name.lower()}_bytes_total')}[{RATE}])", "direction"
+                ),
+                f"{{{{direction}}}} {_LEGEND}",
+            ),
             minimum=0,
             may_be_empty=f"the GPU does not report {name} traffic",
         )

@@ -195,7 +195,10 @@ def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         queries.aggregate(
             "sum",
             queries.dialect.one(
-                f"rate({queries.select(f'speculative_{what}_tokens_total')}[{RATE}])", "target", "model_name", "engine"
+                f"rate({queries.select_scraped(f'speculative_{what}_tokens_total')}[{RATE}])",
+                "target",
+                "model_name",
+                "engine",
             ),
             "target",
             "model_name",

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from llm_serving_alerts.promql import Dialect, buckets, series
+from llm_serving_alerts.promql import GPUS, OWNERS, Dialect, buckets, series
+from llm_serving_alerts.records.targets import DOWN
 from llm_serving_alerts.reference import record_labels
 from llm_serving_alerts.render import RECORDS, rule_groups
 from llm_serving_alerts.settings import Settings
 from llm_serving_exporter.catalogue import BY_NAME
+from llm_serving_exporter.catalogue.spec import GPU_LABELS
 
 # Grafana's own: at least four scrapes, and at least what a pixel covers
 RATE = "$__rate_interval"
-# series that offer a variable's values, where these are not the targets
-_VARIABLE_SOURCES = dict.fromkeys(("node", "gpu_name", "gpu"), "gpu_up")
+# levels of records that no target's own labels stand on
+_WITHOUT_OWN = ("fleet", "gpu")
 
 
 def list_record_labels(settings: Settings) -> dict[str, tuple[str, ...]]:
@@ -26,21 +28,31 @@ def list_record_labels(settings: Settings) -> dict[str, tuple[str, ...]]:
 class QueryBuilder:
     """Builds the queries of one dashboard.
 
-    `variables`: labels that its viewers choose by; a selector matches each of them that its series has.
+    `variables`: labels that its viewers choose by; a selector matches each of them that its series has under its own name.
     `records`: the result of `list_record_labels`.
     """
 
     def __init__(self, settings: Settings, variables: tuple[str, ...], records: Mapping[str, tuple[str, ...]]) -> None:
         self.settings = settings
         self._records = records
-        self.dialect = Dialect(settings.identity_labels)
         self._variables = variables
+        external, own = settings.external_labels, settings.own_labels
+        owners = f"{OWNERS}{{{_write_choices((*external, *own))}}}" if own else OWNERS
+        self.dialect = Dialect(external, own, owners=owners)
 
     def select(self, name: str, matchers: str = "", **equal: str) -> str:
-        """A selector of a series. A recorded series has its whole name, an exported one its name in the catalogue.
+        """The series of a name. A recorded series has its whole name, an exported one its name in the catalogue.
 
         Raises KeyError for a series that neither the exporter nor the rules make.
         """
+        scraped = self.select_scraped(name, matchers, **equal)
+        labels = () if ":" in name else BY_NAME[name].labels
+        if "target" in labels:
+            return self.dialect.with_own(scraped)
+        return self._keep_chosen(scraped) if "model_name" in labels else scraped
+
+    def select_scraped(self, name: str, matchers: str = "", **equal: str) -> str:
+        """A selector of the same as Prometheus has stored it, for ranges: without what targets have of their own."""
         narrowed = self._write_matchers(name, matchers)
         if ":" not in name:
             return series(name, narrowed, **equal)
@@ -55,7 +67,16 @@ class QueryBuilder:
 
     def select_one(self, name: str, *level: str, matchers: str = "", **equal: str) -> str:
         """An exported series with one value for each set of these labels: a pair of exporters or a double scrape counts once."""
+        if set(GPU_LABELS) <= {*BY_NAME[name].labels}:
+            extra = (label for label in level if label not in GPU_LABELS)
+            return self.select_gpus(self.select_scraped(name, matchers, **equal), *extra)
+        if "target" in level:
+            return self.dialect.one(self.select_scraped(name, matchers, **equal), *level)
         return self.dialect.one(self.select(name, matchers, **equal), *level)
+
+    def select_gpus(self, expression: str, *extra: str) -> str:
+        """An expression over series of GPUs with one value for each of those that the viewer chose, with their names and nodes."""
+        return self.dialect.by_gpu(expression, *extra, gpus=self.select(GPUS))
 
     def aggregate(self, operator: str, expression: str, *level: str) -> str:
         """`operator by (…) (expression)` over these labels and the identity labels."""
@@ -67,28 +88,55 @@ class QueryBuilder:
 
     def select_firing_alerts(self, matchers: str) -> str:
         """Firing alerts of what the viewer chose, and those that lack the label that was chosen by."""
-        chosen = [f'{label}=~"${label}"' for label in self.settings.identity_labels]
-        chosen += [f'{label}=~"${label}|"' for label in self._variables]
+        chosen = [f'{label}=~"${label}"' for label in self.settings.external_labels]
+        chosen += [f'{label}=~"${label}|"' for label in (*self.settings.own_labels, *self._variables)]
         matched = ",".join(['alertstate="firing"', matchers, *chosen])
         return f"ALERTS{{{matched}}}"
 
     def list_choices(self, variable: str) -> str:
         """Grafana's query for a variable's values, narrowed by the variables before it. Its series stay when targets are down."""
         before = [*self.settings.identity_labels, *self._variables]
-        narrowing = ",".join(f'{label}=~"${label}"' for label in before[: before.index(variable)])
-        return f"label_values({series(_VARIABLE_SOURCES.get(variable, 'target_info'), narrowing)}, {variable})"
+        about_gpus, own = variable in GPU_LABELS, self.settings.own_labels
+        narrowing = _write_choices(
+            label for label in before[: before.index(variable)] if not (about_gpus and label in own)
+        )
+        if about_gpus or (own and variable not in self.settings.external_labels):
+            record = GPUS if about_gpus else DOWN
+            return (
+                f"label_values({record}{{{narrowing}}}, {variable})"
+                if narrowing
+                else f"label_values({record}, {variable})"
+            )
+        return f"label_values({series('target_info', narrowing)}, {variable})"
 
     def select_models_without_decode(self) -> str:
         """Models of the chosen identities that have finished requests and have never generated a token."""
-        chosen = ",".join(f'{label}=~"${label}"' for label in self.settings.identity_labels)
+        chosen = _write_choices(self.settings.external_labels)
         finished, decoded = (
-            self.aggregate("sum", series(name, chosen), "model_name")
+            self.aggregate("sum", self.dialect.with_own(series(name, chosen)), "model_name")
             for name in ("requests_finished_total", "decode_tokens_total")
         )
         return f"{finished} > 0 unless {self.match_on('model_name')} {decoded} > 0"
 
+    def _keep_chosen(self, scraped: str) -> str:
+        """Series about a model, which state its identity themselves, of the chosen identities."""
+        if not self.settings.own_labels:
+            return scraped
+        return f"({self.dialect.stated(scraped)} and on ({', '.join(self.dialect.identity)}) {self.dialect.owners})"
+
     def _write_matchers(self, name: str, matchers: str = "") -> str:
-        labels = self._records[name] if ":" in name else BY_NAME[name].labels
-        chosen = [f'{label}=~"${label}"' for label in self.settings.identity_labels]
-        chosen += [f'{label}=~"${label}"' for label in self._variables if label in labels]
-        return ",".join([*([matchers] if matchers else []), *chosen])
+        if ":" in name:
+            level = name.partition(":")[0]
+            labels = self._records[name]
+            identity = self.settings.external_labels if level in _WITHOUT_OWN else self.settings.identity_labels
+        else:
+            # by the names and nodes of GPUs the record of GPUs is narrowed
+            labels = tuple(label for label in BY_NAME[name].labels if label not in ("node", "gpu_name"))
+            identity = self.settings.external_labels
+        chosen = _write_choices([*identity, *(label for label in self._variables if label in labels)])
+        return ",".join(filter(None, (matchers, chosen)))
+
+
+def _write_choices(labels: Iterable[str]) -> str:
+    """Matchers for what the viewer chose."""
+    return ",".join(f'{label}=~"${label}"' for label in labels)

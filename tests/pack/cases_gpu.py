@@ -13,7 +13,9 @@ _VARIABLES = "var-gpu=GPU-1&var-node=node-a"
 
 
 def _gpu(name: str, values: str, card: Mapping[str, str] = _CARD, **labels: str) -> dict[str, str]:
-    return {selector(f"llm_serving_gpu_{name}", instance="node-a:10077", **card, **labels): values}
+    """A series of a card, which answers unless `name` is "up" and says otherwise."""
+    shown = {selector("llm_serving_gpu_up", instance="node-a:10077", **card): flat((1, 180))}
+    return shown | {selector(f"llm_serving_gpu_{name}", instance="node-a:10077", **card, **labels): values}
 
 
 def _xid(xid: str) -> Firing:

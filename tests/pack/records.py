@@ -265,6 +265,7 @@ _VIEWS = Sampled(
         'llm_serving_scrape_failures_total{target="chat-0",stage="scrape",reason="tls"}': held((13, 4)),
         f'llm_serving_gpu_slowdown{{{_GPU},reason="hw_thermal_slowdown"}}': held((13, 1)),
         f'llm_serving_gpu_slowdown{{{_GPU},reason="sw_power_cap"}}': held((13, 0)),
+        f"llm_serving_gpu_up{{{_GPU}}}": held((13, 1)),
         f"llm_serving_gpu_memory_used_bytes{{{_GPU}}}": held((13, 20)),
         f"llm_serving_gpu_memory_total_bytes{{{_GPU}}}": held((13, 80)),
         f'llm_serving_gpu_memory_bytes_estimate{{{_ONE},part="kv"}}': held((13, 30)),

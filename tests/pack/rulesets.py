@@ -31,7 +31,7 @@ class RuleSet:
     evaluated: str = "1m"
 
 
-_NODE_LOSS = ("targets", "traffic", "kv", "work", "rates", "capacity", "node-loss", "node-loss.alerts")
+_NODE_LOSS = ("identity", "targets", "traffic", "kv", "work", "rates", "capacity", "node-loss", "node-loss.alerts")
 
 RULESETS = {
     "phases": RuleSet(
@@ -51,11 +51,15 @@ RULESETS = {
     "slo": RuleSet(("slo", "traffic", "slo.alerts")),
     "kv": RuleSet(("targets", "traffic", "kv", "baselines", "kv.alerts")),
     "tail": RuleSet(("kv", "tail", "tail.alerts")),
-    "gpu": RuleSet(("gpu.alerts",)),
-    "exporter": RuleSet(("targets", "exporter.alerts")),
+    "gpu": RuleSet(("identity", "gpu.alerts")),
+    "exporter": RuleSet(("identity", "claims", "targets", "exporter.alerts")),
+    "known_scrape": RuleSet(
+        ("identity", "claims", "exporter.alerts"), "renamed_labels: [namespace, pod, container, node]"
+    ),
+    "identity_clusters": RuleSet(("identity", "claims", "exporter.alerts"), "identity_labels: [cluster]"),
     "node_loss": RuleSet(_NODE_LOSS),
     # N-1 alone, over what the other groups would have recorded
-    "n1": RuleSet(("node-loss",)),
+    "n1": RuleSet(("identity", "node-loss")),
     "two_nodes": RuleSet(_NODE_LOSS, "node_loss: {tolerate_nodes: 2}"),
     "workloads": RuleSet(
         _NODE_LOSS,
@@ -70,7 +74,7 @@ RULESETS = {
     ),
     # clusters stand beside one another in one history, where there is no model to tell stories apart by
     "cost_clusters": RuleSet(("cost.alerts",), "identity_labels: [cluster]", "2m"),
-    "gpu_clusters": RuleSet(("gpu.alerts",), "identity_labels: [cluster]"),
+    "gpu_clusters": RuleSet(("identity", "gpu.alerts"), "identity_labels: [cluster]"),
     "drill": RuleSet(_NODE_LOSS, "drill: {max_age: 90d}"),
 }
 

@@ -36,6 +36,21 @@ MAY_LACK: dict[str, dict[str, tuple[Kind, ...]]] = {
     },
     "UnpricedGPU": {_NO_HISTORY: (Kind.FIRST_WEEK,), _ANY_NUMBER: (Kind.LOW_TRAFFIC,)},
     "ReportMissed": {_ANY_NUMBER: (Kind.LOW_TRAFFIC,), _NO_REPLICA: (Kind.ONE_REPLICA, Kind.ROLES)},
+    "LabelsRenamed": {
+        _NO_HISTORY: (Kind.FIRST_WEEK,),
+        _ANY_NUMBER: (Kind.LOW_TRAFFIC,),
+        "a label that is or is not there": (Kind.RESTART,),
+    },
+    "ClaimedTwice": {
+        _NO_HISTORY: (Kind.FIRST_WEEK,),
+        _ANY_NUMBER: (Kind.LOW_TRAFFIC,),
+        "goes by target": (Kind.ROLES,),
+    },
+    "ShardMissing": {
+        _NO_HISTORY: (Kind.FIRST_WEEK,),
+        _ANY_NUMBER: (Kind.LOW_TRAFFIC,),
+        _NO_REPLICA: (Kind.ONE_REPLICA, Kind.ROLES),
+    },
     "ExporterAbsent": {
         _NO_HISTORY: (Kind.FIRST_WEEK,),
         _ANY_NUMBER: (Kind.LOW_TRAFFIC,),

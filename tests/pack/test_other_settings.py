@@ -13,7 +13,7 @@ import yaml
 
 from llm_serving_alerts.render import rule_files
 from llm_serving_alerts.settings_file import read_settings
-from tests.pack.builders import Grows, buckets, counter, engine, firing, held, target
+from tests.pack.builders import Grows, buckets, counter, engine, firing, held, of_model, target
 from tests.pack.cases_ttft import slo_events
 from tests.pack.judging import promtool, verdict
 from tests.pack.promtool import Case, Firing, Sampled, document
@@ -114,12 +114,22 @@ def test_what_is_bad_in_one_cluster_is_neither_hidden_nor_shared_by_the_same_mod
         return slo_events(engine("chat"), "errors", counter(Grows(40, good)), counter(Grows(40, bad)), "finished")
 
     def world(eu: Mapping[str, str], us: Mapping[str, str]) -> dict[str, str]:
-        return {**of_cluster("eu", eu), **of_cluster("us", us)}
+        there = target("chat")
+        return {**of_cluster("eu", {**there, **eu}), **of_cluster("us", {**there, **us})}
 
     judge(
         tmp_path,
         IDENTITY,
-        ("targets", "traffic", "slo", "latency.time-to-first-token", "ttft.alerts", "slo.alerts", "exporter.alerts"),
+        (
+            "identity",
+            "targets",
+            "traffic",
+            "slo",
+            "latency.time-to-first-token",
+            "ttft.alerts",
+            "slo.alerts",
+            "exporter.alerts",
+        ),
         (
             # merged, 5 of 1,100 would be slow, one of two replicas down, 2 of 1,100 answers bad
             Case("TTFTHigh", "one of two clusters", world(ttft(SLOW), ttft(FAST)), "20m", (in_eu(high),)),
@@ -149,11 +159,13 @@ def test_what_is_bad_in_one_cluster_is_neither_hidden_nor_shared_by_the_same_mod
     )
 
 
-def test_every_grouping_and_matching_of_every_rule_keeps_the_identity_labels(tmp_path: Path) -> None:
+def test_every_grouping_and_matching_of_every_rule_keeps_the_labels_that_tell_equal_targets_apart(
+    tmp_path: Path,
+) -> None:
     config = tmp_path / "settings.yml"
     config.write_text(
-        IDENTITY
-        + "node_loss: {workloads: [{model_name: chat, namespace: a, kind: deployment, name: b}]}\ndrill: {max_age: 30d}\n"
+        "identity_labels: [cluster, site]\nexternal_labels: [cluster, site]\n"
+        "node_loss: {workloads: [{model_name: chat, namespace: a, kind: deployment, name: b}]}\ndrill: {max_age: 30d}\n"
     )
     rules = [
         rule
@@ -164,12 +176,12 @@ def test_every_grouping_and_matching_of_every_rule_keeps_the_identity_labels(tmp
     groupings = 0
     for rule in rules:
         for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", rule["expr"]):
-            assert labels.startswith("cluster, namespace"), (rule, labels)
+            assert labels.startswith("cluster, site"), (rule, labels)
             groupings += 1
         # queries of texts ask for the firing alert's own cluster, and may group what is left as they like
         for selector in re.findall(r"\{([^{}]*%(?:\[\d\])?q[^{}]*)\}", " ".join(rule.get("annotations", {}).values())):
             assert "cluster=%" in selector, (rule, selector)
-            assert "namespace=%" in selector, (rule, selector)
+            assert "site=%" in selector, (rule, selector)
         # an aggregation without a grouping is one over all clusters
         assert not re.findall(r"\b(?:sum|max|min|count|avg|topk|quantile) ?\((?!\$)", rule["expr"]), rule
     assert groupings > 400
@@ -187,6 +199,7 @@ node_loss:
     - {model_name: code, namespace: llm, kind: deployment, name: code-a}
     - {model_name: code, namespace: llm, kind: deployment, name: code-b}
     - {model_name: lost, namespace: llm, kind: deployment, name: lost}
+    - {model_name: renamed, namespace: llm, kind: deployment, name: renamed}
 """
     deployment, statefulset = "kube_deployment_spec_replicas", "kube_statefulset_replicas"
     series = {
@@ -195,6 +208,9 @@ node_loss:
         f'{statefulset}{{namespace="llm",statefulset="wide"}}': held((20, 8)),
         f'{deployment}{{namespace="llm",deployment="code-a"}}': held((20, 2)),
         f'{deployment}{{namespace="llm",deployment="code-b"}}': held((20, 5)),
+        # of a scrape without honor_labels, of a kube-state-metrics that stands in that namespace itself
+        f'{deployment}{{namespace="llm",exported_namespace="llm",deployment="renamed"}}': held((20, 4)),
+        f'{deployment}{{namespace="llm",exported_namespace="other",deployment="renamed"}}': held((20, 8)),
         # the configuration is asked where Kubernetes does not say
         'llm_serving_expected_replicas{model_name="chat",role="unified"}': held((20, 7)),
         'llm_serving_expected_replicas{model_name="lost",role="unified"}': held((20, 6)),
@@ -205,12 +221,40 @@ node_loss:
         r'{model_name="a \"$1\" \\b", role="decode"}': 2,
         '{model_name="code", role="unified"}': 7,
         '{model_name="lost", role="unified"}': 6,
+        '{model_name="renamed", role="unified"}': 4,
     }
     judge(
         tmp_path,
         settings,
         ("targets", "traffic", "node-loss"),
         records=(Sampled("wanted replicas", series, "12m", {"model:llm_serving_desired_replicas:max * 1": wanted}),),
+    )
+
+
+def test_what_kubernetes_wants_has_the_identity_labels_of_the_workloads_targets(tmp_path: Path) -> None:
+    settings = """
+identity_labels: [cluster, namespace, team]
+node_loss:
+  workloads:
+    - {model_name: chat, namespace: a, kind: deployment, name: chat, labels: {team: x}}
+    - {model_name: chat, namespace: b, kind: deployment, name: chat, labels: {team: y}}
+"""
+    wanted, expected = "kube_deployment_spec_replicas", "llm_serving_expected_replicas"
+    series = {
+        f'{wanted}{{cluster="eu",namespace="a",deployment="chat"}}': held((20, 3)),
+        f'{wanted}{{cluster="eu",namespace="b",deployment="chat"}}': held((20, 5)),
+        # without its namespace it would be anybody's
+        f'{expected}{{cluster="us",namespace="monitoring",exported_namespace="b",team="y",{of_model("chat")}}}': held(
+            (20, 7)
+        ),
+    }
+    labels = '{{cluster="{}", namespace="{}", team="{}", model_name="chat", role="unified"}}'
+    answers = {labels.format("eu", "a", "x"): 3, labels.format("eu", "b", "y"): 5, labels.format("us", "b", "y"): 7}
+    judge(
+        tmp_path,
+        settings,
+        ("targets",),
+        records=(Sampled("wanted replicas", series, "12m", {"model:llm_serving_desired_replicas:max * 1": answers}),),
     )
 
 
@@ -250,7 +294,9 @@ def test_each_cluster_has_its_own_spend_and_its_own_budget(tmp_path: Path) -> No
     def spent(cluster: str, usd: float, budget: float) -> dict[str, str]:
         counted = f'llm_serving_cost_usd_total{{{engine("chat")},phase="idle",rate="a",method="roofline"}}'
         series = {counted: counter(Grows(60, usd / 12)), "llm_serving_cost_budget_usd_per_month{}": held((61, budget))}
-        return {key.replace("{,", "{").replace(",}", "}"): text for key, text in of_cluster(cluster, series).items()}
+        there = {'llm_serving_target_info{target="chat-0"}': held((61, 1))}
+        labelled = of_cluster(cluster, {**series, **there})
+        return {key.replace("{,", "{").replace(",}", "}"): text for key, text in labelled.items()}
 
     fires = firing(
         "BudgetExceeded",
@@ -263,19 +309,22 @@ def test_each_cluster_has_its_own_spend_and_its_own_budget(tmp_path: Path) -> No
         "see which model grew, and what of it is idle",
         "",
     )
-    eu = in_eu(fires)
-    link = {"dashboard_url": f"{fires.annotations['dashboard_url']}?var-cluster=eu&var-namespace=llm"}
+    # the budget is of all namespaces
+    eu = {
+        "summary": f"eu {fires.annotations['summary']}",
+        "dashboard_url": f"{fires.annotations['dashboard_url']}?var-cluster=eu",
+    }
     judge(
         tmp_path,
         IDENTITY + "alerts: {BudgetExceeded: {hours: 3, for: 30m}}\n",
-        ("cost.spend", "cost.shares", "cost.alerts"),
+        ("identity", "cost.spend", "cost.shares", "cost.alerts"),
         (
             Case(
                 "BudgetExceeded",
                 "3 USD an hour of 2000 a month, and 2 of 1900; together 3650 would be above both",
                 {**spent("eu", 3, 2000), **spent("us", 2, 1900)},
                 "4h32m",
-                (Firing(eu.labels, {**eu.annotations, **link}),),
+                (Firing({"cluster": "eu", **fires.labels}, {**fires.annotations, **eu}),),
                 interval="5m",
             ),
         ),

@@ -11,6 +11,7 @@ from tests.pack import (
     cases_cost_tokens,
     cases_exporter,
     cases_gpu,
+    cases_identity,
     cases_kv,
     cases_n1,
     cases_phases,
@@ -37,7 +38,7 @@ CHECKS: dict[str, tuple[Case, ...]] = {
     "node_loss": (*cases_n1.CASES, *cases_redundancy.CASES),
     "cost": (*cases_cost_tokens.CASES, *cases_cost_spend.CASES, *cases_cost_review.CASES),
     "gpu": cases_gpu.CASES,
-    "exporter": (*cases_targets.CASES, *cases_exporter.CASES),
+    "exporter": (*cases_targets.CASES, *cases_identity.CASES, *cases_exporter.CASES),
 }
 # with how often the rules are evaluated: a baseline of a week is looked at four times a day
 RECORDS: dict[str, tuple[tuple[Sampled, ...], str]] = {

@@ -5,10 +5,11 @@ from __future__ import annotations
 from llm_serving_alerts.alerting.cost import COST
 from llm_serving_alerts.alerting.exporter import EXPORTER
 from llm_serving_alerts.alerting.gpu import GPU
+from llm_serving_alerts.alerting.identity import IDENTITY
 from llm_serving_alerts.alerting.kv import KV, TAIL
 from llm_serving_alerts.alerting.node_loss import NODE_LOSS
 from llm_serving_alerts.alerting.phases import PHASES
 from llm_serving_alerts.alerting.slo import SLO
 from llm_serving_alerts.declare import Alert
 
-ALERTS: tuple[Alert, ...] = (*PHASES, *SLO, *KV, *TAIL, *NODE_LOSS, *COST, *GPU, *EXPORTER)
+ALERTS: tuple[Alert, ...] = (*PHASES, *SLO, *KV, *TAIL, *NODE_LOSS, *COST, *GPU, *IDENTITY, *EXPORTER)

@@ -82,8 +82,8 @@ def _budget_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Te
 
 
 def _of_all(dialect: Dialect) -> str:
-    """The user's identity labels at the beginning of a summary about everything."""
-    return "".join(f"{{{{ $labels.{name} }}}} " for name in dialect.identity)
+    """The identity labels of the whole fleet at the beginning of a summary about everything."""
+    return "".join(f"{{{{ $labels.{name} }}}} " for name in dialect.external)
 
 
 def _explosion(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
@@ -110,7 +110,7 @@ def _signal(matchers: str) -> str:
 
 
 def _unpriced(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    of_target, by_all = dialect.labels("target"), dialect.labels(*FLEET)
+    of_target, by_all = dialect.key("target"), dialect.labels(*FLEET)
     # of two exporters the one with the prices is enough
     priced = series("signal_available", signal="cost_usd_total")
     missing = f"count by ({of_target}) ({_signal('')} == 0) unless on ({of_target}) {priced} == 1"
@@ -120,7 +120,7 @@ def _unpriced(dialect: Dialect, settings: Settings, own: AlertSettings, tier: st
 
 
 def _unpriced_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    names = (*dialect.identity, "target")
+    names = (*dialect.external, "target")
     matchers, values = alert_matchers(names)
     query = f"max by ({dialect.labels('reason')}) ({_signal(matchers + ',')} == 0)"
     reasons = f'{{{{ range printf `{query}` {values} | query | sortByLabel "reason" }}}}{{{{ .Labels.reason }}}} {{{{ end }}}}'

@@ -41,11 +41,11 @@ def _target_down_text(dialect: Dialect, settings: Settings, own: AlertSettings) 
 
 
 def _targets_down(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    by_model, of_target = dialect.labels(*MODEL), dialect.labels("target")
+    by_model, of_target = dialect.labels(*MODEL), dialect.key("target")
     # a server that loads its weights refuses connections: what never answered is not there yet, but is not lost
-    up = dialect.apply_over_time("max_over_time", dialect.one(series("target_up"), "target"), DAY, DAY_STEP_SECONDS)
+    up = dialect.apply_over_time("max_over_time", dialect.bare(series("target_up"), "target"), DAY, DAY_STEP_SECONDS)
     # what has been down for longer was read once, as long as its exporter remembers
-    read = f"{dialect.one(series('target_start_time_seconds'), 'target')} * 0 + 1"
+    read = f"{dialect.bare(series('target_start_time_seconds'), 'target')} * 0 + 1"
     alive = f"sum by ({by_model}) (1 - {DOWN})"
     lost = f"sum by ({by_model}) ({DOWN} * on ({of_target}) group_left () ({up} > 0 or on ({of_target}) {read} or on ({of_target}) {up}))"
     # likewise the replicas that scaling up asks for need a while to come; a model that was taken out is no longer wanted
@@ -69,28 +69,28 @@ def _targets_down_text(dialect: Dialect, settings: Settings, own: AlertSettings)
 def _lost(dialect: Dialect, by: tuple[str, ...], matchers: str = "") -> str:
     """Signals that no exporter of the target has now and one had within a day. A server that answers what nobody can read, such as a login
     page, has lost all of them; one that does not answer is down, which is another alert's."""
-    by_signal, of_target = dialect.labels("target", "signal"), dialect.labels("target")
+    by_signal, of_target = dialect.key("target", "signal"), dialect.key("target")
     reasons = one_of("reason", ("", *_NOT_LOST), negated=True)
     unread = series("signal_available", f'{matchers}reason="target_down"')
     unclear = series("target_state", state="unknown")
     missing = f"{series('signal_available', f'{matchers}{reasons}')} == 0 or {unread} == 0 and on ({of_target}) {unclear} == 1"
-    gone = dialect.one(missing, *by)
+    gone = dialect.bare(missing, *by)
     there = series("signal_available", f'{matchers}reason=""')
     within_a_day = dialect.apply_over_time(
-        "max_over_time", dialect.one(there, "target", "signal"), DAY, DAY_STEP_SECONDS
+        "max_over_time", dialect.bare(there, "target", "signal"), DAY, DAY_STEP_SECONDS
     )
     return f"{gone} unless on ({by_signal}) {there} == 1 and on ({by_signal}) {within_a_day} == 1"
 
 
 def _signal_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    of_target = dialect.labels("target")
+    of_target = dialect.key("target")
     lost = f"count by ({of_target}) ({_lost(dialect, ('target', 'signal'))})"
-    up = dialect.one(f"{series('target_up')} == 1 or {series('target_state', state='unknown')} == 1", "target")
+    up = dialect.bare(f"{series('target_up')} == 1 or {series('target_state', state='unknown')} == 1", "target")
     return f"{known(dialect)} * on ({of_target}) group_left () ({lost} and on ({of_target}) {up})"
 
 
 def _signal_lost_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    names = (*dialect.identity, "target")
+    names = (*dialect.external, "target")
     # the same values stand at several places of the query
     matchers = "".join(f"{name}=%[{number}]q," for number, name in enumerate(names, 1))
     query = _lost(dialect, ("target", "signal", "reason"), matchers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llm_serving_alerts.declare import Alert, Text, alert_matchers, label
 from llm_serving_alerts.promql import Dialect, one_of, series
+from llm_serving_alerts.records.identity import KNOWN_GPUS
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
 from llm_serving_exporter.catalogue.spec import GPU_LABELS
@@ -18,13 +19,13 @@ SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_po
 
 def _where(dialect: Dialect) -> str:
     return " ".join(
-        [*(label(name) for name in dialect.identity), f"{label('node')} {label('gpu_name')} {label('gpu')}"]
+        [*(label(name) for name in dialect.external), f"{label('node')} {label('gpu_name')} {label('gpu')}"]
     )
 
 
 def _xid(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     selector = series("gpu_xid_events_total", one_of("xid", FATAL_XIDS))
-    return f"{dialect.one(dialect.increase(selector, 900), *GPU_LABELS, 'xid')} > 0"
+    return f"{dialect.by_gpu(dialect.increase(selector, 900), 'xid', gpus=KNOWN_GPUS)} > 0"
 
 
 def _xid_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
@@ -36,7 +37,8 @@ def _xid_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
 
 
 def _ecc(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    return f"{dialect.one(dialect.increase(series('gpu_ecc_errors_total', kind='uncorrected'), 3600), *GPU_LABELS)} > 0"
+    errors = dialect.increase(series("gpu_ecc_errors_total", kind="uncorrected"), 3600)
+    return f"{dialect.by_gpu(errors, gpus=KNOWN_GPUS)} > 0"
 
 
 def _ecc_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
@@ -48,9 +50,8 @@ def _ecc_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
 
 
 def _remap(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    pending, failed = (dialect.one(series(name), *GPU_LABELS) for name in ("gpu_remap_pending", "gpu_remap_failed"))
-    by_gpu = dialect.labels(*GPU_LABELS)
-    return f"{failed} * 2 == 2 or on ({by_gpu}) {pending} == 1"
+    pending, failed = (dialect.by_gpu(series(name)) for name in ("gpu_remap_pending", "gpu_remap_failed"))
+    return f"{failed} * 2 == 2 or on ({dialect.key('gpu')}) {pending} == 1"
 
 
 def _remap_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
@@ -62,13 +63,13 @@ def _remap_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Tex
 
 
 def _slowdown(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    held = dialect.one(series("gpu_slowdown", one_of("reason", SLOWDOWNS)), *GPU_LABELS)
-    busy = dialect.one(series("gpu_busy_ratio"), *GPU_LABELS)
-    return f"{held} == 1 and on ({dialect.labels(*GPU_LABELS)}) {busy} > 0"
+    held = dialect.by_gpu(series("gpu_slowdown", one_of("reason", SLOWDOWNS)))
+    busy = dialect.bare(series("gpu_busy_ratio"), "gpu")
+    return f"{held} == 1 and on ({dialect.key('gpu')}) {busy} > 0"
 
 
 def _slowdown_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    names = (*dialect.identity, *GPU_LABELS)
+    names = (*dialect.external, "gpu")
     matchers, values = alert_matchers(names)
     held = series("gpu_slowdown", f"{matchers},{one_of('reason', SLOWDOWNS)}")
     by_reason = dialect.labels("reason")
@@ -86,14 +87,14 @@ def _slowdown_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
 def _lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     # what becomes of MIG instances their card says; one that never said who it is was never there
     shown = series("gpu_up", f'gpu!~"{_NO_CARD}"')
-    before, seen_by = dialect.offset(shown, 3600), dialect.labels("instance")
+    before, seen_by = dialect.offset(shown, 3600), dialect.key("instance")
     # an exporter that reads its driver and no longer shows a card has come up without it; where an exporter is gone or its driver does
     # not speak, nobody knows: a pod that went took its exporter and its view of the cards along
-    vanished = f"{before} == 1 and on ({seen_by}) {series('nvml_up')} == 1 unless on ({dialect.labels('gpu')}) {shown}"
-    # one card that two exporters call by different nodes is there as long as one of them reads it
-    lost = f"({dialect.one(shown, *GPU_LABELS)} == 0 unless on ({dialect.labels('gpu')}) {shown} == 1)"
-    by_gpu = dialect.labels(*GPU_LABELS)
-    return f"{lost} or on ({by_gpu}) {dialect.one(vanished, *GPU_LABELS)} * 0"
+    of_gpu = dialect.key("gpu")
+    vanished = f"{before} == 1 and on ({seen_by}) {series('nvml_up')} == 1 unless on ({of_gpu}) {shown}"
+    # of a card that two exporters show, it is enough that one of them reads it
+    lost = f"{dialect.bare(shown, 'gpu')} == 0 or on ({of_gpu}) {dialect.bare(vanished, 'gpu')} * 0"
+    return f"({lost}) * on ({of_gpu}) group_left (gpu_name, node) {KNOWN_GPUS}"
 
 
 def _lost_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.declare import Alert, Text, alert_matchers, label, lookup, of_model, of_target, value
+from llm_serving_alerts.declare import (
+    Alert,
+    Text,
+    alert_matchers,
+    label,
+    lookup,
+    of_model,
+    of_target,
+    owners_only,
+    value,
+)
 from llm_serving_alerts.promql import ENGINE, MODEL, TARGET, Dialect, seconds_text, series
 from llm_serving_alerts.records.baselines import HIT_RATE
 from llm_serving_alerts.rules import Check, Severity
@@ -83,7 +93,7 @@ def _queued(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str)
     by_engine = dialect.labels(*ENGINE)
     limit = dialect.one(series("batch_limit_requests"), *ENGINE)
     # by target: vLLM's front end refuses for all of its engines
-    rejected = dialect.one(dialect.rate(series("requests_rejected_total"), 300), "target")
+    rejected = dialect.bare(dialect.rate(series("requests_rejected_total"), 300), "target")
     room = (
         # in split pools requests also wait for KV that is on its way
         f'{_USAGE}{{role="unified"}} < {own["below"]:g}'
@@ -91,7 +101,7 @@ def _queued(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str)
     )
     return (
         f"{room} and on ({by_engine}) {_WAITING} > 0"
-        f" or on ({by_engine}) ({room} and on ({dialect.labels('target')}) {rejected} > 0)"
+        f" or on ({by_engine}) ({room} and on ({dialect.key('target')}) {rejected} > 0)"
     )
 
 
@@ -111,14 +121,14 @@ def _few_fit(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str
 def _observed(dialect: Dialect, own: AlertSettings, estimate: str, bound: str, matchers: str = "") -> str:
     """A bound of an estimate by engine, where the engine itself has seen enough requests."""
     one = dialect.one(series(estimate, matchers, bound=bound), *ENGINE)
-    observed = dialect.one(series(_OBSERVED, matchers), *ENGINE)
-    return f"{one} and on ({dialect.labels(*ENGINE)}) {observed} >= {own['events']:g}"
+    observed = dialect.bare(series(_OBSERVED, matchers), *ENGINE)
+    return f"{one} and on ({dialect.key(*ENGINE)}) {observed} >= {own['events']:g}"
 
 
 def _few_fit_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    names = (*dialect.identity, *MODEL)
-    matchers, values = alert_matchers(names)
-    query = f"printf `min({_observed(dialect, own, _FIT, 'upper', matchers)})` {values} {values}"
+    matchers, values = alert_matchers((*dialect.external, *MODEL))
+    theirs, own_values = owners_only(dialect)
+    query = f"printf `min({_observed(dialect, own, _FIT, 'upper', matchers)}{theirs})` {values} {values}{own_values}"
     upper = f"{{{{ with {query} | query }}}}{{{{ . | first | value | {_PLAIN} }}}}{{{{ end }}}}"
     return Text(
         f"{of_model(dialect)}: only {value(_PLAIN)} requests of p99 length fit the KV cache",

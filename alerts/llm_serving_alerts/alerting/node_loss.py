@@ -103,7 +103,8 @@ def _no_redundancy_text(dialect: Dialect, settings: Settings, own: AlertSettings
 def _replica_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_model = dialect.labels(*MODEL)
     # of a model that is wanted and that no exporter shows, none is there; unless there is no exporter at all
-    nobody = f"{_DESIRED} * 0 and on ({dialect.labels()}) {series('exporter_build_info')}"
+    unknown = f"unless on ({by_model}) model:llm_serving_targets:count"
+    nobody = f"{_DESIRED} * 0 {unknown} and on ({dialect.key()}) {series('exporter_build_info')}"
     # each that an autoscaler asks for has the alert's own time to come
     wanted = dialect.apply_over_time("min_over_time", _DESIRED, max(own.for_seconds, 5 * MINUTE))
     return f"{wanted} - on ({by_model}) ({PRESENT} or on ({by_model}) {nobody}) > 0"
@@ -119,12 +120,12 @@ def _replica_lost_text(dialect: Dialect, settings: Settings, own: AlertSettings)
 
 def _last_success(dialect: Dialect) -> str:
     by_model = dialect.labels(*MODEL)
-    success = dialect.one(series("drill_last_success_timestamp_seconds"), *MODEL)
+    success = dialect.one(dialect.stated(series("drill_last_success_timestamp_seconds")), *MODEL)
     # the first exporter's: new pods are installed every day
-    installed = f"min by ({dialect.labels()}) ({series('installed_timestamp_seconds')})"
+    installed = f"min by ({dialect.key()}) ({series('installed_timestamp_seconds')})"
     models = "(model:llm_serving_targets:count > bool 0)"
     # a model that never passed one is measured from the day of the installation
-    return f"({success} or on ({by_model}) {models} * on ({dialect.labels()}) group_left () {installed})"
+    return f"({success} or on ({by_model}) {models} * on ({dialect.key()}) group_left () {installed})"
 
 
 def _overdue(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
@@ -144,10 +145,10 @@ def _overdue_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
 
 def _failed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_model, by_exporter = dialect.labels(*MODEL), dialect.labels(*MODEL, "instance")
-    run = series("drill_last_run_timestamp_seconds")
+    run = dialect.stated(series("drill_last_run_timestamp_seconds"))
     # of two exporters with a file of results each, the one that knows of the later drill
     last = f"{run} == on ({by_model}) group_left () max by ({by_model}) ({run})"
-    failed = f"{series('drill_last_verdict', verdict='failed')} == 1 and on ({by_exporter}) ({last})"
+    failed = f"{dialect.stated(series('drill_last_verdict', verdict='failed'))} == 1 and on ({by_exporter}) ({last})"
     # the file of results remembers models that are no longer served
     return f"{dialect.one(failed, *MODEL)} and on ({by_model}) model:llm_serving_targets:count"
 

@@ -11,7 +11,8 @@ from llm_serving_alerts.rules import ALERT_PREFIX, LOUDNESS, AlertRule, Check, G
 from llm_serving_alerts.settings import Settings
 
 # what a dashboard can be asked for by a variable of its own
-_VARIABLES = ("model_name", "role", "target", "gpu", "node")
+_VARIABLES = ("model_name", "role", "target")
+_OF_GPUS = ("gpu", "node")
 
 
 def alert_groups(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
@@ -46,8 +47,9 @@ def alert_rules(alert: Alert, dialect: Dialect, settings: Settings) -> tuple[Ale
 
 def _annotations(alert: Alert, dialect: Dialect, settings: Settings) -> dict[str, str]:
     text = alert.text(dialect, settings, settings.alerts[alert.name])
-    identity = () if alert.bare else dialect.identity
-    asked = (*identity, *(name for name in alert.identity if name in _VARIABLES))
+    identity = () if alert.bare else dialect.identity_of(alert.identity)
+    variables_there = _OF_GPUS if alert.check is Check.GPU else _VARIABLES
+    asked = (*identity, *(name for name in alert.identity if name in variables_there))
     variables = "&".join(f"var-{name}={{{{ $labels.{name} | urlquery }}}}" for name in asked)
     dashboard = settings.dashboard_url.replace("{uid}", quote(alert.check.dashboard))
     return {

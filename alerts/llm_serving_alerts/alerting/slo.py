@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.declare import DIGITS, Alert, Text, label, lookup, of_model, of_target, value
+from llm_serving_alerts.declare import (
+    DIGITS,
+    Alert,
+    Text,
+    alert_matchers,
+    label,
+    lookup,
+    of_model,
+    of_target,
+    owners_only,
+    value,
+)
 from llm_serving_alerts.promql import ENGINE, MODEL, Dialect, seconds_text, series
 from llm_serving_alerts.records.slo import BAD, EVENTS, RATIO
 from llm_serving_alerts.rules import Check, Severity
@@ -99,13 +110,16 @@ def _slo_slow_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
 
 def _ttft_high(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_model = dialect.labels(*MODEL)
-    threshold = dialect.one(series("slo_threshold_seconds", slo="ttft", kind="configured"), *MODEL)
+    threshold = dialect.one(dialect.with_own(series("slo_threshold_seconds", slo="ttft", kind="configured")), *MODEL)
     events = f'sum by ({by_model}) (model:llm_serving_time_to_first_token_seconds_bucket:rate10m{{le="+Inf"}}) * 600'
     return f'sum without (rank) ({_QUANTILE}{{rank="p99"}}) > on ({by_model}) {threshold} and on ({by_model}) {events} >= {own["events"]:g}'
 
 
 def _ttft_high_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    threshold = lookup(dialect, _THRESHOLD, MODEL, "humanizeDuration", 'slo="ttft",kind="configured"')
+    matchers, values = alert_matchers((*dialect.external, *MODEL))
+    theirs, own_values = owners_only(dialect)
+    asked_for = f'printf `{_THRESHOLD}{{{matchers},slo="ttft",kind="configured"}}{theirs}` {values}{own_values}'
+    threshold = f"{{{{ with {asked_for} | query }}}}{{{{ . | first | value | humanizeDuration }}}}{{{{ else }}}}unknown{{{{ end }}}}"
     # a quantile above the engine's largest edge is not known: the edge stands for it
     clipped = lookup(dialect, _ABOVE_TOP, MODEL, "humanizePercentage")
     names = (*dialect.identity, *MODEL)
@@ -119,10 +133,10 @@ def _ttft_high_text(dialect: Dialect, settings: Settings, own: AlertSettings) ->
 
 
 def _stalled(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    by_engine, of_target = dialect.labels(*ENGINE), dialect.labels("target")
+    by_engine, of_target = dialect.key(*ENGINE), dialect.key("target")
     span = own["range"]
     running, waiting = "engine:llm_serving_requests_running:max", "engine:llm_serving_requests_waiting:max"
-    held = f"({running} + on ({by_engine}) ({waiting} or on ({by_engine}) {running} * 0))"
+    held = f"({running} + on ({dialect.labels(*ENGINE)}) ({waiting} or on ({by_engine}) {running} * 0))"
     least = dialect.apply_over_time("min_over_time", held, span, _STEP_SECONDS)
     # an engine that was not there all along, as after a restart, has not stood still all along
     there = f"{dialect.apply_over_time('count_over_time', held, span, _STEP_SECONDS)} >= {max(1, int(span / _STEP_SECONDS))}"
@@ -135,12 +149,12 @@ def _stalled(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str
     live = f"{runs} and on ({of_target}) ({flows})"
     return (
         f"{least} > 0 and on ({by_engine}) {there} and on ({by_engine}) sum by ({by_engine}) ({moved}) == 0"
-        f" and on ({of_target}) {dialect.one(live, 'target')} and on ({of_target}) {series('target_state', state='ready')} == 1"
+        f" and on ({of_target}) {dialect.bare(live, 'target')} and on ({of_target}) {series('target_state', state='ready')} == 1"
     )
 
 
 def _moved(dialect: Dialect, counter: str, span: float) -> str:
-    by_engine = dialect.labels(*ENGINE)
+    by_engine = dialect.key(*ENGINE)
     return f"sum by ({by_engine}) ({dialect.increase(series(counter), span)})"
 
 

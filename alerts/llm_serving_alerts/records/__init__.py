@@ -7,6 +7,7 @@ from llm_serving_alerts.records.baselines import bandwidth, baselines, tokens, w
 from llm_serving_alerts.records.capacity import capacity, rates
 from llm_serving_alerts.records.cost import bought, spend
 from llm_serving_alerts.records.cost_ratios import per_token, replicas, shares
+from llm_serving_alerts.records.identity import claims, identity
 from llm_serving_alerts.records.kv import kv, tail
 from llm_serving_alerts.records.node_loss import node_loss
 from llm_serving_alerts.records.slo import slo
@@ -17,7 +18,7 @@ from llm_serving_alerts.rules import Group
 from llm_serving_alerts.settings import Settings
 
 _GROUPS = (
-    targets, traffic, latency, slo, kv, tail, work, bandwidth, tokens, baselines, rates, capacity, node_loss,
+    identity, claims, targets, traffic, latency, slo, kv, tail, work, bandwidth, tokens, baselines, rates, capacity, node_loss,
     spend, bought, per_token, shares, replicas, views,
 )  # fmt: skip
 

@@ -61,7 +61,7 @@ def work(dialect: Dialect, settings: Settings) -> Group:
 
 def bandwidth(dialect: Dialect, settings: Settings) -> Group:
     """Memory bandwidth by the best source that is not suspect, per model, role and kind of GPU."""
-    by_engine, of_target = dialect.labels(*ENGINE), dialect.labels("target")
+    by_engine, of_target = dialect.labels(*ENGINE), dialect.key("target")
     by_kind = dialect.labels(*MODEL_GPU, "source")
     sources = []
     for source in SOURCES:
@@ -98,7 +98,7 @@ def bandwidth(dialect: Dialect, settings: Settings) -> Group:
             ),
             Record(
                 "model:llm_serving_compute_ceiling_ratio:max",
-                f"max by ({dialect.labels(*MODEL)}) ({series('compute_ceiling_ratio')})",
+                f"max by ({dialect.labels(*MODEL)}) ({dialect.with_own(series('compute_ceiling_ratio'))})",
                 "share of the dense compute peak in use, of the busiest engine",
             ),
         ),

@@ -105,14 +105,14 @@ def _once(dialect: Dialect, counter: str, *own: str) -> str:
     that is replaced by another in its middle. Their increases are added up, and divided by how many of them there were at a time
     in the mean: a pair's by two, of which each may have put the same second into another place; those of one after the other by one.
     """
-    by_place, of_target = dialect.labels(*ENGINE, *own), dialect.labels("target")
+    by_place, of_target = dialect.key(*ENGINE, *own), dialect.key("target")
     places = ", ".join([*(label for label in ENGINE if label != "target"), *own])
     # a second less than the hour: the moment that it begins with belongs to the one before
     seen = dialect.apply_over_time("count_over_time", f"(max by ({of_target}) ({series(counter)}))", HOUR - 1, MINUTE)
     by_each = dialect.apply_over_time(
         "count_over_time", f"(max without ({places}) ({series(counter)}))", HOUR - 1, MINUTE
     )
-    return (
+    return dialect.with_own(
         f"sum by ({by_place}) ({_raw(dialect, counter)})"
         f" * on ({of_target}) group_left () ({seen} / on ({of_target}) sum by ({of_target}) ({by_each}))"
     )

@@ -141,10 +141,10 @@ def replicas(dialect: Dialect, settings: Settings) -> Group:
     Those that run are `present`: they serve, or sleep and could be woken, and cost either way. One that loads is on its way for a demand
     that has come; the spend of one that is down has a phase of its own, and would be called a waste twice.
     """
-    by_model, by_target = dialect.labels(*MODEL), dialect.labels(*TARGET)
+    by_model, by_target = dialect.labels(*MODEL), dialect.key(*TARGET)
     # what a server cost under the model that it had before goes on being shown, and is no replica of that model any more
     costs = f"count by ({by_target}) ({series('cost_usd_total')}) and on ({by_target}) {series('target_info')}"
-    priced = f"(count by ({by_model}) ({costs}))"
+    priced = f"(count by ({by_model}) ({dialect.with_own(costs)}))"
     bare, reserved = (f'sum by ({by_model}) ({_REQUIRED}{{reserve="{one}"}})' for one in ("none", "nodes"))
     of_replica = f"* on ({by_model}) {_REPLICA_COST}"
     # the smaller of both: a reserve that does not run costs nothing

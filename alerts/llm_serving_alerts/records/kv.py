@@ -47,7 +47,7 @@ def kv(dialect: Dialect, settings: Settings) -> Group:
         )
     )
     limited = (
-        f"engine:llm_serving_requests_running:max and on ({dialect.labels(*ENGINE)}) {series('batch_limit_requests')}"
+        f"engine:llm_serving_requests_running:max and on ({dialect.key(*ENGINE)}) {series('batch_limit_requests')}"
     )
     rules.append(
         Record(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from llm_serving_alerts.promql import HOUR, MODEL, MODEL_GPU, TARGET, Dialect, one_of, series
+from llm_serving_alerts.promql import HOUR, MODEL, MODEL_GPU, NODES, TARGET, Dialect, one_of, series
 from llm_serving_alerts.records.capacity import BEST_TOKENS, BEST_WORK, CEILINGS
 from llm_serving_alerts.records.targets import KIND
 from llm_serving_alerts.rules import Group, Record
@@ -47,8 +47,8 @@ def _present(dialect: Dialect) -> Iterable[Record]:
         (PRESENT, ("ready", "sleeping"), "replicas that serve, or sleep and could be woken"),
         (UNREADABLE, ("unknown",), "replicas that answer with a page that cannot be read, and may serve"),
     ):
-        there = dialect.one(series("target_state", one_of("state", states)), "target")
-        expr = f"sum by ({dialect.labels(*MODEL)}) ({replicas} * on ({dialect.labels('target')}) group_left () {there})"
+        there = dialect.bare(series("target_state", one_of("state", states)), "target")
+        expr = f"sum by ({dialect.labels(*MODEL)}) ({replicas} * on ({dialect.key('target')}) group_left () {there})"
         yield Record(record, expr, about)
 
 
@@ -117,15 +117,14 @@ def _records_without_largest_node(dialect: Dialect, settings: Settings) -> Itera
         dialect.labels(*MODEL),
         dialect.labels(*MODEL, "resource"),
     )
-    nodes = dialect.one(series("target_node_info"), *TARGET, "node")
     ready = "model:llm_serving_ready_replicas:sum"
     # a replica whose capacity or node is not known would count as if it carried nothing, or could not be lost
     complete = f"on ({by_resource}) (count by ({by_resource}) ({CAPACITY}) == on ({by_model}) group_left () {ready})"
-    placed = f"count by ({by_model}) ({_READY} and on ({by_target}) {nodes}) == on ({by_model}) {ready}"
+    placed = f"count by ({by_model}) ({_READY} and on ({by_target}) {NODES}) == on ({by_model}) {ready}"
     several = f"{LARGEST} < on ({by_model}) {ready}"
     total = f"sum by ({by_resource}) ({CAPACITY})"
     number = settings.node_loss.tolerate_nodes
-    each = f"count by ({dialect.labels(*MODEL, 'node')}) ({nodes} and on ({by_target}) {_READY})"
+    each = f"count by ({dialect.labels(*MODEL, 'node')}) ({NODES} and on ({by_target}) {_READY})"
     # a replica on two lost nodes is taken away twice: what is left is never more than that
     yield Record(
         LARGEST,
@@ -134,7 +133,7 @@ def _records_without_largest_node(dialect: Dialect, settings: Settings) -> Itera
     )
     largest = _most(by_resource, number, LOST)
     for resource in RESOURCES:
-        one = f'{nodes} * on ({by_target}) group_left () {CAPACITY}{{resource="{resource}"}}'
+        one = f'{NODES} * on ({by_target}) group_left () {CAPACITY}{{resource="{resource}"}}'
         expr = f"sum by ({dialect.labels(*MODEL, 'node')}) ({one})"
         yield Record(LOST, expr, "capacity that goes with a node, by resource", {"resource": resource})
     yield Record(

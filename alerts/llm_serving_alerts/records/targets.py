@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from llm_serving_alerts.external import wanted_replicas
-from llm_serving_alerts.promql import DAY, DAY_STEP_SECONDS, MODEL, TARGET, Dialect, series
+from llm_serving_alerts.identity_labels import STATED_BY_WORKLOAD
+from llm_serving_alerts.promql import DAY, DAY_STEP_SECONDS, MODEL, NODES, TARGET, Dialect, series
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings, Workload
 
@@ -18,15 +19,14 @@ _NAMED = f'{DOWN}{{model_name!=""}}'
 def targets(dialect: Dialect, settings: Settings) -> Group:
     """A target is a replica unless it is a front end: that has no batch and no GPU, and its workers count for themselves."""
     by_target, by_model = dialect.labels(*TARGET), dialect.labels(*MODEL)
-    of_target = dialect.labels("target")
+    of_target = dialect.key("target")
     replicas = dialect.one(series("target_info", 'role!="frontend"'), *TARGET)
-    ready = dialect.one(series("target_state", state="ready"), "target")
-    started = dialect.one(series("target_start_time_seconds"), "target")
+    ready = dialect.bare(series("target_state", state="ready"), "target")
+    started = dialect.bare(series("target_start_time_seconds"), "target")
     # two exporters of a pair may know the GPUs by different names: one of them is enough
-    gpus = f"topk by ({of_target}) (1, {dialect.one(series('target_gpus'), 'target', 'gpu_name')})"
-    nodes = dialect.one(series("target_node_info"), *TARGET, "node")
-    desired = [_desired(dialect, workloads) for workloads in _by_model(settings.node_loss.workloads)]
-    desired.append(dialect.one(series("expected_replicas"), *MODEL))
+    gpus = f"topk by ({of_target}) (1, {dialect.bare(series('target_gpus'), 'target', 'gpu_name')})"
+    desired = [_desired(dialect, *of_model) for of_model in _by_model(dialect, settings.node_loss.workloads)]
+    desired.append(dialect.one(dialect.stated(series("expected_replicas")), *MODEL))
     return Group(
         "llm-serving.targets",
         (
@@ -75,7 +75,7 @@ def targets(dialect: Dialect, settings: Settings) -> Group:
             Record(
                 "model:llm_serving_nodes:count",
                 f"count by ({by_model}) (count by ({dialect.labels(*MODEL, 'node')}) "
-                f"({nodes} and on ({by_target}) target:llm_serving_ready:max == 1))",
+                f"({NODES} and on ({by_target}) target:llm_serving_ready:max == 1))",
                 "nodes that ready replicas stand on",
             ),
             Record(
@@ -91,8 +91,8 @@ def known(dialect: Dialect) -> str:
     """Every target with its model, front ends included: as some exporter names it, else as it was named within a day, because an exporter
     that has just started cannot learn it from a server that is down; without a model only where it never had one."""
     named, all_ = (dialect.one(series("target_info", matchers), *TARGET) for matchers in ('model_name!=""', ""))
-    before = f"{dialect.apply_over_time('last_over_time', _NAMED, DAY, DAY_STEP_SECONDS)} and on ({dialect.labels('target')}) {all_}"
-    or_else = f" or on ({dialect.labels('target')}) "
+    before = f"{dialect.apply_over_time('last_over_time', _NAMED, DAY, DAY_STEP_SECONDS)} and on ({dialect.key('target')}) {all_}"
+    or_else = f" or on ({dialect.key('target')}) "
     return f"({or_else.join((named, before, all_))})"
 
 
@@ -101,24 +101,28 @@ def of_kind(dialect: Dialect, by_replica: str) -> str:
     return f"{by_replica} * on ({dialect.labels(*TARGET)}) group_left (gpu_name) {KIND}"
 
 
-def _by_model(workloads: Iterable[Workload]) -> list[list[Workload]]:
-    """Those of one model and role together, in the order of the settings."""
-    found: dict[tuple[str, str], list[Workload]] = {}
+def _by_model(dialect: Dialect, workloads: Iterable[Workload]) -> list[tuple[dict[str, str], list[Workload]]]:
+    """Those of one model and role together, with the labels that they share, in the order of the settings."""
+    found: dict[tuple[tuple[str, str], ...], list[Workload]] = {}
     for workload in workloads:
-        found.setdefault((workload.model_name, workload.role), []).append(workload)
-    return list(found.values())
+        stated = {name: getattr(workload, field) for name, field in STATED_BY_WORKLOAD.items()} | dict(workload.labels)
+        of_model = {"model_name": workload.model_name, "role": workload.role}
+        labels = of_model | {name: stated[name] for name in dialect.own}
+        found.setdefault(tuple(labels.items()), []).append(workload)
+    return [(dict(labels), workloads) for labels, workloads in found.items()]
 
 
-def _desired(dialect: Dialect, workloads: list[Workload]) -> str:
-    """Replicas that all workloads of one model want together; nothing where one of them is not said."""
-    by = f"max by ({dialect.labels()})" if dialect.identity else "max"
+def _desired(dialect: Dialect, labels: Mapping[str, str], workloads: list[Workload]) -> str:
+    """Replicas that all workloads of one model want together, under these labels; nothing where one of them is not said."""
+    by = f"max by ({dialect.key()})" if dialect.external else "max"
     pods = []
     for workload in workloads:
         share = f" / {workload.pods_per_replica}" if workload.pods_per_replica > 1 else ""
         pods.append(f"{by} ({wanted_replicas(workload)}){share}")
-    first = workloads[0]
-    named = f'label_replace({" + ".join(pods)}, "model_name", "{_replacement(first.model_name)}", "", "")'
-    return f'label_replace({named}, "role", "{first.role}", "", "")'
+    named = " + ".join(pods)
+    for label, text in labels.items():
+        named = f'label_replace({named}, "{label}", "{_replacement(text)}", "", "")'
+    return named
 
 
 def _replacement(text: str) -> str:

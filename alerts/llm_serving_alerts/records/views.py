@@ -7,7 +7,6 @@ from llm_serving_alerts.records.traffic import RATE_SECONDS, common_edges
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings
 
-_GPU = ("gpu", "gpu_name", "node")
 _PROMPTS = "request_prompt_tokens"
 
 
@@ -31,12 +30,12 @@ def views(dialect: Dialect, settings: Settings) -> Group:
             ),
             Record(
                 "gpu:llm_serving_gpu_slowdown:max",
-                f"{dialect.one(series('gpu_slowdown'), *_GPU, 'reason')} == 1",
+                f"{dialect.by_gpu(series('gpu_slowdown') + ' == 1', 'reason')}",
                 "1 for a reason that holds a GPU's clocks down",
             ),
             Record(
                 "gpu:llm_serving_gpu_memory_used:ratio",
-                f"{dialect.one(series('gpu_memory_used_bytes'), *_GPU)} / {dialect.one(series('gpu_memory_total_bytes'), *_GPU)}",
+                f"{dialect.bare(series('gpu_memory_used_bytes'), 'gpu')} / {dialect.by_gpu(series('gpu_memory_total_bytes'))}",
                 "share of a GPU's memory in use",
             ),
             *(

@@ -35,7 +35,7 @@ class Scope:
     model_name: str
     # "unified", "prefill" or "decode"
     role: str = "unified"
-    # identity labels that the scrape adds and that tell fleets apart: names and values
+    # identity labels of the rules, which tell fleets apart: names and values
     labels: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -49,9 +49,9 @@ class Scope:
         return _matchers(self.identity)
 
     @property
-    def of_scrape(self) -> str:
-        """Those of the identity labels alone; "" where there are none."""
-        return _matchers(dict(self.labels))
+    def of_model(self) -> str:
+        """Those of the model and the role alone, as every series of a target has them."""
+        return _matchers({"model_name": self.model_name, "role": self.role})
 
 
 def _matchers(labels: Mapping[str, str]) -> str:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from llm_serving_exporter.clients.stored_labels import loose_matchers, targets_only
+from llm_serving_exporter.drill.course import Scope
+
 READY = "model:llm_serving_ready_replicas:sum"
 PRESENT = "model:llm_serving_present_replicas:sum"
 DESIRED = "model:llm_serving_desired_replicas:max"
@@ -29,6 +32,8 @@ ABOVE_TOP = "model:llm_serving_time_to_first_token_seconds:above_top_edge_ratio_
 SLO_BAD = "model:llm_serving_slo_bad:ratio_increase5m"
 NODE_CAPACITY = "model_node:llm_serving_capacity:sum"
 TARGET_READY = "target:llm_serving_ready:max"
+TARGET_NODE = "target:llm_serving_node:info"
+TARGET_DOWN = "target:llm_serving_down:min"
 
 # by model and role: one instant query reads them all at the same moment
 BY_MODEL = (
@@ -37,7 +42,7 @@ BY_MODEL = (
 )  # fmt: skip
 # of the time before the loss
 BEFORE = (READY, WAITING, KV_USAGE, TOKENS, TTFT, ABOVE_TOP, SLO_BAD)
-RECORDS = (*BY_MODEL, NODE_CAPACITY, TARGET_READY)
+RECORDS = (*BY_MODEL, NODE_CAPACITY, TARGET_READY, TARGET_NODE, TARGET_DOWN)
 
 PREFIX = "LLMServing"
 REPLICA_LOST = f"{PREFIX}ReplicaLost"
@@ -48,12 +53,9 @@ ALERTS = (REPLICA_LOST, TARGETS_DOWN, N1_CRITICAL)
 TARGETS_DOWN_ABOVE = 0.5
 
 # the exporter's own, without prefix, as its catalogue has them
-TARGET_INFO = "target_info"
-TARGET_NODE_INFO = "target_node_info"
-TARGET_STATE = "target_state"
 SLO_EVENTS = "slo_events_total"
 REJECTED = "requests_rejected_total"
-EXPORTED = (TARGET_INFO, TARGET_NODE_INFO, TARGET_STATE, SLO_EVENTS, REJECTED)
+EXPORTED = (SLO_EVENTS, REJECTED)
 
 
 def _exported(name: str) -> str:
@@ -72,28 +74,30 @@ def capacity_by_node(matchers: str) -> str:
 
 def replicas_by_node(matchers: str) -> str:
     """Ready replicas that touch a node."""
-    nodes = f"max by (target, model_name, role, node) ({_exported(TARGET_NODE_INFO)}{{{matchers}}})"
-    return f"count by (node) ({nodes} and on (target, model_name, role) {TARGET_READY}{{{matchers}}} == 1)"
+    return f"count by (node) ({TARGET_NODE}{{{matchers}}} and on (target, model_name, role) {TARGET_READY}{{{matchers}}} == 1)"
 
 
-def replicas_alive(matchers: str, of_scrape: str) -> str:
-    """Known replicas that are not down, as TargetsDown counts them. `of_scrape`: the identity labels' matchers alone, which may be ""."""
-    known = f'max by (target) ({_exported(TARGET_INFO)}{{{matchers},role!="frontend"}})'
-    down = f'max by (target) ({_exported(TARGET_STATE)}{{state="down"{"," if of_scrape else ""}{of_scrape}}})'
-    return f"sum({known} * on (target) (1 - {down}))"
+def replicas_alive(matchers: str) -> str:
+    """Known replicas that are not down, as TargetsDown counts them."""
+    return f"sum(1 - {TARGET_DOWN}{{{matchers}}})"
 
 
-def ttft_events(matchers: str, seconds: float) -> str:
+def ttft_events(scope: Scope, seconds: float) -> str:
     """Events of the TTFT objective in the last `seconds`, by outcome, from the engines' own counters."""
-    counted = f'increase({_exported(SLO_EVENTS)}{{{matchers},slo="ttft"}}[{_range(seconds)}])'
-    one = f"max by (target, model_name, engine, role, outcome, source, threshold) ({counted})"
-    return f"sum by (outcome) ({one})"
+    counted = _grown(scope, SLO_EVENTS, seconds, 'slo="ttft"')
+    return f"sum by (outcome) (max by (target, model_name, engine, role, outcome, source, threshold) ({counted}))"
 
 
-def rejected(matchers: str, seconds: float) -> str:
+def rejected(scope: Scope, seconds: float) -> str:
     """Requests that were refused in the last `seconds`."""
-    counted = f"increase({_exported(REJECTED)}{{{matchers}}}[{_range(seconds)}])"
-    return f"sum(max by (target, model_name, engine, role, reason) ({counted}))"
+    return f"sum(max by (target, model_name, engine, role, reason) ({_grown(scope, REJECTED, seconds)}))"
+
+
+def _grown(scope: Scope, counter: str, seconds: float, *matchers: str) -> str:
+    """What a counter of the replicas grew by."""
+    labels, duration = dict(scope.labels), _range(seconds)
+    every = ",".join(filter(None, (scope.of_model, loose_matchers(labels), *matchers)))
+    return f"increase({_exported(counter)}{{{every}}}[{duration}]){targets_only(labels, duration)}"
 
 
 def _range(seconds: float) -> str:

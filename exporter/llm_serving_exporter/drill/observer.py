@@ -52,7 +52,7 @@ class Observer:
         """All records of now."""
         ask, matchers, now = self._prometheus, self._scope.matchers, self.now()
         samples = ask.instant(names.at_once(names.BY_MODEL, matchers))
-        alive = ask.value(names.replicas_alive(matchers, self._scope.of_scrape))
+        alive = ask.value(names.replicas_alive(matchers))
         try:
             return make_reading(now, samples, alive)
         except ValueError as error:
@@ -65,14 +65,14 @@ class Observer:
         ask, matchers, seconds = self._prometheus, self._scope.matchers, self._settings.baseline_seconds
         step = max(self._settings.interval_seconds, seconds / _MOST_POINTS)
         series = ask.range(names.at_once(names.BEFORE, matchers), end_unix_seconds - seconds, end_unix_seconds, step)
-        return make_baseline(seconds, series, ask.value(names.rejected(matchers, seconds), end_unix_seconds))
+        return make_baseline(seconds, series, ask.value(names.rejected(self._scope, seconds), end_unix_seconds))
 
     def count_events(self, begin_unix_seconds: float, end_unix_seconds: float) -> Counts:
         """What the engines counted in between."""
-        ask, matchers, seconds = self._prometheus, self._scope.matchers, end_unix_seconds - begin_unix_seconds
-        outcomes = ask.instant(names.ttft_events(matchers, seconds), end_unix_seconds)
+        ask, seconds = self._prometheus, end_unix_seconds - begin_unix_seconds
+        outcomes = ask.instant(names.ttft_events(self._scope, seconds), end_unix_seconds)
         events = {labels.get("outcome", ""): value for labels, value in outcomes}
-        rejected = ask.value(names.rejected(matchers, seconds), end_unix_seconds)
+        rejected = ask.value(names.rejected(self._scope, seconds), end_unix_seconds)
         return Counts(events.get("good"), events.get("bad"), rejected)
 
     def see_firing(self, sightings: Sightings, now: float) -> Sightings:

@@ -75,7 +75,9 @@ def prometheus_config(target: str, pace: Pace, rules: Rules) -> str:
             "evaluation_interval": _milliseconds(pace.evaluate_seconds),
         },
         "rule_files": list(rules.files),
-        "scrape_configs": [{"job_name": "llm-serving-exporter", "static_configs": [{"targets": [target]}]}],
+        "scrape_configs": [
+            {"job_name": "llm-serving-exporter", "honor_labels": True, "static_configs": [{"targets": [target]}]}
+        ],
     }
     if rules.alertmanager is not None:
         document["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [rules.alertmanager]}]}]}

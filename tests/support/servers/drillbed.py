@@ -82,9 +82,9 @@ class Fleet:
             of = f'target="{self.model}-{number}",{self._labels}'
             lines += [
                 f"llm_serving_target_info{{{of}}} 1",
-                f'llm_serving_target_state{{target="{self.model}-{number}",state="down"}} {int(gone)}',
+                f"{gauge(names.TARGET_DOWN)}{{{of}}} {int(gone)}",
                 f"{gauge(names.TARGET_READY)}{{{of}}} {int(not gone)}",
-                f'llm_serving_target_node_info{{{of},node="{node}"}} 1',
+                f'{gauge(names.TARGET_NODE)}{{{of},node="{node}"}} 1',
             ]
         of = f'target="{self.model}-3",engine="0",{self._labels}'
         for outcome in ("good", "bad"):

@@ -16,7 +16,9 @@ from tests.pack.rulesets import belongs
 from tests.support.paths import ROOT
 
 RUNBOOK = (ROOT / "alerts/llm_serving_alerts/runbooks/LLMServingN1Insufficient.md").read_text()
-GROUPS = {f"llm-serving.{name}" for name in ("targets", "traffic", "kv", "work", "rates", "capacity", "node-loss")}
+GROUPS = {
+    f"llm-serving.{name}" for name in ("identity", "targets", "traffic", "kv", "work", "rates", "capacity", "node-loss")
+}
 BUSY, AFTER = 15, 80  # minutes: the best rate is seen under a queue, then falls out of the last hour
 MODEL = {"model_name": "m", "role": "unified"}
 

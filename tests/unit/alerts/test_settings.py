@@ -15,6 +15,7 @@ from llm_serving_alerts.settings import BurnWindow, Objective, Settings
 from llm_serving_alerts.settings_file import default_settings, defaults_text, read_settings
 from llm_serving_exporter.errors import ConfigError
 
+SHARED = "List what all replicas of a workload share, such as cluster, namespace or team."
 BURN = "Write for example {long: 1h, short: 5m, factor: 14.4}."
 
 
@@ -81,6 +82,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
         "BudgetExceeded": 360, "TokenExplosion": 30, "UnpricedGPU": 60, "ReportMissed": 60, "GPUXid": 0, "GPUEcc": 0, "GPURemapPending": 15,
         "GPUSlowdown": 10, "GPULost": 2, "TargetDown": 15, "TargetsDown": 5, "SignalLost": 15, "ExporterAbsent": 10,
         "ConfigReloadFailed": 10, "NotificationsFailing": 10, "RestartLoop": 0, "Watchdog": 0,
+        "LabelsRenamed": 10, "ClaimedTwice": 10, "ShardMissing": 3,
     }  # fmt: skip
     assert {name: own.for_seconds / 60 for name, own in settings.alerts.items()} == minutes
     assert all(own.enabled for own in settings.alerts.values())
@@ -106,6 +108,26 @@ def test_what_is_left_out_has_its_default(tmp_path: Path, text: str) -> None:
     assert read(tmp_path, text) == default_settings()
 
 
+@pytest.mark.parametrize(
+    ("text", "external", "own"),
+    [
+        ("", (), ()),
+        ("identity_labels: [cluster]", ("cluster",), ()),
+        # as files of earlier releases have it
+        ("identity_labels: [cluster, namespace]", ("cluster",), ("namespace",)),
+        ("identity_labels: [team, workload, region]", (), ("team", "workload", "region")),
+        ("identity_labels: [site, team]\nexternal_labels: [site]", ("site",), ("team",)),
+        ("identity_labels: [cluster, team]\nexternal_labels: []", (), ("cluster", "team")),
+        ("identity_labels: [cluster]\nexternal_labels:", ("cluster",), ()),
+    ],
+)
+def test_identity_labels_are_of_the_scrape_or_of_the_targets(
+    tmp_path: Path, text: str, external: tuple[str, ...], own: tuple[str, ...]
+) -> None:
+    settings = read(tmp_path, text)
+    assert (settings.external_labels, settings.own_labels) == (external, own)
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------------------------
 
 
@@ -126,7 +148,7 @@ def test_what_is_left_out_has_its_default(tmp_path: Path, text: str) -> None:
         ("labels: {team: a}\nlabels: {team: b}", "labels: the key is given twice (lines 1 and 2). Keep one of them."),
         # types
         ("- alerts", "must be a mapping (key: value), not a list. Known here: alerts, baseline, burn, dashboard_url, drill, "
-         "identity_labels, labels, node_loss, runbook_url, runtimes, scrape_interval, severity_cap, slo."),
+         "external_labels, identity_labels, labels, node_loss, renamed_labels, runbook_url, runtimes, scrape_interval, severity_cap, slo."),
         ("alerts: []", "alerts: must be a mapping (key: value), not a list. Write alerts: {TTFTHigh: off}."),
         ("alerts: off", "alerts: must be a mapping (key: value), not true or false. Write alerts: {TTFTHigh: off}."),
         ("alerts: {TTFTHigh: [off]}",
@@ -161,10 +183,24 @@ def test_what_is_left_out_has_its_default(tmp_path: Path, text: str) -> None:
         ("scrape_interval: 1m\nalerts: {Stalled: {range: 3m}}",
          "alerts.Stalled.range: 3m does not hold four scrapes of 1m. Write 4m or more."),
         # labels
-        ("identity_labels: [model_name]", 'identity_labels: "model_name" is a label of the rules themselves. '
-         "List labels that the scrape adds, such as cluster or namespace."),
-        ("identity_labels: [instance]", 'identity_labels: "instance" is a label of the rules themselves. '
-         "List labels that the scrape adds, such as cluster or namespace."),
+        ("identity_labels: [model_name]", f'identity_labels: "model_name" is a label of the rules themselves. {SHARED}'),
+        ("identity_labels: [cluster, engine]", f'identity_labels: "engine" is a label of the rules themselves. {SHARED}'),
+        *((f"identity_labels: [cluster, {name}]",
+           f'identity_labels: "{name}" differs between the replicas of a workload: each would be a fleet of one, and none could '
+           f"stand in for it. {SHARED} What is about one replica names its target.")
+          for name in ("pod", "container", "node", "instance", "job", "provider_id", "pod_template_hash")),
+        ("identity_labels: [exported_namespace]",
+         'identity_labels: "exported_namespace" is what Prometheus calls a label that a scrape has renamed. Write namespace.'),
+        ("external_labels: [site]", 'external_labels: "site" is not one of identity_labels. Name it there too, or leave it out here.'),
+        ("identity_labels: [namespace]\nexternal_labels: [namespace]",
+         'external_labels: "namespace" is written by the exporter itself, of each target its own. Leave it out here; it may stay in '
+         "identity_labels."),
+        ("renamed_labels: [role]", 'renamed_labels[0]: the rules cannot do without "role" under its own name. Set honor_labels, or give '
+         "the label of the scrape another name."),
+        ("identity_labels: [namespace, team]\nnode_loss: {workloads: [{model_name: a, namespace: b, kind: deployment, name: c}]}",
+         "node_loss.workloads[0].labels: team is one of identity_labels, and is missing. Write labels: {team: …}."),
+        ("node_loss: {workloads: [{model_name: a, namespace: b, kind: deployment, name: c, labels: {team: d}}]}",
+         "node_loss.workloads[0].labels.team: it tells no targets of the workload from others. Remove it."),
         ("identity_labels: [k8s-cluster]",
          'identity_labels[0]: "k8s-cluster" is not a label\'s name. Write letters, digits and underscores.'),
         ("identity_labels: [__name__]", 'identity_labels[0]: "__name__" is not a label\'s name. Write letters, digits and underscores.'),

@@ -12,6 +12,8 @@ from llm_serving_alerts.settings_file import default_settings, read_settings
 from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_dashboards.queries import list_record_labels
 from llm_serving_exporter.catalogue import BY_NAME
+from llm_serving_exporter.catalogue.spec import PLACE_LABELS
+from tests.support.renamed import find_renamed
 
 
 def documents(tmp_path: Path, settings: str) -> dict[str, dict[str, Any]]:
@@ -74,21 +76,50 @@ def test_windows_of_the_users_own_are_asked_for(tmp_path: Path) -> None:
     assert set(re.findall(r"slo_bad:(?:ratio_)?increase(\w+)", asked)) == {"5m", "1h30m", "28d"}
 
 
-def test_identity_labels_are_variables_and_stay_in_every_query(tmp_path: Path) -> None:
-    for uid, document in documents(tmp_path, "identity_labels: [cluster, namespace]").items():
+def expressions(document: dict[str, Any]) -> list[str]:
+    asked = [target["expr"] for one in document["panels"] for target in one.get("targets", ())]
+    return [*asked, *(one["expr"] for one in document["annotations"]["list"])]
+
+
+def test_labels_of_the_scrape_are_variables_and_stay_in_every_query(tmp_path: Path) -> None:
+    settings = "identity_labels: [cluster, site]\nexternal_labels: [cluster, site]"
+    for uid, document in documents(tmp_path, settings).items():
         names = [variable["name"] for variable in document["templating"]["list"]]
-        assert names[:3] == ["datasource", "cluster", "namespace"]
-        asked = [target["expr"] for one in document["panels"] for target in one.get("targets", ())]
-        for expression in [*asked, *(one["expr"] for one in document["annotations"]["list"])]:
+        assert names[:3] == ["datasource", "cluster", "site"]
+        for expression in expressions(document):
             for name, matchers in re.findall(r"([a-zA-Z_][\w:]*)\{([^}]*)\}", expression):
                 assert 'cluster=~"$cluster"' in matchers, (uid, name)
-                assert 'namespace=~"$namespace"' in matchers, (uid, name)
+                assert 'site=~"$site"' in matchers, (uid, name)
             # what is asked for without matchers would be of everybody
             known = {*list_record_labels(default_settings()), *(metric.full_name for metric in BY_NAME.values())}
             bare = known & set(re.findall(r"[a-zA-Z_][\w:]*", re.sub(r"\{[^}]*\}", "{", expression)))
             assert all(f"{name}{{" in expression for name in bare), (uid, expression)
             for grouping in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression):
-                assert grouping.startswith("cluster, namespace"), (uid, expression)
+                assert grouping.startswith("cluster, site"), (uid, expression)
+
+
+def test_labels_of_the_targets_are_variables_and_are_read_where_they_are_sure_to_stand(tmp_path: Path) -> None:
+    about_targets = {metric.full_name for metric in BY_NAME.values() if {"target", "model_name"} & {*metric.labels}}
+    narrowed = 'target:llm_serving_owner:info{cluster=~"$cluster",namespace=~"$namespace"}'
+    seen = 0
+    for uid, document in documents(tmp_path, "identity_labels: [cluster, namespace]").items():
+        variables = {one["name"]: one.get("definition", "") for one in document["templating"]["list"]}
+        assert list(variables)[:3] == ["datasource", "cluster", "namespace"]
+        assert variables["namespace"] == 'label_values(target:llm_serving_down:min{cluster=~"$cluster"}, namespace)'
+        for expression in expressions(document):
+            assert find_renamed(expression.replace(narrowed, "target:llm_serving_owner:info"), ["namespace"]) == [], uid
+            for name, matchers in re.findall(r"([a-zA-Z_][\w:]*)\{([^}]*)\}", expression):
+                if name.startswith(("model:", "target:", "engine:", "model_")):
+                    assert 'namespace=~"$namespace"' in matchers, (uid, name)
+                elif name in about_targets:
+                    assert narrowed in expression, (uid, expression)
+                    seen += 1
+    assert seen > 40
+
+
+def test_no_query_reads_a_label_that_a_scrape_may_have_renamed(tmp_path: Path) -> None:
+    for uid, document in documents(tmp_path, "").items():
+        assert [one for one in expressions(document) if find_renamed(one, PLACE_LABELS)] == [], uid
 
 
 def test_series_are_told_apart_by_the_identity_labels_too(tmp_path: Path) -> None:

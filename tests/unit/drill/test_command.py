@@ -97,7 +97,7 @@ def test_the_selector_makes_matchers_that_quote_what_they_must() -> None:
     found = scope_of(parsed("--model", 'org/"x"\\y', "--selector", ' cluster="prod", namespace = "llm" '))  # type: ignore[arg-type]
     assert found == Scope('org/"x"\\y', "unified", (("cluster", "prod"), ("namespace", "llm")))
     assert found.matchers == r'model_name="org/\"x\"\\y",role="unified",cluster="prod",namespace="llm"'
-    assert found.of_scrape == 'cluster="prod",namespace="llm"'
+    assert found.of_model == r'model_name="org/\"x\"\\y",role="unified"'
 
 
 def test_alerts_may_be_named_with_or_without_the_prefix() -> None:

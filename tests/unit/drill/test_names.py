@@ -50,15 +50,15 @@ def test_the_defaults_are_the_rules_own() -> None:
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="`make test` installs promtool")
 def test_every_query_is_promql(tmp_path: Path) -> None:
-    scope = Scope('a "model" \\ of {ours}', "unified", (("cluster", "prod"),))
+    scope = Scope('a "model" \\ of {ours}', "unified", (("cluster", "prod.eu-1"), ("namespace", "llm")))
     queries = [
         names.at_once(names.BY_MODEL, scope.matchers),
         names.capacity_by_node(scope.matchers),
         names.replicas_by_node(scope.matchers),
-        names.replicas_alive(scope.matchers, scope.of_scrape),
-        names.replicas_alive(Scope("m").matchers, ""),
-        names.ttft_events(scope.matchers, 61.5),
-        names.rejected(scope.matchers, 61.5),
+        names.replicas_alive(scope.matchers),
+        names.ttft_events(scope, 61.5),
+        names.rejected(scope, 61.5),
+        names.rejected(Scope("m"), 61.5),
     ]
     rules = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(queries)]
     file = tmp_path / "rules.yml"

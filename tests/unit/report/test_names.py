@@ -116,6 +116,34 @@ def test_a_batch_is_as_full_as_it_was_while_there_was_one(tmp_path: Path) -> Non
     promtool_test(tmp_path, [series], case)
 
 
+@NEEDS_PROMTOOL
+def test_labels_of_targets_are_read_under_the_name_that_a_scrape_left_them(tmp_path: Path) -> None:
+    scrape = 'job="pods",instance="10.0.0.1:10077",namespace="monitoring",node="k8s-1",team="platform"'
+    series = []
+    for name, team in (("a", "red"), ("b", "blue")):
+        renamed = f'exported_namespace="llm",exported_node="gpu-{name}",exported_team="{team}"'
+        of = f'{scrape},{renamed},target="{name}",model_name="m",role="unified"'
+        series += [
+            {"series": f'llm_serving_gpu_seconds_total{{{of},engine="0",state="busy",rate="r"}}', "values": "0+60x120"},
+            {"series": f"llm_serving_target_node_info{{{of}}}", "values": "1x120"},
+        ]
+    asking = Asking((), ("team",))
+    for query, by, expected in (
+        (
+            asking.increase(names.GPU_SECONDS, 3600.0),
+            "target, team",
+            {'{target="a",team="red"}': 3600, '{target="b",team="blue"}': 3600},
+        ),
+        (
+            asking.over_hour(names.NODE_INFO, ("target", "node"), 3600.0),
+            "target, node",
+            {'{target="a",node="gpu-a"}': 1, '{target="b",node="gpu-b"}': 1},
+        ),
+    ):
+        samples = [{"labels": labels, "value": value} for labels, value in expected.items()]
+        promtool_test(tmp_path, series, {"expr": f"sum by ({by}) ({query})", "eval_time": "2h", "exp_samples": samples})
+
+
 def test_what_the_bill_is_split_by_may_be_a_label_of_a_target() -> None:
     """`target_labels` stand on every series of a target: on all that the review adds up, or a split would lose some of it."""
     assert {BY_NAME[counter].subject for counter in names.COUNTERS} == {Subject.TARGET}

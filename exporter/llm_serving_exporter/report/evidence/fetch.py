@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from llm_serving_exporter.clients.json_api import ApiError
 from llm_serving_exporter.clients.prometheus import Labels, Prometheus, Series
+from llm_serving_exporter.clients.stored_labels import read_label
 from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.names import Asking, Quantity
 from llm_serving_exporter.report.evidence.usage import Hours, Line, Owner, Usage
@@ -99,7 +100,7 @@ class Reader:
 def owner_of(labels: Labels, extra: Sequence[str]) -> Owner:
     """The owner of a series."""
     return Owner(
-        tuple((name, labels.get(name, "")) for name in extra),
+        tuple((name, read_label(labels, name)) for name in extra),
         labels.get("target", ""),
         labels.get("model_name", ""),
         labels.get("role", ""),

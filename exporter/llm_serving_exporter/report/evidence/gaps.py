@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from llm_serving_exporter.clients.prometheus import Labels, Sample
+from llm_serving_exporter.clients.stored_labels import read_label
 from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, add_hours, owner_of
 from llm_serving_exporter.report.evidence.names import Quantity
@@ -96,7 +97,8 @@ def measure_growth(
             continue
         old = first.get(_key(labels), 0.0)
         grown = value - old if value >= old else value
-        alike = tuple(labels.get(name, "") for name in (*extra, *names.TARGET, *quantity.alike, *quantity.of))
+        whose = (read_label(labels, name) for name in extra)
+        alike = (*whose, *(labels.get(name, "") for name in (*names.TARGET, *quantity.alike, *quantity.of)))
         if (quantity, alike) not in best or best[quantity, alike][0] < grown:
             best[quantity, alike] = grown, labels
     lines: dict[str, dict[tuple[Owner, tuple[str, ...]], float]] = {}

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llm_serving_exporter.catalogue import BY_NAME, cost
+from llm_serving_exporter.catalogue.spec import PLACE_LABELS
+from llm_serving_exporter.clients.stored_labels import loose_matchers, take_exported
 from llm_serving_exporter.model.text import escape_label_value
 
 TARGET = ("target", "model_name", "role")
@@ -119,13 +121,13 @@ class Asking:
         """Growth of a counter in the last `seconds` by target, else what was recorded where the counter is gone."""
         labels, target = _join_labels(*self.extra, *TARGET, *quantity.of), _join_labels(*self.extra, "target")
         counter = exported(quantity.counter)
-        grown = f"sum by ({labels}) (increase({counter}[{_write_range(seconds)}]))"
+        grown = f"sum by ({labels}) ({take_exported(f'increase({counter}[{_write_range(seconds)}])', *self.extra)})"
         # pairs count the same second side by side, a replaced exporter and its successor one after the other: all of it is added up, and
         # divided by how many there were at a time in the mean. A second less than the hour: its first moment belongs to the one before
         places = _join_labels("model_name", "role", *quantity.alike, *quantity.of)
         span = f"[{round(seconds) - 1}s:1m]"
-        seen = f"count_over_time((max by ({target}) ({counter})){span})"
-        by_each = f"count_over_time((max without ({places}) ({counter})){span})"
+        seen = f"count_over_time((max by ({target}) ({take_exported(counter, *self.extra)})){span})"
+        by_each = take_exported(f"count_over_time((max without ({places}) ({counter})){span})", *self.extra)
         raw = f"{grown} * on ({target}) group_left () ({seen} / on ({target}) sum by ({target}) ({by_each}))"
         if seconds != 3600:
             return raw
@@ -136,23 +138,24 @@ class Asking:
 
     def presence(self) -> str:
         """Whether a target has been counted within the last minutes. Without timestamp(), which takes Prometheus 17 times as long."""
-        return f"max by ({_join_labels(*self.identity, 'target')}) ({exported(GPU_SECONDS.counter)})"
+        counter = take_exported(exported(GPU_SECONDS.counter), *self.identity)
+        return f"max by ({_join_labels(*self.identity, 'target')}) ({counter})"
 
     def samples(self, labels: Sequence[tuple[str, str]], seconds: float) -> str:
         """The samples themselves of one target's GPU time in the last `seconds`."""
-        matchers = ",".join(f"{name}={quote_label(value)}" for name, value in labels)
-        return f"{exported(GPU_SECONDS.counter)}{{{matchers}}}[{_write_range(seconds)}]"
+        return f"{exported(GPU_SECONDS.counter)}{{{_match_target(labels)}}}[{_write_range(seconds)}]"
 
     def over_hour(self, name: str, labels: Sequence[str], seconds: float, function: str = "max_over_time") -> str:
         """A gauge of the exporter over the last `seconds`, one value per identity and these labels."""
-        return (
-            f"max by ({_join_labels(*self.identity, *labels)}) ({function}({exported(name)}[{_write_range(seconds)}]))"
-        )
+        places = (label for label in labels if label in PLACE_LABELS)
+        stored = take_exported(f"{function}({exported(name)}[{_write_range(seconds)}])", *self.identity, *places)
+        return f"max by ({_join_labels(*self.identity, *labels)}) ({stored})"
 
     def mean_by_model(self, name: str, labels: Sequence[str], seconds: float) -> str:
         """A gauge's mean over a model's engines and the minutes of the last `seconds` in which it is above 0: the idle have no batch."""
         each = _join_labels(*self.identity, *TARGET, "engine", *labels)
-        engine = f"max by ({each}) (avg_over_time(({exported(name)} > 0)[{_write_range(seconds)}:1m]))"
+        mean = take_exported(f"avg_over_time(({exported(name)} > 0)[{_write_range(seconds)}:1m])", *self.identity)
+        engine = f"max by ({each}) ({mean})"
         return f"avg by ({_join_labels(*self.identity, *MODEL, *labels)}) ({engine})"
 
     def replicas(self, record: str, matchers: str, function: str, seconds: float) -> str:
@@ -180,13 +183,18 @@ class Asking:
     def everything_of(self, labels: Sequence[tuple[str, str]]) -> str:
         """All counters, prices and GPUs of one target as they stand, whoever says it."""
         names = "|".join(exported(name) for name in (*COUNTERS, TARGET_GPUS, PRICE))
-        matchers = ",".join(f"{name}={quote_label(value)}" for name, value in labels)
-        return f'{{__name__=~"{names}",{matchers}}}'
+        return f'{{__name__=~"{names}",{_match_target(labels)}}}'
 
 
 def quote_label(value: str) -> str:
     """A label's value as PromQL writes it."""
     return f'"{escape_label_value(value)}"'
+
+
+def _match_target(labels: Sequence[tuple[str, str]]) -> str:
+    """Matchers for the series of a target, by its name and labels that tell fleets apart."""
+    known = dict(labels)
+    return ",".join(filter(None, (f"target={quote_label(known.pop('target', ''))}", loose_matchers(known))))
 
 
 def _join_labels(*labels: str) -> str:

@@ -1,0 +1,126 @@
+"""Who is who: where targets and GPUs are, whatever labels the scrape added, and which of them two exporters claim for different things.
+
+A scrape of a pod has labels of its own (namespace, pod, container, node: of the exporter's pod). With `honor_labels` ours stay as they are;
+without it, which operators can force, ours are called exported_…. These records have ours either way, and every other rule reads these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llm_serving_alerts.promql import (
+    GPUS,
+    HOUR,
+    MINUTE,
+    NODES,
+    OWNERS,
+    TARGET,
+    TARGETS,
+    Dialect,
+    series,
+)
+from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.settings import Settings
+from llm_serving_exporter.catalogue.spec import PLACE_LABELS
+from llm_serving_exporter.clients.stored_labels import take_exported
+
+# of a GPU that is gone an alert still says where it was
+KNOWN_GPUS = "gpu:llm_serving_gpu:last1h"
+TARGET_CLAIMS = "target:llm_serving_claims:count"
+GPU_CLAIMS = "gpu:llm_serving_claims:count"
+CLUSTER = "cluster"
+# of a GPU: thirds of it add up to all but a rounding
+_WHOLE = 1.001
+# what else a target's own labels may be told from; instance_type and provider_id are a node's
+BELONGS = ("workload", "workload_kind", "region")
+# a counter of the last hour is still counted when its target has gone
+_REMEMBERED_SECONDS, _STEP_SECONDS = 2 * HOUR, 5 * MINUTE
+_GPU_SECONDS = HOUR + 2 * _STEP_SECONDS
+
+
+def identity(dialect: Dialect, settings: Settings) -> Group:
+    """One series for each target, each of its nodes and each GPU."""
+    return Group("llm-serving.identity", (*_targets(dialect), *_gpus(dialect)))
+
+
+def _targets(dialect: Dialect) -> Iterator[Record]:
+    of_target = dialect.key("target")
+    labels = dict.fromkeys((*PLACE_LABELS, *BELONGS, *dialect.own))
+    stated = take_exported(series("target_info"), *labels)
+    # of several exporters that do not agree, what most of them say
+    most = f"topk by ({of_target}) (1, count by ({dialect.key('target', *labels)}) ({stated}))"
+    yield Record(
+        TARGETS,
+        f"({most}) >= bool 0",
+        "1 for each target, with where it is and what it belongs to; no label where that is not known",
+    )
+    if dialect.own:
+        own = f"max by ({dialect.key('target', *dialect.own)})"
+        before = f"topk by ({of_target}) (1, {own} ({dialect.apply_over_time('last_over_time', TARGETS, _REMEMBERED_SECONDS)}))"
+        yield Record(
+            OWNERS,
+            f"{own} ({TARGETS}) or on ({of_target}) {before}",
+            "the same with the identity labels alone, also of a target that has gone within two hours",
+        )
+    yield Record(
+        NODES,
+        dialect.one(take_exported(series("target_node_info"), "node"), *TARGET, "node"),
+        "1 for each node that a target spans",
+    )
+
+
+def _gpus(dialect: Dialect) -> Iterator[Record]:
+    of_gpu, place = dialect.key("gpu"), dialect.key("gpu", "gpu_name", "node")
+    shown = take_exported(series("gpu_up"), "node")
+    # one card that two exporters call by different nodes is one card: the one that reads it knows best
+    yield Record(
+        GPUS,
+        f"(topk by ({of_gpu}) (1, max by ({place}) ({shown}))) >= bool 0",
+        "1 for each GPU that an exporter shows, with its name and its node",
+    )
+    before = dialect.apply_over_time("last_over_time", GPUS, _GPU_SECONDS, _STEP_SECONDS)
+    yield Record(
+        KNOWN_GPUS,
+        f"{GPUS} or on ({of_gpu}) topk by ({of_gpu}) (1, {before})",
+        "the same, also of a GPU that has gone within an hour",
+    )
+
+
+def claims(dialect: Dialect, settings: Settings) -> Group:
+    """Names and GPUs that are claimed for more than one thing. Exporters that say the same of a target, such as a pair, do not differ."""
+    of_target = dialect.key("target")
+    nodes = take_exported(series("target_node_info"), "node")
+    by_exporter = f"count by ({dialect.key('target', 'node', 'instance')}) ({nodes})"
+    saying = f"count by ({dialect.key('target', 'node')}) ({by_exporter})"
+    exporters = f"count by ({dialect.key('target', 'instance')}) ({series('target_node_info')})"
+    asked = f"count by ({of_target}) ({exporters})"
+    rules = [
+        Record(
+            TARGET_CLAIMS,
+            # a replica may span several nodes: then each of its exporters names all of them
+            f"count by ({of_target}) ({saying} < on ({of_target}) group_left () {asked})",
+            "nodes of a target that only some of the exporters that know its node name",
+            {"of": "nodes"},
+        )
+    ]
+    if CLUSTER not in dialect.identity:
+        named = series("target_info", f'{CLUSTER}!=""')
+        clusters = f"count by ({dialect.key('target', CLUSTER)}) ({named})"
+        rules.append(
+            Record(
+                TARGET_CLAIMS,
+                f"count by ({of_target}) ({clusters}) > 1",
+                "clusters that have a target of this name",
+                {"of": "clusters"},
+            )
+        )
+    of_gpu = dialect.key("gpu")
+    shares = dialect.bare(series("gpu_target_share_ratio"), "gpu", "target")
+    rules.append(
+        Record(
+            GPU_CLAIMS,
+            f"count by ({of_gpu}) ({shares}) and on ({of_gpu}) sum by ({of_gpu}) ({shares}) > {_WHOLE}",
+            "targets that claim a GPU, where their shares add up to more than all of it",
+        )
+    )
+    return Group("llm-serving.claims", tuple(rules))

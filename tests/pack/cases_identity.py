@@ -1,0 +1,249 @@
+"""When the alerts about who is who fire and when they do not: renamed labels, names and GPUs that are claimed twice, shards that nobody reads."""
+
+from __future__ import annotations
+
+from tests.pack.builders import NOTHING, firing, held, target
+from tests.pack.promtool import Case, Firing, Kind, Story, together
+
+# --- LabelsRenamed: a series of ours has an exported_… label, for 10m; warning -----------------------------------------------------------
+
+_ACTION = "set honor_labels: true in the scrape; the runbook has each case"
+
+
+def _renamed(label: str, job: str, value: str = "1") -> Firing:
+    return firing(
+        "LabelsRenamed",
+        "warning",
+        "exporter",
+        {"label": label, "how": "renamed", "job": job},
+        f"Job {job}: the label {label} of our series is stored as exported_{label}",
+        f"The scrape puts a {label} of its own in its place, on {value} of the series that were looked at. Rules read namespace, pod, container, "
+        "node, workload, workload_kind, region under either name; what goes by any other label is wrong until that one has its name back.",
+        _ACTION,
+    )
+
+
+def _info(name: str, values: str, **labels: str) -> dict[str, str]:
+    written = ",".join(f'{label}="{text}"' for label, text in {"target": name, **labels}.items())
+    return {f"llm_serving_target_info{{{written}}}": values}
+
+
+_OVERWRITTEN = firing(
+    "LabelsRenamed",
+    "warning",
+    "exporter",
+    {"label": "namespace", "how": "overwritten"},
+    "The label namespace of 2 targets is not theirs",
+    "Their names say another namespace: something after the scrape wrote its own there, such as enforcedNamespaceLabel. Fleets of several "
+    "namespaces look like one.",
+    _ACTION,
+)
+_RENAMED = together(
+    "LabelsRenamed",
+    "scrapes with labels of their own",
+    ("8m", "12m", "40m"),
+    Story(
+        (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY),
+        # somebody sets honor_labels at minute 25
+        _info(
+            "llm/chat-0:8000", f"{held((25, 1))} stale", job="pods", namespace="monitoring", exported_namespace="llm", pod="exporter-0",
+            exported_pod="chat-0", model_name="chat", role="unified",
+        ) | _info("llm/chat-0:8000", f"{NOTHING}x25 {held((20, 1))}", job="pods", namespace="llm", pod="chat-0", model_name="chat", role="unified"),
+        {"12m": (_renamed("namespace", "pods"), _renamed("pod", "pods"))},
+    ),
+    Story(
+        (Kind.FIRES, Kind.ROLES),
+        # a pod label of that name is mapped onto every series
+        _info("code-0:8000", held((50, 1)), job="mapped", role="leader", exported_role="decode", model_name="code")
+        | {'llm_serving_limiter{job="mapped",target="code-0:8000",state="on",exported_state="starved"}': held((50, 1))},
+        {moment: (_renamed("role", "mapped"), _renamed("state", "mapped")) for moment in ("12m", "40m")},
+    ),
+    Story(
+        (Kind.FIRES,),
+        # nothing but GPUs there
+        {'llm_serving_gpu_up{job="gpus",gpu="GPU-1",gpu_name="H100",node="k8s-1",exported_node="host-1"}': held((50, 1))},
+        {moment: (_renamed("node", "gpus"),) for moment in ("12m", "40m")},
+    ),
+    # as it should be, whatever else the scrape adds
+    Story((Kind.BELOW, Kind.ONE_REPLICA), _info("llm/b-0:8000", held((50, 1)), job="good", namespace="llm", pod="b-0", endpoint="metrics", app="b")),
+    # another exporter's series are its own affair
+    Story((Kind.BELOW,), {'kube_pod_info{job="ksm",namespace="monitoring",exported_namespace="llm"}': held((50, 1))}),
+    # a host's, by a name of its own
+    Story((Kind.BELOW,), _info("rack/7:8000", held((50, 1)), job="hosts", node="host-7")),
+    Story(
+        (Kind.FIRES,),
+        _info("llm/d-0:8000", held((50, 1)), job="forced", namespace="monitoring", pod="d-0")
+        | _info("other/d-0:8000", held((50, 1)), job="forced", namespace="monitoring", pod="d-0"),
+        dict.fromkeys(("12m", "40m"), (_OVERWRITTEN,)),
+    ),
+    # it says how many series there are
+    doubled=False,
+)  # fmt: skip
+_NO_SERIES = Case("LabelsRenamed", "no exporter", {"up": held((40, 1))}, "30m", kinds=frozenset({Kind.ABSENT}))
+_KNOWN = Case(
+    "LabelsRenamed",
+    "a scrape that nobody can change",
+    _info(
+        "llm/chat-0:8000", held((40, 1)), job="pods", namespace="monitoring", exported_namespace="llm", exported_pod="chat-0", role="a",
+        exported_role="unified",
+    ),
+    "30m",
+    (_renamed("role", "pods"),),
+    doubled=False,
+    rules="known_scrape",
+)  # fmt: skip
+
+
+# --- ClaimedTwice: one name on two nodes or in two clusters, one GPU for two targets, for 10m; warning -------------------------------------
+
+
+def _claimed(name: str, of: str, places: str) -> Firing:
+    return firing(
+        "ClaimedTwice",
+        "warning",
+        "exporter",
+        {"target": name, "of": of},
+        f"{name}: one name on several {of}",
+        f"Exporters that do not agree say that it is on: {places} - so two servers count as one, and whatever is said of it is a mixture.",
+        "find out what there really is; the runbook has the usual causes",
+        f"var-target={name.replace('/', '%2F').replace(':', '%3A')}",
+    )
+
+
+def _node(name: str, node: str, instance: str, *spans: tuple[int, float | str], **more: str) -> dict[str, str]:
+    labels = {"target": name, "model_name": "chat", "role": "unified", "node": node, "instance": instance, **more}
+    written = ",".join(f'{label}="{text}"' for label, text in labels.items())
+    return {f"llm_serving_target_node_info{{{written}}}": held(*(spans or ((50, 1),)))}
+
+
+def _in_cluster(name: str, cluster: str, instance: str) -> dict[str, str]:
+    return _info(name, held((50, 1)), cluster=cluster, instance=instance)
+
+
+def _share(gpu: str, name: str, share: float, instance: str) -> dict[str, str]:
+    return {
+        f'llm_serving_gpu_target_share_ratio{{gpu="{gpu}",target="{name}",instance="{instance}"}}': held((50, share))
+    }
+
+
+def _gpu_claimed(gpu: str, count: str, targets: str) -> Firing:
+    return firing(
+        "ClaimedTwice",
+        "warning",
+        "exporter",
+        {"gpu": gpu},
+        f"GPU {gpu} is claimed by {count} targets",
+        f"Their shares add up to more than all of it: {targets} - its time and its cost count for each of them.",
+        "find out what there really is; the runbook has the usual causes",
+        "var-target=",
+    )
+
+
+_ALWAYS = ("12m", "40m")
+_CLAIMED = together(
+    "ClaimedTwice",
+    "names and GPUs of two",
+    ("8m", *_ALWAYS),
+    Story(
+        (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY),
+        # each beside its own server, and neither knows its host's name; one is given a name at minute 25
+        _node("vllm:8000", "node-a", "a:10077") | _node("vllm:8000", "node-b", "b:10077", (25, 1), (1, "stale")),
+        {"12m": (_claimed("vllm:8000", "nodes", "node-a node-b"),)},
+    ),
+    Story(
+        (Kind.FIRES,),
+        # where nobody sets honor_labels
+        _node("shm:8000", "k-1", "a:10077", exported_node="node-a") | _node("shm:8000", "k-2", "b:10077", exported_node="node-b"),
+        {moment: (_claimed("shm:8000", "nodes", "node-a node-b"),) for moment in _ALWAYS},
+    ),
+    # a pair that reads one server from two nodes, with and without honor_labels
+    Story((Kind.BELOW,), _node("llm/pair-0:8000", "node-c", "a:10077") | _node("llm/pair-0:8000", "node-c", "b:10077")),
+    Story(
+        (Kind.BELOW,),
+        _node("llm/two-0:8000", "k-1", "a:10077", exported_node="node-c") | _node("llm/two-0:8000", "k-2", "b:10077", exported_node="node-c"),
+    ),
+    # one replica on two nodes, read by two
+    Story(
+        (Kind.BELOW,),
+        {key: text for instance in ("a:10077", "b:10077") for node in ("node-d", "node-e") for key, text in _node("llm/wide-0:8000", node, instance).items()},
+    ),
+    # a pod that moves, every quarter of an hour; both exporters know it for two minutes
+    Story(
+        (Kind.BELOW, Kind.RESTART),
+        _node("llm/moves-0:8000", "node-a", "a:10077", (15, 1), (1, "stale"), (13, NOTHING), (21, 1))
+        | _node("llm/moves-0:8000", "node-b", "b:10077", (13, NOTHING), (17, 1), (1, "stale")),
+    ),
+    Story(
+        (Kind.FIRES,),
+        _in_cluster("llm/both-0:8000", "eu", "a:10077") | _in_cluster("llm/both-0:8000", "us", "b:10077"),
+        {moment: (_claimed("llm/both-0:8000", "clusters", "eu us"),) for moment in _ALWAYS},
+    ),
+    Story((Kind.BELOW,), _in_cluster("llm/eu-0:8000", "eu", "a:10077") | _in_cluster("llm/eu-0:8000", "eu", "b:10077")),
+    Story(
+        (Kind.FIRES,),
+        # sidecars, each of which takes all that it sees for its own
+        _share("GPU-1", "llm/a-0:8000", 1, "a:10077") | _share("GPU-1", "llm/b-0:8000", 1, "b:10077"),
+        {moment: (_gpu_claimed("GPU-1", "2", "llm/a-0:8000 llm/b-0:8000"),) for moment in _ALWAYS},
+    ),
+    # sidecar and DaemonSet say the same; two that share; a third of each
+    Story((Kind.BELOW, Kind.ONE_REPLICA), _share("GPU-2", "llm/c-0:8000", 1, "a:10077") | _share("GPU-2", "llm/c-0:8000", 1, "b:10077")),
+    Story((Kind.BELOW,), _share("GPU-3", "llm/d-0:8000", 0.5, "a:10077") | _share("GPU-3", "llm/e-0:8000", 0.5, "a:10077")),
+    Story((Kind.BELOW,), {k: t for n in "xyz" for k, t in _share("GPU-4", f"llm/{n}-0:8000", 1 / 3, "a:10077").items()}),
+    Story((Kind.ABSENT,), target("none", "none-0")),
+    doubled=False,
+)  # fmt: skip
+_CLUSTERS = Case(
+    "ClaimedTwice",
+    "clusters that the settings tell apart",
+    _in_cluster("llm/both-0:8000", "eu", "a:10077")
+    | _in_cluster("llm/both-0:8000", "us", "a:10077")
+    | _node("llm/both-0:8000", "node-a", "a:10077", cluster="eu")
+    | _node("llm/both-0:8000", "node-b", "a:10077", cluster="us"),
+    "40m",
+    rules="identity_clusters",
+)
+
+
+# --- ShardMissing: nobody reads a shard, for 3m; warning -----------------------------------------------------------------------------------
+
+
+def _held(shard: int, instance: str, *spans: tuple[int, float | str]) -> dict[str, str]:
+    """What the exporter of a shard says of each of four."""
+    return {
+        f'llm_serving_exporter_shard_held{{shard="{number}",instance="{instance}"}}': held(
+            *((samples, said if isinstance(said, str) else float(number == shard)) for samples, said in spans)
+        )
+        for number in range(1, 5)
+    }
+
+
+def _missing(shard: str) -> Firing:
+    return firing(
+        "ShardMissing",
+        "warning",
+        "exporter",
+        {"shard": shard},
+        f"shard {shard}: no exporter reads it",
+        "The other exporters know of it, and none of them has its targets: nothing is seen of those, and no alert about them can fire.",
+        "bring the exporter of this shard back; until then watch its servers by hand",
+    )
+
+
+_SHARDS = together(
+    "ShardMissing",
+    "four exporters share the targets",
+    ("6m", "10m", "15m", "35m"),
+    Story(
+        (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY, Kind.BELOW, Kind.RESTART),
+        # the third is gone from minute 5 to 20: told within 5m; the second is replaced within two, at minute 30
+        _held(1, "a:10077", (50, 1))
+        | _held(2, "b:10077", (31, 1), (1, "stale"), (1, NOTHING), (17, 1))
+        | _held(3, "c:10077", (5, 1), (1, "stale"), (14, NOTHING), (30, 1))
+        | _held(4, "d:10077", (50, 1)),
+        {"10m": (_missing("3"),), "15m": (_missing("3"),)},
+    ),
+    Story((Kind.ABSENT,), target("alone", "alone-0")),
+    doubled=False,
+)
+
+CASES = (_RENAMED, _NO_SERIES, _KNOWN, _CLAIMED, _CLUSTERS, _SHARDS)

@@ -1,0 +1,124 @@
+"""Two fleets that serve a model of one name in two namespaces, as exporters on their nodes write it, minute by minute."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from llm_serving_exporter.catalogue.spec import PLACE_LABELS
+from llm_serving_exporter.sim.fleet.fleet import Fleet
+from llm_serving_exporter.sim.fleet.rate import Profile
+from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
+from llm_serving_exporter.sim.fleet.scenario import Slo
+from llm_serving_exporter.sim.fleet.spec import EngineSpec
+from llm_serving_exporter.sim.fleet.watch import Watch
+from llm_serving_exporter.sim.fleet.workload import Lengths, Mix, PoissonWorkload
+from tests.support.conventions import Place
+
+MODEL = "meta-llama/Llama-3.1-8B-Instruct"
+MINUTE = 60.0
+# a sample as a page has it: name, labels with those that are empty, value
+Written = tuple[str, Mapping[str, str], float]
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """`nodes`: of its replicas, one each; `wanted`: replicas."""
+
+    name: str
+    team: str
+    nodes: tuple[str, ...]
+    requests_per_second: float
+    wanted: int
+
+
+# the second has lost a replica and works at its limit
+NAMESPACES = (
+    Namespace("search", "retrieval", ("node-1", "node-2", "node-3"), 2.0, 3),
+    Namespace("chat", "assistants", ("node-4", "node-5"), 14.0, 3),
+)
+NODES = tuple(node for namespace in NAMESPACES for node in namespace.nodes)
+EXPORTERS = {
+    node: Place("monitoring", f"exporter-{number}", "exporter", node, f"10.0.0.{number}:10077")
+    for number, node in enumerate(NODES, 1)
+}
+
+
+def target_name(namespace: Namespace, number: int) -> str:
+    """As the exporter calls the target of a pod."""
+    return f"{namespace.name}/llama-{number}:8000"
+
+
+class NamespacedFleet:
+    """`target_labels`: those that the exporters put on every series of a target. `wanted`: series, None for all."""
+
+    def __init__(self, target_labels: Collection[str] = (), wanted: Collection[str] | None = None) -> None:
+        self._on_every_series = frozenset(target_labels)
+        self._fleets = [self._start(namespace, wanted) for namespace in NAMESPACES]
+
+    @staticmethod
+    def _start(namespace: Namespace, wanted: Collection[str] | None) -> tuple[Namespace, Fleet, Watch]:
+        engine = EngineSpec(max_num_seqs=8, context_limit_tokens=8192)
+        replicas = [
+            ReplicaSpec(f"{namespace.name}-llama-{number}", (node,), engine)
+            for number, node in enumerate(namespace.nodes)
+        ]
+        mix = Mix(Lengths(700, 0.8, most=4000), Lengths(160, 0.5, most=1000))
+        load = PoissonWorkload(Profile(namespace.requests_per_second), [mix], len(namespace.name))
+        # rules measure replicas that started half an hour ago; promtool's clock begins at 0
+        fleet = Fleet(replicas, load, epoch_unix_seconds=-3600.0)
+        watch = Watch(
+            fleet,
+            interval_seconds=MINUTE,
+            wanted=wanted,
+            slo=Slo(ttft=2.5),
+            expected_replicas=namespace.wanted,
+            gpus=True,
+        )
+        return namespace, fleet, watch
+
+    def write(self, minute: int) -> Iterator[tuple[Place, Written]]:
+        """What each exporter's page says then."""
+        for namespace, fleet, watch in self._fleets:
+            fleet.advance(minute * MINUTE)
+            for name, labels, value in watch.samples():
+                yield from self._place(namespace, name, labels, value)
+        for place in EXPORTERS.values():
+            yield place, ("llm_serving_exporter_build_info", {"version": "1.0.0"}, 1.0)
+
+    def _place(
+        self, namespace: Namespace, name: str, labels: Mapping[str, str], value: float
+    ) -> Iterator[tuple[Place, Written]]:
+        if "target" in labels:
+            replica = labels["target"]
+            number = int(replica.rpartition("-")[2])
+            identity = self._identity(namespace, f"llama-{number}", namespace.nodes[number])
+            shown = identity if name == "llm_serving_target_info" else self._shown(identity)
+            own = {"target": target_name(namespace, number), **({"node": labels["node"]} if labels.get("node") else {})}
+            yield EXPORTERS[namespace.nodes[number]], (name, {**labels, **shown, **own}, value)
+        elif "gpu" in labels:
+            yield EXPORTERS[labels["node"]], (name, {**dict.fromkeys(PLACE_LABELS, ""), **labels}, value)
+        else:
+            model = {"namespace": namespace.name, "team": namespace.team, "pod": "", "container": "", "node": ""}
+            about_model = "model_name" in labels
+            for node in NODES if about_model else namespace.nodes:
+                yield EXPORTERS[node], (name, {**labels, **(model if about_model else {})}, value)
+
+    @staticmethod
+    def _identity(namespace: Namespace, replica: str, node: str) -> dict[str, str]:
+        return {
+            "namespace": namespace.name,
+            "pod": replica,
+            "container": "vllm",
+            "node": node,
+            "workload": "llama",
+            "workload_kind": "Deployment",
+            "provider_id": f"aws:///{node}",
+            "region": "eu-west-1",
+            "instance_type": "p5.48xlarge",
+            "team": namespace.team,
+        }
+
+    def _shown(self, identity: Mapping[str, str]) -> dict[str, str]:
+        kept = {name: text for name, text in identity.items() if name in self._on_every_series}
+        return {**dict.fromkeys(PLACE_LABELS, ""), **kept}
