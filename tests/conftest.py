@@ -33,6 +33,7 @@ SHARED = {
     "tests/e2e/test_simulated_scenarios.py": "week",
     "tests/e2e/test_n1_forecast.py": "fleets",
     "tests/e2e/test_prometheus.py": "stored",
+    "tests/e2e/test_conventions.py": "conventions",
 }
 
 

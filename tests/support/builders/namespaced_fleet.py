@@ -50,14 +50,21 @@ def target_name(namespace: Namespace, number: int) -> str:
 
 
 class NamespacedFleet:
-    """`target_labels`: those that the exporters put on every series of a target. `wanted`: series, None for all."""
+    """`target_labels`: those that the exporters put on every series of a target. `wanted`: series, None for all. The history begins at
+    `begin_unix_seconds`, and the replicas started an hour before: rules measure none that is younger than half an hour."""
 
-    def __init__(self, target_labels: Collection[str] = (), wanted: Collection[str] | None = None) -> None:
+    def __init__(
+        self,
+        target_labels: Collection[str] = (),
+        wanted: Collection[str] | None = None,
+        begin_unix_seconds: float = 0.0,
+    ) -> None:
         self._on_every_series = frozenset(target_labels)
-        self._fleets = [self._start(namespace, wanted) for namespace in NAMESPACES]
+        epoch = begin_unix_seconds - 60 * MINUTE
+        self._fleets = [self._start(namespace, wanted, epoch) for namespace in NAMESPACES]
 
     @staticmethod
-    def _start(namespace: Namespace, wanted: Collection[str] | None) -> tuple[Namespace, Fleet, Watch]:
+    def _start(namespace: Namespace, wanted: Collection[str] | None, epoch: float) -> tuple[Namespace, Fleet, Watch]:
         engine = EngineSpec(max_num_seqs=8, context_limit_tokens=8192)
         replicas = [
             ReplicaSpec(f"{namespace.name}-llama-{number}", (node,), engine)
@@ -65,8 +72,7 @@ class NamespacedFleet:
         ]
         mix = Mix(Lengths(700, 0.8, most=4000), Lengths(160, 0.5, most=1000))
         load = PoissonWorkload(Profile(namespace.requests_per_second), [mix], len(namespace.name))
-        # rules measure replicas that started half an hour ago; promtool's clock begins at 0
-        fleet = Fleet(replicas, load, epoch_unix_seconds=-3600.0)
+        fleet = Fleet(replicas, load, epoch_unix_seconds=epoch)
         watch = Watch(
             fleet,
             interval_seconds=MINUTE,
