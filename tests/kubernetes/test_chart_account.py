@@ -85,10 +85,12 @@ def test_its_rights_are_enough(cluster: KubeCluster, installed: Installed) -> No
     cluster.admin.create_namespace(namespace)
     stored = cluster.admin.create_pod(pod, running_status(pod, "127.0.62.1"), namespace=namespace)
     target = f"{namespace}/{stored['metadata']['name']}:8000"
-    with installed.exporter() as exporter:
-        exporter.until(lambda page: bool(page.series("target_up", target=target)), "the pod to be a target")
-        assert problems(exporter) == ""
-    cluster.admin.delete_pod(stored)
+    try:
+        with installed.exporter() as exporter:
+            exporter.until(lambda page: bool(page.series("target_up", target=target)), "the pod to be a target")
+            assert problems(exporter) == ""
+    finally:
+        cluster.admin.delete_pod(stored)
 
 
 @pytest.mark.parametrize("installed", CASES, indirect=True)

@@ -150,9 +150,9 @@ def test_a_right_that_is_taken_back_takes_no_target_with_it(fleet: Fleet) -> Non
     # an open watch lasts for minutes: a server that starts again ends it
     with without_api_server(fleet.cluster):
         pass
-    said = wait_until(fleet.problems, "the exporter to say so")
-    assert f"it may not list and watch pods in the namespace {fleet.namespace}" in said
-    assert "Give its service account list and watch on pods by a Role" in said
+    refused = f"it may not list and watch pods in the namespace {fleet.namespace}"
+    wait_until(lambda: refused in fleet.problems(), "the exporter to say so", fleet.problems)
+    assert "Give its service account list and watch on pods by a Role" in fleet.problems()
     fleet.settle()
     assert len(fleet.observer.pages[-1].targets) == 2
     fleet.cluster.admin.grant((fleet.namespace, "exporter"), within=fleet.namespace)

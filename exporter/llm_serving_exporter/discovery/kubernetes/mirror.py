@@ -119,6 +119,8 @@ class Mirror(Generic[K, V]):
         self._oddity: Problem | None = None
         # version of what is known; None: the list has to be read
         self._version: str | None = None
+        # whether the last exchange began with a list
+        self._listed_last = False
         self._api: Api | None = None
         self._thread = threading.Thread(target=self._run, name=f"kubernetes {listing.what}", daemon=True)
 
@@ -166,7 +168,10 @@ class Mirror(Generic[K, V]):
                     self._version = None
                 else:
                     self._note_failure(error)
-                failures, pause = failures + 1, error.wait_seconds
+                # after an outage its version is often too old: the server is there again, so that the list need not wait as long as the
+                # outage has taught. A server that forgets what it has just listed has to be left alone
+                is_new = error.code == GONE and not self._listed_last
+                failures, pause = (0 if is_new else failures + 1), error.wait_seconds
                 self._disconnect()
             except Exception as error:
                 log.exception("%s: this is a bug, please report it", self.listing.name)
@@ -188,7 +193,7 @@ class Mirror(Generic[K, V]):
         """Lists where that is needed, and watches until the server ends the watch; whether anything came of it. Raises ApiError."""
         if self._api is None:
             self._api = self._connect()
-        listed = self._version is None
+        listed = self._listed_last = self._version is None
         if listed:
             self._read_list(self._api)
         began = time.monotonic()

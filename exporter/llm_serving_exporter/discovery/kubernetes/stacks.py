@@ -100,7 +100,9 @@ STACKS: tuple[Stack, ...] = (
           role=Role.FRONTEND),
     Stack("Dynamo's worker for prefill", {"nvidia.com/dynamo-component-type": _one("prefill")}, _DYNAMO, ("main",), ("system",), port=9090,
           role=Role.PREFILL),
-    Stack("Dynamo's worker", {"nvidia.com/dynamo-component-type": _one("worker", "decode")}, _DYNAMO, ("main",), ("system",), port=9090,
+    Stack("Dynamo's worker for decode", {"nvidia.com/dynamo-component-type": _one("decode")}, _DYNAMO, ("main",), ("system",), port=9090,
+          role=Role.DECODE),
+    Stack("Dynamo's worker", {"nvidia.com/dynamo-component-type": _one("worker")}, _DYNAMO, ("main",), ("system",), port=9090,
           role_label="nvidia.com/dynamo-sub-component-type", roles=_PHASES),
     Stack("Dynamo's other components", {"nvidia.com/dynamo-component-type": ANY}, _DYNAMO, is_read=False),
 

@@ -270,6 +270,31 @@ def test_a_server_that_is_away_and_comes_back(tmp_path: Path) -> None:
         server.__enter__()
 
 
+def told_too_old(call: Call) -> None:
+    """The server takes the watch and says then that it does not know its version."""
+    call.start()
+    call.tell("ERROR", {"kind": "Status", "code": 410, "message": "too old resource version: 10 (12)"})
+
+
+def test_an_outage_does_not_keep_a_list_waiting_that_is_too_old_after_it(tmp_path: Path) -> None:
+    pauses: list[float] = []
+    away = [refusal(500, "away")] * 6
+    script = (page([plain_pod("a")]), events(stays=False), *away, told_too_old, page([plain_pod("b")], "12"), events())
+    with KubeScript(*script) as server, mirrored(tmp_path, server.url, pauses) as mirror:
+        wait_until(lambda: names(mirror) == ["b"], "the new list")
+    assert pauses[6] > 5, "the outage has taught it to wait"
+    assert pauses[7] < 1, "the list does not"
+
+
+def test_a_server_that_forgets_what_it_has_just_listed_is_left_alone(tmp_path: Path) -> None:
+    pauses: list[float] = []
+    script = [answer for _ in range(6) for answer in (page([]), told_too_old)]
+    with KubeScript(*script, page([]), events()) as server, mirrored(tmp_path, server.url, pauses):
+        wait_until(lambda: len(pauses) >= 6, "pauses")
+    assert pauses[0] < 1.1
+    assert pauses[5] > 5
+
+
 def test_pauses_grow_to_a_bound_and_a_server_may_ask_for_longer_ones(tmp_path: Path) -> None:
     pauses: list[float] = []
     script = (refusal(429, "slow down", Retry_After="45"), refusal(500, "away"))

@@ -36,7 +36,7 @@ EXPECTED = {
     "leaderworkerset": [("vllm-leader", "http:8080", "", "vllm", "LeaderWorkerSet", 16)],
     "dynamo": [
         ("main", "http:8000", "frontend", "vllm-disagg", "DynamoGraphDeployment", None),
-        ("main", "http:9090", "", "vllm-disagg", "DynamoGraphDeployment", 1),
+        ("main", "http:9090", "decode", "vllm-disagg", "DynamoGraphDeployment", 1),
     ],
     "ome": [
         ("ome-container", "http:8080", "decode", "llama-70b", "InferenceService", 4),
