@@ -21,7 +21,7 @@ FLEETS = 40
 IDLE = range(1000, 1008)
 LEAST_AGREEMENT = 0.9
 # what N-1 is made from
-RULES = groups("targets", "traffic", "kv", "work", "rates", "capacity", "node-loss")
+RULES = groups("identity", "targets", "traffic", "kv", "work", "rates", "capacity", "node-loss")
 
 
 def outcomes() -> tuple[list[Outcome], list[Outcome]]:
