@@ -5,6 +5,7 @@ A pod belongs to the first row whose labels it has. Rows about one stack stand t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -137,6 +138,12 @@ PORT_NAMES = (
     "metrics", "http-metrics", "prometheus", "http", "http1", "https", "api", "http-api", "http-openai", "openai", "server", "serve", "serving",
     "rest", "web", "vllm", "sglang", "tgi", "user-port", "container-port",
 )  # fmt: skip
+
+# parts of the names of ports, between its hyphens: of a page of metrics, and of what answers no HTTP or is no engine's page
+PAGE_NAME = re.compile(r"(^|-)(metrics|prometheus|prom)(-|$)")
+NO_PAGE_NAME = re.compile(
+    r"(^|-)(grpc[0-9]*|rpc|dist|nccl|gloo|mpi|ucx|nixl|zmq|kv|nats|etcd|redis|gcs|ray|dashboard|client|ssh|debug|admin|health[a-z]*|bootstrap|init)(-|$)"
+)
 
 # containers that stand beside an engine and are none, even where they pass its page on
 SIDECARS = frozenset(
