@@ -81,8 +81,9 @@ def _has_usual_port(container: ContainerRecord, stack: Stack | None) -> bool:
 
 
 def _find_port(pod: PodRecord, container: ContainerRecord, stack: Stack | None) -> int | None:
-    for label in stack.port_labels if stack else ():
-        text = pod.labels.get(label, "")
+    said = [pod.labels.get(label, "") for label in stack.port_labels] if stack else []
+    said += [pod.annotations.get(stack.port_annotation, "")] if stack else []
+    for text in said:
         if text.isascii() and text.isdigit() and 0 < int(text) < 65536:
             return int(text)
     declared = dict(reversed(container.ports))

@@ -12,7 +12,7 @@ from llm_serving_exporter.discovery.kubernetes.annotations import ANNOTATIONS, S
 from llm_serving_exporter.discovery.kubernetes.engines import DEFAULT_CONTAINER, EnginePort, find_engines
 from llm_serving_exporter.discovery.kubernetes.groups import GROUP_ANNOTATIONS, GROUP_LABELS, Group, find_membership
 from llm_serving_exporter.discovery.kubernetes.records import ContainerRecord, NodeRecord, PodRecord
-from llm_serving_exporter.discovery.kubernetes.stacks import STACK_LABELS, Stack, find_stack
+from llm_serving_exporter.discovery.kubernetes.stacks import STACK_ANNOTATIONS, STACK_LABELS, Stack, find_stack
 from llm_serving_exporter.discovery.kubernetes.workloads import WORKLOAD_LABELS, find_workload
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.identity import Identity
@@ -22,7 +22,7 @@ from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.schema.problems import Place
 
-KNOWN_ANNOTATIONS = ANNOTATIONS | GROUP_ANNOTATIONS | {DEFAULT_CONTAINER}
+KNOWN_ANNOTATIONS = ANNOTATIONS | GROUP_ANNOTATIONS | STACK_ANNOTATIONS | {DEFAULT_CONTAINER}
 
 
 def list_known_labels(section: KubernetesDiscovery) -> frozenset[str]:
@@ -99,7 +99,8 @@ def find_targets(pod: PodRecord, group: Group | None, node: NodeRecord | None, a
         what = "none of its containers has the port that llm-serving-exporter/port names"
         if not wishes.ports:
             what = "its labels, ports and probes do not say where its metrics page is"
-        Place(around.source, where, problems).refuse(what, 'Annotate it with llm-serving-exporter/port: "8000".')
+        fix = 'Annotate it with llm-serving-exporter/port: "8000", or with llm-serving-exporter/scrape: "false" where no engine runs.'
+        Place(around.source, where, problems).refuse(what, fix)
         return FoundPod(problems=tuple(problems))
     defaults = around.section.defaults
     shared = replace(

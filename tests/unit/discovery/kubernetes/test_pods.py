@@ -267,7 +267,7 @@ def test_a_pod_that_names_no_port_anywhere_is_reported() -> None:
     assert targets_of([pod]) == []
     assert messages(pod) == [
         "kubernetes: pod llm/chat-7d9-x2: its labels, ports and probes do not say where its metrics page is. "
-        'Annotate it with llm-serving-exporter/port: "8000".'
+        'Annotate it with llm-serving-exporter/port: "8000", or with llm-serving-exporter/scrape: "false" where no engine runs.'
     ]
 
 
