@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from llm_serving_exporter.catalogue.own_labels import refuse_label_name
 from llm_serving_exporter.config.build import build_target
 from llm_serving_exporter.config.checks import Placed
 from llm_serving_exporter.config.credentials import drop_inherited, has_credentials, warn_of_dropped
@@ -62,6 +63,25 @@ def _label(text: str) -> str:
             f"{shown(text)} is not the name of a label", "Write one as in team or example.com/team."
         )
     return text
+
+
+def name_label(name: str) -> str:
+    """The name of a pod's label as Prometheus takes it, as Prometheus' own discovery makes it."""
+    return re.sub(r"[^a-zA-Z0-9_]", "_", name if not name[0].isdigit() else f"_{name}")
+
+
+def _refuse_pod_labels(names: tuple[str, ...], place: Place) -> None:
+    """Reports labels that a target cannot have beside what it has anyway, and two that would be one."""
+    if len(names) > MOST_POD_LABELS:
+        place.refuse(f"more than {MOST_POD_LABELS} labels are named", "Name those that you group by.")
+    taken: dict[str, str] = {}
+    for name in names:
+        own = name_label(name)
+        refusal = refuse_label_name(own)
+        if refusal is not None:
+            place.refuse(f"a target cannot keep {shown(name)}: {refusal[0]}", "Leave it out, or keep another label.")
+        elif taken.setdefault(own, name) != name:
+            place.refuse(f"{shown(taken[own])} and {shown(name)} would both be the label {own}", "Keep one of them.")
 
 
 def _selector(text: str) -> str:
@@ -189,8 +209,7 @@ def read_kubernetes(
     keys = keys_of(KubernetesSettings)
     section = {} if is_empty(node) else mapping(node, place, names_of(keys), _HINTS)
     settings = KubernetesSettings(**read_keys(keys, section, place, context))
-    if len(settings.pod_labels) > MOST_POD_LABELS:
-        place.key("pod_labels").refuse(f"more than {MOST_POD_LABELS} labels are named", "Name those that you group by.")
+    _refuse_pod_labels(settings.pod_labels, place.key("pod_labels"))
     if settings.context is not None and settings.kubeconfig is None and "kubeconfig" not in section:
         place.key("context").refuse("there is no kubeconfig that it belongs to", "Write kubeconfig, or remove context.")
     where = place.key("defaults")

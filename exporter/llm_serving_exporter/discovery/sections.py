@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from llm_serving_exporter.config.checks import identity_of
 from llm_serving_exporter.config.host import read_host
 from llm_serving_exporter.config.types import DiscoverySection, FileDiscovery, HttpDiscovery, KubernetesDiscovery
 from llm_serving_exporter.discovery.file_sd import SectionFiles
 from llm_serving_exporter.discovery.held import Holder
 from llm_serving_exporter.discovery.http_sd import SectionHttp
-from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
+from llm_serving_exporter.discovery.merging import merge_targets
 from llm_serving_exporter.discovery.section import Section, SectionReading
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.kubelet import Worker
@@ -22,25 +21,24 @@ from llm_serving_exporter.model.pod import PodState, WaitingPod
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.schema.context import Host
-from llm_serving_exporter.schema.problems import Place, shown
 
-# (section of the configuration, host of the exporter, the running section whose place it takes or None) -> what runs it
-Maker = Callable[[Any, Host, Section | None], Section]
+# (section of the configuration, host of the exporter, the running sections whose place it takes) -> what runs it
+Maker = Callable[[Any, Host, Sequence[Section]], Section]
 
 
-def _make_files(section: FileDiscovery, host: Host, earlier: Section | None) -> Section:
+def _make_files(section: FileDiscovery, host: Host, earlier: Sequence[Section]) -> Section:
     return SectionFiles(section, host)
 
 
-def _make_http(section: HttpDiscovery, host: Host, earlier: Section | None) -> Section:
-    return SectionHttp(section, host, earlier=earlier if isinstance(earlier, SectionHttp) else None)
+def _make_http(section: HttpDiscovery, host: Host, earlier: Sequence[Section]) -> Section:
+    return SectionHttp(section, host, earlier=next((one for one in earlier if isinstance(one, SectionHttp)), None))
 
 
-def _make_pods(section: KubernetesDiscovery, host: Host, earlier: Section | None) -> Section:
+def _make_pods(section: KubernetesDiscovery, host: Host, earlier: Sequence[Section]) -> Section:
     # of an extra, and 8 MB large
     from llm_serving_exporter.discovery.kubernetes.section import SectionPods
 
-    return SectionPods(section, earlier=earlier if isinstance(earlier, SectionPods) else None)
+    return SectionPods(section, earlier=[one for one in earlier if isinstance(one, SectionPods)])
 
 
 # type of a section of the configuration -> what runs it; a further kind of discovery is a line here, one in config/discovery.py, and its
@@ -129,15 +127,12 @@ class Discovery:
         sentences = [str(problem) for reading in found for problem in _problems_of(reading)]
         sentences += [str(problem) for problem in clashes]
         warnings = [warning for reading in found for source in reading.sources for warning in source.warnings]
-        names = {target.name for target in held.targets}
         return Discovered(
             targets=held.targets,
             problems=tuple((sentences + warnings)[:100]),
             failures=failures + len(clashes),
-            pods={name: pod for reading in found for name, pod in reading.pods.items() if name in names},
-            waiting=tuple(
-                pod for reading in found for pod in reading.waiting if self._holder.holds(f"{pod.namespace}/{pod.pod}")
-            ),
+            pods=_list_states(held.targets, found),
+            waiting=tuple(pod for pod in _list_waiting(found) if self._holder.holds(f"{pod.namespace}/{pod.pod}")),
             workers=tuple(dict.fromkeys(worker for reading in found for worker in reading.workers)),
             finished=frozenset(pod for reading in found for pod in reading.finished),
             elsewhere=held.elsewhere,
@@ -151,55 +146,39 @@ class Discovery:
         )
 
 
-def _find_earlier(section: DiscoverySection, running: list[tuple[DiscoverySection, Section]]) -> Section | None:
-    """The section of the same kind and source whose place a new one takes: what it knows need not be asked for again."""
+def _find_earlier(section: DiscoverySection, running: list[tuple[DiscoverySection, Section]]) -> list[Section]:
+    """Sections of the same kind and source whose place a new one takes, the most alike first: what they know is not asked for again."""
+    found = []
     for config, earlier in running:
         if isinstance(section, HttpDiscovery) and isinstance(config, HttpDiscovery):
             if (config.url, config.path) == (section.url, section.path):
-                return earlier
+                found.append((0, earlier))
+        elif isinstance(section, KubernetesDiscovery) and isinstance(config, KubernetesDiscovery):
+            found.append((0 if (config.namespaces, config.node) == (section.namespaces, section.node) else 1, earlier))
         elif type(config) is type(section):
-            return earlier
-    return None
+            found.append((0, earlier))
+    return [earlier for _, earlier in sorted(found, key=lambda pair: pair[0])]
 
 
 def _problems_of(reading: SectionReading) -> list[Problem]:
     return [*reading.problems, *(problem for source in reading.sources for problem in source.problems)]
 
 
-def merge_targets(
-    configured: Iterable[Target], discovered: Iterable[SectionReading]
-) -> tuple[list[Target], list[Problem]]:
-    """All targets that are known: the configured ones, then discovered ones, the first of each server and name.
-
-    A target is taken whole, with the way to ask it that its own section sets, so that no section's credentials go to another's targets.
-    The problems tell which discovered ones were left out.
-    """
-    targets = list(configured)
-    servers = {identity_of(target) for target in targets}
-    names = {target.name: target for target in targets}
-    problems: list[Problem] = []
-    left_out = 0
-    for source in (source for reading in discovered for source in reading.sources):
-        place = Place(source.name, "", problems)
-        for target in source.targets or ():
-            if identity_of(target) in servers:
-                place.refuse(f"{target.url} is already a target, the later one is left out", "Remove one of them.")
-            elif target.name in names:
-                first, second = map(_describe_place, (names[target.name], target))
-                what = f"the name {shown(target.name)} is already taken by {first}, {second} is left out"
-                place.refuse(what, "Give each target a name of its own.")
-            elif len(targets) >= MOST_KNOWN_TARGETS:
-                left_out += 1
-            else:
-                servers.add(identity_of(target))
-                names[target.name] = target
-                targets.append(target)
-    if left_out:
-        what = f"{left_out} targets beyond {MOST_KNOWN_TARGETS} are left out"
-        Place("discovery", "", problems).refuse(what, "Run several fleets of exporters, each with its own discovery.")
-    return targets, problems
+def _list_states(targets: Iterable[Target], readings: Iterable[SectionReading]) -> dict[str, PodState]:
+    """What Kubernetes says of the pods of these targets, by their names, as told by the section that each is from."""
+    chosen = {id(target) for target in targets}
+    return {
+        target.name: reading.pods[target.name]
+        for reading in readings
+        for source in reading.sources
+        for target in source.targets or ()
+        if id(target) in chosen and target.name in reading.pods
+    }
 
 
-def _describe_place(target: Target) -> str:
-    """Its URL and, where it is known, its node: one name on two nodes is mostly a pod of one cluster beside that of another."""
-    return f"{target.url} on {', '.join(target.nodes)}" if target.nodes else target.url
+def _list_waiting(readings: Iterable[SectionReading]) -> list[WaitingPod]:
+    """Pods that wait, each once: several sections may look at it."""
+    found: dict[tuple[str, str], WaitingPod] = {}
+    for pod in (pod for reading in readings for pod in reading.waiting):
+        found.setdefault((pod.namespace, pod.pod), pod)
+    return list(found.values())

@@ -24,6 +24,9 @@ class PodState:
     started_unix_seconds: float | None = None
     fault: PodFault | None = None  # None: nothing is wrong as far as Kubernetes knows
     loading_limit_seconds: float = 3600.0  # how long after its start what has not been Ready counts as loading
+    is_ready: bool = (
+        False  # whether its readiness probe says so now, which tells who has an address, and not what the engine does
+    )
 
     def may_load(self, now_unix_seconds: float) -> bool:
         """Whether its engine, if it does not answer, is still loading: not Ready since its last start, which is not long ago."""

@@ -77,10 +77,12 @@ class Target:
 
 
 def is_relabelled(before: Target, now: Target) -> bool:
-    """Whether two targets of one name are the same server, read in the same way: only labels differ, if anything does."""
-    return replace(before, identity=now.identity, nodes=now.nodes, group=now.group) == now and is_same_pod(
-        before.identity, now.identity
-    )
+    """Whether two targets of one name are the same server, read in the same way.
+
+    Only its labels, its nodes and the number of its GPUs differ, if anything does: workers join the pods of a replica, and leave them.
+    """
+    alike = replace(before, identity=now.identity, nodes=now.nodes, group=now.group, gpu_count=now.gpu_count)
+    return alike == now and is_same_pod(before.identity, now.identity)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from llm_serving_exporter.discovery.kubernetes.targets import (
     Surroundings,
     find_targets,
     is_selected,
+    is_unclear,
     list_known_labels,
 )
 from llm_serving_exporter.model.target import Target
@@ -41,7 +42,7 @@ def record(pod: Pod, of: KubernetesDiscovery | None = None) -> PodRecord:
 def find_all(
     pods: Sequence[Pod], of: KubernetesDiscovery | None = None, nodes: Mapping[str, NodeRecord] | None = None
 ) -> list[FoundPod]:
-    """What comes of each pod that a section selects, workers left out."""
+    """What comes of each pod that a section selects or cannot make out, workers left out."""
     of = of or section()
     records = [record(pod, of) for pod in pods]
     groups = GroupBook().gather_groups(records)
@@ -49,7 +50,7 @@ def find_all(
     found = []
     for one in records:
         place = find_membership(one)
-        if not one.has_ended and is_selected(one, of) and (place is None or place.leads):
+        if not one.has_ended and (is_selected(one, of) or is_unclear(one, of)) and (place is None or place.leads):
             group = groups[place.group] if place is not None else None
             found.append(find_targets(one, group, (nodes or {}).get(one.node), around))
     return found

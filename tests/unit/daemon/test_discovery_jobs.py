@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,11 +16,13 @@ from llm_serving_exporter.discovery.held import HANDOVER_SECONDS
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.shard import find_shard
 from tests.support.builders.configuration import load_text
+from tests.support.builders.discovered_pods import gpus, plain_pod
 from tests.support.builders.handschedule import HandSchedule
 from tests.support.servers import faultbehaviours as answers
 from tests.support.servers.driven_exporter import HandClock
 from tests.support.servers.faultserver import Behaviour, FaultServer
-from tests.support.waiting import wait_until
+from tests.support.servers.kube_script import Call, KubeScript, page, write_kubeconfig
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 
 class Driven:
@@ -112,6 +115,48 @@ def test_a_target_of_a_list_that_is_only_relabelled_goes_on(tmp_path: Path) -> N
         after = wait_until(lambda: is_labelled("ads"), "the other label")
         assert after.attempts_total > before.attempts_total
         assert after.target.identity.namespace == "prod"
+
+
+def test_a_replica_that_a_worker_joins_goes_on(tmp_path: Path) -> None:
+    """As when Ray scales a cluster: the leader is the engine that it was, on more GPUs and nodes."""
+
+    def node(name: str, node_type: str) -> dict[str, Any]:
+        labels = {"app": "vllm", "ray.io/cluster": "c", "ray.io/node-type": node_type}
+        pod = plain_pod(
+            name,
+            labels=labels,
+            address="127.0.0.1",
+            containers=[{"name": "e", "ports": [{"containerPort": 9}], "resources": gpus(8)}],
+        )
+        return {**pod, "spec": {**pod["spec"], "nodeName": f"node-of-{name}"}}
+
+    joins = threading.Event()
+
+    def watch(call: Call) -> None:
+        call.start()
+        joins.wait(PATIENCE_SECONDS)
+        call.tell("ADDED", node("worker", "worker"))
+        call.stay()
+
+    with KubeScript(page([node("head", "head")]), watch) as server:
+        text = f"kubernetes: [{{kubeconfig: {write_kubeconfig(tmp_path, server.url)}}}]\n"
+        with Driven(tmp_path, text) as driven:
+
+            def read(gpu_count: int, attempts: int) -> TargetReading | None:
+                driven.look()
+                (found,) = driven.daemon.store.view().targets or (None,)
+                return (
+                    found
+                    if found and found.target.gpu_count == gpu_count and found.attempts_total >= attempts
+                    else None
+                )
+
+            assert wait_until(lambda: read(8, 3), "the head alone")
+            joins.set()
+            after = wait_until(lambda: read(16, 1), "both")
+            assert after is not None
+            assert after.attempts_total >= 3
+            assert after.target.nodes == ("node-of-head", "node-of-worker")
 
 
 def test_a_reload_keeps_what_is_known_and_the_end_ends_the_asking(tmp_path: Path) -> None:

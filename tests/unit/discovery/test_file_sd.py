@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from llm_serving_exporter.config.types import FileDiscovery
 from llm_serving_exporter.discovery.file_sd import SectionFiles
 from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
+from llm_serving_exporter.discovery.merging import merge_targets
 from llm_serving_exporter.discovery.section import SectionReading
-from llm_serving_exporter.discovery.sections import merge_targets
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.schema.context import Host

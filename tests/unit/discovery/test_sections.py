@@ -14,11 +14,12 @@ import pytest
 from llm_serving_exporter.config.types import FileDiscovery
 from llm_serving_exporter.discovery.held import HANDOVER_SECONDS
 from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
+from llm_serving_exporter.discovery.merging import merge_targets
 from llm_serving_exporter.discovery.section import SectionReading, Source
-from llm_serving_exporter.discovery.sections import MAKERS, Discovered, Discovery, merge_targets
+from llm_serving_exporter.discovery.sections import MAKERS, Discovered, Discovery
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.pod import PodState, WaitingPod
+from llm_serving_exporter.model.pod import PodFault, PodState, WaitingPod
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import HttpSettings, Secret, Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
@@ -199,6 +200,71 @@ def test_pods_go_with_their_targets_and_waiting_ones_with_their_shard(monkeypatc
     assert (len(seen), set(seen.values())) == (40, {1})
     whole = discovery_of(monkeypatch, section).targets((), ())
     assert (whole.pods, whole.waiting) == (pods, waiting)
+
+
+def of_pod(number: int, uid: str, url: str = "", **changes: object) -> Target:
+    own = {"url": url} if url else {}
+    return target(number, identity=Identity("serving", f"chat-{number}", uid), **own, **changes)
+
+
+def told(*found: tuple[Target, PodState]) -> SectionReading:
+    return SectionReading(
+        (Source("cluster", tuple(one for one, _ in found)),), pods={one.name: state for one, state in found}
+    )
+
+
+def test_a_pod_in_two_sections_is_read_as_the_first_one_says_and_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = PodState(loading_limit_seconds=60.0), PodState(loading_limit_seconds=7.0)
+    waiting = tuple(WaitingPod("serving", "new", "w", "Deployment", model, "unified") for model in ("a", "b"))
+    readings = [
+        replace(told((of_pod(1, "uid", group=group), state)), waiting=(one,))
+        for group, state, one in zip(("blue", "green"), (first, second), waiting, strict=True)
+    ]
+    found = discovery_of(monkeypatch, *map(Given, readings)).targets((), ())
+    assert [one.group for one in found.targets] == ["blue"]
+    assert (found.problems, found.failures) == ((), 0)
+    assert (found.pods, found.waiting) == ({target(1).name: first}, waiting[:1])
+
+
+def test_what_a_pod_does_is_said_of_its_own_target_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    pod = of_pod(1, "uid", "http://10.9.9.9:8000")
+    listed, pods = Given(source(target(1))), Given(told((pod, PodState(fault=PodFault.CRASH_LOOP))))
+    found = discovery_of(monkeypatch, listed, pods).targets((), ())
+    assert ([one.url for one in found.targets], found.pods) == ([target(1).url], {})
+    assert "is already taken" in found.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        # its node is lost, and what it runs is called ready for ever
+        (PodState(True, 10.0, PodFault.NODE_LOST, is_ready=True), PodState(False, 20.0)),
+        # it ends, and its address is handed on before it is gone
+        (PodState(True, 10.0), PodState(False, 20.0)),
+        (PodState(True, 10.0), PodState(True, 20.0, is_ready=True)),
+        # two in the network of a node: the port is the other one's
+        (PodState(False, 20.0, PodFault.CRASH_LOOP), PodState(True, 10.0, is_ready=True)),
+        (PodState(False, 20.0), PodState(True, 10.0, is_ready=True)),
+    ],
+)
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_address_that_two_pods_have_is_that_of_the_one_that_has_it_now(
+    old: PodState, new: PodState, apart: bool, turned: bool
+) -> None:
+    url = "http://10.0.0.1:8000"
+    pair = [(of_pod(1, "uid-1", url), old), (of_pod(2, "uid-2", url), new)]
+    pair = pair[::-1] if turned else pair
+    known, problems = merge_targets((), [told(one) for one in pair] if apart else [told(*pair)])
+    assert [one.name for one in known] == ["serving/chat-2:8000"]
+    what = "http://10.0.0.1:8000 is the address of serving/chat-2:8000 now, serving/chat-1:8000 is left out"
+    assert [problem.what for problem in problems] == [what]
+
+
+def test_what_is_configured_keeps_its_address() -> None:
+    mine = target(7, url="http://10.0.0.1:8000")
+    known, problems = merge_targets((mine,), [told((of_pod(1, "uid-1", mine.url), PodState(True, is_ready=True)))])
+    assert (known, len(problems)) == ([mine], 1)
 
 
 def test_a_failure_is_counted_when_its_source_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,9 @@ def _ports(text: str) -> tuple[str | int, ...]:
 
 
 _PORTS = Kind("ports", _ports)
-_SCHEME = kinds.choice("scheme", ("http", "https"))
+_SCHEME_WORD = kinds.choice("scheme", ("http", "https"))
+# Kubernetes itself writes it in capitals, in probes
+_SCHEME = Kind("scheme", lambda text: _SCHEME_WORD.parse(text.lower()))
 
 
 @dataclass(frozen=True, slots=True)

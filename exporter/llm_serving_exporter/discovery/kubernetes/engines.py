@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from llm_serving_exporter.discovery.kubernetes.annotations import Wishes
 from llm_serving_exporter.discovery.kubernetes.records import ContainerRecord, PodRecord
-from llm_serving_exporter.discovery.kubernetes.stacks import PORT_NAMES, SIDECARS, Stack
+from llm_serving_exporter.discovery.kubernetes.stacks import NO_PAGE_NAME, PAGE_NAME, PORT_NAMES, SIDECARS, Stack
 
 # https://kubernetes.io/docs/reference/labels-annotations-taints/#kubectl-kubernetes-io-default-container
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
@@ -29,16 +29,11 @@ def find_engines(pod: PodRecord, stack: Stack | None, wishes: Wishes) -> tuple[E
         # a name that none of its containers has
         return () if None in found else _distinct([one for one in found if one is not None])
     ports = []
-    for container in _list_candidates(pod, stack):
+    for container in _list_candidates(pod, stack, wishes):
         port = _find_port(pod, container, stack)
         if port is not None:
             ports.append(EnginePort(container, port, wishes.scheme or _find_scheme(container, port)))
     return _distinct(ports)
-
-
-def list_engine_containers(pod: PodRecord, stack: Stack | None) -> tuple[ContainerRecord, ...]:
-    """The containers that run engines, whether or not it can be said where their pages are."""
-    return tuple(_list_candidates(pod, stack))
 
 
 def _distinct(engines: Sequence[EnginePort]) -> tuple[EnginePort, ...]:
@@ -50,25 +45,30 @@ def _distinct(engines: Sequence[EnginePort]) -> tuple[EnginePort, ...]:
 
 
 def _find_asked(pod: PodRecord, stack: Stack | None, wishes: Wishes, asked: str | int) -> EnginePort | None:
-    """The port that an annotation names, with the container that declares it, else with the engine's."""
-    for container in pod.containers:
+    """The port that an annotation names, with the container that declares it, the engine's before others, else with the engine's."""
+    candidates = _list_candidates(pod, stack, wishes)
+    # names of ports are unique in a container only
+    for container in dict.fromkeys((*candidates, *pod.containers)):
         for name, number in container.ports:
             if asked in (name, number):
                 return EnginePort(container, number, wishes.scheme or _find_scheme(container, number))
-    candidates = _list_candidates(pod, stack)
     if isinstance(asked, str) or not candidates:
         return None
     return EnginePort(candidates[0], asked, wishes.scheme or _find_scheme(candidates[0], asked))
 
 
-def _list_candidates(pod: PodRecord, stack: Stack | None) -> list[ContainerRecord]:
+def _list_candidates(pod: PodRecord, stack: Stack | None, wishes: Wishes) -> list[ContainerRecord]:
     named = [one for one in pod.containers if stack is not None and one.name in stack.containers]
     if named:
         return named
-    own = [one for one in pod.containers if one.name not in SIDECARS]
-    with_gpus = [one for one in own if one.has_gpus]
+    with_gpus = [one for one in pod.containers if one.has_gpus]
     if with_gpus:
-        return with_gpus
+        # whatever its name is
+        return [one for one in with_gpus if one.name not in SIDECARS] or with_gpus
+    own = [one for one in pod.containers if one.name not in SIDECARS]
+    if wishes.scrape or wishes.ports:
+        # somebody says that there is an engine
+        own = own or list(pod.containers)
     default = [one for one in own if one.name == pod.annotations.get(DEFAULT_CONTAINER)]
     regular = [one for one in own if not one.is_sidecar]
     # what has a port that is usual for pages comes before what has not, in the order of the pod
@@ -81,23 +81,28 @@ def _has_usual_port(container: ContainerRecord, stack: Stack | None) -> bool:
 
 
 def _find_port(pod: PodRecord, container: ContainerRecord, stack: Stack | None) -> int | None:
-    for label in stack.port_labels if stack else ():
-        text = pod.labels.get(label, "")
+    said = [pod.labels.get(label, "") for label in stack.port_labels] if stack else []
+    said += [pod.annotations.get(stack.port_annotation, "")] if stack else []
+    for text in said:
         if text.isascii() and text.isdigit() and 0 < int(text) < 65536:
             return int(text)
     declared = dict(reversed(container.ports))
-    for name in (*(stack.ports if stack else ()), *PORT_NAMES):
-        if name in declared:
-            return declared[name]
-    if container.port_argument is not None:
-        return container.port_argument
     numbers = [number for _, number in container.ports]
-    probed = [number for number, _ in container.probes]
     usual = stack.port if stack is not None else None
-    if usual in numbers:
-        return usual
-    # a port that is not declared is no less open: declaring one only informs
-    return next(iter((*probed, *numbers)), usual)
+    found = [
+        *(declared[name] for name in (stack.ports if stack else ()) if name in declared),
+        *(declared[name] for name in PORT_NAMES if name in declared and PAGE_NAME.search(name)),
+        *(number for name, number in container.ports if PAGE_NAME.search(name)),
+        *([usual] if usual in numbers else []),
+        *(declared[name] for name in PORT_NAMES if name in declared),
+        container.port_argument,
+        # a port that is not declared is no less open: declaring one only informs
+        *(number for number, _ in container.probes),
+        *(number for name, number in container.ports if not NO_PAGE_NAME.search(name)),
+        usual,
+        *numbers,
+    ]
+    return next((number for number in found if number is not None), None)
 
 
 def _find_scheme(container: ContainerRecord, port: int) -> str:

@@ -84,6 +84,10 @@ class GroupBook:
         # uid of the leader -> all pods of the complete replica
         self._complete: dict[str, tuple[PodRecord, ...]] = {}
 
+    def take_over(self, earlier: GroupBook) -> None:
+        """Remembers what `earlier` does, too."""
+        self._complete |= earlier._complete
+
     def gather_groups(self, pods: Iterable[PodRecord]) -> dict[tuple[str, ...], Group]:
         """The groups that these pods form; pods that have ended count no more."""
         groups, complete = _gather(pods), {}
@@ -110,6 +114,10 @@ def _gather(pods: Iterable[PodRecord]) -> dict[tuple[str, ...], Group]:
         # of two that say they lead, as when one is made again while the old one ends, the later one goes on
         leaders = sorted((pod for pod, place in own if place.leads), key=lambda pod: pod.created_unix_seconds or 0.0)
         sizes = [place.size for _, place in own if place.size is not None]
+        leader = leaders[-1] if leaders else None
         workers = sorted((pod for pod, place in own if not place.leads), key=lambda pod: pod.name)
-        groups[group] = Group(leaders[-1] if leaders else None, tuple(workers), max(sizes) if sizes else None)
+        if leader is not None and not leader.is_leaving:
+            # what ends while its leader stays is gone for it, or worked for the leader before
+            workers = [pod for pod in workers if not pod.is_leaving]
+        groups[group] = Group(leader, tuple(workers), max(sizes) if sizes else None)
     return groups

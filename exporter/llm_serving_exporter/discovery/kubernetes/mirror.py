@@ -32,6 +32,8 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
 # how long one watch is asked to last: not all exporters of a cluster begin theirs again at a time
 SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS = 240, 300
 QUIET_WATCH_SECONDS = 5.0
+# how often in a row a list may be too old at once before that is a problem
+MOST_QUIET_LISTS = 2
 GONE = 410
 
 
@@ -172,6 +174,8 @@ class Mirror(Generic[K, V]):
                 # outage has taught. A server that forgets what it has just listed has to be left alone
                 is_new = error.code == GONE and not self._listed_last
                 failures, pause = (0 if is_new else failures + 1), error.wait_seconds
+                if error.code == GONE and failures > MOST_QUIET_LISTS:
+                    self._note_failure(error)
                 self._disconnect()
             except Exception as error:
                 log.exception("%s: this is a bug, please report it", self.listing.name)

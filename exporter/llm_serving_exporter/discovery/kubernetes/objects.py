@@ -38,6 +38,7 @@ class _Meta(msgspec.Struct):
     annotations: dict[str, str] | None = None
     ownerReferences: list[_Owner] | None = None  # noqa: N815  # as the API spells it
     creationTimestamp: Times = None  # noqa: N815
+    deletionTimestamp: Times = None  # noqa: N815
 
 
 class _Port(msgspec.Struct):
@@ -139,8 +140,10 @@ def decode_pod(body: bytes | msgspec.Raw, labels: Collection[str], annotations: 
         raise msgspec.ValidationError("a pod without a name, a namespace or a uid")
     statuses = {one.name: one for one in (*(status.containerStatuses or ()), *(status.initContainerStatuses or ()))}
     sidecars = [one for one in spec.initContainers or () if one.restartPolicy == "Always"]
-    containers = [_reduce_container(one, statuses.get(one.name), False) for one in spec.containers or ()]
-    containers += [_reduce_container(one, statuses.get(one.name), True) for one in sidecars]
+    # what has to end, or to start, before the others does not get there
+    is_blocked = any(_crash_loops(one) for one in status.initContainerStatuses or ())
+    containers = [_reduce_container(one, statuses.get(one.name), False, is_blocked) for one in spec.containers or ()]
+    containers += [_reduce_container(one, statuses.get(one.name), True, is_blocked) for one in sidecars]
     owner = next((one for one in meta.ownerReferences or () if one.controller), _Owner())
     conditions = {one.type: one for one in status.conditions or ()}
     ready = conditions.get("Ready")
@@ -160,6 +163,7 @@ def decode_pod(body: bytes | msgspec.Raw, labels: Collection[str], annotations: 
         created_unix_seconds=_seconds(meta.creationTimestamp),
         unready_since_unix_seconds=_seconds(ready.lastTransitionTime) if ready is not None and unready else None,
         lost_node=_has_lost_node(status.reason, conditions),
+        is_leaving=meta.deletionTimestamp is not None,
     )
 
 
@@ -186,7 +190,14 @@ def _seconds(moment: datetime | None) -> float | None:
     return moment.timestamp() if moment is not None and moment.tzinfo is not None else None
 
 
-def _reduce_container(spec: _Container, status: _ContainerStatus | None, is_sidecar: bool) -> ContainerRecord:
+def _crash_loops(status: _ContainerStatus) -> bool:
+    waiting = status.state.waiting if status.state is not None else None
+    return waiting is not None and waiting.reason == "CrashLoopBackOff"
+
+
+def _reduce_container(
+    spec: _Container, status: _ContainerStatus | None, is_sidecar: bool, is_blocked: bool
+) -> ContainerRecord:
     ports = tuple(
         (one.name, one.containerPort) for one in spec.ports or () if one.protocol == "TCP" and one.containerPort
     )
@@ -202,7 +213,7 @@ def _reduce_container(spec: _Container, status: _ContainerStatus | None, is_side
         is_sidecar=is_sidecar,
         is_ready=status is not None and status.ready,
         started_unix_seconds=_seconds(present.startedAt) if present is not None else None,
-        crash_loops=state.waiting is not None and state.waiting.reason == "CrashLoopBackOff",
+        crash_loops=(status is not None and _crash_loops(status)) or (is_blocked and present is None),
     )
 
 

@@ -19,7 +19,8 @@ class ContainerRecord:
     is_ready: bool = False  # as its readiness probe says now
     # of its present life, else of the last one; None: it has not started yet
     started_unix_seconds: float | None = None
-    crash_loops: bool = False  # it waits to be started again after several crashes
+    # it waits to be started again after several crashes, or for the first time behind an init container that does
+    crash_loops: bool = False
 
     @property
     def has_gpus(self) -> bool:
@@ -46,6 +47,7 @@ class PodRecord:
     # since when it has not been Ready, as the condition says it; None: it is Ready, or that is not said
     unready_since_unix_seconds: float | None = None
     lost_node: bool = False  # it is not Ready because its node answers no more
+    is_leaving: bool = False  # it was deleted, and its containers are given time to end
 
     @property
     def key(self) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from llm_serving_exporter.discovery.kubernetes.targets import (
     find_targets,
     is_kept,
     is_selected,
+    is_unclear,
     list_known_labels,
     list_workers,
 )
@@ -56,8 +57,8 @@ class _Known:
 class SectionPods:
     """The pods of one section. Used by one thread at a time, but for `close`.
 
-    `connect`: makes a connection to the API server, by default as the section says. `earlier`: the section whose place this one takes; what
-    it knows is used until the API server has answered.
+    `connect`: makes a connection to the API server, by default as the section says. `earlier`: sections whose place this one takes, the
+    most alike first; what they know is used until the API server has answered. One of another cluster or selector knows none.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class SectionPods:
         section: KubernetesDiscovery,
         *,
         connect: Callable[[], Api] | None = None,
-        earlier: SectionPods | None = None,
+        earlier: Sequence[SectionPods] = (),
     ) -> None:
         self._section = section
         account = Account(section.kubeconfig, section.context)
@@ -73,8 +74,8 @@ class SectionPods:
         self._labels = list_known_labels(section)
         self._pods = [self._watch_pods(namespace, section.node) for namespace in section.namespaces or ("",)]
         self._nodes: Mirror[str, NodeRecord] | None = self._watch_nodes() if section.node_data else None
-        # what an earlier section knew, by the name of the list; {} once the API server has answered for all lists
-        self._before = earlier.copy_pods() if earlier is not None else {}
+        # what earlier sections knew, by the name of the list; {} once the API server has answered for all lists
+        self._before: dict[str, Mapping[tuple[str, str], PodRecord]] = {}
         # (namespace, label of a group) -> the leaders of such groups on all nodes; begun when a worker shows up whose leader is elsewhere
         self._leaders: dict[tuple[str, str], Pods] = {}
         # the revisions at the last reading; None before it
@@ -82,6 +83,11 @@ class SectionPods:
         # by uid of the pod, so that what has not changed is not worked out again
         self._known: dict[str, _Known] = {}
         self._states, self._groups = StateBook(section.loading_limit_seconds), GroupBook()
+        for other in earlier:
+            if self._asks_the_same(other):
+                self._before = {**other.copy_pods(), **self._before}
+                self._states.take_over(other._states)
+                self._groups.take_over(other._groups)
         self._is_closed = False
 
     def have_changed(self) -> bool:
@@ -135,6 +141,11 @@ class SectionPods:
         self._is_closed = True
         for mirror in self._list_mirrors():
             mirror.stop()
+
+    def _asks_the_same(self, other: SectionPods) -> bool:
+        """Whether what `other` was told is true of this section's pods."""
+        mine, others = self._section, other._section
+        return (mine.kubeconfig, mine.context, mine.selector) == (others.kubeconfig, others.context, others.selector)
 
     def copy_pods(self) -> dict[str, Mapping[tuple[str, str], PodRecord]]:
         """The pods that are known, by the name of the list that they are from."""
@@ -190,7 +201,8 @@ class SectionPods:
 
     def _is_read(self, pod: PodRecord) -> bool:
         place = find_membership(pod)
-        return not pod.has_ended and is_selected(pod, self._section) and (place is None or place.leads)
+        wanted = is_selected(pod, self._section) or is_unclear(pod, self._section)
+        return not pod.has_ended and wanted and (place is None or place.leads)
 
     def _find_group(self, pod: PodRecord, groups: Mapping[tuple[str, ...], Group]) -> Group | None:
         place = find_membership(pod)

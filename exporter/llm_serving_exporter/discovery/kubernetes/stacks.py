@@ -5,6 +5,7 @@ A pod belongs to the first row whose labels it has. Rows about one stack stand t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -28,6 +29,7 @@ class Stack:
     containers: tuple[str, ...] = ()  # names that the engine's container may have; (): found by its GPUs
     ports: tuple[str, ...] = ()  # names of the port with the page, the best first, before those that many use
     port_labels: tuple[str, ...] = ()  # labels of the pod that have the number of the port, the best first
+    port_annotation: str = ""  # annotation of the pod that has it; "": none does
     port: int | None = None  # where nothing on the pod says it
     role: Role | None = None  # of all such pods; None: as `role_label` or the page says
     role_label: str = ""  # label that says the role
@@ -81,7 +83,8 @@ STACKS: tuple[Stack, ...] = (
           {_COMPONENT: _one("llminferenceservice-workload", "llminferenceservice-workload-worker", "llminferenceservice-workload-leader")},
           f"{_KSERVE_LLM}/config-llm-decode-template.yaml", ("main",), port=8000, role_label="llm-d.ai/role", roles=_PHASES),
     Stack("KServe InferenceService", {"serving.kserve.io/inferenceservice": ANY, "component": _one("predictor")}, _KSERVE,
-          ("kserve-container", "worker-container"), ("http1", "h2c", "user-port"), port=8080, needs_gpus=True),
+          ("kserve-container", "worker-container"), ("http1", "h2c", "user-port"), port_annotation="prometheus.kserve.io/port", port=8080,
+          needs_gpus=True),
 
     Stack("endpoint picker", {"inferencepool": ANY}, f"{_GAIE}/epp-deployment.yaml", ("epp",), _PICKER_PORTS, port=9090, role=Role.FRONTEND),
     Stack("llm-d's standalone endpoint picker", {"epp": ANY}, f"{_GAIE}/epp-deployment.yaml", ("epp",), _PICKER_PORTS, port=9090,
@@ -138,6 +141,12 @@ PORT_NAMES = (
     "rest", "web", "vllm", "sglang", "tgi", "user-port", "container-port",
 )  # fmt: skip
 
+# parts of the names of ports, between its hyphens: of a page of metrics, and of what answers no HTTP or is no engine's page
+PAGE_NAME = re.compile(r"(^|-)(metrics|prometheus|prom)(-|$)")
+NO_PAGE_NAME = re.compile(
+    r"(^|-)(grpc[0-9]*|rpc|dist|nccl|gloo|mpi|ucx|nixl|zmq|kv|nats|etcd|redis|gcs|ray|dashboard|client|ssh|debug|admin|health[a-z]*|bootstrap|init)(-|$)"
+)
+
 # containers that stand beside an engine and are none, even where they pass its page on
 SIDECARS = frozenset(
     {
@@ -157,6 +166,7 @@ STACK_LABELS = frozenset(
     for label in (*stack.labels, *stack.port_labels, stack.role_label, stack.model_label)
     if label
 )
+STACK_ANNOTATIONS = frozenset(stack.port_annotation for stack in STACKS if stack.port_annotation)
 
 
 def find_stack(labels: Mapping[str, str]) -> Stack | None:

@@ -21,6 +21,10 @@ class StateBook:
         # (pod's uid, container) -> start of the life in which it was Ready
         self._ready: dict[tuple[str, str], float | None] = {}
 
+    def take_over(self, earlier: StateBook) -> None:
+        """Remembers what `earlier` does, too."""
+        self._ready |= earlier._ready
+
     def note_state(self, pod: PodRecord, container: ContainerRecord, group: Group | None) -> PodState:
         """The state of a pod whose engine runs in `container`. `group`: all pods of the replica; None: it has one."""
         key, start = (pod.uid, container.name), container.started_unix_seconds
@@ -33,6 +37,7 @@ class StateBook:
             started_unix_seconds=start if start is not None else pod.created_unix_seconds,
             fault=_find_fault(pod, container, group),
             loading_limit_seconds=self._loading_limit_seconds,
+            is_ready=container.is_ready,
         )
 
     def forget_others(self, uids: Collection[str]) -> None:

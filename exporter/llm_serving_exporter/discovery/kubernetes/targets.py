@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from llm_serving_exporter.config.kubernetes import name_label
 from llm_serving_exporter.config.target_kinds import AUTO
 from llm_serving_exporter.config.types import KubernetesDiscovery
-from llm_serving_exporter.discovery.kubernetes.annotations import ANNOTATIONS, read_annotations, read_scrape
+from llm_serving_exporter.discovery.kubernetes.annotations import ANNOTATIONS, SCRAPE, read_annotations, read_scrape
 from llm_serving_exporter.discovery.kubernetes.engines import DEFAULT_CONTAINER, EnginePort, find_engines
 from llm_serving_exporter.discovery.kubernetes.groups import GROUP_ANNOTATIONS, GROUP_LABELS, Group, find_membership
 from llm_serving_exporter.discovery.kubernetes.records import ContainerRecord, NodeRecord, PodRecord
-from llm_serving_exporter.discovery.kubernetes.stacks import STACK_LABELS, Stack, find_stack
+from llm_serving_exporter.discovery.kubernetes.stacks import STACK_ANNOTATIONS, STACK_LABELS, Stack, find_stack
 from llm_serving_exporter.discovery.kubernetes.workloads import WORKLOAD_LABELS, find_workload
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.identity import Identity
@@ -22,7 +22,7 @@ from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.schema.problems import Place
 
-KNOWN_ANNOTATIONS = ANNOTATIONS | GROUP_ANNOTATIONS | {DEFAULT_CONTAINER}
+KNOWN_ANNOTATIONS = ANNOTATIONS | GROUP_ANNOTATIONS | STACK_ANNOTATIONS | {DEFAULT_CONTAINER}
 
 
 def list_known_labels(section: KubernetesDiscovery) -> frozenset[str]:
@@ -43,12 +43,19 @@ def is_selected(pod: PodRecord, section: KubernetesDiscovery) -> bool:
     return not stack.needs_gpus or any(container.has_gpus for container in pod.containers)
 
 
+def is_unclear(pod: PodRecord, section: KubernetesDiscovery) -> bool:
+    """Whether a pod says something about being a target that makes no sense, and is none therefore."""
+    return bool(pod.annotations.get(SCRAPE)) and read_scrape(pod.annotations) is None and not is_selected(pod, section)
+
+
 def is_kept(pod: PodRecord, section: KubernetesDiscovery) -> bool:
-    """Whether a record of a pod is needed: of one that is selected, of one that works for another, and of one that had GPUs here."""
+    """Whether a record of a pod is needed: of one that is selected or cannot be, that works for another, or that had GPUs here."""
     if pod.has_ended:
         # kubelets before 1.34 list the GPUs of such pods on
         return bool(section.node) and any(container.has_gpus for container in pod.containers)
-    return is_selected(pod, section) or (find_membership(pod) is not None and read_scrape(pod.annotations) is not False)
+    if is_selected(pod, section) or is_unclear(pod, section):
+        return True
+    return find_membership(pod) is not None and read_scrape(pod.annotations) is not False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +77,14 @@ class Surroundings:
 
 
 def find_targets(pod: PodRecord, group: Group | None, node: NodeRecord | None, around: Surroundings) -> FoundPod:
-    """What comes of a selected pod that stands alone (`group` None) or leads a group. `node`: what is known of its node."""
+    """What comes of a pod that stands alone (`group` None) or leads a group. `node`: what is known of its node.
+
+    It is selected, or says something about it that makes no sense.
+    """
     problems: list[Problem] = []
     stack = find_stack(pod.labels)
     wishes = read_annotations(pod, around.source, problems, around.runtimes)
-    if wishes is None:
+    if wishes is None or is_unclear(pod, around.section):
         return FoundPod(problems=tuple(problems))
     role = wishes.role or _find_role(pod, stack) or around.section.defaults.role
     model = wishes.model or (clean(pod.labels.get(stack.model_label, "")) if stack is not None else "")
@@ -89,7 +99,8 @@ def find_targets(pod: PodRecord, group: Group | None, node: NodeRecord | None, a
         what = "none of its containers has the port that llm-serving-exporter/port names"
         if not wishes.ports:
             what = "its labels, ports and probes do not say where its metrics page is"
-        Place(around.source, where, problems).refuse(what, 'Annotate it with llm-serving-exporter/port: "8000".')
+        fix = 'Annotate it with llm-serving-exporter/port: "8000", or with llm-serving-exporter/scrape: "false" where no engine runs.'
+        Place(around.source, where, problems).refuse(what, fix)
         return FoundPod(problems=tuple(problems))
     defaults = around.section.defaults
     shared = replace(
@@ -108,7 +119,7 @@ def find_targets(pod: PodRecord, group: Group | None, node: NodeRecord | None, a
             url=f"{engine.scheme}://{_bracketed(pod.address)}:{engine.port}",
             identity=identity,
             nodes=_list_nodes(pod, group) or defaults.nodes,
-            gpu_count=_count_gpus(engine, group, node, shared, around.section, len(engines)),
+            gpu_count=_count_gpus(engine, group, node, shared, around.section, engines),
         )
         targets.append((target, engine.container))
     return FoundPod(tuple(targets), problems=tuple(problems))
@@ -123,7 +134,7 @@ def _find_role(pod: PodRecord, stack: Stack | None) -> Role | None:
 def _identify(pod: PodRecord, engine: EnginePort, node: NodeRecord | None, section: KubernetesDiscovery) -> Identity:
     workload, of_node, given = find_workload(pod), node or NodeRecord(), section.defaults.identity
     labels = dict(given.labels)
-    labels |= {_name_label(name): clean(pod.labels[name]) for name in section.pod_labels if pod.labels.get(name)}
+    labels |= {name_label(name): clean(pod.labels[name]) for name in section.pod_labels if pod.labels.get(name)}
     return replace(
         given,
         namespace=pod.namespace,
@@ -137,11 +148,6 @@ def _identify(pod: PodRecord, engine: EnginePort, node: NodeRecord | None, secti
         instance_type=of_node.instance_type or given.instance_type,
         labels=tuple(sorted(labels.items())),
     )
-
-
-def _name_label(name: str) -> str:
-    """The name of a pod's label as Prometheus takes it, as Prometheus' own discovery makes it."""
-    return re.sub(r"[^a-zA-Z0-9_]", "_", name if not name[0].isdigit() else f"_{name}")
 
 
 def _bracketed(address: str) -> str:
@@ -159,14 +165,20 @@ def _count_gpus(
     node: NodeRecord | None,
     target: Target,
     section: KubernetesDiscovery,
-    engines: int,
+    engines: Sequence[EnginePort],
 ) -> int | None:
-    """How many whole GPUs the engine asked Kubernetes for; None where that is not known, or is configured otherwise."""
+    """How many whole GPUs the engine asked Kubernetes for; None where that is not known, or is configured otherwise.
+
+    `engines`: all of its pod.
+    """
     if target.gpu_count is not None or target.gpus is not None or target.role is Role.FRONTEND:
         return target.gpu_count
     if node is not None and node.shares_gpus:
         return None
-    if group is None or engines > 1:
+    if sum(other.container is engine.container for other in engines) > 1:
+        # the container asks for the GPUs of all its engines together
+        return None
+    if group is None or len(engines) > 1:
         return engine.container.gpus or None
     if not (group.is_complete or group.before) and (group.size is not None or section.node):
         # workers are still to come, or on other nodes

@@ -306,6 +306,15 @@ def test_pauses_grow_to_a_bound_and_a_server_may_ask_for_longer_ones(tmp_path: P
     assert later[0] < 5 < later[-1]
 
 
+def test_a_server_that_forgets_each_version_is_a_problem(tmp_path: Path) -> None:
+    def answer(call: Call) -> None:
+        (refusal(410, "too old") if call.is_watch else page([plain_pod("a")]))(call)
+
+    with KubeScript(answer) as server, mirrored(tmp_path, server.url, []) as mirror:
+        wait_until(lambda: "cannot be followed: too old" in problem_of(mirror), "the problem")
+        assert names(mirror) == ["a"]
+
+
 def test_an_account_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
     for text in ("", "clusters: 7", "{", "current-context: x\nclusters: []\ncontexts: []\n"):
         (tmp_path / "broken").write_text(text)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.discovery.kubernetes.records import NodeRecord
+from llm_serving_exporter.discovery.kubernetes.targets import is_kept
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.pod import WaitingPod
 from llm_serving_exporter.model.target import Role, Target
@@ -43,7 +44,8 @@ def test_every_annotation_has_its_effect() -> None:
     says = {
         "port": "9001",
         "path": "/m?model=a",
-        "scheme": "https",
+        # as Kubernetes writes it in probes
+        "scheme": "HTTPS",
         "runtime": "sglang",
         "role": "decode",
         "model": "chat",
@@ -59,6 +61,18 @@ def test_a_pod_that_is_not_known_is_a_target_only_if_it_says_so() -> None:
     assert targets_of([plain_pod()]) == []
     assert len(targets_of([annotated()])) == 1
     assert targets_of([annotated(scrape="false")]) == []
+
+
+def test_what_a_pod_says_of_being_a_target_is_reported_where_it_makes_no_sense() -> None:
+    pod = annotated(scrape="enabled")
+    what = (
+        'kubernetes: pod llm/chat-7d9-x2, annotation llm-serving-exporter/scrape: "enabled" is neither true nor false.'
+    )
+    for one, of in ((pod, section()), (annotated(scrape="enabled"), section(only_annotated=True))):
+        assert is_kept(record(one), of)
+        (found,) = find_all([one], of)
+        assert (found.targets, [str(problem).partition(" Write")[0] for problem in found.problems]) == ((), [what])
+    assert not is_kept(record(annotated(scrape="")), section())
 
 
 def test_a_pod_of_a_known_stack_can_stay_out() -> None:
@@ -196,10 +210,56 @@ def test_the_container_that_kubectl_takes_by_default() -> None:
         ({"ports": [port(5001, "web-x")], "startupProbe": {"httpGet": {"port": "web-x"}}}, "http 5001"),
         ({"ports": [port(8443, "https")]}, "https 8443"),
         ({"ports": [port(5000), port(5001)]}, "http 5000"),
+        ({"ports": [port(8000, "http-x"), port(8001, "grpc-x"), port(8002, "metrics-x")]}, "http 8002"),
+        ({"ports": [port(8000, "http-metrics"), port(8001, "metrics")]}, "http 8001"),
+        ({"ports": [port(29500, "dist"), port(8000)]}, "http 8000"),
+        ({"ports": [port(9000, "grpc"), port(8000, "inference")]}, "http 8000"),
+        # where there is no other one
+        ({"ports": [port(9000, "grpc")]}, "http 9000"),
     ],
 )  # fmt: skip
 def test_which_port_has_the_page(container: dict[str, Any], expected: str) -> None:
     assert chosen({"name": "e", **container}) == f"e {expected}"
+
+
+def test_the_usual_port_of_a_stack_comes_before_names_of_ports_that_serve() -> None:
+    triton = {"name": "t", "ports": [port(8000, "http"), port(8001, "grpc"), port(8002)], "resources": gpus(1)}
+    assert chosen(triton, labels={"app.kubernetes.io/name": "triton"}) == "t http 8002"
+    assert chosen(triton) == "t http 8000"
+
+
+def test_a_name_of_a_port_that_two_containers_have_is_the_engines() -> None:
+    helper = {"name": "helper", "ports": [port(9090, "http-metrics")]}
+    engine = {"name": "e", "ports": [port(8000, "http-metrics")], "resources": gpus(1)}
+    target = only(annotated(plain_pod(containers=[helper, engine]), port="http-metrics"))
+    assert (target.identity.container, target.name) == ("e", "llm/chat-7d9-x2:8000")
+    # one that only the other has is its
+    assert (
+        only(annotated(plain_pod(containers=[helper, {**engine, "ports": []}]), port="9090")).identity.container
+        == "helper"
+    )
+
+
+def test_an_engine_may_be_called_as_a_sidecar_usually_is() -> None:
+    assert (
+        chosen({"name": "agent", "ports": [port(8000)], "resources": gpus(1)}, {"name": "x", "ports": [port(1)]})
+        == "agent http 8000"
+    )
+    assert chosen({"name": "agent", "ports": [port(8000)]}) == "agent http 8000"
+    # nobody says that this one is an engine
+    assert targets_of([plain_pod(labels={"app": "vllm"}, containers=[{"name": "nginx", "ports": [port(80)]}])]) == []
+
+
+def test_engines_that_share_a_container_do_not_claim_its_gpus_twice() -> None:
+    engine = {"name": "e", "ports": [port(8000)], "resources": gpus(2)}
+    both = targets_of([annotated(plain_pod(containers=[engine]), port="8000,8001")])
+    assert [(target.name, target.gpu_count) for target in both] == [
+        ("llm/chat-7d9-x2:8000", None),
+        ("llm/chat-7d9-x2:8001", None),
+    ]
+    other = {**engine, "name": "f", "ports": [port(8001)]}
+    apart = targets_of([annotated(plain_pod(containers=[engine, other]))])
+    assert [(target.identity.container, target.gpu_count) for target in apart] == [("e", 2), ("f", 2)]
 
 
 def test_a_pod_that_names_no_port_anywhere_is_reported() -> None:
@@ -207,7 +267,7 @@ def test_a_pod_that_names_no_port_anywhere_is_reported() -> None:
     assert targets_of([pod]) == []
     assert messages(pod) == [
         "kubernetes: pod llm/chat-7d9-x2: its labels, ports and probes do not say where its metrics page is. "
-        'Annotate it with llm-serving-exporter/port: "8000".'
+        'Annotate it with llm-serving-exporter/port: "8000", or with llm-serving-exporter/scrape: "false" where no engine runs.'
     ]
 
 

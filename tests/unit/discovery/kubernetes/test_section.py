@@ -230,11 +230,60 @@ def test_a_section_that_takes_the_place_of_another_knows_its_pods_at_once(tmp_pa
             listed(earlier)
             wait_until(lambda: server.watches, "the watch")
             other = replace(of, defaults=replace(Target("", ""), group="blue"))
-            with running(other, earlier=earlier) as later:
+            with running(other, earlier=[earlier]) as later:
                 found = later.read()
     assert [(target.name, target.group) for target in found.sources[0].targets or ()] == [
         ("llm/chat-7d9-x2:8000", "blue")
     ]
+
+
+def test_what_another_cluster_or_selector_knew_is_not_taken_over(tmp_path: Path) -> None:
+    with KubeScript(page([plain_pod(labels=ENGINE)]), events(), refusal(500, "away")) as server:
+        of = section(kubeconfig=str(write_kubeconfig(tmp_path, server.url)))
+        with running(of) as earlier:
+            listed(earlier)
+            wait_until(lambda: server.watches, "the watch")
+            for other in (replace(of, context="other"), replace(of, selector="team=chat")):
+                with running(other, earlier=[earlier]) as later:
+                    assert later.read().sources[0].targets is None
+
+
+def test_sections_that_all_change_know_what_each_knew_while_the_server_is_away(tmp_path: Path) -> None:
+    """A reload that touches every section, which a new default does."""
+    leader, worker = replica()
+    pods_of = {"lws": [leader, worker], "llm": [plain_pod(labels=ENGINE)]}
+
+    def tell(call: Call) -> None:
+        if call.is_watch:
+            events()(call)
+        else:
+            page(pods_of[call.path.split("/")[-2]])(call)
+
+    with KubeScript(tell) as server:
+        kubeconfig = str(write_kubeconfig(tmp_path, server.url))
+        sections = [section(kubeconfig=kubeconfig, namespaces=(name,)) for name in pods_of]
+        discovery = Discovery(tuple(sections))
+        try:
+            wait_until(lambda: len(discovery.targets((), RUNTIMES).targets) == 2, "both namespaces")
+            assert not discovery.targets((), RUNTIMES).pods["lws/vllm-0:8080"].fault
+            server._answers[:] = [refusal(500, "away")]
+            pods_of["lws"].remove(worker)
+            blue = replace(Target("", ""), group="blue")
+            discovery.replace(tuple(replace(one, defaults=blue) for one in sections), None)
+            found = discovery.targets((), RUNTIMES)
+            assert {target.name: target.group for target in found.targets} == {
+                "lws/vllm-0:8080": "blue", "llm/chat-7d9-x2:8000": "blue",
+            }  # fmt: skip
+            # one section for both, which also knows who belonged to the replica
+            server._answers[:] = [tell]
+            discovery.replace((replace(sections[0], namespaces=("llm", "lws")),), None)
+            assert len(discovery.targets((), RUNTIMES).targets) == 2
+            wait_until(
+                lambda: discovery.targets((), RUNTIMES).pods["lws/vllm-0:8080"].fault is PodFault.WORKER_LOST,
+                "the loss",
+            )
+        finally:
+            discovery.close()
 
 
 def test_discovery_passes_on_what_pods_say(tmp_path: Path) -> None:

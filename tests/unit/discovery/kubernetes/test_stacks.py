@@ -102,6 +102,15 @@ def test_a_label_of_a_table_is_read_as_a_number_of_a_port() -> None:
     assert target.url == "http://10.0.0.7:8000"
 
 
+def test_kserves_annotation_names_the_port_of_the_page() -> None:
+    """Triton's page is beside the port that KServe sends requests to."""
+    triton = {"name": "kserve-container", "ports": [{"containerPort": 8080, "name": "http1"}], "resources": gpus(1)}
+    labels = {"serving.kserve.io/inferenceservice": "chat", "component": "predictor"}
+    for text, port in (("8002", 8002), ("http", 8080), ("99999", 8080)):
+        pod = plain_pod(labels=labels, annotations={"prometheus.kserve.io/port": text}, containers=[triton])
+        assert [target.url for target in targets_of([pod])] == [f"http://10.0.0.7:{port}"]
+
+
 def test_labels_that_say_nothing_of_serving_need_a_gpu() -> None:
     labels = {"serving.kserve.io/inferenceservice": "iris", "component": "predictor"}
     sklearn = [{"name": "kserve-container", "ports": [{"containerPort": 8080}]}]

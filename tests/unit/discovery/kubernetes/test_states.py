@@ -184,3 +184,47 @@ def test_a_ray_cluster_is_one_replica_and_nodes_of_ray_serve_are_one_each() -> N
     assert target.nodes == ("node-of-head", "node-of-worker")
     serve = {"ray.io/serve": "true"}
     assert len(find_all([ray("head", "head", **serve), ray("worker", "worker", **serve)])) == 2
+
+
+def leaving(pod: Pod) -> Pod:
+    found = copy.deepcopy(pod)
+    found["metadata"]["deletionTimestamp"] = "2023-11-14T23:13:20Z"
+    return found
+
+
+def test_workers_of_the_leader_before_do_not_complete_the_next_replica() -> None:
+    leader, worker = replica()
+    book = GroupBook()
+    group_of(book, leader, worker)
+    after = copy.deepcopy(leader)
+    after["metadata"]["uid"] = "uid-of-the-next-leader"
+    # its workers are given time to end, while their leader's successor is there
+    assert not group_of(book, after, leaving(worker)).is_complete
+    assert fault_of(group_of(book, after)) is None
+
+
+def test_a_worker_that_leaves_is_missed_unless_all_do() -> None:
+    leader, worker = replica()
+    book = GroupBook()
+    group_of(book, leader, worker)
+    assert fault_of(group_of(book, leader, leaving(worker))) is PodFault.WORKER_LOST
+    assert fault_of(group_of(book, leaving(leader), leaving(worker))) is None
+
+
+def test_an_engine_behind_an_init_container_that_crashes_is_down() -> None:
+    blocked: dict[str, Any] = {
+        "phase": "Pending",
+        "podIP": "10.0.0.1",
+        "initContainerStatuses": [{"name": "download", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}],
+        "containerStatuses": [
+            {"name": one["name"], "state": {"waiting": {"reason": "PodInitializing"}}}
+            for one in POD["spec"]["containers"]
+        ],
+    }
+    assert see(StateBook(600.0), blocked).fault is PodFault.CRASH_LOOP
+    blocked["initContainerStatuses"][0]["state"] = {"running": {"startedAt": "2023-11-14T22:13:20Z"}}
+    assert see(StateBook(600.0), blocked).fault is None
+    # a native sidecar that crashes later on costs the engine nothing
+    runs = running_status(POD, "10.0.0.1")
+    runs["initContainerStatuses"] = [{"name": "proxy", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]
+    assert see(StateBook(600.0), runs).fault is None
