@@ -466,6 +466,22 @@ def test_two_groups_of_two_nodes_have_32_gpus(make_node: Callable[..., Node]) ->
     assert not worker_page.series("target_info")
 
 
+def test_half_of_a_replica_is_not_counted_for_all_of_it(node: Node) -> None:
+    """As long as the exporter beside the leader has not heard of the pods on other nodes."""
+    node.kubelet.give("serving", "lws-0", "vllm", GPU, [node.state.uuid(card) for card in range(CARDS)])
+    leader = pod("lws-0", lacks_pods=True)
+    exporter = node.start(leader)
+    exporter.tick()
+    found = exporter.tick()
+    assert len(claims(found)) == CARDS
+    assert not found.series(COUNT)
+    assert not found.series("gpu_seconds_total")
+    assert found.value("signal_available", signal="gpu_seconds_total", reason="gpus_unknown", target=leader.name) == 0
+    # unless its settings say how its GPUs share the work
+    sized = node.start(pod("lws-0", lacks_pods=True, tensor_parallel_size=8, pipeline_parallel_size=2))
+    assert sized.tick().total(COUNT) == 16
+
+
 def test_a_worker_on_the_leaders_node_counts_there(node: Node) -> None:
     uuids: Sequence[str] = [node.state.uuid(card) for card in range(CARDS)]
     node.kubelet.give("serving", "lws-0", "vllm", GPU, uuids[:4])

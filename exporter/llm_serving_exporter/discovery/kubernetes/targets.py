@@ -48,7 +48,10 @@ def is_kept(pod: PodRecord, section: KubernetesDiscovery) -> bool:
     if pod.has_ended:
         # kubelets before 1.34 list the GPUs of such pods on
         return bool(section.node) and any(container.has_gpus for container in pod.containers)
-    return is_selected(pod, section) or (find_membership(pod) is not None and read_scrape(pod.annotations) is not False)
+    place = find_membership(pod)
+    # workers are never read: that nobody shall read them says nothing about whose they are
+    works = place is not None and (not place.leads or read_scrape(pod.annotations) is not False)
+    return works or is_selected(pod, section)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,8 @@ def find_targets(pod: PodRecord, group: Group | None, node: NodeRecord | None, a
             url=f"{engine.scheme}://{_bracketed(pod.address)}:{engine.port}",
             identity=identity,
             nodes=_list_nodes(pod, group) or defaults.nodes,
-            gpu_count=_count_gpus(engine, group, node, shared, around.section, len(engines)),
+            gpu_count=_count_gpus(engine, group, node, shared, len(engines)),
+            lacks_pods=group is not None and not group.is_known,
         )
         targets.append((target, engine.container))
     return FoundPod(tuple(targets), problems=tuple(problems))
@@ -158,7 +162,6 @@ def _count_gpus(
     group: Group | None,
     node: NodeRecord | None,
     target: Target,
-    section: KubernetesDiscovery,
     engines: int,
 ) -> int | None:
     """How many whole GPUs the engine asked Kubernetes for; None where that is not known, or is configured otherwise."""
@@ -168,8 +171,7 @@ def _count_gpus(
         return None
     if group is None or engines > 1:
         return engine.container.gpus or None
-    if not (group.is_complete or group.before) and (group.size is not None or section.node):
-        # workers are still to come, or on other nodes
+    if not group.is_known:
         return None
     counts = [pod.gpus for pod in group.replica]
     return None if None in counts else sum(count for count in counts if count is not None) or None
