@@ -322,6 +322,23 @@ def test_a_pod_that_has_ended_claims_nothing(node: Node) -> None:
     assert found.value(COUNT, target="serving/job-b:8000") == 1
 
 
+def test_claimed_devices_are_those_that_the_clusters_slices_say(node: Node) -> None:
+    """Whole cards by a number that is neither minor number nor index, instances by their profile and place."""
+    instance = node.state.mig(7, 0, "3g.40gb", 40192, gi=1)
+    devices = {"whole": "gpu-3", "half": "gpu-7-mig-9-0-4", "gone": "gpu-6"}
+    for name, device in devices.items():
+        node.kubelet.claim("serving", name, "vllm", "gpu.nvidia.com", "node-a", device)
+    exporter = node.start(*map(pod, devices))
+    exporter.tick()
+    slices = {("node-a", "gpu-3"): node.state.uuid(5), ("node-a", devices["half"]): instance}
+    exporter.host.gpus.set_pods(slices=slices | {("node-b", "gpu-6"): node.state.uuid(1)})
+    found = exporter.tick()
+    assert found.value("gpu_target_info", target="serving/whole:8000", gpu=node.state.uuid(5)) == 1
+    assert found.value("gpu_target_info", target="serving/half:8000", gpu=instance) == 1
+    assert found.value(COUNT, target="serving/whole:8000") == 1
+    assert found.value(COUNT, target="serving/half:8000") == pytest.approx(3 / 7)
+
+
 def test_targets_of_one_container_are_told_by_their_processes_or_claim_together(node: Node) -> None:
     both = [node.state.uuid(0), node.state.uuid(1)]
     node.kubelet.give("serving", "two", "vllm", GPU, both)

@@ -20,6 +20,7 @@ from llm_serving_exporter.discovery.kubernetes.groups import (
 from llm_serving_exporter.discovery.kubernetes.mirror import Copy, Listing, Mirror
 from llm_serving_exporter.discovery.kubernetes.objects import decode_node, decode_pod
 from llm_serving_exporter.discovery.kubernetes.records import NodeRecord, PodRecord
+from llm_serving_exporter.discovery.kubernetes.slices import SliceRecord, map_devices, watch_slices
 from llm_serving_exporter.discovery.kubernetes.states import StateBook
 from llm_serving_exporter.discovery.kubernetes.targets import (
     KNOWN_ANNOTATIONS,
@@ -76,6 +77,9 @@ class SectionPods:
         self._labels = list_known_labels(section)
         self._pods = [self._watch_pods(namespace, section.node) for namespace in section.namespaces or ("",)]
         self._nodes: Mirror[str, NodeRecord] | None = self._watch_nodes() if section.node_data else None
+        self._slices: Mirror[str, SliceRecord] | None = None
+        if section.claimed_devices and section.node:
+            self._slices = watch_slices(section.node, self._connect)
         # what an earlier section knew, by the name of the list; {} once the API server has answered for all lists
         self._before = earlier.copy_pods() if earlier is not None else {}
         # (namespace, label of a group) -> the leaders of such groups on all nodes; begun when a worker shows up whose leader is elsewhere
@@ -96,7 +100,7 @@ class SectionPods:
     def read(self, runtimes: Collection[str] = RUNTIMES) -> SectionReading:
         """What is known now; the first reading begins to ask, and knows nothing yet. Never raises, never waits for the server."""
         if self._seen is None:
-            self._start(*self._pods, *((self._nodes,) if self._nodes is not None else ()))
+            self._start(*self._list_mirrors())
         self._seen = self._list_revisions()
         copies = [(mirror.listing.name, self._copy_pods(mirror)) for mirror in self._pods]
         nodes = self._nodes.copy() if self._nodes is not None else None
@@ -133,7 +137,8 @@ class SectionPods:
             sources.append(Source(name, tuple(targets) if copy.records is not None else None, tuple(problems)))
         self._known = {uid: known for uid, known in self._known.items() if uid in here}
         self._states.forget_others(here)
-        others = [copy.problems for copy in (*elsewhere, *((nodes,) if nodes is not None else ()))]
+        slices = self._slices.copy() if self._slices is not None else None
+        others = [copy.problems for copy in (*elsewhere, nodes, slices) if copy is not None]
         return SectionReading(
             tuple(sources),
             tuple(dict.fromkeys(problem for problems in others for problem in problems)),
@@ -141,6 +146,7 @@ class SectionPods:
             tuple(sorted(waiting, key=lambda pod: (pod.namespace, pod.pod))),
             self._find_workers(groups, found, here, tuple(sorted(runtimes))),
             frozenset(pod.key for pod in own if pod.has_ended),
+            map_devices((slices.records or {}).values()) if slices is not None else {},
         )
 
     def close(self) -> None:
@@ -157,8 +163,8 @@ class SectionPods:
     # --- mirrors --------------------------------------------------------------------------------------------------
 
     def _list_mirrors(self) -> list[Mirror[Any, Any]]:
-        of_groups = (*self._leaders.values(), *self._members.values())
-        return [*self._pods, *((self._nodes,) if self._nodes is not None else ()), *of_groups]
+        others = [mirror for mirror in (self._nodes, self._slices) if mirror is not None]
+        return [*self._pods, *others, *self._leaders.values(), *self._members.values()]
 
     def _copy_pods(self, mirror: Pods) -> Copy[tuple[str, str], PodRecord]:
         copy, before = mirror.copy(), self._before.get(mirror.listing.name)

@@ -137,6 +137,46 @@ def test_a_right_that_is_missing_for_nodes_costs_no_target(tmp_path: Path) -> No
     ]
 
 
+SLICE = {
+    "metadata": {"name": "slice-a"},
+    "spec": {
+        "driver": "gpu.nvidia.com",
+        "pool": {"name": "gpu-node-1", "generation": 1},
+        "devices": [{"name": "gpu-0", "attributes": {"uuid": {"string": "GPU-1"}}}],
+    },
+}
+
+
+def test_slices_of_the_node_where_they_are_wanted(tmp_path: Path) -> None:
+    answer = by_path(resourceslices=page([SLICE]), pods=page([plain_pod(labels=ENGINE)]))
+    with KubeScript(answer) as server:
+        kubeconfig = str(write_kubeconfig(tmp_path, server.url))
+        of = section(claimed_devices=True, node="gpu-node-1", kubeconfig=kubeconfig)
+        with running(of) as pods:
+            found = awaited(pods, lambda one: one.slices)
+        asked = {call.query["fieldSelector"] for call in server.calls if call.path.endswith("/resourceslices")}
+        assert found.slices == {("gpu-node-1", "gpu-0"): "GPU-1"}
+        assert asked == {"spec.nodeName=gpu-node-1,spec.driver=gpu.nvidia.com"}
+
+        discovery = Discovery((of,))
+        try:
+            wait_until(lambda: discovery.targets((), RUNTIMES).slices == found.slices, "the slices")
+            discovery.replace((), None)
+            assert discovery.targets((), RUNTIMES).slices == {}
+        finally:
+            discovery.close()
+
+
+def test_a_cluster_without_slices_costs_no_target(tmp_path: Path) -> None:
+    answer = by_path(resourceslices=refusal(404, "404 page not found"), pods=page([plain_pod(labels=ENGINE)]))
+    with served(tmp_path, answer, claimed_devices=True, node="gpu-node-1") as pods:
+        found = awaited(pods, lambda one: one.problems and names(one))
+    assert [str(problem) for problem in found.problems] == [
+        "kubernetes (resource slices of node gpu-node-1): the API server knows no resourceslices. Kubernetes 1.34 and newer have them; "
+        "leave out gpu.dra where the cluster is older or no driver is installed."
+    ]
+
+
 def test_states_and_pods_that_wait(tmp_path: Path) -> None:
     ready = plain_pod("a", labels=ENGINE)
     ready["status"]["containerStatuses"] = [
