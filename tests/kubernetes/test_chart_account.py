@@ -21,11 +21,12 @@ pytestmark = pytest.mark.kubernetes
 
 RBAC = ("ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding")
 NODE = "gpu-node-1"
-# what discovery asks for; slices of resources are the kubelet's part
-DISCOVERED = ("pods", "nodes")
+# what discovery asks for
+DISCOVERED = ("pods", "nodes", "resourceslices")
 CASES = {
     "daemonset": (),
     "daemonset with node data": ("--set=discovery.nodeData=true",),
+    "daemonset with claims": ("--set=gpu.dra=true",),
     "statefulset": ("--set=mode=statefulset",),
     "statefulset for two namespaces": ("--set=mode=statefulset", "--set=discovery.namespaces={chat,code}"),
 }
@@ -37,7 +38,8 @@ class Installed:
     def __init__(self, cluster: KubeCluster, manifests: list[Manifest], folder: Path) -> None:
         self._cluster = cluster
         self.roles = [one for one in manifests if one["kind"] in RBAC]
-        sections = yaml.safe_load(exporter_config(manifests))["kubernetes"]
+        config = yaml.safe_load(exporter_config(manifests))
+        sections = config["kubernetes"]
         self.namespaces = [name for section in sections for name in section.get("namespaces", ())]
         for name in (NAME, *self.namespaces):
             cluster.admin.create_namespace(name)
@@ -48,7 +50,9 @@ class Installed:
             # in a pod the account is where Kubernetes mounts it
             section["kubeconfig"] = str(cluster.kubeconfig(token))
         self._config = folder / "exporter.yml"
-        self._config.write_text(yaml.safe_dump({"kubernetes": sections}))
+        self._config.write_text(
+            yaml.safe_dump({"kubernetes": sections, "gpu": {"dra": config.get("gpu", {}).get("dra", False)}})
+        )
 
     @contextmanager
     def exporter(self) -> Iterator[Exporter]:

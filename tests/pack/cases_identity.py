@@ -110,20 +110,30 @@ def _claimed(name: str, of: str, places: str) -> Firing:
     )
 
 
-def _node(name: str, node: str, instance: str, *spans: tuple[int, float | str], **more: str) -> dict[str, str]:
+def _node(
+    name: str, node: str, instance: str, *spans: tuple[int, float | str], reads: bool = True, **more: str
+) -> dict[str, str]:
+    """A node of a target. `reads`: whether the exporter reads it, or is beside one of its workers."""
     labels = {"target": name, "model_name": "chat", "role": "unified", "node": node, "instance": instance, **more}
     written = ",".join(f'{label}="{text}"' for label, text in labels.items())
-    return {f"llm_serving_target_node_info{{{written}}}": held(*(spans or ((50, 1),)))}
+    values = held(*(spans or ((50, 1),)))
+    of_target = _info(name, values, instance=instance, **more) if reads else {}
+    return {f"llm_serving_target_node_info{{{written}}}": values, **of_target}
 
 
 def _in_cluster(name: str, cluster: str, instance: str) -> dict[str, str]:
     return _info(name, held((50, 1)), cluster=cluster, instance=instance)
 
 
-def _share(gpu: str, name: str, share: float, instance: str) -> dict[str, str]:
-    return {
-        f'llm_serving_gpu_target_share_ratio{{gpu="{gpu}",target="{name}",instance="{instance}"}}': held((50, share))
-    }
+def _share(gpu: str, name: str, share: float | None, instance: str, *spans: tuple[int, float | str]) -> dict[str, str]:
+    """A claim. `share`: None where the exporter cannot say how much of the GPU is claimed."""
+    labels = f'{{gpu="{gpu}",target="{name}",instance="{instance}"}}'
+    there = spans or ((50, 1),)
+    claim = {f'llm_serving_gpu_target_info{labels[:-1]},origin="kubelet"}}': held(*there)}
+    if share is None:
+        return claim
+    said = [(samples, share if value == 1 else value) for samples, value in there]
+    return claim | {f"llm_serving_gpu_target_share_ratio{labels}": held(*said)}
 
 
 def _gpu_claimed(gpu: str, count: str, targets: str) -> Firing:
@@ -133,7 +143,8 @@ def _gpu_claimed(gpu: str, count: str, targets: str) -> Firing:
         "exporter",
         {"gpu": gpu},
         f"GPU {gpu} is claimed by {count} targets",
-        f"Their shares add up to more than all of it: {targets} - its time and its cost count for each of them.",
+        f"Their shares add up to more than all of it, or are not all known: {targets} - its time and its cost count for each of them, or for "
+        "none where one exporter sees it.",
         "find out what there really is; the runbook has the usual causes",
         "var-target=",
     )
@@ -189,6 +200,32 @@ _CLAIMED = together(
     Story((Kind.BELOW, Kind.ONE_REPLICA), _share("GPU-2", "llm/c-0:8000", 1, "a:10077") | _share("GPU-2", "llm/c-0:8000", 1, "b:10077")),
     Story((Kind.BELOW,), _share("GPU-3", "llm/d-0:8000", 0.5, "a:10077") | _share("GPU-3", "llm/e-0:8000", 0.5, "a:10077")),
     Story((Kind.BELOW,), {k: t for n in "xyz" for k, t in _share("GPU-4", f"llm/{n}-0:8000", 1 / 3, "a:10077").items()}),
+    # a DaemonSet: the leader's exporter reads it, that of the worker's node says where the worker is
+    Story(
+        (Kind.BELOW,),
+        _node("llm/lws-0:8000", "node-f", "f:10077") | _node("llm/lws-0:8000", "node-g", "g:10077", reads=False, model_name=""),
+    ),
+    # time slices of a kubelet that does not say how many there are; one alone is nobody else's
+    Story(
+        (Kind.FIRES,),
+        _share("GPU-5", "llm/f-0:8000", None, "a:10077") | _share("GPU-5", "llm/g-0:8000", None, "a:10077"),
+        {moment: (_gpu_claimed("GPU-5", "2", "llm/f-0:8000 llm/g-0:8000"),) for moment in _ALWAYS},
+    ),
+    Story((Kind.BELOW,), _share("GPU-6", "llm/h-0:8000", None, "a:10077") | _share("GPU-6", "llm/h-0:8000", 1, "b:10077")),
+    Story(
+        (Kind.FIRES,),
+        _share("GPU-7", "llm/i-0:8000", None, "a:10077") | _share("GPU-7", "llm/j-0:8000", 0.5, "b:10077"),
+        {moment: (_gpu_claimed("GPU-7", "2", "llm/i-0:8000 llm/j-0:8000"),) for moment in _ALWAYS},
+    ),
+    # a MIG instance each, three of ten time slices and the other seven
+    Story((Kind.BELOW,), _share("MIG-1", "llm/k-0:8000", 1, "a:10077") | _share("MIG-2", "llm/l-0:8000", 1, "a:10077")),
+    Story((Kind.BELOW,), _share("GPU-8", "llm/m-0:8000", 0.3, "a:10077") | _share("GPU-8", "llm/n-0:8000", 0.7, "a:10077")),
+    # a pod that takes the place of another: for a minute both are known; the next one stays
+    Story(
+        (Kind.BELOW, Kind.RESTART),
+        _share("GPU-9", "llm/o-0:8000", 1, "a:10077", (21, 1), (1, "stale"))
+        | _share("GPU-9", "llm/p-0:8000", 1, "a:10077", (20, NOTHING), (30, 1)),
+    ),
     Story((Kind.ABSENT,), target("none", "none-0")),
     doubled=False,
 )  # fmt: skip
@@ -197,8 +234,8 @@ _CLUSTERS = Case(
     "clusters that the settings tell apart",
     _in_cluster("llm/both-0:8000", "eu", "a:10077")
     | _in_cluster("llm/both-0:8000", "us", "a:10077")
-    | _node("llm/both-0:8000", "node-a", "a:10077", cluster="eu")
-    | _node("llm/both-0:8000", "node-b", "a:10077", cluster="us"),
+    | _node("llm/both-0:8000", "node-a", "a:10077", reads=False, cluster="eu")
+    | _node("llm/both-0:8000", "node-b", "a:10077", reads=False, cluster="us"),
     "40m",
     rules="identity_clusters",
 )

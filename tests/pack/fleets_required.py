@@ -54,6 +54,7 @@ def _recorded(
         series[selector("target:llm_serving_phase_ceiling_tokens_per_second:sum", **of_target, phase="decode")] = flat(
             (500, _HISTORY)
         )
+        series[selector("llm_serving_target_info", **of_target)] = flat((1, _HISTORY))
         if node is not None:
             series[selector("llm_serving_target_node_info", **of_target, node=node)] = flat((1, _HISTORY))
     return Fleet(model, series, expected)

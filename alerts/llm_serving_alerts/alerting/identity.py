@@ -80,12 +80,13 @@ def _claimed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
         f'{{{{ else }}}}{{{{ range {nodes} | query | sortByLabel "node" }}}}{{{{ .Labels.node }}}} {{{{ end }}}}{{{{ end }}}}'
     )
     of_gpu, gpu_values = alert_matchers((*dialect.external, "gpu"))
-    claiming = f"printf `count by (target) ({series('gpu_target_share_ratio', of_gpu)})` {gpu_values}"
+    claiming = f"printf `count by (target) ({series('gpu_target_info', of_gpu)})` {gpu_values}"
     targets = f'{{{{ range {claiming} | query | sortByLabel "target" }}}}{{{{ .Labels.target }}}} {{{{ end }}}}'
     return Text(
         f"{{{{ if $labels.gpu }}}}GPU {label('gpu')} is claimed by {value()} targets"
         f"{{{{ else }}}}{label('target')}: one name on several {label('of')}{{{{ end }}}}",
-        f"{{{{ if $labels.gpu }}}}Their shares add up to more than all of it: {targets}- its time and its cost count for each of them."
+        f"{{{{ if $labels.gpu }}}}Their shares add up to more than all of it, or are not all known: {targets}- its time and its cost count for each of them, "
+        "or for none where one exporter sees it."
         f"{{{{ else }}}}Exporters that do not agree say that it is on: {places}- so two servers count as one, and whatever is said of it is a "
         "mixture.{{ end }}",
         "find out what there really is; the runbook has the usual causes",

@@ -62,9 +62,14 @@ def _targets(dialect: Dialect) -> Iterator[Record]:
             f"{own} ({TARGETS}) or on ({of_target}) {before}",
             "the same with the identity labels alone, also of a target that has gone within two hours",
         )
+    nodes = dialect.bare(take_exported(series("target_node_info"), "node"), "target", "node")
+    # the exporter beside a worker knows whose GPUs it has, and neither the model nor the role of the server that it does not read
+    named, every = (dialect.one(series("target_info", matchers), *TARGET) for matchers in ('model_name!=""', ""))
+    who = f"topk by ({of_target}) (1, {named} or on ({of_target}) {every})"
+    added = ", ".join((*dialect.own, *(name for name in TARGET if name != "target")))
     yield Record(
         NODES,
-        dialect.one(take_exported(series("target_node_info"), "node"), *TARGET, "node"),
+        f"{nodes} * on ({of_target}) group_left ({added}) {who}",
         "1 for each node that a target spans",
     )
 
@@ -89,10 +94,12 @@ def _gpus(dialect: Dialect) -> Iterator[Record]:
 def claims(dialect: Dialect, settings: Settings) -> Group:
     """Names and GPUs that are claimed for more than one thing. Exporters that say the same of a target, such as a pair, do not differ."""
     of_target = dialect.key("target")
-    nodes = take_exported(series("target_node_info"), "node")
+    said_by = dialect.key("target", "instance")
+    # one beside a worker knows the nodes of its own pods alone, and has no target of that name
+    nodes = f"({take_exported(series('target_node_info'), 'node')} and on ({said_by}) {series('target_info')})"
     by_exporter = f"count by ({dialect.key('target', 'node', 'instance')}) ({nodes})"
     saying = f"count by ({dialect.key('target', 'node')}) ({by_exporter})"
-    exporters = f"count by ({dialect.key('target', 'instance')}) ({series('target_node_info')})"
+    exporters = f"count by ({said_by}) ({nodes})"
     asked = f"count by ({of_target}) ({exporters})"
     rules = [
         Record(
@@ -114,13 +121,18 @@ def claims(dialect: Dialect, settings: Settings) -> Group:
                 {"of": "clusters"},
             )
         )
-    of_gpu = dialect.key("gpu")
+    of_gpu, of_both = dialect.key("gpu"), dialect.key("gpu", "target")
+    claimants = dialect.bare(series("gpu_target_info"), "gpu", "target")
     shares = dialect.bare(series("gpu_target_share_ratio"), "gpu", "target")
+    several = f"count by ({of_gpu}) ({claimants}) > 1"
+    too_much = f"sum by ({of_gpu}) ({shares}) > {_WHOLE}"
+    # whoever has a part that nobody can say is one too many for those who cannot be added up
+    unsaid = f"count by ({of_gpu}) ({claimants} unless on ({of_both}) {shares})"
     rules.append(
         Record(
             GPU_CLAIMS,
-            f"count by ({of_gpu}) ({shares}) and on ({of_gpu}) sum by ({of_gpu}) ({shares}) > {_WHOLE}",
-            "targets that claim a GPU, where their shares add up to more than all of it",
+            f"{several} and on ({of_gpu}) ({too_much} or on ({of_gpu}) {unsaid})",
+            "targets that claim a GPU, where their shares add up to more than all of it or are not all known",
         )
     )
     return Group("llm-serving.claims", tuple(rules))

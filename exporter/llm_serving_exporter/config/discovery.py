@@ -8,7 +8,7 @@ from llm_serving_exporter.config.build import build_target
 from llm_serving_exporter.config.checks import Placed
 from llm_serving_exporter.config.file import DISCOVERY_KEYS, ConfigFile
 from llm_serving_exporter.config.http_sd import read_http_sd
-from llm_serving_exporter.config.kubernetes import read_kubernetes
+from llm_serving_exporter.config.kubernetes import read_claimed_devices, read_kubernetes
 from llm_serving_exporter.config.options import Settings
 from llm_serving_exporter.config.pattern import check_pattern
 from llm_serving_exporter.config.target import read_defaults
@@ -53,13 +53,19 @@ def read_discovery(
 ) -> tuple[tuple[DiscoverySection, ...], list[Placed]]:
     """All sections of the file, those of file_sd replaced by --file-sd where it is given; and their defaults with their places."""
     found: list[tuple[DiscoverySection, Placed]] = []
+    is_whole = True
     for key in DISCOVERY_KEYS:
         read, expects = READERS[key]
         sections = [read(node, at, defaults, context) for node, at in elements(*file.find_key(key), expects)]
         if key == "file_sd" and "file-sd" in settings:
             sections = [_build_file_sd(settings, defaults, context)]
         found += [section for section in sections if section is not None]
-    return tuple(section for section, _ in found), [placed for _, placed in found]
+        is_whole = is_whole and None not in sections
+    sections_found = tuple(section for section, _ in found)
+    # what is wrong with a section has been said
+    if is_whole and "gpu.dra" in settings and settings["gpu.dra"].value:
+        sections_found = read_claimed_devices(sections_found, settings["gpu.dra"].place)
+    return sections_found, [placed for _, placed in found]
 
 
 def _build_file_sd(settings: Settings, defaults: TargetSettings, context: Context) -> tuple[FileDiscovery, Placed]:

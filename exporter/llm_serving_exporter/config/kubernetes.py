@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from llm_serving_exporter.catalogue.own_labels import refuse_label_name
@@ -14,7 +14,7 @@ from llm_serving_exporter.config.credentials import drop_inherited, has_credenti
 from llm_serving_exporter.config.target import read_defaults
 from llm_serving_exporter.config.target_keys import TargetSettings
 from llm_serving_exporter.config.target_kinds import NODE
-from llm_serving_exporter.config.types import KubernetesDiscovery
+from llm_serving_exporter.config.types import DiscoverySection, KubernetesDiscovery
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.context import Context, read_path
 from llm_serving_exporter.schema.keys import key, keys_of, list_reader, names_of, read_keys
@@ -227,6 +227,7 @@ def read_kubernetes(
             only_annotated=settings.only_annotated,
             pod_labels=settings.pod_labels,
             node_data=settings.node_data,
+            claimed_devices=False,
             loading_limit_seconds=settings.loading_limit_seconds,
             kubeconfig=settings.kubeconfig,
             context=settings.context,
@@ -234,6 +235,16 @@ def read_kubernetes(
         ),
         Placed(defaults, where),
     )
+
+
+def read_claimed_devices(sections: tuple[DiscoverySection, ...], place: Place) -> tuple[DiscoverySection, ...]:
+    """The sections, the first that looks at one node with the wish to read that node's ResourceSlices too. `place`: of gpu.dra."""
+    first = next((one for one in sections if isinstance(one, KubernetesDiscovery) and one.node), None)
+    if first is None:
+        what = "no section of kubernetes looks at one node, whose ResourceSlices could be read"
+        place.refuse(what, "Write kubernetes: [{node: own}], or leave out gpu.dra.")
+        return sections
+    return tuple(replace(one, claimed_devices=True) if one is first else one for one in sections)
 
 
 def _means_all(namespaces: Node | None) -> bool:

@@ -108,6 +108,12 @@ class GpuConfig:
         "Socket on which the kubelet says which pod has which GPUs (docs/kubernetes-gpus.md); auto: the usual path, where it exists; off.",
         default="auto",
     )
+    dra: bool = option(
+        "gpu.dra",
+        kinds.BOOLEAN,
+        "Read the node's ResourceSlices, which say which GPU a claimed device is (DRA); wants a section of kubernetes with node.",
+        default="false",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +243,8 @@ class KubernetesDiscovery:
     pod_labels: tuple[str, ...]
     # whether nodes are listed too, for what the cloud calls them
     node_data: bool
+    # whether the node's ResourceSlices are listed too, for the GPUs of claims; never without a node
+    claimed_devices: bool
     # how long after its start a container that has not been Ready yet counts as loading
     loading_limit_seconds: float
     # path of the kubeconfig; None = the service account of the exporter's own pod

@@ -72,10 +72,10 @@ def find_device(
 
 
 def count_parts(allocatable: Iterable[DeviceGrant]) -> dict[str, int]:
-    """How many parts each shared physical device has, by its `Device.base`."""
+    """How many parts each shared physical device has, by its `Device.base`. A kubelet names a device once for each NUMA node of it."""
     parts: dict[str, int] = {}
-    for grant in allocatable:
-        found = _BY_UUID.fullmatch(grant.device) or _BY_MINOR.fullmatch(grant.device)
+    for device in {grant.device for grant in allocatable}:
+        found = _BY_UUID.fullmatch(device) or _BY_MINOR.fullmatch(device)
         if found and found["part"] is not None:
             parts[found[1]] = parts.get(found[1], 0) + 1
     return parts

@@ -22,7 +22,8 @@ class Origin(StrEnum):
     KUBELET = "kubelet"  # the devices of its container, by the kubelet's word
     PROCESS = "process"  # the driver's process lists name its processes
     ENVIRONMENT = "environment"  # full UUIDs in the environment of its processes
-    ONLY_TARGET = "only_target"  # every process of every GPU is seen here, none is foreign, and it is the only target
+    # every process of every GPU is seen here, none is foreign, and it is the only target, and no pod
+    ONLY_TARGET = "only_target"
 
 
 # claims by what runs: an engine that restarts has none for a while
@@ -104,12 +105,15 @@ def share_cards(assignment: Assignment, gpus: Collection[GpuIdentity]) -> dict[s
 
 
 def assign_workers(
-    workers: Collection[Worker], found: dict[str, Assignment], evidence: Evidence
+    workers: Collection[Worker], targets: Collection[Target], found: dict[str, Assignment], evidence: Evidence
 ) -> tuple[WorkerGpus, ...]:
     """The GPUs of pods on this node that work for another pod's target, by the kubelet.
 
-    Where `found` has the leader's target, by the kubelet too, they are added there; what is returned belongs to targets of other exporters.
+    Where `found`, which is of `targets`, has the leader's target, they are added there: by the kubelet too, or without any GPU by its word.
+    What is returned belongs to targets of other exporters.
     """
+    # that only lead, such as Ray's heads
+    without = {target.name for target in targets if target.gpus is None and _find_grants(target, evidence).is_none}
     elsewhere = []
     for worker in workers:
         grants = Grants(why=evidence.kubelet_why)
@@ -118,10 +122,10 @@ def assign_workers(
         leader = found.get(worker.target)
         if leader is None:
             elsewhere.append(WorkerGpus(worker, tuple(grants.shares), grants.why, grants.shares))
-        elif leader.origin == Origin.KUBELET and grants.shares:
+        elif grants.shares and (leader.origin == Origin.KUBELET or (not leader.origin and worker.target in without)):
             uuids = tuple(dict.fromkeys((*leader.uuids, *grants.shares)))
             shares = {**leader.shares, **{uuid: share for uuid, share in grants.shares.items() if share != 1.0}}
-            found[worker.target] = replace(leader, uuids=uuids, shares=shares)
+            found[worker.target] = Assignment(uuids, Origin.KUBELET, leader.why if leader.uuids else "", shares)
     return tuple(elsewhere)
 
 
@@ -208,6 +212,9 @@ def _assign_seen(
         return Assignment((), "", kubelet or why)
     if evidence.blind:
         return Assignment((), "", f"{kubelet}; {evidence.blind}" if kubelet else evidence.blind)
+    if target.identity.pod:
+        # the node's GPUs are those of many pods, and one that still loads has no process on any
+        return Assignment((), "", kubelet or "its processes name no GPU so far, and those of a node are many pods'")
     own = evidence.pids[target.name]
     foreign = sum(any(process.pid not in own for process in gpu.processes or ()) for gpu in usable)
     if foreign:

@@ -22,10 +22,15 @@ class Grants:
     bases: frozenset[str] = frozenset()
     # the reason why there are none, or why they are not known; then `shares` is empty
     why: str = ""
+    # whether the kubelet says that there are none
+    is_none: bool = False
 
 
 class NodeGrants:
-    """The kubelet's answer, looked up by pod and container. Pods in `finished` (namespace, name) have nothing any more."""
+    """The kubelet's answer, looked up by pod and container. Pods in `finished` (namespace, name) have nothing any more.
+
+    `parts`: how many parts each shared device has, as `keep_parts` has it over several answers; None: by this answer alone.
+    """
 
     def __init__(
         self,
@@ -33,10 +38,10 @@ class NodeGrants:
         gpus: Collection[GpuIdentity],
         finished: Collection[tuple[str, str]] = (),
         slices: Mapping[tuple[str, str], str] | None = None,
+        parts: Mapping[str, int] | None = None,
     ) -> None:
         self._gpus, self._slices = gpus, slices or {}
-        # None: the kubelet does not say what there is
-        self._parts = None if readings.allocatable is None else count_parts(readings.allocatable)
+        self._parts = keep_parts({}, readings) if parts is None else parts
         self._pods: dict[tuple[str, str], list[ContainerGrants]] = {}
         for one in readings.containers:
             if (one.namespace, one.pod) not in finished:
@@ -50,13 +55,13 @@ class NodeGrants:
         wanted = [one for one in listed if container in ("", one.container)]
         devices = [
             device
-            for one in wanted
-            for grant in one.grants
+            # a kubelet names a device once for each NUMA node of it
+            for grant in dict.fromkeys(grant for one in wanted for grant in one.grants)
             if (device := find_device(grant, self._gpus, self._slices)) is not None
         ]
         if not devices:
             whose = f"container {container} of {namespace}/{pod}" if container else f"{namespace}/{pod}"
-            return Grants(why=f"the kubelet gave {whose} no GPU")
+            return Grants(why=f"the kubelet gave {whose} no GPU", is_none=True)
         unknown = list(dict.fromkeys(device.why for device in devices if device.uuid is None))
         if unknown:
             more = f" and {len(unknown) - MOST_NAMED} more" if len(unknown) > MOST_NAMED else ""
@@ -70,7 +75,20 @@ class NodeGrants:
             if not device.is_part:
                 shares[device.uuid] = 1.0
                 continue
-            total = (self._parts or {}).get(device.base)
+            total = self._parts.get(device.base)
             before = shares.get(device.uuid, 0.0)
             shares[device.uuid] = None if total is None or before is None else min(1.0, before + 1 / total)
         return shares
+
+
+def keep_parts(before: Mapping[str, int], readings: KubeletReadings) -> dict[str, int]:
+    """How many parts each shared device has, by `Device.base`. `before`: the same at the answer before this one, {} for the first.
+
+    A kubelet says what there is without devices that are not healthy, and without all of a plugin that has not registered again since the
+    kubelet's start (k8s.io/kubernetes v1.34.4, devicemanager.GetAllocatableDevices): of what is given out the last number holds.
+    """
+    given = count_parts(grant for one in readings.containers for grant in one.grants)
+    kept = {base: count for base, count in before.items() if base in given}
+    # more parts than there are would be more than the whole
+    now = {base: max(count, given.get(base, 0)) for base, count in count_parts(readings.allocatable or ()).items()}
+    return {**kept, **now}

@@ -113,6 +113,8 @@ def _count_gpus(target: Target, uuids: Sequence[str]) -> int | None:
     """As listed, else as seen, else as stated. Of a target that spans nodes the GPUs of one at most are seen here: more may be stated."""
     if target.gpus is not None:
         return len(target.gpus)
+    if target.lacks_pods:
+        return target.gpu_count
     stated = target.gpu_count or 0
     return (max(len(uuids), stated) if len(target.nodes) > 1 else len(uuids) or stated) or None
 

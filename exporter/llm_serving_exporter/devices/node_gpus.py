@@ -12,7 +12,7 @@ from typing import Protocol
 
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.derive.gpus import Assignment, Evidence, Origin, assign_gpus, assign_workers
-from llm_serving_exporter.derive.grants import NodeGrants
+from llm_serving_exporter.derive.grants import NodeGrants, keep_parts
 from llm_serving_exporter.devices.attribution import Gpus
 from llm_serving_exporter.devices.kubelet import KubeletReader
 from llm_serving_exporter.devices.locality import engine_pids_by_target
@@ -75,6 +75,8 @@ class NodeGpus:
         # what the kubelet last said, and its last answer that was good
         self._kubelet_last: KubeletReadings | None = None
         self._kubelet_good: KubeletReadings | None = None
+        # how many parts each GPU has that is shared by time
+        self._parts: Mapping[str, int] = {}
         # by target name, and when they are looked up again: the processes of its server, and the GPUs that their environment names
         self._pids: Mapping[str, frozenset[int]] = {}
         self._environment: Mapping[str, tuple[str, ...]] = {}
@@ -121,6 +123,7 @@ class NodeGpus:
         with self._lock:
             before, self._kubelet = self._kubelet, source
             self._kubelet_last = self._kubelet_good = None
+            self._parts = {}
         if before is not None:
             before.close()
 
@@ -180,6 +183,8 @@ class NodeGpus:
             self._kubelet_last = readings
             if readings is None or readings.attempt.ok:
                 self._kubelet_good = readings
+            if readings is not None and readings.attempt.ok:
+                self._parts = keep_parts(self._parts, readings)
             return readings
 
     def find_uuids(self, target: Target) -> tuple[str, ...]:
@@ -215,7 +220,7 @@ class NodeGpus:
         evidence = self._gather_evidence(targets, readings.gpus, now)
         before = self.assignments
         found = assign_gpus(targets, readings.gpus, evidence, before)
-        self.workers = assign_workers(self._workers, found, evidence)
+        self.workers = assign_workers(self._workers, targets, found, evidence)
         if not readings.attempt.ok:
             found = {name: one for name, one in found.items() if one.origin == Origin.KUBELET}
             found = {**{name: one for name, one in before.items() if one.origin != Origin.KUBELET}, **found}
@@ -241,7 +246,7 @@ class NodeGpus:
         return Evidence(
             pids=self._pids if comparable else dict.fromkeys(self._pids, frozenset()),
             environment=self._environment,
-            grants=None if good is None else NodeGrants(good, self._known, self._finished, self._slices),
+            grants=None if good is None else NodeGrants(good, self._known, self._finished, self._slices, self._parts),
             kubelet_why=self._explain_kubelet(),
             blind=explain_blindness(gpus, self._proc_root),
         )

@@ -37,6 +37,8 @@ class SectionReading:
     workers: tuple[Worker, ...] = ()  # pods that work for another pod's target, which may be read elsewhere
     # namespaces and names of pods that have ended and had GPUs, where the pods of one node are looked at
     finished: frozenset[tuple[str, str]] = frozenset()
+    # UUIDs of devices that claims are made of, by pool and device, where they are asked for
+    slices: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 class Section(Protocol):

@@ -61,6 +61,9 @@ class Target:
     nodes: tuple[str, ...] = ()  # that it spans; (): this node for a local target, unknown for a remote one
     gpus: tuple[str | int, ...] | None = None  # UUIDs or indices of its GPUs; (): it has none; None: they are found out
     gpu_count: int | None = None  # of all its engines, for a remote target whose GPUs cannot be seen
+    lacks_pods: bool = (
+        False  # whether it is of several pods, and not all are known: GPUs that are seen are not all of its own
+    )
     gpu_share: float | None = None  # of each of its GPUs, above 0, up to 1, where others use them too; None: all of it
     batch_limit_requests: int | None = None  # most requests that the engine runs at once (vLLM's max_num_seqs)
     context_limit_tokens: int | None = None  # longest context that the server accepts

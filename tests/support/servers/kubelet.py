@@ -32,6 +32,8 @@ class StubKubelet:
         self.there: dict[str, list[str]] = {}
         # gRPC code that every question gets; None: answers
         self.refusal: grpc.StatusCode | None = None
+        # whether it leaves out all that there is, as before a plugin has registered again
+        self.says_nothing_there = False
         # what is sent instead of the answer to List
         self.raw: bytes | None = None
         self._says_allocatable = allocatable
@@ -93,10 +95,15 @@ class StubKubelet:
 
     def _allocatable(self, _request: bytes, context: grpc.ServicerContext) -> bytes:
         answer = MESSAGES["AllocatableResourcesResponse"]()
+        if self.says_nothing_there:
+            return bytes(answer.SerializeToString())
         there = {resource: list(ids) for resource, ids in self.there.items()}
         for of in self.devices.values():
             for resource, ids in of.items():
-                there[resource] = list(dict.fromkeys((*there.get(resource, ()), *ids)))
+                there[resource] = [
+                    *there.get(resource, ()),
+                    *(one for one in ids if one not in there.get(resource, ())),
+                ]
         _add_devices(answer.devices, there)
         return bytes(answer.SerializeToString())
 

@@ -99,6 +99,27 @@ def test_credentials_of_all_targets_do_not_go_to_pods(tmp_path: Path) -> None:
     )
 
 
+def test_claimed_devices_are_read_by_the_first_section_of_a_node(tmp_path: Path) -> None:
+    text = "gpu: {dra: true}\nkubernetes: [{selector: a=b}, {node: own}, {node: own, selector: a=c}]\n"
+    sections = load_text(tmp_path, text, environ=POD).discovery
+    assert [one.claimed_devices for one in sections if isinstance(one, KubernetesDiscovery)] == [False, True, False]
+    assert not read(tmp_path, "{node: own}").claimed_devices
+
+
+def test_claimed_devices_without_a_section_of_a_node_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (found,) = problems_of(tmp_path, "gpu: {dra: true}\nkubernetes: [{}]\n")
+    assert found == (
+        "gpu.dra: no section of kubernetes looks at one node, whose ResourceSlices could be read. "
+        "Write kubernetes: [{node: own}], or leave out gpu.dra."
+    )
+    # what is wrong with the section is enough
+    monkeypatch.setattr(kubernetes_module, "CLIENT", "no_such_client")
+    (found,) = problems_of(tmp_path, "gpu: {dra: true}\nkubernetes: [{node: a}]\n")
+    assert found.startswith("kubernetes[0]: the client of Kubernetes is not installed")
+
+
 def test_without_the_client_the_section_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubernetes_module, "CLIENT", "no_such_client")
     (found,) = problems_of(tmp_path, "kubernetes: [{}]\n")

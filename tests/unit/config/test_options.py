@@ -67,6 +67,8 @@ SAMPLES = {
     "gpu.enabled": ("false", lambda config: config.gpu.enabled, False),
     "gpu.gpm": ("false", lambda config: config.gpu.gpm, False),
     "gpu.pod-resources-socket": ("off", lambda config: config.gpu.pod_resources_socket, "off"),
+    # true wants a section of kubernetes: test_kubernetes.py
+    "gpu.dra": ("false", lambda config: config.gpu.dra, False),
     "gpu.interval": ("10s", lambda config: config.gpu.interval_seconds, 10.0),
     "dcgm.url": ("http://gpu-1:9400/m", lambda config: config.dcgm.url, "http://gpu-1:9400"),
     "dcgm.interval": ("1m", lambda config: config.dcgm.interval_seconds, 60.0),

@@ -89,6 +89,7 @@ def test_a_wrong_value_is_refused_by_name(wrong: str, said: str) -> None:
         ("report.enabled=true", "report.settings is empty"),
         ("mode=statefulset,daemonset.hostPID=true", "is of mode daemonset"),
         ("mode=statefulset,gpu.dra=true", "gpu.dra is of mode daemonset"),
+        ("gpu.dra=true,discovery.enabled=false", "gpu.dra wants discovery.enabled"),
     ],
 )
 def test_values_that_do_not_go_together_are_refused_with_what_to_do(together: str, said: str) -> None:
@@ -238,6 +239,8 @@ def test_rights_are_what_the_values_want_and_no_more() -> None:
     assert rules_of(some, "Role") == [("pods", watch)] * 2
     wide = render("--set=discovery.namespaces={chat},discovery.nodeData=true,gpu.dra=true")
     assert rules_of(wide, "ClusterRole") == [("nodes", watch), ("resourceslices", watch)]
+    assert yaml.safe_load(exporter_config(wide))["gpu"]["dra"] is True
+    assert "dra" not in yaml.safe_load(exporter_config(plain))["gpu"]
     assert kinds(render("--set=rbac.create=false,serviceAccount.create=false")) == ["ConfigMap", "DaemonSet"]
 
 

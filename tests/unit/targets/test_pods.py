@@ -15,7 +15,7 @@ from prometheus_client.exposition import generate_latest
 
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon.store import Store
-from llm_serving_exporter.devices.kubelet import KubeletSource
+from llm_serving_exporter.devices.kubelet import ALLOCATABLE_EVERY_SECONDS, KubeletSource
 from llm_serving_exporter.devices.node_gpus import KUBELET_KEPT_SECONDS, PIDS_EVERY_SECONDS
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.gpu.nvml import NvmlSource
@@ -206,6 +206,22 @@ def test_a_sidecar_in_the_hosts_pid_namespace_sees_that_others_use_the_gpus(node
     assert len(found.series("gpu_target_info", origin="only_target")) == CARDS
 
 
+def test_sidecars_in_the_hosts_pid_namespace_claim_nothing_while_their_engines_load(node: Node) -> None:
+    """None of eight engines has a process on a GPU yet: no pod is taken for the only one of its node."""
+    pages = []
+    for number in range(CARDS):
+        proc = write_proc_folder(node.folder / f"loading{number}", Process(70, ports=[8000]))
+        place = pod(f"vllm-{number}")
+        target = Target(place.name, "http://127.0.0.1:8000", metrics_path="/metrics", identity=place.identity)
+        exporter = node.start(target, kubelet=False, proc=proc)
+        pages.append(exporter.tick())
+    assert (total(pages), claims(*pages)) == (0, {})
+    assert "set gpus" in exporter.origin("serving/vllm-7:8000")
+    # its own process is on one card
+    node.state.processes("gpu3", (70, 1 << 30))
+    assert exporter.tick().total(COUNT) == 1
+
+
 def test_a_sidecar_that_reads_its_engines_environment_claims_its_gpus(node: Node) -> None:
     pages = []
     for number in range(CARDS):
@@ -287,6 +303,29 @@ def test_instances_may_be_shared_by_time_too(node: Node) -> None:
     assert list(found.series(COUNT).values()) == [pytest.approx(1 / 14)] * 2
 
 
+def test_three_of_ten_parts_hold_while_the_plugin_is_away(node: Node) -> None:
+    """A kubelet leaves out what is not healthy or has not registered again, and names a device once for each of its NUMA nodes."""
+    card = node.state.uuid(0)
+    parts = [f"{card}::{part}" for part in range(10)]
+    node.kubelet.there[GPU] = parts + parts
+    node.kubelet.give("serving", "three", "vllm", GPU, parts[:3] + parts[:3])
+    node.kubelet.give("serving", "seven", "vllm", GPU, parts[3:])
+    exporter = node.start(pod("three"), pod("seven"))
+    shares = {"three": 0.3, "seven": 0.7}
+
+    def read(seconds: float = 10.0) -> dict[str, float | None]:
+        found = exporter.tick(seconds)
+        return {name: found.value(COUNT, target=f"serving/{name}:8000") for name in shares}
+
+    assert read() == pytest.approx(shares)
+    node.kubelet.says_nothing_there = True
+    assert read(ALLOCATABLE_EVERY_SECONDS) == pytest.approx(shares)
+    # the plugin is back with other settings: of eleven parts
+    node.kubelet.says_nothing_there = False
+    node.kubelet.there[GPU] = [*parts, f"{card}::10"]
+    assert read(ALLOCATABLE_EVERY_SECONDS) == pytest.approx({"three": 3 / 11, "seven": 7 / 11})
+
+
 def test_where_the_number_of_parts_is_not_known_there_is_no_count_and_no_cost(node: Node, tmp_path: Path) -> None:
     with StubKubelet(tmp_path / "older.sock", allocatable=False) as older:
         node.kubelet = older
@@ -320,6 +359,23 @@ def test_a_pod_that_has_ended_claims_nothing(node: Node) -> None:
     assert claims(found) == {node.state.uuid(0): ["serving/job-b:8000"]}
     assert "lists no running pod serving/job-a" in exporter.origin("serving/job-a:8000")
     assert found.value(COUNT, target="serving/job-b:8000") == 1
+
+
+def test_claimed_devices_are_those_that_the_clusters_slices_say(node: Node) -> None:
+    """Whole cards by a number that is neither minor number nor index, instances by their profile and place."""
+    instance = node.state.mig(7, 0, "3g.40gb", 40192, gi=1)
+    devices = {"whole": "gpu-3", "half": "gpu-7-mig-9-0-4", "gone": "gpu-6"}
+    for name, device in devices.items():
+        node.kubelet.claim("serving", name, "vllm", "gpu.nvidia.com", "node-a", device)
+    exporter = node.start(*map(pod, devices))
+    exporter.tick()
+    slices = {("node-a", "gpu-3"): node.state.uuid(5), ("node-a", devices["half"]): instance}
+    exporter.host.gpus.set_pods(slices=slices | {("node-b", "gpu-6"): node.state.uuid(1)})
+    found = exporter.tick()
+    assert found.value("gpu_target_info", target="serving/whole:8000", gpu=node.state.uuid(5)) == 1
+    assert found.value("gpu_target_info", target="serving/half:8000", gpu=instance) == 1
+    assert found.value(COUNT, target="serving/whole:8000") == 1
+    assert found.value(COUNT, target="serving/half:8000") == pytest.approx(3 / 7)
 
 
 def test_targets_of_one_container_are_told_by_their_processes_or_claim_together(node: Node) -> None:
@@ -464,6 +520,38 @@ def test_two_groups_of_two_nodes_have_32_gpus(make_node: Callable[..., Node]) ->
         worker_page.value("target_node_info", target="serving/lws-0:8000", model_name="llama", node="node-lws-0-1") == 1
     )
     assert not worker_page.series("target_info")
+
+
+def test_half_of_a_replica_is_not_counted_for_all_of_it(node: Node) -> None:
+    """As long as the exporter beside the leader has not heard of the pods on other nodes."""
+    node.kubelet.give("serving", "lws-0", "vllm", GPU, [node.state.uuid(card) for card in range(CARDS)])
+    leader = pod("lws-0", lacks_pods=True)
+    exporter = node.start(leader)
+    exporter.tick()
+    found = exporter.tick()
+    assert len(claims(found)) == CARDS
+    assert not found.series(COUNT)
+    assert not found.series("gpu_seconds_total")
+    assert found.value("signal_available", signal="gpu_seconds_total", reason="gpus_unknown", target=leader.name) == 0
+    # unless its settings say how its GPUs share the work
+    sized = node.start(pod("lws-0", lacks_pods=True, tensor_parallel_size=8, pipeline_parallel_size=2))
+    assert sized.tick().total(COUNT) == 16
+
+
+def test_a_leader_without_gpus_has_those_of_its_workers(node: Node) -> None:
+    """Ray's head; one whose own devices are not known is none."""
+    node.kubelet.give("serving", "head", "ray-head")
+    node.kubelet.give("serving", "other", "ray-head", "amd.com/gpu", ["0"])
+    for number, name in enumerate(("head-1", "head-2", "other-1")):
+        node.kubelet.give("serving", name, "ray-worker", GPU, [node.state.uuid(number)])
+    head, other = pod("head", "ray-head"), pod("other", "ray-head")
+    exporter = node.start(head, other)
+    of = {"head-1": head, "head-2": head, "other-1": other}
+    exporter.host.gpus.set_pods(workers=[Worker("serving", name, target.name) for name, target in of.items()])
+    exporter.tick()
+    found = exporter.tick()
+    assert claims(found) == {node.state.uuid(number): [head.name] for number in range(2)}
+    assert found.total(COUNT) == 2
 
 
 def test_a_worker_on_the_leaders_node_counts_there(node: Node) -> None:

@@ -24,7 +24,9 @@ A list of `config` takes the place of the whole list.
   {{- $_ := set $made "shard" (printf "ordinal/%d" (int .Values.statefulset.shards)) -}}
 {{- end -}}
 {{- if and (eq .Values.mode "daemonset") .Values.gpu.kubelet -}}
-  {{- $_ := set $made "gpu" (dict "pod_resources_socket" "/var/lib/kubelet/pod-resources/kubelet.sock") -}}
+  {{- $gpu := dict "pod_resources_socket" "/var/lib/kubelet/pod-resources/kubelet.sock" -}}
+  {{- if .Values.gpu.dra }}{{- $_ := set $gpu "dra" true -}}{{- end -}}
+  {{- $_ := set $made "gpu" $gpu -}}
 {{- end -}}
 {{- if .Values.prices -}}
   {{- $_ := set $made "cost" (dict "price_file" "prices.yml") -}}

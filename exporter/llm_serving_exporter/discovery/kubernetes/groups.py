@@ -25,6 +25,8 @@ LEADER_SELECTORS: Mapping[str, str] = {
     LWS_NAME: f"{LWS_NAME},{LWS_WORKER}=0",
     RAY_CLUSTER: f"{RAY_CLUSTER},{RAY_NODE_TYPE}=head",
 }
+# what the rest of a group's name is the value of, by its first label
+_NAMES: Mapping[str, tuple[str, ...]] = {LWS_NAME: (LWS_NAME, LWS_GROUP), RAY_CLUSTER: (RAY_CLUSTER,)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class Group:
     size: int | None  # when it is complete; None: not said
     # all pods of the replica when it was last complete with this leader, where one is missing now; (): none is missing
     before: tuple[PodRecord, ...] = ()
+    # whether its pods on other nodes would be seen; False: where one node is looked at, and nothing else was heard of
+    seen_elsewhere: bool = True
 
     @property
     def pods(self) -> tuple[PodRecord, ...]:
@@ -75,6 +79,17 @@ class Group:
     def is_complete(self) -> bool:
         """Whether all of its pods are there, which is known only of a group whose size is."""
         return self.leader is not None and self.size is not None and len(self.pods) >= self.size
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known of which pods the replica consists. Where no size is said those that are there are all of it."""
+        return self.is_complete or bool(self.before) or (self.size is None and self.seen_elsewhere)
+
+
+def select_members(group: tuple[str, ...]) -> str:
+    """The label selector for all pods of a group, by its name in `Membership`."""
+    _, label, *names = group
+    return ",".join(f"{name}={value}" for name, value in zip(_NAMES[label], names, strict=True))
 
 
 class GroupBook:

@@ -47,6 +47,7 @@ class Listing:
     where: str  # for a sentence: "in the namespace a", "of all namespaces"
     remedy: str  # which rights are needed, a sentence
     parameters: Mapping[str, str] = field(default_factory=dict)  # selectors
+    absent: str = ""  # what to do where the server knows no such resource, a sentence; "": every server knows it
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +314,8 @@ class Mirror(Generic[K, V]):
         if error.code == 401:
             fix = f"Check its service account, or the user of the kubeconfig.{kept}"
             return Problem(listing.name, "", "the API server does not accept the exporter's credentials", fix)
+        if error.code == 404 and listing.absent:
+            return Problem(listing.name, "", f"the API server knows no {listing.what}", f"{listing.absent}{kept}")
         fix = f"It is asked again and again.{kept}"
         return Problem(listing.name, "", f"{listing.what} {listing.where} cannot be followed: {error}".rstrip("."), fix)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -15,10 +15,12 @@ from llm_serving_exporter.discovery.kubernetes.groups import (
     Group,
     GroupBook,
     find_membership,
+    select_members,
 )
 from llm_serving_exporter.discovery.kubernetes.mirror import Copy, Listing, Mirror
 from llm_serving_exporter.discovery.kubernetes.objects import decode_node, decode_pod
 from llm_serving_exporter.discovery.kubernetes.records import NodeRecord, PodRecord
+from llm_serving_exporter.discovery.kubernetes.slices import SliceRecord, map_devices, watch_slices
 from llm_serving_exporter.discovery.kubernetes.states import StateBook
 from llm_serving_exporter.discovery.kubernetes.targets import (
     KNOWN_ANNOTATIONS,
@@ -40,6 +42,8 @@ from llm_serving_exporter.normalise.registry import RUNTIMES
 Pods = Mirror[tuple[str, str], PodRecord]
 # pods that have ended are no target, and clusters keep thousands of them
 _GOING_ON = "status.phase!=Succeeded,status.phase!=Failed"
+# replicas over several nodes that one node leads: each is a request of its own that stays open
+MOST_GROUPS = 32
 _NODE_RIGHTS = "Give its service account list and watch on nodes by a ClusterRole, or leave out node_data."
 
 
@@ -74,10 +78,15 @@ class SectionPods:
         self._labels = list_known_labels(section)
         self._pods = [self._watch_pods(namespace, section.node) for namespace in section.namespaces or ("",)]
         self._nodes: Mirror[str, NodeRecord] | None = self._watch_nodes() if section.node_data else None
+        self._slices: Mirror[str, SliceRecord] | None = None
+        if section.claimed_devices and section.node:
+            self._slices = watch_slices(section.node, self._connect)
         # what earlier sections knew, by the name of the list; {} once the API server has answered for all lists
         self._before: dict[str, Mapping[tuple[str, str], PodRecord]] = {}
         # (namespace, label of a group) -> the leaders of such groups on all nodes; begun when a worker shows up whose leader is elsewhere
         self._leaders: dict[tuple[str, str], Pods] = {}
+        # by group, all pods of replicas that are led here and have pods elsewhere
+        self._members: dict[tuple[str, ...], Pods] = {}
         # the revisions at the last reading; None before it
         self._seen: tuple[int, ...] | None = None
         # by uid of the pod, so that what has not changed is not worked out again
@@ -97,16 +106,24 @@ class SectionPods:
     def read(self, runtimes: Collection[str] = RUNTIMES) -> SectionReading:
         """What is known now; the first reading begins to ask, and knows nothing yet. Never raises, never waits for the server."""
         if self._seen is None:
-            self._start(*self._pods, *((self._nodes,) if self._nodes is not None else ()))
+            self._start(*self._list_mirrors())
         self._seen = self._list_revisions()
         copies = [(mirror.listing.name, self._copy_pods(mirror)) for mirror in self._pods]
         nodes = self._nodes.copy() if self._nodes is not None else None
         of_nodes = (nodes.records or {}) if nodes is not None else {}
         leaders = {key: mirror.copy() for key, mirror in self._leaders.items()}
+        members = {group: mirror.copy() for group, mirror in self._members.items()}
         own = [pod for _, copy in copies for pod in (copy.records or {}).values()]
-        elsewhere = [pod for copy in leaders.values() for pod in (copy.records or {}).values()]
+        elsewhere = (*leaders.values(), *members.values())
         here = {pod.uid for pod in own}
-        groups = self._groups.gather_groups([*own, *(pod for pod in elsewhere if pod.uid not in here)])
+        by_uid = {pod.uid: pod for copy in elsewhere for pod in (copy.records or {}).values()} | {
+            pod.uid: pod for pod in own
+        }
+        groups = self._groups.gather_groups(by_uid.values())
+        self._look_for_members(groups, here)
+        listed = {group for group, copy in members.items() if copy.records is not None}
+        if self._section.node:
+            groups = {group: replace(one, seen_elsewhere=group in listed) for group, one in groups.items()}
 
         found: dict[str, FoundPod] = {}
         sources, states, waiting = [], {}, []
@@ -126,14 +143,16 @@ class SectionPods:
             sources.append(Source(name, tuple(targets) if copy.records is not None else None, tuple(problems)))
         self._known = {uid: known for uid, known in self._known.items() if uid in here}
         self._states.forget_others(here)
-        others = [copy.problems for copy in (*leaders.values(), *((nodes,) if nodes is not None else ()))]
+        slices = self._slices.copy() if self._slices is not None else None
+        others = [copy.problems for copy in (*elsewhere, nodes, slices) if copy is not None]
         return SectionReading(
             tuple(sources),
-            tuple(problem for problems in others for problem in problems),
+            tuple(dict.fromkeys(problem for problems in others for problem in problems)),
             states,
             tuple(sorted(waiting, key=lambda pod: (pod.namespace, pod.pod))),
             self._find_workers(groups, found, here, tuple(sorted(runtimes))),
             frozenset(pod.key for pod in own if pod.has_ended),
+            map_devices((slices.records or {}).values()) if slices is not None else {},
         )
 
     def close(self) -> None:
@@ -155,7 +174,8 @@ class SectionPods:
     # --- mirrors --------------------------------------------------------------------------------------------------
 
     def _list_mirrors(self) -> list[Mirror[Any, Any]]:
-        return [*self._pods, *((self._nodes,) if self._nodes is not None else ()), *list(self._leaders.values())]
+        others = [mirror for mirror in (self._nodes, self._slices) if mirror is not None]
+        return [*self._pods, *others, *self._leaders.values(), *self._members.values()]
 
     def _copy_pods(self, mirror: Pods) -> Copy[tuple[str, str], PodRecord]:
         copy, before = mirror.copy(), self._before.get(mirror.listing.name)
@@ -172,12 +192,12 @@ class SectionPods:
             if not self._is_closed:
                 mirror.start()
 
-    def _watch_pods(self, namespace: str, node: str, leaders: str = "") -> Pods:
-        """Pods of a namespace ("" for all) on a node ("" for all). `leaders`: a selector instead of the section's; all are kept."""
+    def _watch_pods(self, namespace: str, node: str, others: str = "") -> Pods:
+        """Pods of a namespace ("" for all) on a node ("" for all). `others`: a selector instead of the section's; all are kept."""
         section = self._section
         fields = f"spec.nodeName={node}" if node else _GOING_ON
         parameters = {"fieldSelector": fields}
-        if selector := leaders or section.selector:
+        if selector := others or section.selector:
             parameters["labelSelector"] = selector
         where = f"in the namespace {namespace}" if namespace else "of all namespaces"
         kind = "Role and a RoleBinding in the namespace" if namespace else "ClusterRole and a ClusterRoleBinding"
@@ -185,7 +205,7 @@ class SectionPods:
 
         def reduce(body: msgspec.Raw) -> tuple[tuple[str, str], PodRecord | None]:
             pod = decode_pod(body, self._labels, KNOWN_ANNOTATIONS)
-            return pod.key, pod if leaders or is_kept(pod, section) else None
+            return pod.key, pod if others or is_kept(pod, section) else None
 
         name = f"kubernetes ({f'namespace {namespace}' if namespace else 'all namespaces'}{f', node {node}' if node else ''})"
         path = f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"
@@ -234,9 +254,10 @@ class SectionPods:
         here: Collection[str],
         runtimes: tuple[str, ...],
     ) -> tuple[Worker, ...]:
-        """The workers of all groups, also of those whose leader is on a node that this section does not look at."""
+        """The workers here of all groups, also of those whose leader is on a node that this section does not look at."""
         workers: list[Worker] = []
-        for name, group in groups.items():
+        for name, whole in groups.items():
+            group = replace(whole, workers=tuple(pod for pod in whole.workers if pod.uid in here))
             if not group.workers:
                 continue
             if group.leader is None:
@@ -248,6 +269,25 @@ class SectionPods:
                 elsewhere = {group.leader.uid: find_targets(group.leader, group, None, around)}
                 workers += list_workers(group, elsewhere)
         return tuple(workers)
+
+    def _look_for_members(self, groups: Mapping[tuple[str, ...], Group], here: Collection[str]) -> None:
+        """Watches the other pods of replicas that are led here, where only the pods of one node are looked at; no longer than that."""
+        wanted = [
+            name
+            for name, group in groups.items()
+            if self._section.node
+            and group.leader is not None
+            and group.leader.uid in here
+            and (group.size is None or sum(pod.uid in here for pod in group.pods) < group.size)
+        ][:MOST_GROUPS]
+        before = self._members
+        new = {name: self._watch_pods(name[0], "", select_members(name)) for name in wanted if name not in before}
+        # those that are begun are known to `close` first
+        self._members = {name: new.get(name) or before[name] for name in wanted}
+        self._start(*new.values())
+        for name, mirror in before.items():
+            if name not in self._members:
+                mirror.stop()
 
     def _look_for_leaders(self, workers: Iterable[PodRecord], group: tuple[str, ...]) -> None:
         """Begins to watch the leaders of such groups, where only the pods of one node are looked at."""

@@ -53,9 +53,10 @@ def is_kept(pod: PodRecord, section: KubernetesDiscovery) -> bool:
     if pod.has_ended:
         # kubelets before 1.34 list the GPUs of such pods on
         return bool(section.node) and any(container.has_gpus for container in pod.containers)
-    if is_selected(pod, section) or is_unclear(pod, section):
-        return True
-    return find_membership(pod) is not None and read_scrape(pod.annotations) is not False
+    place = find_membership(pod)
+    # workers are never read: that nobody shall read them says nothing about whose they are
+    works = place is not None and (not place.leads or read_scrape(pod.annotations) is not False)
+    return works or is_selected(pod, section) or is_unclear(pod, section)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,8 @@ def find_targets(pod: PodRecord, group: Group | None, node: NodeRecord | None, a
             url=f"{engine.scheme}://{_bracketed(pod.address)}:{engine.port}",
             identity=identity,
             nodes=_list_nodes(pod, group) or defaults.nodes,
-            gpu_count=_count_gpus(engine, group, node, shared, around.section, engines),
+            gpu_count=_count_gpus(engine, group, node, shared, engines),
+            lacks_pods=group is not None and not group.is_known,
         )
         targets.append((target, engine.container))
     return FoundPod(tuple(targets), problems=tuple(problems))
@@ -164,7 +166,6 @@ def _count_gpus(
     group: Group | None,
     node: NodeRecord | None,
     target: Target,
-    section: KubernetesDiscovery,
     engines: Sequence[EnginePort],
 ) -> int | None:
     """How many whole GPUs the engine asked Kubernetes for; None where that is not known, or is configured otherwise.
@@ -180,8 +181,7 @@ def _count_gpus(
         return None
     if group is None or len(engines) > 1:
         return engine.container.gpus or None
-    if not (group.is_complete or group.before) and (group.size is not None or section.node):
-        # workers are still to come, or on other nodes
+    if not group.is_known:
         return None
     counts = [pod.gpus for pod in group.replica]
     return None if None in counts else sum(count for count in counts if count is not None) or None

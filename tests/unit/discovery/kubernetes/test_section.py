@@ -137,6 +137,46 @@ def test_a_right_that_is_missing_for_nodes_costs_no_target(tmp_path: Path) -> No
     ]
 
 
+SLICE = {
+    "metadata": {"name": "slice-a"},
+    "spec": {
+        "driver": "gpu.nvidia.com",
+        "pool": {"name": "gpu-node-1", "generation": 1},
+        "devices": [{"name": "gpu-0", "attributes": {"uuid": {"string": "GPU-1"}}}],
+    },
+}
+
+
+def test_slices_of_the_node_where_they_are_wanted(tmp_path: Path) -> None:
+    answer = by_path(resourceslices=page([SLICE]), pods=page([plain_pod(labels=ENGINE)]))
+    with KubeScript(answer) as server:
+        kubeconfig = str(write_kubeconfig(tmp_path, server.url))
+        of = section(claimed_devices=True, node="gpu-node-1", kubeconfig=kubeconfig)
+        with running(of) as pods:
+            found = awaited(pods, lambda one: one.slices)
+        asked = {call.query["fieldSelector"] for call in server.calls if call.path.endswith("/resourceslices")}
+        assert found.slices == {("gpu-node-1", "gpu-0"): "GPU-1"}
+        assert asked == {"spec.nodeName=gpu-node-1,spec.driver=gpu.nvidia.com"}
+
+        discovery = Discovery((of,))
+        try:
+            wait_until(lambda: discovery.targets((), RUNTIMES).slices == found.slices, "the slices")
+            discovery.replace((), None)
+            assert discovery.targets((), RUNTIMES).slices == {}
+        finally:
+            discovery.close()
+
+
+def test_a_cluster_without_slices_costs_no_target(tmp_path: Path) -> None:
+    answer = by_path(resourceslices=refusal(404, "404 page not found"), pods=page([plain_pod(labels=ENGINE)]))
+    with served(tmp_path, answer, claimed_devices=True, node="gpu-node-1") as pods:
+        found = awaited(pods, lambda one: one.problems and names(one))
+    assert [str(problem) for problem in found.problems] == [
+        "kubernetes (resource slices of node gpu-node-1): the API server knows no resourceslices. Kubernetes 1.34 and newer have them; "
+        "leave out gpu.dra where the cluster is older or no driver is installed."
+    ]
+
+
 def test_states_and_pods_that_wait(tmp_path: Path) -> None:
     ready = plain_pod("a", labels=ENGINE)
     ready["status"]["containerStatuses"] = [
@@ -221,6 +261,96 @@ def test_the_leader_of_a_worker_may_be_on_another_node(tmp_path: Path) -> None:
             found = awaited(pods, lambda one: one.workers)
     assert names(found) == []
     assert found.workers == WORKERS
+
+
+LED_HERE = "leaderworkerset.sigs.k8s.io/name=vllm,leaderworkerset.sigs.k8s.io/group-index=0"
+
+
+def led_here(leader: Pod, of_group: Answer) -> Answer:
+    """What a server answers an exporter beside the leader, whose worker is on another node."""
+
+    def answer(call: Call) -> None:
+        if call.query.get("labelSelector") == LED_HERE:
+            assert call.path == "/api/v1/namespaces/lws/pods"
+            of_group(call)
+        elif call.is_watch:
+            events()(call)
+        else:
+            assert call.query["fieldSelector"] == "spec.nodeName=gpu-node-1"
+            page([leader])(call)
+
+    return answer
+
+
+def test_a_replica_that_is_led_here_is_known_with_its_pods_on_other_nodes(tmp_path: Path) -> None:
+    leader, worker = replica()
+    may_go = threading.Event()
+
+    def of_group(call: Call) -> None:
+        if not call.is_watch:
+            page([leader, worker])(call)
+        else:
+            call.start()
+            may_go.wait(PATIENCE_SECONDS)
+            call.tell("DELETED", worker)
+            call.stay()
+
+    with served(tmp_path, led_here(leader, of_group), node="gpu-node-1") as pods:
+        first = listed(pods).sources[0].targets or ()
+        # half of a replica is not taken for all of it
+        assert [(target.gpu_count, target.lacks_pods) for target in first] in ([(None, True)], [(16, False)])
+        found = awaited(pods, lambda one: not (one.sources[0].targets or ())[0].lacks_pods)
+        (target,) = found.sources[0].targets or ()
+        assert (target.gpu_count, target.nodes) == (16, ("gpu-node-1", "gpu-node-2"))
+        # its kubelet is asked by another exporter
+        assert (found.workers, found.pods[target.name].fault) == ((), None)
+        may_go.set()
+        later = awaited(pods, lambda one: one.pods["lws/vllm-0:8080"].fault)
+        (target,) = later.sources[0].targets or ()
+    assert later.pods[target.name].fault is PodFault.WORKER_LOST
+    assert (target.gpu_count, target.nodes, target.lacks_pods) == (16, ("gpu-node-1", "gpu-node-2"), False)
+
+
+def test_without_the_right_to_look_elsewhere_half_a_replica_is_not_taken_for_all_of_it(tmp_path: Path) -> None:
+    leader, _ = replica()
+    with served(tmp_path, led_here(leader, refusal(403, "pods is forbidden")), node="gpu-node-1") as pods:
+        found = awaited(pods, lambda one: one.problems)
+    (target,) = found.sources[0].targets or ()
+    assert (target.gpu_count, target.lacks_pods) == (None, True)
+    assert "may not list and watch pods in the namespace lws" in str(found.problems[0])
+
+
+def test_replicas_that_are_led_here_no_longer_are_watched_no_longer(tmp_path: Path) -> None:
+    leader, worker = replica()
+    may_go = threading.Event()
+
+    def answer(call: Call) -> None:
+        if call.query.get("labelSelector") == LED_HERE:
+            (events() if call.is_watch else page([leader, worker]))(call)
+        elif not call.is_watch:
+            page([leader])(call)
+        else:
+            call.start()
+            may_go.wait(PATIENCE_SECONDS)
+            call.tell("DELETED", leader)
+            call.stay()
+
+    with served(tmp_path, answer, node="gpu-node-1") as pods:
+        awaited(pods, lambda one: one.sources[0].targets and not one.sources[0].targets[0].lacks_pods)
+        (mirror,) = pods._members.values()
+        may_go.set()
+        awaited(pods, lambda one: not one.sources[0].targets)
+        assert pods._members == {}
+        wait_until(lambda: not mirror._thread.is_alive(), "the end of its thread")
+
+
+def test_a_worker_that_nobody_shall_read_still_works_for_its_leader(tmp_path: Path) -> None:
+    leader, worker = replica()
+    worker["metadata"].setdefault("annotations", {})["llm-serving-exporter/scrape"] = "false"
+    with served(tmp_path, page([leader, worker])) as pods:
+        found = listed(pods)
+    assert (names(found), found.workers) == (["lws/vllm-0:8080"], WORKERS)
+    assert [target.gpu_count for source in found.sources for target in source.targets or ()] == [16]
 
 
 def test_a_section_that_takes_the_place_of_another_knows_its_pods_at_once(tmp_path: Path) -> None:
