@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from llm_serving_exporter.model.attempt import Attempt
 
+# NVIDIA's driver of devices that pods claim (DRA)
+NVIDIA_CLAIMS = "gpu.nvidia.com"
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceGrant:
