@@ -198,7 +198,7 @@ def _overview(targets: tuple[TargetReading, ...], clock: _Clock) -> Markup:
     )
     rows = (row(_link(reading.target.name), _overview_cells(reading, clock)) for reading in targets)
     return fill(
-        '<section class="card"><div class="title"><h2>Targets</h2></div>{}</section>',
+        '<section class="card" id="targets"><div class="title"><h2>Targets</h2></div>{}</section>',
         table(header("target", columns), rows),
     )
 
