@@ -32,7 +32,7 @@ def rendered_with(words: list[str]) -> list[str]:
     _, verb, release, chart, *rest = words
     assert (verb in ("install", "upgrade"), release, chart) == (True, NAME, "deploy/helm/llm-serving-exporter")
     where = rest.index("--namespace")
-    found = [word for word in rest[:where] + rest[where + 2 :] if word != "--reuse-values"]
+    found = [word for word in rest[:where] + rest[where + 2 :] if word != "--reset-then-reuse-values"]
     return [str(ROOT / word) if word.startswith("deploy/") else word for word in found]
 
 
