@@ -20,7 +20,7 @@ from llm_serving_exporter.devices.node_gpus import KUBELET_KEPT_SECONDS, PIDS_EV
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.gpu.nvml import NvmlSource
 from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.kubelet import Worker
+from llm_serving_exporter.model.kubelet import NVIDIA_CLAIMS, Worker
 from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.scrape.http import HttpClient
@@ -320,6 +320,19 @@ def test_a_pod_that_has_ended_claims_nothing(node: Node) -> None:
     assert claims(found) == {node.state.uuid(0): ["serving/job-b:8000"]}
     assert "lists no running pod serving/job-a" in exporter.origin("serving/job-a:8000")
     assert found.value(COUNT, target="serving/job-b:8000") == 1
+
+
+def test_slices_say_which_gpu_a_claimed_device_is(node: Node) -> None:
+    """The driver's names are its own; another pool's device of the same name is another GPU."""
+    node.kubelet.claim("serving", "claims", "vllm", NVIDIA_CLAIMS, "node-a", "gpu-x")
+    exporter = node.start(pod("claims"))
+    exporter.tick()
+    assert not exporter.tick().series(COUNT)
+    slices = {("node-a", "gpu-x"): node.state.uuid(5), ("node-b", "gpu-x"): node.state.uuid(6)}
+    exporter.host.gpus.set_pods(slices=slices)
+    found = exporter.tick()
+    assert claims(found) == {node.state.uuid(5): ["serving/claims:8000"]}
+    assert found.value(COUNT, target="serving/claims:8000") == 1
 
 
 def test_targets_of_one_container_are_told_by_their_processes_or_claim_together(node: Node) -> None:
