@@ -21,11 +21,11 @@ pytestmark = pytest.mark.kubernetes
 
 RBAC = ("ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding")
 NODE = "gpu-node-1"
-DISCOVERED = ("pods", "nodes", "resourceslices")
+# what discovery asks for; slices of resources are the kubelet's part
+DISCOVERED = ("pods", "nodes")
 CASES = {
     "daemonset": (),
     "daemonset with node data": ("--set=discovery.nodeData=true",),
-    "daemonset with claims": ("--set=gpu.dra=true",),
     "statefulset": ("--set=mode=statefulset",),
     "statefulset for two namespaces": ("--set=mode=statefulset", "--set=discovery.namespaces={chat,code}"),
 }

@@ -143,30 +143,3 @@ def test_a_replica_that_loses_a_worker(cluster: KubeCluster, namespace: str) -> 
         cluster.admin.delete_pod(made[1])
         found = awaited(pods, lambda found: found.pods[target.name].fault, "the loss")
         assert (found.pods[target.name].fault, names(found)) == ("worker_lost", [target.name])
-
-
-def test_slices_say_which_gpu_a_claimed_device_is(cluster: KubeCluster) -> None:
-    def write_slice(node: str, uuid: str) -> Manifest:
-        attributes = {"uuid": {"string": uuid}, "type": {"string": "gpu"}, "driverVersion": {"version": "580.0.0"}}
-        return {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceSlice",
-            "metadata": {"name": f"{node}-gpu.nvidia.com"},
-            "spec": {
-                "driver": "gpu.nvidia.com",
-                "nodeName": node,
-                "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-                "devices": [{"name": "gpu-0", "attributes": attributes}],
-            },
-        }
-
-    first, second, other = (f"GPU-{number}1111111-2222-3333-4444-555555555555" for number in range(3))
-    mine = write_slice("claims-1", first)
-    cluster.admin.apply(mine, write_slice("claims-2", other))
-    with discovering(cluster, node="claims-1", resource_slices=True) as pods:
-        assert awaited(pods, lambda found: found.slices, "the slice").slices == {("claims-1", "gpu-0"): first}
-        # the driver found another card in its place
-        cluster.admin.apply(write_slice("claims-1", second))
-        awaited(pods, lambda found: second in found.slices.values(), "the other card")
-        cluster.admin.remove(mine)
-        awaited(pods, lambda found: not found.slices, "its end")

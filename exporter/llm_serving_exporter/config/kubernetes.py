@@ -161,12 +161,6 @@ class KubernetesSettings:
         "List the nodes too, for provider_id, region and instance_type of targets. The exporter needs the right to list and watch nodes.",
         default="false",
     )
-    resource_slices: bool = key(
-        kinds.BOOLEAN,
-        "List ResourceSlices too (`resource.k8s.io/v1`, Kubernetes 1.34 or newer), for which GPU or MIG instance a device is that a pod "
-        "has claimed (DRA). The exporter needs the right to list and watch resourceslices, and has to ask the kubelet.",
-        default="false",
-    )
     loading_limit_seconds: float = key(
         kinds.DURATION,
         "How long after its start a container that has not been Ready yet counts as loading, and not as down.",
@@ -214,7 +208,6 @@ def read_kubernetes(
             only_annotated=settings.only_annotated,
             pod_labels=settings.pod_labels,
             node_data=settings.node_data,
-            resource_slices=settings.resource_slices,
             loading_limit_seconds=settings.loading_limit_seconds,
             kubeconfig=settings.kubeconfig,
             context=settings.context,

@@ -237,8 +237,6 @@ class KubernetesDiscovery:
     pod_labels: tuple[str, ...]
     # whether nodes are listed too, for what the cloud calls them
     node_data: bool
-    # whether ResourceSlices are listed too, for which GPU a claimed device (DRA) is
-    resource_slices: bool
     # how long after its start a container that has not been Ready yet counts as loading
     loading_limit_seconds: float
     # path of the kubeconfig; None = the service account of the exporter's own pod

@@ -182,7 +182,7 @@ class Daemon:
         self.store.put_waiting(found.waiting)
         # before a new target is read for the first time
         self._host.put_pod_states(found.pods)
-        self._host.gpus.set_pods(finished=found.finished, workers=found.workers, slices=found.slices)
+        self._host.gpus.set_pods(finished=found.finished, workers=found.workers)
         wanted = {target.name: target for target in found.targets if target.name not in repeats}
         known = {name: hosted.target for name, hosted in self._host.targets.items()}
         known |= {reading.target.name: reading.target for reading in self.store.view().targets}

@@ -20,11 +20,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from llm_serving_exporter.model.device import GPU_UUID, GpuIdentity
-from llm_serving_exporter.model.kubelet import NVIDIA_CLAIMS, DeviceGrant
+from llm_serving_exporter.model.kubelet import DeviceGrant
 
 _BY_UUID = re.compile(rf"({GPU_UUID.pattern})(?P<part>::\d+)?")
 _BY_MINOR = re.compile(r"(nvidia(?P<minor>\d+)(?:/gi(?P<instance>\d+))?)(?P<part>/vgpu\d+)?")
 _CLAIMED_GPU = re.compile(r"gpu-(\d+)")
+NVIDIA_CLAIMS = "gpu.nvidia.com"
 # resources of other accelerators, and NVIDIA's own in forms that are none of the above; whatever else a container has
 # (network cards, /dev/kvm) is no GPU
 _ACCELERATORS = re.compile(

@@ -37,8 +37,6 @@ class SectionReading:
     workers: tuple[Worker, ...] = ()  # pods that work for another pod's target, which may be read elsewhere
     # namespaces and names of pods that have ended and had GPUs, where the pods of one node are looked at
     finished: frozenset[tuple[str, str]] = frozenset()
-    # UUIDs of devices that pods can claim, by pool and name, out of ResourceSlices; {} where they are not read
-    slices: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 class Section(Protocol):

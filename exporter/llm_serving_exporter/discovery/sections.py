@@ -60,8 +60,6 @@ class Discovered:
     workers: tuple[Worker, ...] = ()  # pods that work for another pod's target, which may be read elsewhere
     # namespaces and names of pods of this node that have ended and had GPUs
     finished: frozenset[tuple[str, str]] = frozenset()
-    # UUIDs of devices that pods can claim, by pool and name
-    slices: Mapping[tuple[str, str], str] = field(default_factory=dict)
     elsewhere: int = 0  # targets that belong to other shards
     left_out: int = 0  # targets of this shard beyond what one exporter reads
     unanswered: tuple[str, ...] = ()  # sources that have neither answered nor failed so far
@@ -142,7 +140,6 @@ class Discovery:
             ),
             workers=tuple(dict.fromkeys(worker for reading in found for worker in reading.workers)),
             finished=frozenset(pod for reading in found for pod in reading.finished),
-            slices={device: uuid for reading in found for device, uuid in reading.slices.items()},
             elsewhere=held.elsewhere,
             left_out=held.left_out,
             unanswered=tuple(

@@ -7,9 +7,6 @@ from dataclasses import dataclass, field
 
 from llm_serving_exporter.model.attempt import Attempt
 
-# NVIDIA's driver of devices that pods claim (DRA)
-NVIDIA_CLAIMS = "gpu.nvidia.com"
-
 
 @dataclass(frozen=True, slots=True)
 class DeviceGrant:

@@ -28,7 +28,7 @@ def section(**settings: Any) -> KubernetesDiscovery:
     """A section with the defaults of the file, and these settings."""
     defaults: dict[str, Any] = {
         "namespaces": (), "node": "", "selector": "", "only_annotated": False, "pod_labels": (), "node_data": False,
-        "resource_slices": False, "loading_limit_seconds": 3600.0, "kubeconfig": None, "context": None, "defaults": Target("", ""),
+        "loading_limit_seconds": 3600.0, "kubeconfig": None, "context": None, "defaults": Target("", ""),
     }  # fmt: skip
     return KubernetesDiscovery(**{**defaults, **settings})
 

@@ -23,7 +23,6 @@ def test_an_empty_section_is_every_known_pod_of_the_cluster(tmp_path: Path) -> N
     section = read(tmp_path, "{}")
     assert (section.namespaces, section.node, section.selector, section.only_annotated) == ((), "", "", False)
     assert (section.pod_labels, section.node_data, section.loading_limit_seconds) == ((), False, 3600.0)
-    assert section.resource_slices is False
     assert (section.kubeconfig, section.context) == (None, None)
 
 
@@ -31,13 +30,12 @@ def test_every_key(tmp_path: Path) -> None:
     section = read(
         tmp_path,
         "{namespaces: [a, b, a], node: own, selector: 'app=vllm, tier in (x,y), !canary', only_annotated: true, "
-        "pod_labels: [team, e.com/x], node_data: true, resource_slices: true, loading_limit: 20m, "
+        "pod_labels: [team, e.com/x], node_data: true, loading_limit: 20m, "
         "kubeconfig: kc, context: c, defaults: {group: g, auth: {bearer_token_file: t}}}",
     )
     assert (section.namespaces, section.node) == (("a", "b"), "gpu-node-3")
     assert section.selector == "app=vllm, tier in (x,y), !canary"
     assert (section.only_annotated, section.pod_labels, section.node_data) == (True, ("team", "e.com/x"), True)
-    assert section.resource_slices is True
     assert (section.loading_limit_seconds, section.context) == (1200.0, "c")
     assert section.kubeconfig == str(tmp_path / "kc")
     assert section.defaults.group == "g"

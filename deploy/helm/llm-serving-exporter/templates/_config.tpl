@@ -8,14 +8,12 @@ A list of `config` takes the place of the whole list.
   {{- $_ := set $made "targets" (list .Values.sidecar.target) -}}
 {{- else if .Values.discovery.enabled -}}
   {{- $sections := list -}}
-  {{- range $index, $selector := default (list "") .Values.discovery.selectors -}}
+  {{- range default (list "") .Values.discovery.selectors -}}
     {{- $section := dict -}}
-    {{- with $selector }}{{- $_ := set $section "selector" . -}}{{- end -}}
+    {{- with . }}{{- $_ := set $section "selector" . -}}{{- end -}}
     {{- with $.Values.discovery.namespaces }}{{- $_ := set $section "namespaces" . -}}{{- end -}}
     {{- with $.Values.discovery.podLabels }}{{- $_ := set $section "pod_labels" . -}}{{- end -}}
     {{- if $.Values.discovery.nodeData }}{{- $_ := set $section "node_data" true -}}{{- end -}}
-    {{- /* they are of the node, whatever is selected */}}
-    {{- if and $.Values.gpu.dra (eq $index 0) }}{{- $_ := set $section "resource_slices" true -}}{{- end -}}
     {{- if eq $.Values.mode "daemonset" }}{{- $_ := set $section "node" "own" -}}{{- end -}}
     {{- $sections = append $sections $section -}}
   {{- end -}}

@@ -13,8 +13,6 @@ from typing import TypeAlias
 import msgspec
 
 from llm_serving_exporter.discovery.kubernetes.records import ContainerRecord, NodeRecord, PodRecord
-from llm_serving_exporter.model.device import GPU_UUID
-from llm_serving_exporter.model.kubelet import NVIDIA_CLAIMS
 from llm_serving_exporter.model.text import clean
 
 Times: TypeAlias = datetime | None
@@ -130,32 +128,7 @@ class _Node(msgspec.Struct):
     spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
 
 
-class _Attribute(msgspec.Struct):
-    string: str = ""
-
-
-class _Device(msgspec.Struct):
-    name: str = ""
-    attributes: dict[str, _Attribute] | None = None
-
-
-class _Pool(msgspec.Struct):
-    name: str = ""
-
-
-class _SliceSpec(msgspec.Struct):
-    driver: str = ""
-    pool: _Pool = msgspec.field(default_factory=_Pool)
-    devices: list[_Device] | None = None
-
-
-class _Slice(msgspec.Struct):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
-    spec: _SliceSpec = msgspec.field(default_factory=_SliceSpec)
-
-
 _POD, _NODE = msgspec.json.Decoder(_Pod), msgspec.json.Decoder(_Node)
-_SLICE = msgspec.json.Decoder(_Slice)
 
 
 def decode_pod(body: bytes | msgspec.Raw, labels: Collection[str], annotations: Collection[str]) -> PodRecord:
@@ -203,24 +176,6 @@ def decode_node(body: bytes | msgspec.Raw) -> tuple[str, NodeRecord]:
     return node.metadata.name, NodeRecord(
         node.spec.providerID[:_LONGEST_TEXT], region, kind, replicas not in ("0", "1")
     )
-
-
-def decode_slice(body: bytes | msgspec.Raw) -> tuple[str, tuple[tuple[tuple[str, str], str], ...]]:
-    """A ResourceSlice: its name, and the UUID of each device of NVIDIA's driver by pool and name. Raises msgspec.MsgspecError for what is
-    no slice."""
-    one = _SLICE.decode(body)
-    if not one.metadata.name:
-        raise msgspec.ValidationError("a slice without a name")
-    if one.spec.driver != NVIDIA_CLAIMS:
-        return one.metadata.name, ()
-    found = []
-    for device in one.spec.devices or ():
-        attributes = device.attributes or {}
-        # an attribute without a domain is of the driver's own
-        said = attributes.get("uuid") or attributes.get(f"{NVIDIA_CLAIMS}/uuid")
-        if device.name and said is not None and GPU_UUID.fullmatch(said.string):
-            found.append(((one.spec.pool.name, device.name), said.string))
-    return one.metadata.name, tuple(found)
 
 
 def _keep(texts: dict[str, str] | None, names: Collection[str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from llm_serving_exporter.discovery.kubernetes.groups import (
     find_membership,
 )
 from llm_serving_exporter.discovery.kubernetes.mirror import Copy, Listing, Mirror
-from llm_serving_exporter.discovery.kubernetes.objects import decode_node, decode_pod, decode_slice
+from llm_serving_exporter.discovery.kubernetes.objects import decode_node, decode_pod
 from llm_serving_exporter.discovery.kubernetes.records import NodeRecord, PodRecord
 from llm_serving_exporter.discovery.kubernetes.states import StateBook
 from llm_serving_exporter.discovery.kubernetes.targets import (
@@ -37,13 +37,8 @@ from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
 
 Pods = Mirror[tuple[str, str], PodRecord]
-# of a ResourceSlice: pool and name of a device, and its UUID
-_Devices = tuple[tuple[tuple[str, str], str], ...]
 # pods that have ended are no target, and clusters keep thousands of them
 _GOING_ON = "status.phase!=Succeeded,status.phase!=Failed"
-_SLICE_RIGHTS = (
-    "Give its service account list and watch on resourceslices by a ClusterRole, or leave out resource_slices."
-)
 _NODE_RIGHTS = "Give its service account list and watch on nodes by a ClusterRole, or leave out node_data."
 
 
@@ -78,7 +73,6 @@ class SectionPods:
         self._labels = list_known_labels(section)
         self._pods = [self._watch_pods(namespace, section.node) for namespace in section.namespaces or ("",)]
         self._nodes: Mirror[str, NodeRecord] | None = self._watch_nodes() if section.node_data else None
-        self._slices: Mirror[str, _Devices] | None = self._watch_slices() if section.resource_slices else None
         # what an earlier section knew, by the name of the list; {} once the API server has answered for all lists
         self._before = earlier.copy_pods() if earlier is not None else {}
         # (namespace, label of a group) -> the leaders of such groups on all nodes; begun when a worker shows up whose leader is elsewhere
@@ -97,13 +91,11 @@ class SectionPods:
     def read(self, runtimes: Collection[str] = RUNTIMES) -> SectionReading:
         """What is known now; the first reading begins to ask, and knows nothing yet. Never raises, never waits for the server."""
         if self._seen is None:
-            self._start(*self._list_mirrors())
+            self._start(*self._pods, *((self._nodes,) if self._nodes is not None else ()))
         self._seen = self._list_revisions()
         copies = [(mirror.listing.name, self._copy_pods(mirror)) for mirror in self._pods]
         nodes = self._nodes.copy() if self._nodes is not None else None
         of_nodes = (nodes.records or {}) if nodes is not None else {}
-        slices = self._slices.copy() if self._slices is not None else None
-        devices = (slices.records or {}) if slices is not None else {}
         leaders = {key: mirror.copy() for key, mirror in self._leaders.items()}
         own = [pod for _, copy in copies for pod in (copy.records or {}).values()]
         elsewhere = [pod for copy in leaders.values() for pod in (copy.records or {}).values()]
@@ -128,7 +120,7 @@ class SectionPods:
             sources.append(Source(name, tuple(targets) if copy.records is not None else None, tuple(problems)))
         self._known = {uid: known for uid, known in self._known.items() if uid in here}
         self._states.forget_others(here)
-        others = [copy.problems for copy in (*leaders.values(), nodes, slices) if copy is not None]
+        others = [copy.problems for copy in (*leaders.values(), *((nodes,) if nodes is not None else ()))]
         return SectionReading(
             tuple(sources),
             tuple(problem for problems in others for problem in problems),
@@ -136,7 +128,6 @@ class SectionPods:
             tuple(sorted(waiting, key=lambda pod: (pod.namespace, pod.pod))),
             self._find_workers(groups, found, here, tuple(sorted(runtimes))),
             frozenset(pod.key for pod in own if pod.has_ended),
-            {device: uuid for one in devices.values() for device, uuid in one},
         )
 
     def close(self) -> None:
@@ -153,8 +144,7 @@ class SectionPods:
     # --- mirrors --------------------------------------------------------------------------------------------------
 
     def _list_mirrors(self) -> list[Mirror[Any, Any]]:
-        others = [mirror for mirror in (self._nodes, self._slices) if mirror is not None]
-        return [*self._pods, *others, *list(self._leaders.values())]
+        return [*self._pods, *((self._nodes,) if self._nodes is not None else ()), *list(self._leaders.values())]
 
     def _copy_pods(self, mirror: Pods) -> Copy[tuple[str, str], PodRecord]:
         copy, before = mirror.copy(), self._before.get(mirror.listing.name)
@@ -195,15 +185,6 @@ class SectionPods:
         parameters = {"fieldSelector": f"metadata.name={node}"} if node else {}
         listing = Listing("kubernetes (nodes)", "nodes", "/api/v1/nodes", "of the cluster", _NODE_RIGHTS, parameters)
         return Mirror(listing, self._connect, decode_node)
-
-    def _watch_slices(self) -> Mirror[str, _Devices]:
-        node = self._section.node
-        parameters = {"fieldSelector": f"spec.nodeName={node}"} if node else {}
-        path = "/apis/resource.k8s.io/v1/resourceslices"
-        listing = Listing(
-            "kubernetes (resourceslices)", "resourceslices", path, "of the cluster", _SLICE_RIGHTS, parameters
-        )
-        return Mirror(listing, self._connect, decode_slice)
 
     # --- what they come to ----------------------------------------------------------------------------------------
 

@@ -109,7 +109,6 @@ def test_what_a_section_asks_for(tmp_path: Path) -> None:
     assert asked["/api/v1/nodes"]["fieldSelector"] == "metadata.name=gpu-node-1"
 
 
-GPU, MIG = "GPU-11111111-2222-3333-4444-555555555555", "MIG-11111111-2222-3333-4444-666666666666"
 NODE = {
     "metadata": {
         "name": "gpu-node-1",
@@ -135,48 +134,6 @@ def test_a_right_that_is_missing_for_nodes_costs_no_target(tmp_path: Path) -> No
     assert [str(problem) for problem in found.problems] == [
         "kubernetes (nodes): it may not list and watch nodes of the cluster: nodes is forbidden. "
         "Give its service account list and watch on nodes by a ClusterRole, or leave out node_data."
-    ]
-
-
-SLICE = {
-    "metadata": {"name": "gpu-node-1-gpu.nvidia.com-x"},
-    "spec": {
-        "driver": "gpu.nvidia.com",
-        "nodeName": "gpu-node-1",
-        "pool": {"name": "gpu-node-1", "generation": 1, "resourceSliceCount": 1},
-        "devices": [
-            {"name": "gpu-0", "attributes": {"uuid": {"string": GPU}, "index": {"int": 0}, "ecc": {"bool": True}}},
-            {"name": "gpu-1-mig-19-0-1", "attributes": {"gpu.nvidia.com/uuid": {"string": MIG}}},
-            {"name": "gpu-2", "attributes": {"uuid": {"string": "two\nlines"}}},
-            {"name": "gpu-3"},
-        ],
-    },
-}
-OTHER_SLICE = {
-    "metadata": {"name": "nic"},
-    "spec": {
-        "driver": "nic.example.com",
-        "pool": {"name": "p"},
-        "devices": [{"name": "n", "attributes": {"uuid": {"string": GPU}}}],
-    },
-}
-
-
-def test_claimed_devices_where_they_are_wanted(tmp_path: Path) -> None:
-    answer = by_path(resourceslices=page([SLICE, OTHER_SLICE]), pods=page([plain_pod(labels=ENGINE)]))
-    with served(tmp_path, answer, resource_slices=True) as pods:
-        found = awaited(pods, lambda one: one.slices and names(one))
-    assert found.slices == {("gpu-node-1", "gpu-0"): GPU, ("gpu-node-1", "gpu-1-mig-19-0-1"): MIG}
-    assert found.problems == ()
-
-
-def test_a_right_that_is_missing_for_slices_costs_no_target(tmp_path: Path) -> None:
-    answer = by_path(resourceslices=refusal(403, "resourceslices is forbidden"), pods=page([plain_pod(labels=ENGINE)]))
-    with served(tmp_path, answer, resource_slices=True) as pods:
-        found = awaited(pods, lambda one: one.problems and names(one))
-    assert [str(problem) for problem in found.problems] == [
-        "kubernetes (resourceslices): it may not list and watch resourceslices of the cluster: resourceslices is forbidden. "
-        "Give its service account list and watch on resourceslices by a ClusterRole, or leave out resource_slices."
     ]
 
 
