@@ -11,6 +11,7 @@ from types import MappingProxyType
 from llm_serving_exporter.derive.table import find_explaining_field, find_sentence
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.device import GpuAbsence
+from llm_serving_exporter.model.pod import PodFault, PodState
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.roofline import Cause, Limiter
 from llm_serving_exporter.model.snapshot import Absence, Quality
@@ -136,10 +137,21 @@ FAILURES: Mapping[FailureReason, str] = {
 
 STATES: Mapping[State, str] = {
     State.READY: "The last page was read and is in use.",
-    State.LOADING: "The engine says that it is not ready yet.",
+    State.LOADING: "The engine says that it is not ready yet, or its container has not been Ready since its start.",
     State.SLEEPING: "The engine was put to sleep: it serves nothing until it is woken.",
     State.DOWN: "The engine does not answer.",
     State.UNKNOWN: "Not known: no attempt yet, or an answer that says nothing about the engine.",
+}
+
+POD_FAULTS: Mapping[PodFault, str] = {
+    PodFault.CRASH_LOOP: (
+        "Kubernetes starts its container again and again (CrashLoopBackOff): kubectl logs --previous shows how it ends."
+    ),
+    PodFault.NODE_LOST: "Its node answers Kubernetes no more: kubectl describe node shows since when.",
+    PodFault.WORKER_LOST: (
+        "Another pod of its replica is gone, crashes or is on a lost node, and no request gets through without it: "
+        "kubectl get pods shows which."
+    ),
 }
 
 QUALITIES: Mapping[Quality, str] = {
@@ -244,3 +256,14 @@ def title(name: str) -> str:
     if name in _TITLES:
         return _TITLES[name]
     return " ".join(_ACRONYMS.get(word, word) for word in name.removesuffix("_total").split("_"))
+
+
+def explain_pod(pod: PodState | None, state: State) -> str:
+    """What Kubernetes knows about a target's pod that explains its state; "" where it knows nothing."""
+    if pod is None:
+        return ""
+    if pod.fault is not None:
+        return POD_FAULTS[pod.fault]
+    if state is State.LOADING:
+        return "Its container has not been Ready since its start, so that the engine counts as loading."
+    return ""

@@ -12,6 +12,7 @@ import pytest
 
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon.jobs import DISCOVERY_EVERY_SECONDS, Daemon
+from llm_serving_exporter.devices.node_gpus import NodeGpus
 from llm_serving_exporter.discovery.held import HANDOVER_SECONDS
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.shard import find_shard
@@ -203,3 +204,18 @@ def test_a_shard_reads_its_part_and_a_reload_hands_it_over(tmp_path: Path) -> No
         driven.reload(text)
         assert driven.names == set(names)
         assert "discovery" not in driven.schedule.jobs
+
+
+def test_devices_that_can_be_claimed_reach_the_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(NodeGpus, "set_pods", lambda _self, **pods: told.append(pods["slices"]))
+    uuid = "GPU-11111111-2222-3333-4444-555555555555"
+    device = {"name": "gpu-0", "attributes": {"uuid": {"string": uuid}}}
+    spec = {"driver": "gpu.nvidia.com", "pool": {"name": "node-a"}, "devices": [device]}
+    slices = page([{"metadata": {"name": "s"}, "spec": spec}])
+    nothing = page([])
+    with KubeScript(lambda call: (slices if "resourceslices" in call.path else nothing)(call)) as server:
+        kubeconfig = write_kubeconfig(tmp_path, server.url)
+        text = f"gpu: {{dra: true}}\nkubernetes: [{{kubeconfig: '{kubeconfig}', node: node-a}}]\n"
+        with Driven(tmp_path, text) as driven:
+            wait_until(lambda: driven.look() == set() and {("node-a", "gpu-0"): uuid} in told, "the slice")

@@ -115,16 +115,33 @@ def test_the_daemonset_is_root_and_may_do_nothing_else() -> None:
     # a directory that is made where there is none would hide that the kubelet's root is another one
     assert host["hostPath"] == {"path": "/var/lib/kubelet/pod-resources", "type": "Directory"}
     assert all(mount["readOnly"] for mount in container["volumeMounts"])
-    variables = {one["name"]: one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for one in container["env"]}
-    assert (
-        variables.items()
-        >= {
+
+
+def downward(container: dict[str, Any]) -> dict[str, str]:
+    """The variables that Kubernetes fills, each with the field that it takes."""
+    return {one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"] for one in container["env"] if "valueFrom" in one}
+
+
+def test_only_a_sidecar_takes_its_own_pod_for_its_engines() -> None:
+    """Elsewhere loopback is not the engine's pod: with hostNetwork it is the node."""
+    assert downward(pod_spec(render("--set=daemonset.hostNetwork=true"))["containers"][0]) == {
+        "NODE_NAME": "spec.nodeName"
+    }
+    # the name of a StatefulSet's pod ends in the ordinal of its shard
+    assert downward(pod_spec(render("--set=mode=statefulset"))["containers"][0]) == {
+        "NODE_NAME": "spec.nodeName",
+        "POD_NAME": "metadata.name",
+    }
+    patches = pick(render("--set=mode=sidecar,sidecar.container=engine"), "ConfigMap", f"{NAME}-sidecar")["data"]
+    for name, containers in (("native.yml", "initContainers"), ("plain.yml", "containers")):
+        (container,) = yaml.safe_load(patches[name])["spec"]["template"]["spec"][containers]
+        assert downward(container) == {
             "NODE_NAME": "spec.nodeName",
             "POD_NAME": "metadata.name",
             "POD_NAMESPACE": "metadata.namespace",
             "POD_UID": "metadata.uid",
-        }.items()
-    )
+        }
+        assert {"name": "CONTAINER_NAME", "value": "engine"} in container["env"]
 
 
 def test_the_kubelets_root_and_selinux_are_values() -> None:

@@ -9,6 +9,7 @@ from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.page_fields import PASSED_THROUGH
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.device import GpuAbsence
+from llm_serving_exporter.model.pod import PodFault
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
 from llm_serving_exporter.model.window import Window
@@ -16,6 +17,7 @@ from llm_serving_exporter.render.sentences import (
     ABSENCES,
     FAILURES,
     GPU_ABSENCES,
+    POD_FAULTS,
     QUALITIES,
     STATES,
     title,
@@ -27,8 +29,15 @@ from llm_serving_exporter.render.sentences import (
 
 @pytest.mark.parametrize(
     ("codes", "sentences"),
-    [(Absence, ABSENCES), (FailureReason, FAILURES), (State, STATES), (Quality, QUALITIES), (GpuAbsence, GPU_ABSENCES)],
-    ids=["absence", "failure", "state", "quality", "gpu"],
+    [
+        (Absence, ABSENCES),
+        (FailureReason, FAILURES),
+        (State, STATES),
+        (Quality, QUALITIES),
+        (GpuAbsence, GPU_ABSENCES),
+        (PodFault, POD_FAULTS),
+    ],
+    ids=["absence", "failure", "state", "quality", "gpu", "pod fault"],
 )
 def test_each_code_has_one_whole_sentence_of_its_own(codes, sentences):
     assert set(sentences) == set(codes)

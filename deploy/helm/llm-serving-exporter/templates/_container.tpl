@@ -17,17 +17,23 @@ args:
   {{- toYaml . | nindent 2 }}
   {{- end }}
 env:
-  - name: POD_NAMESPACE
-    valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
-  - name: POD_NAME
-    valueFrom: {fieldRef: {fieldPath: metadata.name}}
-  - name: POD_UID
-    valueFrom: {fieldRef: {fieldPath: metadata.uid}}
   - name: NODE_NAME
     valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
-  {{- if and $sidecar $values.sidecar.container }}
+  {{- /* beside an engine its pod is the exporter's; elsewhere it is not, and with hostNetwork loopback is the node's */}}
+  {{- if $sidecar }}
+  - name: POD_NAMESPACE
+    valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+  - name: POD_UID
+    valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+  {{- with $values.sidecar.container }}
   - name: CONTAINER_NAME
-    value: {{ $values.sidecar.container }}
+    value: {{ . | quote }}
+  {{- end }}
+  {{- end }}
+  {{- /* of a StatefulSet the shard's number */}}
+  {{- if ne $values.mode "daemonset" }}
+  - name: POD_NAME
+    valueFrom: {fieldRef: {fieldPath: metadata.name}}
   {{- end }}
   - name: NVIDIA_VISIBLE_DEVICES
     value: {{ ternary "void" $values.gpu.visibleDevices (eq $values.mode "statefulset") | quote }}

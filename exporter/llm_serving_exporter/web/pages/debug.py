@@ -77,6 +77,7 @@ def _target(reading: TargetReading) -> dict[str, Any]:
         "url": reading.target.url,
         "identity": {**asdict(reading.target.identity), "labels": dict(reading.target.identity.labels)},
         "nodes": reading.target.nodes,
+        "pod": asdict(reading.pod) if reading.pod is not None else None,
         "metrics_url": reading.metrics_url or None,
         "state": reading.state.value,
         "up": reading.up,

@@ -19,7 +19,7 @@ from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, header, join, note, row, soft, table
 from llm_serving_exporter.render.identity import describe_identity
 from llm_serving_exporter.render.numbers import NOTHING, count, number, share, size, span
-from llm_serving_exporter.render.sentences import QUALITIES, STATES, title, what_to_do, why_absent
+from llm_serving_exporter.render.sentences import QUALITIES, STATES, explain_pod, title, what_to_do, why_absent
 from llm_serving_exporter.web.pages.cost import render_cost
 from llm_serving_exporter.web.pages.engines import render_engines
 from llm_serving_exporter.web.pages.gpus import render_gpus
@@ -156,14 +156,18 @@ def _exporter(view: View, clock: _Clock) -> Markup:
     if view.discovery_problems:
         parts.append(note("warn", "What is wrong with sources of targets:", *view.discovery_problems[:10]))
     if view.waiting:
-        waiting = (f"{pod.namespace}/{pod.pod}" for pod in view.waiting[:10])
-        parts.append(note("calm", f"Pods that wait for an address, {len(view.waiting)} in all:", *waiting))
+        waiting = ", ".join(f"{pod.namespace}/{pod.pod}" for pod in view.waiting[:10])
+        more = f" and {len(view.waiting) - 10} more" if len(view.waiting) > 10 else ""
+        number_of = f"{len(view.waiting)} pod{' waits' if len(view.waiting) == 1 else 's wait'}"
+        said = f"{number_of} for a node, a volume or a network: kubectl describe pod says for what."
+        parts.append(note("wait", said, waiting + more))
     if not view.targets:
         parts.append(
             note(
                 "warn",
-                "No target is configured.",
-                "Start with --target http://localhost:8000, or list targets in --config.file.",
+                "There is no target: none is configured, and discovery has found none.",
+                "Start with --target http://localhost:8000, or list targets in --config.file. In Kubernetes annotate the engines' pods "
+                'with llm-serving-exporter/scrape: "true", or select them: docs/kubernetes.md.',
             )
         )
     return join(parts)
@@ -194,7 +198,7 @@ def _overview(targets: tuple[TargetReading, ...], clock: _Clock) -> Markup:
     )
     rows = (row(_link(reading.target.name), _overview_cells(reading, clock)) for reading in targets)
     return fill(
-        '<section class="card"><div class="title"><h2>Targets</h2></div>{}</section>',
+        '<section class="card" id="targets"><div class="title"><h2>Targets</h2></div>{}</section>',
         table(header("target", columns), rows),
     )
 
@@ -300,9 +304,13 @@ def _problem(reading: TargetReading, clock: _Clock, *, fresh: bool) -> Markup:
     withdrawn = ""
     if reading.snapshot is not None and not fresh:
         withdrawn = f"The last page is {clock.page_age(reading)} old; its figures are no longer shown."
-    last = reading.last
+    last, pod = reading.last, explain_pod(reading.pod, reading.state)
     if last is not None and last.reason is not None:
-        return note(_BADGES[reading.state], reading.problem or last.detail, what_to_do(last.reason), withdrawn)
+        # what Kubernetes knows is the cause, and then the general advice leads away from it
+        told = ("" if pod else what_to_do(last.reason), withdrawn)
+        return note(_BADGES[reading.state], pod, reading.problem or last.detail, *told)
+    if pod:
+        return note(_BADGES[reading.state], pod, withdrawn)
     if reading.state is State.SLEEPING:
         return note("calm", STATES[State.SLEEPING], withdrawn)
     return note("warn", withdrawn)

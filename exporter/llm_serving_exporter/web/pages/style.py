@@ -56,6 +56,8 @@ td .bar { display: inline-block; width: 44px; min-width: 44px; margin: 0 6px 2px
 .level { display: inline-block; min-width: 48px; }
 th[scope=colgroup] { text-align: center; } tr:has(th[scope=colgroup]) th { border-bottom: 0; padding-bottom: 0; }
 th[scope=row] { position: sticky; left: 0; background: var(--card); }
+/* the names of pods are long, and break before a figure leaves the page */
+#gpus th[scope=row], #targets th[scope=row] { white-space: normal; overflow-wrap: anywhere; min-width: 230px; }
 .scroll { overflow-x: auto; margin: 8px 0 0; }
 table { border-collapse: collapse; font-size: 14px; width: 100%; }
 th { color: var(--soft); font-weight: 500; font-size: 12.5px; }
@@ -74,6 +76,7 @@ body > footer { color: var(--soft); font-size: 13px; padding-bottom: 26px; }
   body > header { padding-top: 14px; } body > footer { padding-bottom: 18px; }
   .card { padding: 13px 13px; margin: 12px 0; }
   th, td { padding: 5px 7px; } th[scope=row] { white-space: normal; min-width: 94px; }
+ #gpus th[scope=row], #targets th[scope=row] { min-width: 158px; }
   .tiles { grid-template-columns: repeat(auto-fill, minmax(118px, 1fr)); gap: 12px; } .tiles dd { font-size: 17px; }
 }
 """)

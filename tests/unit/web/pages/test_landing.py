@@ -10,10 +10,12 @@ import pytest
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.derived import SloCount, Tail
 from llm_serving_exporter.model.histogram import Quantile
+from llm_serving_exporter.model.pod import PodFault, PodState, WaitingPod
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.roofline import Range
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.render.sentences import POD_FAULTS, what_to_do
 from llm_serving_exporter.web.pages.engines import MOST_ENGINES
 from llm_serving_exporter.web.pages.landing import MOST_CARDS
 from tests.support.builders import views
@@ -210,6 +212,36 @@ def test_a_target_not_tried_yet():
     assert card == "a unknown http://a:1 no page was read yet"
 
 
+@pytest.mark.parametrize("fault", PodFault)
+def test_what_kubernetes_knows_comes_before_the_failed_attempt(fault):
+    card = page_of(views.view(replace(views.down(), pod=PodState(fault=fault)))).card("chat-1")
+    assert POD_FAULTS[fault] in card
+    assert what_to_do(FailureReason.REFUSED) not in card
+
+
+def test_a_lost_worker_is_told_beside_a_page_that_reads():
+    reading = replace(views.down(), last=None, pod=PodState(was_ready=True, fault=PodFault.WORKER_LOST))
+    assert "Another pod of its replica is gone" in page_of(views.view(reading)).card("chat-1")
+
+
+def test_a_pod_that_loads_says_why_it_counts_as_loading():
+    card = page_of(views.view(replace(views.down(), state=State.LOADING, pod=PodState()))).card("chat-1")
+    assert "Its container has not been Ready since its start" in card
+    assert what_to_do(FailureReason.REFUSED) not in card
+
+
+@pytest.mark.parametrize(
+    ("number", "said", "named"),
+    [(1, "1 pod waits for a node", "chat/p0"), (12, "12 pods wait for a node", "chat/p8, chat/p9 and 2 more")],
+)
+def test_pods_that_wait_are_named(number, said, named):
+    waiting = tuple(WaitingPod("chat", f"p{index}", "chat", "Deployment", "", "unified") for index in range(number))
+    text = " ".join(page_of(views.view(waiting=waiting)).text.split())
+    assert said in text
+    assert named in text
+    assert "p10" not in text
+
+
 # --- the exporter itself ------------------------------------------------------------------------------------------
 
 
@@ -220,7 +252,7 @@ def test_a_failed_reload_and_broken_discovery_come_first():
 
 
 def test_no_target_at_all_says_how_to_add_one():
-    assert "No target is configured. Start with --target http://localhost:8000" in " ".join(
+    assert "none is configured, and discovery has found none. Start with --target http://localhost:8000" in " ".join(
         page_of(views.view()).text.split()
     )
 
