@@ -158,7 +158,7 @@ GPU_NVLINK = _gpu(
     "fields NVLINK_THROUGHPUT_DATA_TX, _RX",
     "direction",
 )
-_CLAIMS = "configuration; else the kubelet; else the driver's process lists; else full UUIDs in the engine's environment; else all GPUs, for an only target where every process is seen"
+_CLAIMS = "configuration; else the kubelet; else the driver's process lists; else full UUIDs in the engine's environment; else all GPUs, for an only target that is no pod, where every process is seen"
 _NO_CLAIM = "the GPUs of the target are not known: docs/kubernetes-gpus.md says what each way to run needs, or configure targets[].gpus"
 GPU_TARGET_INFO = Metric(
     "gpu_target_info", Kind.INFO, Unit.BOOLEAN, Group.GPU,

@@ -248,7 +248,7 @@ class NodeGpus:
             environment=self._environment,
             grants=None if good is None else NodeGrants(good, self._known, self._finished, self._slices, self._parts),
             kubelet_why=self._explain_kubelet(),
-            blind=explain_blindness(gpus, self._proc_root),
+            blind=explain_blindness(gpus, self._proc_root, self.node_count),
         )
 
     def _explain_kubelet(self) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from llm_serving_exporter.gpu.processes import list_pids
-from llm_serving_exporter.model.device import GpuReading
+from llm_serving_exporter.model.device import GpuReading, count_cards
 
 # the number of the first PID namespace, which the kernel fixes: PROC_PID_INIT_INO in include/linux/proc_ns.h
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
@@ -27,10 +27,16 @@ def is_in_first_pid_namespace(proc_root: Path = Path("/proc")) -> bool:
         return False
 
 
-def explain_blindness(gpus: Sequence[GpuReading], proc_root: Path = Path("/proc")) -> str:
-    """Why not every process of every GPU is seen here, with the remedy; "" where each one is. A lost GPU runs none."""
+def explain_blindness(gpus: Sequence[GpuReading], proc_root: Path = Path("/proc"), node_gpus: int | None = None) -> str:
+    """Why not every process of every GPU is seen here, with the remedy; "" where each one is. A lost GPU runs none.
+
+    `node_gpus`: how many GPUs the driver holds on this node; None: not known.
+    """
     if not is_in_first_pid_namespace(proc_root):
         return "the exporter is in a PID namespace of its own and does not see who uses the GPUs: set gpus, or give it the host's (hostPID)"
+    cards = count_cards(gpus)
+    if node_gpus is not None and cards < node_gpus:
+        return f"this container sees {cards} of the node's {node_gpus} GPUs: set gpus, or give it all (NVIDIA_VISIBLE_DEVICES=all)"
     # a card in MIG mode is seen by its instances
     parents = {gpu.identity.mig.parent_uuid for gpu in gpus if gpu.identity.mig}
     unread = sum(gpu.processes is None and not gpu.lost and gpu.identity.uuid not in parents for gpu in gpus)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -130,3 +130,8 @@ class GpuReadings:
     monotonic_seconds: float  # when the pass ended
     gpus: tuple[GpuReading, ...] = ()  # GPUs and MIG instances
     driver_version: str | None = None  # None: it could not be read
+
+
+def count_cards(gpus: Iterable[GpuReading]) -> int:
+    """Whole cards that are seen: a card is seen by its instances too."""
+    return len({gpu.identity.mig.parent_uuid if gpu.identity.mig else gpu.identity.uuid for gpu in gpus})

@@ -44,6 +44,20 @@ def test_a_gpu_without_a_process_list_hides_its_users(tmp_path: Path) -> None:
     assert explain_blindness((silent, cut), host) == ""
 
 
+def test_a_container_that_is_given_some_of_the_nodes_gpus_does_not_see_who_uses_the_others(tmp_path: Path) -> None:
+    host = write_proc_folder(tmp_path / "host")
+    cards = (gpu("GPU-1"), gpu("GPU-2"))
+    assert "sees 2 of the node's 8 GPUs" in explain_blindness(cards, host, 8)
+    assert explain_blindness(cards, host, 2) == explain_blindness(cards, host, None) == ""
+    # two instances of one card are one
+    cut = [
+        GpuReading(GpuIdentity(f"MIG-{slot}", 0, "", mig=MigInstance(slot, 0, "", "GPU-1", 1, 8)), processes=())
+        for slot in (1, 2)
+    ]
+    assert "sees 1 of the node's 2 GPUs" in explain_blindness(cut, host, 2)
+    assert explain_blindness(cut, host, 1) == ""
+
+
 def test_pids_of_the_host_are_not_taken_for_those_of_a_namespace_of_its_own(tmp_path: Path) -> None:
     host = write_proc_folder(tmp_path / "host", Process(7))
     own = write_proc_folder(tmp_path / "own", Process(7), namespace=OWN_PID_NAMESPACE)

@@ -34,6 +34,7 @@ from llm_serving_exporter.discovery.kubernetes.targets import (
     list_workers,
 )
 from llm_serving_exporter.discovery.section import SectionReading, Source
+from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pod import PodState
 from llm_serving_exporter.model.target import Target
@@ -120,7 +121,7 @@ class SectionPods:
             pod.uid: pod for pod in own
         }
         groups = self._groups.gather_groups(by_uid.values())
-        self._look_for_members(groups, here)
+        excess = self._look_for_members(groups, here)
         listed = {group for group, copy in members.items() if copy.records is not None}
         if self._section.node:
             groups = {group: replace(one, seen_elsewhere=group in listed) for group, one in groups.items()}
@@ -147,7 +148,7 @@ class SectionPods:
         others = [copy.problems for copy in (*elsewhere, nodes, slices) if copy is not None]
         return SectionReading(
             tuple(sources),
-            tuple(dict.fromkeys(problem for problems in others for problem in problems)),
+            tuple(dict.fromkeys(problem for problems in (*others, excess) for problem in problems)),
             states,
             tuple(sorted(waiting, key=lambda pod: (pod.namespace, pod.pod))),
             self._find_workers(groups, found, here, tuple(sorted(runtimes))),
@@ -270,8 +271,11 @@ class SectionPods:
                 workers += list_workers(group, elsewhere)
         return tuple(workers)
 
-    def _look_for_members(self, groups: Mapping[tuple[str, ...], Group], here: Collection[str]) -> None:
-        """Watches the other pods of replicas that are led here, where only the pods of one node are looked at; no longer than that."""
+    def _look_for_members(self, groups: Mapping[tuple[str, ...], Group], here: Collection[str]) -> tuple[Problem, ...]:
+        """Watches the other pods of replicas that are led here, where only the pods of one node are looked at; no longer than that.
+
+        The problem is that there are too many of them.
+        """
         wanted = [
             name
             for name, group in groups.items()
@@ -279,7 +283,8 @@ class SectionPods:
             and group.leader is not None
             and group.leader.uid in here
             and (group.size is None or sum(pod.uid in here for pod in group.pods) < group.size)
-        ][:MOST_GROUPS]
+        ]
+        left_out, wanted = len(wanted) - MOST_GROUPS, wanted[:MOST_GROUPS]
         before = self._members
         new = {name: self._watch_pods(name[0], "", select_members(name)) for name in wanted if name not in before}
         # those that are begun are known to `close` first
@@ -288,6 +293,10 @@ class SectionPods:
         for name, mirror in before.items():
             if name not in self._members:
                 mirror.stop()
+        if left_out <= 0:
+            return ()
+        what = f"{left_out} replicas of several pods beyond {MOST_GROUPS} are led on this node: their pods on other nodes are not known"
+        return (Problem("kubernetes", "", what, "Find them with an exporter of the whole cluster (mode statefulset)."),)
 
     def _look_for_leaders(self, workers: Iterable[PodRecord], group: tuple[str, ...]) -> None:
         """Begins to watch the leaders of such groups, where only the pods of one node are looked at."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from llm_serving_exporter.model.device import GpuReading, GpuReadings
+from llm_serving_exporter.model.device import GpuReading, GpuReadings, count_cards
 from llm_serving_exporter.model.reading import View
 from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, header, join, level, note, row, table
 from llm_serving_exporter.render.numbers import NOTHING, share, size, span
@@ -48,10 +48,10 @@ def render_gpus(view: View, now_monotonic: float) -> Markup:
 
 def _part_of_node(view: View, readings: GpuReadings) -> str:
     """That the container sees only some of the node's GPUs; "" where it sees all, or that is not known."""
-    cards = {gpu.identity.mig.parent_uuid if gpu.identity.mig else gpu.identity.uuid for gpu in readings.gpus}
-    if readings.source != "nvml" or view.node_gpus is None or len(cards) >= view.node_gpus:
+    cards = count_cards(readings.gpus)
+    if readings.source != "nvml" or view.node_gpus is None or cards >= view.node_gpus:
         return ""
-    return f"seen by this container: {len(cards)} of the node's {view.node_gpus} GPUs"
+    return f"seen by this container: {cards} of the node's {view.node_gpus} GPUs"
 
 
 def _table(view: View, readings: GpuReadings, all_of_them: tuple[GpuReading, ...]) -> Markup:

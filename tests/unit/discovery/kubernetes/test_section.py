@@ -9,7 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from llm_serving_exporter.config.types import KubernetesDiscovery
+from llm_serving_exporter.discovery.kubernetes import section as section_module
 from llm_serving_exporter.discovery.kubernetes.section import SectionPods
 from llm_serving_exporter.discovery.section import SectionReading
 from llm_serving_exporter.discovery.sections import Discovery
@@ -318,6 +321,14 @@ def test_without_the_right_to_look_elsewhere_half_a_replica_is_not_taken_for_all
     (target,) = found.sources[0].targets or ()
     assert (target.gpu_count, target.lacks_pods) == (None, True)
     assert "may not list and watch pods in the namespace lws" in str(found.problems[0])
+
+
+def test_more_replicas_than_are_watched_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(section_module, "MOST_GROUPS", 0)
+    leader, worker = replica()
+    with served(tmp_path, led_here(leader, page([leader, worker])), node="gpu-node-1") as pods:
+        (problem,) = listed(pods).problems
+    assert "1 replicas of several pods beyond 0 are led on this node" in str(problem)
 
 
 def test_replicas_that_are_led_here_no_longer_are_watched_no_longer(tmp_path: Path) -> None:
