@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from llm_serving_exporter.config.types import KubernetesDiscovery
 from tests.support.builders.configuration import load_text
 from tests.support.helm import CHART, STACKS, exporter_config, render
 
@@ -38,3 +39,17 @@ def test_the_exporter_takes_it(tmp_path: Path, arguments: tuple[str, ...]) -> No
             (tmp_path / name).write_text(content)
     config = load_text(tmp_path, text, environ=ENVIRON)
     assert (config.prices is not None) == ("price_file" in text)
+
+
+@pytest.mark.parametrize("values", ["gpu.dra=true", "discovery.nodeData=true", "gpu.dra=false"])
+def test_it_asks_for_what_it_has_rights_to(tmp_path: Path, values: str) -> None:
+    made = render(f"--set={values}", "--set=discovery.selectors={app=a,app=b}")
+    found = load_text(tmp_path, exporter_config(made), environ=ENVIRON).discovery
+    sections = [one for one in found if isinstance(one, KubernetesDiscovery)]
+    assert len(sections) == len(found) == 2
+    asked = {
+        "pods",
+        *("nodes" for one in sections if one.node_data),
+        *("resourceslices" for one in sections if one.claimed_devices),
+    }
+    assert asked == {resource for one in made for rule in one.get("rules", ()) for resource in rule["resources"]}
