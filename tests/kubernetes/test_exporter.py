@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.builders.discovered_pods import plain_pod
-from tests.support.builders.pods import running_status
-from tests.support.servers.exporter_process import Exporter
+from tests.support.builders.pods import lost_node_status, running_status
+from tests.support.servers.exporter_process import Exporter, Scraped
 from tests.support.servers.kube_cluster import KubeCluster
 from tests.support.servers.replica import Replica
 
@@ -71,3 +73,46 @@ def test_a_pod_from_its_first_sight_to_its_end(cluster: KubeCluster, namespace: 
         cluster.start_api_server()
         cluster.admin.delete_pod(stored)
         exporter.until(lambda page: not page.series("target_up"), "its end")
+
+
+def test_an_address_and_a_name_that_are_handed_on(cluster: KubeCluster, namespace: str, tmp_path: Path) -> None:
+    """A pod on a lost node, whose address another pod gets; and a StatefulSet's pod that is made again under its name, at its address."""
+    config, kubeconfig = tmp_path / "exporter.yml", cluster.kubeconfig(cluster.admin_token)
+    config.write_text(
+        f"scrape: {{interval: 1s}}\nkubernetes: [{{namespaces: [{namespace}], kubeconfig: {kubeconfig}}}]\n"
+    )
+    with Replica() as engine, Exporter("--config.file", str(config)) as exporter:
+        port = engine.url.rpartition(":")[2]
+        asks = {"llm-serving-exporter/scrape": "true", "llm-serving-exporter/port": port}
+
+        def make(name: str) -> dict[str, Any]:
+            pod = plain_pod(name, namespace=namespace, annotations=asks, containers=[{"name": "e", "image": "e"}])
+            del pod["status"], pod["metadata"]["uid"], pod["metadata"]["creationTimestamp"]
+            made = {"apiVersion": "v1", "kind": "Pod", **pod}
+            return cluster.admin.create_pod(made, running_status(made, "127.0.0.1", started=time.time()))
+
+        def shows(name: str, tokens: int) -> Callable[[Scraped], bool]:
+            target = f"{namespace}/{name}:{port}"
+            return lambda page: (
+                page.value("decode_tokens_total", target=target, model_name="m") == tokens
+                and len(page.series("target_up")) == 1
+            )
+
+        engine.show({"/metrics": PAGE.format(tokens=100).encode()})
+        first = make("a-0")
+        exporter.until(shows("a-0", 100), "the first pod")
+        cluster.admin.set_status(first, lost_node_status(first, "127.0.0.1"))
+        engine.show({"/metrics": PAGE.format(tokens=7).encode()})
+        second = make("b-0")
+        exporter.until(shows("b-0", 7), "the pod that has its address, alone")
+        said = "\n".join(exporter.get("/debug/targets").json()["discovery"]["problems"])
+        assert f"is the address of {namespace}/b-0:{port} now, {namespace}/a-0:{port} is left out" in said
+
+        cluster.admin.delete_pod(second)
+        exporter.until(shows("a-0", 7), "the pod on the lost node, of whose address nobody else says that it is his")
+        cluster.admin.delete_pod(first)
+        exporter.until(lambda page: not page.series("target_up"), "the end of both")
+        engine.show({"/metrics": PAGE.format(tokens=3).encode()})
+        make("b-0")
+        exporter.until(shows("b-0", 3), "the next pod of its name, which goes on from nothing")
+        assert exporter.get("/debug/targets").json()["discovery"]["problems"] == []

@@ -17,13 +17,22 @@ LWS_SIZE = "leaderworkerset.sigs.k8s.io/size"  # an annotation
 RAY_CLUSTER, RAY_NODE_TYPE = "ray.io/cluster", "ray.io/node-type"
 # of the pods of a RayService, whose nodes have pages of their own, each with the replicas that run there
 RAY_SERVE = "ray.io/serve"
+# of Dynamo's engines over several nodes: each replica of a scaling group has a clique for its leader and one for its workers
+# (https://github.com/ai-dynamo/dynamo/blob/main/deploy/operator/internal/consts/consts.go, GroveRoleSuffixLeader)
+GROVE_GROUP, GROVE_INDEX = "grove.io/podcliquescalinggroup", "grove.io/podcliquescalinggroup-replica-index"
+GROVE_CLIQUE = "grove.io/podclique"
+_GROVE_LEADER, _GROVE_WORKER = "-ldr", "-wkr"
 
-GROUP_LABELS = frozenset({LWS_NAME, LWS_GROUP, LWS_WORKER, RAY_CLUSTER, RAY_NODE_TYPE, RAY_SERVE})
+GROUP_LABELS = frozenset(
+    {LWS_NAME, LWS_GROUP, LWS_WORKER, RAY_CLUSTER, RAY_NODE_TYPE, RAY_SERVE, GROVE_GROUP, GROVE_INDEX, GROVE_CLIQUE}
+)
 GROUP_ANNOTATIONS = frozenset({LWS_SIZE})
 # label selectors for the leaders of groups, by the label that their workers have
 LEADER_SELECTORS: Mapping[str, str] = {
     LWS_NAME: f"{LWS_NAME},{LWS_WORKER}=0",
     RAY_CLUSTER: f"{RAY_CLUSTER},{RAY_NODE_TYPE}=head",
+    # a selector cannot ask how a name ends
+    GROVE_GROUP: f"{GROVE_GROUP},{GROVE_INDEX}",
 }
 # what the rest of a group's name is the value of, by its first label
 _NAMES: Mapping[str, tuple[str, ...]] = {LWS_NAME: (LWS_NAME, LWS_GROUP), RAY_CLUSTER: (RAY_CLUSTER,)}
@@ -48,6 +57,9 @@ def find_membership(pod: PodRecord) -> Membership | None:
         found = Membership(group, labels[LWS_WORKER] == "0", int(size) if size.isascii() and size.isdigit() else None)
     elif labels.get(RAY_CLUSTER) and RAY_SERVE not in labels:
         found = Membership((pod.namespace, RAY_CLUSTER, labels[RAY_CLUSTER]), labels.get(RAY_NODE_TYPE) == "head", None)
+    elif labels.get(GROVE_GROUP) and labels.get(GROVE_CLIQUE, "").endswith((_GROVE_LEADER, _GROVE_WORKER)):
+        group = (pod.namespace, GROVE_GROUP, labels[GROVE_GROUP], labels.get(GROVE_INDEX, ""))
+        found = Membership(group, labels[GROVE_CLIQUE].endswith(_GROVE_LEADER), None)
     if found is not None and not found.leads and read_scrape(pod.annotations):
         return None
     return found

@@ -36,6 +36,7 @@ class Stack:
     roles: Mapping[str, Role] = field(default_factory=dict)  # its values -> roles
     model_label: str = ""  # label with the name under which the model is served; "": none has it
     needs_gpus: bool = False  # whether its labels say nothing of serving, so that a pod without GPUs is none of it
+    worker: str = ""  # container of pods that work for another pod's engine and answer nobody; "": there are none
     is_read: bool = True  # whether such pods have a page of an engine or front end
 
 
@@ -58,6 +59,13 @@ _ENGINE_NAMES = _one(
     "llama.cpp", "tensorrt-llm", "trtllm", "lmdeploy", "infinity", "nim-llm", "mistral-rs", "lightllm", "xinference",
 )  # fmt: skip
 _ROUTER_NAMES = _one("sglang-router", "sgl-router", "sgl-model-gateway", "vllm-router")
+# what stands beside engines under the name of the engine, as charts call it
+_ROUTERS = _one("router", "gateway", "proxy", "lb", "load-balancer", "loadbalancer", "endpoint-picker", "epp")
+_HELPERS = _one(
+    "cache-server", "cache", "lmcache", "redis", "valkey", "etcd", "nats", "database", "postgres", "postgresql", "ui", "webui", "web-ui", "open-webui",
+    "download", "downloader", "model-download", "model-downloader", "benchmark", "bench", "client", "test", "load-test", "loadtest", "monitoring",
+    "exporter", "metrics-exporter", "grafana", "prometheus", "operator", "controller", "controller-manager", "autoscaler",
+)  # fmt: skip
 _LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
 _PICKER_PORTS = ("metrics", "http-metrics")
 
@@ -83,7 +91,7 @@ STACKS: tuple[Stack, ...] = (
           {_COMPONENT: _one("llminferenceservice-workload", "llminferenceservice-workload-worker", "llminferenceservice-workload-leader")},
           f"{_KSERVE_LLM}/config-llm-decode-template.yaml", ("main",), port=8000, role_label="llm-d.ai/role", roles=_PHASES),
     Stack("KServe InferenceService", {"serving.kserve.io/inferenceservice": ANY, "component": _one("predictor")}, _KSERVE,
-          ("kserve-container", "worker-container"), ("http1", "h2c", "user-port"), port_annotation="prometheus.kserve.io/port", port=8080,
+          ("kserve-container",), worker="worker-container", ports=("http1", "h2c", "user-port"), port_annotation="prometheus.kserve.io/port", port=8080,
           needs_gpus=True),
 
     Stack("endpoint picker", {"inferencepool": ANY}, f"{_GAIE}/epp-deployment.yaml", ("epp",), _PICKER_PORTS, port=9090, role=Role.FRONTEND),
@@ -125,6 +133,15 @@ STACKS: tuple[Stack, ...] = (
     Stack("a router by its app", {"app": _ROUTER_NAMES}, _RECOMMENDED, (), ("metrics", "prometheus", "http"), role=Role.FRONTEND),
     Stack("Triton by its name", {_NAME: _one("triton-inference-server", "tritonserver", "triton")}, _RECOMMENDED, (), ("metrics",), port=8002,
           needs_gpus=True),
+    Stack("a router beside an engine, by its name", {_NAME: _ENGINE_NAMES, _COMPONENT: _ROUTERS}, _RECOMMENDED, (), ("metrics", "prometheus", "http"),
+          role=Role.FRONTEND),
+    Stack("a helper of an engine, by its name", {_NAME: _ENGINE_NAMES, _COMPONENT: _HELPERS}, _RECOMMENDED, is_read=False),
+    Stack("a router beside an engine, by its label", {"engine": _ENGINE_NAMES, "component": _ROUTERS}, _RECOMMENDED, (), ("metrics", "prometheus", "http"),
+          role=Role.FRONTEND),
+    Stack("a helper of an engine, by its label", {"engine": _ENGINE_NAMES, "component": _HELPERS}, _RECOMMENDED, is_read=False),
+    Stack("a router beside an engine, by its app", {"app": _ENGINE_NAMES, "component": _ROUTERS}, _RECOMMENDED, (), ("metrics", "prometheus", "http"),
+          role=Role.FRONTEND),
+    Stack("a helper of an engine, by its app", {"app": _ENGINE_NAMES, "component": _HELPERS}, _RECOMMENDED, is_read=False),
     Stack("an engine by its name", {_NAME: _ENGINE_NAMES}, _RECOMMENDED, role_label=_COMPONENT, roles=_PHASES),
     Stack("an engine by its label", {"engine": _ENGINE_NAMES}, "https://github.com/sgl-project/sglang/blob/main/docker/k8s-sglang-service.yaml", role_label="component", roles=_PHASES),
     Stack("an engine by its app", {"app": _ENGINE_NAMES}, _RECOMMENDED, role_label="component", roles=_PHASES),

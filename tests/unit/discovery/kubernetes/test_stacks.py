@@ -102,6 +102,16 @@ def test_a_label_of_a_table_is_read_as_a_number_of_a_port() -> None:
     assert target.url == "http://10.0.0.7:8000"
 
 
+def test_a_worker_of_kserves_engine_over_several_nodes_is_no_target() -> None:
+    """It joins the head's Ray cluster and answers nobody (config/runtimes/kserve-huggingfaceserver-multinode.yaml)."""
+    labels = {"serving.kserve.io/inferenceservice": "chat", "component": "predictor"}
+    head, worker = (
+        plain_pod(name, labels=labels, containers=[{"name": container, "resources": gpus(1)}])
+        for name, container in (("head", "kserve-container"), ("worker", "worker-container"))
+    )
+    assert [target.name for target in targets_of([head, worker])] == ["llm/head:8080"]
+
+
 def test_kserves_annotation_names_the_port_of_the_page() -> None:
     """Triton's page is beside the port that KServe sends requests to."""
     triton = {"name": "kserve-container", "ports": [{"containerPort": 8080, "name": "http1"}], "resources": gpus(1)}
@@ -109,6 +119,24 @@ def test_kserves_annotation_names_the_port_of_the_page() -> None:
     for text, port in (("8002", 8002), ("http", 8080), ("99999", 8080)):
         pod = plain_pod(labels=labels, annotations={"prometheus.kserve.io/port": text}, containers=[triton])
         assert [target.url for target in targets_of([pod])] == [f"http://10.0.0.7:{port}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "component"),
+    [("app.kubernetes.io/name", "app.kubernetes.io/component"), ("engine", "component"), ("app", "component")],
+)
+def test_what_stands_beside_an_engine_under_its_name_is_none(name: str, component: str) -> None:
+    def role_of(what: str) -> list[str | None]:
+        return [target.role for target in targets_of([plain_pod(labels={name: "sglang", component: what})])]
+
+    assert role_of("router") == role_of("gateway") == ["frontend"]
+    assert role_of("redis") == role_of("cache-server") == role_of("benchmark") == []
+    assert (role_of("prefill"), role_of("decode"), role_of("server"), role_of("anything")) == (
+        ["prefill"],
+        ["decode"],
+        [None],
+        [None],
+    )
 
 
 def test_labels_that_say_nothing_of_serving_need_a_gpu() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from llm_serving_exporter.discovery.kubernetes.groups import Group, GroupBook
 from llm_serving_exporter.discovery.kubernetes.states import StateBook
 from llm_serving_exporter.model.pod import PodFault, PodState
-from tests.support.builders.discovered_pods import Pod, find_all, plain_pod, record, targets_of
+from tests.support.builders.discovered_pods import Pod, find_all, gpus, plain_pod, record, targets_of
 from tests.support.builders.pods import (
     crash_loop_status,
     fixture_pods,
@@ -228,3 +228,25 @@ def test_an_engine_behind_an_init_container_that_crashes_is_down() -> None:
     runs = running_status(POD, "10.0.0.1")
     runs["initContainerStatuses"] = [{"name": "proxy", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]
     assert see(StateBook(600.0), runs).fault is None
+
+
+def test_a_replica_of_dynamo_over_several_nodes_is_one() -> None:
+    def grove(name: str, index: str, role: str) -> Pod:
+        labels = {
+            "nvidia.com/dynamo-component-type": "worker",
+            "grove.io/podcliquescalinggroup": "d-0-decode",
+            "grove.io/podcliquescalinggroup-replica-index": index,
+            "grove.io/podclique": f"d-0-decode-{index}-decode-{role}",
+        }
+        engine = {"name": "main", "ports": [{"containerPort": 9090, "name": "system"}], "resources": gpus(8)}
+        pod = plain_pod(name, labels=labels, address=f"10.0.0.{len(name)}", containers=[engine])
+        return {**pod, "spec": {**pod["spec"], "nodeName": f"node-of-{name}"}}
+
+    pods = [grove("a", "0", "ldr"), grove("aa", "0", "wkr"), grove("b-1", "1", "ldr"), grove("bb-1", "1", "wkr")]
+    found = targets_of(pods)
+    assert [(target.name, target.gpu_count, target.nodes) for target in found] == [
+        ("llm/a:9090", 16, ("node-of-a", "node-of-aa")),
+        ("llm/b-1:9090", 16, ("node-of-b-1", "node-of-bb-1")),
+    ]
+    # on one node each pod is a replica, whatever scales them together
+    assert len(targets_of([grove("a", "0", "x"), grove("aa", "0", "x")])) == 2
