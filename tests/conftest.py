@@ -18,7 +18,7 @@ settings.register_profile("steady", deadline=None, suppress_health_check=[Health
 settings.load_profile("steady")
 
 # what llm_serving_exporter.logs.set_up changes
-_LOGGERS = (None, "llm_serving_exporter", "apscheduler")
+_LOGGERS = (None, "llm_serving_exporter")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -60,5 +60,3 @@ def set_up(level: str, form: str, stream: TextIO | None = None) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("llm_serving_exporter").setLevel(LEVELS[level])
-    # "maximum number of running instances reached": a slow target shows in its own series
-    logging.getLogger("apscheduler").setLevel(logging.ERROR)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from llm_serving_exporter.config.prices import read_prices
 from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.daemon.review_runner import ReviewRunner
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.errors import ConfigError, DrillResultsError, Problem
 from llm_serving_exporter.files.watched import Watched
@@ -16,6 +16,9 @@ from llm_serving_exporter.model.drill import DrillResult
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.schema.problems import Place
 from llm_serving_exporter.state import drill_results
+
+if TYPE_CHECKING:
+    from llm_serving_exporter.daemon.review_runner import ReviewRunner
 
 drill_log = logging.getLogger("llm_serving_exporter.drill")
 price_log = logging.getLogger("llm_serving_exporter.prices")
@@ -140,6 +143,9 @@ class FileJobs:
             self.close()
             self._store.put_review(None)
         if self._review is None and config.review is not None:
+            # the calendar takes 3 MB, and most exporters make no review
+            from llm_serving_exporter.daemon.review_runner import ReviewRunner
+
             self._review = ReviewRunner(config.review, wall=self._wall)
         self._set("review", REVIEW_EVERY_SECONDS, self._run_review_when_due if self._review is not None else None)
 

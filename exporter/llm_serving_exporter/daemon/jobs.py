@@ -94,7 +94,7 @@ class Daemon:
             self._host.close()
 
     def run(self, stopping: threading.Event, reloading: threading.Event) -> None:
-        """Watches for reloads and for steps of the wall clock, by which the scheduler plans, until `stopping` is set."""
+        """Watches for reloads and for steps of the wall clock, after which the machine may have slept, until `stopping` is set."""
         drift = self._wall() - self._monotonic()
         while not stopping.wait(1.0):
             try:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import logging
-import random
+import threading
+import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.schedulers.background import BackgroundScheduler
-from apscheduler.triggers.interval import IntervalTrigger
+from llm_serving_exporter.daemon.timetable import Job, Timetable
 
 log = logging.getLogger("llm_serving_exporter.daemon")
 
 # jobs that block (a wedged engine holds a thread until its deadline) must not starve the others; threads are made as needed
 # (at the default deadline of 80 % of the interval, this many threads carry 320 targets that all hang)
 MAX_THREADS = 256
-# jobs run up to this share of their interval, and at most so many seconds, earlier or later: it keeps many exporters from asking one
-# server in step, and is small against the interval, so that rates stay smooth
-JITTER_SHARE, LONGEST_JITTER_SECONDS = 0.05, 0.5
 
 
 class Schedule(Protocol):
@@ -43,52 +38,79 @@ class Schedule(Protocol):
         ...
 
     def plan_again(self, spread_seconds: float) -> None:
-        """Runs every job within the next `spread_seconds`, and from then on at its interval: the wall clock was set."""
+        """Runs every job within the next `spread_seconds`, and from then on at its interval: the machine may have slept."""
         ...
 
 
 class ThreadSchedule:
-    """A `Schedule` by the wall clock, each run in a thread of a pool. A run that is missed is made up for once."""
+    """A `Schedule` by elapsed time, each run in a thread of a pool. A run that is missed is made up for once; one whose last run is
+    still under way is left out.
 
-    def __init__(self) -> None:
-        self._scheduler = BackgroundScheduler(
-            executors={"default": ThreadPoolExecutor(MAX_THREADS)},
-            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
-            timezone=UTC,
-        )
+    A loop of its own, because a library that plans by the calendar brings 5 MB and plans by the wall clock.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="job")
+        self._table = Timetable()
+        # guards all that follows and the timetable; told when what is due next may have changed
+        self._changed = threading.Condition()
+        # names of jobs that run, or wait for a thread
+        self._running: set[str] = set()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="schedule", daemon=True)
 
     def start(self) -> None:
         """As in `Schedule`."""
-        self._scheduler.start()
+        self._thread.start()
 
     def stop(self) -> None:
         """As in `Schedule`."""
-        self._scheduler.shutdown(wait=False)
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def every(self, name: str, seconds: float, job: Callable[[], None], delay_seconds: float = 0.0) -> None:
         """As in `Schedule`. A job that raises is logged, and tried again at the next interval."""
-        jitter = min(JITTER_SHARE * seconds, LONGEST_JITTER_SECONDS)
-        trigger = IntervalTrigger(seconds=seconds, timezone=UTC, jitter=jitter)
-        first = datetime.now(UTC) + timedelta(seconds=delay_seconds)
-        self._scheduler.add_job(
-            partial(_run_guarded, name, job), trigger, id=name, next_run_time=first, replace_existing=True
-        )
+        with self._changed:
+            self._table.add(name, seconds, job, self._monotonic() + delay_seconds)
+            self._changed.notify()
 
     def cancel(self, name: str) -> None:
         """As in `Schedule`."""
-        if self._scheduler.get_job(name):
-            self._scheduler.remove_job(name)
+        with self._changed:
+            self._table.remove(name)
 
     def plan_again(self, spread_seconds: float) -> None:
         """As in `Schedule`."""
-        for job in self._scheduler.get_jobs():
-            delay = random.uniform(0, spread_seconds)
-            self._scheduler.modify_job(job.id, next_run_time=datetime.now(UTC) + timedelta(seconds=delay))
+        with self._changed:
+            self._table.plan_again(self._monotonic(), spread_seconds)
+            self._changed.notify()
 
+    def _run(self) -> None:
+        with self._changed:
+            while not self._stopping:
+                for job in self._table.take_due(self._monotonic()):
+                    if job.name not in self._running:
+                        self._running.add(job.name)
+                        self._submit(job)
+                following = self._table.next_at()
+                self._changed.wait(None if following is None else max(0.0, following - self._monotonic()))
 
-def _run_guarded(name: str, job: Callable[[], None]) -> None:
-    """A job that fails is a fault of ours: logged, and tried again at the next interval."""
-    try:
-        job()
-    except Exception:
-        log.exception("job %s failed; this is a bug, please report it", name)
+    def _submit(self, job: Job) -> None:
+        try:
+            self._pool.submit(self._run_guarded, job)
+        except RuntimeError as error:
+            # no further thread may be started: the pool has put the job into its queue by then, for the threads that there are
+            log.error("job %s waits for a thread: %s", job.name, error)
+
+    def _run_guarded(self, job: Job) -> None:
+        """A job that fails is a fault of ours: logged, and tried again at the next interval."""
+        try:
+            job.run()
+        except Exception:
+            log.exception("job %s failed; this is a bug, please report it", job.name)
+        finally:
+            with self._changed:
+                self._running.discard(job.name)

@@ -215,8 +215,8 @@ def test_a_target_that_is_only_relabelled_goes_on(tmp_path: Path) -> None:
             assert 'team="ads"' in page
 
 
-def test_a_wall_clock_that_falls_back_does_not_stop_the_scrapes() -> None:
-    # the scheduler plans by the wall clock: one that falls back by an hour would otherwise leave the jobs idle for an hour
+def test_a_wall_clock_that_jumps_has_every_target_read_at_once() -> None:
+    # a step of the wall clock against the other one may mean that the machine slept: everything is read at once
     offset = [0.0]
     with SteppedServer(recording("vllm-0.32")) as engine:
         config = config_for(Target("replica-0", engine.url, interval_seconds=30.0))

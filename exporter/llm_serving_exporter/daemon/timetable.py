@@ -1,0 +1,81 @@
+"""Which job is due when, by a clock that is handed in: starts no thread and reads no time."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+# jobs run up to this share of their interval, and at most so many seconds, earlier or later: it keeps many exporters from asking one
+# server in step, and is small against the interval, so that rates stay smooth
+JITTER_SHARE, LONGEST_JITTER_SECONDS = 0.05, 0.5
+
+
+@dataclass(slots=True)
+class Job:
+    """Something that is done at intervals."""
+
+    # what it is called; a job replaces another of its name
+    name: str
+    # between two runs
+    seconds: float
+    # what is done
+    run: Callable[[], None]
+    # when it is planned next, without jitter
+    planned_at: float
+    # when it is due next, with jitter
+    due_at: float
+
+
+class Timetable:
+    """Jobs by name. `jitter(low, high)`: a random number between the two. All times are in seconds of one clock that never falls."""
+
+    def __init__(self, jitter: Callable[[float, float], float] = random.uniform) -> None:
+        self._jitter = jitter
+        self._jobs: dict[str, Job] = {}
+        # entries of jobs that were planned again since are left out when their time comes
+        self._queue: list[tuple[float, int, Job]] = []
+        self._numbers = itertools.count()
+
+    def add(self, name: str, seconds: float, run: Callable[[], None], first_at: float) -> None:
+        """Plans a job at `first_at` and every `seconds` from then on. Replaces a job of that name."""
+        self._jobs[name] = job = Job(name, seconds, run, first_at, first_at)
+        self._push(job)
+
+    def remove(self, name: str) -> None:
+        """Ends a job, if there is one of that name."""
+        self._jobs.pop(name, None)
+
+    def plan_again(self, now: float, spread_seconds: float) -> None:
+        """Plans every job within the next `spread_seconds`, and at its interval from then on."""
+        for job in self._jobs.values():
+            job.planned_at = job.due_at = now + self._jitter(0.0, spread_seconds)
+            self._push(job)
+
+    def take_due(self, now: float) -> list[Job]:
+        """The jobs that are due, first come first; each has its next time then. What was missed meanwhile is made up for once, and the next run
+        is then at least half an interval away."""
+        found = []
+        while self._queue and self._queue[0][0] <= now:
+            at, _number, job = heapq.heappop(self._queue)
+            if self._is_current(at, job):
+                found.append(job)
+                job.planned_at += job.seconds * max(1.0, (now - job.planned_at + job.seconds / 2) // job.seconds + 1.0)
+                width = min(JITTER_SHARE * job.seconds, LONGEST_JITTER_SECONDS)
+                job.due_at = job.planned_at + self._jitter(-width, width)
+                self._push(job)
+        return found
+
+    def next_at(self) -> float | None:
+        """When the next job is due; None without jobs."""
+        while self._queue and not self._is_current(self._queue[0][0], self._queue[0][2]):
+            heapq.heappop(self._queue)
+        return self._queue[0][0] if self._queue else None
+
+    def _is_current(self, at: float, job: Job) -> bool:
+        return job.due_at == at and self._jobs.get(job.name) is job
+
+    def _push(self, job: Job) -> None:
+        heapq.heappush(self._queue, (job.due_at, next(self._numbers), job))

@@ -1,0 +1,118 @@
+"""Jobs in threads, by the real clock: one that fails goes on, one that hangs is left out and holds up no other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from llm_serving_exporter.daemon.schedule import ThreadSchedule
+from tests.support.waiting import wait_until
+
+
+@contextmanager
+def running() -> Iterator[ThreadSchedule]:
+    schedule = ThreadSchedule()
+    schedule.start()
+    try:
+        yield schedule
+    finally:
+        schedule.stop()
+
+
+def test_jobs_run_again_and_again_until_they_are_ended() -> None:
+    counts = {"a": 0, "b": 0}
+
+    def count(name: str) -> None:
+        counts[name] += 1
+
+    with running() as schedule:
+        schedule.every("a", 0.01, lambda: count("a"))
+        schedule.every("b", 0.01, lambda: count("b"))
+        wait_until(lambda: min(counts.values()) >= 3, "three runs of both")
+        schedule.cancel("a")
+        schedule.cancel("never there")
+        # the run that was under way when it was ended
+        most = counts["a"] + 1
+        seen = counts["b"]
+        wait_until(lambda: counts["b"] >= seen + 10, "ten more of the other")
+        assert counts["a"] <= most
+
+
+def test_a_job_that_fails_is_logged_and_runs_again(caplog: pytest.LogCaptureFixture) -> None:
+    runs: list[int] = []
+
+    def fail() -> None:
+        runs.append(1)
+        raise ValueError("for the test")
+
+    with running() as schedule:
+        schedule.every("broken", 0.01, fail)
+        wait_until(lambda: len(runs) >= 3, "three runs")
+    assert "job broken failed" in caplog.text
+
+
+def test_a_job_that_hangs_never_runs_twice_and_holds_up_no_other() -> None:
+    released, started, others = threading.Event(), [], []
+
+    def hang() -> None:
+        started.append(1)
+        released.wait()
+
+    with running() as schedule:
+        schedule.every("hangs", 0.01, hang)
+        wait_until(lambda: started, "its start")
+        # a reload that plans it again is no second run beside the first either
+        schedule.every("hangs", 0.01, hang)
+        schedule.every("other", 0.01, lambda: others.append(1))
+        wait_until(lambda: len(others) >= 10, "ten runs of the other")
+        assert len(started) == 1
+        released.set()
+        wait_until(lambda: len(started) >= 2, "its next run")
+
+
+def test_everything_planned_again_runs_soon_whatever_its_interval() -> None:
+    runs: list[int] = []
+    with running() as schedule:
+        schedule.every("rare", 3600.0, lambda: runs.append(1), delay_seconds=3600.0)
+        schedule.plan_again(0.01)
+        wait_until(lambda: runs, "its run")
+
+
+def test_a_schedule_that_was_stopped_runs_nothing_more() -> None:
+    runs: list[int] = []
+    with running() as schedule:
+        schedule.every("a", 0.01, lambda: runs.append(1))
+        wait_until(lambda: runs, "its run")
+    schedule.every("b", 0.01, lambda: runs.append(2))
+    schedule._thread.join(30.0)
+    assert not schedule._thread.is_alive()
+    assert 2 not in runs
+
+
+def test_a_machine_without_threads_to_spare_ends_no_schedule(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, busy, released = [], [], threading.Event(), threading.Event()
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if busy.is_set() and thread.name.startswith("job"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def occupy() -> None:
+        busy.set()
+        first.append(1)
+        released.wait()
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with running() as schedule:
+        schedule.every("first", 3600.0, occupy)
+        wait_until(lambda: first, "the only thread that there is")
+        schedule.every("second", 0.01, lambda: second.append(1))
+        wait_until(lambda: "job second waits for a thread" in caplog.text, "the refusal")
+        released.set()
+        wait_until(lambda: len(second) >= 3, "runs of the other in the thread that there is")

@@ -1,0 +1,114 @@
+"""Which jobs are due when: intervals are kept, what is missed is made up for once, a job that was replaced runs no more."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from llm_serving_exporter.daemon.timetable import JITTER_SHARE, LONGEST_JITTER_SECONDS, Timetable
+
+
+def do_nothing() -> None:
+    """What a job does here."""
+
+
+def steady() -> Timetable:
+    return Timetable(lambda low, high: (low + high) / 2)
+
+
+def names(table: Timetable, now: float) -> list[str]:
+    return [job.name for job in table.take_due(now)]
+
+
+def test_a_job_is_due_at_its_first_time_and_every_interval_from_then_on() -> None:
+    table = steady()
+    assert table.next_at() is None
+    table.add("a", 5.0, do_nothing, 2.0)
+    due = []
+    for _ in range(4):
+        at = table.next_at()
+        assert at is not None
+        assert names(table, at - 0.001) == []
+        assert names(table, at) == ["a"]
+        due.append(at)
+    assert due == [2.0, 7.0, 12.0, 17.0]
+
+
+def test_jobs_that_are_due_come_in_the_order_of_their_times() -> None:
+    table = steady()
+    for name, first in (("late", 3.0), ("early", 1.0), ("next", 2.0), ("far", 9.0)):
+        table.add(name, 60.0, do_nothing, first)
+    assert names(table, 4.0) == ["early", "next", "late"]
+
+
+@pytest.mark.parametrize(
+    ("late", "following"),
+    [(0.1, 15.0), (2.4, 15.0), (2.6, 20.0), (5.0, 20.0), (32.4, 45.0), (32.6, 50.0)],
+)
+def test_what_was_missed_is_made_up_for_once_and_the_times_stay(late: float, following: float) -> None:
+    table = steady()
+    table.add("a", 5.0, do_nothing, 10.0)
+    now = 10.0 + late
+    assert names(table, now) == ["a"]
+    assert names(table, now) == []
+    assert table.next_at() == following
+    assert 2.5 <= following - now <= 7.5
+
+
+def test_a_job_that_is_replaced_or_ended_runs_no_more() -> None:
+    table = steady()
+    table.add("a", 5.0, do_nothing, 1.0)
+    table.add("b", 5.0, do_nothing, 1.0)
+    table.add("a", 60.0, do_nothing, 3.0)
+    table.remove("b")
+    table.remove("never there")
+    assert names(table, 2.0) == []
+    assert table.next_at() == 3.0
+    [job] = table.take_due(3.0)
+    assert job.seconds == 60.0
+
+
+def test_a_job_that_comes_back_at_the_same_time_runs_once() -> None:
+    table = steady()
+    table.add("a", 5.0, do_nothing, 1.0)
+    table.remove("a")
+    table.add("a", 5.0, do_nothing, 1.0)
+    assert names(table, 1.0) == ["a"]
+
+
+def test_everything_planned_again_runs_within_the_spread_and_once() -> None:
+    table = Timetable()
+    for number in range(50):
+        table.add(f"job {number}", 600.0, do_nothing, 500.0)
+    table.plan_again(100.0, 1.0)
+    assert len(names(table, 101.0)) == 50
+    assert names(table, 500.0) == []
+    following = table.next_at()
+    assert following is not None
+    assert following >= 700.0 - LONGEST_JITTER_SECONDS
+
+
+@pytest.mark.parametrize("seconds", [0.2, 5.0, 600.0])
+def test_jitter_neither_adds_up_nor_has_a_job_due_twice_at_a_time(seconds: float) -> None:
+    table = Timetable(random.Random(18).uniform)
+    table.add("a", seconds, do_nothing, 0.0)
+    widest = min(JITTER_SHARE * seconds, LONGEST_JITTER_SECONDS)
+    moments = []
+    for _ in range(1000):
+        at = table.next_at()
+        assert at is not None
+        assert names(table, at) == ["a"]
+        moments.append(at)
+    off = [at - number * seconds for number, at in enumerate(moments)]
+    assert max(map(abs, off)) <= widest + 1e-6
+    assert max(off) - min(off) > widest
+
+
+def test_jobs_that_are_planned_again_and_again_leave_nothing_behind() -> None:
+    table = steady()
+    table.add("a", 5.0, do_nothing, 0.0)
+    for now in range(0, 5000, 5):
+        table.plan_again(float(now), 0.0)
+        table.take_due(float(now))
+    assert len(table._queue) <= 3
