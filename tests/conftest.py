@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from tests.nvml_stub.stub import build_stub
 # a machine that does other work is slow: that says nothing about the code
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+# under nohup SIGHUP is ignored, and so it would be in every program that a test starts and ends by it
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # what llm_serving_exporter.logs.set_up changes
 _LOGGERS = (None, "llm_serving_exporter")
