@@ -25,8 +25,15 @@ OF_QUEUES = frozenset(
         "model_gpu:llm_serving_replica_work:best",
     }
 )
-# recorded only where something is wrong: a failed scrape, a slowed GPU
-OF_FAULTS = frozenset({"gpu:llm_serving_gpu_slowdown:max", "target:llm_serving_scrape_failures:increase5m"})
+# recorded only where something is wrong: a failed scrape, a slowed GPU, one name or one GPU for two
+OF_FAULTS = frozenset(
+    {
+        "gpu:llm_serving_gpu_slowdown:max",
+        "target:llm_serving_scrape_failures:increase5m",
+        "gpu:llm_serving_claims:count",
+        "target:llm_serving_claims:count",
+    }
+)
 # recorded once there is a history of days
 OF_DAYS = frozenset(
     {
