@@ -55,8 +55,8 @@ class Timetable:
             self._push(job)
 
     def take_due(self, now: float) -> list[Job]:
-        """The jobs that are due, first come first; each has its next time then. What was missed meanwhile is made up for once, and the next run
-        is then at least half an interval away."""
+        """The jobs that are due, first come first; each has its next time then. What was missed meanwhile is made up for once, and the
+        next run is then at least half an interval away."""
         found = []
         while self._queue and self._queue[0][0] <= now:
             at, _number, job = heapq.heappop(self._queue)
