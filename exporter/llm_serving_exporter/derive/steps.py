@@ -17,10 +17,19 @@ _STEPS = (ITL, TTFT, "engine_steps_total")
 def list_step_fields(last: EngineSnapshot) -> tuple[str, ...]:
     """The fields that this engine's steps and sequence-steps are counted from: of its tokens only where its latencies do not tell."""
     fields = _STEPS if last.engine_steps_total is not None else (*_STEPS, "requests_running")
-    if last.decode_pass_tokens is None and getattr(last, ITL) is not None:
+    counted = find_decode_field(last)
+    if counted == ITL:
         return fields
-    live = last.decode_pass_tokens is None and last.decode_tokens_live is not None
-    return (*fields, "decode_pass_tokens", "decode_tokens_live" if live else "decode_tokens_total")
+    return (*fields, "decode_pass_tokens", counted if counted != "decode_pass_tokens" else "decode_tokens_total")
+
+
+def find_decode_field(last: EngineSnapshot) -> str:
+    """The field that this engine's sequence-steps are counted from."""
+    if last.decode_pass_tokens is not None:
+        return "decode_pass_tokens"
+    if getattr(last, ITL) is not None:
+        return ITL
+    return "decode_tokens_live" if last.decode_tokens_live is not None else "decode_tokens_total"
 
 
 def count_sequence_steps(window: EngineWindow) -> float | Absence:
@@ -29,8 +38,7 @@ def count_sequence_steps(window: EngineWindow) -> float | Absence:
     An engine that counts an event a token (`accepted_tokens_per_step`) has fewer steps than events. Where an engine counts the tokens of
     its decode passes, or has no inter-token events: tokens less the first of each answer and those that speculation added.
     """
-    last = window.last
-    if last.decode_pass_tokens is not None or getattr(last, ITL) is None:
+    if find_decode_field(window.last) != ITL:
         return _from_tokens(window)
     events = window.events(ITL)
     return Absence.WARMING_UP if events is None else events / _accepted(window)
@@ -52,11 +60,9 @@ def _from_tokens(window: EngineWindow) -> float | Absence:
 
 def _decoded(window: EngineWindow) -> float | None:
     """Tokens after the first of each answer, those of requests under way included where they are counted."""
-    if window.last.decode_pass_tokens is not None:
-        return window.increase("decode_pass_tokens")
-    live = window.last.decode_tokens_live is not None
-    tokens = window.increase("decode_tokens_live" if live else "decode_tokens_total")
-    return None if tokens is None else tokens - count_prompts(window)
+    counted = find_decode_field(window.last)
+    tokens = window.increase(counted)
+    return tokens if tokens is None or counted == "decode_pass_tokens" else tokens - count_prompts(window)
 
 
 def count_steps(window: EngineWindow, *, encoder: bool = False) -> Steps | Absence:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.derive import busy
+from llm_serving_exporter.derive.bookings import Bookings, advance_bookings
 from llm_serving_exporter.derive.compute import PREFILL_SECONDS
 from llm_serving_exporter.derive.decode import DECODE_CEILING, KNOWN_CONTEXT
 from llm_serving_exporter.derive.figures import figure
-from llm_serving_exporter.derive.inputs import EARLIER, HARDWARE, TICK, WINDOW
+from llm_serving_exporter.derive.inputs import EARLIER, HARDWARE, TARGET_WINDOW, TICK, WINDOW
 from llm_serving_exporter.derive.load import LOAD, ROOF, ROOF_ROW, SAME_ROOF, WORK_FIELDS, Load
 from llm_serving_exporter.derive.roof import Ceiling, Roof, compute_seconds, matrix_flops
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
@@ -19,7 +20,7 @@ from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.roofline import BusySeconds, Range
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.window import EngineWindow
+from llm_serving_exporter.model.window import EngineWindow, Window
 
 
 def _busy_ratio(
@@ -41,13 +42,20 @@ def _reference(roof: Roof | Absence, same: bool, earlier: EngineDerived | None) 
     return busy.compute_reference_seconds(roof) or Absence.PEAK_UNKNOWN
 
 
+def _bookings(
+    tick: EngineWindow | None, window: EngineWindow, target: Window, earlier: EngineDerived | None
+) -> Bookings | None:
+    before = earlier.figures.get(BOOKINGS_ROW) if earlier is not None else None
+    return None if tick is None else advance_bookings(tick, window, target, before)
+
+
 def _weights(
-    roof: Roof | Absence, tick: EngineWindow | None, context: tuple[Range, str] | None, hardware: Hardware
+    roof: Roof | Absence, bookings: Bookings | None, context: tuple[Range, str] | None, hardware: Hardware
 ) -> busy.Weights | None:
-    """What the tick's own work needs at the ceilings, with the context of the window."""
-    if tick is None or isinstance(roof, Absence):
+    """What the work that the tick's time is split by needs at the ceilings, with the context of the window."""
+    if bookings is None or bookings.window is None or isinstance(roof, Absence):
         return None
-    done = measure_work(tick, encoder=roof.model.geometry.encoder)
+    done = measure_work(bookings.window, encoder=roof.model.geometry.encoder)
     if isinstance(done, Absence) or (done.sequence_steps and context is None):
         return None
     return busy.weigh_work(roof, done, context[0].expected if context else 0.0, hardware.efficiency)
@@ -96,7 +104,10 @@ def _by_phase(seconds: BusySeconds) -> dict[str, float]:
 
 
 _REFERENCE = figure(_reference, ROOF, SAME_ROOF, EARLIER)
-_WEIGHTS = figure(_weights, ROOF, TICK, KNOWN_CONTEXT, HARDWARE)
+_BOOKINGS = figure(_bookings, TICK, WINDOW, TARGET_WINDOW, EARLIER)
+# for the next tick; not published
+BOOKINGS_ROW: Row[Bookings] = Row(_BOOKINGS, silent=NOT_ON_A_FRONT_END, of_an_engine=True)
+_WEIGHTS = figure(_weights, ROOF, _BOOKINGS, KNOWN_CONTEXT, HARDWARE)
 
 BUSY_RATIO = gauge(
     names.PHASE_BUSY_RATIO,
@@ -117,4 +128,4 @@ REFERENCE = gauge(names.PHASE_REFERENCE, _REFERENCE, silent=NOT_ON_A_FRONT_END, 
 TICK_WORK: Row[TickWork] = Row(
     figure(_tick_work, WINDOW, TICK, ROOF, _WEIGHTS, HARDWARE), silent=NOT_ON_A_FRONT_END, of_an_engine=True
 )
-ROWS = (BUSY_RATIO, BUSY_SECONDS, ROOF_ROW, REFERENCE, TICK_WORK)
+ROWS = (BUSY_RATIO, BUSY_SECONDS, ROOF_ROW, BOOKINGS_ROW, REFERENCE, TICK_WORK)
