@@ -57,7 +57,8 @@ class StubKubelet:
 
     def __enter__(self) -> StubKubelet:
         self.path.parent.mkdir(exist_ok=True)
-        self._server = grpc.server(ThreadPoolExecutor(2))
+        self._pool = ThreadPoolExecutor(2)
+        self._server = grpc.server(self._pool)
         handlers: dict[str, Any] = {LIST.rpartition("/")[2]: grpc.unary_unary_rpc_method_handler(self._list)}
         if self._says_allocatable:
             handlers[ALLOCATABLE.rpartition("/")[2]] = grpc.unary_unary_rpc_method_handler(self._allocatable)
@@ -70,6 +71,7 @@ class StubKubelet:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.stop(None).wait(10)
+        self._pool.shutdown()
 
     def _list(self, _request: bytes, context: grpc.ServicerContext) -> bytes:
         self.calls += 1

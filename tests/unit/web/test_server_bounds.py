@@ -11,7 +11,7 @@ from llm_serving_exporter.config.types import WebConfig
 from llm_serving_exporter.web.exchange import Request, Response
 from llm_serving_exporter.web.server import Limits, WebServer
 from tests.support.servers.webclient import ask, client, connect, raw, status_of, until_closed
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 # --- that nobody can hold it up -----------------------------------------------------------------------------------
 
@@ -48,13 +48,19 @@ def test_a_client_that_drips_is_closed_at_the_deadline_of_the_whole_request(make
 
 def test_a_client_that_does_not_read_its_answer_is_closed(make_server):
     huge = b"x" * 50_000_000
-    server = make_server(
-        routes={"/": {"GET": lambda _request: Response(200, "text/plain", huge)}}, limits=Limits(write_seconds=0.3)
-    )
+    asked = threading.Event()
+
+    def answer(_request: Request) -> Response:
+        asked.set()
+        return Response(200, "text/plain", huge)
+
+    server = make_server(routes={"/": {"GET": answer}}, limits=Limits(write_seconds=0.3))
+    # whatever else this process runs, and the acceptor
+    before = threading.active_count()
     with connect(server) as source:
         source.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        while threading.active_count() > 2:  # main and acceptor: the connection's thread has given up
-            threading.Event().wait(0.02)
+        wait_until(asked.is_set, "the request")
+        wait_until(lambda: threading.active_count() <= before, "the connection's thread to give up")
         assert len(until_closed(source)) < len(huge)
 
 
