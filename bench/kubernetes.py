@@ -1,9 +1,11 @@
 """What discovery through a real Kubernetes API server costs: `KUBE_APISERVER=/path/to/kube-apiserver .venv/bin/python -m bench.kubernetes`.
 
-Two thousand pods are made; then the daemon starts three times: with one server, with all pods' addresses in a file, and with the pods
-discovered. The third less the second is what discovery costs. The engines are not there, and are asked every ten minutes only: this is
-about finding them, not about reading them. CPU is measured for a minute at rest and extrapolated to an hour; then for a minute in which
-500 pods change every second, or as many as API server and etcd take on the machine that they share with the exporter.
+Two thousand pods are made; then the daemon starts: with one server, with all pods' addresses in a file, and with the pods discovered. The
+third less the second is what discovery costs. Then it starts as in a DaemonSet, with the pods of one node of eight GPUs, the tests' NVML
+and a kubelet that says which pod has which GPU; and once more with all of the pods beside NVML and the kubelet. The engines are not
+there, and are asked every ten minutes only (a node's every ten seconds): this is about finding them, not about reading them. CPU is
+measured for a minute at rest and extrapolated to an hour; then for a minute in which 500 pods change every second, or as many as API
+server and etcd take on the machine that they share with the exporter.
 """
 
 from __future__ import annotations
@@ -15,23 +17,27 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from bench.cycle import say
-from bench.servers import Program, fetch, free_port
+from bench.servers import Program, build_nvml, fetch, free_port
+from tests.nvml_stub.stub import StubState
 from tests.support.builders.pods import Pod, fixture_pod, running_status
 from tests.support.servers.kube_api import KubeApi, Manifest
 from tests.support.servers.kube_cluster import KubeCluster
+from tests.support.servers.kubelet import StubKubelet
 
 NAMESPACE = "fleet"
 WRITERS = 6
 START_LIMIT_SECONDS = 120.0
-SHOWN = "llm_serving_target_up{"
+NODE_GPUS = 8
+SHOWN, LINKED = "llm_serving_target_up{", "llm_serving_gpu_target_info{"
 
 
 @dataclass(frozen=True)
@@ -51,8 +57,13 @@ TEMPLATE = fixture_pod("production-stack", "llama3")
 
 
 def make_pod(number: int) -> Pod:
-    """A pod of production-stack; no two have one address."""
-    return {**TEMPLATE, "metadata": {**TEMPLATE["metadata"], "name": f"vllm-{number}", "namespace": NAMESPACE}}
+    """A pod of production-stack, eight of them a node; no two have one address."""
+    metadata = {**TEMPLATE["metadata"], "name": f"vllm-{number}", "namespace": NAMESPACE}
+    return {**TEMPLATE, "metadata": metadata, "spec": {**TEMPLATE["spec"], "nodeName": name_node(number)}}
+
+
+def name_node(number: int) -> str:
+    return f"node-{number // NODE_GPUS}"
 
 
 def address(number: int) -> str:
@@ -114,19 +125,30 @@ def measure(
     targets: int,
     seconds: float,
     busy: Callable[[float], float] | None = None,
+    *,
+    gpus: int = 0,
+    environment: Mapping[str, str] | None = None,
 ) -> Cost:
-    """Runs the daemon with this configuration until all its targets are shown, then for some time at rest, then `busy`."""
+    """Runs the daemon with this configuration until all its targets, and which of them has which of `gpus` GPUs, are shown; then for some
+    time at rest, then `busy`."""
     path = folder / f"{name}.yml"
-    path.write_text(yaml.safe_dump({**config, "gpu": {"enabled": False}}))
+    path.write_text(yaml.safe_dump({"gpu": {"enabled": False}, **config}))
     port = free_port()
     listen = ("--web.listen-address", f"127.0.0.1:{port}")
     command = (sys.executable, "-m", "llm_serving_exporter", *listen, "--config.file", str(path))
     begun = time.monotonic()
-    with Program(*command, ready_url=f"http://127.0.0.1:{port}/-/healthy") as daemon:
-        while (shown := fetch(f"http://127.0.0.1:{port}/metrics").count(SHOWN)) < targets:
+    with Program(*command, ready_url=f"http://127.0.0.1:{port}/-/healthy", environment=environment) as daemon:
+        while True:
+            page = ""
+            with suppress(TimeoutError):  # while it starts on a machine that others use too
+                page = fetch(f"http://127.0.0.1:{port}/metrics")
+            shown, known = page.count(SHOWN), page.count(LINKED)
+            if shown >= targets and known >= gpus:
+                break
             if time.monotonic() - begun > START_LIMIT_SECONDS:
                 said = fetch(f"http://127.0.0.1:{port}/debug/targets")[-2000:]
-                raise SystemExit(f"{name}: {shown} of {targets} targets after {START_LIMIT_SECONDS:.0f} s: {said}")
+                what = f"{shown} of {targets} targets, {known} of {gpus} GPUs"
+                raise SystemExit(f"{name}: {what} after {START_LIMIT_SECONDS:.0f} s: {said}")
             time.sleep(0.2)
         started = time.monotonic() - begun
         # what a start leaves to be done
@@ -175,11 +197,28 @@ def main() -> None:
             return keep_changing(writers, pods, arguments.changes, span)
 
         found = measure(folder, "kubernetes", {**rare, "kubernetes": [section]}, pods, seconds, busy)
+        environment = {**build_nvml(folder, NODE_GPUS), "NODE_NAME": name_node(0)}
+        with StubKubelet(folder / "kubelet" / "kubelet.sock") as kubelet:
+            container = TEMPLATE["spec"]["containers"][0]["name"]
+            for number in range(NODE_GPUS):
+                kubelet.give(NAMESPACE, f"vllm-{number}", container, ids=[StubState.uuid(number)])
+            gpu = {"enabled": True, "interval": "5s", "pod_resources_socket": str(kubelet.path)}
+            say("a node's of them discovered, beside NVML and a kubelet …")
+            # which GPU is whose is told at a target's tick
+            often = {"scrape": {"interval": "10s", "timeout": "1s"}}
+            own = {**often, "gpu": gpu, "kubernetes": [{**section, "node": "own"}]}
+            node = measure(folder, "node", own, NODE_GPUS, seconds, gpus=NODE_GPUS, environment=environment)
+            say("all of them discovered, beside NVML and a kubelet …")
+            every = {**rare, "gpu": gpu, "kubernetes": [section]}
+            most = measure(folder, "most", every, pods, seconds, environment=environment)
         writers.close()
     say("")
     say(f"| {'':<28} | {'start':>7} | {'resident':>9} | {'CPU of an hour at rest':>22} |")
     say(f"|{'-' * 30}|{'-' * 9}|{'-' * 11}|{'-' * 24}|")
-    rows = (("one server", alone), (f"{pods} out of a file", filed), (f"{pods} pods discovered", found))
+    rows = (
+        ("one server", alone), (f"{pods} out of a file", filed), (f"{pods} pods discovered", found),
+        (f"{NODE_GPUS} of {pods}, NVML, kubelet", node), (f"{pods}, NVML, kubelet", most),
+    )  # fmt: skip
     for label, cost in rows:
         resident, rest = f"{cost.resident_bytes / 1e6:.1f} MB", f"{cost.rest_cpu_seconds_per_hour:.1f} s"
         say(f"| {label:<28} | {cost.start_seconds:>5.1f} s | {resident:>9} | {rest:>22} |")

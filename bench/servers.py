@@ -8,9 +8,12 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from urllib.request import ProxyHandler, build_opener
+
+from tests.nvml_stub.stub import StubState, build_stub, stub_environment
 
 TICK = os.sysconf("SC_CLK_TCK")
 _OPENER = build_opener(ProxyHandler({}))
@@ -34,15 +37,23 @@ def need(program: str) -> str:
     return found
 
 
+def build_nvml(folder: Path, gpus: int) -> dict[str, str]:
+    """What a daemon needs in its environment to see so many GPUs by the tests' own NVML."""
+    return stub_environment(build_stub(folder), StubState(folder / "nvml.state", gpus).path)
+
+
 class Program:
     """A process with its CPU seconds and resident bytes read from /proc."""
 
-    def __init__(self, *command: str, ready_url: str | None = None) -> None:
+    def __init__(
+        self, *command: str, ready_url: str | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._command, self._ready_url = command, ready_url
+        self._environment = {**os.environ, **(environment or {})}
 
     def __enter__(self) -> Program:
         self._log = tempfile.TemporaryFile()
-        self.process = subprocess.Popen(self._command, stdout=self._log, stderr=self._log)
+        self.process = subprocess.Popen(self._command, stdout=self._log, stderr=self._log, env=self._environment)
         if self._ready_url:
             deadline = time.monotonic() + 20
             while True:

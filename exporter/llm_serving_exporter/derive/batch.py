@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_exporter.catalogue import derived as names
 from llm_serving_exporter.derive.figures import figure
-from llm_serving_exporter.derive.inputs import WINDOW, WINDOWS, window_over
+from llm_serving_exporter.derive.inputs import WINDOW, window_by, window_over
 from llm_serving_exporter.derive.page_fields import SET_THE_BATCH_LIMIT
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, gauge
 from llm_serving_exporter.derive.steps import count_sequence_steps, list_step_fields
@@ -50,7 +50,7 @@ def _steps_window(windows: EngineWindows) -> EngineWindow:
     return windows.cover(list_step_fields(windows.configured.last))
 
 
-_SIZE_MEAN = figure(batch_size_mean, figure(_steps_window, WINDOWS))
+_SIZE_MEAN = figure(batch_size_mean, window_by(_steps_window))
 
 SIZE_MEAN = gauge(
     names.BATCH_SIZE_MEAN,

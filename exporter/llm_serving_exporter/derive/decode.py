@@ -9,7 +9,7 @@ from llm_serving_exporter.derive import capacity
 from llm_serving_exporter.derive import roof as roofs
 from llm_serving_exporter.derive.bandwidth import MODEL_CAUSE
 from llm_serving_exporter.derive.figures import figure
-from llm_serving_exporter.derive.inputs import EARLIER, HARDWARE, WINDOWS
+from llm_serving_exporter.derive.inputs import EARLIER, HARDWARE, window_by
 from llm_serving_exporter.derive.load import ENCODER, LOAD, SAME_ROOF, WORK, WORK_FIELDS, WORK_WINDOW, Load
 from llm_serving_exporter.derive.roof import Ceiling
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series
@@ -121,7 +121,7 @@ def _tokens_window(windows: EngineWindows) -> EngineWindow:
     return windows.cover((*list_step_fields(windows.configured.last), "decode_tokens_total"))
 
 
-_TOKENS_PER_STEP = figure(tokens_per_sequence_step, figure(_tokens_window, WINDOWS))
+_TOKENS_PER_STEP = figure(tokens_per_sequence_step, window_by(_tokens_window))
 
 CEILING: Row[Ceiling] = Row(
     DECODE_CEILING,

@@ -8,7 +8,7 @@ from typing import Any
 from llm_serving_exporter.derive import batch, kv, latency, memory, phases, slo, ticks
 from llm_serving_exporter.derive.contradiction import CONTRADICTED, EVIDENCE, RUNNING
 from llm_serving_exporter.derive.figures import Computed, Figure, order_figures
-from llm_serving_exporter.derive.inputs import EARLIER, SETTINGS, TARGET_WINDOW, WINDOW, WINDOWS, Settings
+from llm_serving_exporter.derive.inputs import EARLIER, SETTINGS, TARGET_WINDOW, WINDOW, Settings, hand_in_windows
 from llm_serving_exporter.derive.limiter import GAUGES, JUDGED, LACKING, LIMITER, NOW, PREVIOUS, VERDICT, Judged
 from llm_serving_exporter.derive.load import WORK_WINDOW
 from llm_serving_exporter.derive.long_context import TAIL, shown_tail
@@ -36,7 +36,7 @@ def derive(window: Window, settings: Settings, previous: Derived | None) -> Deri
     for windows in window.engine_windows():
         last = windows.configured.last
         earlier = before.get((last.model_name, last.engine))
-        computed = Computed({WINDOWS: windows, TARGET_WINDOW: window, SETTINGS: settings, EARLIER: earlier})
+        computed = Computed({**hand_in_windows(windows), TARGET_WINDOW: window, SETTINGS: settings, EARLIER: earlier})
         an_engine = last.is_engine or len(later.engines) == 1
         contradicted = role not in EVIDENCE.silent and computed.value(CONTRADICTED)
         if contradicted:

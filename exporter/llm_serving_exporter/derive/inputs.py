@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from llm_serving_exporter.derive.figures import Figure, figure, given
 from llm_serving_exporter.derive.lengths import Histories
@@ -63,13 +64,31 @@ def _configured(windows: EngineWindows) -> EngineWindow:
     return windows.configured
 
 
+# the figures that are one of the engine's windows
+_CHOSEN: list[Figure[EngineWindow]] = []
+
+
+def window_by(choose: Callable[[EngineWindows], EngineWindow]) -> Figure[EngineWindow]:
+    """One of the engine's windows. `choose` is not asked where there is only one: most engines have no other, at every tick."""
+    found = figure(choose, WINDOWS)
+    _CHOSEN.append(found)
+    return found
+
+
 def window_over(*fields: str) -> Figure[EngineWindow]:
     """The engine's readings within the window that the increase of these fields needs."""
 
     def cover(windows: EngineWindows) -> EngineWindow:
         return windows.cover(fields)
 
-    return figure(cover, WINDOWS)
+    return window_by(cover)
+
+
+def hand_in_windows(windows: EngineWindows) -> dict[Figure[Any], Any]:
+    """The windows, and where there is only one, each figure that would choose one."""
+    found: dict[Figure[Any], Any] = {} if windows.spans.longer else dict.fromkeys(_CHOSEN, windows.configured)
+    found[WINDOWS] = windows
+    return found
 
 
 def _devices(window: Window) -> tuple[DeviceSample, ...]:
@@ -92,7 +111,7 @@ def _awaited(window: Window) -> frozenset[str]:
 
 
 # the engine's readings within the configured window: for what is live, and for gauges
-WINDOW = figure(_configured, WINDOWS)
+WINDOW = window_by(_configured)
 # the engine between the last two pages; None where it was not on both
 TICK = figure(_tick, WINDOW, TARGET_WINDOW)
 MODEL = figure(_model, SETTINGS, WINDOW)

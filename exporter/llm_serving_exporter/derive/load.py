@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from llm_serving_exporter.derive.context import estimate_context
 from llm_serving_exporter.derive.figures import figure
-from llm_serving_exporter.derive.inputs import EARLIER, HARDWARE, MODEL, WINDOWS
+from llm_serving_exporter.derive.inputs import EARLIER, HARDWARE, MODEL, window_by
 from llm_serving_exporter.derive.roof import Roof
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
 from llm_serving_exporter.derive.steps import list_step_fields
@@ -100,7 +100,7 @@ ROOF_ROW: Row[Roof] = Row(ROOF, silent=NOT_ON_A_FRONT_END, of_an_engine=True)
 SAME_ROOF = figure(_same_roof, ROOF, EARLIER)
 ENCODER = figure(_is_encoder, MODEL)
 # what the whole of the work is counted over
-WORK_WINDOW = figure(_work_window, WINDOWS)
+WORK_WINDOW = window_by(_work_window)
 WORK = figure(_work, WORK_WINDOW, ENCODER)
 TASK = figure(_task, ROOF, WORK)
 LOAD = figure(_load, WORK_WINDOW, TASK)

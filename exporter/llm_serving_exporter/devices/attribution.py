@@ -102,6 +102,8 @@ def count_target_gpus(
 
 def _average_shares(count: int, uuids: Sequence[str], shares: Mapping[str, float | None]) -> float | None:
     """Mean part of a card that each of `count` GPUs is; those that are not seen here are taken for whole ones."""
+    if not shares:
+        return 1.0 if count else None
     own = [shares.get(uuid, 1.0) for uuid in uuids]
     known = [share for share in own if share is not None]
     if len(known) < len(own) or not count:

@@ -107,6 +107,8 @@ class EngineWindows:
 
     def cover(self, fields: Iterable[str]) -> EngineWindow:
         """The window of a figure of these fields."""
+        if not self.spans.longer:
+            return self.by_span[self.spans.configured_seconds]
         return self.by_span[self.spans.cover(fields)]
 
 
