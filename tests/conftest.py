@@ -18,8 +18,10 @@ from tests.nvml_stub.stub import build_stub
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
 
-# under nohup SIGHUP is ignored, and so it would be in every program that a test starts and ends by it
+# under nohup SIGHUP is ignored, in the background of a shell SIGINT, and so they would be in every program that a test starts and ends by them
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # what llm_serving_exporter.logs.set_up changes
 _LOGGERS = (None, "llm_serving_exporter")
