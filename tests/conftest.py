@@ -18,7 +18,7 @@ from tests.nvml_stub.stub import build_stub
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
 
-# under nohup SIGHUP is ignored, in the background of a shell SIGINT, and so they would be in every program that a test starts and ends by them
+# under nohup SIGHUP is ignored, in the background of a shell SIGINT: every program that a test starts would ignore them too
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
