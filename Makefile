@@ -17,7 +17,7 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(PYTHON_ENV)/pycache
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo drill test test-steady test-e2e test-soak test-grafana test-kubernetes test-packages test-hardware check generate kustomize golden bench format clean
+.PHONY: help demo drill test test-steady test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-hardware check generate kustomize golden bench format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +30,7 @@ drill: $(RUNNABLE) ## a node-loss drill of a simulated fleet with the rules; nee
 	@exec $(BIN)/python -m llm_serving_alerts.drill_demo $(ARGS)
 
 test: $(DEVELOPS) ## every test that needs neither a GPU nor minutes
-	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics cc chromium
+	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc chromium
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 5 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-steady: $(DEVELOPS) ## the tests RUNS times (10) on two cores beside four busy loops, over an hour; stops at the first failure
@@ -40,6 +40,11 @@ test-steady: $(DEVELOPS) ## the tests RUNS times (10) on two cores beside four b
 test-e2e: $(DEVELOPS) ## scenarios in simulated time and over the whole stack, N-1, dashboards, Prometheus, VictoriaMetrics: ten minutes
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc
 	$(BIN)/python -m pytest -m e2e --numprocesses 4 --dist loadscope $(ARGS)
+
+test-prometheus3: $(DEVELOPS) ## the rules before Prometheus 3 and its promtool, which it builds where Go is; minutes the first time
+	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc promtool3 prometheus3
+	$(BIN)/python -m pytest tests/unit/alerts/test_dialects.py tests/unit/alerts/test_hours.py tests/unit/alerts/test_layout.py $(ARGS)
+	PROMTOOL=$$(command -v promtool3 || echo $(CURDIR)/$(BIN)/../go/bin/promtool3) $(BIN)/python -m pytest tests/pack/test_alert_cases.py --numprocesses $(WORKERS) $(ARGS)
 
 test-soak: $(DEVELOPS) ## the rules over two simulated weeks, and every scenario over the whole stack, for half an hour
 	@$(TOOLS) promtool prometheus alertmanager victoria-metrics vmalert
@@ -69,15 +74,17 @@ check: $(DEVELOPS) ## style, types, import rules, generated files, golden pages
 	$(BIN)/python -m llm_serving_exporter.docgen.generate --check
 	$(BIN)/python -m llm_serving_alerts.generate --check
 	$(BIN)/python -m llm_serving_dashboards.generate --check
+	$(BIN)/python scripts/chart_schema.py --check
 	$(BIN)/python scripts/chart_readme.py --check
 	promtool check rules alerts/rendered/*.yml
 	scripts/check_goldens.sh
 	amtool check-config alerts/alertmanager/alertmanager.yml
 
-generate: $(DEVELOPS) ## write what is made from catalogue, tables, configuration keys and rules (METRICS.md, docs/{configuration,runtimes,records,alerts}.md, alerts/rendered, dashboards/rendered, files and README of the chart)
+generate: $(DEVELOPS) ## write what is made from catalogue, tables, configuration keys and rules (METRICS.md, docs/{configuration,runtimes,records,alerts}.md, alerts/rendered, dashboards/rendered, files, schema and README of the chart)
 	$(BIN)/python -m llm_serving_exporter.docgen.generate --write
 	$(BIN)/python -m llm_serving_alerts.generate --write
 	$(BIN)/python -m llm_serving_dashboards.generate --write
+	$(BIN)/python scripts/chart_schema.py --write
 	$(BIN)/python scripts/chart_readme.py --write
 
 kustomize: $(DEVELOPS) ## write what deploy/kustomize takes from the Helm chart; needs helm
@@ -88,9 +95,10 @@ golden: $(DEVELOPS) ## rewrite the golden pages; read the diff
 	$(BIN)/python -m pytest tests/unit/test_golden.py --golden-update $(ARGS)
 
 bench: $(DEVELOPS) ## benchmarks against peers
-	@$(TOOLS) nginx prometheus victoria-metrics
+	@$(TOOLS) nginx prometheus victoria-metrics vmalert
 	$(BIN)/python -m bench.run $(ARGS)
 	$(BIN)/python -m bench.large
+	$(BIN)/python -m bench.rules
 
 format: $(DEVELOPS) ## put the code in shape
 	$(BIN)/ruff check --fix .

@@ -16,6 +16,8 @@ from urllib.request import ProxyHandler, build_opener
 from tests.nvml_stub.stub import StubState, build_stub, stub_environment
 
 TICK = os.sysconf("SC_CLK_TCK")
+# of one nginx
+CONNECTIONS = 8192
 _OPENER = build_opener(ProxyHandler({}))
 
 
@@ -25,8 +27,8 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def fetch(url: str) -> str:
-    with _OPENER.open(url, timeout=5) as answer:
+def fetch(url: str, timeout_seconds: float = 5.0) -> str:
+    with _OPENER.open(url, timeout=timeout_seconds) as answer:
         return str(answer.read().decode())
 
 
@@ -84,18 +86,33 @@ class Program:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / TICK
 
+    def thread_cpu_seconds(self) -> float:
+        """To the nanosecond, of the threads that there are: for programs that keep theirs."""
+        threads = Path(f"/proc/{self.process.pid}/task").iterdir()
+        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+
     def resident_bytes(self) -> int:
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
+        """With all of what it shares with other processes."""
+        return self._find_bytes("status", "VmRSS")
+
+    def proportional_bytes(self) -> int:
+        """With its part of what it shares with other processes: the same program elsewhere on the machine makes it less."""
+        return self._find_bytes("smaps_rollup", "Pss")
+
+    def _find_bytes(self, file: str, name: str) -> int:
+        for line in Path(f"/proc/{self.process.pid}/{file}").read_text().splitlines():
+            if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
-        raise SystemExit("VmRSS is missing from /proc/PID/status")
+        raise SystemExit(f"{name} is missing from /proc/PID/{file}")
 
 
 class Nginx:
     """nginx with the page at /metrics (keep-alive, no TLS), and a /write that takes remote writes and forgets them."""
 
-    def __init__(self, page: bytes, folder: Path) -> None:
+    def __init__(self, page: bytes, folder: Path, *, everywhere: bool = False) -> None:
+        """`everywhere`: on all addresses of loopback, as many servers with one page."""
         self.port = free_port()
+        listen = f"listen {self.port}; allow 127.0.0.0/8; deny all" if everywhere else f"listen 127.0.0.1:{self.port}"
         (folder / "page").mkdir()
         self._page = folder / "page" / "metrics"
         self._page.write_bytes(page)
@@ -106,9 +123,9 @@ class Nginx:
         )
         config.write_text(
             f"daemon off; master_process off; pid {folder}/nginx.pid; error_log stderr error;\n"
-            "events { worker_connections 256; }\n"
+            f"worker_rlimit_nofile {CONNECTIONS}; events {{ worker_connections {CONNECTIONS}; }}\n"
             f"http {{ access_log off; {temp} keepalive_requests 100000000; client_max_body_size 64m;\n"
-            f"server {{ listen 127.0.0.1:{self.port}; root {folder}/page; default_type 'text/plain; version=0.0.4';\n"
+            f"server {{ {listen}; root {folder}/page; default_type 'text/plain; version=0.0.4';\n"
             "location ~ ^/replica-[0-9]+/metrics$ { try_files /metrics =404; }\n"
             "location /write { client_body_in_single_buffer on; return 204; } } }\n"
         )

@@ -12,6 +12,8 @@ import yaml
 
 from llm_serving_exporter.docgen.generated_files import write_or_check
 
+# a parent chart may set them; they have no default here
+OF_A_PARENT = ("global", "enabled")
 CHART = Path("deploy/helm/llm-serving-exporter")
 BEGIN, END = (
     "<!-- values: made by `make generate` from values.schema.json and values.yaml -->",
@@ -23,7 +25,7 @@ def list_values(schema: dict[str, Any], values: dict[str, Any], above: str = "")
     """Each value that may be set: its path, its default, what it means. Raises KeyError where one has no description or no default."""
     for name, one in schema["properties"].items():
         path = f"{above}{name}"
-        if name == "global" and not above:
+        if not above and name in OF_A_PARENT:
             continue
         if "properties" in one and one["type"] == "object" and one.get("additionalProperties") is False:
             yield from list_values(one, values[name], f"{path}.")

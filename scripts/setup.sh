@@ -3,8 +3,8 @@
 #
 #   scripts/setup.sh venv              .venv with the project in it (what the demo needs)
 #   scripts/setup.sh venv dev          the same with the tools for tests and checks
-#   scripts/setup.sh tools NAME...     programs on PATH, installed with apt-get where they are missing; helm and kubeconform, which
-#                                      Debian lacks, are built into .venv/go/bin where Go is there
+#   scripts/setup.sh tools NAME...     programs on PATH, installed with apt-get where they are missing; helm, kubeconform and
+#                                      Prometheus 3, which Debian lacks, are built into .venv/go/bin where Go is there
 #
 # Says what it installs before it does so. Where there is no apt-get it names what to install and ends with 1.
 # PYTHON=/path/to/python3 chooses the interpreter.
@@ -120,6 +120,7 @@ need_named_tool() {
     victoria-metrics) need_tool victoria-metrics "a peer in the benchmarks, and tests of the rules on it" victoria-metrics ;;
     helm) need_built helm helm.sh/helm/v3/cmd/helm@v3.22.0 "rendering the Helm chart" ;;
     kubeconform) need_built kubeconform github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0 "checking manifests against schemas" ;;
+    promtool3 | prometheus3) need_prometheus3 "$1" ;;
     vmalert) need_tool vmalert "tests of the rules on VictoriaMetrics" victoria-metrics ;;
     *) fail "unknown tool: $1" ;;
     esac
@@ -136,6 +137,31 @@ need_built() {
     say "building $1 with Go into .venv/go/bin (needed for $3), a minute or two"
     GOBIN="$PWD/.venv/go/bin" GOFLAGS=-mod=mod go install "$2" ||
         say "$1 could not be built: what needs it is skipped"
+}
+
+# Prometheus 3 beside Debian's Prometheus 2. Its module has replace directives, so that `go install` refuses it; without the discovery of
+# every cloud it builds in a minute or two.
+need_prometheus3() {
+    have "$1" && return
+    [ -x ".venv/go/bin/$1" ] && return
+    have go || {
+        say "no $1 and no Go to build it with (needed for tests on Prometheus 3): what needs it is skipped"
+        return
+    }
+    say "building $1 with Go into .venv/go/bin (needed for tests on Prometheus 3), a few minutes"
+    module=$(mktemp -d)
+    program=${1%3}
+    output="$PWD/.venv/go/bin/$1"
+    mkdir -p .venv/go/bin
+    if ! (
+        cd "$module"
+        go mod init prometheus3 2>/dev/null
+        GOFLAGS=-mod=mod go get github.com/prometheus/prometheus@v0.315.0 2>/dev/null
+        GOFLAGS=-mod=mod go build -tags remove_all_sd -o "$output" "github.com/prometheus/prometheus/cmd/$program"
+    ); then
+        say "$1 could not be built: what needs it is skipped"
+    fi
+    rm -rf "$module"
 }
 
 version_fits() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }

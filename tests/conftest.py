@@ -37,6 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 SHARED = {
     "tests/e2e/test_dashboards.py": "week",
     "tests/e2e/test_simulated_scenarios.py": "week",
+    "tests/e2e/test_situations.py": "situations",
     "tests/e2e/test_n1_forecast.py": "fleets",
     "tests/e2e/test_prometheus.py": "stored",
     "tests/e2e/test_conventions.py": "conventions",

@@ -9,6 +9,7 @@ from pathlib import Path
 from llm_serving_alerts.output import name_value, written
 from llm_serving_alerts.render import prometheus_rules, rule_document, rule_files
 from llm_serving_alerts.routes import alertmanager_files
+from llm_serving_alerts.rulers import BY_NAME, PORTABLE, Ruler
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import defaults_text, read_settings
 from llm_serving_exporter.schema.flags import CommandParser
@@ -35,23 +36,24 @@ def _render(arguments: argparse.Namespace) -> int:
     settings, warnings = read_settings(arguments.config_file)
     for warning in warnings:
         print_message(f"warning: {warning}")
+    ruler = BY_NAME[arguments.dialect]
     if arguments.format == "operator":
-        files = prometheus_rules(settings, dict(arguments.label), arguments.namespace)
+        files = prometheus_rules(settings, dict(arguments.label), arguments.namespace, ruler)
     elif arguments.format == "alertmanager":
         files = alertmanager_files(settings)
     else:
-        files = rule_files(settings)
+        files = rule_files(settings, ruler=ruler)
     if arguments.output_dir is None:
-        stream = _one_stream(arguments.format, files, settings)
+        stream = _one_stream(arguments.format, files, settings, ruler)
         return EXIT_OK if print_line(stream.removesuffix("\n")) else EXIT_FAILED
     return written(Path(arguments.output_dir), files, "--output-dir")
 
 
-def _one_stream(form: str, files: dict[str, str], settings: Settings) -> str:
+def _one_stream(form: str, files: dict[str, str], settings: Settings, ruler: Ruler) -> str:
     """One document of groups, the operator's objects one after the other, or the configuration without its templates."""
     if form == "operator":
         return "---\n".join(files.values())
-    return files["alertmanager.yml"] if form == "alertmanager" else rule_document(settings)
+    return files["alertmanager.yml"] if form == "alertmanager" else rule_document(settings, ruler)
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -65,6 +67,12 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         choices=("prometheus", "operator", "alertmanager"),
         default="prometheus",
         help="rule files, PrometheusRule objects, or an Alertmanager configuration for them",
+    )
+    parser.add_argument(
+        "--dialect",
+        choices=tuple(BY_NAME),
+        default=PORTABLE.name,
+        help="who evaluates the rules, and may be given more than all others take; default: portable, which every one takes",
     )
     parser.add_argument(
         "--label",
@@ -81,4 +89,6 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     if arguments.format != "operator" and (arguments.label or arguments.namespace):
         parser.error("--label and --namespace are of the operator's objects: add --format operator")
+    if arguments.format == "alertmanager" and arguments.dialect != PORTABLE.name:
+        parser.error("--dialect is of rules: Alertmanager evaluates none")
     return arguments

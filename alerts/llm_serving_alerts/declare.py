@@ -30,13 +30,18 @@ class Alert:
     name: str  # without the prefix
     check: Check  # that it belongs to
     identity: tuple[str, ...]  # labels that a firing alert carries beside severity, check and the user's
-    # severity of each rule -> the setting that it compares with; "" where there is one rule only
+    # severity of each rule -> what `expr` is told: the setting that it compares with, or which windows; "" where there is one rule only
     tiers: Mapping[Severity, str]
     # PromQL, from dialect, settings, the alert's own settings and the tier's setting
     expr: Callable[[Dialect, Settings, AlertSettings, str], str]
     text: Callable[[Dialect, Settings, AlertSettings], Text]  # from dialect, settings and the alert's own settings
     values: Mapping[str, Kind[Any]] = field(default_factory=dict)  # its settings beside for, severity and labels
     needs: Callable[[Settings], bool] = lambda settings: True  # whether the settings ask for it at all
+    separate: bool = (
+        False  # its severities have conditions of their own: the quieter one does not hold whenever the louder does
+    )
+    # the time that it must hold is counted in its expression, within twice as long (Dialect.half): it may come and go
+    halves: bool = False
     bare: bool = False  # it has no label of the scrape, not even the user's identity labels
 
 
@@ -94,4 +99,5 @@ def of_target(dialect: Dialect) -> str:
 
 
 def _scope(dialect: Dialect, what: str) -> str:
-    return " ".join([*(label(name) for name in dialect.identity), what])
+    # one that is not known leaves no gap
+    return "".join([*(f"{{{{ with $labels.{name} }}}}{{{{ . }}}} {{{{ end }}}}" for name in dialect.identity), what])

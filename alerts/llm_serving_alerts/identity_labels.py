@@ -44,6 +44,7 @@ OF_RULES = frozenset(
         "label",
         "how",
         "shard",
+        "reader",
     }
 )
 _INSTEAD = "List what all replicas of a workload share, such as cluster, namespace or team."

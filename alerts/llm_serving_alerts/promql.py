@@ -16,14 +16,21 @@ ENGINE = ("target", "model_name", "engine", "role")
 TARGET = ("target", "model_name", "role")
 MODEL = ("model_name", "role")
 MODEL_GPU = ("model_name", "role", "gpu_name")
+# what lasts while pods come and go
+WORKLOAD = ("model_name", "role", "runtime", "workload")
 FLEET: tuple[str, ...] = ()
 
 # records with the identity of what series are about, by the names that those carry: see records/identity.py
 TARGETS = "target:llm_serving_identity:info"
+SCRAPES = "scrape:llm_serving_replaced_labels:info"
 OWNERS = "target:llm_serving_owner:info"
 NODES = "target:llm_serving_node:info"
 GPUS = "gpu:llm_serving_gpu:info"
-_SET_OPERATOR = re.compile(r" (and|or|unless) ")
+# before the name of a label that a scrape has put its own in the place of
+REPLACED = "replaced_"
+_SET_OPERATOR = re.compile(r"\s(and|or|unless)\s")
+# whose result depends on how many moments there are
+_OF_EACH_MOMENT = ("sum_over_time", "count_over_time", "avg_over_time")
 
 # seconds of what ranges are made of
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
@@ -61,6 +68,23 @@ def buckets(name: str, matchers: str = "") -> str:
     return _select(f"{metric.full_name}_bucket", matchers)
 
 
+def sums(name: str) -> str:
+    """A selector of a histogram's sum."""
+    metric = BY_NAME[name]
+    if metric.kind is not Kind.HISTOGRAM:
+        raise ValueError(f"{name} is no histogram")
+    return f"{metric.full_name}_sum"
+
+
+def clauses(*parts: tuple[str, str]) -> str:
+    """An expression clause by clause, each a word of why and its PromQL, from the second on with the operator that it begins with:
+    `clauses(("full", "usage > 0.95"), ("and requests wait", "and on (target) waiting > 0"))`.
+
+    The words become comments above their clauses; they reach rule files, runbooks and docs/alerts.md. Clauses may stand within clauses.
+    """
+    return "\n".join(f"# {' '.join(why.split())}\n{promql}" for why, promql in parts)
+
+
 def _select(name: str, matchers: str) -> str:
     return f"{name}{{{matchers}}}" if matchers else name
 
@@ -70,11 +94,15 @@ def seconds_text(seconds: float) -> str:
     up to one."""
     milliseconds = max(1, round(seconds * 1000))
     # PromQL knows no fraction ("1.5s"), which format_duration writes
-    if milliseconds % 1000 and milliseconds > 1000:
-        return f"{milliseconds}ms"
+    whole, fraction = divmod(milliseconds, 1000)
     # records are named by it: a period of 28d shall not be called 4w
-    days, rest = divmod(milliseconds, round(DAY * 1000))
-    return (f"{days}d" if days else "") + (format_duration(rest / 1000) if rest or not days else "")
+    days, rest = divmod(whole, round(DAY))
+    parts = (
+        f"{days}d" if days else "",
+        format_duration(float(rest)) if rest else "",
+        f"{fraction}ms" if fraction else "",
+    )
+    return "".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +114,8 @@ class Dialect:
     own: tuple[str, ...] = ()  # identity labels that targets have of their own (namespace, team), one value each
     # divides ranges and rates, so that a fleet simulated this much faster than time yields its own numbers
     time_scale: float = 1.0
+    # whether the first moment of a range is left out, as since Prometheus 3; False: written so that it does not matter
+    ranges_are_left_open: bool = False
     owners: str = (
         OWNERS  # the record that targets' own labels are taken from; narrowed by those who ask for some of them
     )
@@ -102,7 +132,7 @@ class Dialect:
 
     def labels(self, *level: str) -> str:
         """The labels of a record's level, behind those of the user: for by (…) and on (…)."""
-        return ", ".join((*self.identity_of(level), *level))
+        return ", ".join(dict.fromkeys((*self.identity_of(level), *level)))
 
     def key(self, *level: str) -> str:
         """The same of scraped series, on which a target's own labels may be renamed or missing: its name says which it is."""
@@ -138,9 +168,19 @@ class Dialect:
         joined = f"on ({self.key('gpu')}) group_left (gpu_name, node) {gpus or GPUS}"
         return f"{self.bare(expression, 'gpu', *extra)} * {joined}"
 
+    def written(self, expression: str, *labels: str) -> str:
+        """The series with these labels as the exporter wrote them. Where a scrape puts its own in their place, ours is the renamed one, and
+        there is none where we wrote none."""
+        who = self.key("job", "instance")
+        replaced = ", ".join(f"{REPLACED}{name}" for name in labels)
+        found = f"({expression} * on ({who}) group_left ({replaced}) {SCRAPES} or on ({who}) {expression})"
+        for name in labels:
+            found = f'label_replace({found}, "{name}", "", "{REPLACED}{name}", "1")'
+        return take_exported(found, *labels)
+
     def stated(self, expression: str) -> str:
         """Series about a model that carry its identity labels themselves (expected replicas, drills), with those as they were written."""
-        return take_exported(expression, *self.own)
+        return self.written(expression, *self.own) if self.own else expression
 
     def rate(self, selector: str, seconds: float) -> str:
         """Increase per (simulated) second."""
@@ -152,9 +192,27 @@ class Dialect:
         return f"increase({selector}[{self.duration(seconds)}])"
 
     def apply_over_time(self, function: str, expression: str, seconds: float, step_seconds: float | None = None) -> str:
-        """`max_over_time(x[1h])` and its like; with a step over a subquery, which an expression that is no selector needs."""
-        step = "" if step_seconds is None else f":{self.duration(step_seconds)}"
-        return f"{function}({expression}[{self.duration(seconds)}{step}])"
+        """`max_over_time(x[1h])` and its like; with a step over a subquery, which an expression that is no selector needs.
+
+        A subquery looks at whole multiples of its step. Prometheus 2 takes the moment with which a range begins too, 3 and VictoriaMetrics
+        do not: at a full hour a day's sum had 25 hours. A millisecond less, the finest that there is, makes the same moments of both.
+        """
+        span = self.duration(seconds)
+        if step_seconds is None:
+            return f"{function}({expression}[{span}])"
+        if function in _OF_EACH_MOMENT and not self.ranges_are_left_open:
+            span = seconds_text(seconds / self.time_scale - 0.001)
+        return f"{function}({expression}[{span}:{self.duration(step_seconds)}])"
+
+    def half(self, condition: str, seconds: float) -> str:
+        """Where a condition (1 or 0 a series) held in half of the moments of twice so many seconds: as long as an alert's `for` where it
+        holds all the time, and found too where it comes and goes. It ends so many seconds after the last of it, or sooner.
+
+        A moment without the series counts as one without the condition: of what vanishes in between, a mean would know only when it held.
+        """
+        moments = max(1, int(2 * seconds // MINUTE))
+        held = self.apply_over_time("sum_over_time", condition, moments * MINUTE, MINUTE)
+        return f"{held} >= {moments / 2:g}"
 
     def offset(self, selector: str, seconds: float) -> str:
         """The selector as it was so long ago."""

@@ -10,9 +10,12 @@ from typing import Any
 import yaml
 
 from llm_serving_alerts.alerting import ALERTS
+from llm_serving_alerts.alerting.rules_of import alert_rules
 from llm_serving_alerts.declare import Alert
+from llm_serving_alerts.promql import Dialect
 from llm_serving_alerts.render import RECORDS, rule_groups
 from llm_serving_alerts.rules import ALERT_PREFIX, Group, Record
+from llm_serving_alerts.runbook_expressions import write_expressions
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import defaults_text
 from llm_serving_exporter.docgen.runtimes import cell
@@ -23,10 +26,10 @@ _RUNBOOKS = "../alerts/llm_serving_alerts/runbooks"
 _RECORDS_INTRO = """# Recording rules
 
 What the rules record, with the default settings, by group in the order in which they rest on one another. Names are
-`level:metric:operations`; the level says what a series is about: an engine, a target (a replica), a model and role, the same by kind of GPU
-or by node, or the whole fleet. Every series also has the `identity_labels` of the settings. Where what a record rests on is absent, the
-record is absent too, never 0. Ranges stand in the names. How to install the rules: [rules.md](rules.md); what fires on them:
-[alerts.md](alerts.md).
+`level:metric:operations`; the level says what a series is about: an engine, a target (a replica), a workload of targets, a model and role,
+the same by kind of GPU or by node, or the whole fleet. Every series also has the `identity_labels` of the settings. Where what a record
+rests on is absent, the record is absent too, never 0. Ranges stand in the names. How to install the rules: [rules.md](rules.md); what
+fires on them: [alerts.md](alerts.md).
 """
 _ALERTS_INTRO = """# Alerts
 
@@ -34,6 +37,11 @@ Every alert with the defaults of its settings. Names as they fire begin with `LL
 that are listed, each takes `for`, `labels` and, where it has one severity, `severity`, or is switched `off`:
 [rules.md](rules.md#settings) has examples, [settings.yml](../alerts/llm_serving_alerts/settings.yml) says why each number is what it is.
 Every alert has the labels `severity` and `check`.
+"""
+_EXPRESSIONS = """## Expressions
+
+What each alert asks for with the default settings. A comment above a clause says why it is there; rule files have them too, and Prometheus'
+own page shows the expression without them.
 """
 _BY = re.compile(r"\bby \(([^)]*)\)")
 _CHOICE = re.compile(r"\btopk by \([^)]*\) \(1, ")
@@ -79,7 +87,11 @@ def alerts_md(settings: Settings) -> str:
         "|---|---|---|---|---|---|",
     ]
     lines += [_alert_row(alert, settings, meanings[alert.name], defaults[alert.name]) for alert in ALERTS]
-    return "\n".join(lines) + "\n"
+    lines += ["", _EXPRESSIONS]
+    dialect = Dialect(settings.external_labels, settings.own_labels)
+    for alert in ALERTS:
+        lines += [f"### {alert.name}", "", write_expressions(alert_rules(alert, dialect, settings))]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def _by_name(group: Group) -> dict[str, list[Record]]:
@@ -167,6 +179,8 @@ def _alert_row(alert: Alert, settings: Settings, meaning: str, defaults: Mapping
     own = settings.alerts[alert.name]
     values = [f"`{name}: {defaults[name]}`" for name in alert.values]
     lasting = format_duration(own.for_seconds) if own.for_seconds else "–"
+    if alert.halves and own.for_seconds:
+        lasting += f" of {format_duration(2 * own.for_seconds)}"
     severities = ", ".join(severity.value for severity in alert.tiers)
     if not alert.needs(settings):
         severities += " (not by default)"

@@ -13,6 +13,7 @@ from llm_serving_alerts.promql import MODEL
 from llm_serving_alerts.rules import ALERT_PREFIX, Check
 from llm_serving_alerts.settings import Settings
 
+_QUIETER, _EVERY = "warning|info", "critical|warning|info"
 WATCHDOG = f"{ALERT_PREFIX}Watchdog"
 
 # Labels of a group, which is one incident to whoever responds. Those that an alert lacks (a GPU has no model) count as empty. The severity
@@ -31,34 +32,42 @@ OWN_PAGE = (*OWN_TICKET, "target")
 class Inhibition:
     """While `cause` pages, Alertmanager notifies nobody of `effects` with the same labels `equal`.
 
-    Only an alert that says less about the same thing is silenced, never a critical one: a page too many is a nuisance, one too few an
-    outage.
+    What says less about the same thing is silenced, and never where it is critical: a page too many is a nuisance, one too few an outage.
+    Only what is itself the cause of several pages may silence these (`of_pages`): they would all say the same.
     """
 
     cause: str  # the alert that pages, without its prefix
     effects: tuple[str, ...]  # the alerts that it silences, without their prefix
-    check: Check  # of the effects
     why: str  # for the reader of the configuration
     # labels that cause and effects all carry; an alert without one of them silences nothing
     equal: tuple[str, ...] = MODEL
+    of_pages: bool = False  # whether it silences critical alerts too
 
+
+# alerts that carry the node by whose loss they are explained, where one is
+OF_A_NODE = ("TargetDown", "TargetsDown", "ReplicaLost", "N1Critical", "GPUFailed")
+_BLIND = "nobody reaches them, and they would all say so"
 
 INHIBITIONS = (
     Inhibition(
-        "ThroughputBelowBaseline",
-        ("ThroughputBelowBaseline",),
-        Check.PHASES,
-        "below the lower threshold is below the upper one",
+        "ThroughputBelowBaseline", ("ThroughputBelowBaseline",), "below the lower threshold is below the upper one"
     ),
-    Inhibition("TTFTBurnFast", ("TTFTBurnSlow", "TTFTHigh"), Check.TTFT, "the same budget, spent faster"),
-    Inhibition("SLOBurnFast", ("SLOBurnSlow",), Check.SLO, "the same budget, spent faster", (*MODEL, "slo")),
+    Inhibition("TTFTBurn", ("TTFTBurn",), "the same budget, spent faster"),
+    Inhibition("SLOBurn", ("SLOBurn",), "the same budget, spent faster", (*MODEL, "slo")),
     Inhibition(
         "N1Critical",
         ("N1Insufficient", "ReplicaLost"),
-        Check.NODE_LOSS,
         "a replica is lost and the others cannot carry the load: it says both",
     ),
-    Inhibition("TargetsDown", ("TargetDown",), Check.EXPORTER, "more than half of them are down, this one included"),
+    Inhibition("TargetsDown", ("TargetDown", "ReplicaLost"), "more than half of them are down, this one included"),
+    Inhibition("NodeLost", OF_A_NODE, "they went with the node", ("node",), of_pages=True),
+    Inhibition(
+        "FleetUnreachable",
+        ("NodeLost", "TargetDown", "TargetsDown", "ReplicaLost", "N1Critical"),
+        _BLIND,
+        (),
+        of_pages=True,
+    ),
 )
 
 
@@ -83,18 +92,23 @@ def alertmanager_config(settings: Settings) -> str:
         one_ticket="|".join(ONE_TICKET),
         one_page="|".join(ONE_PAGE),
         group=group or "llm-serving",
-        inhibitions="\n".join(_inhibition(one, settings.identity_labels) for one in INHIBITIONS),
+        inhibitions="\n".join(_inhibition(one, settings) for one in INHIBITIONS),
     )
 
 
-def _inhibition(one: Inhibition, identity: tuple[str, ...]) -> str:
-    equal = (*identity, *one.equal)
+def compared(one: Inhibition, settings: Settings) -> tuple[str, ...]:
+    """The labels that cause and effects must have, and have alike: a node, as a whole fleet, is of no namespace or team."""
+    about = {*one.equal} & {*MODEL}
+    return (*(settings.identity_labels if about else settings.external_labels), *one.equal)
+
+
+def _inhibition(one: Inhibition, settings: Settings) -> str:
+    equal = compared(one, settings)
     # Alertmanager takes a label that both sides lack for equal
     carried = [f'{name}=~".+"' for name in equal]
-    check = f'check="{one.check}"'
     effects = "|".join(f"{ALERT_PREFIX}{name}" for name in one.effects)
-    source = [f'alertname="{ALERT_PREFIX}{one.cause}"', 'severity="critical"', check, *carried]
-    target = [f'alertname=~"{effects}"', 'severity=~"warning|info"', check, *carried]
+    source = [f'alertname="{ALERT_PREFIX}{one.cause}"', 'severity="critical"', *carried]
+    target = [f'alertname=~"{effects}"', f'severity=~"{_EVERY if one.of_pages else _QUIETER}"', *carried]
     return (
         f"  # {one.cause}: {one.why}\n"
         f"  - source_matchers: {_quoted(source)}\n"

@@ -7,9 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from llm_serving_alerts.promql_tree import strip_comments
+
 ALERT_PREFIX = "LLMServing"
+GROUP_PREFIX = "llm-serving."
 # level:metric:operations (prometheus.io/docs/practices/rules)
-_RECORD = re.compile(r"(gpu|engine|target|model|model_gpu|model_node|fleet):llm_serving_[a-z0-9_]+:[a-z0-9_]+\Z")
+_RECORD = re.compile(
+    r"(scrape|gpu|engine|target|model|model_gpu|model_node|node|job|workload|exporter|fleet):llm_serving_[a-z0-9_]+:[a-z0-9_]+\Z"
+)
 
 
 class Severity(StrEnum):
@@ -50,11 +55,13 @@ class Record:
     """A recording rule. Raises ValueError for a name that is not level:llm_serving_metric:operations."""
 
     record: str  # its name, level:metric:operations
-    expr: str  # PromQL
+    expr: str  # PromQL on one line; what is given may have comments
     about: str = ""  # what it is, for the reference
     labels: Mapping[str, str] = field(default_factory=dict)  # set on its results
+    explained: str = field(init=False, compare=False)  # the expression as it was given, with its comments
 
     def __post_init__(self) -> None:
+        _keep_words_apart(self)
         if not _RECORD.match(self.record):
             raise ValueError(f"{self.record!r} is not level:llm_serving_metric:operations")
 
@@ -64,12 +71,25 @@ class AlertRule:
     """An alert as it is rendered."""
 
     alert: str  # with the prefix
-    expr: str  # PromQL
+    expr: str  # PromQL on one line; what is given may have comments
     for_seconds: float  # how long the expression must hold
     labels: Mapping[str, str]  # severity, check and the user's
     annotations: Mapping[str, str]  # summary, description, action, runbook_url, dashboard_url
+    explained: str = field(init=False, compare=False)  # the expression as it was given, with its comments
+
+    def __post_init__(self) -> None:
+        _keep_words_apart(self)
 
 
+def _keep_words_apart(rule: Record | AlertRule) -> None:
+    object.__setattr__(rule, "explained", rule.expr)
+    if "#" in rule.expr or "\n" in rule.expr:
+        object.__setattr__(rule, "expr", strip_comments(rule.expr))
+
+
+# of groups that panels, estimates and slow alerts read: their histograms and joins are most of what an evaluation costs, and they change
+# little from one scrape to the next
+MINUTELY_SECONDS = 60.0
 # Mimir's default limit of a group (ruler_max_rules_per_rule_group)
 MOST_RULES = 20
 
@@ -81,6 +101,7 @@ class Group:
     name: str  # llm-serving.something
     rules: tuple[Record | AlertRule, ...]  # in order of evaluation
     interval_seconds: float | None = None  # None: the server's own
+    keys: Mapping[str, str] = field(default_factory=dict)  # further ones, that not every ruler knows
 
     def __post_init__(self) -> None:
         if len(self.rules) > MOST_RULES:

@@ -12,6 +12,8 @@ from llm_serving_exporter.schema.duration import parse_duration
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import InvalidValueError, shown
 
+# what was there must have been whole for half an hour of it; few stores have more than two months
+_SHORTEST_MEMORY_SECONDS, _LONGEST_MEMORY_SECONDS = 3600.0, 60 * 86_400.0
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 RATIO = kinds.decimal("a ratio above 0, up to 1", 0.0, 1.0)
 NUMBER = kinds.decimal("a number above 0", 0.0, 1e12)
@@ -19,6 +21,9 @@ NUMBER = kinds.decimal("a number above 0", 0.0, 1e12)
 SPAN = kinds.DURATION
 RANGE = Kind("a duration of four scrapes or more", kinds.DURATION.parse)
 FOR = Kind("a duration such as 5m, or 0", parse_duration)
+
+# beyond that a page comes later than its alert's own time
+_LONGEST_DELAY_SECONDS = 600.0
 
 
 def parse_label_name(text: str) -> str:
@@ -38,13 +43,39 @@ def _moment(text: str) -> float:
     return moment.astimezone(UTC).timestamp()
 
 
+def _memory(text: str) -> float:
+    seconds = kinds.DURATION.parse(text)
+    if not _SHORTEST_MEMORY_SECONDS <= seconds <= _LONGEST_MEMORY_SECONDS:
+        raise InvalidValueError(f"{shown(text)} is not within 1h and 60d", "Write a duration such as 7d.")
+    return seconds
+
+
+def _delay(text: str) -> float:
+    seconds = kinds.THRESHOLD.parse(text) or 0.0
+    if seconds > _LONGEST_DELAY_SECONDS:
+        raise InvalidValueError(
+            f"{shown(text)} is more than 10m", "Write 10m or less; every alert comes that much later."
+        )
+    return seconds
+
+
+EVALUATION_DELAY = Kind("a duration such as 30s, or off", _delay)
+MEMORY = Kind("a duration such as 7d", _memory)
 LABEL_NAME = Kind("a label's name", parse_label_name, is_text=True)
 LABEL_VALUE = kinds.text("label value")
 MOMENT = Kind("a time such as 2026-01-31T08:00:00Z", _moment)
 URL_TEMPLATE = kinds.text("URL", 2000)
+
+
+def _queries_url(text: str) -> str:
+    url = URL_TEMPLATE.parse(text)
+    if "{queries}" not in url:
+        fix = "Write it as in https://prometheus.example.com/graph?{queries}."
+        raise InvalidValueError(f"{shown(text)} has no place for queries", fix)
+    return url
+
+
+QUERIES_URL = Kind("a URL with {queries}", _queries_url, is_text=True)
 RUNTIME = kinds.choice("runtime", sorted(RUNTIMES))
 _SEVERITIES = kinds.choice("severity", [severity.value for severity in Severity if severity is not Severity.NONE])
 SEVERITY = Kind(_SEVERITIES.expects, lambda text: Severity(_SEVERITIES.parse(text)))
-_REDUNDANCY = kinds.choice("redundancy", ("required", "none"))
-# whether it is required
-REDUNDANCY = Kind(_REDUNDANCY.expects, lambda text: _REDUNDANCY.parse(text) == "required")

@@ -9,13 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from llm_serving_alerts.identity_labels import RENAMED, read_label_values
+from llm_serving_alerts.retired import Retired, read_retired
 from llm_serving_alerts.rules import LOUDNESS, Severity
 from llm_serving_alerts.setting_kinds import (
+    EVALUATION_DELAY,
     LABEL_NAME,
+    MEMORY,
     MOMENT,
     NUMBER,
+    QUERIES_URL,
     RATIO,
-    REDUNDANCY,
     RUNTIME,
     SEVERITY,
     URL_TEMPLATE,
@@ -67,6 +70,20 @@ class Baseline:
 
 
 @dataclass(frozen=True, slots=True)
+class Panels:
+    """`panels:`: where the lines of panels are drawn that no alert watches."""
+
+    # of a day's spend that was idle
+    idle_above: float = key(RATIO, unset=1.0)
+    # of all context tokens, of the longest hundredth of the requests
+    long_context_share_above: float = key(RATIO, unset=1.0)
+    # of the median of 7 days of the memory bandwidth in use
+    bandwidth_below: float = key(RATIO, unset=0.0)
+    # of an engine's KV cache: with less in use, requests do not wait for memory
+    free_kv_below: float = key(RATIO, unset=0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """Where kube-state-metrics knows how many replicas of a model are wanted."""
 
@@ -90,8 +107,8 @@ class NodeLoss:
     tolerate_nodes: int = key(kinds.integer(1, 2), unset=1)
     # from the order of a replica to its first request
     scale_lag_seconds: float = key(kinds.DURATION, name="scale_lag", unset=0.0)
-    # whether a model on a single node is reported
-    redundancy: bool = key(REDUNDANCY, unset=False)
+    # how long replicas that a rollout replaces are excused
+    rollout_limit_seconds: float = key(kinds.DURATION, name="rollout_limit", unset=0.0)
     # whose desired replicas kube-state-metrics knows
     workloads: tuple[Workload, ...] = ()
 
@@ -111,6 +128,10 @@ class AlertSettings:
     def __getitem__(self, name: str) -> float:
         return self.values[name]
 
+    def for_seconds_of(self, severity: Severity) -> float:
+        """How long the condition of one severity must hold, where it has a time of its own (`warning_for`)."""
+        return self.values.get(f"{severity}_for", self.for_seconds)
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -118,6 +139,8 @@ class Settings:
 
     # of the exporter by Prometheus: every range holds four
     scrape_interval_seconds: float = key(kinds.INTERVAL, name="scrape_interval", unset=0.0)
+    # how long after its time a moment is looked at
+    evaluation_delay_seconds: float = key(EVALUATION_DELAY, name="evaluation_delay", unset=0.0)
     # labels that tell fleets apart, by what all replicas of a workload share; (): none
     identity_labels: tuple[str, ...] = key(list_reader(LABEL_NAME, "label names"), unset=())
     # those of them that every series of a scrape or a Prometheus has
@@ -126,6 +149,8 @@ class Settings:
     renamed_labels: tuple[str, ...] = key(RENAMED, unset=())
     severity_cap: Severity = key(SEVERITY, unset=Severity.CRITICAL)  # the loudest that any alert may be
     runbook_url: str = key(URL_TEMPLATE, unset="")  # with {alert} for the alert's name; "": no link
+    # with {queries} for those of the runbook; "": no link
+    queries_url: str = key(QUERIES_URL, unset="")
     dashboard_url: str = key(URL_TEMPLATE, unset="")  # with {uid} for the dashboard's; "": no link
     # that are served: thresholds are held against the edges of their buckets
     runtimes: tuple[str, ...] = key(list_reader(RUNTIME, "runtimes"), unset=())
@@ -139,8 +164,13 @@ class Settings:
     burn: Mapping[str, tuple[BurnWindow, ...]] = field(default_factory=dict)
     baseline: Baseline = field(default_factory=Baseline)  # for alerts that compare with what is usual
     node_loss: NodeLoss = field(default_factory=NodeLoss)  # for the question whether the fleet survives without a node
+    # how long it is remembered what was there
+    memory_seconds: float = key(MEMORY, name="memory", unset=0.0)
+    # what was taken away on purpose
+    retired: tuple[Retired, ...] = key(read_retired, unset=())
     # None = nobody is reminded of drills
     drill_max_age_seconds: float | None = None
+    panels: Panels = field(default_factory=Panels)  # lines that no alert watches
     # by name, without the prefix
     alerts: Mapping[str, AlertSettings] = field(default_factory=dict)
 

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from llm_serving_alerts.alerting import ALERTS
 from llm_serving_alerts.declare import Alert
 from llm_serving_alerts.identity_labels import OF_RULES, STATED_BY_WORKLOAD, choose_external, refuse_identity
-from llm_serving_alerts.promql import DAY
+from llm_serving_alerts.promql import DAY, WORKLOAD
+from llm_serving_alerts.retired import refuse_unknown_labels
 from llm_serving_alerts.rules import ALERT_PREFIX
 from llm_serving_alerts.setting_kinds import FOR, LABEL_VALUE, RANGE, SEVERITY, parse_label_name
 from llm_serving_alerts.settings import (
@@ -20,6 +21,7 @@ from llm_serving_alerts.settings import (
     BurnWindow,
     NodeLoss,
     Objective,
+    Panels,
     Settings,
     Workload,
 )
@@ -45,6 +47,19 @@ LEAST_SCRAPES = 4
 SHORTEST_RANGE_SECONDS = 300.0  # of the recording rules, which are named after it
 # of a week at least one day has to be left to look at
 LONGEST_HISTORY_SECONDS = 6 * DAY
+
+_PANEL = "A panel of the dashboards shows it. Remove the line."
+# what alerts of earlier versions have become
+FORMER = {
+    **dict.fromkeys(("BandwidthUnderused", "IdleSpend", "LongContextShare", "NoRedundancy"), _PANEL),
+    **dict.fromkeys(("QueuedWithFreeKV", "TTFTHigh", "UnpricedGPU"), _PANEL),
+    **dict.fromkeys(("TTFTBurnFast", "TTFTBurnSlow"), "Write TTFTBurn, which has both severities."),
+    **dict.fromkeys(("SLOBurnFast", "SLOBurnSlow"), "Write SLOBurn, which has both severities."),
+    "KVFilling": "It is a part of KVSaturated: write filling_above and within there.",
+    **dict.fromkeys(("GPUXid", "GPULost"), "Write GPUFailed."),
+    **dict.fromkeys(("GPUEcc", "GPURemapPending"), "Write GPUMemoryFault."),
+    "ShardMissing": "It is a part of ExporterAbsent: write warning_for there.",
+}  # fmt: skip
 
 
 def default_settings() -> Settings:
@@ -98,6 +113,7 @@ class _Reader:
         external = choose_external(identity, given.get("external_labels"), self._place.key("external_labels"))
         given["external_labels"] = external
         own = [name for name in identity if name not in external]
+        refuse_unknown_labels(given.get("retired", ()), identity, self._place.key("retired"))
         slo, period = self._slo()
         found = Settings(
             **given,
@@ -106,6 +122,7 @@ class _Reader:
             period_seconds=period,
             burn=self._burn(slo, period),
             baseline=self._baseline(),
+            panels=Panels(**self._section("panels")._values(keys_of(Panels))),
             node_loss=self._node_loss(own),
             drill_max_age_seconds=self._section("drill")._one("max_age", kinds.THRESHOLD) or None,
             alerts=self._alerts(scrape, identity),
@@ -150,7 +167,7 @@ class _Reader:
                 parse_label_name(name)
             except InvalidValueError as error:
                 at.refuse(error.what, error.fix)
-            if name in OF_RULES or name in LABELS or name in identity:
+            if name in OF_RULES or name in LABELS or name in WORKLOAD or name in identity:
                 at.refuse("this label belongs to the rules", "Choose another name.")
             text = value(content, at, LABEL_VALUE)
             if text is not None:
@@ -239,7 +256,9 @@ class _Reader:
         own: dict[str, tuple[Node, Place]] = {}
         for key, content in (node if isinstance(node, dict) else {}).items():
             name = key.removeprefix(ALERT_PREFIX)
-            if name not in names:
+            if name in FORMER:
+                place.key(key).refuse("there is no such alert any more", FORMER[name])
+            elif name not in names:
                 place.key(key).refuse("there is no such alert", did_you_mean(name, names))
             elif name in own:
                 place.key(key).refuse("the alert is given twice, with and without prefix", "Keep one of them.")
@@ -247,7 +266,7 @@ class _Reader:
                 own[name] = content, place.key(key)
         if not is_empty(node) and not isinstance(node, dict):
             what = "must be a mapping (key: value)" + (f", not {type_name(node)}" if node is not None else "")
-            place.refuse(what, "Write alerts: {TTFTHigh: off}.")
+            place.refuse(what, "Write alerts: {PreemptionStorm: off}.")
         defaults = self._defaults["alerts"]
         assert isinstance(defaults, dict)
         return {

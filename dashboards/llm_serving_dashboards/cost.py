@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from llm_serving_alerts.promql import one_of
+from llm_serving_alerts.records.signals import UNPRICED
 from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit
 from llm_serving_dashboards.queries import QueryBuilder
@@ -77,7 +79,7 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 "idle",
             ),
             width=6,
-            thresholds=warn_above(queries.settings.alerts["IdleSpend"]["above"]),
+            thresholds=warn_above(queries.settings.panels.idle_above),
             may_be_empty=NO_PRICE,
         ),
     )
@@ -159,7 +161,7 @@ def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Cost of each model in 24 hours, and its idle share.",
             (
                 Column("model_name", "model"), Column("role", "role"), Column(0, "USD", Unit.USD, decimals=2),
-                Column(1, "idle", Unit.RATIO, warn_above(queries.settings.alerts["IdleSpend"]["above"])),
+                Column(1, "idle", Unit.RATIO, warn_above(queries.settings.panels.idle_above)),
             ),
             queries.aggregate("sum", queries.select("model:llm_serving_cost_usd:increase1d"), "model_name", "role"),
             queries.select("model:llm_serving_idle_cost:ratio1d"),
@@ -188,6 +190,13 @@ def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     )  # fmt: skip
 
 
+def _find_unpriced(queries: QueryBuilder) -> str:
+    """PromQL of the targets whose GPU time has no price, with the reason. Of two exporters the one with the prices is enough."""
+    unpriced = one_of("reason", UNPRICED)
+    missing = queries.select_one("signal_available", "target", "reason", matchers=unpriced, signal="cost_usd_total")
+    return queries.name_models(f"{missing} == 0 unless {queries.match_on('target')} {queries.select('cost_usd_total')}")
+
+
 def _make_spare_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_time_series(
@@ -199,7 +208,7 @@ def _make_spare_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             minimum=0,
             maximum=1,
             may_be_empty=NO_PRICE,
-            **draw_thresholds(warn_above(queries.settings.alerts["IdleSpend"]["above"])),
+            **draw_thresholds(warn_above(queries.settings.panels.idle_above)),
         ),
         make_time_series(
             "Overprovisioning, USD per hour",
@@ -218,5 +227,15 @@ def _make_spare_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=8,
             minimum=0,
             may_be_empty=NO_PRICE,
+        ),
+        make_table(
+            "Targets without a price",
+            "Their GPU time is in no sum of this dashboard. Reason: no_price means that the price file has none for this GPU; price_ambiguous that several "
+            "statements fit; gpu_claimed_twice that two targets claim the same card.",
+            (Column("model_name", "model"), Column("target", "target"), Column("reason", "reason")),
+            _find_unpriced(queries),
+            width=24,
+            height=6,
+            may_be_empty="every target has a price",
         ),
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from llm_serving_alerts.alerting.verdicts import VERDICT
+from llm_serving_alerts.promql import one_of
+from llm_serving_alerts.records.targets import DOWN
 from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.panels import Board, Colour, Column, Panel, Query, Row, Unit, ValueMapping, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
@@ -15,6 +18,19 @@ STATES = (
     ("down", Colour.BAD),
     ("unknown", Colour.UNKNOWN),
 )
+
+
+# the signals whose absence leaves a check without a verdict
+RESTS_ON = {
+    Check.PHASES: ("prefill_tokens_total", "decode_tokens_total"),
+    Check.TTFT: ("slo_ttft",),
+    Check.SLO: ("slo_itl", "slo_e2e", "slo_errors"),
+    Check.KV: ("kv_cache_usage_ratio",),
+    Check.TAIL: ("long_context_requests_observed",),
+    Check.NODE_LOSS: ("kv_cache_capacity_tokens", "batch_limit_requests", "phase_reference_seconds_per_token"),
+    Check.COST: ("cost_usd_total",),
+    Check.GPU: ("gpu_seconds_total",),
+}
 
 
 def build_board(queries: QueryBuilder) -> Board:
@@ -68,6 +84,25 @@ def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     )
 
 
+def _find_unknown_checks(queries: QueryBuilder) -> str:
+    """PromQL of the models and checks without a verdict: replicas by the signal that they lack and the reason; without both where none lacks
+    one."""
+    by_model = "model_name", "role"
+    there = queries.select(DOWN)
+    models = queries.aggregate("count", there, *by_model)
+    unknown = " or ".join(
+        f'label_replace({models} unless {queries.match_on(*by_model)} {queries.select(VERDICT, check=check.value)}, "check", "{check.value}", "", "")'
+        for check in Check
+    )
+    asked = one_of("signal", (signal for signals in RESTS_ON.values() for signal in signals))
+    lacking = f"{queries.select_one('signal_available', 'target', 'signal', 'reason', matchers=asked)} == 0"
+    for check, signals in RESTS_ON.items():
+        lacking = f'label_replace({lacking}, "check", "{check.value}", "signal", "{"|".join(signals)}")'
+    why = queries.aggregate("count", queries.name_models(lacking), "check", *by_model, "signal", "reason")
+    on = queries.match_on("check", *by_model)
+    return f"({why} and {on} ({unknown})) or ({unknown}) unless {on} {why}"
+
+
 def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     missing = f"{queries.select_one('signal_available', 'target', 'signal', 'reason')} == 0"
     untrusted = 'quality!="live"'
@@ -100,7 +135,19 @@ def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             height=10,
             may_be_empty="no signal is suspect",
         ),
-    )
+        make_table(
+            "Checks without a verdict, and why",
+            "How many of a model's replicas lack a signal that the check rests on, and the reason. Without a signal: no alert of the check is evaluated, or what it "
+            "goes by has not happened yet, such as a first request or a queue.",
+            (
+                Column("check", "check"), Column("model_name", "model"), Column("role", "role"), Column("signal", "signal"), Column("reason", "reason"),
+                Column(0, "replicas", Unit.COUNT),
+            ),
+            _find_unknown_checks(queries),
+            width=24,
+            may_be_empty="every check has a verdict",
+        ),
+    )  # fmt: skip
 
 
 def _make_process_panels(queries: QueryBuilder) -> tuple[Panel, ...]:

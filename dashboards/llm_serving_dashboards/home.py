@@ -71,12 +71,12 @@ def make_limiter(queries: QueryBuilder, width: int, height: int = 6) -> Panel:
 
 def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     rest = tuple(
-        make_verdict(queries, check, title, queries.select(present), width=4, height=3)
-        for check, title, present in (
-            (Check.SLO, "Other SLOs", "model:llm_serving_slo_events:increase5m"),
-            (Check.GPU, "GPUs", "gpu_up"),
-            (Check.COST, "Cost", "model:llm_serving_cost_usd:increase1h"),
-            (Check.EXPORTER, "Exporter", "target:llm_serving_ready:max"),
+        make_verdict(queries, check, title, width=4, height=3)
+        for check, title in (
+            (Check.SLO, "Other SLOs"),
+            (Check.GPU, "GPUs"),
+            (Check.COST, "Cost"),
+            (Check.EXPORTER, "Exporter"),
         )
     )
     errors = queries.aggregate(
@@ -149,7 +149,7 @@ def _make_changes_panel(queries: QueryBuilder) -> Panel:
 def _make_phase_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     per_gpu = "model:llm_serving_phase_tokens_per_gpu:rate5m"
     return (
-        make_verdict(queries, Check.PHASES, "Phases", queries.select("model:llm_serving_phase_tokens:rate5m")),
+        make_verdict(queries, Check.PHASES, "Phases"),
         *(
             Panel(
                 f"{phase.capitalize()} tokens/s per GPU",
@@ -176,14 +176,12 @@ def _make_ttft_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     span = seconds_text(queries.settings.burn["fast"][0].long_seconds)
     bad = queries.select(RATIO.format(window=span), slo="ttft")
     return (
-        make_verdict(
-            queries, Check.TTFT, "TTFT", queries.select("model:llm_serving_slo_events:increase5m", slo="ttft")
-        ),
+        make_verdict(queries, Check.TTFT, "TTFT"),
         Panel(
             "p99 time to first token",
-            "99th percentile over 5m. A value at the engine's largest bucket edge is a lower bound.",
+            "99th percentile over 5m. At least: more than 1 % lie above the engine's largest bucket edge, and the value is that edge.",
             Visualization.TIME_SERIES,
-            (Query(queries.select(quantile, rank="p99"), MODEL),),
+            (Query(_say_where_clipped(queries, quantile), f"{{{{bound}}}} {MODEL}"),),
             Unit.SECONDS,
             10,
             6,
@@ -206,10 +204,21 @@ def _make_ttft_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     )
 
 
+def _say_where_clipped(queries: QueryBuilder, quantile: str) -> str:
+    """PromQL of the p99 with a label `bound` that says whether it is above the top edge, so that the edge stands for it."""
+    p99 = queries.select(quantile, rank="p99")
+    on = queries.match_on("model_name", "role")
+    clipped = f"{on} {queries.select(quantile.replace(':quantile_', ':above_top_edge_ratio_'))} > 0.01"
+    return (
+        f'label_replace({p99} unless {clipped}, "bound", "p99", "", "") or '
+        f'label_replace({p99} and {clipped}, "bound", "at least", "", "")'
+    )
+
+
 def _make_kv_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     full = queries.settings.alerts["KVSaturated"]["above"]
     return (
-        make_verdict(queries, Check.KV, "KV cache", queries.select("model:llm_serving_kv_cache_usage_ratio:max")),
+        make_verdict(queries, Check.KV, "KV cache"),
         Panel(
             "KV cache usage of the fullest engine",
             "Share of the KV cache that running requests hold, on the engine with the highest usage. If it is full while requests wait, running requests get preempted.",
@@ -238,11 +247,9 @@ def _make_kv_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 
 
 def _make_tail_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    few, share = (queries.settings.alerts[name] for name in ("LongContextFewFit", "LongContextShare"))
+    few = queries.settings.alerts["LongContextFewFit"]
     return (
-        make_verdict(
-            queries, Check.TAIL, "Tail", queries.select("model:llm_serving_long_context_requests_observed:max")
-        ),
+        make_verdict(queries, Check.TAIL, "Tail"),
         Panel(
             "Long requests that fit",
             "How many requests with a p99 prompt and a mean answer fit into the KV cache at once (lower bound). If only a few fit, they leave no room for others.",
@@ -265,7 +272,7 @@ def _make_tail_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             6,
             minimum=0,
             maximum=1,
-            thresholds=warn_above(share["above"]),
+            thresholds=warn_above(queries.settings.panels.long_context_share_above),
             draw_thresholds=True,
         ),
     )
@@ -273,7 +280,7 @@ def _make_tail_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 
 def _make_node_loss_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
-        make_verdict(queries, Check.NODE_LOSS, "Node loss", queries.select("model:llm_serving_n1_sufficient:bool")),
+        make_verdict(queries, Check.NODE_LOSS, "Node loss"),
         Panel(
             "Load without the largest node",
             "Demand of the last hour over the capacity that remains without the largest node, for the scarcest resource. Above 100 %, the survivors cannot carry the demand.",

@@ -50,7 +50,7 @@ def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=8,
             minimum=0,
             maximum=1,
-            **draw_thresholds(warn_above(own["KVFilling"]["above"], own["KVSaturated"]["above"])),
+            **draw_thresholds(warn_above(own["KVSaturated"]["filling_above"], own["KVSaturated"]["above"])),
         ),
         make_time_series(
             "KV cache tokens: used and capacity",
@@ -70,7 +70,33 @@ def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             minimum=0,
             **draw_thresholds(warn_above(own["PreemptionStorm"]["above"])),
         ),
+        make_time_series(
+            "Waiting with free KV cache, by limiter",
+            f"Requests that wait on engines with less than {queries.settings.panels.free_kv_below:.0%} of the KV cache in use and room in the batch, by what limits "
+            "the replica. More memory would not help them: look at the limiter, the prefill budget and the router's queue.",
+            Unit.COUNT,
+            Query(_count_waiting_with_room(queries), f"{{{{state}}}} {MODEL}"),
+            width=24,
+            minimum=0,
+            **draw_thresholds(warn_above(1)),
+        ),
     )
+
+
+def _count_waiting_with_room(queries: QueryBuilder) -> str:
+    """PromQL of the requests that wait though KV cache and batch have room, by what limits their replica."""
+    waiting, usage, running = (
+        queries.select(f"engine:llm_serving_{name}:max")
+        for name in ("requests_waiting", "kv_cache_usage_ratio", "requests_running")
+    )
+    engine = "target", "model_name", "engine", "role"
+    on = queries.match_on(*engine)
+    limit = queries.select_one("batch_limit_requests", *engine)
+    free = f"{on} {usage} < {queries.settings.panels.free_kv_below:g} and {on} {running} < {on} {limit}"
+    room = queries.aggregate("sum", f"{waiting} and {free}", "target", "model_name", "role")
+    limiter = f"{queries.select_one('limiter', 'target', 'state')} == 1"
+    placed = f"({limiter}) * {queries.match_on('target')} group_left (model_name, role) {room}"
+    return queries.aggregate("sum", placed, "model_name", "role", "state")
 
 
 def _make_prefix_cache_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
@@ -116,7 +142,7 @@ def _make_tail_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=8,
             minimum=0,
             maximum=1,
-            **draw_thresholds(warn_above(own["LongContextShare"]["above"])),
+            **draw_thresholds(warn_above(queries.settings.panels.long_context_share_above)),
         ),
         make_time_series(
             "p99 over mean",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llm_serving_alerts.records.node_loss import LARGEST, SUFFICIENT
 from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.panels import Board, Colour, Column, Panel, Query, Row, Unit, ValueMapping, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
@@ -15,9 +16,11 @@ from llm_serving_dashboards.shared_panels import (
 )
 
 VARIABLES = ("model_name", "role")
-SUFFICIENT = (
+_NO_REDUNDANCY = 2
+SURVIVAL = (
     ValueMapping(1, "survives", Colour.GOOD),
     ValueMapping(0, "overloaded", Colour.BAD),
+    ValueMapping(_NO_REDUNDANCY, "no redundancy", Colour.WARNING),
     ValueMapping(None, "unknown", Colour.UNKNOWN),
 )
 
@@ -39,17 +42,16 @@ def build_board(queries: QueryBuilder) -> Board:
 
 def _make_n1_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
-        make_verdict(
-            queries, Check.NODE_LOSS, "Check", queries.select("model:llm_serving_n1_sufficient:bool"), height=8
-        ),
+        make_verdict(queries, Check.NODE_LOSS, "Check", height=8),
         Panel(
             "Loss of the largest node",
-            "Whether each model survives it, over time. Unknown: a replica has no node, or its capacity is unknown because it never had a queue and has no roofline.",
+            "Whether each model survives it, over time. No redundancy: no replica would be left, because all of them stand on it. Unknown: a replica has no "
+            "node, or its capacity is unknown because it never had a queue and has no roofline.",
             Visualization.STATE_TIMELINE,
-            (Query(queries.select("model:llm_serving_n1_sufficient:bool"), MODEL),),
+            (Query(f"{_find_without_redundancy(queries)} or {queries.select(SUFFICIENT)}", MODEL),),
             Unit.NONE,
             8,
-            mappings=SUFFICIENT,
+            mappings=SURVIVAL,
         ),
         make_time_series(
             "Load without the largest node, by resource",
@@ -61,6 +63,12 @@ def _make_n1_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             **draw_thresholds(warn_above(1)),
         ),
     )
+
+
+def _find_without_redundancy(queries: QueryBuilder) -> str:
+    """PromQL of the models that the largest node (or as many as may go at once) would leave without a replica."""
+    ready = f"{queries.match_on('model_name', 'role')} {queries.select('model:llm_serving_ready_replicas:sum')} > 0"
+    return f"({queries.select(LARGEST)} >= {ready}) * 0 + {_NO_REDUNDANCY}"
 
 
 def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:

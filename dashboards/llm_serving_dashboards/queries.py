@@ -78,6 +78,11 @@ class QueryBuilder:
         """An expression over series of GPUs with one value for each of those that the viewer chose, with their names and nodes."""
         return self.dialect.by_gpu(expression, *extra, gpus=self.select(GPUS))
 
+    def name_models(self, expression: str) -> str:
+        """An expression by target with the target's model and role, of what the viewer chose."""
+        one = f"topk by ({self.dialect.labels('target')}) (1, {self.select(DOWN)})"
+        return f"({expression}) + {self.match_on('target')} group_left (model_name, role) {one} * 0"
+
     def aggregate(self, operator: str, expression: str, *level: str) -> str:
         """`operator by (…) (expression)` over these labels and the identity labels."""
         return f"{operator} by ({self.dialect.labels(*level)}) ({expression})"

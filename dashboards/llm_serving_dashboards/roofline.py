@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
-from llm_serving_dashboards.shared_panels import MODEL, REPLICA, make_table, make_time_series
+from llm_serving_dashboards.shared_panels import (
+    MODEL,
+    REPLICA,
+    draw_thresholds,
+    make_table,
+    make_time_series,
+    warn_below,
+)
 
 UID = "llm-serving-roofline"
 VARIABLES = ("model_name", "role", "target")
@@ -34,7 +41,10 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         for name in ("arithmetic_intensity_flops_per_byte", "ridge_flops_per_byte", "compute_ceiling_ratio")
     )
     on = queries.match_on(*ENGINE)
-    reached = queries.select("model_gpu:llm_serving_bandwidth_ceiling:ratio")
+    reached, usual = (
+        queries.select(f"model_gpu:llm_serving_bandwidth_ceiling:{what}") for what in ("ratio", "median7d")
+    )
+    of_kind = queries.match_on("model_name", "role", "gpu_name", "source")
     return (
         make_time_series(
             "MBU and MFU by model",
@@ -92,15 +102,14 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "MBU against the baseline, by GPU model",
-            "Memory traffic over the peak of all engines with this GPU. Usual: the median of 7 days.",
+            "Memory traffic over the peak of all engines with this GPU, as a share of its own median of 7 days. Below the line while the batch is full and MFU is "
+            "low, something else slows the steps down: compare clocks of the GPUs, then the host's CPU.",
             Unit.RATIO,
-            Query(reached, "now {{model_name}} {{gpu_name}} {{source}}"),
-            Query(
-                queries.select("model_gpu:llm_serving_bandwidth_ceiling:median7d"),
-                "usual {{model_name}} {{gpu_name}} {{source}}",
-            ),
+            Query(f"{reached} / {of_kind} {usual}", "{{model_name}} {{gpu_name}} {{source}}"),
             width=8,
             minimum=0,
+            may_be_empty="the history is too short",
+            **draw_thresholds(warn_below(queries.settings.panels.bandwidth_below)),
         ),
     )
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from llm_serving_alerts.alerting.verdicts import GOOD, PAGE, REST, TICKET, VERDICT
 from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.panels import Colour, Column, Panel, Query, ThresholdStep, Unit, ValueMapping, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
 
-FINE, TICKET, PAGE, UNKNOWN, DEAD = 0.0, 1.0, 2.0, 3.0, 4.0
-VERDICT = (
-    ValueMapping(FINE, "fine", Colour.GOOD),
+# beside those of the record
+UNKNOWN, DEAD = 3.0, 4.0
+VERDICTS = (
+    ValueMapping(GOOD, "fine", Colour.GOOD),
     ValueMapping(TICKET, "ticket", Colour.WARNING),
     ValueMapping(PAGE, "page", Colour.BAD),
     ValueMapping(UNKNOWN, "unknown", Colour.UNKNOWN),
@@ -18,35 +20,27 @@ VERDICT = (
 )
 
 
-def make_verdict(
-    queries: QueryBuilder, check: Check, title: str, present: str, width: int = 4, height: int = 6
-) -> Panel:
-    """The most severe firing alert of a check, with a link to its dashboard.
-
-    `present`: PromQL of the series that the check needs. Without them the verdict is "unknown", or "no exporter" where none is running.
-    """
-    page, ticket = (
-        queries.select_firing_alerts(f'check="{check.value}",severity="{severity}"')
-        for severity in ("critical", "warning")
-    )
+def make_verdict(queries: QueryBuilder, check: Check, title: str, width: int = 4, height: int = 6) -> Panel:
+    """The verdict of a check as the rules record it, with a link to its dashboard: the worst of the selection. Where none is recorded it is
+    "unknown", or "no exporter" where none is running."""
+    said = queries.select(VERDICT, check=check.value)
     worst = [
-        f"max({PAGE:g} * {page})",
-        f"max({TICKET:g} * {ticket})",
-        f"max({FINE:g} * {present})",
+        # what is of no model counts where something is wrong; that it is well says nothing of a model
+        f"max({said} or {queries.select(REST, check=check.value)} > {GOOD})",
         f"max({UNKNOWN:g} * {queries.select('exporter_build_info')})",
         # without any series Grafana would show no field at all
         f"vector({DEAD:g})",
     ]
     return Panel(
         title,
-        f"The most severe firing alert of the check {check.value}: a page, a ticket or none (fine). Unknown: the series that the check needs are absent, and the "
-        "exporter's dashboard says which and why. No exporter: no exporter is running.",
+        f"The worst verdict of the check {check.value}: a page, a ticket or none (fine), by the alerts of these rules alone. Unknown: the series that the "
+        "check needs are absent, or its alerts are not evaluated; the exporter's dashboard says which and why. No exporter: no exporter is running.",
         Visualization.STAT,
         (Query(" or ".join(worst), title),),
         Unit.NONE,
         width,
         height,
-        mappings=VERDICT,
+        mappings=VERDICTS,
         detail_uid=check.dashboard,
     )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
+from llm_serving_alerts.external import FIRING
 from llm_serving_alerts.render import groups_text, rule_groups
 from llm_serving_alerts.rules import AlertRule, Group, Record
 from llm_serving_alerts.settings import Settings
@@ -184,20 +185,22 @@ def _without_annotations(rule: Record | AlertRule) -> Record | AlertRule:
 
 
 def steps(groups: Iterable[Group]) -> list[tuple[Group, ...]]:
-    """The same rules, those together that read nothing which another of them records: the first step reads scraped series only.
+    """The same rules, those together that read nothing which another of them records: the first step reads scraped series only. What goes
+    by alerts that fire comes last.
 
     Raises ValueError where a rule reads what is recorded after it, which by a live server would be a minute old. Its own past a rule may
     read: here it has none, as when it is loaded for the first time.
     """
     done: dict[str, int] = {}
     found: list[dict[str, Group]] = []
-    for group in groups:
+    for group in sorted(groups, key=_reads_alerts):
+        after_alerts = len(found) if _reads_alerts(group) else 0
         for rule in group.rules:
             own = {rule.record} if isinstance(rule, Record) and rule.record not in done else set[str]()
             reads = set(_RECORDED.findall(rule.expr)) - own
             if later := reads - done.keys():
                 raise ValueError(f"{group.name}: {sorted(later)} are recorded later, or nowhere")
-            number = max((done[name] + 1 for name in reads), default=0)
+            number = max([after_alerts, *(done[name] + 1 for name in reads)])
             if number == len(found):
                 found.append({})
             before = found[number].get(group.name, replace(group, rules=()))
@@ -205,6 +208,10 @@ def steps(groups: Iterable[Group]) -> list[tuple[Group, ...]]:
             if isinstance(rule, Record):
                 done[rule.record] = max(number, done.get(rule.record, 0))
     return [tuple(step.values()) for step in found]
+
+
+def _reads_alerts(group: Group) -> bool:
+    return any(FIRING.name in rule.expr for rule in group.rules)
 
 
 def recorded_by(groups: Iterable[Group]) -> frozenset[str]:

@@ -94,8 +94,7 @@ def test_nothing_fires_in_twelve_calm_hours_and_then_the_faults_do(tmp_path: Pat
     assert_only(
         seen,
         {
-            "LLMServingSLOBurnFast": (errors_at, 20 * MINUTE),
-            "LLMServingSLOBurnSlow": (errors_at, HOUR),
+            "LLMServingSLOBurn": (errors_at, 20 * MINUTE),
         },
     )
 
@@ -113,8 +112,7 @@ def test_nothing_fires_in_a_calm_week_and_then_the_faults_do(tmp_path: Path) -> 
     assert_only(
         seen,
         {
-            "LLMServingSLOBurnFast": (errors_at, 20 * MINUTE),
-            "LLMServingSLOBurnSlow": (errors_at, HOUR),
+            "LLMServingSLOBurn": (errors_at, 20 * MINUTE),
             "LLMServingHitRateDropped": (no_hits_at, 75 * MINUTE),
             "LLMServingTrafficVanished": (vanished_at, 40 * MINUTE),
         },

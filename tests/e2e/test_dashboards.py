@@ -20,6 +20,7 @@ EMPTY = {
     ("llm-serving-gpu", "PCIe traffic"),
     ("llm-serving-gpu", "NVLink traffic"),
     ("llm-serving-exporter", "Suspect signals"),
+    ("llm-serving-cost", "Targets without a price"),
 }
 # their values are not asked for: Grafana's own lists
 LABEL_VALUES = re.compile(r"label_values\((?P<series>.*), (?P<label>\w+)\)")

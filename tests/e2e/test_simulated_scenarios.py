@@ -47,4 +47,4 @@ def test_exactly_the_alerts_that_it_lists(name: str, fired: dict[str, dict[str, 
 
 def test_nothing_else_fires_but_what_always_does_and_the_gpu_that_is_lost(fired: dict[str, dict[str, float]]) -> None:
     # one of the recorded servers that stand beside the scenarios loses a GPU
-    assert set(fired[""]) == {ALWAYS, "LLMServingGPULost"}
+    assert set(fired[""]) == {ALWAYS, "LLMServingGPUFailed"}

@@ -27,6 +27,35 @@ def targets_of(pods: SectionPods) -> list[Target]:
     return [target for source in pods.read().sources for target in source.targets or ()]
 
 
+GROVE = {"grove.io/podcliquescalinggroup": "vllm-disagg-0-decode", "grove.io/podcliquescalinggroup-replica-index": "0"}
+GROVE_NODES = ("d-node-0", "d-node-1")
+
+
+def test_a_replica_of_dynamo_over_two_nodes_by_an_exporter_a_node(cluster: KubeCluster, namespace: str) -> None:
+    for place, role in enumerate(("ldr", "wkr")):
+        pod = copy.deepcopy(next(pod for pod in fixture_pods("dynamo") if "decodeworker" in pod["metadata"]["name"]))
+        pod["metadata"]["name"] = f"decode-{role}"
+        pod["metadata"]["labels"] |= {**GROVE, "grove.io/podclique": f"vllm-disagg-0-decode-0-{role}"}
+        pod["spec"]["nodeName"] = GROVE_NODES[place]
+        cluster.admin.create_pod(pod, running_status(pod, f"127.0.75.{place + 1}"), namespace=namespace)
+    kubeconfig = str(cluster.kubeconfig(cluster.admin_token))
+    with ExitStack() as stack:
+        leader, worker = (
+            stack.enter_context(
+                closing(SectionPods(section(namespaces=(namespace,), node=node, kubeconfig=kubeconfig)))
+            )
+            for node in GROVE_NODES
+        )
+
+        def known() -> list[Target]:
+            return [target for target in targets_of(leader) if not target.lacks_pods]
+
+        (target,) = wait_until(known, "the replica with all of its pods", lambda: str(leader.read()))
+        assert (target.identity.pod, target.gpu_count, target.nodes) == ("decode-ldr", 2, GROVE_NODES)
+        worked = wait_until(lambda: worker.read().workers, "the worker's leader")
+        assert [(one.pod, one.target) for one in worked] == [("decode-wkr", target.name)]
+
+
 def create_replica(cluster: KubeCluster, namespace: str, number: int) -> list[Manifest]:
     """A leader and a worker of eight GPUs each, as the controller of LeaderWorkerSets makes them."""
     made = []

@@ -14,6 +14,8 @@ from tests.support.helm import CHART, KUSTOMIZE, STACKS, kustomize, render
 from tests.support.paths import ROOT
 from tests.support.servers.kube_api import Manifest
 from tests.support.servers.kube_cluster import KubeCluster
+from tests.unit.deploy.test_chart_strict import EVERYTHING, LONGEST_RELEASE, MODES
+from tests.unit.deploy.test_kubernetes_page import PAGE_VALUES
 
 pytestmark = pytest.mark.kubernetes
 
@@ -78,6 +80,21 @@ def test_each_kustomization_is_taken(api: KubeCluster, folder: Path) -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_each_example_is_taken(api: KubeCluster, path: Path) -> None:
     apply_twice(api, manifests_of(path))
+
+
+@pytest.mark.parametrize("release", [LONGEST_RELEASE, "with.dots.in-it"])
+@pytest.mark.parametrize("mode", MODES)
+def test_the_longest_names_are_taken(api: KubeCluster, mode: str, release: str) -> None:
+    """A CronJob's name has a bound of its own, and so have the labels that controllers add."""
+    everything = EVERYTHING if mode != "sidecar" else ("--set=scrape.kind=scrapeconfig",)
+    apply_twice(api, render(f"--set=mode={mode},discovery.namespaces={{chat}}", *everything, name=release))
+
+
+@pytest.mark.parametrize("values", PAGE_VALUES, ids=lambda text: text.partition("\n")[0])
+def test_the_values_of_the_page_are_taken(api: KubeCluster, tmp_path: Path, values: str) -> None:
+    (tmp_path / "values.yaml").write_text(values)
+    mode = "sidecar" if "mode sidecar" in values else "daemonset"
+    apply_twice(api, render("--values", str(tmp_path / "values.yaml"), f"--set=mode={mode}"))
 
 
 def test_examples_of_each_kind_are_found() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -54,6 +55,15 @@ STACKS: dict[str, tuple[Expected, ...]] = {
         Expected("prefill", 8000, "prefill", "main", "qwen2-7b", "LLMInferenceService", "https"),
         Expected("scheduler", 9090, "frontend", "main", "qwen2-7b", "LLMInferenceService"),
     ),
+    "sglang": (
+        Expected(
+            "sglang", 30000, None, "meta-llama-31-8b-instruct-sglang", "meta-llama-31-8b-instruct-sglang", "Deployment"
+        ),
+    ),
+    # the head runs no replica
+    "ray": (Expected("worker", 8080, None, "ray-worker", "ray-serve-llm-k7xzp", "RayCluster"),),
+    "kaito": (Expected("llama-70b-0", 5000, None, "workspace-llama-70b", "workspace-llama-70b", "Workspace"),),
+    "kubeai": (Expected("llama-3.1", 8000, None, "server", "llama-3.1-8b", "Model"),),
     # the worker has no page
     "leaderworkerset": (Expected("vllm-0", 8080, None, "vllm-leader", "vllm", "LeaderWorkerSet"),),
     "dynamo": (
@@ -94,6 +104,21 @@ def test_each_stack_gives_its_targets(cluster: KubeCluster, namespace: str, disc
     expected = {describe_expected(one, namespace, pods) for one in STACKS[stack]}
     assert {describe_target(target) for target in found} == expected
     assert "never-to-be-shown" not in repr(found)
+
+
+def test_kserves_engine_over_several_nodes_is_its_heads(
+    cluster: KubeCluster, namespace: str, discovery: Discovery
+) -> None:
+    """The worker joins the head's Ray cluster and answers nobody (config/runtimes/kserve-huggingfaceserver-multinode.yaml)."""
+    predictor = next(pod for pod in fixture_pods("kserve") if "predictor" in pod["metadata"]["name"])
+    for number, (name, container) in enumerate((("head", "kserve-container"), ("worker", "worker-container")), 1):
+        pod = copy.deepcopy(predictor)
+        pod["metadata"]["name"] = name
+        engine = next(one for one in pod["spec"]["containers"] if one["name"] == "kserve-container")
+        pod["spec"]["containers"] = [{**engine, "name": container}]
+        cluster.admin.create_pod(pod, running_status(pod, f"10.1.1.{number}"), namespace=namespace)
+    found = wait_until(discovery.targets, "the pods to be found", lambda: str(discovery.section.read(RUNTIMES)))
+    assert [target.identity.pod for target in found] == ["head"]
 
 
 Description = tuple[str, str, str | None, str, str, str]

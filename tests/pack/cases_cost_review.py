@@ -1,89 +1,12 @@
-"""UnpricedGPU and ReportMissed: when they fire and when they do not."""
+"""ReportMissed: when it fires and when it does not."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.pack.builders import NOTHING, firing, held, target
-from tests.pack.builders_cost import labels, variables, with_gap
-from tests.pack.promtool import Case, Firing, Kind, Story, together
-
-# --- UnpricedGPU: no price for a target while others have one; for 1h; info ----------------------------------------------------------------
-
-_PRICED = {'llm_serving_gpu_price_usd_per_hour{target="other-0",gpu_name="H100 SXM",rate="h100"}': held((121, 2.5))}
-
-
-def _signal(name: str, reason: str, values: str | float = 0.0, instance: str = "") -> dict[str, str]:
-    told = f'instance="{instance}",' if instance else ""
-    text = values if isinstance(values, str) else held((121, values))
-    return {f'llm_serving_signal_available{{{told}target="{name}",signal="cost_usd_total",reason="{reason}"}}': text}
-
-
-def _unpriced(model: str, name: str, reason: str, role: str = "unified") -> Firing:
-    return firing(
-        "UnpricedGPU",
-        "info",
-        "cost",
-        {"target": name, **labels(model, role)},
-        f"{model} on {name}: its GPU time has no price",
-        f"Other targets have one. Reason: {reason} - the fleet's cost leaves this target out.",
-        "state its price, or whose the GPU is, in the price file",
-        f"var-target={name}&{variables(model, role)}",
-    )
-
-
-_UNPRICED = together(
-    "UnpricedGPU",
-    "others have a price",
-    ("59m30s", "61m30s", "110m30s"),
-    Story(
-        (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY, Kind.ONE_REPLICA),
-        {
-            **_PRICED,
-            **target("chat"),
-            **_signal("chat-0", "no_price", f"{held((90, 0))} stale"),
-            **_signal("chat-0", "", f"{NOTHING}x90 {held((31, 1))}"),
-        },
-        {"61m30s": (_unpriced("chat", "chat-0", "no_price"),)},
-    ),
-    Story(
-        (Kind.FIRES, Kind.ROLES),
-        {
-            **target("split", role="prefill"),
-            **_signal("split-0", "gpu_claimed_twice"),
-            # a front end has no GPU
-            **target("split", "router", role="frontend"),
-            **_signal("router", "other_role"),
-        },
-        {moment: (_unpriced("split", "split-0", "gpu_claimed_twice", "prefill"),) for moment in ("61m30s", "110m30s")},
-    ),
-    Story(
-        (Kind.FIRES,),
-        {**target("two", "two-0"), **_signal("two-0", "price_ambiguous")},
-        {moment: (_unpriced("two", "two-0", "price_ambiguous"),) for moment in ("61m30s", "110m30s")},
-    ),
-    # other reasons are other alerts'
-    Story((Kind.BELOW,), {**target("dark"), **_signal("dark-0", "no_gpus")}),
-    # of two exporters one has the prices
-    Story((Kind.BELOW,), {**target("pair"), **_signal("pair-0", "no_price", instance="a"), **_signal("pair-0", "", 1, "b")}),
-    Story(
-        (Kind.RESTART,),
-        {**target("again"), **_signal("again-0", "no_price", with_gap(0, 30, 10, 81))},
-        {"110m30s": (_unpriced("again", "again-0", "no_price"),)},
-    ),
-    Story((Kind.ABSENT,), target("silent")),
-    records=False,
-)  # fmt: skip
-
-_NO_PRICES = Case(
-    "UnpricedGPU",
-    "no target has a price: nobody asked for costs",
-    {**target("chat"), **_signal("chat-0", "no_price")},
-    "110m30s",
-    records=False,
-    kinds=frozenset((Kind.ABSENT,)),
-)
-
+from tests.pack.builders import firing, held
+from tests.pack.builders_cost import with_gap
+from tests.pack.promtool import Firing, Kind, Story, together
 
 # --- ReportMissed: due more than a day ago and no success since; for 1h; warning -----------------------------------------------------------
 
@@ -204,4 +127,4 @@ _MISSED = together(
 )
 
 
-CASES = (_UNPRICED, _NO_PRICES, _MISSED)
+CASES = (_MISSED,)

@@ -3,64 +3,8 @@
 from __future__ import annotations
 
 from tests.pack.builders import NOTHING, Grows, counter, engine, firing, held
-from tests.pack.builders_cost import EVERY, HOUR, labels, recorded, variables, with_gap
+from tests.pack.builders_cost import EVERY, HOUR, with_gap
 from tests.pack.promtool import Case, Firing, Kind, Story, together
-
-# --- IdleSpend: more than 0.6 of a day's spend idle, 18 hours of it seen; for 1h; info -----------------------------------------------------
-
-
-def _idle(model: str, share: str | float, seen: str | None, role: str = "unified") -> dict[str, str]:
-    """Idle time costs 2.5 USD an hour, 60 a day."""
-    found = recorded(model, "idle_cost:ratio1d", share if isinstance(share, str) else held((24 * HOUR, share)), role)
-    found |= recorded(model, "cost_usd:increase1d", held((24 * HOUR, 60)), role, ',phase="idle"')
-    if seen is not None:
-        found |= recorded(model, "cost_usd:increase1h", seen, role, ',phase="idle"')
-    return found
-
-
-_ALL_DAY = held((24 * HOUR, 2.5))
-
-
-def _wasted(model: str, share: str, role: str = "unified") -> Firing:
-    return firing(
-        "IdleSpend",
-        "info",
-        "cost",
-        labels(model, role),
-        f"{model} ({role}): {share} of its GPU time was paid for and idle",
-        f"In the last day 60 USD went to GPUs that served nothing, {share} of all that the model cost.",
-        "context for a review; nobody is notified",
-        variables(model, role),
-    )
-
-
-# hours 0 to 17 are eighteen, an hour later it fires
-_IDLE = together(
-    "IdleSpend",
-    "most of a day is idle",
-    ("17h52m", "18h12m", "23h2m"),
-    Story(
-        (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY, Kind.ONE_REPLICA),
-        _idle("chat", held((22 * HOUR, 0.67), (2 * HOUR, 0.5)), _ALL_DAY),
-        {"18h12m": (_wasted("chat", "67%"),)},
-    ),
-    Story(
-        (Kind.FIRES, Kind.ROLES),
-        {**_idle("split", 0.9, _ALL_DAY, "prefill"), **_idle("split", 0.2, _ALL_DAY, "decode")},
-        {moment: (_wasted("split", "90%", "prefill"),) for moment in ("18h12m", "23h2m")},
-    ),
-    Story((Kind.BELOW,), _idle("calm", 0.6, _ALL_DAY)),
-    # a night of fourteen hours
-    Story((Kind.FIRST_WEEK,), _idle("new", 0.95, f"{NOTHING}x{10 * HOUR} {held((14 * HOUR, 2.5))}")),
-    Story(
-        (Kind.RESTART,),
-        _idle("again", with_gap(0.7, 17 * HOUR + 6, 2, 6 * HOUR), _ALL_DAY),
-        {"23h2m": (_wasted("again", "70%"),)},
-    ),
-    Story((Kind.ABSENT,), _idle("free", 0.9, None)),
-    interval=EVERY,
-)
-
 
 # --- BudgetExceeded: mean USD per hour of 7 days x 730 above the budget, 24 hours seen; for 6h; warning ------------------------------------
 
@@ -158,4 +102,4 @@ _BUDGET_RAW = Case(
 )
 
 
-CASES = (_IDLE, _BUDGET, _BUDGET_RAW)
+CASES = (_BUDGET, _BUDGET_RAW)

@@ -3,143 +3,7 @@
 from __future__ import annotations
 
 from tests.pack.builders import NOTHING, Grows, counter, firing, held, target
-from tests.pack.promtool import Case, Firing, Kind, Story, together
-
-# --- SignalLost: target up, a signal seen within a day is gone for a reason that is none; for 15m; warning ---------------------------------
-
-
-def _signal(name: str, signal: str, *spans: tuple[int, str | None], instance: str = "") -> dict[str, str]:
-    """By (samples, reason): "" for a signal that is there, None for nothing said."""
-    reasons = {reason for _, reason in spans if reason is not None}
-    labels = f'instance="{instance}",' if instance else ""
-    found = {}
-    for reason in reasons:
-        parts, shown = [], False
-        for samples, now in spans:
-            if now == reason:
-                parts.append(held((samples, float(reason == ""))))
-            else:
-                # a series that ends is marked so at the next scrape
-                parts.append(f"stale {NOTHING}x{samples - 1}" if shown else f"{NOTHING}x{samples}")
-            shown = now == reason
-        key = f'llm_serving_signal_available{{{labels}target="{name}",signal="{signal}",reason="{reason}"}}'
-        found[key] = " ".join(parts)
-    return found
-
-
-def _signals(name: str, model: str, count: str, which: str) -> Firing:
-    return firing(
-        "SignalLost",
-        "warning",
-        "exporter",
-        {"target": name, "model_name": model, "role": "unified"},
-        f"{model} on {name}: {count} signals that were there within a day are gone",
-        f"Not available now: {which} - alerts and panels that depend on them are silent, not green.",
-        "compare the server's version and flags with yesterday's",
-        f"var-target={name}&var-model_name={model}&var-role=unified",
-    )
-
-
-_GONE = ((12, ""), (49, "not_exported"))
-_UNREAD = ((12, ""), (49, "target_down"))
-_SIGNAL_LOST = together(
-    "SignalLost",
-    "a signal that was there",
-    ("26m", "30m", "58m"),
-    Story(
-        (Kind.FIRES, Kind.NOT_YET, Kind.ONE_REPLICA, Kind.RECOVERY),
-        # two are gone from minute 12 to 44: fires at 27; a third was never there
-        {
-            **target("chat"),
-            **_signal("chat-0", "kv_cache_usage_ratio", (12, ""), (32, "not_exported"), (17, "")),
-            **_signal("chat-0", "engine_steps_total", (12, ""), (32, "version_unknown"), (17, "")),
-            **_signal("chat-0", "preemptions_total", (61, "not_exported")),
-        },
-        {
-            "30m": (
-                _signals("chat-0", "chat", "2", "engine_steps_total (version_unknown) kv_cache_usage_ratio (not_exported)"),
-            )
-        },
-    ),
-    Story(
-        (Kind.BELOW,),
-        # of two exporters one has no access to the GPUs, for some minutes or for good; the other reads the signal
-        {
-            **target("pair"),
-            **_signal("pair-0", "bandwidth_ceiling_ratio_gpm", *_GONE, instance="a"),
-            **_signal("pair-0", "bandwidth_ceiling_ratio_gpm", (61, ""), instance="b"),
-        },
-    ),
-    # a price that is no more has an alert of its own
-    Story((Kind.BELOW,), {**target("unpriced"), **_signal("unpriced-0", "cost_usd_total", (12, ""), (49, "no_price"))}),
-    Story((Kind.BELOW,), {**target("never"), **_signal("never-0", "engine_steps_total", (61, "not_exported"))}),
-    Story(
-        (Kind.LOW_TRAFFIC,),
-        {**target("idle"), **_signal("idle-0", "batch_size_mean", (12, ""), (49, "idle"))},
-    ),
-    Story(
-        (Kind.RESTART,),
-        {**target("young"), **_signal("young-0", "batch_size_mean", (12, ""), (49, "warming_up"))},
-    ),
-    Story(
-        (Kind.BELOW,),
-        # somebody took the threshold out of the configuration
-        {**target("set"), **_signal("set-0", "slo_ttft", (12, ""), (49, "not_configured"))},
-    ),
-    Story(
-        (Kind.ROLES,),
-        {**target("split", role="decode"), **_signal("split-0", "slo_ttft", (12, ""), (49, "other_role"))},
-    ),
-    Story(
-        (Kind.FIRES,),
-        # it answers with a page that nobody can read, such as that of a login
-        {**target("login", "", (12, "ready"), (49, "unknown")), **_signal("login-0", "engine_steps_total", *_UNREAD)},
-        {moment: (_signals("login-0", "login", "1", "engine_steps_total (target_down)"),) for moment in ("30m", "58m")},
-    ),
-    # what is down has its own alert, whatever is said of its signals
-    Story(
-        (Kind.BELOW,),
-        {**target("down", "", (12, "ready"), (49, "down")), **_signal("down-0", "engine_steps_total", *_GONE)},
-    ),
-    Story(
-        (Kind.BELOW,),
-        {**target("gone", "", (12, "ready"), (49, "down")), **_signal("gone-0", "engine_steps_total", *_UNREAD)},
-    ),
-    Story((Kind.ABSENT,), {**target("quiet"), **_signal("quiet-0", "engine_steps_total", (12, ""), (49, None))}),
-    records=False,
-)  # fmt: skip
-
-
-# --- ExporterAbsent: no exporter at all, for 10m; critical -------------------------------------------------------------------------------
-
-_BUILD = 'llm_serving_exporter_build_info{instance="gpu-1:10077",job="llm",version="1.0.0",python_version="3.11.2"}'
-_ABSENT = firing(
-    "ExporterAbsent",
-    "critical",
-    "exporter",
-    {},
-    "No llm-serving-exporter is scraped",
-    "Prometheus has no exporter's series at all: every other alert of this pack is blind.",
-    "look at Prometheus' targets page, then at the exporters",
-)
-_EXPORTER_ABSENT = Case(
-    "ExporterAbsent",
-    "no exporter from minute 5 to 29",
-    {_BUILD: f"1+0x4 stale {NOTHING}x24 1+0x20"},
-    "14m",
-    more=(("16m", (_ABSENT,)), ("40m", ())),
-    records=False,
-    kinds=frozenset({Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY}),
-)
-_ONE_LEFT = Case(
-    "ExporterAbsent",
-    "one of two is enough",
-    {_BUILD: f"1+0x4 stale {NOTHING}x40", _BUILD.replace("gpu-1", "gpu-2"): "1+0x45"},
-    "40m",
-    records=False,
-    kinds=frozenset({Kind.BELOW}),
-)
-
+from tests.pack.promtool import Case, Kind, Story, together
 
 # --- ConfigReloadFailed: the last reload failed, for 10m; warning -------------------------------------------------------------------------
 
@@ -269,8 +133,8 @@ _TARGET_LOOP = together(
                     "warning",
                     "exporter",
                     {"target": "chat-0"},
-                    "chat-0: 3 starts in an hour",
-                    "It starts again and again: users meet cold caches, lost requests and a replica that is not there.",
+                    "chat-0: went and came back 3 times in an hour",
+                    "It starts again and again, or cannot be reached again and again: users meet cold caches, lost requests and a replica that is not there.",
                     "read the log of the last exit: out of memory, a bad flag, a failing probe",
                     "var-target=chat-0",
                 ),
@@ -280,6 +144,92 @@ _TARGET_LOOP = together(
     Story((Kind.BELOW, Kind.RESTART), _starts("twice-0", (10, 100), (10, 700), (60, 1300))),
     Story((Kind.ABSENT,), {'llm_serving_target_up{target="silent-0"}': held((80, 0))}),
     records=False,
+)
+
+
+def _pod(number: int, *spans: tuple[int, str], workload: str = "chat", ready: bool = False) -> dict[str, str]:
+    """A pod of a workload by (samples, state), "" while it is not there."""
+    found = {}
+    for key, _ in target(workload, f"llm/{workload}-{number}:8000", (1, "ready")).items():
+        state = key.partition('state="')[2].partition('"')[0]
+        parts, there = [], False
+        for samples, now in spans:
+            if now:
+                parts.append(held((samples, float(now == state if state else now == "ready" or "info" in key))))
+            else:
+                parts.append(f"stale {NOTHING}x{samples - 1}" if there else f"{NOTHING}x{samples}")
+            there = bool(now)
+        found[key.replace('runtime="', f'namespace="llm",workload="{workload}",runtime="')] = " ".join(parts)
+    return found
+
+
+def _pods(workload: str, *each: tuple[tuple[int, str], ...]) -> dict[str, str]:
+    return {
+        key: text for number, spans in enumerate(each) for key, text in _pod(number, *spans, workload=workload).items()
+    }
+
+
+_FLAPS = together(
+    "RestartLoop",
+    "goes and comes back; pods under new names",
+    ("40m", "62m", "100m", "150m"),
+    Story(
+        (Kind.FIRES,),
+        # not to be reached for two minutes of every eight, until 80m
+        target("blinks", "", *((2, "down"), (6, "ready")) * 10, (80, "ready")),
+        {
+            "62m": (
+                firing(
+                    "RestartLoop",
+                    "warning",
+                    "exporter",
+                    {"target": "blinks-0"},
+                    "blinks-0: went and came back 7 times in an hour",
+                    "It starts again and again, or cannot be reached again and again: users meet cold caches, lost requests and a replica that "
+                    "is not there.",
+                    "read the log of the last exit: out of memory, a bad flag, a failing probe",
+                    "var-target=blinks-0",
+                ),
+            )
+        },
+    ),
+    # for four of every seven it is TargetDown's; and every twenty minutes is no loop
+    Story((Kind.BELOW,), target("away", "", *((4, "down"), (3, "ready")) * 22)),
+    Story((Kind.BELOW,), target("seldom", "", *((2, "down"), (18, "ready")) * 8)),
+    Story(
+        (Kind.FIRES, Kind.RECOVERY),
+        # at 62m the first has come before the hour; each pod lives for eight minutes, of which it is ready for three at most; the next one is called otherwise; the last one stays
+        _pods(
+            "crashes",
+            *(((10 * number, ""), (5, "loading"), (3, "ready"), (150 - 10 * number, "")) for number in range(6)),
+            ((60, ""), (5, "loading"), (95, "ready")),
+        ),
+        {
+            moment: (
+                firing(
+                    "RestartLoop",
+                    "warning",
+                    "exporter",
+                    {"namespace": "llm", "workload": "crashes"},
+                    f"llm/crashes: {pods} pods in an hour that did not last",
+                    "Each came under a new name, was ready for less than 10m and is gone: something ends them, or they end themselves.",
+                    "read the log of the last exit: out of memory, a bad flag, a failing probe",
+                    "var-target=",
+                ),
+            )
+            for moment, pods in (("40m", "4"), ("62m", "5"))
+        },
+    ),
+    # an autoscaler has four pods for a quarter of an hour; and a rollout replaces four
+    Story((Kind.BELOW,), _pods("scales", *(((20, ""), (3, "loading"), (15, "ready"), (120, "")) for _ in range(4)))),
+    Story(
+        (Kind.BELOW,),
+        _pods(
+            "rolls",
+            *(((30, "ready"), (120, "")) for _ in range(4)),
+            *(((30, ""), (3, "loading"), (120, "ready")) for _ in range(4)),
+        ),
+    ),
 )
 _EXPORTER_LOOP = together(
     "RestartLoop",
@@ -337,12 +287,10 @@ _WATCHDOG = Case(
 )
 
 CASES = (
-    _SIGNAL_LOST,
-    _EXPORTER_ABSENT,
-    _ONE_LEFT,
     _RELOAD_FAILED,
     _NOTIFICATIONS,
     _TARGET_LOOP,
+    _FLAPS,
     _EXPORTER_LOOP,
     _WATCHDOG,
 )

@@ -18,42 +18,45 @@ def _gpu(name: str, values: str, card: Mapping[str, str] = _CARD, **labels: str)
     return shown | {selector(f"llm_serving_gpu_{name}", instance="node-a:10077", **card, **labels): values}
 
 
-def _xid(xid: str) -> Firing:
+def _failed(summary: str, description: str) -> Firing:
     return firing(
-        "GPUXid",
+        "GPUFailed",
         "critical",
         "gpu",
-        {**_CARD, "xid": xid},
-        summary=f"node-a NVIDIA H100 GPU-1: XID {xid}",
-        description=f"The driver reported XID {xid} within the last 15m: a fault of the card, its memory, its link or its firmware.",
+        _CARD,
+        summary=f"node-a NVIDIA H100 GPU-1: {summary}",
+        description=description,
         action="cordon the node, take this card's replicas out of the router; the runbook says what each XID asks for",
         variables=_VARIABLES,
     )
 
 
-_ECC = firing(
-    "GPUEcc",
-    "warning",
-    "gpu",
-    _CARD,
-    summary="node-a NVIDIA H100 GPU-1: uncorrectable memory errors",
-    description="2 memory errors that could not be corrected in the last hour. What was computed from that memory is wrong or was killed.",
-    action="see whether its replica serves; plan a reset where a remap is pending",
-    variables=_VARIABLES,
-)
+def _xid(xids: str) -> Firing:
+    return _failed(
+        f"XID {xids}",
+        f"The driver reported XID {xids} within the last 15m: a fault of the card, its memory, its link or its firmware.",
+    )
 
 
-def _remap(text: str) -> Firing:
+def _memory(summary: str, description: str) -> Firing:
     return firing(
-        "GPURemapPending",
+        "GPUMemoryFault",
         "warning",
         "gpu",
         _CARD,
-        summary="node-a NVIDIA H100 GPU-1: memory rows wait to be remapped, or could not be",
-        description=text,
-        action="plan a reset; where remapping failed, replace the card",
+        summary=f"node-a NVIDIA H100 GPU-1: {summary}",
+        description=description,
+        action="see whether its replica serves; plan a reset where a remap is pending, replace the card where it failed",
         variables=_VARIABLES,
     )
+
+
+_ECC_TEXT = "2 memory errors that could not be corrected in the last hour. What was computed from that memory is wrong or was killed."
+_ECC = _memory("uncorrectable memory errors", _ECC_TEXT)
+
+
+def _remap(text: str) -> Firing:
+    return _memory("memory rows wait to be remapped, or could not be", f" {text}")
 
 
 def _slow(reasons: str) -> Firing:
@@ -63,21 +66,15 @@ def _slow(reasons: str) -> Firing:
         "gpu",
         _CARD,
         summary="node-a NVIDIA H100 GPU-1: clocks are held down while busy",
-        description=f"Reason: {reasons}. The card does less than its ceilings say.",
+        description=f"Reason: {reasons}. It held for 10m or more of the last 20m. The card does less than its ceilings say.",
         action="check cooling and power of the node",
         variables=_VARIABLES,
     )
 
 
-_LOST = firing(
-    "GPULost",
-    "critical",
-    "gpu",
-    _CARD,
-    summary="node-a NVIDIA H100 GPU-1: the GPU no longer answers",
-    description="It did before. It fell off the bus, or the driver gave it up; its replicas are gone or about to be.",
-    action="cordon the node, take the dead replicas out of the router, read the kernel log for NVRM lines",
-    variables=_VARIABLES,
+_LOST = _failed(
+    "the GPU no longer answers",
+    "It did before. It fell off the bus, or the driver gave it up; its replicas are gone or about to be.",
 )
 
 
@@ -88,7 +85,7 @@ def _driver(values: str) -> dict[str, str]:
 _FATAL = ("48", "62", "64", "74", "79", "95", "119", "120")
 _XIDS = (
     Case(
-        "GPUXid",
+        "GPUFailed",
         "everything that says that the card is broken",
         {
             name: values
@@ -96,10 +93,10 @@ _XIDS = (
             for name, values in _gpu("xid_events_total", flat((0, 5), (1, 5)), xid=xid).items()
         },
         "8m",
-        tuple(map(_xid, _FATAL)),
+        (_xid(", ".join(sorted(_FATAL))),),
     ),
     Case(
-        "GPUXid",
+        "GPUFailed",
         "one event: a page at once, over after 15m",
         _gpu("xid_events_total", growing((0, 20), (1, 1), (0, 40)), xid="79")
         | _gpu("xid_events_total", flat((0, 61)), _OTHER, xid="79"),
@@ -108,7 +105,7 @@ _XIDS = (
         more=(("18m", ()), ("40m", ())),
     ),
     Case(
-        "GPUXid",
+        "GPUFailed",
         "an application's fault (13, 31, 43) and what only informs (63)",
         _gpu("xid_events_total", growing((1, 40)), xid="13")
         | _gpu("xid_events_total", growing((1, 40)), xid="31")
@@ -117,24 +114,24 @@ _XIDS = (
         "30m",
     ),
     Case(
-        "GPUXid",
+        "GPUFailed",
         "the exporter restarts and counts from 0 again",
         _gpu("xid_events_total", flat((3, 20), (0, 20)), xid="48"),
         "25m",
     ),
     Case(
-        "GPUXid",
+        "GPUFailed",
         "an event as the card goes: its count outlives it",
         _gpu("xid_events_total", flat((0, 20), (1, 20)), xid="79") | _gpu("up", flat((1, 20), (0, 20))),
         "25m",
         (_xid("79"),),
     ),
-    Case("GPUXid", "no series", _gpu("up", flat((1, 40))), "30m"),
+    Case("GPUFailed", "no series", _gpu("up", flat((1, 40))), "30m"),
 )
 
 _MEMORY = (
     Case(
-        "GPUEcc",
+        "GPUMemoryFault",
         "two errors in the last hour",
         # 3 before, which nobody was there to see. increase() stretches 2 over 89 to 90 minutes of 89: still 2 when rounded
         _gpu("ecc_errors_total", flat((3, 90), (5, 80)), kind="uncorrected"),
@@ -142,15 +139,15 @@ _MEMORY = (
         (_ECC,),
         more=(("85m", ()), ("160m", ())),
     ),
-    Case("GPUEcc", "corrected errors", _gpu("ecc_errors_total", growing((5, 90)), kind="corrected"), "80m"),
+    Case("GPUMemoryFault", "corrected errors", _gpu("ecc_errors_total", growing((5, 90)), kind="corrected"), "80m"),
     Case(
-        "GPUEcc",
+        "GPUMemoryFault",
         "the driver is loaded anew and counts from 0",
         _gpu("ecc_errors_total", flat((7, 40), (0, 40)), kind="uncorrected"),
         "50m",
     ),
     Case(
-        "GPURemapPending",
+        "GPUMemoryFault",
         "a row waits, then the card is reset",
         _gpu("remap_pending", flat((0, 10), (1, 30), (0, 30))) | _gpu("remap_failed", flat((0, 70))),
         "35m",
@@ -158,14 +155,14 @@ _MEMORY = (
         more=(("20m", ()), ("50m", ())),
     ),
     Case(
-        "GPURemapPending",
+        "GPUMemoryFault",
         "remapping failed while another row waits: one alert that says the worse",
         _gpu("remap_pending", flat((1, 60))) | _gpu("remap_failed", flat((1, 60))),
         "35m",
         (_remap("Remapping failed: the card has no spare rows."),),
     ),
     Case(
-        "GPURemapPending",
+        "GPUMemoryFault",
         "the card does not say",
         _gpu("up", flat((1, 60))),
         "35m",
@@ -185,7 +182,30 @@ _SLOWDOWN = (
         | _gpu("busy_ratio", flat((0.9, 50)), _OTHER),
         "25m",
         (_slow("hw_thermal_slowdown, sw_thermal_slowdown"),),
-        more=(("12m", ()), ("35m", ())),
+        # ten minutes are counted at 14m; the last of them leave the window at 40m
+        more=(("13m", ()), ("41m", ())),
+    ),
+    Case(
+        "GPUSlowdown",
+        "four of every six minutes for two hours, then cool; another card two of every six",
+        _gpu("slowdown", " ".join(["1 1 1 1 0 0"] * 20 + ["0"] * 30), reason=_THERMAL[0])
+        | _gpu("slowdown", " ".join(["1 1 0 0 0 0"] * 20 + ["0"] * 30), _OTHER, reason=_THERMAL[0])
+        | _gpu("busy_ratio", flat((0.9, 150)))
+        | _gpu("busy_ratio", flat((0.9, 150)), _OTHER),
+        "17m",
+        (_slow("hw_thermal_slowdown"),),
+        more=(
+            ("12m", ()),
+            *((f"{minute}m", (_slow("hw_thermal_slowdown"),)) for minute in (29, 59, 60, 61, 62, 63, 64, 119)),
+            ("128m", ()),
+        ),
+    ),
+    Case(
+        "GPUSlowdown",
+        "an exporter that was away for most of the window counts for no slow card",
+        _gpu("slowdown", flat((0, 15), ("_", 12), (1, 7), (0, 20)), reason=_THERMAL[0])
+        | _gpu("busy_ratio", flat((0.9, 15), ("_", 12), (0.9, 27))),
+        "33m",
     ),
     Case(
         "GPUSlowdown",
@@ -194,7 +214,7 @@ _SLOWDOWN = (
         | _gpu("slowdown", " ".join(["0 1"] * 20), reason="hw_power_brake_slowdown")
         | _gpu("busy_ratio", flat((0.9, 40))),
         "26m",
-        (_slow("hw_thermal_slowdown"),),
+        (_slow("hw_power_brake_slowdown, hw_thermal_slowdown"),),
     ),
     Case(
         "GPUSlowdown",
@@ -213,22 +233,22 @@ _SLOWDOWN = (
 
 _LOSSES = (
     Case(
-        "GPULost",
+        "GPUFailed",
         "it answers no more: a page after 2m, for as long as that lasts",
         _gpu("up", flat((1, 20), (0, 130), (1, 20))) | _gpu("up", flat((1, 170)), _OTHER) | _driver(flat((1, 170))),
         "140m",
         (_LOST,),
-        more=(("15m", ()), ("21m", ()), ("30m", (_LOST,)), ("160m", ())),
+        more=(("15m", ()), ("20m", ()), ("30m", (_LOST,)), ("160m", ())),
     ),
     Case(
-        "GPULost",
+        "GPUFailed",
         "the only card of the node",
         _gpu("up", flat((1, 20), (0, 20))) | _driver(flat((1, 40))),
         "30m",
         (_LOST,),
     ),
     Case(
-        "GPULost",
+        "GPUFailed",
         "the node came back without the card",
         _gpu("up", flat((1, 70), ("stale", 1)))
         | _gpu("up", flat((1, 70), ("_", 6), (1, 80)), _OTHER)
@@ -238,7 +258,7 @@ _LOSSES = (
         more=(("65m", ()), ("140m", ())),
     ),
     Case(
-        "GPULost",
+        "GPUFailed",
         "a pod went with its exporter, another one serves on the same node",
         _gpu("up", flat((1, 70), ("stale", 1)))
         | _driver(flat((1, 70), ("stale", 1)))
@@ -247,13 +267,13 @@ _LOSSES = (
         "90m",
     ),
     Case(
-        "GPULost",
+        "GPUFailed",
         "the driver does not answer (library and kernel module differ after an upgrade): the engines go on",
         _gpu("up", flat((1, 70), ("stale", 1))) | _driver(flat((1, 70), (0, 70))),
         "90m",
     ),
     Case(
-        "GPULost",
+        "GPUFailed",
         "MIG instances were cut anew",
         _gpu("up", flat((1, 140)))
         | _gpu("up", flat((1, 70), ("stale", 1)), {**_CARD, "gpu": "MIG-1"})
@@ -262,20 +282,20 @@ _LOSSES = (
         "90m",
     ),
     Case(
-        "GPULost",
+        "GPUFailed",
         "one pass in which it does not answer",
         _gpu("up", flat((1, 20), (0, 1), (1, 20))) | _driver(flat((1, 41))),
         "22m",
     ),
     Case(
-        "GPULost",
+        "GPUFailed",
         "two clusters whose nodes have the same names and addresses, one came back without the card",
         labelled(_gpu("up", flat((1, 70), ("stale", 1))) | _driver(flat((1, 140))), cluster="eu")
         | labelled(_gpu("up", flat((1, 140))) | _driver(flat((1, 140))), cluster="us"),
         "90m",
         (
             firing(
-                "GPULost",
+                "GPUFailed",
                 "critical",
                 "gpu",
                 {"cluster": "eu", **_CARD},
@@ -288,14 +308,14 @@ _LOSSES = (
         rules="gpu_clusters",
     ),
     Case(
-        "GPULost",
+        "GPUFailed",
         "one of two exporters cannot read it",
         _gpu("up", flat((1, 20), (0, 40)))
         | {selector("llm_serving_gpu_up", instance="other:10077", **_CARD): flat((1, 60))},
         "40m",
     ),
     Case(
-        "GPULost",
+        "GPUFailed",
         "one of two exporters, which call the node by different names, cannot read it",
         _gpu("up", flat((1, 20), (0, 40)))
         | {selector("llm_serving_gpu_up", instance="other:10077", **{**_CARD, "node": "pod-1"}): flat((1, 60))},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from llm_serving_exporter.catalogue.health import AS_WRITTEN
+from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS
 from tests.pack.builders import NOTHING, firing, held, target
 from tests.pack.promtool import Case, Firing, Kind, Story, together
 
@@ -28,16 +30,26 @@ def _info(name: str, values: str, **labels: str) -> dict[str, str]:
     return {f"llm_serving_target_info{{{written}}}": values}
 
 
-_OVERWRITTEN = firing(
-    "LabelsRenamed",
-    "warning",
-    "exporter",
-    {"label": "namespace", "how": "overwritten"},
-    "The label namespace of 2 targets is not theirs",
-    "Their names say another namespace: something after the scrape wrote its own there, such as enforcedNamespaceLabel. Fleets of several "
-    "namespaces look like one.",
-    _ACTION,
-)
+def _overwritten(label: str, job: str, targets: str) -> Firing:
+    return firing(
+        "LabelsRenamed",
+        "warning",
+        "exporter",
+        {"label": label, "how": "overwritten", "job": job},
+        f"Job {job}: the label {label} of our series is lost",
+        f"Something after the scrape writes its own {label} over ours, or takes ours away, such as enforcedNamespaceLabel or a relabelling: "
+        f"{targets} targets cannot be distinguished by it.",
+        _ACTION,
+    )
+
+
+def _written(**stored: str) -> dict[str, str]:
+    """What is stored of the series that has every label; those that are not named are as they were written."""
+    labels = {**dict.fromkeys(IDENTITY_LABELS, AS_WRITTEN), **stored}
+    written = ",".join(f'{name}="{text}"' for name, text in labels.items() if text)
+    return {f"llm_serving_written_labels_info{{{written}}}": held((50, 1))}
+
+
 _RENAMED = together(
     "LabelsRenamed",
     "scrapes with labels of their own",
@@ -70,11 +82,31 @@ _RENAMED = together(
     Story((Kind.BELOW,), {'kube_pod_info{job="ksm",namespace="monitoring",exported_namespace="llm"}': held((50, 1))}),
     # a host's, by a name of its own
     Story((Kind.BELOW,), _info("rack/7:8000", held((50, 1)), job="hosts", node="host-7")),
+    # honor_labels, and a namespace that is written over all that comes
     Story(
         (Kind.FIRES,),
         _info("llm/d-0:8000", held((50, 1)), job="forced", namespace="monitoring", pod="d-0")
-        | _info("other/d-0:8000", held((50, 1)), job="forced", namespace="monitoring", pod="d-0"),
-        dict.fromkeys(("12m", "40m"), (_OVERWRITTEN,)),
+        | _info("other/d-0:8000", held((50, 1)), job="forced", namespace="monitoring", pod="d-0")
+        | _written(job="forced", namespace="monitoring"),
+        dict.fromkeys(("12m", "40m"), (_overwritten("namespace", "forced", "2"),)),
+    ),
+    # no honor_labels, and a relabelling that drops exported_node; nothing has a node
+    Story(
+        (Kind.FIRES,),
+        _info("e:8000", held((50, 1)), job="dropped", node="k8s-1") | _written(job="dropped", node="k8s-1"),
+        dict.fromkeys(("12m", "40m"), (_overwritten("node", "dropped", "1"),)),
+    ),
+    # of a target without a namespace there is nothing to rename, and the scrape's stands on it
+    Story(
+        (Kind.FIRES,),
+        _info("f:8000", held((50, 1)), job="unknown", namespace="monitoring")
+        | _written(job="unknown", namespace="monitoring", exported_namespace=AS_WRITTEN),
+        dict.fromkeys(("12m", "40m"), (_renamed("namespace", "unknown"),)),
+    ),
+    # a name that somebody chose looks like that of a pod
+    Story(
+        (Kind.BELOW,),
+        _info("team/server:8000", held((50, 1)), job="chosen", namespace="prod", pod="server") | _written(job="chosen"),
     ),
     # it says how many series there are
     doubled=False,
@@ -151,6 +183,98 @@ def _gpu_claimed(gpu: str, count: str, targets: str) -> Firing:
 
 
 _ALWAYS = ("12m", "40m")
+
+
+_PARTLY = Case(
+    "LabelsRenamed",
+    "a cluster that targets have of their own, and one that the scrape puts on all",
+    _info("llm/g-0:8000", held((40, 1)), job="own", instance="a:10077", cluster="eu")
+    | {'llm_serving_target_state{target="llm/g-0:8000",job="own",instance="a:10077",state="ready"}': held((40, 1))}
+    | _info("llm/h-0:8000", held((40, 1)), job="all", instance="b:10077", cluster="us")
+    | {
+        'llm_serving_target_state{target="llm/h-0:8000",job="all",instance="b:10077",cluster="us",state="ready"}': held(
+            (40, 1)
+        )
+    },
+    "30m",
+    (
+        firing(
+            "LabelsRenamed",
+            "warning",
+            "exporter",
+            {"label": "cluster", "how": "partly", "job": "own", "cluster": "eu"},
+            "Job own: the label cluster of our series is not the same on all",
+            "1 targets have a cluster of their own on their info series and not on the others, while external_labels of the rules says that a "
+            "scrape puts it on every one. The two do not meet, and nothing is said of these targets.",
+            _ACTION,
+            "var-cluster=eu",
+        ),
+    ),
+    doubled=False,
+    rules="identity_clusters",
+)
+
+
+# --- the same where what is stated of a model fits several of its fleets, or none ------------------------------------------------------------
+
+
+def _unclear(model: str, role: str, of: str, there: str, **namespace: str) -> Firing:
+    return firing(
+        "LabelsRenamed",
+        "warning",
+        "exporter",
+        {**namespace, "model_name": model, "role": role, "of": of, "how": "unclear"},
+        f"{' '.join([*namespace.values(), model])} ({role}): {of} does not say which replicas it means",
+        f"It and the targets of this model do not have the same namespace. There are: {there} - so it counts for none of them, and a lost replica, "
+        "or a drill that is due, is not noticed.",
+        "write namespace there as the targets have it; the runbook says where",
+    )
+
+
+def _fleet(model: str, *spans: tuple[int, float | str], role: str = "unified", **namespace: str) -> dict[str, str]:
+    return _info(
+        f"{model}-{''.join(namespace.values())}:8000",
+        held(*(spans or ((50, 1),))),
+        model_name=model,
+        role=role,
+        **namespace,
+    )
+
+
+def _expected(model: str, role: str = "unified", **namespace: str) -> dict[str, str]:
+    written = ",".join(f'{name}="{text}"' for name, text in {"model_name": model, "role": role, **namespace}.items())
+    return {f"llm_serving_expected_replicas{{{written}}}": held((50, 2))}
+
+
+_UNCLEAR = together(
+    "LabelsRenamed",
+    "fleets of two namespaces",
+    ("8m", *_ALWAYS),
+    Story(
+        (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY),
+        # one of them goes at minute 25: then the other is meant
+        _fleet("two", namespace="a") | _fleet("two", (25, 1), (1, "stale"), namespace="b") | _expected("two"),
+        {"12m": (_unclear("two", "unified", "expected_replicas", "[namespace a] [namespace b]"),)},
+    ),
+    Story(
+        (Kind.FIRES, Kind.ONE_REPLICA),
+        # the targets do not say it
+        _fleet("bare") | _expected("bare", namespace="prod"),
+        dict.fromkeys(_ALWAYS, (_unclear("bare", "unified", "expected_replicas", "[namespace not known]", namespace="prod"),)),
+    ),
+    Story(
+        (Kind.FIRES, Kind.ROLES),
+        # of another role there is one fleet only
+        _fleet("split", role="prefill", namespace="a") | _fleet("split", role="decode", namespace="a")
+        | _fleet("split", role="decode", namespace="b") | _expected("split", "prefill") | _expected("split", "decode"),
+        dict.fromkeys(_ALWAYS, (_unclear("split", "decode", "expected_replicas", "[namespace a] [namespace b]"),)),
+    ),
+    Story((Kind.BELOW,), _fleet("one", namespace="a") | _expected("one")),
+    Story((Kind.BELOW,), _fleet("said", namespace="a") | _fleet("said", namespace="b") | _expected("said", namespace="b")),
+    Story((Kind.BELOW, Kind.RESTART), _fleet("away", namespace="a") | _expected("away", namespace="gone")),
+    Story((Kind.ABSENT,), _expected("nobody") | _fleet("unasked", namespace="a") | _fleet("unasked", namespace="b")),
+    rules="identity_namespaces",
+)  # fmt: skip
 _CLAIMED = together(
     "ClaimedTwice",
     "names and GPUs of two",
@@ -241,46 +365,12 @@ _CLUSTERS = Case(
 )
 
 
-# --- ShardMissing: nobody reads a shard, for 3m; warning -----------------------------------------------------------------------------------
-
-
-def _held(shard: int, instance: str, *spans: tuple[int, float | str]) -> dict[str, str]:
-    """What the exporter of a shard says of each of four."""
-    return {
-        f'llm_serving_exporter_shard_held{{shard="{number}",instance="{instance}"}}': held(
-            *((samples, said if isinstance(said, str) else float(number == shard)) for samples, said in spans)
-        )
-        for number in range(1, 5)
-    }
-
-
-def _missing(shard: str) -> Firing:
-    return firing(
-        "ShardMissing",
-        "warning",
-        "exporter",
-        {"shard": shard},
-        f"shard {shard}: no exporter reads it",
-        "The other exporters know of it, and none of them has its targets: nothing is seen of those, and no alert about them can fire.",
-        "bring the exporter of this shard back; until then watch its servers by hand",
-    )
-
-
-_SHARDS = together(
-    "ShardMissing",
-    "four exporters share the targets",
-    ("6m", "10m", "15m", "35m"),
-    Story(
-        (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY, Kind.BELOW, Kind.RESTART),
-        # the third is gone from minute 5 to 20: told within 5m; the second is replaced within two, at minute 30
-        _held(1, "a:10077", (50, 1))
-        | _held(2, "b:10077", (31, 1), (1, "stale"), (1, NOTHING), (17, 1))
-        | _held(3, "c:10077", (5, 1), (1, "stale"), (14, NOTHING), (30, 1))
-        | _held(4, "d:10077", (50, 1)),
-        {"10m": (_missing("3"),), "15m": (_missing("3"),)},
-    ),
-    Story((Kind.ABSENT,), target("alone", "alone-0")),
-    doubled=False,
+CASES = (
+    _RENAMED,
+    _NO_SERIES,
+    _KNOWN,
+    _PARTLY,
+    _UNCLEAR,
+    _CLAIMED,
+    _CLUSTERS,
 )
-
-CASES = (_RENAMED, _NO_SERIES, _KNOWN, _CLAIMED, _CLUSTERS, _SHARDS)

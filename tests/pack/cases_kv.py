@@ -60,7 +60,8 @@ _KV_SATURATED = (
         _usage(flat((0.5, 10), (0.97, 25), (0.6, 20))) | _waiting(flat((3, 55))),
         "30m",
         (_saturated("97%", "3"),),
-        more=(("8m", ()), ("18m", ()), ("45m", ())),
+        # the last of its minutes count until 45m
+        more=(("8m", ()), ("18m", ()), ("46m", ())),
     ),
     Case(
         "KVSaturated",
@@ -82,22 +83,30 @@ _KV_SATURATED = (
     Case("KVSaturated", "nobody says how full it is", _recorded(waiting=flat((9, 40))), "30m"),
     Case(
         "KVSaturated",
-        "the engine restarts before ten minutes are over",
-        _recorded(usage=flat((0.97, 9), ("stale", 1), ("_", 5), (0.97, 9)), waiting=flat((3, 24))),
+        "the engine restarts before ten minutes are over, and has room then",
+        _recorded(usage=flat((0.97, 9), ("stale", 1), ("_", 5), (0.8, 9)), waiting=flat((3, 24))),
         "23m",
+    ),
+    Case(
+        "KVSaturated",
+        "full for four of every six minutes: requests that end make room for a moment",
+        _recorded(usage=" ".join(["0.97 0.97 0.97 0.97 0.6 0.6"] * 10), waiting=flat((3, 60))),
+        "29m",
+        (_saturated("97%", "3"),),
+        more=(("12m", ()), *((f"{minute}m", (_saturated("97%", "3"),)) for minute in (34, 35, 36, 59))),
     ),
 )
 
 
-def _filling(now: str) -> Firing:
+def _filling(now: str, text: str) -> Firing:
     return firing(
-        "KVFilling",
+        "KVSaturated",
         "warning",
         "kv",
         _ENGINE,
-        summary="chat on replica-0: KV cache will be full within 15m",
-        description=f"Engine 0 uses {now} of its KV cache (mean of 5m), and the line of the last 15m passes 100% within 15m.",
-        action="add a replica now, before requests are preempted",
+        summary=f"chat on replica-0: KV cache {now} full and requests wait",
+        description=f"Live requests of engine 0 hold {now} of the KV cache, 2 requests wait. {text}",
+        action="add a replica or shed load; look for long contexts",
         variables=_BY_TARGET,
     )
 
@@ -106,31 +115,31 @@ def _rising(step: float, start: float, samples: int) -> str:
     return growing((step, samples), start=start)
 
 
-_KV_FILLING = (
+_FILLING = (
     Case(
-        "KVFilling",
-        "a percent more each minute, from 70 on",
-        # 15 minutes later it is 15 points more: above 100 from 86 on, at 16m; ten minutes later it is told
-        _recorded(mean=f"{_rising(0.01, 0.7, 31)} {flat((0.7, 20))}", waiting=flat((2, 51))),
-        "29m",
-        (_filling("99%"),),
-        more=(("24m", ()), ("45m", ())),
+        "KVSaturated",
+        "1.3 percent more each minute, from 65 on",
+        # 15 minutes later it is 19.5 points more: above 100 from 80.5 on, at 12m; ten minutes later it is told
+        _recorded(mean=f"{_rising(0.013, 0.65, 24)} {flat((0.7, 20))}", waiting=flat((2, 44))),
+        "22m",
+        (_filling("93.6%", "The line of the last 15m passes 100% within 15m."),),
+        more=(("20m", ()), ("40m", ())),
     ),
     Case(
-        "KVFilling",
+        "KVSaturated",
         "half a percent a minute is not full within 15m",
         _recorded(mean=_rising(0.005, 0.7, 40), waiting=flat((2, 40))),
         "38m",  # at 38m it is 89 %, 15m later 96.5 %
     ),
     Case(
-        "KVFilling",
+        "KVSaturated",
         "a steep line that is still below 80 %",
         # from the second minute on it would be full 15m later; at 11m it is at 76 %
         _recorded(mean=_rising(0.06, 0.1, 14), waiting=flat((2, 14))),
         "11m",
     ),
-    Case("KVFilling", "no request waits", _recorded(mean=_rising(0.01, 0.7, 31), waiting=flat((0, 31))), "29m"),
-    Case("KVFilling", "nobody says whether requests wait", _recorded(mean=_rising(0.01, 0.7, 31)), "29m"),
+    Case("KVSaturated", "no request waits", _recorded(mean=_rising(0.01, 0.7, 31), waiting=flat((0, 31))), "29m"),
+    Case("KVSaturated", "nobody says whether requests wait", _recorded(mean=_rising(0.01, 0.7, 31)), "29m"),
 )
 
 
@@ -237,65 +246,7 @@ _HIT_RATE_DROPPED = (
 )
 
 
-def _queued(usage: str) -> Firing:
-    return firing(
-        "QueuedWithFreeKV",
-        "warning",
-        "kv",
-        _ENGINE,
-        summary="chat on replica-0: requests wait although KV cache and batch have room",
-        description=f"Engine 0 uses {usage} of its KV cache and does not reach its limit of running requests, and still requests wait or are rejected. "
-        "More memory would not help.",
-        action="look at the limiter, the prefill budget and the router's queue",
-        variables=_BY_TARGET,
-    )
-
-
-def _room(
-    usage: float = 0.45, running: float = 10, limit: float | None = 64, identity: dict[str, str] = _ENGINE
-) -> Series:
-    found = _usage(flat((usage, 60)), identity) | _shown("requests_running", flat((running, 60)), identity)
-    return found if limit is None else found | _shown("batch_limit_requests", flat((limit, 60)), identity)
-
-
-_NO_ENGINE = {**_ENGINE, "engine": ""}
-_REJECTED = _shown("requests_rejected_total", growing((1, 60)), _NO_ENGINE, reason="queue_full")
-
-_QUEUED_WITH_FREE_KV = (
-    Case(
-        "QueuedWithFreeKV",
-        "requests wait with 55 % of the cache free, a neighbour without a queue",
-        _room()
-        | _waiting(flat((0, 10), (4, 30), (0, 20)))
-        | _room(identity=_NEIGHBOUR)
-        | _waiting(flat((0, 60)), _NEIGHBOUR),
-        "35m",
-        (_queued("45%"),),
-        more=(("20m", ()), ("50m", ())),
-    ),
-    Case(
-        "QueuedWithFreeKV",
-        "requests are rejected by a front end that names no engine",
-        _room() | _waiting(flat((0, 60))) | _REJECTED,
-        "30m",
-        (_queued("45%"),),
-    ),
-    Case("QueuedWithFreeKV", "half full", _room(usage=0.5) | _waiting(flat((4, 60))) | _REJECTED, "30m"),
-    Case("QueuedWithFreeKV", "the batch is full", _room(running=64) | _waiting(flat((4, 60))) | _REJECTED, "30m"),
-    Case(
-        "QueuedWithFreeKV", "a limit that nobody knows", _room(limit=None) | _waiting(flat((4, 60))) | _REJECTED, "30m"
-    ),
-    Case(
-        "QueuedWithFreeKV",
-        "what was once rejected",
-        _room()
-        | _waiting(flat((0, 60)))
-        | _shown("requests_rejected_total", growing((5, 10), (0, 50)), _NO_ENGINE, reason="queue_full"),
-        "30m",
-    ),
-)
-
-CASES = (*_KV_SATURATED, *_KV_FILLING, *_PREEMPTION_STORM, *_HIT_RATE_DROPPED, *_QUEUED_WITH_FREE_KV)
+CASES = (*_KV_SATURATED, *_FILLING, *_PREEMPTION_STORM, *_HIT_RATE_DROPPED)
 
 
 def _looked_up(model: str, queried: float, hit: float, started: float) -> Series:

@@ -1,10 +1,8 @@
-"""When the other alerts of check node_loss fire and when they do not: no redundancy, lost replicas, drills."""
+"""When the other alerts of check node_loss fire and when they do not: lost replicas, drills."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from tests.pack.builders_kv import Replica, firing, flat, fleet, labelled, selector
+from tests.pack.builders_kv import firing, flat, fleet, labelled, selector
 from tests.pack.fleets_node_loss import PRESENT
 from tests.pack.histories_node_loss import (
     DESIRED,
@@ -19,60 +17,10 @@ from tests.pack.histories_node_loss import (
 )
 from tests.pack.promtool import Case, Firing
 
-# --- NoRedundancy -----------------------------------------------------------------------------------------------------
-
-
-def _alone(ready: int, which: str = "largest node") -> Firing:
-    return firing(
-        "NoRedundancy",
-        "info",
-        "node_loss",
-        MODEL,
-        summary=f"chat (unified): no replica is left without its {which}",
-        description=f"Ready replicas: {ready}, and the {which} would take all of them away. Where that is meant, set node_loss.redundancy to none.",
-        action="context for other alerts; nobody is notified",
-        variables=VARIABLES,
-    )
-
-
-_QUIET = Replica(prefill=20.0, decode=5.0)
-
-_NO_REDUNDANCY = (
-    Case(
-        "NoRedundancy",
-        "both replicas on one node; another model on two",
-        fleet("chat", (_QUIET, _QUIET), 12) | fleet("embed", (_QUIET, replace(_QUIET, nodes=("b",))), 12),
-        "10m",
-        (_alone(2),),
-    ),
-    Case(
-        "NoRedundancy",
-        "one replica over two nodes",
-        fleet("chat", (replace(_QUIET, nodes=("a", "b")),), 12),
-        "10m",
-        (_alone(1),),
-    ),
-    Case(
-        "NoRedundancy",
-        "one is on a node, where the other is nobody knows",
-        fleet("chat", (_QUIET, replace(_QUIET, nodes=())), 12),
-        "10m",
-    ),
-    Case("NoRedundancy", "scaled to zero", expected_replicas(0, 12), "10m"),
-    Case(
-        "NoRedundancy",
-        "two nodes where two may go",
-        fleet("chat", (_QUIET, replace(_QUIET, nodes=("b",))), 12),
-        "10m",
-        (_alone(2, "two largest nodes"),),
-        rules="two_nodes",
-    ),
-)
-
 # --- ReplicaLost ------------------------------------------------------------------------------------------------------
 
 
-def _lost(missing: int, wanted: int) -> Firing:
+def lost(missing: int, wanted: int) -> Firing:
     return firing(
         "ReplicaLost",
         "warning",
@@ -85,7 +33,7 @@ def _lost(missing: int, wanted: int) -> Firing:
     )
 
 
-_AN_EXPORTER = {'llm_serving_exporter_build_info{version="1.0.0"}': flat((1, 60))}
+_AN_EXPORTER = {'exporter:llm_serving_exporter:info{instance="a:10077",job="llm"}': flat((1, 60))}
 
 
 def _pods(count: int, minutes: int) -> Series:
@@ -100,7 +48,7 @@ _REPLICA_LOST = (
         recorded(desired=flat((4, 60)), present=flat((4, 10), (3, 25), (4, 25)))
         | {selector(name, model_name="embed", role="unified"): flat((2, 60)) for name in (DESIRED, PRESENT)},
         "30m",
-        (_lost(1, 4),),
+        (lost(1, 4),),
         more=(("17m", ()), ("45m", ())),
     ),
     Case(
@@ -108,7 +56,7 @@ _REPLICA_LOST = (
         "a node goes with the exporter on it",
         node_lost(with_its_exporter=True, waiting=0.0),
         "88m",
-        (_lost(1, 3),),
+        (lost(1, 3),),
         more=(("77m", ()),),
     ),
     Case(
@@ -128,7 +76,7 @@ _REPLICA_LOST = (
         "all of them went with their exporters, those of other models are there",
         recorded(desired=flat((4, 60))) | _AN_EXPORTER,
         "40m",
-        (_lost(4, 4),),
+        (lost(4, 4),),
     ),
     Case("ReplicaLost", "no exporter is scraped: nobody knows", recorded(desired=flat((4, 60))), "40m"),
     Case("ReplicaLost", "scaled to zero", recorded(desired=flat((0, 60))) | _AN_EXPORTER, "40m"),
@@ -151,7 +99,7 @@ _REPLICA_LOST = (
         "eight pods of two each make four, whatever the exporter expects",
         fleet("chat", PLENTY, 30) | _pods(8, 30) | expected_replicas(3, 30),
         "25m",
-        (_lost(1, 4),),
+        (lost(1, 4),),
         rules="workloads",
     ),
     Case(
@@ -298,4 +246,4 @@ _DRILLS = (
     ),
 )
 
-CASES = (*_NO_REDUNDANCY, *_REPLICA_LOST, *_DRILLS)
+CASES = (*_REPLICA_LOST, *_DRILLS)

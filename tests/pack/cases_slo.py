@@ -6,7 +6,7 @@ from tests.pack.builders import NOTHING, Grows, counter, engine, firing, held, o
 from tests.pack.cases_ttft import slo_events
 from tests.pack.promtool import Firing, Kind, Story, together
 
-# --- SLOBurnFast, SLOBurnSlow: as for TTFT, for errors (and itl and e2e where a threshold is set) -----------------------------------------
+# --- SLOBurn: as for TTFT, for errors (and itl and e2e where a threshold is set) -----------------------------------------
 
 
 def _errors(model: str, good: str, finished: str, http: str = "") -> dict[str, str]:
@@ -18,16 +18,16 @@ def _errors(model: str, good: str, finished: str, http: str = "") -> dict[str, s
     return found
 
 
-def _burn(alert: str, severity: str, model: str, times: str, window: str, bad: str) -> Firing:
+def _burn(severity: str, model: str, times: str, hour: str, day: str, role: str = "unified") -> Firing:
     return firing(
-        alert,
+        "SLOBurn",
         severity,
         "slo",
-        {"model_name": model, "role": "unified", "slo": "errors"},
-        f"{model} (unified): errors burns its budget {times} times too fast",
-        f"At this rate the error budget of 30d is spent {times} times too fast; bad events over {window}: {bad}.",
+        {"model_name": model, "role": role, "slo": "errors"},
+        f"{model} ({role}): errors burns its budget {times} times too fast",
+        f"At this rate the error budget of 30d is spent {times} times too fast; bad events: over 1h {hour}, over 1d {day}.",
         "errors: read the server's log; latencies: look at batch and KV usage",
-        f"var-model_name={model}&var-role=unified",
+        f"var-model_name={model}&var-role={role}",
     )
 
 
@@ -35,8 +35,14 @@ def _steady(by: float, samples: int = 45) -> str:
     return counter(Grows(samples, by))
 
 
+def _page_then_both(model: str, times: str, bad: str, role: str = "unified") -> dict[str, tuple[Firing, ...]]:
+    """The ticket waits for a quarter of an hour."""
+    page, ticket = (_burn(severity, model, times, bad, bad, role) for severity in ("critical", "warning"))
+    return {"12m": (page,), "24m": (page, ticket)}
+
+
 _FAST = together(
-    "SLOBurnFast",
+    "SLOBurn",
     "errors burn fast",
     ("6m", "12m", "24m"),
     Story(
@@ -49,9 +55,14 @@ _FAST = together(
             counter(Grows(15, 1), Grows(30, 0)),
             counter(Grows(15, 1), Grows(30, 0)),
         ),
-        {"12m": (_burn("SLOBurnFast", "critical", "chat", "20", "1h", "2%"),)},
+        {"12m": (_burn("critical", "chat", "20", "2%", "2%"),)},
     ),
-    Story((Kind.BELOW,), _errors("calm", _steady(994.5), _steady(5.5))),  # 0.0055 / 0.001 = 5.5 < 6
+    # 0.0055 / 0.001 = 5.5 < 6: no page, and more than the 3 of a ticket
+    Story(
+        (Kind.BELOW,),
+        _errors("calm", _steady(994.5), _steady(5.5)),
+        {"24m": (_burn("warning", "calm", "5.5", "0.55%", "0.55%"),)},
+    ),
     # one of fifty: 20 times too fast, and four bad answers in all when minute 12 ends
     Story((Kind.LOW_TRAFFIC,), _errors("seldom", counter(Grows(45, 16)), counter(Grows(4, 1), Grows(41, 0)))),
     Story(
@@ -61,7 +72,7 @@ _FAST = together(
             **_errors("reborn", counter(Grows(8, 98), Grows(37, 98, True)), counter(Grows(8, 2), Grows(37, 2, True))),
             **_errors("met", counter(Grows(45, 100), start=1e5), counter(Grows(45, 0), start=1e5)),
         },
-        {moment: (_burn("SLOBurnFast", "critical", "reborn", "20", "1h", "2%"),) for moment in ("12m", "24m")},
+        _page_then_both("reborn", "20", "2%"),
     ),
     Story(
         (Kind.ABSENT,),
@@ -75,21 +86,7 @@ _FAST = together(
             key.replace('role="unified"', 'role="decode"'): text
             for key, text in _errors("pool", _steady(50), _steady(50)).items()
         },
-        {
-            moment: (
-                firing(
-                    "SLOBurnFast",
-                    "critical",
-                    "slo",
-                    {"model_name": "pool", "role": "decode", "slo": "errors"},
-                    "pool (decode): errors burns its budget 500 times too fast",
-                    "At this rate the error budget of 30d is spent 500 times too fast; bad events over 1h: 50%.",
-                    "errors: read the server's log; latencies: look at batch and KV usage",
-                    "var-model_name=pool&var-role=decode",
-                ),
-            )
-            for moment in ("12m", "24m")
-        },
+        _page_then_both("pool", "500", "50%", "decode"),
     ),
 )
 
@@ -114,22 +111,75 @@ def _all(share: float) -> tuple[str, str, str, str]:
 
 _ENDS = held((30, 0.004), (31, 0.0001))
 _SLOW = together(
-    "SLOBurnSlow",
+    "SLOBurn",
     "errors burn slowly",
     ("14m", "16m", "45m"),
     Story(
         (Kind.FIRES, Kind.NOT_YET, Kind.RECOVERY, Kind.ONE_REPLICA),
         _windows("chat", (held((61, 0.004)), _ENDS, held((61, 0.002)), _ENDS)),
-        {"16m": (_burn("SLOBurnSlow", "warning", "chat", "4", "1d", "0.4%"),)},
+        {"16m": (_burn("warning", "chat", "4", "unknown", "0.4%"),)},
     ),
     Story(
         (Kind.FIRES,),
         _windows("leak", _all(0.002)),
-        {moment: (_burn("SLOBurnSlow", "warning", "leak", "2", "1d", "0.2%"),) for moment in ("16m", "45m")},
+        {moment: (_burn("warning", "leak", "2", "unknown", "0.2%"),) for moment in ("16m", "45m")},
     ),
     Story((Kind.BELOW,), _windows("calm", _all(0.00099))),
     Story((Kind.LOW_TRAFFIC,), _windows("four", _all(0.004), bad=4)),
     Story((Kind.ABSENT,), {key: text for key, text in _windows("gone", _all(0.004)).items() if "2h" not in key and "6h" not in key}),
+)  # fmt: skip
+
+
+# --- SLOBurn: the last ten all failed ---------------------------------------------------------------------------------
+
+
+def _seldom(model: str, *spans: tuple[str, int, int], role: str = "unified") -> dict[str, str]:
+    """Spans of requests: how they end, one in how many minutes, until which minute."""
+    counts, samples = {"good": 0, "bad": 0}, {"good": [0], "bad": [0]}
+    for how, every, until in spans:
+        for minute in range(len(samples["good"]), until + 1):
+            counts[how] += every > 0 and minute % every == 0
+            for outcome, values in samples.items():
+                values.append(counts[outcome])
+    good, bad = (" ".join(map(str, samples[outcome])) for outcome in ("good", "bad"))
+    return {
+        key.replace('role="unified"', f'role="{role}"'): values for key, values in _errors(model, good, bad).items()
+    }
+
+
+def _in_a_row(model: str, failed: int, hour: str, day: str, role: str = "unified") -> tuple[Firing, ...]:
+    burn = _burn("critical", model, "1000", hour, day, role)
+    text = f"{burn.annotations['description']} All of the last {failed} requests failed."
+    return (Firing(burn.labels, {**burn.annotations, "description": text}),)
+
+
+_FEW = together(
+    "SLOBurn",
+    "ten requests an hour, and all of them fail",
+    ("87m", "102m", "142m", "167m", "280m"),
+    Story(
+        (Kind.FIRES, Kind.NOT_YET, Kind.ONE_REPLICA, Kind.RECOVERY),
+        # the first good answer ends it
+        _seldom("chat", ("good", 6, 30), ("bad", 6, 150), ("good", 6, 300)),
+        {"102m": _in_a_row("chat", 10, "100%", "68.75%"), "142m": _in_a_row("chat", 18, "100%", "78.26%")},
+    ),
+    Story(
+        (Kind.FIRES, Kind.ROLES),
+        # the last one failed at minute 60, and nobody has asked since: after half of the window that holds ten nothing is known
+        _seldom("left", ("good", 6, 0), ("bad", 5, 60), ("good", 0, 300), role="decode"),
+        {
+            moment: _in_a_row("left", 12, hour, "100%", "decode")
+            for moment, hour in (("87m", "100%"), ("102m", "100%"), ("142m", "unknown"), ("167m", "unknown"))
+        },
+    ),
+    # one that failed, and nobody came after it; nine, and then one that did not
+    Story((Kind.BELOW, Kind.LOW_TRAFFIC), _seldom("one", ("good", 6, 30), ("bad", 6, 37), ("good", 0, 300))),
+    Story((Kind.BELOW,), _seldom("nine", ("good", 6, 30), ("bad", 6, 89), ("good", 90, 95), ("bad", 6, 149), ("good", 6, 300))),
+    Story(
+        (Kind.BELOW,),
+        # one answer in nine is enough: what few requests come to is not known
+        _seldom("most", ("bad", 6, 50), ("good", 6, 54), ("bad", 6, 100), ("good", 6, 108), ("bad", 6, 150), ("good", 6, 300)),
+    ),
 )  # fmt: skip
 
 
@@ -148,10 +198,14 @@ def _engine(
     quality: str = "live",
     number: str = "0",
     role: str = "unified",
+    runtime: str = "vllm",
 ) -> dict[str, str]:
     """An engine with its target; `waiting` "" for one that does not say it."""
     identity = engine(model, number=number, role=role)
-    found = {**target(model, "", (46, state), role=role), f"llm_serving_requests_running{{{identity}}}": running}
+    found = {
+        **target(model, "", (46, state), role=role, runtime=runtime),
+        f"llm_serving_requests_running{{{identity}}}": running,
+    }
     if waiting:
         found[f"llm_serving_requests_waiting{{{identity}}}"] = waiting
     for name in _FLOW:
@@ -169,8 +223,8 @@ def _still(model: str, requests: str, number: str = "0") -> Firing:
         "slo",
         {"target": f"{model}-0", "model_name": model, "engine": number, "role": "unified"},
         f"{model} on {model}-0: engine {number} is stuck with {requests} requests",
-        "For 5m requests ran or waited, and no token, step or finished request was counted, while the page was answered. A health check "
-        "that only asks whether the process answers does not see this.",
+        "For 5m or longer requests ran, waited or were given up, and no token, step or answer was counted, while the page was answered. A health "
+        "check that only asks whether the process answers does not see this.",
         "take a stack dump, then restart the replica",
         f"var-target={model}-0&var-model_name={model}&var-role=unified",
     )
@@ -186,6 +240,25 @@ _LATE = _engine("late", _4, _3, _STOPS)
 _LATE[f'{_QUALITY}{{target="late-0",signal="decode_tokens_total",quality="live"}}'] = held((46, 0))
 _LATE[f'{_QUALITY}{{target="late-0",signal="decode_tokens_total",quality="lagging"}}'] = held((46, 1))
 _LATE[f'{_QUALITY}{{target="late-0",signal="engine_steps_total",quality="live"}}'] = held((46, 1))
+
+
+def _slow_gauge(series: dict[str, str]) -> dict[str, str]:
+    """It says what runs only while there is work, and its steps at once."""
+    found = {key: text for key, text in series.items() if _QUALITY not in key}
+    model = next(iter(series)).partition('model_name="')[2].partition('"')[0]
+    for signal, quality in (("requests_running", "slow"), ("engine_steps_total", "live")):
+        found[f'{_QUALITY}{{target="{model}-0",signal="{signal}",quality="{quality}"}}'] = held((46, 1))
+    return found
+
+
+def _given_up(model: str, aborts: str, running: str, moves: str = _STOPS) -> dict[str, str]:
+    """Clients give up, which is counted as a finish."""
+    found = _engine(model, running, _0, moves)
+    found[f'llm_serving_requests_finished_total{{{engine(model)},reason="abort"}}'] = aborts
+    return found
+
+
+_ABORTS = counter(Grows(12, 0), Grows(33, 1))
 
 _STALLED = together(
     "Stalled",
@@ -220,6 +293,16 @@ _STALLED = together(
         _engine("thrash", "1+0x9 " + " ".join(["0", "1"] * 18), "0+0x9 " + " ".join(["1", "0"] * 18), _STOPS),
         {moment: (_still("thrash", "1"),) for moment in _BOTH},
     ),
+    # a gauge that keeps its last value is no request; where clients give up, it need not be asked (SGLang)
+    Story((Kind.BELOW,), _slow_gauge(_engine("keeps", _4, _0, _STOPS))),
+    Story((Kind.FIRES,), _slow_gauge(_given_up("hangs", _ABORTS, _4)), {"29m": (_still("hangs", "10"),)}),
+    # each minute a client gives up: no progress
+    Story((Kind.FIRES,), _given_up("given-up", _ABORTS, _4), {moment: (_still("given-up", "4"),) for moment in _BOTH}),
+    # clients give up and others come, so that nothing is there in every fourth minute: half of ten minutes without a move
+    Story((Kind.FIRES,), _given_up("impatient", _ABORTS, " ".join(["3 3 3 0"] * 12)), {"29m": (_still("impatient", "3"),)}),
+    # nobody is let in, and the page shows no more of it than that clients give up
+    Story((Kind.FIRES,), _given_up("shut", _ABORTS, _0, _FLAT), {"20m": (_still("shut", "8"),), "29m": (_still("shut", "10"),)}),
+    Story((Kind.BELOW,), _given_up("moody", counter(Grows(12, 0), Grows(2, 1), Grows(31, 0)), _0, _FLAT)),
     Story((Kind.BELOW,), _engine("idle", _0, _0, _FLAT)),
     # a token every four minutes, and nothing else
     Story((Kind.BELOW,), _engine("slow", _4, _3, "0 " + " ".join(str(minute // 4) for minute in range(45)))),
@@ -252,4 +335,4 @@ _STALLED = together(
     ),
 )  # fmt: skip
 
-CASES = (_FAST, _SLOW, _STALLED)
+CASES = (_FAST, _SLOW, _FEW, _STALLED)

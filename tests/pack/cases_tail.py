@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.pack.builders_kv import firing, flat, selector
+from tests.pack.builders_kv import firing, flat, growing, selector
 from tests.pack.promtool import Case
 from tests.pack.samples import Fleet, document, is_
 
@@ -27,6 +27,12 @@ def _fit(lower: str, upper: float, observed: float, identity: dict[str, str] = _
     )
 
 
+def _waiting(values: str, identity: dict[str, str] = _ENGINE) -> Series:
+    return _shown("requests_waiting", values, identity)
+
+
+_QUEUE = _waiting(flat((1, 80)))
+
 _FEW = firing(
     "LongContextFewFit",
     "warning",
@@ -45,22 +51,45 @@ _FEW_FIT = (
         "3.5 fit the worse of two engines; another model has room",
         _fit(flat((9, 5), (3.5, 45), (9, 20)), 6, 1100)
         | _fit(flat((8, 80)), 12, 5000, _NEIGHBOUR)
-        | _fit(flat((30, 80)), 40, 5000, _OTHER_MODEL),
+        | _fit(flat((30, 80)), 40, 5000, _OTHER_MODEL)
+        | _QUEUE,
         "45m",
         (_FEW,),
         more=(("30m", ()), ("60m", ())),
     ),
-    Case("LongContextFewFit", "four fit", _fit(flat((4, 80)), 6, 5000), "60m"),
+    Case("LongContextFewFit", "four fit", _fit(flat((4, 80)), 6, 5000) | _QUEUE, "60m"),
+    Case("LongContextFewFit", "nobody waits", _fit(flat((3.5, 80)), 6, 1100) | _waiting(flat((0, 80))), "60m"),
+    Case("LongContextFewFit", "nobody says whether requests wait", _fit(flat((3.5, 80)), 6, 1100), "60m"),
+    Case(
+        "LongContextFewFit",
+        "one minute of every twenty somebody waits: a twentieth of the time",
+        _fit(flat((3.5, 80)), 6, 1100) | _waiting(flat(*(((1, 1), (0, 19)) * 4))),
+        "60m",
+    ),
+    Case(
+        "LongContextFewFit",
+        "two minutes of every ten somebody waits",
+        _fit(flat((3.5, 80)), 6, 1100) | _waiting(flat(*(((1, 2), (0, 8)) * 8))),
+        "60m",
+        (_FEW,),
+    ),
+    Case(
+        "LongContextFewFit",
+        "nobody waits, and requests are preempted",
+        _fit(flat((3.5, 80)), 6, 1100) | _waiting(flat((0, 80))) | _shown("preemptions_total", growing((1, 80))),
+        "60m",
+        (_FEW,),
+    ),
     Case(
         "LongContextFewFit",
         "an engine that has just started says two from its first 900 requests, the others know better",
-        _fit(flat((2, 80)), 3, 900) | _fit(flat((8, 80)), 12, 5000, _NEIGHBOUR),
+        _fit(flat((2, 80)), 3, 900) | _fit(flat((8, 80)), 12, 5000, _NEIGHBOUR) | _QUEUE,
         "60m",
     ),
     Case(
         "LongContextFewFit",
         "no lower bound: the longest bucket has no upper edge",
-        {name: values for name, values in _fit(flat((2, 80)), 3, 5000).items() if 'bound="lower"' not in name},
+        {name: values for name, values in _fit(flat((2, 80)), 3, 5000).items() if 'bound="lower"' not in name} | _QUEUE,
         "60m",
     ),
 )
@@ -75,37 +104,7 @@ def _share(lower: str, observed: float, usage: float, identity: dict[str, str] =
     )
 
 
-_LARGE = firing(
-    "LongContextShare",
-    "warning",
-    "tail",
-    _MODEL,
-    summary="chat (unified): the longest 1% of requests have 35% of all context tokens",
-    description="At least 35% of the tokens of context of all requests belong to the longest hundredth of them, on an engine whose KV cache is more than 80% full.",
-    action="find the client that sends them; bound the context",
-    variables=_VARIABLES,
-)
-
-_SHARES = (
-    Case(
-        "LongContextShare",
-        "35 % of a cache that is 85 % full",
-        _share(flat((0.1, 5), (0.35, 45), (0.1, 20)), 1100, 0.85) | _share(flat((0.1, 80)), 5000, 0.9, _OTHER_MODEL),
-        "45m",
-        (_LARGE,),
-        more=(("30m", ()), ("60m", ())),
-    ),
-    Case("LongContextShare", "at the threshold", _share(flat((0.3, 80)), 5000, 0.9), "60m"),
-    Case(
-        "LongContextShare",
-        "the engine with long requests has room, the full one has none of them",
-        _share(flat((0.45, 80)), 5000, 0.75) | _share(flat((0.1, 80)), 5000, 0.95, _NEIGHBOUR),
-        "60m",
-    ),
-    Case("LongContextShare", "900 requests observed", _share(flat((0.45, 80)), 900, 0.9), "60m"),
-)
-
-CASES = (*_FEW_FIT, *_SHARES)
+CASES = _FEW_FIT
 
 _FIT = "model:llm_serving_long_context_requests_fit:min"
 _WORST = (

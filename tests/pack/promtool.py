@@ -216,9 +216,13 @@ def documents(name: str, cases: Iterable[Case]) -> dict[str, Document]:
         evaluated = RULESETS[rules].evaluated if rules else "1m"
         title = name if rules in ("", name) else f"{name}.{rules}"
         made[f"{title}.{kind}.yml"] = attach_rules(
-            document(of_kind, evaluated=evaluated), rendered if kind == "raw" else rendered[1:]
+            document(of_kind, evaluated=evaluated), rendered if kind == "raw" else (*_beside(rules), *rendered[1:])
         )
     return made
+
+
+def _beside(rules: str) -> tuple[str, ...]:
+    return (f"rules/{rules}.beside.yml",) if rules and RULESETS[rules].beside else ()
 
 
 def rule_files(rules: str) -> tuple[str, str]:

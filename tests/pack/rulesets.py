@@ -29,9 +29,17 @@ class RuleSet:
     groups: tuple[str, ...]
     settings: str = ""
     evaluated: str = "1m"
+    beside: tuple[str, ...] = ()  # groups that are evaluated over recorded series too, beside the alerts
 
 
-_NODE_LOSS = ("identity", "targets", "traffic", "kv", "work", "rates", "capacity", "node-loss", "node-loss.alerts")
+# what there was, and what of it is lost
+_BESIDE = ("missing",)
+PRESENCE = ("exporters", "seen", "said", "history", "memory", "presence", *_BESIDE)
+_NODE_LOSS = (
+    "identity", "targets", *PRESENCE, "traffic", "kv", "work", "rates", "capacity", "node-loss", "rollouts", "autoscaling",
+    "node-loss.alerts",
+)  # fmt: skip
+_SIGNALS = ("identity", "workloads", "signals", "exporter.alerts")
 
 RULESETS = {
     "phases": RuleSet(
@@ -47,25 +55,59 @@ RULESETS = {
             "phases.alerts",
         )
     ),
+    "outliers": RuleSet(("targets", "traffic", "kv", "work", "outliers", "phases.alerts")),
     "ttft": RuleSet(("slo", "latency.time-to-first-token", "ttft.alerts")),
     "slo": RuleSet(("slo", "traffic", "slo.alerts")),
     "kv": RuleSet(("targets", "traffic", "kv", "baselines", "kv.alerts")),
-    "tail": RuleSet(("kv", "tail", "tail.alerts")),
-    "gpu": RuleSet(("identity", "gpu.alerts")),
-    "exporter": RuleSet(("identity", "claims", "targets", "exporter.alerts")),
+    "tail": RuleSet(("traffic", "kv", "tail", "tail.alerts")),
+    "gpu": RuleSet(("identity", "gpu", "gpu.alerts")),
+    "exporter": RuleSet(("identity", "claims", "targets", "exporter.alerts", "watchdog", "traffic", *PRESENCE)),
+    "signals": RuleSet(_SIGNALS),
+    # the clock of these tests starts in 1970
+    "signals_retired": RuleSet(
+        _SIGNALS,
+        "retired: [{model_name: gone, until: 1970-01-01T00:58:00Z}, {model_name: kept, role: decode, until: 2036-01-01T00:00:00Z},"
+        " {model_name: past, until: 1970-01-01T00:01:00Z}]",
+    ),
+    "signals_long": RuleSet(_SIGNALS, "memory: 28h", "2m"),
+    # the histories begin at 1970
+    "retired": RuleSet(
+        ("identity", "targets", "traffic", *PRESENCE, "exporter.alerts"),
+        "retired: [{model_name: busy, until: 1970-01-01T01:30:00Z}]",
+    ),
+    "exporter_clusters": RuleSet(("exporters", "seen", "exporter.alerts"), "identity_labels: [cluster]"),
     "known_scrape": RuleSet(
         ("identity", "claims", "exporter.alerts"), "renamed_labels: [namespace, pod, container, node]"
     ),
+    "identity_namespaces": RuleSet(
+        ("identity", "targets", *PRESENCE, "exporter.alerts"), "identity_labels: [namespace]"
+    ),
     "identity_clusters": RuleSet(("identity", "claims", "exporter.alerts"), "identity_labels: [cluster]"),
-    "node_loss": RuleSet(_NODE_LOSS),
+    "node_loss": RuleSet(_NODE_LOSS, beside=_BESIDE),
     # N-1 alone, over what the other groups would have recorded
     "n1": RuleSet(("identity", "node-loss")),
-    "two_nodes": RuleSet(_NODE_LOSS, "node_loss: {tolerate_nodes: 2}"),
+    "two_nodes": RuleSet(_NODE_LOSS, "node_loss: {tolerate_nodes: 2}", beside=_BESIDE),
     "workloads": RuleSet(
         _NODE_LOSS,
         "node_loss: {workloads: [{model_name: chat, namespace: llm, kind: statefulset, name: chat, pods_per_replica: 2}]}",
+        beside=_BESIDE,
     ),
-    "clusters": RuleSet(_NODE_LOSS, "identity_labels: [cluster]"),
+    "clusters": RuleSet(_NODE_LOSS, "identity_labels: [cluster]", beside=_BESIDE),
+    # over what the other groups would have recorded
+    "autoscaled": RuleSet(
+        ("autoscaling",),
+        "node_loss: {workloads: ["
+        + ", ".join(
+            f"{{model_name: {name}, namespace: llm, kind: deployment, name: {name}}}"
+            for name in ("limited", "full", "fixed", "waits")
+        )
+        + "]}",
+    ),
+    "rollouts": RuleSet(
+        (*_NODE_LOSS, "exporter.alerts"),
+        "node_loss: {workloads: [{model_name: chat, namespace: llm, kind: statefulset, name: chat},"
+        " {model_name: dev, namespace: llm, kind: deployment, name: dev}]}",
+    ),
     # over what the other groups would have recorded
     "cost": RuleSet(("cost", "cost.alerts"), evaluated="2m"),
     # a day of counters takes promtool twenty seconds
@@ -74,18 +116,24 @@ RULESETS = {
     ),
     # clusters stand beside one another in one history, where there is no model to tell stories apart by
     "cost_clusters": RuleSet(("cost.alerts",), "identity_labels: [cluster]", "2m"),
-    "gpu_clusters": RuleSet(("identity", "gpu.alerts"), "identity_labels: [cluster]"),
-    "drill": RuleSet(_NODE_LOSS, "drill: {max_age: 90d}"),
+    "gpu_clusters": RuleSet(("identity", "gpu", "gpu.alerts"), "identity_labels: [cluster]"),
+    "drill": RuleSet(_NODE_LOSS, "drill: {max_age: 90d}", beside=_BESIDE),
 }
 
 
 def rendered() -> dict[str, str]:
     """Every rule file by name."""
-    return {
-        f"{name}.{kind}.yml": as_yaml({"groups": keep_groups(groups, rules.groups)})
+    files = {
+        f"{name}.{kind}.yml": keep_groups(groups, rules.groups)
         for name, rules in RULESETS.items()
         for kind, groups in _all_groups(rules.settings).items()
     }
+    files |= {
+        f"{name}.beside.yml": keep_groups(_all_groups(rules.settings)[RECORDS], rules.beside)
+        for name, rules in RULESETS.items()
+        if rules.beside
+    }
+    return {name: as_yaml({"groups": groups}) for name, groups in files.items()}
 
 
 @cache
@@ -99,7 +147,9 @@ def _all_groups(settings: str) -> dict[str, list[dict[str, Any]]]:
 
 def belongs(group: str, wanted: Iterable[str]) -> bool:
     """Whether a group is one of these or a part of one; the alerts of a check are asked for by their own name."""
-    return group in wanted or (not group.endswith(".alerts") and any(group.startswith(f"{name}.") for name in wanted))
+    return group in wanted or any(
+        group.startswith(f"{name}.") and (".alerts" in name) == (".alerts" in group) for name in wanted
+    )
 
 
 def keep_groups(groups: Iterable[dict[str, Any]], names: Iterable[str]) -> list[dict[str, Any]]:

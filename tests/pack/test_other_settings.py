@@ -13,11 +13,11 @@ import yaml
 
 from llm_serving_alerts.render import rule_files
 from llm_serving_alerts.settings_file import read_settings
-from tests.pack.builders import Grows, buckets, counter, engine, firing, held, of_model, target
+from tests.pack.builders import Grows, counter, engine, firing, held, of_model, target
 from tests.pack.cases_ttft import slo_events
 from tests.pack.judging import promtool, verdict
 from tests.pack.promtool import Case, Firing, Sampled, document
-from tests.pack.rulesets import LOADER, as_yaml, keep_groups
+from tests.pack.rulesets import LOADER, PRESENCE, as_yaml, keep_groups
 from tests.support.waiting import PATIENCE_SECONDS
 
 IDENTITY = "identity_labels: [cluster, namespace]\n"
@@ -58,26 +58,7 @@ def in_eu(alert: Firing, prefix: str = "eu llm ") -> Firing:
     return Firing({"cluster": "eu", "namespace": "llm", **alert.labels}, notes)
 
 
-TTFT = "time_to_first_token_seconds"
-SLOW, FAST = {"0.5": 95, "5.0": 5}, {"0.5": 1000}
-
-
-def ttft(events: dict[str, float]) -> dict[str, str]:
-    threshold = f'llm_serving_slo_threshold_seconds{{{engine("chat")},slo="ttft",kind="configured"}}'
-    return {**buckets(TTFT, engine("chat"), (40, events)), threshold: held((41, 2.5))}
-
-
 def test_what_is_bad_in_one_cluster_is_neither_hidden_nor_shared_by_the_same_model_in_another(tmp_path: Path) -> None:
-    high = firing(
-        "TTFTHigh",
-        "info",
-        "ttft",
-        {"model_name": "chat", "role": "unified"},
-        "chat (unified): p99 time to first token 4.5s",
-        "The 99th percentile of 10m is 4.5s, above the threshold of 2.5s. Beyond the engine's largest bucket edge lie 0%.",
-        "context for other alerts; nobody is notified",
-        "var-model_name=chat&var-role=unified",
-    )
     down = firing(
         "TargetsDown",
         "critical",
@@ -89,12 +70,12 @@ def test_what_is_bad_in_one_cluster_is_neither_hidden_nor_shared_by_the_same_mod
         "var-model_name=chat&var-role=unified",
     )
     burn = firing(
-        "SLOBurnFast",
+        "SLOBurn",
         "critical",
         "slo",
         {"model_name": "chat", "role": "unified", "slo": "errors"},
         "chat (unified): errors burns its budget 20 times too fast",
-        "At this rate the error budget of 30d is spent 20 times too fast; bad events over 1h: 2%.",
+        "At this rate the error budget of 30d is spent 20 times too fast; bad events: over 1h 2%, over 1d 2%.",
         "errors: read the server's log; latencies: look at batch and KV usage",
         "var-model_name=chat&var-role=unified",
     )
@@ -102,11 +83,12 @@ def test_what_is_bad_in_one_cluster_is_neither_hidden_nor_shared_by_the_same_mod
         "SignalLost",
         "warning",
         "exporter",
-        {"target": "chat-0", "model_name": "chat", "role": "unified"},
-        "chat on chat-0: 1 signals that were there within a day are gone",
-        "Not available now: engine_steps_total (not_exported) - alerts and panels that depend on them are silent, not green.",
-        "compare the server's version and flags with yesterday's",
-        "var-target=chat-0&var-model_name=chat&var-role=unified",
+        {"model_name": "chat", "role": "unified", "runtime": "vllm"},
+        "chat (unified), vllm: signals lost that all replicas had: 1",
+        "Of 1 replicas: version 0.32.0 lacks engine_steps_total (not_exported) on 1; alerts and panels that depend on them are silent, not "
+        "green.",
+        "compare versions and flags of the replicas with those of before",
+        "var-model_name=chat&var-role=unified",
     )
     available = 'llm_serving_signal_available{target="chat-0",signal="engine_steps_total",reason='
 
@@ -123,16 +105,16 @@ def test_what_is_bad_in_one_cluster_is_neither_hidden_nor_shared_by_the_same_mod
         (
             "identity",
             "targets",
+            "workloads",
+            "signals",
+            *PRESENCE,
             "traffic",
             "slo",
-            "latency.time-to-first-token",
-            "ttft.alerts",
             "slo.alerts",
             "exporter.alerts",
         ),
         (
-            # merged, 5 of 1,100 would be slow, one of two replicas down, 2 of 1,100 answers bad
-            Case("TTFTHigh", "one of two clusters", world(ttft(SLOW), ttft(FAST)), "20m", (in_eu(high),)),
+            # merged, one of two replicas would be down, 2 of 1,100 answers bad
             Case(
                 "TargetsDown",
                 "one of two clusters",
@@ -140,7 +122,7 @@ def test_what_is_bad_in_one_cluster_is_neither_hidden_nor_shared_by_the_same_mod
                 "20m",
                 (in_eu(down),),
             ),
-            Case("SLOBurnFast", "one of two clusters", world(events(98, 2), events(1000, 0)), "12m", (in_eu(burn),)),
+            Case("SLOBurn", "one of two clusters", world(events(98, 2), events(1000, 0)), "12m", (in_eu(burn),)),
             Case(
                 "SignalLost",
                 "one of two clusters",
@@ -152,7 +134,7 @@ def test_what_is_bad_in_one_cluster_is_neither_hidden_nor_shared_by_the_same_mod
                     },
                     {**target("chat"), f'{available}""}}': held((42, 1))},
                 ),
-                "30m",
+                "33m",
                 (in_eu(lost),),
             ),
         ),
@@ -176,6 +158,15 @@ def test_every_grouping_and_matching_of_every_rule_keeps_the_labels_that_tell_eq
     groupings = 0
     for rule in rules:
         for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", rule["expr"]):
+            # one asks whether a target's own series differ in just these labels
+            if rule.get("alert") == "LLMServingLabelsRenamed" and labels.endswith("job, instance, target"):
+                continue
+            # the other one asks whether there is any exporter at all
+            if rule.get("alert") == "LLMServingExporterAbsent" and labels == "":
+                continue
+            # the Watchdog has no label
+            if rule.get("record", "").endswith(":llm_serving_check:verdict") and labels == "":
+                continue
             assert labels.startswith("cluster, site"), (rule, labels)
             groupings += 1
         # queries of texts ask for the firing alert's own cluster, and may group what is left as they like
@@ -226,7 +217,7 @@ node_loss:
     judge(
         tmp_path,
         settings,
-        ("targets", "traffic", "node-loss"),
+        ("targets", *PRESENCE, "traffic", "node-loss"),
         records=(Sampled("wanted replicas", series, "12m", {"model:llm_serving_desired_replicas:max * 1": wanted}),),
     )
 
@@ -253,7 +244,10 @@ node_loss:
     judge(
         tmp_path,
         settings,
-        ("targets",),
+        (
+            "targets",
+            *PRESENCE,
+        ),
         records=(Sampled("wanted replicas", series, "12m", {"model:llm_serving_desired_replicas:max * 1": answers}),),
     )
 

@@ -24,12 +24,14 @@ class Place:
 @dataclass(frozen=True)
 class Convention:
     """A scrape. `labels`: what it adds to every series, with `{namespace}` and the like of the exporter's pod. `enforced`: a namespace
-    that is written over what is there after the scrape, as prometheus-operator's enforcedNamespaceLabel does."""
+    that is written over what is there after the scrape, as prometheus-operator's enforcedNamespaceLabel does. `drops_renamed`: a
+    relabelling after the scrape drops exported_… labels, as some do to save series."""
 
     name: str
     honor: bool
     labels: Mapping[str, str] = field(default_factory=dict)
     enforced: str = ""
+    drops_renamed: bool = False
 
     def of_target(self, place: Place) -> dict[str, str]:
         """What the scrape adds there."""
@@ -53,12 +55,14 @@ class Convention:
                 found[renamed] = text
         if self.enforced:
             found["namespace"] = place.fill(self.enforced)
-        return {name: text for name, text in found.items() if text}
+        dropped = {name for name in found if self.drops_renamed and name.startswith("exported_")}
+        return {name: text for name, text in found.items() if text and name not in dropped}
 
 
 _POD = {"namespace": "{namespace}", "pod": "{pod}", "container": "{container}"}
+# a PodMonitor's by prometheus-operator (0.93) and by Alloy's prometheus.operator.podmonitors, a VMPodScrape's by VictoriaMetrics' operator
 _OPERATOR = {**_POD, "endpoint": "metrics", "job": "{namespace}/llm-serving-exporter"}
-# the chart's job maps every label of the pod onto its series
+# the chart's job for annotated pods (charts/prometheus 29.27) maps every label of the pod onto its series, and honors labels
 _COMMUNITY = {
     "job": "kubernetes-pods",
     "namespace": "{namespace}",
@@ -68,6 +72,7 @@ _COMMUNITY = {
     "app_kubernetes_io_name": "llm-serving-exporter",
     "controller_revision_hash": "5d8f7c",
 }
+# by Alloy's annotations component, as its charts write it
 _ALLOY = {**_POD, "job": "integrations/llm-serving-exporter"}
 
 PLAIN = Convention("plain", True)
@@ -79,6 +84,8 @@ CONVENTIONS = (
     Convention("prometheus-community, honor_labels off", False, _COMMUNITY),
     Convention("Alloy", True, _ALLOY),
     Convention("Alloy, honor_labels off", False, _ALLOY),
+    # without its node: a PodMonitor adds none
+    Convention("Alloy or VictoriaMetrics, by an operator's object", False, _OPERATOR),
     Convention(
         "OpenShift",
         False,

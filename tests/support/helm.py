@@ -58,11 +58,21 @@ def template(*arguments: str, chart: Path = CHART, name: str = NAME) -> subproce
     return run_helm("template", name, str(chart), "--namespace", NAME, "--kube-version", KUBE_VERSION, *arguments)
 
 
-def render(*arguments: str, name: str = NAME) -> list[Manifest]:
+class _EachKeyOnce(yaml.SafeLoader):
+    """Refuses a mapping with a key twice, as a strict server does: YAML readers take either of the two."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = sorted({str(key) for key in keys if keys.count(key) > 1})
+        assert not twice, f"twice in one mapping: {twice}, {node.start_mark}"
+        return super().construct_mapping(node, deep)
+
+
+def render(*arguments: str, name: str = NAME, chart: Path = CHART) -> list[Manifest]:
     """The objects that the chart makes with these arguments of `helm template`."""
-    done = template(*arguments, name=name)
+    done = template(*arguments, name=name, chart=chart)
     assert done.returncode == 0, done.stderr
-    return [document for document in yaml.safe_load_all(done.stdout) if document]
+    return [document for document in yaml.load_all(done.stdout, _EachKeyOnce) if document]  # a SafeLoader
 
 
 def kustomize(folder: Path) -> list[Manifest]:

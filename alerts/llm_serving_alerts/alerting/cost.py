@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from llm_serving_alerts.alerting.kv import hits_lost
-from llm_serving_alerts.declare import DIGITS, Alert, Text, alert_matchers, asked, lookup, of_model, of_target, value
-from llm_serving_alerts.promql import DAY, FLEET, HOUR, MODEL, TARGET, WEEK, Dialect, one_of, series
-from llm_serving_alerts.records.cost import FLEET_COST, MODEL_COST
+from llm_serving_alerts.declare import DIGITS, Alert, Text, asked, lookup, of_model, value
+from llm_serving_alerts.promql import DAY, FLEET, HOUR, MODEL, WEEK, Dialect, clauses, series
+from llm_serving_alerts.records.cost import FLEET_COST
 from llm_serving_alerts.records.cost_ratios import (
-    DAYS_COST,
-    IDLE_SHARE,
     PER_MILLION_COMPARED,
     PER_MILLION_MEDIAN,
     RUN_RATE,
@@ -16,22 +14,22 @@ from llm_serving_alerts.records.cost_ratios import (
     TOKENS_MEDIAN,
     hours,
 )
-from llm_serving_alerts.records.targets import known
 from llm_serving_alerts.records.traffic import workers
 from llm_serving_alerts.rules import Check, Severity
-from llm_serving_alerts.setting_kinds import NUMBER, RATIO, SPAN
+from llm_serving_alerts.setting_kinds import NUMBER, SPAN
 from llm_serving_alerts.settings import AlertSettings, Settings
 from llm_serving_exporter.schema.kinds import integer
 
 # of the catalogue's cost_budget_usd_per_month
 MONTH_HOURS = 730
-# why a GPU has no price, as the exporter says it; other reasons are not about prices
-UNPRICED = ("no_price", "price_ambiguous", "gpu_claimed_twice")
 _WHOLE = "printf `%.0f`"
 
 
 def _per_token(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    return f"{PER_MILLION_COMPARED} > on ({dialect.labels(*MODEL)}) {own['above']:g} * {PER_MILLION_MEDIAN}"
+    return clauses(
+        ("USD per million tokens of six hours, where there were tokens enough", PER_MILLION_COMPARED),
+        ("against the median of 7 days", f"> on ({dialect.labels(*MODEL)}) {own['above']:g} * {PER_MILLION_MEDIAN}"),
+    )
 
 
 def _per_token_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
@@ -43,31 +41,15 @@ def _per_token_text(dialect: Dialect, settings: Settings, own: AlertSettings) ->
     )
 
 
-def _idle(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    by_model = dialect.labels(*MODEL)
-    seen = f"sum by ({by_model}) ({hours(dialect, 'count_over_time', _of_phase('idle'), DAY)})"
-    return f"{IDLE_SHARE} > {own['above']:g} and on ({by_model}) {seen} >= {own['hours']:g}"
-
-
-def _of_phase(phase: str) -> str:
-    return f'{MODEL_COST}{{phase="{phase}"}}'
-
-
-def _idle_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    idle = lookup(dialect, DAYS_COST, MODEL, DIGITS, 'phase="idle"')
-    return Text(
-        f"{of_model(dialect)}: {value('humanizePercentage')} of its GPU time was paid for and idle",
-        f"In the last day {idle} USD went to GPUs that served nothing, {value('humanizePercentage')} of all that the model cost.",
-        "context for a review; nobody is notified",
-    )
-
-
 def _budget(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_all = dialect.labels(*FLEET)
     budget = dialect.one(series("cost_budget_usd_per_month"), *FLEET)
-    # of one day a week can be told badly, of less not at all
     seen = hours(dialect, "count_over_time", FLEET_COST, WEEK)
-    return f"{RUN_RATE} * {MONTH_HOURS} > on ({by_all}) {budget} and on ({by_all}) {seen} >= {own['hours']:g}"
+    return clauses(
+        ("the pace of the last week, kept for a month", f"{RUN_RATE} * {MONTH_HOURS}"),
+        ("is above what the price file allows", f"> on ({by_all}) {budget}"),
+        ("of one day a week can be told badly, of less not at all", f"and on ({by_all}) {seen} >= {own['hours']:g}"),
+    )
 
 
 def _budget_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
@@ -102,32 +84,6 @@ def _explosion_text(dialect: Dialect, settings: Settings, own: AlertSettings) ->
         f"Over the last hour it was {value()} tokens/s, computed in prefill or generated; at this hour it usually is "
         f"{lookup(dialect, TOKENS_MEDIAN, MODEL, 'humanize')} (median of the last days).",
         "find the client: a loop, a job, or prompts that the cache no longer finds",
-    )
-
-
-def _signal(matchers: str) -> str:
-    return series("signal_available", f"{matchers}{one_of('reason', UNPRICED)}", signal="cost_usd_total")
-
-
-def _unpriced(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    of_target, by_all = dialect.key("target"), dialect.labels(*FLEET)
-    # of two exporters the one with the prices is enough
-    priced = series("signal_available", signal="cost_usd_total")
-    missing = f"count by ({of_target}) ({_signal('')} == 0) unless on ({of_target}) {priced} == 1"
-    # where nobody states a price nobody asked for costs
-    asked_for = f"and on ({by_all}) {series('gpu_price_usd_per_hour')}"
-    return f"{known(dialect)} * on ({of_target}) group_left () ({missing} {asked_for})"
-
-
-def _unpriced_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    names = (*dialect.external, "target")
-    matchers, values = alert_matchers(names)
-    query = f"max by ({dialect.labels('reason')}) ({_signal(matchers + ',')} == 0)"
-    reasons = f'{{{{ range printf `{query}` {values} | query | sortByLabel "reason" }}}}{{{{ .Labels.reason }}}} {{{{ end }}}}'
-    return Text(
-        f"{of_target(dialect)}: its GPU time has no price",
-        f"Other targets have one. Reason: {reasons}- the fleet's cost leaves this target out.",
-        "state its price, or whose the GPU is, in the price file",
     )
 
 
@@ -174,12 +130,10 @@ COST = (
         "CostPerTokenUp", Check.COST, MODEL, {Severity.WARNING: ""}, _per_token, _per_token_text,
         {"above": NUMBER, "tokens": NUMBER},
     ),
-    Alert("IdleSpend", Check.COST, MODEL, {Severity.INFO: ""}, _idle, _idle_text, {"above": RATIO, "hours": integer(1, round(DAY / HOUR))}),
     Alert("BudgetExceeded", Check.COST, FLEET, {Severity.WARNING: ""}, _budget, _budget_text, {"hours": integer(1, round(WEEK / HOUR))}),
     Alert(
         "TokenExplosion", Check.COST, MODEL, {Severity.WARNING: ""}, _explosion, _explosion_text,
         {"above": NUMBER, "least_tokens_per_second": NUMBER, "days": integer(1, 7)},
     ),
-    Alert("UnpricedGPU", Check.COST, TARGET, {Severity.INFO: ""}, _unpriced, _unpriced_text),
     Alert("ReportMissed", Check.COST, FLEET, {Severity.WARNING: ""}, _missed, _missed_text, {"late": SPAN}),
 )  # fmt: skip

@@ -1,40 +1,50 @@
-"""Check exporter, who is who: labels of ours that a scrape has renamed, and names that are claimed twice."""
+"""Check exporter, who is who: labels of ours that a scrape has renamed or that say too little, and names that are claimed twice."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from llm_serving_alerts.declare import Alert, Text, alert_matchers, label, value
-from llm_serving_alerts.promql import NODES, TARGETS, Dialect, one_of, series
-from llm_serving_alerts.records.identity import BELONGS, GPU_CLAIMS, TARGET_CLAIMS
+from llm_serving_alerts.declare import Alert, Text, alert_matchers, label, of_model, value
+from llm_serving_alerts.promql import MODEL, NODES, Dialect, one_of, series
+from llm_serving_alerts.records.identity import GPU_CLAIMS, TARGET_CLAIMS, readable
+from llm_serving_alerts.records.stated import EXPECTED, FAILED, KNOWN, SUCCEEDED, keep_unclear
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
 from llm_serving_exporter.catalogue import BY_NAME, METRICS
-from llm_serving_exporter.catalogue.spec import PLACE_LABELS, PREFIX, Kind
+from llm_serving_exporter.catalogue.health import AS_WRITTEN
+from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, PREFIX, Kind
 
-_RENAMED, _OVERWRITTEN = "renamed", "overwritten"
-# namespace/pod:port, as the exporter names the target of a pod
-_POD = "([^/]+)/([^/]+):[0-9]+"
+# where it is stated
+_EXPECTATION, _DRILL = "expected_replicas", "drill"
+_RENAMED, _OVERWRITTEN, _PARTLY, _UNCLEAR = "renamed", "overwritten", "partly", "unclear"
 
 
 def _renamed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    by_job = dialect.key("job")
-    found = [
-        f'label_replace(count by ({by_job}) ({selector}), "label", "{name}", "", "")'
+    counted = f"count by ({dialect.key('job')})"
+    renamed = [
+        f'label_replace({counted} ({selector}), "label", "{name}", "", "")'
         for name, selector in _selectors(dialect)
         if name not in settings.renamed_labels
     ]
-    how = f'label_replace({" or ".join(found)}, "how", "{_RENAMED}", "", "")'
-    return how if "namespace" in settings.renamed_labels else f"{how} or {_overwritten(dialect)}"
+    overwritten = [
+        f'label_replace({counted} ({targets}), "label", "{name}", "", "")'
+        for name, targets in _overwritten(dialect)
+        if name not in settings.renamed_labels
+    ]
+    partly = [f'label_replace({counted} ({targets}), "label", "{name}", "", "")' for name, targets in _partly(dialect)]
+    unclear = list(_unclear(dialect)) if dialect.own else []
+    return " or ".join(
+        f'label_replace({" or ".join(found)}, "how", "{how}", "", "")'
+        for how, found in ((_RENAMED, renamed), (_OVERWRITTEN, overwritten), (_PARTLY, partly), (_UNCLEAR, unclear))
+        if found
+    )
 
 
 def _selectors(dialect: Dialect) -> Iterator[tuple[str, str]]:
     """Each label of ours, and series that have it under the name that Prometheus gives a renamed one: few where all that have it are many,
     since a scrape renames it on every one of them."""
-    information = ("target_info", "target_node_info", "gpu_up")
-    few = dict.fromkeys(
-        (*PLACE_LABELS, *BELONGS, *dialect.own), one_of("__name__", [series(name) for name in information])
-    )
+    information = ("target_info", "target_node_info", "gpu_up", "written_labels_info")
+    few = dict.fromkeys(readable(dialect), one_of("__name__", [series(name) for name in information]))
     few |= dict.fromkeys(BY_NAME["target_info"].labels, one_of("__name__", [series("target_info")]))
     few |= {"engine": one_of("__name__", [series("requests_running")])}
     everything = one_of("__name__", [f"{PREFIX}.+"])
@@ -43,27 +53,95 @@ def _selectors(dialect: Dialect) -> Iterator[tuple[str, str]]:
         yield name, f'{{{few.get(name, everything)},exported_{name}!=""}}'
 
 
-def _overwritten(dialect: Dialect) -> str:
-    """A pod's target says its namespace in its name: where another one stands beside it, somebody wrote that after the scrape."""
-    of_target = dialect.key("target")
-    pods = f'label_replace({TARGETS}, "pod", "$2", "target", "{_POD}")'
-    named = f'label_replace({TARGETS}, "namespace", "$1", "target", "{_POD}")'
-    found = f'{TARGETS}{{target=~"{_POD}"}} and on ({of_target}, pod) {pods} unless on ({of_target}, namespace) {named}'
-    counted = f"count by ({dialect.key()}) ({found})" if dialect.external else f"count({found})"
-    return f'label_replace(label_replace({counted}, "label", "namespace", "", ""), "how", "{_OVERWRITTEN}", "", "")'
+def _overwritten(dialect: Dialect) -> Iterator[tuple[str, str]]:
+    """Each label that rules cannot do without, and the targets of exporters whose label of that name something has written over, or taken
+    away, after the scrape."""
+    for name in dict.fromkeys(("namespace", "node", *dialect.own)):
+        # labels of targets' own stand on that series only where one of the exporter's targets has them
+        if name in IDENTITY_LABELS:
+            lost = series("written_labels_info", f'{name}!="{AS_WRITTEN}",exported_{name}=""')
+            yield name, f"{series('target_info')} and on ({dialect.key('job', 'instance')}) {lost}"
+
+
+def _partly(dialect: Dialect) -> Iterator[tuple[str, str]]:
+    """Each label that all series of a scrape should have, and the targets that have one of their own instead: on their info series alone."""
+    said_by = "job, instance, target"
+    for name in dialect.external:
+        state = series("target_state")
+        yield (
+            name,
+            f"{series('target_info')} unless on ({name}, {said_by}) {state} and on ({said_by}) {state}",
+        )
+
+
+def _unclear(dialect: Dialect) -> Iterator[str]:
+    """What is stated of a model and fits several of its fleets, or none."""
+    for of, records in ((_EXPECTATION, (EXPECTED,)), (_DRILL, (SUCCEEDED, FAILED))):
+        found = " or ".join(keep_unclear(dialect, record) for record in records)
+        yield f'label_replace({found}, "of", "{of}", "", "")'
 
 
 def _renamed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     name = label("label")
-    read = ", ".join(dict.fromkeys((*PLACE_LABELS, *BELONGS, *dialect.own)))
+    read = ", ".join(readable(dialect))
+    said = {
+        _OVERWRITTEN: _of_scrape(
+            "lost",
+            f"Something after the scrape writes its own {name} over ours, or takes ours away, such as enforcedNamespaceLabel or a relabelling: "
+            f"{value()} targets cannot be distinguished by it.",
+        ),
+        _PARTLY: _of_scrape(
+            "not the same on all",
+            f"{value()} targets have a {name} of their own on their info series and not on the others, while external_labels of the rules says that a "
+            "scrape puts it on every one. The two do not meet, and nothing is said of these targets.",
+        ),
+        _RENAMED: _of_scrape(
+            f"stored as exported_{name}",
+            f"The scrape puts a {name} of its own in its place, on {value()} of the series that were looked at. Rules read {read} "
+            "under either name; what goes by any other label is wrong until that one has its name back.",
+        ),
+    }
+    if dialect.own:
+        said = {_UNCLEAR: _unclear_text(dialect), **said}
     return Text(
-        f'{{{{ if eq $labels.how "{_OVERWRITTEN}" }}}}The label {name} of {value()} targets is not theirs'
-        f"{{{{ else }}}}Job {label('job')}: the label {name} of our series is stored as exported_{name}{{{{ end }}}}",
-        f'{{{{ if eq $labels.how "{_OVERWRITTEN}" }}}}Their names say another namespace: something after the scrape wrote its own there, such as '
-        "enforcedNamespaceLabel. Fleets of several namespaces look like one."
-        f"{{{{ else }}}}The scrape puts a {name} of its own in its place, on {value()} of the series that were looked at. Rules read {read} "
-        "under either name; what goes by any other label is wrong until that one has its name back.{{ end }}",
+        *(
+            _choose_by_how({how: getattr(text, part) for how, text in said.items()})
+            for part in ("summary", "description", "action")
+        )
+    )
+
+
+def _of_scrape(what: str, description: str) -> Text:
+    return Text(
+        f"Job {label('job')}: the label {label('label')} of our series is {what}",
+        description,
         "set honor_labels: true in the scrape; the runbook has each case",
+    )
+
+
+def _choose_by_how(texts: Mapping[str, str]) -> str:
+    """The text for the alert's label `how`, the last one for any other; without a choice where all are the same."""
+    *others, (_, last) = texts.items()
+    found = last
+    for how, text in reversed(others):
+        if text != found:
+            found = f'{{{{ if eq $labels.how "{how}" }}}}{text}{{{{ else }}}}{found}{{{{ end }}}}'
+    return found
+
+
+def _unclear_text(dialect: Dialect) -> Text:
+    matchers, values = alert_matchers((*dialect.external, *MODEL))
+    names = ", ".join(dialect.own)
+    fleets = f"printf `count by ({names}) ({KNOWN}{{{matchers}}})` {values}"
+    each = ", ".join(
+        f"{name} {{{{ with .Labels.{name} }}}}{{{{ . }}}}{{{{ else }}}}not known{{{{ end }}}}" for name in dialect.own
+    )
+    there = f'{{{{ range {fleets} | query | sortByLabel "{dialect.own[0]}" }}}}[{each}] {{{{ end }}}}'
+    return Text(
+        f"{of_model(dialect)}: {label('of')} does not say which replicas it means",
+        f"It and the targets of this model do not have the same {names}. There are: {there}- so it counts for none of them, and a lost replica, or a "
+        "drill that is due, is not noticed.",
+        f"write {names} there as the targets have it; the runbook says where",
     )
 
 
@@ -93,21 +171,7 @@ def _claimed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
     )
 
 
-def _unread(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    return f"{dialect.bare(series('exporter_shard_held'), 'shard')} == 0"
-
-
-def _unread_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    where = "".join(f"{label(name)} " for name in dialect.external)
-    return Text(
-        f"{where}shard {label('shard')}: no exporter reads it",
-        "The other exporters know of it, and none of them has its targets: nothing is seen of those, and no alert about them can fire.",
-        "bring the exporter of this shard back; until then watch its servers by hand",
-    )
-
-
 IDENTITY = (
     Alert("LabelsRenamed", Check.EXPORTER, ("label", "how", "job"), {Severity.WARNING: ""}, _renamed, _renamed_text),
     Alert("ClaimedTwice", Check.EXPORTER, ("target", "of", "gpu"), {Severity.WARNING: ""}, _claimed, _claimed_text),
-    Alert("ShardMissing", Check.EXPORTER, ("shard",), {Severity.WARNING: ""}, _unread, _unread_text),
 )

@@ -13,7 +13,7 @@ from llm_serving_alerts.declare import (
     owners_only,
     value,
 )
-from llm_serving_alerts.promql import ENGINE, MODEL, TARGET, Dialect, seconds_text, series
+from llm_serving_alerts.promql import ENGINE, MINUTE, MODEL, TARGET, Dialect, clauses, seconds_text, series
 from llm_serving_alerts.records.baselines import HIT_RATE
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import NUMBER, RATIO, SPAN
@@ -22,44 +22,57 @@ from llm_serving_alerts.settings import AlertSettings, Settings
 _USAGE = "engine:llm_serving_kv_cache_usage_ratio:max"
 _MEAN = "engine:llm_serving_kv_cache_usage_ratio:avg5m"
 _WAITING = "engine:llm_serving_requests_waiting:max"
+_MODEL_WAITING = "model:llm_serving_requests_waiting:sum"
 _HIT_MEDIAN = "model:llm_serving_prefix_cache_hit:median7d"
-_FIT, _SHARE = "long_context_requests_fit", "long_context_kv_share_ratio"
+_FIT = "long_context_requests_fit"
 _OBSERVED = "long_context_requests_observed"
 _PLAIN = "printf `%.1f`"  # humanize writes 0.2 as 200m
 
 
 def _saturated(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    return f"{_USAGE} > {own['above']:g} and on ({dialect.labels(*ENGINE)}) {_WAITING} > 0"
+    by_engine = dialect.labels(*ENGINE)
+    ahead = dialect.apply_over_time("predict_linear", _MEAN, 900)[:-1] + f", {dialect.length(own['within'])})"
+    full = clauses(
+        ("live requests hold nearly all of the cache", f"{_USAGE} > {own['above']:g}"),
+        ("or soon will, as its line of 15m goes on", f"or on ({by_engine}) {_MEAN} > {own['filling_above']:g}"),
+        ("which has a long way to go from further below", f"and on ({by_engine}) {ahead} > 1"),
+    )
+    both = clauses(
+        ("the cache is full, or will be", f"({full})"),
+        ("and requests wait for it", f"and on ({by_engine}) {_WAITING} > 0"),
+    )
+    lately = max(own.for_seconds, MINUTE)
+    return clauses(
+        (
+            "how full it was lately",
+            f"{dialect.apply_over_time('max_over_time', f'({_USAGE} or on ({by_engine}) {_MEAN})', lately, MINUTE)}",
+        ),
+        ("where in half of the time", f"and on ({by_engine}) {dialect.half(f'(({both}) * 0 + 1)', own.for_seconds)}"),
+    )
 
 
 def _saturated_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     waiting = lookup(dialect, _WAITING, ENGINE, "humanize")
+    within = seconds_text(own["within"])
     return Text(
         f"{of_target(dialect)}: KV cache {value('humanizePercentage')} full and requests wait",
-        f"Live requests of engine {label('engine')} hold {value('humanizePercentage')} of the KV cache, {waiting} requests wait. The next step is preemption: "
-        "what was computed is thrown away and computed again.",
+        f"Live requests of engine {label('engine')} hold {value('humanizePercentage')} of the KV cache, {waiting} requests wait. "
+        f"{{{{ if gt $value {own['above']:g} }}}}The next step is preemption: what was computed is thrown away and computed again."
+        f"{{{{ else }}}}The line of the last 15m passes 100% within {within}.{{{{ end }}}}",
         "add a replica or shed load; look for long contexts",
-    )
-
-
-def _filling(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    by_engine = dialect.labels(*ENGINE)
-    ahead = dialect.apply_over_time("predict_linear", _MEAN, 900)[:-1] + f", {dialect.length(own['within'])})"
-    return f"{ahead} > 1 and on ({by_engine}) {_MEAN} > {own['above']:g} and on ({by_engine}) {_WAITING} > 0"
-
-
-def _filling_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    now = lookup(dialect, _MEAN, ENGINE, "humanizePercentage")
-    return Text(
-        f"{of_target(dialect)}: KV cache will be full within {seconds_text(own['within'])}",
-        f"Engine {label('engine')} uses {now} of its KV cache (mean of 5m), and the line of the last 15m passes 100% within {seconds_text(own['within'])}.",
-        "add a replica now, before requests are preempted",
     )
 
 
 def _preempting(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     finished = f"(target:llm_serving_requests_finished:increase10m >= {own['events']:g})"
-    return f"target:llm_serving_preemptions:increase10m / on ({dialect.labels(*TARGET)}) {finished} > {own['above']:g}"
+    return clauses(
+        ("preemptions of 10m", "target:llm_serving_preemptions:increase10m"),
+        (
+            "for each request that finished, where they are enough for a ratio",
+            f"/ on ({dialect.labels(*TARGET)}) {finished}",
+        ),
+        ("each is a request computed twice", f"> {own['above']:g}"),
+    )
 
 
 def _preempting_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
@@ -89,33 +102,16 @@ def _hit_rate_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
     )
 
 
-def _queued(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    by_engine = dialect.labels(*ENGINE)
-    limit = dialect.one(series("batch_limit_requests"), *ENGINE)
-    # by target: vLLM's front end refuses for all of its engines
-    rejected = dialect.bare(dialect.rate(series("requests_rejected_total"), 300), "target")
-    room = (
-        # in split pools requests also wait for KV that is on its way
-        f'{_USAGE}{{role="unified"}} < {own["below"]:g}'
-        f" and on ({by_engine}) engine:llm_serving_requests_running:max < on ({by_engine}) {limit}"
-    )
-    return (
-        f"{room} and on ({by_engine}) {_WAITING} > 0"
-        f" or on ({by_engine}) ({room} and on ({dialect.key('target')}) {rejected} > 0)"
-    )
-
-
-def _queued_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    return Text(
-        f"{of_target(dialect)}: requests wait although KV cache and batch have room",
-        f"Engine {label('engine')} uses {value('humanizePercentage')} of its KV cache and does not reach its limit of running requests, and still "
-        "requests wait or are rejected. More memory would not help.",
-        "look at the limiter, the prefill budget and the router's queue",
-    )
-
-
 def _few_fit(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    return f"min by ({dialect.labels(*MODEL)}) ({_observed(dialect, own, _FIT, 'lower')}) < {own['below']:g}"
+    by_model = dialect.labels(*MODEL)
+    few = f"min by ({by_model}) ({_observed(dialect, own, _FIT, 'lower')}) < {own['below']:g}"
+    # as long as nobody waits for them and nobody loses memory to them, a panel shows how thin the ice is
+    # of the moments that half an hour has: those without the series are moments at which nobody was known to wait
+    waited = dialect.apply_over_time("sum_over_time", f"({_MODEL_WAITING} > bool 0)", 1800, 60)
+    preempted = dialect.apply_over_time(
+        "max_over_time", f"sum by ({by_model}) (target:llm_serving_preemptions:increase10m)", 1800, 60
+    )
+    return f"{few} and on ({by_model}) ({waited} / 30 > {own['waiting_above']:g} or on ({by_model}) {preempted} > 0)"
 
 
 def _observed(dialect: Dialect, own: AlertSettings, estimate: str, bound: str, matchers: str = "") -> str:
@@ -138,28 +134,11 @@ def _few_fit_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
     )
 
 
-def _share(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    full = f"on ({dialect.labels(*ENGINE)}) {_USAGE} > {own['kv_above']:g}"
-    shares = _observed(dialect, own, _SHARE, "lower")
-    return f"max by ({dialect.labels(*MODEL)}) ({shares} and {full}) > {own['above']:g}"
-
-
-def _share_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    return Text(
-        f"{of_model(dialect)}: the longest 1% of requests have {value('humanizePercentage')} of all context tokens",
-        f"At least {value('humanizePercentage')} of the tokens of context of all requests belong to the longest hundredth of them, on an engine whose KV cache is more than {own['kv_above']:.0%} full.",
-        "find the client that sends them; bound the context",
-    )
-
-
 KV = (
-    Alert("KVSaturated", Check.KV, ENGINE, {Severity.WARNING: ""}, _saturated, _saturated_text, {"above": RATIO}),
-    Alert("KVFilling", Check.KV, ENGINE, {Severity.WARNING: ""}, _filling, _filling_text, {"above": RATIO, "within": SPAN}),
+    Alert("KVSaturated", Check.KV, ENGINE, {Severity.WARNING: ""}, _saturated, _saturated_text, halves=True, values={"above": RATIO, "filling_above": RATIO, "within": SPAN}),
     Alert("PreemptionStorm", Check.KV, TARGET, {Severity.WARNING: ""}, _preempting, _preempting_text, {"above": NUMBER, "events": NUMBER}),
     Alert("HitRateDropped", Check.KV, MODEL, {Severity.WARNING: ""}, _hit_rate, _hit_rate_text, {"below": RATIO, "least_median": RATIO, "tokens": NUMBER}),
-    Alert("QueuedWithFreeKV", Check.KV, ENGINE, {Severity.WARNING: ""}, _queued, _queued_text, {"below": RATIO}),
 )  # fmt: skip
 TAIL = (
-    Alert("LongContextFewFit", Check.TAIL, MODEL, {Severity.WARNING: ""}, _few_fit, _few_fit_text, {"below": NUMBER, "events": NUMBER}),
-    Alert("LongContextShare", Check.TAIL, MODEL, {Severity.WARNING: ""}, _share, _share_text, {"above": RATIO, "kv_above": RATIO, "events": NUMBER}),
+    Alert("LongContextFewFit", Check.TAIL, MODEL, {Severity.WARNING: ""}, _few_fit, _few_fit_text, {"below": NUMBER, "events": NUMBER, "waiting_above": RATIO}),
 )  # fmt: skip

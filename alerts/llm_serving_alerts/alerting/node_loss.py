@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from llm_serving_alerts import lost_nodes
 from llm_serving_alerts.declare import DIGITS, Alert, Text, alert_matchers, label, lookup, of_model, value
-from llm_serving_alerts.promql import HOUR, MINUTE, MODEL, Dialect, seconds_text, series
-from llm_serving_alerts.records.node_loss import ALL, LARGEST, LOAD, LOST, N1_LOAD, PRESENT, UNREADABLE
+from llm_serving_alerts.promql import HOUR, MINUTE, MODEL, Dialect, clauses, seconds_text, series
+from llm_serving_alerts.records.autoscaling import HEADROOM
+from llm_serving_alerts.records.history import ON_NODE, SERVED
+from llm_serving_alerts.records.node_loss import ALL, LOAD, LOST, N1_LOAD, PRESENT, UNREADABLE
+from llm_serving_alerts.records.presence import LOST_NODES, MISSING, VANISHED
+from llm_serving_alerts.records.rollouts import EXCUSED, excused
+from llm_serving_alerts.records.stated import FAILED, KNOWN, SUCCEEDED, failed_drills, keep_clear, keep_unclear
+from llm_serving_alerts.records.targets import WANTED_NOW
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
 
@@ -50,7 +57,15 @@ def _nodes(settings: Settings) -> str:
 
 
 def _n1(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    return f"{_N1_MOST} > 1"
+    by_model = dialect.labels(*MODEL)
+    # as many replicas as an autoscaler may add carry their share of it
+    scaled = f"{_N1_MOST} / on ({by_model}) {HEADROOM}"
+    needed = f"({scaled} or on ({by_model}) {_N1_MOST}) > 1"
+    return needed + _unless_rollout(dialect, settings)
+
+
+def _unless_rollout(dialect: Dialect, settings: Settings) -> str:
+    return f" unless on ({dialect.labels(*MODEL)}) {EXCUSED} > 0" if settings.node_loss.workloads else ""
 
 
 def _n1_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
@@ -69,12 +84,14 @@ def _critical(dialect: Dialect, settings: Settings, own: AlertSettings, tier: st
     since = f"last_over_time({dialect.offset(f'{_DESIRED}[{dialect.duration(10 * MINUTE)}]', HOUR)})"
     wanted = f"({dialect.apply_over_time('min_over_time', _DESIRED, HOUR)} and on ({by_model}) {since})"
     # one whose metrics nobody can read is not known to be lost
-    there = f"({PRESENT} + on ({by_model}) {UNREADABLE})"
-    return (
+    rolling = excused(dialect, settings, PRESENT)
+    there = f"({PRESENT} + on ({by_model}) {UNREADABLE}{f' + on ({by_model}) {rolling}' if rolling else ''})"
+    firing = (
         f"{_READY} and on ({by_model}) {there} < on ({by_model}) {wanted}"
         f" and on ({by_model}) model:llm_serving_requests_waiting:sum > 0"
         f" and on ({by_model}) ({_N1_MOST} > 1 or on ({by_model}) {_MOST} > 1)"
     )
+    return lost_nodes.of_model(dialect, firing, f"{wanted} - on ({by_model}) {there}")
 
 
 def _critical_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
@@ -86,44 +103,59 @@ def _critical_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
     )
 
 
-def _no_redundancy(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    # one node, or one that every replica has a part on
-    return f"{LARGEST} >= on ({dialect.labels(*MODEL)}) {_READY}"
-
-
-def _no_redundancy_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    return Text(
-        f"{of_model(dialect)}: no replica is left without its {_nodes(settings)}",
-        f"Ready replicas: {lookup(dialect, _READY, MODEL, 'humanize')}, and the {_nodes(settings)} would take all of them away. Where that is meant, set "
-        "node_loss.redundancy to none.",
-        "context for other alerts; nobody is notified",
-    )
-
-
 def _replica_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_model = dialect.labels(*MODEL)
-    # of a model that is wanted and that no exporter shows, none is there; unless there is no exporter at all
-    unknown = f"unless on ({by_model}) model:llm_serving_targets:count"
-    nobody = f"{_DESIRED} * 0 {unknown} and on ({dialect.key()}) {series('exporter_build_info')}"
-    # each that an autoscaler asks for has the alert's own time to come
-    wanted = dialect.apply_over_time("min_over_time", _DESIRED, max(own.for_seconds, 5 * MINUTE))
-    return f"{wanted} - on ({by_model}) ({PRESENT} or on ({by_model}) {nobody}) > 0"
+    # the drill waits for the alert's time from the loss on: what comes and goes is found beside it
+    lately = dialect.apply_over_time("max_over_time", MISSING, max(own.for_seconds, 5 * MINUTE))
+    comes_and_goes = f"{lately} and on ({by_model}) {dialect.half(f'({MISSING} > bool 0)', own.for_seconds)}"
+    # of one that vanished with all that was said of it, those that there were; where it served, TargetsDown pages
+    vanished = f"{VANISHED} unless on ({by_model}) {WANTED_NOW} unless on ({by_model}) {SERVED} == 1"
+    firing = clauses(
+        ("replicas are missing", f"{MISSING} > 0"),
+        ("or come and go", f"or on ({by_model}) ({comes_and_goes})"),
+        ("or the model is gone, and did not serve in its last hour", f"or on ({by_model}) ({vanished})"),
+    )
+    return lost_nodes.of_model(dialect, firing, firing)
 
 
 def _replica_lost_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    matchers, values = _this(dialect)
+    desired = f"printf `{_DESIRED}{{{matchers}}}` {values} | query"
+    of_desired = f"{{{{ with {desired} }}}} of {{{{ . | first | value | {DIGITS} }}}}{{{{ end }}}}"
     return Text(
-        f"{of_model(dialect)}: {value(DIGITS)} of {lookup(dialect, _DESIRED, MODEL, DIGITS)} replicas missing",
+        f"{of_model(dialect)}: {value(DIGITS)}{of_desired} replicas missing",
         f"Wanted: {lookup(dialect, _DESIRED, MODEL, DIGITS)}. Neither ready nor asleep: {value(DIGITS)}.",
         "find the pod or host that does not come up",
     )
 
 
+def _node_lost(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    return f"{LOST_NODES} == 1"
+
+
+def _node_lost_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    where = "".join(f"{label(name)} " for name in dialect.external)
+    matchers, values = alert_matchers((*dialect.external, "node"))
+    on_it = f'printf `{ON_NODE}{{{matchers}}}` {values} | query | sortByLabel "model_name"'
+    models = f"{{{{ range $i, $one := {on_it} }}}}{{{{ if $i }}}}, {{{{ end }}}}{{{{ $one.Labels.model_name }}}} ({{{{ $one.Labels.role }}}}) {{{{ $one.Value }}}}{{{{ end }}}}"
+    return Text(
+        f"{where}node {label('node')} is lost",
+        f"None of its replicas serves, and it does not answer, or Kubernetes does not hear of it. Ready replicas that it had: {models}. "
+        "Their own alerts carry its name and are not told while this page is open.",
+        "see whether the others carry the load (N-1), then bring the node back or replace it",
+    )
+
+
 def _last_success(dialect: Dialect) -> str:
-    by_model = dialect.labels(*MODEL)
-    success = dialect.one(dialect.stated(series("drill_last_success_timestamp_seconds")), *MODEL)
+    by_model, of_all = dialect.labels(*MODEL), dialect.key(*MODEL)
     # the first exporter's: new pods are installed every day
     installed = f"min by ({dialect.key()}) ({series('installed_timestamp_seconds')})"
-    models = "(model:llm_serving_targets:count > bool 0)"
+    models = f"({KNOWN} > bool 0)"
+    success = dialect.one(series("drill_last_success_timestamp_seconds"), *MODEL)
+    if dialect.own:
+        success = keep_clear(dialect, SUCCEEDED)
+        # one of them passed a drill, and nobody says which
+        models = f"({models} unless on ({of_all}) ({keep_unclear(dialect, SUCCEEDED)}))"
     # a model that never passed one is measured from the day of the installation
     return f"({success} or on ({by_model}) {models} * on ({dialect.key()}) group_left () {installed})"
 
@@ -131,7 +163,7 @@ def _last_success(dialect: Dialect) -> str:
 def _overdue(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     overdue = f"{dialect.age(_last_success(dialect))} > {dialect.length(settings.drill_max_age_seconds or 0.0)}"
     # the file of results remembers models that are no longer served
-    return f"{overdue} and on ({dialect.labels(*MODEL)}) model:llm_serving_targets:count"
+    return f"{overdue} and on ({dialect.labels(*MODEL)}) {KNOWN}"
 
 
 def _overdue_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
@@ -144,13 +176,11 @@ def _overdue_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
 
 
 def _failed(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    by_model, by_exporter = dialect.labels(*MODEL), dialect.labels(*MODEL, "instance")
-    run = dialect.stated(series("drill_last_run_timestamp_seconds"))
-    # of two exporters with a file of results each, the one that knows of the later drill
-    last = f"{run} == on ({by_model}) group_left () max by ({by_model}) ({run})"
-    failed = f"{dialect.stated(series('drill_last_verdict', verdict='failed'))} == 1 and on ({by_exporter}) ({last})"
     # the file of results remembers models that are no longer served
-    return f"{dialect.one(failed, *MODEL)} and on ({by_model}) model:llm_serving_targets:count"
+    served = f"and on ({dialect.labels(*MODEL)}) {KNOWN}"
+    if dialect.own:
+        return f"{FAILED} {served} or {keep_unclear(dialect, FAILED)}"
+    return f"{dialect.one(failed_drills(dialect), *MODEL)} {served}"
 
 
 def _failed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
@@ -163,9 +193,9 @@ def _failed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Te
 
 NODE_LOSS = (
     Alert("N1Insufficient", Check.NODE_LOSS, MODEL, {Severity.WARNING: ""}, _n1, _n1_text),
-    Alert("N1Critical", Check.NODE_LOSS, MODEL, {Severity.CRITICAL: ""}, _critical, _critical_text),
-    Alert("NoRedundancy", Check.NODE_LOSS, MODEL, {Severity.INFO: ""}, _no_redundancy, _no_redundancy_text, needs=lambda s: s.node_loss.redundancy),
-    Alert("ReplicaLost", Check.NODE_LOSS, MODEL, {Severity.WARNING: ""}, _replica_lost, _replica_lost_text),
+    Alert("N1Critical", Check.NODE_LOSS, (*MODEL, "node"), {Severity.CRITICAL: ""}, _critical, _critical_text),
+    Alert("ReplicaLost", Check.NODE_LOSS, (*MODEL, "node"), {Severity.WARNING: ""}, _replica_lost, _replica_lost_text),
+    Alert("NodeLost", Check.NODE_LOSS, ("node",), {Severity.CRITICAL: ""}, _node_lost, _node_lost_text),
     Alert("DrillOverdue", Check.NODE_LOSS, MODEL, {Severity.INFO: ""}, _overdue, _overdue_text, needs=lambda s: s.drill_max_age_seconds is not None),
     Alert("DrillFailed", Check.NODE_LOSS, MODEL, {Severity.WARNING: ""}, _failed, _failed_text),
 )  # fmt: skip

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.declare import DIGITS, Alert, Text, label, lookup, of_model, value
-from llm_serving_alerts.promql import DAY, ENGINE, MODEL, MODEL_GPU, Dialect, series
-from llm_serving_alerts.records.baselines import BANDWIDTH, WORK, WORK_QUEUED
+from llm_serving_alerts.declare import DIGITS, Alert, Text, lookup, of_model, value
+from llm_serving_alerts.promql import DAY, ENGINE, MODEL, Dialect, series
+from llm_serving_alerts.records.baselines import WORK, WORK_QUEUED
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import NUMBER, RATIO, SPAN
 from llm_serving_alerts.settings import AlertSettings, Settings
@@ -15,7 +15,6 @@ _P90 = "model:llm_serving_reference_work_per_replica:p90_7d"
 _MEDIAN = "model:llm_serving_tokens:same_hour_median7d"
 _LOWEST = "model:llm_serving_tokens:same_hour_lowest_median7d"
 _WEEK_AGO = "model:llm_serving_tokens:same_hour_week_ago"
-_BANDWIDTH_MEDIAN = "model_gpu:llm_serving_bandwidth_ceiling:median7d"
 
 
 def _throughput(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
@@ -89,24 +88,6 @@ def _starved_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
     )
 
 
-def _bandwidth(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    by_model, by_kind = dialect.labels(*MODEL), dialect.labels(*MODEL_GPU, "source")
-    return (
-        f"{BANDWIDTH} < on ({by_kind}) {own['below']:g} * {_BANDWIDTH_MEDIAN}"
-        f" and on ({by_model}) model:llm_serving_compute_ceiling_ratio:max < {own['compute_below']:g}"
-        f" and on ({by_model}) model:llm_serving_batch_utilization:ratio >= {own['batch_above']:g}"
-    )
-
-
-def _bandwidth_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
-    return Text(
-        f"{of_model(dialect)}: memory bandwidth at {value('humanizePercentage')} of its peak with a full batch",
-        f"On {label('gpu_name')} (source {label('source')}) it is usually {lookup(dialect, _BANDWIDTH_MEDIAN, (*MODEL_GPU, 'source'), 'humanizePercentage')}. "
-        "The batch is full and compute is not the limit: something else slows the steps down.",
-        "compare clocks and slowdown reasons of the GPUs, then the host's CPU",
-    )
-
-
 PHASES = (
     Alert(
         "ThroughputBelowBaseline", Check.PHASES, MODEL, {Severity.WARNING: "warning_below", Severity.CRITICAL: "critical_below"},
@@ -119,9 +100,5 @@ PHASES = (
     Alert(
         "PrefillStarvesDecode", Check.PHASES, MODEL, {Severity.WARNING: ""}, _starved, _starved_text,
         {"itl_above": SPAN, "prefill_above": RATIO, "events": NUMBER},
-    ),
-    Alert(
-        "BandwidthUnderused", Check.PHASES, (*MODEL_GPU, "source"), {Severity.WARNING: ""}, _bandwidth, _bandwidth_text,
-        {"below": RATIO, "compute_below": RATIO, "batch_above": RATIO},
     ),
 )  # fmt: skip

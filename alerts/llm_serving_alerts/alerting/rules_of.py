@@ -7,7 +7,8 @@ from urllib.parse import quote
 from llm_serving_alerts.alerting import ALERTS
 from llm_serving_alerts.declare import Alert
 from llm_serving_alerts.promql import Dialect
-from llm_serving_alerts.rules import ALERT_PREFIX, LOUDNESS, AlertRule, Check, Group, Severity
+from llm_serving_alerts.rules import ALERT_PREFIX, GROUP_PREFIX, LOUDNESS, AlertRule, Check, Group, Severity
+from llm_serving_alerts.runbook_queries import link_queries, read_queries
 from llm_serving_alerts.settings import Settings
 
 # what a dashboard can be asked for by a variable of its own
@@ -16,32 +17,46 @@ _OF_GPUS = ("gpu", "node")
 
 
 def alert_groups(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
-    """Every alert that is on, a group a check."""
-    groups = []
+    """Every alert that is on, in groups by check and duty: what pages does not wait for the expressions of tickets, and the watchdog for
+    nothing."""
+    groups: dict[str, list[AlertRule]] = {}
     for check in Check:
-        rules = [rule for alert in ALERTS if alert.check is check for rule in alert_rules(alert, dialect, settings)]
-        if rules:
-            groups.append(Group(f"llm-serving.{check.value.replace('_', '-')}.alerts", tuple(rules)))
-    return tuple(groups)
+        for alert in ALERTS:
+            for rule in alert_rules(alert, dialect, settings) if alert.check is check else ():
+                groups.setdefault(_group_name(check, Severity(rule.labels["severity"])), []).append(rule)
+    return tuple(Group(name, tuple(rules)) for name, rules in groups.items())
+
+
+def _group_name(check: Check, severity: Severity) -> str:
+    if severity is Severity.NONE:
+        return f"{GROUP_PREFIX}watchdog"
+    pages = ".pages" if severity is Severity.CRITICAL else ""
+    return f"{GROUP_PREFIX}{check.value.replace('_', '-')}.alerts{pages}"
 
 
 def alert_rules(alert: Alert, dialect: Dialect, settings: Settings) -> tuple[AlertRule, ...]:
-    """The rules of one alert, one a severity; () where it is off or nothing asks for it. Where the cap makes two of a severity, the one
-    that fires first stays."""
+    """The rules of one alert, one a severity; () where it is off or nothing asks for it. Where the cap makes two of a severity, either
+    condition fires it, or the one that fires first where the other is only worse."""
     own = settings.alerts[alert.name]
     if not own.enabled or not alert.needs(settings):
         return ()
     found: dict[Severity, AlertRule] = {}
     for severity, tier in sorted(alert.tiers.items(), key=lambda item: LOUDNESS.index(item[0])):
         capped = settings.capped(own.severity or severity)
-        if capped not in found:
-            found[capped] = AlertRule(
-                alert=f"{ALERT_PREFIX}{alert.name}",
-                expr=alert.expr(dialect, settings, own, tier),
-                for_seconds=own.for_seconds / dialect.time_scale,
-                labels={**settings.labels, **own.labels, "severity": capped.value, "check": alert.check.value},
-                annotations=_annotations(alert, dialect, settings),
-            )
+        expr = alert.expr(dialect, settings, own, tier)
+        held = 0.0 if alert.halves else own.for_seconds_of(severity) / dialect.time_scale
+        if capped in found:
+            if not alert.separate:
+                continue
+            expr = f"{found[capped].expr} or on ({dialect.labels(*alert.identity)}) {expr}"
+            held = min(held, found[capped].for_seconds)
+        found[capped] = AlertRule(
+            alert=f"{ALERT_PREFIX}{alert.name}",
+            expr=expr,
+            for_seconds=held,
+            labels={**settings.labels, **own.labels, "severity": capped.value, "check": alert.check.value},
+            annotations=_annotations(alert, dialect, settings),
+        )
     return tuple(found.values())
 
 
@@ -52,10 +67,13 @@ def _annotations(alert: Alert, dialect: Dialect, settings: Settings) -> dict[str
     asked = (*identity, *(name for name in alert.identity if name in variables_there))
     variables = "&".join(f"var-{name}={{{{ $labels.{name} | urlquery }}}}" for name in asked)
     dashboard = settings.dashboard_url.replace("{uid}", quote(alert.check.dashboard))
-    return {
+    name = f"{ALERT_PREFIX}{alert.name}"
+    queries = link_queries(settings.queries_url, read_queries(name), alert.identity) if settings.queries_url else ""
+    found = {
         "summary": text.summary,
         "description": text.description,
         "action": text.action,
-        "runbook_url": settings.runbook_url.replace("{alert}", f"{ALERT_PREFIX}{alert.name}"),
+        "runbook_url": settings.runbook_url.replace("{alert}", name),
         "dashboard_url": f"{dashboard}{'&' if '?' in dashboard else '?'}{variables}" if variables else dashboard,
     }
+    return {**found, "queries_url": queries} if queries else found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_alerts.promql import DAY, ENGINE, HOUR, MODEL, MODEL_GPU, TARGET, WEEK, Dialect, series
 from llm_serving_alerts.records.targets import of_kind
-from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
 from llm_serving_alerts.settings import Settings
 
 # a week of a recorded series is some 20,000 samples: read every second minute, and looked at every fifth where a step is needed
@@ -96,12 +96,8 @@ def bandwidth(dialect: Dialect, settings: Settings) -> Group:
                 f"{_ACHIEVED} / ({_PEAK} > 0)",
                 "share of the peak bandwidth in use",
             ),
-            Record(
-                "model:llm_serving_compute_ceiling_ratio:max",
-                f"max by ({dialect.labels(*MODEL)}) ({dialect.with_own(series('compute_ceiling_ratio'))})",
-                "share of the dense compute peak in use, of the busiest engine",
-            ),
         ),
+        MINUTELY_SECONDS / dialect.time_scale,
     )
 
 

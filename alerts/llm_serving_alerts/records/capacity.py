@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from llm_serving_alerts.promql import ENGINE, HOUR, MODEL_GPU, TARGET, WEEK, Dialect, series
 from llm_serving_alerts.records.baselines import INTERVAL_SECONDS
+from llm_serving_alerts.records.outliers import OUTLIER
 from llm_serving_alerts.records.targets import SETTLED, of_kind
-from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
 from llm_serving_alerts.settings import Settings
 
 FULL = 0.9
@@ -37,7 +38,10 @@ def rates(dialect: Dialect, settings: Settings) -> Group:
         (_WORK, "target:llm_serving_reference_work:rate5m", (), "reference seconds of work per second"),
     ):
         best = f"max by ({dialect.labels(*MODEL_GPU, *extra)})"
-        under_queue = f"({rate} and on ({by_target}) {waited} and on ({by_target}) {limited})"
+        # nor does one that is unlike its peers: what a sick replica does is not what its kind can do
+        under_queue = (
+            f"({rate} and on ({by_target}) {waited} and on ({by_target}) {limited} unless on ({by_target}) {OUTLIER})"
+        )
         rules += [
             Record(record, f"{best} ({of_kind(dialect, rate)})", f"{about} of the best replica of a kind"),
             Record(
@@ -51,7 +55,7 @@ def rates(dialect: Dialect, settings: Settings) -> Group:
     one = dialect.one(ceiling, *ENGINE, "phase")
     about = "what a replica could do of one phase alone, at best"
     rules.append(Record(CEILINGS, f"sum by ({dialect.labels(*TARGET, 'phase')}) ({one})", about))
-    return Group("llm-serving.rates", tuple(rules))
+    return Group("llm-serving.rates", tuple(rules), MINUTELY_SECONDS / dialect.time_scale)
 
 
 def capacity(dialect: Dialect, settings: Settings) -> Group:

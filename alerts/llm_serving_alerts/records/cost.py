@@ -107,11 +107,8 @@ def _once(dialect: Dialect, counter: str, *own: str) -> str:
     """
     by_place, of_target = dialect.key(*ENGINE, *own), dialect.key("target")
     places = ", ".join([*(label for label in ENGINE if label != "target"), *own])
-    # a second less than the hour: the moment that it begins with belongs to the one before
-    seen = dialect.apply_over_time("count_over_time", f"(max by ({of_target}) ({series(counter)}))", HOUR - 1, MINUTE)
-    by_each = dialect.apply_over_time(
-        "count_over_time", f"(max without ({places}) ({series(counter)}))", HOUR - 1, MINUTE
-    )
+    seen = dialect.apply_over_time("count_over_time", f"(max by ({of_target}) ({series(counter)}))", HOUR, MINUTE)
+    by_each = dialect.apply_over_time("count_over_time", f"(max without ({places}) ({series(counter)}))", HOUR, MINUTE)
     return dialect.with_own(
         f"sum by ({by_place}) ({_raw(dialect, counter)})"
         f" * on ({of_target}) group_left () ({seen} / on ({of_target}) sum by ({of_target}) ({by_each}))"

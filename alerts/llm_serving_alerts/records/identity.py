@@ -14,6 +14,8 @@ from llm_serving_alerts.promql import (
     MINUTE,
     NODES,
     OWNERS,
+    REPLACED,
+    SCRAPES,
     TARGET,
     TARGETS,
     Dialect,
@@ -22,7 +24,6 @@ from llm_serving_alerts.promql import (
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings
 from llm_serving_exporter.catalogue.spec import PLACE_LABELS
-from llm_serving_exporter.clients.stored_labels import take_exported
 
 # of a GPU that is gone an alert still says where it was
 KNOWN_GPUS = "gpu:llm_serving_gpu:last1h"
@@ -40,13 +41,33 @@ _GPU_SECONDS = HOUR + 2 * _STEP_SECONDS
 
 def identity(dialect: Dialect, settings: Settings) -> Group:
     """One series for each target, each of its nodes and each GPU."""
-    return Group("llm-serving.identity", (*_targets(dialect), *_gpus(dialect)))
+    return Group("llm-serving.identity", (_scrapes(dialect), *_targets(dialect), *_gpus(dialect)))
+
+
+def _scrapes(dialect: Dialect) -> Record:
+    """What every scrape of an exporter does to labels, by the one series that has all of them."""
+    labels = readable(dialect)
+    shown = series("written_labels_info")
+    for name in labels:
+        shown = f'label_replace({shown}, "{REPLACED}{name}", "1", "exported_{name}", ".+")'
+    who = dialect.key("job", "instance")
+    by = dialect.key("job", "instance", *(f"{REPLACED}{name}" for name in labels))
+    return Record(
+        SCRAPES,
+        f"topk by ({who}) (1, max by ({by}) ({shown}))",
+        "1 for each scrape of an exporter, with replaced_… = 1 for each label that it puts one of its own in the place of",
+    )
+
+
+def readable(dialect: Dialect) -> tuple[str, ...]:
+    """The labels that rules read under either name."""
+    return tuple(dict.fromkeys((*PLACE_LABELS, *BELONGS, *dialect.own)))
 
 
 def _targets(dialect: Dialect) -> Iterator[Record]:
     of_target = dialect.key("target")
-    labels = dict.fromkeys((*PLACE_LABELS, *BELONGS, *dialect.own))
-    stated = take_exported(series("target_info"), *labels)
+    labels = readable(dialect)
+    stated = dialect.written(series("target_info"), *labels)
     # of several exporters that do not agree, what most of them say
     most = f"topk by ({of_target}) (1, count by ({dialect.key('target', *labels)}) ({stated}))"
     yield Record(
@@ -62,7 +83,7 @@ def _targets(dialect: Dialect) -> Iterator[Record]:
             f"{own} ({TARGETS}) or on ({of_target}) {before}",
             "the same with the identity labels alone, also of a target that has gone within two hours",
         )
-    nodes = dialect.bare(take_exported(series("target_node_info"), "node"), "target", "node")
+    nodes = dialect.bare(dialect.written(series("target_node_info"), "node"), "target", "node")
     # the exporter beside a worker knows whose GPUs it has, and neither the model nor the role of the server that it does not read
     named, every = (dialect.one(series("target_info", matchers), *TARGET) for matchers in ('model_name!=""', ""))
     who = f"topk by ({of_target}) (1, {named} or on ({of_target}) {every})"
@@ -76,7 +97,7 @@ def _targets(dialect: Dialect) -> Iterator[Record]:
 
 def _gpus(dialect: Dialect) -> Iterator[Record]:
     of_gpu, place = dialect.key("gpu"), dialect.key("gpu", "gpu_name", "node")
-    shown = take_exported(series("gpu_up"), "node")
+    shown = dialect.written(series("gpu_up"), "node")
     # one card that two exporters call by different nodes is one card: the one that reads it knows best
     yield Record(
         GPUS,
@@ -96,7 +117,7 @@ def claims(dialect: Dialect, settings: Settings) -> Group:
     of_target = dialect.key("target")
     said_by = dialect.key("target", "instance")
     # one beside a worker knows the nodes of its own pods alone, and has no target of that name
-    nodes = f"({take_exported(series('target_node_info'), 'node')} and on ({said_by}) {series('target_info')})"
+    nodes = f"({dialect.written(series('target_node_info'), 'node')} and on ({said_by}) {series('target_info')})"
     by_exporter = f"count by ({dialect.key('target', 'node', 'instance')}) ({nodes})"
     saying = f"count by ({dialect.key('target', 'node')}) ({by_exporter})"
     exporters = f"count by ({said_by}) ({nodes})"
@@ -104,9 +125,9 @@ def claims(dialect: Dialect, settings: Settings) -> Group:
     rules = [
         Record(
             TARGET_CLAIMS,
-            # a replica may span several nodes: then each of its exporters names all of them
-            f"count by ({of_target}) ({saying} < on ({of_target}) group_left () {asked})",
-            "nodes of a target that only some of the exporters that know its node name",
+            # a replica may span several nodes, and one exporter may not know yet of all: those of one server all name one of them
+            f"count by ({of_target}) ({saying}) unless on ({of_target}) ({saying} == on ({of_target}) group_left () {asked})",
+            "nodes of a target where no node is named by all exporters that know one of its nodes",
             {"of": "nodes"},
         )
     ]

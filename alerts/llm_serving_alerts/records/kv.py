@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_alerts.promql import ENGINE, MODEL, TARGET, Dialect, series
-from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
 from llm_serving_alerts.settings import Settings
 
 HITS, QUERIES = "prefix_cache_hit_tokens", "prefix_cache_query_tokens"
@@ -112,4 +112,4 @@ def tail(dialect: Dialect, settings: Settings) -> Group:
     ):
         one = dialect.one(series(gauge), *ENGINE)
         rules.append(Record(f"model:llm_serving_{gauge}:max", f"max by ({by_model}) ({one})", about))
-    return Group("llm-serving.tail", tuple(rules))
+    return Group("llm-serving.tail", tuple(rules), MINUTELY_SECONDS / dialect.time_scale)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from llm_serving_alerts.promql import HOUR, MODEL, MODEL_GPU, NODES, TARGET, Dialect, one_of, series
 from llm_serving_alerts.records.capacity import BEST_TOKENS, BEST_WORK, CEILINGS
-from llm_serving_alerts.records.targets import KIND
+from llm_serving_alerts.records.outliers import OUTLIER
+from llm_serving_alerts.records.targets import KIND, list_replicas
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings
 
@@ -42,7 +43,7 @@ def node_loss(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
 
 
 def _present(dialect: Dialect) -> Iterable[Record]:
-    replicas = dialect.one(series("target_info", 'role!="frontend"'), *TARGET)
+    replicas = list_replicas(dialect)
     for record, states, about in (
         (PRESENT, ("ready", "sleeping"), "replicas that serve, or sleep and could be woken"),
         (UNREADABLE, ("unknown",), "replicas that answer with a page that cannot be read, and may serve"),
@@ -97,10 +98,12 @@ def _demand(dialect: Dialect) -> Iterable[Record]:
         f"sum by ({dialect.labels(*MODEL)}) (target:llm_serving_reference_work:rate5m)",
         "reference seconds of work that a model's replicas do per second",
     )
+    by_target, waiting = dialect.labels(*TARGET), "model:llm_serving_requests_waiting:sum"
+    at_sick = f"target:llm_serving_requests_waiting:sum and on ({by_target}) {OUTLIER}"
     yield Record(
         "model:llm_serving_requests_in_system:sum",
-        "model:llm_serving_requests_running:sum + model:llm_serving_requests_waiting:sum",
-        "requests that run or wait",
+        f"model:llm_serving_requests_running:sum + {waiting} - (sum by ({dialect.labels(*MODEL)}) ({at_sick}) or {waiting} * 0)",
+        "requests that run, or wait where the replica is like its peers: what waits at a sick one waits for it, not for room",
     )
     for name, level in (("requests_in_system", "sum"), ("requests_running", "sum"), ("kv_cache_used_tokens", "sum")):
         mean = dialect.apply_over_time("avg_over_time", f"model:llm_serving_{name}:{level}", 300)

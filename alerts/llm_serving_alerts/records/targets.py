@@ -6,27 +6,31 @@ from collections.abc import Iterable, Mapping
 
 from llm_serving_alerts.external import wanted_replicas
 from llm_serving_alerts.identity_labels import STATED_BY_WORKLOAD
-from llm_serving_alerts.promql import DAY, DAY_STEP_SECONDS, MODEL, NODES, TARGET, Dialect, series
+from llm_serving_alerts.promql import DAY, MODEL, NODES, TARGET, Dialect, series
+from llm_serving_alerts.records.history import ALIVE, SEEN_TARGETS, STATED
+from llm_serving_alerts.records.stated import EXPECTED, KNOWN, keep_clear, stated
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings, Workload
 
 SETTLED = "target:llm_serving_settled:max"
 KIND = "target:llm_serving_kind:max"
 DOWN = "target:llm_serving_down:min"
-_NAMED = f'{DOWN}{{model_name!=""}}'
+DESIRED = "model:llm_serving_desired_replicas:max"
+WANTED_NOW = "model:llm_serving_desired_replicas:now"
 
 
 def targets(dialect: Dialect, settings: Settings) -> Group:
     """A target is a replica unless it is a front end: that has no batch and no GPU, and its workers count for themselves."""
     by_target, by_model = dialect.labels(*TARGET), dialect.labels(*MODEL)
     of_target = dialect.key("target")
-    replicas = dialect.one(series("target_info", 'role!="frontend"'), *TARGET)
+    replicas = list_replicas(dialect)
     ready = dialect.bare(series("target_state", state="ready"), "target")
     started = dialect.bare(series("target_start_time_seconds"), "target")
     # two exporters of a pair may know the GPUs by different names: one of them is enough
     gpus = f"topk by ({of_target}) (1, {dialect.bare(series('target_gpus'), 'target', 'gpu_name')})"
-    desired = [_desired(dialect, *of_model) for of_model in _by_model(dialect, settings.node_loss.workloads)]
-    desired.append(dialect.one(dialect.stated(series("expected_replicas")), *MODEL))
+    desired = [_desired(dialect, *of_model) for of_model in group_workloads(dialect, settings.node_loss.workloads)]
+    desired.append(keep_clear(dialect, EXPECTED) if dialect.own else dialect.one(series("expected_replicas"), *MODEL))
+    remembered = keep_clear(dialect, STATED) if dialect.own else STATED
     return Group(
         "llm-serving.targets",
         (
@@ -40,6 +44,9 @@ def targets(dialect: Dialect, settings: Settings) -> Group:
                 # an exporter that cannot reach a server which another reads says nothing about it
                 f"{known(dialect)} * on ({of_target}) group_left () min by ({of_target}) ({series('target_state', state='down')})",
                 "1 for a target that every exporter of it says is down, 0 for another; front ends included",
+            ),
+            Record(
+                ALIVE, f"sum by ({by_model}) (1 - {DOWN})", "targets of a model that are not down, front ends included"
             ),
             Record(
                 SETTLED,
@@ -58,7 +65,7 @@ def targets(dialect: Dialect, settings: Settings) -> Group:
                 "1 for each replica with the kind of its GPUs, no gpu_name where that is not known",
             ),
             Record(
-                "model:llm_serving_targets:count",
+                KNOWN,
                 f"count by ({by_model}) ({replicas})",
                 "replicas that some exporter knows, in whatever state",
             ),
@@ -67,10 +74,16 @@ def targets(dialect: Dialect, settings: Settings) -> Group:
                 f"sum by ({by_model}) (target:llm_serving_ready:max)",
                 "replicas that serve",
             ),
+            *stated(dialect),
             Record(
-                "model:llm_serving_desired_replicas:max",
+                WANTED_NOW,
                 f" or on ({by_model}) ".join(desired),
                 "replicas that are wanted: kube-state-metrics where it is configured, else expected_replicas",
+            ),
+            Record(
+                DESIRED,
+                f"{WANTED_NOW} or on ({by_model}) {remembered}",
+                "the same, or what an exporter expected that is gone since",
             ),
             Record(
                 "model:llm_serving_nodes:count",
@@ -87,11 +100,22 @@ def targets(dialect: Dialect, settings: Settings) -> Group:
     )
 
 
+def list_replicas(dialect: Dialect) -> str:
+    """Every replica with its model: what no exporter calls a front end. One that has not read a page yet, or cannot, knows no model; where
+    another one does, that one is right."""
+    of_target = dialect.key("target")
+    named, every = (
+        dialect.one(series("target_info", matchers), *TARGET)
+        for matchers in ('model_name!="",role!="frontend"', 'role!="frontend"')
+    )
+    return f"(({named} or on ({of_target}) {every}) unless on ({of_target}) {series('target_info', role='frontend')})"
+
+
 def known(dialect: Dialect) -> str:
     """Every target with its model, front ends included: as some exporter names it, else as it was named within a day, because an exporter
     that has just started cannot learn it from a server that is down; without a model only where it never had one."""
     named, all_ = (dialect.one(series("target_info", matchers), *TARGET) for matchers in ('model_name!=""', ""))
-    before = f"{dialect.apply_over_time('last_over_time', _NAMED, DAY, DAY_STEP_SECONDS)} and on ({dialect.key('target')}) {all_}"
+    before = f"{dialect.apply_over_time('last_over_time', SEEN_TARGETS, DAY)} >= bool 0 and on ({dialect.key('target')}) {all_}"
     or_else = f" or on ({dialect.key('target')}) "
     return f"({or_else.join((named, before, all_))})"
 
@@ -101,7 +125,7 @@ def of_kind(dialect: Dialect, by_replica: str) -> str:
     return f"{by_replica} * on ({dialect.labels(*TARGET)}) group_left (gpu_name) {KIND}"
 
 
-def _by_model(dialect: Dialect, workloads: Iterable[Workload]) -> list[tuple[dict[str, str], list[Workload]]]:
+def group_workloads(dialect: Dialect, workloads: Iterable[Workload]) -> list[tuple[dict[str, str], list[Workload]]]:
     """Those of one model and role together, with the labels that they share, in the order of the settings."""
     found: dict[tuple[tuple[str, str], ...], list[Workload]] = {}
     for workload in workloads:
@@ -114,15 +138,26 @@ def _by_model(dialect: Dialect, workloads: Iterable[Workload]) -> list[tuple[dic
 
 def _desired(dialect: Dialect, labels: Mapping[str, str], workloads: list[Workload]) -> str:
     """Replicas that all workloads of one model want together, under these labels; nothing where one of them is not said."""
-    by = f"max by ({dialect.key()})" if dialect.external else "max"
-    pods = []
-    for workload in workloads:
-        share = f" / {workload.pods_per_replica}" if workload.pods_per_replica > 1 else ""
-        pods.append(f"{by} ({wanted_replicas(workload)}){share}")
-    named = " + ".join(pods)
+    pods = (in_replicas(workload, of_fleet(dialect, "max", wanted_replicas(workload))) for workload in workloads)
+    return name_model(" + ".join(pods), labels)
+
+
+def in_replicas(workload: Workload, pods: str) -> str:
+    """A number of pods as one of replicas."""
+    return f"{pods} / {workload.pods_per_replica}" if workload.pods_per_replica > 1 else pods
+
+
+def of_fleet(dialect: Dialect, aggregation: str, expression: str) -> str:
+    """One value of somebody else's series, which know nothing of ours but what the scrape adds."""
+    by = f" by ({dialect.key()})" if dialect.external else ""
+    return f"{aggregation}{by} ({expression})"
+
+
+def name_model(expression: str, labels: Mapping[str, str]) -> str:
+    """It with the labels of a model."""
     for label, text in labels.items():
-        named = f'label_replace({named}, "{label}", "{_replacement(text)}", "", "")'
-    return named
+        expression = f'label_replace({expression}, "{label}", "{_replacement(text)}", "", "")'
+    return expression
 
 
 def _replacement(text: str) -> str:

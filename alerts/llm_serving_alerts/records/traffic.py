@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.promql import ENGINE, FLEET, MODEL, TARGET, Dialect, buckets, series
-from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.promql import ENGINE, MODEL, TARGET, Dialect, buckets, series
+from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
 from llm_serving_alerts.settings import Settings
 
 PHASES = {"prefill": "prefill_tokens_total", "decode": "decode_tokens_total"}
@@ -15,14 +15,11 @@ LATENCIES = {
     "e2e_request_latency_seconds": ("5m",),
     "request_queue_time_seconds": ("5m",),
 }
-SPANS = {"5m": 300.0, "10m": 600.0}
 RANKS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-# whose clock is the user's: a front end's where a model has one, else that of replicas which do both phases
-USERS = 'role="unified"'
 
 
 def traffic(dialect: Dialect, settings: Settings) -> Group:
-    """Tokens, requests and queues by engine, target, model and fleet."""
+    """Tokens, requests and queues by engine, target and model."""
     by_target, by_model = dialect.labels(*TARGET), dialect.labels(*MODEL)
     rules = []
     for phase, counter in PHASES.items():
@@ -38,13 +35,6 @@ def traffic(dialect: Dialect, settings: Settings) -> Group:
         )
         for level, by in (("target", by_target), ("model", by_model))
     ]
-    rules.append(
-        Record(
-            "fleet:llm_serving_phase_tokens:rate5m",
-            f"sum by ({dialect.labels('phase')}) ({workers(dialect, 'model:llm_serving_phase_tokens:rate5m')})",
-            "tokens/s of all models by phase; a front end counts only where its workers are not read",
-        )
-    )
     rules.append(
         Record(
             "model:llm_serving_phase_tokens_per_gpu:rate5m",
@@ -83,51 +73,65 @@ def latency(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     """Quantiles from merged buckets, and how much lies above the top finite edge: a quantile there reads "at least"."""
     return tuple(
         Group(
-            f"llm-serving.latency.{histogram.removesuffix('_seconds').replace('_', '-')}.{span}",
-            tuple(_merged(dialect, histogram, span)),
+            f"llm-serving.latency.{histogram.removesuffix('_seconds').replace('_', '-')}",
+            tuple(rule for span in spans for rule in _latencies(dialect, histogram, span)),
+            MINUTELY_SECONDS / dialect.time_scale,
         )
         for histogram, spans in LATENCIES.items()
-        for span in spans
     )
 
 
-def _merged(dialect: Dialect, histogram: str, span: str) -> list[Record]:
-    engines = dialect.one(dialect.rate(buckets(histogram), SPANS[span]), *ENGINE, "le")
-    of_model = f"model:llm_serving_{histogram}_bucket:rate{span}"
-    of_fleet = f"fleet:llm_serving_{histogram}_bucket:rate{span}"
-    users = f'{of_model}{{role="frontend"}} or on ({dialect.labels("model_name")}) {of_model}{{{USERS}}}'
+def _latencies(dialect: Dialect, histogram: str, span: str) -> list[Record]:
+    record = f"model:llm_serving_{histogram}_bucket:rate{span}"
+    of_5m = f"model:llm_serving_{histogram}_bucket:rate5m"
     rules = [
         Record(
-            of_model,
-            common_edges(dialect, engines, MODEL),
+            record,
+            common_edges(dialect, histogram) if span == "5m" else _over_10m(dialect, of_5m),
             f"events/s up to each edge over {span}, at the edges that all engines have",
-        ),
-        Record(of_fleet, common_edges(dialect, f"({users})", FLEET), "the same over all models, as users see it"),
-    ]
-    for level, labels, record in (("model", MODEL, of_model), ("fleet", FLEET, of_fleet)):
-        by = dialect.labels(*labels)
-        for rank, quantile in RANKS.items():
-            rules.append(
-                Record(
-                    f"{level}:llm_serving_{histogram}:quantile_rate{span}",
-                    f"histogram_quantile({quantile:g}, {record})",
-                    f"quantile over {span} by rank; the top finite edge where more than the rest lies above it",
-                    {"rank": rank},
-                )
-            )
-        top = f'max by ({by}) ({record}{{le!="+Inf"}})'
-        rules.append(
-            Record(
-                f"{level}:llm_serving_{histogram}:above_top_edge_ratio_rate{span}",
-                f'1 - {top} / (sum by ({by}) ({record}{{le="+Inf"}}) > 0)',
-                "share of events above the top finite edge",
-            )
         )
+    ]
+    rules += [
+        Record(
+            f"model:llm_serving_{histogram}:quantile_rate{span}",
+            f"histogram_quantile({quantile:g}, {record})",
+            f"quantile over {span} by rank; the top finite edge where more than the rest lies above it",
+            {"rank": rank},
+        )
+        for rank, quantile in RANKS.items()
+    ]
+    # that of 5m says it of both
+    if span != "5m":
+        return rules
+    by = dialect.labels(*MODEL)
+    top = f'max by ({by}) ({record}{{le!="+Inf"}})'
+    rules.append(
+        Record(
+            f"model:llm_serving_{histogram}:above_top_edge_ratio_rate{span}",
+            f'1 - {top} / (sum by ({by}) ({record}{{le="+Inf"}}) > 0)',
+            "share of events above the top finite edge",
+        )
+    )
     return rules
 
 
-def common_edges(dialect: Dialect, engines: str, level: tuple[str, ...]) -> str:
-    """Buckets summed over engines, only at the edges that all of them have: a sum over different edges is no histogram."""
-    by, by_edge = dialect.labels(*level), dialect.labels(*level, "le")
-    having = f"count by ({by_edge}) ({engines})"
-    return f"sum by ({by_edge}) ({engines}) and on ({by_edge}) ({having} == on ({by}) group_left () max by ({by}) ({having}))"
+def _over_10m(dialect: Dialect, record: str) -> str:
+    """Ten minutes from two of five, which lie behind one another: the engines' buckets are not read for it. Of a model that was not there
+    five minutes ago nothing was counted before."""
+    by, by_edge = dialect.labels(*MODEL), dialect.labels(*MODEL, "le")
+    return f"({record} + on ({by_edge}) {dialect.offset(record, RATE_SECONDS)}) / 2 or on ({by}) {record} / 2"
+
+
+def common_edges(dialect: Dialect, histogram: str) -> str:
+    """Buckets of 5m summed over engines, only at the edges that all of them have: a sum over different edges is no histogram. How many
+    engines there are is asked of the edge +Inf, which each of them has."""
+    by, by_edge = dialect.labels(*MODEL), dialect.labels(*MODEL, "le")
+
+    def engines(matchers: str = "") -> str:
+        return dialect.one(dialect.rate(buckets(histogram, matchers), RATE_SECONDS), *ENGINE, "le")
+
+    every = engines('le="+Inf"')
+    return (
+        f"sum by ({by_edge}) ({engines()})"
+        f" and on ({by_edge}) (count by ({by_edge}) ({engines()}) == on ({by}) group_left () count by ({by}) ({every}))"
+    )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.promql import ENGINE, MODEL, Dialect, buckets, series
+from llm_serving_alerts.promql import ENGINE, MODEL, Dialect, series
 from llm_serving_alerts.records.traffic import RATE_SECONDS, common_edges
-from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
 from llm_serving_alerts.settings import Settings
 
 _PROMPTS = "request_prompt_tokens"
@@ -13,7 +13,6 @@ _PROMPTS = "request_prompt_tokens"
 def views(dialect: Dialect, settings: Settings) -> Group:
     """One value where there are several exporters. Of states, reasons and failures only those that hold: most do not."""
     failures = dialect.increase(series("scrape_failures_total"), RATE_SECONDS)
-    prompts = dialect.one(dialect.rate(buckets(_PROMPTS), RATE_SECONDS), *ENGINE, "le")
     steps = dialect.one(series("step_bytes_mean"), *ENGINE, "part")
     return Group(
         "llm-serving.views",
@@ -57,8 +56,9 @@ def views(dialect: Dialect, settings: Settings) -> Group:
             ),
             Record(
                 f"model:llm_serving_{_PROMPTS}_bucket:rate5m",
-                common_edges(dialect, prompts, MODEL),
+                common_edges(dialect, _PROMPTS),
                 "finished requests/s up to each edge of their prompts' lengths, at the edges that all engines have",
             ),
         ),
+        MINUTELY_SECONDS / dialect.time_scale,
     )

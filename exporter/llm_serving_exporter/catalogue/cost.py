@@ -38,7 +38,7 @@ COST = _counter(
 ENERGY = _counter(
     "energy_joules_total", Unit.JOULES,
     "Energy of the engine's GPUs since the exporter's start, in every state.",
-    "increase of gpu_energy_joules_total of the target's GPUs x gpu_share, spread evenly over its engines",
+    "increase of gpu_energy_joules_total of each of the target's GPUs x the target's share of that GPU, spread evenly over its engines",
 )  # fmt: skip
 ENERGY_COST = _counter(
     "energy_cost_usd_total", Unit.USD,

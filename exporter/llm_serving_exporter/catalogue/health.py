@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from llm_serving_exporter.catalogue.spec import Group, Kind, Metric, Unit
 
+# what no namespace, pod, node or workload can be called
+AS_WRITTEN = "as written"
 _ALWAYS = "the target is not configured"
 _EXPORTER = "never absent"
 
@@ -54,6 +56,13 @@ TARGET_UP = _target(
 TARGET_STATE = _target(
     "target_state", Kind.GAUGE, Unit.BOOLEAN, "State of the target: 1 for the current state.", "state"
 )
+TARGET_FAULT = _target(
+    "target_fault_info", Kind.INFO, Unit.BOOLEAN,
+    "Why the target does not serve, as far as others know than its page: nothing takes a connection at its address (silent), or Kubernetes says "
+    "that its container starts again and again (crash_loop), that its node is lost (node_lost), or that another pod of its replica is (worker_lost); "
+    "constant 1. `node` is where its address is, as far as that is known.",
+    "fault", "node", absent="nothing of the kind is known",
+)  # fmt: skip
 TARGET_SAMPLE_AGE = _target(
     "target_sample_age_seconds", Kind.GAUGE, Unit.SECONDS, "Age of the last good page.", absent="no page was ever read"
 )
@@ -132,6 +141,12 @@ PODS_WAITING = _fleet(
     "workload's other pods, or stands in an annotation.",
     absent="no pod waits, or none of them is looked for (kubernetes in the configuration)",
 )
+WRITTEN_LABELS = Metric(
+    "written_labels_info", Kind.INFO, Unit.BOOLEAN, Group.EXPORTER,
+    f"Every label that says where a target is and what it belongs to, each with the value {AS_WRITTEN!r}: where Prometheus stores another value, or the label as exported_…, "
+    "the scrape has put one of its own in its place.",
+    (), _EXPORTER, "", "exporter", whole_identity=True,
+)  # fmt: skip
 NVML_UP = _exporter(
     "nvml_up", Kind.GAUGE, Unit.BOOLEAN, "Whether the last attempt to read NVML succeeded.", absent="gpu.enabled is off"
 )
@@ -218,6 +233,11 @@ SHARD_HELD = _exporter(
     "shard",
     absent="shard is not set",
 )
+MODE_INFO = _exporter(
+    "exporter_mode_info", Kind.INFO, Unit.BOOLEAN,
+    "Where the exporter stands to its targets: in the pod of the engine that it reads (sidecar), on their node (node), or elsewhere (central); constant 1. `node` is where it runs.",
+    "mode", "node",
+)  # fmt: skip
 _NO_DRILL = "drill.result_file is not set, or the file has no such model"
 DRILL_LAST_RUN = _fleet(
     "drill_last_run_timestamp_seconds",
@@ -279,9 +299,9 @@ INSTALLED_TIME = _exporter(
 )
 
 HEALTH = (
-    TARGET_INFO, TARGET_NODE_INFO, TARGET_GPUS, TARGET_START_TIME, TARGET_UP, TARGET_STATE, TARGET_SAMPLE_AGE, TARGET_RESTARTS, SCRAPE_ATTEMPTS,
-    SCRAPE_FAILURES, SCRAPE_DURATION, SCRAPE_PAGE, SIGNAL_AVAILABLE, SIGNAL_QUALITY, SIGNAL_RESOLUTION, TARGET_WINDOW, UNMAPPED_FAMILIES, EXPECTED_REPLICAS, PODS_WAITING, NVML_UP, DCGM_UP,
+    TARGET_INFO, TARGET_NODE_INFO, TARGET_GPUS, TARGET_START_TIME, TARGET_UP, TARGET_STATE, TARGET_FAULT, TARGET_SAMPLE_AGE, TARGET_RESTARTS, SCRAPE_ATTEMPTS,
+    SCRAPE_FAILURES, SCRAPE_DURATION, SCRAPE_PAGE, SIGNAL_AVAILABLE, SIGNAL_QUALITY, SIGNAL_RESOLUTION, TARGET_WINDOW, UNMAPPED_FAMILIES, EXPECTED_REPLICAS, PODS_WAITING, WRITTEN_LABELS, NVML_UP, DCGM_UP,
     NVML_FAILURES, NVML_DURATION, KUBELET_UP, KUBELET_FAILURES, BUILD_INFO, CONFIG_INFO, RELOAD_SUCCESS, RELOAD_TIME, DISCOVERY_FAILURES, TARGETS, SHARD_INFO,
-    SHARD_HELD, INSTALLED_TIME,
+    SHARD_HELD, MODE_INFO, INSTALLED_TIME,
     DRILL_LAST_RUN, DRILL_LAST_SUCCESS, DRILL_LAST_VERDICT, REPORT_DUE, REPORT_NEXT_DUE, REPORT_LAST_RUN, REPORT_LAST_SUCCESS,
 )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llm_serving_exporter.catalogue.health import TARGET_INFO
+from llm_serving_exporter.catalogue.health import TARGET_INFO, WRITTEN_LABELS
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS
 from llm_serving_exporter.model.text import escape_label_value
 
@@ -49,7 +49,9 @@ def targets_only(labels: Mapping[str, str], duration: str) -> str:
             f"last_over_time({TARGET_INFO.full_name}{{{matchers}}}[{duration}])"
             for matchers in (f'{name}="{value}",exported_{name}=""', f'exported_{name}="{value}"')
         )
-        found += f" and on ({_SAID_BY}) ({kept} or {renamed})"
+        # where a scrape renames the label, one that is not renamed is the scrape's
+        scrape = f'last_over_time({WRITTEN_LABELS.full_name}{{exported_{name}!=""}}[{duration}])'
+        found += f" and on ({_SAID_BY}) ({kept} unless on (job, instance) {scrape} or {renamed})"
     return found
 
 

@@ -16,7 +16,8 @@ from llm_serving_exporter.schema.tree import Node, Scalar
 
 # sections of discovery, in the order in which their targets are taken; config/discovery.py reads each
 DISCOVERY_KEYS = ("file_sd", "http_sd", "kubernetes")
-_LIST_KEYS = frozenset({"targets", "target_defaults", *DISCOVERY_KEYS, "expected_replicas", "runtimes"})
+# keys that no option takes
+LIST_KEYS = frozenset({"targets", "target_defaults", *DISCOVERY_KEYS, "expected_replicas", "runtimes"})
 # what users of Prometheus, or of other exporters, would write
 _HINTS = {
     "static_configs": "Write targets: with one element per server.",
@@ -62,7 +63,7 @@ def read_config_file(path: str | None, problems: list[Problem], read: Callable[[
     place = Place(path, "", problems)
     node = read_document(path, place, read)
     if isinstance(node, dict):
-        return ConfigFile(mapping(node, place, file_keys() | _LIST_KEYS, _HINTS), place, path)
+        return ConfigFile(mapping(node, place, file_keys() | LIST_KEYS, _HINTS), place, path)
     if isinstance(node, Scalar) and node.kind == "nothing":
         place.refuse("the file is empty", "Write settings into it, or leave out --config.file.")
     elif node is not None:

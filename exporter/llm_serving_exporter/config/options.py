@@ -83,7 +83,7 @@ def plain_keys(declaring: type) -> Keys:
 
 
 # below a top-level key, beside the options
-_PLAIN_NAMES = {"dcgm": tuple(plain_keys(DcgmSettings))}
+PLAIN_NAMES = {"dcgm": tuple(plain_keys(DcgmSettings))}
 
 
 def add_flags(parser: argparse._ActionsContainer) -> None:
@@ -181,7 +181,7 @@ def from_file(tree: Mapping[str, Node], place: Place) -> dict[str, Setting]:
     found: dict[str, Setting] = {}
     for key in [key for key in tree if key in file_keys()]:
         options = {option.keys[1:]: option for option in OPTIONS if option.in_file and option.keys[0] == key}
-        _read_section(tree[key], place.key(key), options, found, _PLAIN_NAMES.get(key, ()))
+        _read_section(tree[key], place.key(key), options, found, PLAIN_NAMES.get(key, ()))
     return found
 
 

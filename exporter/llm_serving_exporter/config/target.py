@@ -13,7 +13,7 @@ from llm_serving_exporter.schema.problems import Place
 from llm_serving_exporter.schema.reading import mapping
 from llm_serving_exporter.schema.tree import Node, Scalar
 
-_IN_DEFAULTS = {attribute: one for attribute, one in TARGET_KEYS.items() if one.in_defaults}
+IN_DEFAULTS = {attribute: one for attribute, one in TARGET_KEYS.items() if one.in_defaults}
 # what users of Prometheus, or of other exporters, would write
 _HINTS = {
     "bearer_token": "The file must not hold secrets: write auth: {bearer_token_file: …} or {bearer_token_env: …}.",
@@ -63,7 +63,7 @@ def read_target_url(url: str, place: Place) -> TargetSettings | None:
 def read_defaults(node: Node | None, place: Place, context: Context) -> TargetSettings:
     """`target_defaults:` or `defaults:` of a section of discovery: every setting but name, url and GPUs by name."""
     hints = _HINTS | dict.fromkeys(("name", "url"), "Only a target itself can have it.")
-    settings = _read_settings(_IN_DEFAULTS, mapping(node, place, names_of(_IN_DEFAULTS), hints), place, context)
+    settings = _read_settings(IN_DEFAULTS, mapping(node, place, names_of(IN_DEFAULTS), hints), place, context)
     if settings.gpus:
         place.key("gpus").refuse("defaults cannot claim GPUs", "A GPU belongs to one target: write gpus there.")
     return settings

@@ -141,7 +141,9 @@ class TargetSettings:
     )
     # the reader of targets turns it into `nodes`
     node: str | None = target_key(NODE, "The node of the replica.", label="node")
-    nodes: tuple[str, ...] | None = target_key(read_nodes, "The nodes of a replica that spans several.")
+    nodes: tuple[str, ...] | None = target_key(
+        read_nodes, "The nodes of a replica that spans several, first the one that its address is on."
+    )
     gpus: tuple[str | int, ...] | None = target_key(
         read_gpus,
         "List of GPU UUIDs, or of indices on the exporter's own node; `none` for no GPU. Default: the "

@@ -85,7 +85,7 @@ class CostMeter:
         new_life = reading.restarts_total != self._restarts
         self._restarts = reading.restarts_total
         late = elapsed > LATE_INTERVALS * reading.target.interval_seconds
-        joules = self._count_joules(reading.gpu_uuids, gpus)
+        joules = self._count_joules(reading, gpus)
         reading = replace(reading, target_gpus=self._keep_known_gpus(reading))
         lack = _explain_uncounted(reading, terms)
         price = lack or _find_price(reading, terms, unix)
@@ -124,7 +124,7 @@ class CostMeter:
                 new_life=new_life,
             )
             totals = cost.add_savings(totals, cached_seconds=tick.cached_seconds, gpus=each, price=found)
-            part = joules * share / len(engines) if joules is not None and whole else None
+            part = joules / len(engines) if joules is not None and whole else None
             power = terms.book.power if terms.book is not None else None
             one.totals = cost.add_energy(totals, joules=part, price=found, power=power)
         windows = self._measure_windows(reading, engines, terms, monotonic, new_life=new_life)
@@ -144,12 +144,13 @@ class CostMeter:
         )
         return TargetCost(engines, price, terms.how.method, cost.describe_inputs(terms.how), signals)
 
-    def _count_joules(self, uuids: Sequence[str], gpus: GpuReadings | None) -> float | None:
-        """Joules that the GPUs used since the last tick; None where one of them does not say.
+    def _count_joules(self, reading: TargetReading, gpus: GpuReadings | None) -> float | None:
+        """Joules of the target's GPUs since the last tick, of each its own share of it; None where one of them does not say.
 
         Only GPUs that the target has now are remembered. What others use a GPU for while it is theirs is not counted here, also where
         the target gets it back.
         """
+        uuids = reading.gpu_uuids
         self._joules = {uuid: known for uuid, known in self._joules.items() if uuid in uuids}
         if gpus is None or not uuids:
             return None
@@ -158,8 +159,11 @@ class CostMeter:
         if len(now) < len(uuids):
             return None
         before, self._joules = self._joules, now
+        mean = reading.gpu_share or 1.0
+        # one may be its own and another shared: a mean share of their sum would take too much of the one that draws less
+        shares = {uuid: reading.target.gpu_share or reading.gpu_parts.get(uuid, 1.0) or mean for uuid in uuids}
         # a driver that was reloaded counts from 0
-        return sum(max(0.0, joules - before.get(uuid, joules)) for uuid, joules in now.items())
+        return sum(shares[uuid] * max(0.0, joules - before.get(uuid, joules)) for uuid, joules in now.items())
 
     def _keep_known_gpus(self, reading: TargetReading) -> TargetGpus | None:
         """The target's GPUs by the reading. Where it does not say them: the last known, for the same server on the same GPUs."""

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.config.effective import effective
+from llm_serving_exporter.config.mode import choose_mode
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon.jobs import Daemon
 from llm_serving_exporter.devices.attribution import gpu_interval
@@ -48,7 +49,7 @@ class Service:
     ) -> None:
         self._monotonic = monotonic
         self.daemon = Daemon(config, load, gpu_source, monotonic=monotonic)
-        self._node = find_node_name(environ)
+        self._node, self._environ = find_node_name(environ), environ
         self._installed = read_or_write_install_time(config.state_file, time.time())
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(ViewCollector(self.daemon.store.view, self._setup, monotonic))
@@ -64,8 +65,8 @@ class Service:
         """Starts the jobs, then serves: the first page already has every configured target, its counters at 0."""
         self.daemon.start()
         self._web.start()
-        for url in self._web.urls:
-            log.info("listening on %s", url)
+        for place in self._web.places:
+            log.info("listening on %s", place)
         # modules and tables live as long as the process: the collector need not go through them again and again
         gc.freeze()
 
@@ -85,6 +86,7 @@ class Service:
             config.expected_replicas,
             self._installed,
             shard=config.shard,
+            mode=choose_mode(config, self._environ),
             prices=config.prices,
             attribution=config.attribution,
             target_labels=config.target_labels,

@@ -1,7 +1,9 @@
 """A gauge of running requests that says 0 while the counters say that requests run: how sure that is.
 
-A gauge is a sample: between two requests it is 0 and right. So it is judged by chance. At a random moment it is 0 with the share of time
-in which nothing decodes; at reading after reading, through ticks that the engine decoded nearly all through, that soon becomes impossible.
+A gauge is a sample: between two requests it is 0 and right. Load may even come in step with our readings, so that each of them meets a
+pause. But where it is right at both ends of a tick, whatever was decoded in the tick was begun and finished in it, and the counters agree.
+A tick where they do not is judged by chance. At a random moment the gauge is 0 with the share of time in which nothing decodes; at reading
+after reading, through ticks that the engine decoded nearly all through, that soon becomes impossible.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.window import EngineWindow, Window
 
 RUNNING, STEPS = "requests_running", "engine_steps_total"
-# a tick counts as evidence where at least so many sequences decoded in its mean, for so much of its time: load that comes in step with our
-# readings, such as a probe every few seconds, may be missed by all of them for ever
+DECODED, BOOKED = "decode_tokens_total", "request_generation_tokens"
+# of the requests that had their first token, and of those that have ended
+BEGUN, ENDED = "time_to_first_token_seconds", "e2e_request_latency_seconds"
+# a tick counts as evidence where at least so many sequences decoded in its mean, for so much of its time
 SEQUENCES_FROM, BUSY_FROM = 0.9, 0.7
 # steps with more sequences take longer, and weigh more in the mean latency: half of the time that it makes of them is certain
 CERTAIN_SHARE = 0.5
@@ -38,6 +42,8 @@ def weigh_zero(tick: EngineWindow, live: frozenset[str]) -> float:
     mean = gained.mean() if gained is not None else None
     if gained is None or not mean or tick.increase("preemptions_total"):
         return 0.0  # what a preempted request waited is no decode
+    if _may_have_begun_and_ended(tick, gained.count):
+        return 0.0
     sequences = gained.count * mean / tick.elapsed_seconds
     steps = tick.increase(STEPS) if STEPS in live else None
     limit = tick.last.batch_limit_requests
@@ -45,6 +51,27 @@ def weigh_zero(tick: EngineWindow, live: frozenset[str]) -> float:
     if sequences < SEQUENCES_FROM or busy < BUSY_FROM:
         return 0.0
     return -math.log(1 - CERTAIN_SHARE * min(1.0, busy))
+
+
+def _may_have_begun_and_ended(tick: EngineWindow, events: float) -> bool:
+    """Whether all that was decoded in a tick may be of requests that were begun and finished in it. `events`: inter-token ones.
+
+    By their tokens, where the engine books these at a request's end, else by the number of requests. True where it counts neither.
+    """
+    booked, decoded = tick.gained(BOOKED), tick.increase(DECODED)
+    ended, all_ended = tick.events(ENDED), _count_finished(tick)
+    if booked is not None and booked.sum is not None:
+        # of a request that was cancelled no tokens are booked
+        cancelled = all_ended is not None and all_ended > booked.count
+        return cancelled or (booked.count > 0 and booked.sum in (decoded, events + booked.count))
+    begun = tick.events(BEGUN)
+    return begun is None or (ended is None and all_ended is None) or (begun > 0 and begun in (ended, all_ended))
+
+
+def _count_finished(tick: EngineWindow) -> float | None:
+    """How many requests ended in a tick, for any reason."""
+    before, after = tick.first.requests_finished_total, tick.last.requests_finished_total
+    return None if before is None or after is None else sum(after.values()) - sum(before.values())
 
 
 def _weigh(tick: EngineWindow | None, target: Window, earlier: EngineDerived | None) -> float:

@@ -9,7 +9,8 @@ GKE's device plugin                       ``nvidia0``, ``nvidia0/gi3``, shared `
 claims (DRA), driver gpu.nvidia.com       ``gpu-0``: the minor number, in early releases the index; ``gpu-0-mig-19-0-1``: profile and
                                           place on the card, which NVML does not tell (NVIDIA/k8s-dra-driver-gpu, deviceinfo.go).
                                           A ResourceSlice says the UUID of each
-others (HAMi, AMD, Intel, Gaudi, TPU …)   named, and not known
+others (HAMi, Volcano, AMD, Gaudi, TPU …) named, and not known
+resources that nobody here has heard of   may be accelerators: named where a container has nothing else
 ========================================  ===================================================================================
 """
 
@@ -26,11 +27,18 @@ _BY_UUID = re.compile(rf"({GPU_UUID.pattern})(?P<part>::\d+)?")
 _BY_MINOR = re.compile(r"(nvidia(?P<minor>\d+)(?:/gi(?P<instance>\d+))?)(?P<part>/vgpu\d+)?")
 _CLAIMED_GPU = re.compile(r"gpu-(\d+)")
 NVIDIA_CLAIMS = "gpu.nvidia.com"
-# resources of other accelerators, and NVIDIA's own in forms that are none of the above; whatever else a container has
-# (network cards, /dev/kvm) is no GPU
+# resources of other accelerators, and NVIDIA's own in forms that are none of the above
 _ACCELERATORS = re.compile(
-    r"nvidia\.com/(gpu|mig-|pgpu|vgpu)|amd\.com/|gpu\.(amd|intel)\.com|gpu\.intel\.com/|habana\.ai/|google\.com/tpu|tpu\.google\.com"
-    r"|(aws\.amazon\.com/)?neuron|neuron\.aws\.com|huawei\.com/|cambricon\.com/|hygon\.com/|metax-tech\.com/|mthreads\.com/|gpu\."
+    r"nvidia\.com/(gpu|mig-|pgpu|vgpu|GRID)|amd\.com/|gpu\.(amd|intel)\.com|gpu\.intel\.com/|habana\.ai/|gaudi\.intel\.com"
+    r"|google\.com/tpu|tpu\.google\.com|(aws\.amazon\.com/)?neuron|neuron\.aws\.com|huawei\.com/|cambricon\.com/|hygon\.com/"
+    r"|metax-tech\.com/|mthreads\.com/|iluvatar\.|enflame\.com/|kunlunxin\.com/|qualcomm\.com/qaic|furiosa\.ai/|rebellions\.ai/"
+    r"|volcano\.sh/(vgpu|gpu)|aliyun\.com/gpu|tencent\.com/vcuda|gpu\."
+)
+# what stands beside an accelerator and is none: network cards, what virtual machines and enclaves need, processors and memory
+_NO_ACCELERATORS = re.compile(
+    r"rdma/|vpc\.amazonaws\.com/|devices\.kubevirt\.io/|smarter-devices/|openshift\.io/|networking\.gke\.io|dranet|dra\.(net|cpu|memory)"
+    r"|compute-domain\.nvidia\.com|(sgx|qat|dsa|iaa)\.intel\.com|intel\.com/"
+    r"|[a-z0-9.-]+/(hostdev|rdma|mlnx|mellanox|sriov|infiniband|roce|ib|nic|fuse|kvm|tun|vhost-net|vsock)"
 )
 
 
@@ -46,6 +54,8 @@ class Device:
     is_part: bool = False
     # the reason where it is not known
     why: str = ""
+    # whether it may be no accelerator at all
+    is_doubtful: bool = False
 
 
 def find_device(
@@ -66,19 +76,28 @@ def find_device(
         instance = by_minor["instance"]
         uuid, why = _find_minor(int(by_minor["minor"]), None if instance is None else int(instance), seen)
         return Device(uuid, by_minor[1], by_minor["part"] is not None, why)
-    if _ACCELERATORS.match(grant.resource):
-        return Device(None, grant.device, why=f"{grant.resource} {_quote(grant.device)} is in a form that is not known")
-    return None
+    named = f"{_quote(grant.resource)} {_quote(grant.device)}"
+    # an id made of a UUID is a GPU's, whatever the rest of it means
+    if _ACCELERATORS.match(grant.resource) or GPU_UUID.search(grant.device):
+        return Device(None, grant.device, why=f"{named} is in a form that is not known")
+    if _NO_ACCELERATORS.match(grant.resource):
+        return None
+    return Device(None, grant.device, why=f"{named} may be an accelerator that is not known", is_doubtful=True)
 
 
 def count_parts(allocatable: Iterable[DeviceGrant]) -> dict[str, int]:
-    """How many parts each shared physical device has, by its `Device.base`. A kubelet names a device once for each NUMA node of it."""
+    """How many parts each shared physical device has, by its `Device.base`. A kubelet names a device once for each NUMA node of it.
+
+    A device whose parts are of several resources is left out: they are of different sizes, as of plugins that share by memory.
+    """
     parts: dict[str, int] = {}
-    for device in {grant.device for grant in allocatable}:
+    resources: dict[str, set[str]] = {}
+    for resource, device in {(grant.resource, grant.device) for grant in allocatable}:
         found = _BY_UUID.fullmatch(device) or _BY_MINOR.fullmatch(device)
         if found and found["part"] is not None:
             parts[found[1]] = parts.get(found[1], 0) + 1
-    return parts
+            resources.setdefault(found[1], set()).add(resource)
+    return {base: count for base, count in parts.items() if len(resources[base]) == 1}
 
 
 def _find_claimed(
@@ -87,8 +106,12 @@ def _find_claimed(
     """A device of a claim: by the cluster's own word, else by a CDI name that is a UUID, else by a number that means one card only."""
     base = f"{grant.resource}/{grant.pool}/{grant.device}"
     if grant.resource != NVIDIA_CLAIMS:
-        known = _ACCELERATORS.match(grant.resource)
-        return Device(None, base, why=f"claims of {grant.resource} are not known") if known else None
+        if _ACCELERATORS.match(grant.resource):
+            return Device(None, base, why=f"claims of {_quote(grant.resource)} are not known")
+        if _NO_ACCELERATORS.match(grant.resource):
+            return None
+        why = f"the claimed device {_quote(grant.device)} of {_quote(grant.resource)} may be an accelerator that is not known"
+        return Device(None, base, why=why, is_doubtful=True)
     said = slices.get((grant.pool, grant.device))
     named = {name.partition("=")[2] for name in grant.cdi}
     for uuid in (said, *sorted(named)):

@@ -59,14 +59,15 @@ class NodeGrants:
             for grant in dict.fromkeys(grant for one in wanted for grant in one.grants)
             if (device := find_device(grant, self._gpus, self._slices)) is not None
         ]
-        if not devices:
-            whose = f"container {container} of {namespace}/{pod}" if container else f"{namespace}/{pod}"
-            return Grants(why=f"the kubelet gave {whose} no GPU", is_none=True)
-        unknown = list(dict.fromkeys(device.why for device in devices if device.uuid is None))
+        certain = [device for device in devices if not device.is_doubtful]
+        unknown = list(dict.fromkeys(device.why for device in certain or devices if device.uuid is None))
         if unknown:
             more = f" and {len(unknown) - MOST_NAMED} more" if len(unknown) > MOST_NAMED else ""
             return Grants(why="kubelet: " + "; ".join(unknown[:MOST_NAMED]) + more)
-        return Grants(self._add_shares(devices), frozenset(device.base for device in devices))
+        if not certain:
+            whose = f"container {container} of {namespace}/{pod}" if container else f"{namespace}/{pod}"
+            return Grants(why=f"the kubelet gave {whose} no GPU", is_none=True)
+        return Grants(self._add_shares(certain), frozenset(device.base for device in certain))
 
     def _add_shares(self, devices: Collection[Device]) -> dict[str, float | None]:
         shares: dict[str, float | None] = {}

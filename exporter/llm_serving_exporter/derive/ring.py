@@ -20,6 +20,8 @@ from llm_serving_exporter.model.window import Spans, Window, find_start
 START_TOLERANCE_SECONDS = 0.5
 # a snapshot is some 20 KB: what a long window or a short interval may keep of one target
 MOST_SNAPSHOTS = 64
+# of these, so many at most are older than live signals need: some are to come before the next ones are left out
+MOST_OLDER = MOST_SNAPSHOTS // 2 - 4
 # counters of engines that come and go, as replicas on a Ray node
 MOST_COUNTS = 8192
 
@@ -131,13 +133,19 @@ def advance_window(
 
 
 def _thin_snapshots(snapshots: tuple[Snapshot, ...], recent_seconds: float) -> tuple[Snapshot, ...]:
-    """Every other one of the older snapshots left out, where there are many: rates need the ends, means a few dozen readings.
+    """Some of the older snapshots left out, where there are many: rates need the ends, means a few dozen readings.
 
-    Those of the last `recent_seconds` stay, as far as they are not too many by themselves: live signals have no other.
+    Those that stay are spread evenly, so that a window in between finds its start. Those of the last `recent_seconds` stay, as far as they
+    are not too many by themselves: live signals have no other.
     """
     if len(snapshots) <= MOST_SNAPSHOTS:
         return snapshots
     now = snapshots[-1].monotonic_seconds
     recent = sum(now - one.monotonic_seconds <= recent_seconds for one in snapshots[-MOST_SNAPSHOTS // 2 :])
     older = len(snapshots) - max(3, recent)
-    return (*snapshots[:1], *snapshots[1:older:2], *snapshots[older:])
+    apart = (snapshots[older].monotonic_seconds - snapshots[0].monotonic_seconds) / MOST_OLDER
+    kept = [snapshots[0]]
+    for one in snapshots[1:older]:
+        if one.monotonic_seconds - kept[-1].monotonic_seconds >= apart:
+            kept.append(one)
+    return (*kept, *snapshots[older:])

@@ -5,6 +5,7 @@ The socket is root's, in a folder that only root may enter: this is the DaemonSe
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat
@@ -28,6 +29,8 @@ DEFAULT_SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 DEADLINE_SECONDS = 3.0
 # kubelet's clients of this API take at most this much; 500 pods with 16 devices each are 1 MB
 ANSWER_BYTES_MAX = 16 << 20
+# sockaddr_un of the kernel: 108 bytes with the one that ends the path
+PATH_BYTES_MAX = 107
 # what there is on a node changes when a device plugin starts again
 ALLOCATABLE_EVERY_SECONDS = 60.0
 
@@ -119,6 +122,10 @@ class KubeletSource:
             return None
         if not stat.S_ISSOCK(found.st_mode):
             raise OSError(0, "this is no socket")
+        if len(os.fsencode(Path(self._socket).absolute())) > PATH_BYTES_MAX:
+            raise OSError(
+                0, f"the path of a socket has at most {PATH_BYTES_MAX} bytes: mount its folder at a shorter one"
+            )
         if not os.access(self._socket, os.W_OK):
             raise PermissionError(0, "the exporter's user may not connect to it: run it with UID 0")
         return found.st_dev, found.st_ino
@@ -199,11 +206,16 @@ def _connect(grpc: Any, socket: str) -> Any:
 def _explain(grpc: Any, error: Any) -> tuple[FailureReason, str]:
     code, detail = error.code(), str(error.details())[:300]
     too_large = code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in detail
+    # as SELinux does it: the rights of the file allow what is refused
+    denied = code is grpc.StatusCode.UNAVAILABLE and os.strerror(errno.EACCES) in detail
     reasons = {
         grpc.StatusCode.UNAVAILABLE: FailureReason.REFUSED,
         grpc.StatusCode.DEADLINE_EXCEEDED: FailureReason.TIMEOUT,
         grpc.StatusCode.UNIMPLEMENTED: FailureReason.UNIMPLEMENTED,
         grpc.StatusCode.PERMISSION_DENIED: FailureReason.NO_PERMISSION,
     }
-    reason = FailureReason.TOO_LARGE if too_large else reasons.get(code, FailureReason.KUBELET)
+    if denied or too_large:
+        reason = FailureReason.NO_PERMISSION if denied else FailureReason.TOO_LARGE
+    else:
+        reason = reasons.get(code, FailureReason.KUBELET)
     return reason, f"{code.value[1]}: {detail}"

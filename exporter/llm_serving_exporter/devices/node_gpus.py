@@ -12,9 +12,9 @@ from typing import Protocol
 
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.derive.gpus import Assignment, Evidence, Origin, assign_gpus, assign_workers
-from llm_serving_exporter.derive.grants import NodeGrants, keep_parts
 from llm_serving_exporter.devices.attribution import Gpus
 from llm_serving_exporter.devices.kubelet import KubeletReader
+from llm_serving_exporter.devices.kubelet_memory import KubeletMemory
 from llm_serving_exporter.devices.locality import engine_pids_by_target
 from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.gpu.environment import find_environment_gpus
@@ -29,12 +29,6 @@ log = logging.getLogger("llm_serving_exporter.gpus")
 
 # process lists are read from /proc for every local target: cheap, but not every tick
 PIDS_EVERY_SECONDS = 30.0
-# a kubelet starts again within a minute: what it said before holds that long, and a while
-KUBELET_KEPT_SECONDS = 600.0
-NO_KUBELET = (
-    "no kubelet says which GPUs its pod has: set gpus, run the exporter as a DaemonSet with the kubelet's pod-resources folder, "
-    "or let it read the engine's environment (docs/kubernetes-gpus.md)"
-)
 
 
 class DcgmReader(Protocol):
@@ -72,11 +66,7 @@ class NodeGpus:
         self._source: GpuSource | None = None
         self._dcgm: DcgmReader | None = None
         self._kubelet: KubeletReader | None = None
-        # what the kubelet last said, and its last answer that was good
-        self._kubelet_last: KubeletReadings | None = None
-        self._kubelet_good: KubeletReadings | None = None
-        # how many parts each GPU has that is shared by time
-        self._parts: Mapping[str, int] = {}
+        self._kubelet_said = KubeletMemory()
         # by target name, and when they are looked up again: the processes of its server, and the GPUs that their environment names
         self._pids: Mapping[str, frozenset[int]] = {}
         self._environment: Mapping[str, tuple[str, ...]] = {}
@@ -122,8 +112,7 @@ class NodeGpus:
         """The same for the kubelet; what it said is forgotten in either case."""
         with self._lock:
             before, self._kubelet = self._kubelet, source
-            self._kubelet_last = self._kubelet_good = None
-            self._parts = {}
+            self._kubelet_said = KubeletMemory()
         if before is not None:
             before.close()
 
@@ -180,11 +169,7 @@ class NodeGpus:
         with self._lock:
             if source is not self._kubelet:
                 return None
-            self._kubelet_last = readings
-            if readings is None or readings.attempt.ok:
-                self._kubelet_good = readings
-            if readings is not None and readings.attempt.ok:
-                self._parts = keep_parts(self._parts, readings)
+            self._kubelet_said.note_answer(readings)
             return readings
 
     def find_uuids(self, target: Target) -> tuple[str, ...]:
@@ -240,19 +225,11 @@ class NodeGpus:
             self.node_count = count_driver_gpus()
             self._pids_due_seconds = now + PIDS_EVERY_SECONDS
         comparable = are_pids_of_here(gpus, self._proc_root)
-        good = self._kubelet_good
-        if good is not None and now - good.monotonic_seconds > KUBELET_KEPT_SECONDS:
-            good = None
+        said = self._kubelet_said
         return Evidence(
             pids=self._pids if comparable else dict.fromkeys(self._pids, frozenset()),
             environment=self._environment,
-            grants=None if good is None else NodeGrants(good, self._known, self._finished, self._slices, self._parts),
-            kubelet_why=self._explain_kubelet(),
+            grants=said.find_grants(targets, self._workers, self._known, self._finished, self._slices, now),
+            kubelet_why=said.explain_silence(),
             blind=explain_blindness(gpus, self._proc_root, self.node_count),
         )
-
-    def _explain_kubelet(self) -> str:
-        last = self._kubelet_last
-        if last is None or last.attempt.ok:
-            return NO_KUBELET
-        return f"the kubelet does not say which GPUs its pod has: {last.attempt.detail}"

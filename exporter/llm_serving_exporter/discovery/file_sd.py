@@ -9,6 +9,7 @@ import os
 from collections.abc import Collection
 
 from llm_serving_exporter.config.pattern import MOST_FILES, is_glob, matching
+from llm_serving_exporter.config.places import FoundBy
 from llm_serving_exporter.config.types import FileDiscovery
 from llm_serving_exporter.discovery.listed import Listed, read_list
 from llm_serving_exporter.discovery.section import SectionReading, Source
@@ -69,6 +70,7 @@ class SectionFiles:
                 self._section.defaults,
                 self._host,
                 self._runtimes,
+                by=FoundBy.FILE_SD,
                 what="the file",
             )
 

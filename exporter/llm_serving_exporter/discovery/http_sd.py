@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from llm_serving_exporter.config.credentials import sends_secret
 from llm_serving_exporter.config.hosts import AllowedHosts
+from llm_serving_exporter.config.places import FoundBy
 from llm_serving_exporter.config.types import HttpDiscovery
 from llm_serving_exporter.discovery.listed import Listed, read_list
 from llm_serving_exporter.discovery.section import SectionReading, Source
@@ -176,7 +177,13 @@ class SectionHttp:
     def _parse(self, body: bytes, runtimes: Collection[str]) -> Listed:
         name = self._section.name
         found = read_list(
-            name, lambda place: _read_tree(body, place), self._section.defaults, self._host, runtimes, what=_WHAT
+            name,
+            lambda place: _read_tree(body, place),
+            self._section.defaults,
+            self._host,
+            runtimes,
+            by=FoundBy.HTTP_SD,
+            what=_WHAT,
         )
         allowed: list[Target] = []
         refused: list[str] = []

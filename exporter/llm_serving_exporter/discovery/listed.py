@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llm_serving_exporter.config.groups import read_group
+from llm_serving_exporter.config.places import FoundBy, list_places
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.schema.context import Host
@@ -34,12 +35,15 @@ def read_list(
     host: Host,
     runtimes: Collection[str],
     *,
+    by: FoundBy,
     what: str,
 ) -> Listed:
     """The targets of a list. Raises ConfigError where it cannot be used.
 
-    `source`: the path or URL, for messages. `read` yields its tree, or None where there is none, which it has reported. `what`: "the file".
+    `source`: the path or URL, for messages. `read` yields its tree, or None where there is none, which it has reported. `by`: the kind of
+    section that names it; `what`: "the file".
     """
+    defaults = replace(defaults, places=list_places(by, source))
     problems: list[Problem] = []
     place = Place(source, "", problems)
     node = read(place)

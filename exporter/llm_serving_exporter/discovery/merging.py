@@ -93,7 +93,7 @@ def _rank_claim(pod: PodState | None) -> tuple[bool, bool, float]:
         return False, False, 0.0
     # the containers of a lost node are called ready for ever
     is_well = pod.fault is None
-    return is_well, is_well and pod.is_ready, pod.started_unix_seconds or 0.0
+    return is_well, is_well and pod.is_ready, pod.created_unix_seconds or 0.0
 
 
 def _describe_place(target: Target) -> str:

@@ -16,10 +16,12 @@ from llm_serving_exporter import __version__
 from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.expose import cost, gpu, serving
 from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.expose.identity import list_own_labels
 from llm_serving_exporter.expose.labels import NO_LABELS
 from llm_serving_exporter.model.cost import Attribution
 from llm_serving_exporter.model.drill import Verdict
 from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.mode import Mode
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.reading import TargetReading, View
 from llm_serving_exporter.model.shard import Shard
@@ -43,6 +45,7 @@ class Setup:
     shard: Shard | None = None  # None: all targets are read here
     attribution: Attribution = field(default_factory=Attribution)  # how busy time is split between prefill and decode
     target_labels: tuple[str, ...] = ()  # identity labels that stand on every series of a target
+    mode: Mode | None = None  # None: not known
 
 
 class ViewCollector(Collector):
@@ -56,7 +59,7 @@ class ViewCollector(Collector):
     def collect(self) -> Iterator[Family]:
         """All families with samples."""
         view, setup, now = self._view(), self._setup(), self._monotonic()
-        families = Families(setup.target_labels)
+        families = Families(setup.target_labels, _own_labels(view, setup))
         for reading in view.targets:
             _guarded(f"target {reading.target.name}", _target, families, reading, setup, now)
         oldest = now - setup.gpu_stale_after_seconds
@@ -82,6 +85,12 @@ def _guarded(part: str, render: Callable[P, None], *args: P.args, **kwargs: P.kw
         log.exception("series of %s could not be rendered; this is a bug, please report it", part)
 
 
+def _own_labels(view: View, setup: Setup) -> tuple[str, ...]:
+    """Labels of targets, of expected replicas and of drills that are nobody else's."""
+    stated = [*(one.identity for one in setup.expected_replicas), *(one.identity for one in view.drills)]
+    return list_own_labels([*(reading.target.identity for reading in view.targets), *stated])
+
+
 def _target(families: Families, reading: TargetReading, setup: Setup, now_monotonic_seconds: float) -> None:
     fresh = reading.fresh(now_monotonic_seconds, setup.stale_after_seconds)
     serving.add_target_health(families, reading, fresh=fresh, now_monotonic_seconds=now_monotonic_seconds)
@@ -92,6 +101,9 @@ def _target(families: Families, reading: TargetReading, setup: Setup, now_monoto
 
 def _exporter(families: Families, view: View, setup: Setup) -> None:
     families.add_info(health.BUILD_INFO, NO_LABELS, version=setup.version, python_version=setup.python_version)
+    families.add_info(health.WRITTEN_LABELS, families.of_written())
+    if setup.mode is not None:
+        families.add_info(health.MODE_INFO, NO_LABELS, mode=setup.mode.value, node=setup.node)
     families.add_value(health.DCGM_UP, NO_LABELS, view.dcgm_ok)
     families.add_info(health.CONFIG_INFO, NO_LABELS, sha256=view.config_hash)
     families.add_value(health.RELOAD_SUCCESS, NO_LABELS, view.reload_ok)

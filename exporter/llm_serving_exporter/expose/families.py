@@ -11,7 +11,7 @@ from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
 from llm_serving_exporter.catalogue.spec import SERVING_LABELS, Kind, Metric
-from llm_serving_exporter.expose.identity import label_fleet, label_gpu, label_target, label_target_info
+from llm_serving_exporter.expose.identity import label_fleet, label_gpu, label_target, label_target_info, label_written
 from llm_serving_exporter.expose.labels import Labels, SeriesLabels, SharedLabels
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.identity import Identity
@@ -34,12 +34,14 @@ class Families:
     """Collects samples by metric, in the order of first use, and yields families. One use each.
 
     Series that share labels are given one `SharedLabels`, so that its text is made once. `chosen`: the identity labels that stand on
-    every series of a target, as `target_labels` of the configuration.
+    every series of a target, as `target_labels` of the configuration. `own`: labels that some target has of its own.
     """
 
-    def __init__(self, chosen: tuple[str, ...] = ()) -> None:
+    def __init__(self, chosen: tuple[str, ...] = (), own: tuple[str, ...] = ()) -> None:
         self._families: dict[str, Family] = {}
         self._chosen = chosen
+        # a label that one target has is "" on the info series of the others, so that no scrape fills it in there
+        self._known = tuple(dict.fromkeys((*chosen, *own)))
         self._of_targets: dict[str, SharedLabels] = {}
 
     def of_target(self, target: Target) -> SharedLabels:
@@ -51,7 +53,7 @@ class Families:
 
     def of_target_info(self, target: Target) -> SharedLabels:
         """The labels of the target's info series: its whole identity."""
-        return label_target_info(target, self._chosen)
+        return label_target_info(target, self._known)
 
     def of_gpu(self, uuid: str, name: str, node: str) -> SharedLabels:
         """The labels that every series of a GPU has."""
@@ -59,7 +61,11 @@ class Families:
 
     def of_fleet(self, identity: Identity, model_name: str, role: str) -> SharedLabels:
         """The labels of a series about the replicas of a model."""
-        return label_fleet(identity, self._chosen, {"model_name": model_name, "role": role})
+        return label_fleet(identity, self._known, {"model_name": model_name, "role": role})
+
+    def of_written(self) -> SharedLabels:
+        """The labels of the series that shows what a scrape does to labels."""
+        return label_written(self._known)
 
     def keeps(self, metric: Metric) -> bool:
         """Whether series of the metric are wanted: all are, but for a subclass that says otherwise."""

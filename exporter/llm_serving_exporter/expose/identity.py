@@ -6,8 +6,11 @@ then adds nothing of the exporter's own pod to a series of something else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
+from llm_serving_exporter.catalogue.health import AS_WRITTEN
+from llm_serving_exporter.catalogue.own_labels import MOST_LABELS
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, PLACE_LABELS
 from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.model.identity import Identity
@@ -29,16 +32,27 @@ def label_target(target: Target, chosen: Sequence[str]) -> SharedLabels:
     return SharedLabels({"target": target.name, **_NO_PLACE, **{name: whole.get(name, "") for name in chosen}})
 
 
-def label_target_info(target: Target, chosen: Sequence[str]) -> SharedLabels:
-    """The labels of a target's info series: its whole identity."""
+def label_target_info(target: Target, known: Sequence[str]) -> SharedLabels:
+    """The labels of a target's info series: its whole identity. `known`: labels that are "" where it has none of its own."""
     return SharedLabels(
-        {"target": target.name, **dict.fromkeys(chosen, ""), **list_identity(target.identity, target.nodes)}
+        {"target": target.name, **dict.fromkeys(known, ""), **list_identity(target.identity, target.nodes)}
     )
 
 
-def label_fleet(identity: Identity, chosen: Sequence[str], own: Mapping[str, str]) -> SharedLabels:
+def label_fleet(identity: Identity, known: Sequence[str], own: Mapping[str, str]) -> SharedLabels:
     """The labels of a series about the replicas of a model: whatever is stated of their identity, and `own`."""
-    return SharedLabels({**own, **dict.fromkeys(chosen, ""), **list_identity(identity)})
+    return SharedLabels({**own, **dict.fromkeys(known, ""), **list_identity(identity)})
+
+
+def list_own_labels(identities: Iterable[Identity]) -> tuple[str, ...]:
+    """The labels that these have of their own: the most usual ones, at most as many as one target may have."""
+    counts = Counter(name for labels in (identity.labels for identity in identities) if labels for name, _ in labels)
+    return tuple(name for name, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_LABELS])
+
+
+def label_written(names: Iterable[str]) -> SharedLabels:
+    """The labels of the series that shows what a scrape does to labels: every identity label, and these of targets' own."""
+    return SharedLabels(dict.fromkeys((*IDENTITY_LABELS, *names), AS_WRITTEN))
 
 
 def label_gpu(uuid: str, name: str, node: str) -> SharedLabels:

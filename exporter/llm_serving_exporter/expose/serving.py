@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from llm_serving_exporter.catalogue import cost, health
 from llm_serving_exporter.catalogue.derived import DERIVED
 from llm_serving_exporter.catalogue.roofline import ROOFLINE
@@ -50,6 +52,8 @@ TARGET_FAILURES = tuple(
 # values of labels: `.value` of an enum takes several times as long, a hundred times a page
 _CODES: dict[str, str] = {code: code.value for codes in (Absence, Quality, Stage, FailureReason) for code in codes}
 
+# nothing at the target's address takes a connection: a dead process refuses it, a dead host cannot
+SILENT = "silent"
 # figures of the window among those of cost
 OF_WINDOW = (cost.COST_PER_MILLION.name, cost.COST_PER_REQUEST.name, cost.ENERGY_PER_TOKEN.name)
 # of an engine, in the order of METRICS.md
@@ -126,6 +130,9 @@ def add_target_health(families: Families, reading: TargetReading, *, fresh: bool
     families.add_by_label(
         health.TARGET_STATE, labels, "state", {state.value: state is reading.state for state in State}
     )
+    for fault in _list_faults(reading):
+        # the first node has the address: a leader's stands before those of its workers
+        families.add_info(health.TARGET_FAULT, labels, fault=fault, node=target.nodes[0] if target.nodes else "")
     if reading.snapshot is not None:
         age = max(0.0, now_monotonic_seconds - reading.snapshot.monotonic_seconds)
         families.add_value(health.TARGET_SAMPLE_AGE, labels, age)
@@ -150,6 +157,14 @@ def add_target_health(families: Families, reading: TargetReading, *, fresh: bool
     _signals(families, reading, labels, fresh=fresh)
     if reading.snapshot is not None and fresh:
         _resolution(families, reading.snapshot, labels)
+
+
+def _list_faults(reading: TargetReading) -> Iterator[str]:
+    """What is known of why the target does not serve, its page aside."""
+    if reading.last is not None and reading.last.reason is FailureReason.UNREACHABLE:
+        yield SILENT
+    if reading.pod is not None and reading.pod.fault is not None:
+        yield reading.pod.fault.value
 
 
 def _count_cards(reading: TargetReading, gpus: TargetGpus) -> float | None:

@@ -47,5 +47,5 @@ def _read_uuids(text: bytes) -> Collection[str]:
         return taken
     if not all(map(GPU_UUID.fullmatch, given)):
         return ()
-    # indices among those that are given: all of them, or some that cannot be told
-    return given if taken is None or len(set(taken)) == len(given) else ()
+    # indices among those that are given: all of them, or some that cannot be told; -1 and nothing mean none
+    return given if taken is None or set(taken) == {str(index) for index in range(len(given))} else ()

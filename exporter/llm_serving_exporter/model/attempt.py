@@ -21,8 +21,10 @@ class FailureReason(StrEnum):
     # scrape
     DNS = "dns"  # the host name does not resolve
     REFUSED = "connection_refused"
-    UNREACHABLE = "unreachable"  # no route, network down, reset while connecting
-    TIMEOUT = "timeout"  # the total deadline passed, wherever the exchange was
+    UNREACHABLE = (
+        "unreachable"  # no route, network down, reset while connecting, or nothing took the connection in time
+    )
+    TIMEOUT = "timeout"  # the total deadline passed, wherever the exchange was from then on
     TLS = "tls"  # handshake or certificate
     CLOSED = "connection_closed"  # the server hung up before a complete answer
     PROTOCOL = "bad_http"  # not HTTP, or headers beyond the limits

@@ -52,6 +52,7 @@ class Worker:
     target: str  # name of the leader's target
     model_name: str = ""  # as served by the leader; "": not known here
     role: str = "unified"  # of the leader; a value of Role
+    pod_uid: str = ""  # of the worker, which tells it from the next pod of its name; "": not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,20 +20,25 @@ class PodState:
 
     # whether the engine's container has been Ready since its last start: from then on, only the page decides what loads
     was_ready: bool = False
-    # last start of the engine's container, of one that has not started when its pod was made; None: not known
-    started_unix_seconds: float | None = None
+    # when the pod was made, by the API server's clock, which is one for all pods; None: not known
+    created_unix_seconds: float | None = None
     fault: PodFault | None = None  # None: nothing is wrong as far as Kubernetes knows
     loading_limit_seconds: float = 3600.0  # how long after its start what has not been Ready counts as loading
     is_ready: bool = (
         False  # whether its readiness probe says so now, which tells who has an address, and not what the engine does
     )
+    # start of the engine's container, of one that has not started when its pod was made, by the monotonic clock here; None: not known
+    loading_since_seconds: float | None = None
 
-    def may_load(self, now_unix_seconds: float) -> bool:
-        """Whether its engine, if it does not answer, is still loading: not Ready since its last start, which is not long ago."""
+    def may_load(self, now_seconds: float) -> bool:
+        """Whether its engine, if it does not answer, is still loading: not Ready since its last start, which is not long ago.
+
+        `now_seconds`: of the monotonic clock.
+        """
         if self.was_ready or self.fault is not None:
             return False
-        started = self.started_unix_seconds
-        return started is None or now_unix_seconds - started <= self.loading_limit_seconds
+        since = self.loading_since_seconds
+        return since is None or now_seconds - since <= self.loading_limit_seconds
 
 
 @dataclass(frozen=True, slots=True)

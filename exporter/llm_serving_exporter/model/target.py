@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -77,14 +78,27 @@ class Target:
     interval_seconds: float = 5.0  # from one attempt to the next
     max_series: int = 50_000  # cap on the series of a page
     http: HttpSettings = field(default_factory=HttpSettings)  # deadline, credentials and TLS of its requests
+    # where each of its keys can be set, as the end of a sentence that begins with the key; {}: in `targets` of the configuration. A server
+    # that is named elsewhere is no other one
+    places: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 def is_relabelled(before: Target, now: Target) -> bool:
     """Whether two targets of one name are the same server, read in the same way.
 
-    Only its labels, its nodes and the number of its GPUs differ, if anything does: workers join the pods of a replica, and leave them.
+    Only its labels, its nodes and the number of its GPUs differ, if anything does: workers join the pods of a replica, leave them, and are
+    heard of later than their leader.
     """
-    alike = replace(before, identity=now.identity, nodes=now.nodes, group=now.group, gpu_count=now.gpu_count)
+    if before == now:
+        return True
+    alike = replace(
+        before,
+        identity=now.identity,
+        nodes=now.nodes,
+        group=now.group,
+        gpu_count=now.gpu_count,
+        lacks_pods=now.lacks_pods,
+    )
     return alike == now and is_same_pod(before.identity, now.identity)
 
 

@@ -199,6 +199,10 @@ def _listen_address(value: str) -> str:
 def _url_path(value: str) -> str:
     if not re.fullmatch(r"/[!$&'()*+,\-./0-9:;=@A-Z_a-z~%]*", value) or "//" in value:
         raise InvalidValueError(f"{shown(value)} is not a URL path", "Write one that starts with /, as in /metrics.")
+    if any(part in (".", "..") for part in value.lower().replace("%2e", ".").split("/")):
+        raise InvalidValueError(
+            f"{shown(value)} goes up or nowhere", "Write the path as it is, without . and .. in it."
+        )
     return value
 
 

@@ -20,7 +20,7 @@ def connect(host: str, port: int, deadline: float, monotonic: Callable[[], float
     """A TCP connection to the first address of `host` that accepts one.
 
     Each address gets an equal share of the time that is left, so one address that never answers cannot use up the
-    deadline. Raises ScrapeError: DNS, TIMEOUT, REFUSED, UNREACHABLE.
+    deadline. Raises ScrapeError: DNS, REFUSED, UNREACHABLE; TIMEOUT where no time is left to try.
     """
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
@@ -31,6 +31,9 @@ def connect(host: str, port: int, deadline: float, monotonic: Callable[[], float
             FailureReason.DNS,
             f"the host name {host} does not resolve ({cause}); check the target's url and this host's resolver",
         ) from error
+    if deadline <= monotonic():
+        # nobody was asked, so nothing is known of the host
+        raise ScrapeError(FailureReason.TIMEOUT, f"no time was left to connect to {where}")
     errors: list[OSError] = []
     for position, (family, kind, protocol, _, address) in enumerate(addresses):
         left = deadline - monotonic()
@@ -56,7 +59,7 @@ def _connection_error(where: str, errors: list[OSError]) -> ScrapeError:
     """The most informative failure: a timeout before a refusal, a refusal before an address family that this host lacks."""
     if any(isinstance(error, TimeoutError) for error in errors):
         return ScrapeError(
-            FailureReason.TIMEOUT,
+            FailureReason.UNREACHABLE,
             f"{where} did not accept a connection in time; is the host up, and does a firewall drop the packets?",
         )
     if any(isinstance(error, ConnectionRefusedError) for error in errors):

@@ -29,6 +29,7 @@ from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.normalise.registry import together
+from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.targets.pipeline import TargetPipeline
 from llm_serving_exporter.targets.served_models import ModelBook
@@ -206,7 +207,7 @@ class TargetHost:
         target_gpus = keep_known_gpus(before, reading, uuids, latest, self.gpus.facts, shares)
         reading = replace(reading, target_gpus=target_gpus)
         if assignment is not None:
-            origin = assignment.origin or assignment.why
+            origin = assignment.origin or place_remedy(assignment.why, reading.target)
             reading = replace(reading, gpu_uuids=uuids, gpu_origin=origin, gpu_parts=assignment.shares)
         now = {"monotonic": self._monotonic(), "unix": self._wall()}
         return self._costs.advance_target(reading, latest.readings, self.config, **now)

@@ -40,6 +40,7 @@ from llm_serving_exporter.normalise.apply import Normaliser, Overrides
 from llm_serving_exporter.normalise.at_rest import is_silent
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.targets.page_source import FailedTickError, PageSource
 from llm_serving_exporter.targets.served_models import FindModel, TargetModels
@@ -269,20 +270,21 @@ class TargetPipeline:
     def _record_failure(self, failure: FailedTickError, started: float) -> TargetReading:
         before, pod = self._reading, self._pod_state()
         page = failure.page
+        detail = place_remedy(failure.detail, self.target)
         attempt = Attempt(
-            failure.stage, failure.reason, failure.detail, self._wall(), self._monotonic() - started, failure.status,
+            failure.stage, failure.reason, detail, self._wall(), self._monotonic() - started, failure.status,
             len(page.body) if page else None,
         )  # fmt: skip
         changed = before.last is None or before.last.reason is not failure.reason
         log.log(
             logging.WARNING if changed else logging.DEBUG,
             "target=%s: %s failed, reason=%s: %s",
-            self.target.name, failure.stage.value, failure.reason.value, failure.detail,
+            self.target.name, failure.stage.value, failure.reason.value, detail,
         )  # fmt: skip
         key = (failure.stage, failure.reason)
         return replace(
             before,
-            state=choose_failed_state(failure.reason, failure.status, pod, attempt.at_unix_seconds),
+            state=choose_failed_state(failure.reason, failure.status, pod, self._monotonic()),
             pod=pod,
             metrics_url=self._source.url,
             up=False,
@@ -290,7 +292,7 @@ class TargetPipeline:
             recent_failures=(*before.recent_failures, attempt)[-RECENT_FAILURES:],
             attempts_total=before.attempts_total + 1,
             failures_total={**before.failures_total, key: before.failures_total.get(key, 0) + 1},
-            problem=failure.detail,
+            problem=detail,
         )
 
 

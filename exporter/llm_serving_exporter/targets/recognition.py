@@ -67,7 +67,10 @@ class Recognition:
                     if left < SHORTEST_TIMEOUT_SECONDS:
                         return None
                     answer = self._client.get_json(place, timeout_seconds=left)
-                    if isinstance(answer, Refusal) and answer.reason is FailureReason.TIMEOUT:
+                    if isinstance(answer, Refusal) and answer.reason in (
+                        FailureReason.TIMEOUT,
+                        FailureReason.UNREACHABLE,
+                    ):
                         return None
                     answers[place] = None if isinstance(answer, Refusal) else answer.value
                 if answers[place] is not None and is_its(answers[place]):

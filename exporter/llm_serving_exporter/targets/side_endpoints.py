@@ -86,7 +86,7 @@ class SideEndpoints:
                     "target=%s: %s does not say %s: %s", self._target.name, endpoint.path, endpoint.said, answer.detail
                 )
                 again = again or not is_for_good(answer)
-                if answer.reason is FailureReason.TIMEOUT:
+                if answer.reason in (FailureReason.TIMEOUT, FailureReason.UNREACHABLE):
                     break
         finally:
             client.close()

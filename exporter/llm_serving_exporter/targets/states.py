@@ -24,10 +24,8 @@ def choose_good_state(snapshot: Snapshot, pod: PodState | None) -> State:
     return State.SLEEPING if snapshot.sleeping else State.READY
 
 
-def choose_failed_state(
-    reason: FailureReason, status: int | None, pod: PodState | None, now_unix_seconds: float
-) -> State:
-    """The state of a target whose page could not be read. `status`: of HTTP, None without an answer."""
+def choose_failed_state(reason: FailureReason, status: int | None, pod: PodState | None, now_seconds: float) -> State:
+    """The state of a target whose page could not be read. `status`: of HTTP, None without an answer. `now_seconds`: monotonic."""
     # an answer that cannot be used says nothing about the engine: missing data is not down
     is_answered = reason in _ANSWERED or (
         reason is FailureReason.STATUS and status is not None and (status < 500 or status == 501)
@@ -38,4 +36,4 @@ def choose_failed_state(
         return State.UNKNOWN if is_answered else State.DOWN
     if pod.fault is None and is_answered:
         return State.UNKNOWN
-    return State.LOADING if pod.may_load(now_unix_seconds) else State.DOWN
+    return State.LOADING if pod.may_load(now_seconds) else State.DOWN

@@ -91,6 +91,16 @@ def _refused(address: str, cause: str) -> ListenError:
     return ListenError(f"cannot listen on {address}: {cause}; choose another address with {FLAG}")
 
 
+def describe_listener(listener: socket.socket, scheme: str) -> str:
+    """Where a socket listens, for a person: every interface is said, and where a client on this machine reaches it."""
+    host, port = listener.getsockname()[:2]
+    url = url_of(listener, scheme)
+    if host not in ("::", "0.0.0.0"):  # noqa: S104  # compared with, not bound
+        return url
+    only = "" if listener.family is socket.AF_INET6 else " of IPv4"
+    return f"every address{only}, port {port}: {url} on this machine"
+
+
 def url_of(listener: socket.socket, scheme: str) -> str:
     """Where a client on this machine reaches the socket, with the port really bound."""
     host, port = listener.getsockname()[:2]

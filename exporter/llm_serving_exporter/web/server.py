@@ -17,7 +17,7 @@ from llm_serving_exporter.config.types import WebConfig
 from llm_serving_exporter.web.connection import Connection, Limits, answer_and_close, handshake, is_tls
 from llm_serving_exporter.web.exchange import Handler, Request, Response, plain
 from llm_serving_exporter.web.guard import Guard
-from llm_serving_exporter.web.listen import listen_on_all, url_of
+from llm_serving_exporter.web.listen import describe_listener, listen_on_all, url_of
 
 __all__ = ["Handler", "Limits", "Request", "Response", "WebServer"]
 
@@ -56,6 +56,7 @@ class WebServer:
         self._listeners = listen_on_all(web.listen_addresses)
         scheme = "https" if self._guard and self._guard.tls else "http"
         self._urls = tuple(url_of(listener, scheme) for listener in self._listeners)
+        self._places = tuple(describe_listener(listener, scheme) for listener in self._listeners)
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._acceptor = threading.Thread(target=self._accept_all, name="web-accept", daemon=True)
 
@@ -68,6 +69,11 @@ class WebServer:
     def urls(self) -> tuple[str, ...]:
         """The same for each address that it listens on."""
         return self._urls
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where it listens, one line for each address, for a person."""
+        return self._places
 
     def start(self) -> None:
         """Serves from now on."""

@@ -213,11 +213,11 @@ class Fortnight:
                 )
             hour += step
         for begin, minutes, name, severity in (
-            (33.0, 20, "LLMServingTTFTBurnFast", "critical"),
-            (40.0, 10, "LLMServingTTFTBurnFast", "critical"),
+            (33.0, 20, "LLMServingTTFTBurn", "critical"),
+            (40.0, 10, "LLMServingTTFTBurn", "critical"),
             (100.0, 30, "LLMServingKVSaturated", "warning"),
             (-3.0, 30, "LLMServingTargetDown", "warning"),
-            (5.0, 60, "LLMServingTTFTHigh", "info"),
+            (5.0, 60, "LLMServingDrillOverdue", "info"),
             # rules were evaluated from Monday noon on
             (12.0, 60 * 156, "LLMServingWatchdog", "none"),
         ):

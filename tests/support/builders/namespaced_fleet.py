@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from llm_serving_exporter.catalogue.spec import PLACE_LABELS
+from llm_serving_exporter.catalogue.health import AS_WRITTEN, WRITTEN_LABELS
+from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, PLACE_LABELS
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.rate import Profile
 from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
@@ -91,6 +92,7 @@ class NamespacedFleet:
                 yield from self._place(namespace, name, labels, value)
         for place in EXPORTERS.values():
             yield place, ("llm_serving_exporter_build_info", {"version": "1.0.0"}, 1.0)
+            yield place, (WRITTEN_LABELS.full_name, dict.fromkeys((*IDENTITY_LABELS, "team"), AS_WRITTEN), 1.0)
 
     def _place(
         self, namespace: Namespace, name: str, labels: Mapping[str, str], value: float

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
-LISTENING = re.compile(r"listening on (http://[^\s\",]+)")
+LISTENING = re.compile(r"listening on (?:every address[^:]*: )?(http://[^\s\",]+)")
 
 Series = tuple[str, frozenset[tuple[str, str]]]
 

@@ -122,6 +122,11 @@ class KubeApi:
         self.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}})
         return self.request_token(namespace, name)
 
+    def create_account_anew(self, namespace: str, name: str) -> str:
+        """A token of an account that takes the place of another one: no token of that one is good any more."""
+        self.call("DELETE", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}")
+        return self.create_account(namespace, name)
+
     def request_token(self, namespace: str, name: str) -> str:
         """A further token of the account."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -80,6 +81,33 @@ contexts: [{{name: here, context: {{cluster: here, user: user}}}}]
         port = int(self.url.rpartition(":")[2])
         self._api = self._running.enter_context(self._api_server(port))
 
+    def back_up(self) -> None:
+        """Puts aside what there is now. The API server is away for a moment."""
+        self.kill_api_server()
+        self._etcd.kill()
+        shutil.rmtree(self._folder / "backup", ignore_errors=True)
+        shutil.copytree(self._folder / "etcd", self._folder / "backup")
+        self._start_again()
+
+    def restore(self) -> None:
+        """Makes all as it was at `back_up`, versions of objects included, as whoever restores etcd from a snapshot does."""
+        self.kill_api_server()
+        self._etcd.kill()
+        shutil.rmtree(self._folder / "etcd")
+        shutil.copytree(self._folder / "backup", self._folder / "etcd")
+        self._start_again()
+
+    def _start_again(self) -> None:
+        port = int(self._etcd.url.rpartition(":")[2])
+        self._etcd = self._running.enter_context(_etcd(self._folder, port))
+        self.start_api_server()
+
+    def replace_authority(self) -> None:
+        """Gives the API server a certificate of a new authority, which takes the place of the one in `ca_file`."""
+        self.kill_api_server()
+        self._write_certificates()
+        self.start_api_server()
+
     def forget_versions(self) -> None:
         """Makes every resource version before now too old, as hours do: etcd is compacted, and the watch cache starts empty."""
         # any write will do: what is asked for from now on is newer than what was known
@@ -96,12 +124,7 @@ contexts: [{{name: here, context: {{cluster: here, user: user}}}}]
 
     def _write_keys(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        authority = trustme.CA()
-        authority.cert_pem.write_to_path(str(self.ca_file))
-        own = authority.issue_cert("127.0.0.1", "localhost", "kubernetes.default.svc")
-        own.private_key_pem.write_to_path(str(self._folder / "api.key"))
-        for blob in own.cert_chain_pems:
-            blob.write_to_path(str(self._folder / "api.pem"), append=True)
+        self._write_certificates()
         accounts = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         (self._folder / "accounts.key").write_bytes(
             accounts.private_bytes(
@@ -109,6 +132,13 @@ contexts: [{{name: here, context: {{cluster: here, user: user}}}}]
             )
         )
         (self._folder / "tokens.csv").write_text(f'{self.admin_token},admin,admin,"system:masters"\n')
+
+    def _write_certificates(self) -> None:
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(str(self.ca_file))
+        own = authority.issue_cert("127.0.0.1", "localhost", "kubernetes.default.svc")
+        own.private_key_pem.write_to_path(str(self._folder / "api.key"))
+        (self._folder / "api.pem").write_bytes(b"".join(blob.bytes() for blob in own.cert_chain_pems))
 
     def _api_server(self, port: int | None = None) -> ServerProcess:
         folder = self._folder
@@ -129,6 +159,8 @@ contexts: [{{name: here, context: {{cluster: here, user: user}}}}]
             # nothing else reaches it under an address of the cluster's own
             "--endpoint-reconciler-type=none",
             "--disable-admission-plugins=ServiceAccount",
+            # as clusters have it; PodSecurity says who may be
+            "--allow-privileged=true",
         )
         return ServerProcess(
             lambda port: (*fixed, f"--secure-port={port}"),
@@ -139,7 +171,7 @@ contexts: [{{name: here, context: {{cluster: here, user: user}}}}]
         )
 
 
-def _etcd(folder: Path) -> ServerProcess:
+def _etcd(folder: Path, port: int | None = None) -> ServerProcess:
     def command(port: int) -> tuple[str, ...]:
         # what a test writes need not outlive the machine; the peers' port is not used
         return (
@@ -153,4 +185,4 @@ def _etcd(folder: Path) -> ServerProcess:
             "--log-level=error",
         )
 
-    return ServerProcess(command, folder / "etcd.log", ready="/health")
+    return ServerProcess(command, folder / "etcd.log", ready="/health", port=port)

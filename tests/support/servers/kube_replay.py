@@ -16,6 +16,8 @@ from tests.support.paths import TESTS
 from tests.support.servers.http_server import QuietHandler
 from tests.support.waiting import PATIENCE_SECONDS
 
+# a version that no recording gets to
+FAR_ON = "1000000"
 CONVERSATIONS = TESTS / "unit" / "discovery" / "conversations"
 
 
@@ -44,6 +46,8 @@ class KubeReplay:
     whichever namespace and page size is asked for: so a client has to carry on from where the real server left it. What no recording
     answers gets status 500 and stands in `strays`. Once the recorded watches are through, a watch from the last version stays open
     and silent until the server is closed.
+
+    A list of a single item asks how far the server is, and gets a version that no recording gets to.
 
     `by_event`: an event is sent only when `send_event` is called; else each watch is sent at once. The addresses of pods are as
     recorded.
@@ -95,6 +99,9 @@ class KubeReplay:
         address = urlsplit(handler.path)
         headers = {name.lower(): value for name, value in handler.headers.items()}
         asked = Asked(address.path, dict(parse_qsl(address.query, keep_blank_values=True)), headers)
+        if asked.query.get("limit") == "1":
+            handler.answer(200, json.dumps({"metadata": {"resourceVersion": FAR_ON}}).encode())
+            return
         with self._guard:
             self.asked.append(asked)
             exchange = next((one for one in self._left if _answers(one, asked)), None)

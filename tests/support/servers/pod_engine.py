@@ -21,12 +21,16 @@ _MOVING = re.compile(
 
 
 class PodEngine:
-    """Listens from `start` to `stop` at `address`:`port`. `served`: the generated tokens of each page so far."""
+    """Listens from `start` to `stop` at `address`:`port`. `served`: the generated tokens of each page so far.
+
+    `credentials`: the different Authorization headers that requests came with, "" for none.
+    """
 
     def __init__(self, address: str, port: int, model: str = MODEL) -> None:
         self.address, self.port = address, port
         self._page = page("vllm-0.32", _LOADED_PAGE).replace(b"tiny-llama", model.encode())
         self.served: list[float] = []
+        self.credentials: set[str] = set()
         self._server: ThreadingHTTPServer | None = None
 
     @property
@@ -42,6 +46,7 @@ class PodEngine:
             disable_nagle_algorithm = True
 
             def do_GET(self) -> None:
+                engine.credentials.add(self.headers.get("Authorization", ""))
                 if self.path != "/metrics":
                     self.answer(404, b"{}")
                 elif engine._server is None:

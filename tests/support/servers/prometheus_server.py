@@ -9,13 +9,15 @@ from tests.support.servers.server_process import ServerProcess, program
 
 
 class PrometheusServer(ServerProcess):
-    """`with PrometheusServer(folder, config) as prometheus:`; its data and log stay in `folder`."""
+    """`with PrometheusServer(folder, config) as prometheus:`; its data and log stay in `folder`. `name`: of the program."""
 
-    def __init__(self, folder: Path, config: str, *arguments: str, retention: str = "30d") -> None:
+    def __init__(
+        self, folder: Path, config: str, *arguments: str, retention: str = "30d", name: str = "prometheus"
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "prometheus.yml").write_text(config)
         fixed = (
-            program("prometheus"),
+            program(name),
             f"--config.file={folder / 'prometheus.yml'}",
             f"--storage.tsdb.path={folder / 'data'}",
             f"--storage.tsdb.retention.time={retention}",

@@ -12,12 +12,18 @@ from typing import Any, Self
 
 import requests
 
+from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE_SECONDS
 
 
+def find_program(name: str) -> str | None:
+    """A program on PATH, or one that `make` has built with Go."""
+    return shutil.which(name) or shutil.which(name, path=ROOT / ".venv/go/bin")
+
+
 def program(*names: str) -> str:
-    """The first of these programs that is on PATH."""
-    found = next(filter(None, map(shutil.which, names)), None)
+    """The first of these programs that is there."""
+    found = next(filter(None, map(find_program, names)), None)
     assert found, f"none of {' or '.join(names)} is on PATH; `make test` or `make test-e2e` installs it"
     return found
 

@@ -50,8 +50,8 @@ def test_the_series_that_a_review_falls_back_to_have_their_names_and_labels() ->
 def test_nobody_is_woken_for_money() -> None:
     rules = [rule for rule in every_rule({ALERTS: GROUPS[ALERTS]}) if isinstance(rule, AlertRule)]
     severities = {rule.labels["severity"] for rule in rules if rule.labels["check"] == Check.COST}
-    assert severities == {Severity.WARNING, Severity.INFO}
-    assert len(COST) == 6
+    assert severities == {Severity.WARNING}
+    assert len(COST) == 4
 
 
 def test_hours_are_recorded_often_enough_to_be_there_at_each_whole_hour() -> None:

@@ -94,7 +94,11 @@ def test_every_record_of_a_target_or_a_model_has_the_identity_labels_and_no_othe
     settings = read_settings(str(path))[0]
     for name, labels in record_labels(rule_groups(settings)[RECORDS]).items():
         level, metric, _ = name.split(":")
-        about_targets = level not in ("fleet", "gpu") and metric != "llm_serving_claims"
+        about_targets = (
+            level not in ("fleet", "gpu", "scrape", "node", "job", "exporter") and metric != "llm_serving_claims"
+        )
+        # what an exporter states of a model
+        about_targets |= metric == "llm_serving_expected_replicas"
         wanted = settings.identity_labels if about_targets else settings.external_labels
         # the record of targets has more of what is theirs
         own = set(settings.own_labels) & set(labels)

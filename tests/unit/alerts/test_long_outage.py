@@ -10,11 +10,11 @@ from llm_serving_alerts.render import rule_files
 from llm_serving_alerts.settings_file import default_settings
 from tests.pack.builders import held, target
 from tests.pack.judging import verdict
-from tests.pack.rulesets import belongs
+from tests.pack.rulesets import PRESENCE, belongs
 
 MINUTES = 5
 HOUR = 60 // MINUTES
-GROUPS = {"llm-serving.targets", "llm-serving.exporter.alerts"}
+GROUPS = {f"llm-serving.{name}" for name in ("targets", *PRESENCE, "exporter.alerts")}
 
 
 def test_most_targets_down_for_more_than_a_day_still_page(tmp_path: Path) -> None:

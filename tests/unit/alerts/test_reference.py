@@ -65,5 +65,9 @@ def test_every_alert_is_there_with_its_default_settings_and_its_runbook() -> Non
         assert severity.removesuffix(" (not by default)") == ", ".join(one.value for one in alert.tiers)
         assert [part.split(":")[0].strip("`") for part in settings.split(", ") if part != "–"] == list(alert.values)
     # by settings.yml
-    assert rows["KVSaturated"][3:] == ["10m", "the KV cache is full and requests wait", "`above: 0.95`"]
+    assert rows["KVSaturated"][3:] == [
+        "10m of 20m",
+        "the KV cache is full, or will be soon, and requests wait",
+        "`above: 0.95`, `filling_above: 0.8`, `within: 15m`",
+    ]
     assert rows["DrillOverdue"][2] == "info (not by default)"

@@ -109,16 +109,32 @@ def test_every_route_to_people_is_quiet_in_maintenance_and_maintenance_is_not_no
     assert document["time_intervals"] == [{"name": "maintenance", "time_intervals": [{"years": ["2000"]}]}]
 
 
-def test_inhibitions_name_alerts_that_exist_carry_what_is_compared_and_are_never_critical() -> None:
+# by hand: what may keep a page back, and which labels both must carry
+SILENCES_PAGES = {"NodeLost": ("node",), "FleetUnreachable": ()}
+
+
+def test_inhibitions_name_alerts_that_exist_and_carry_what_is_compared() -> None:
     alerts = {alert.name: alert for alert in ALERTS}
     for one in INHIBITIONS:
         assert Severity.CRITICAL in alerts[one.cause].tiers
+        assert one.of_pages == (one.cause in SILENCES_PAGES)
         for name in (one.cause, *one.effects):
-            assert alerts[name].check is one.check
             missing = set(one.equal) - set(alerts[name].identity)
             assert not missing, f"{name} has no label {missing}"
         for name in one.effects:
-            assert set(alerts[name].tiers) - {Severity.CRITICAL}, name
+            assert one.of_pages or set(alerts[name].tiers) - {Severity.CRITICAL}, name
+
+
+def test_only_a_lost_node_and_a_lost_fleet_silence_pages(tmp_path: Path) -> None:
+    settings = settings_of(IDENTITY, tmp_path)
+    for rule in yaml.safe_load(alertmanager_config(settings))["inhibit_rules"]:
+        (cause,) = (text for text in rule["source_matchers"] if text.startswith("alertname="))
+        name = cause.removeprefix('alertname="LLMServing').removesuffix('"')
+        pages = any(text.startswith("severity=") and "critical" in text for text in rule["target_matchers"])
+        assert pages == (name in SILENCES_PAGES)
+        if pages:
+            # a node, as a whole fleet, is of no namespace
+            assert rule["equal"] == ["cluster", *SILENCES_PAGES[name]]
 
 
 def test_every_check_has_either_one_ticket_or_one_an_alert_and_only_a_gpu_has_one_page() -> None:
@@ -143,7 +159,7 @@ def test_the_identity_labels_stand_in_every_group_and_every_inhibition(tmp_path:
     routes += [grandchild for child in document["route"]["routes"] for grandchild in child.get("routes", ())]
     grouped = [route["group_by"] for route in routes if "group_by" in route]
     assert len(grouped) == 5
-    for names in [*grouped, *(rule["equal"] for rule in document["inhibit_rules"])]:
+    for names in [*grouped, *(rule["equal"] for rule in document["inhibit_rules"] if "model_name" in rule["equal"])]:
         assert names[:2] == ["cluster", "namespace"]
     for rule in document["inhibit_rules"]:
         for side in ("source_matchers", "target_matchers"):

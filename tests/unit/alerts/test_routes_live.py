@@ -169,10 +169,68 @@ def test_an_alert_that_a_user_made_critical_is_silenced_by_nothing(running: Aler
     assert not inhibited()[frozen(louder)]
 
 
+def of_lost_node(node: str, name: str = "lost-node-model") -> list[dict[str, str]]:
+    """What a lost node leads to, page after page."""
+    return [
+        of_model("TargetsDown", "critical", "exporter", name, node=node),
+        of_model("N1Critical", "critical", "node_loss", name, node=node),
+        of_model("ReplicaLost", "warning", "node_loss", name, node=node),
+        of_model("TargetDown", "warning", "exporter", name, target=f"{name}-0", node=node),
+        named("GPUFailed", "critical", "gpu", node=node, gpu=f"GPU-{node}", gpu_name="H100"),
+    ]
+
+
+def test_a_lost_node_is_one_page_and_what_no_node_explains_still_rings(running: Alertmanager, inbox: PagerDuty) -> None:
+    node = named("NodeLost", "critical", "node_loss", node="n-lost")
+    effects = of_lost_node("n-lost")
+    others = [
+        *of_lost_node("n-other", "other-node-model"),
+        # of the same model, by another cause: one that carries no node
+        of_model("TargetsDown", "critical", "exporter", "lost-node-model"),
+    ]
+    # an inhibition takes hold a moment after its page has come, in production long before a group's wait is over
+    running.post(alert(node))
+    inbox.wait_for(lambda event: "node=n-lost" in str(event), "the page of the node")
+    running.post(*map(alert, (*effects, *others)))
+
+    def inhibited() -> dict[frozenset[tuple[str, str]], list[str]]:
+        return {frozen(found["labels"]): found["status"]["inhibitedBy"] for found in running.alerts()}
+
+    running.until(lambda: all(len(inhibited().get(frozen(one), ())) == 1 for one in effects), "the effects' inhibition")
+    inbox.until(lambda: all(pages_with(inbox, one) for one in (others[0], others[-1])), "the pages of other causes")
+    pages = [event for event in inbox.events if "n-lost" in str(event)]
+    assert {event["dedup_key"] for event in pages} == {pages[0]["dedup_key"]}
+    assert not tickets_of(inbox, "n-lost")
+
+
+def test_a_lost_network_is_one_page_whatever_goes_with_it(inbox: PagerDuty, tmp_path: Path) -> None:
+    files = alertmanager_files(settings_of("identity_labels: [cluster]\n", tmp_path))
+    with PagerDuty() as own, Alertmanager(write_config(files, tmp_path, own)) as other:
+        fleet = {**named("FleetUnreachable", "critical", "exporter"), "cluster": "eu"}
+        effects = [
+            {**labels, "cluster": "eu"}
+            for labels in (
+                named("NodeLost", "critical", "node_loss", node="a"),
+                named("NodeLost", "critical", "node_loss", node="b"),
+                of_model("TargetsDown", "critical", "exporter", "one"),
+                of_model("TargetsDown", "critical", "exporter", "two"),
+            )
+        ]
+        elsewhere = {**of_model("TargetsDown", "critical", "exporter", "one"), "cluster": "us"}
+        other.post(alert(fleet))
+        own.wait_for(lambda event: "FleetUnreachable" in str(event), "the page of the fleet")
+        other.post(*map(alert, (*effects, elsewhere)))
+        own.until(lambda: pages_with(own, elsewhere), "the page of another cluster")
+        other.until(
+            lambda: sum(bool(found["status"]["inhibitedBy"]) for found in other.alerts()) == 4, "the inhibition"
+        )
+        assert len({event["dedup_key"] for event in own.events}) == 2
+
+
 ONE_INCIDENT = {
     "all that one GPU does": (
-        named("GPUXid", "critical", "gpu", node="n", gpu="GPU-share", gpu_name="H100", xid="79"),
-        named("GPULost", "critical", "gpu", node="n", gpu="GPU-share", gpu_name="H100"),
+        named("GPUFailed", "critical", "gpu", node="n", gpu="GPU-share", gpu_name="H100"),
+        named("GPUMemoryFault", "critical", "gpu", node="n", gpu="GPU-share", gpu_name="H100"),
     ),
     "two stalled engines of a target": (
         of_model("Stalled", "critical", "slo", "stalled", target="a", engine="0"),
@@ -189,7 +247,7 @@ TWO_INCIDENTS = {
         of_model("N1Critical", "critical", "node_loss", "louder-n1"),
     ),
     "a model's objective, and a user's own alert of the same check": (
-        of_model("TTFTBurnFast", "critical", "ttft", "own", slo="ttft"),
+        of_model("TTFTBurn", "critical", "ttft", "own", slo="ttft"),
         {**of_model("TTFTOwn", "critical", "ttft", "own", slo="ttft"), "team": "x"},
     ),
     "two ways that do not deliver": (
@@ -201,20 +259,20 @@ TWO_INCIDENTS = {
         of_model("N1Critical", "critical", "node_loss", "two"),
     ),
     "two checks of a model": (
-        of_model("TTFTBurnFast", "critical", "ttft", "checks", slo="ttft"),
+        of_model("TTFTBurn", "critical", "ttft", "checks", slo="ttft"),
         of_model("ThroughputBelowBaseline", "critical", "phases", "checks"),
     ),
     "two GPUs of a node": (
-        named("GPULost", "critical", "gpu", node="n", gpu="GPU-x", gpu_name="H100"),
-        named("GPULost", "critical", "gpu", node="n", gpu="GPU-y", gpu_name="H100"),
+        named("GPUFailed", "critical", "gpu", node="n", gpu="GPU-x", gpu_name="H100"),
+        named("GPUFailed", "critical", "gpu", node="n", gpu="GPU-y", gpu_name="H100"),
     ),
     "two objectives": (
-        of_model("SLOBurnFast", "critical", "slo", "objectives", slo="itl"),
-        of_model("SLOBurnFast", "critical", "slo", "objectives", slo="errors"),
+        of_model("SLOBurn", "critical", "slo", "objectives", slo="itl"),
+        of_model("SLOBurn", "critical", "slo", "objectives", slo="errors"),
     ),
     "a stalled engine and an objective": (
         of_model("Stalled", "critical", "slo", "both", target="a", engine="0"),
-        of_model("SLOBurnFast", "critical", "slo", "both", slo="e2e"),
+        of_model("SLOBurn", "critical", "slo", "both", slo="e2e"),
     ),
     "two troubles of one Alertmanager": (
         named("NotificationsFailing", "critical", "exporter", instance="am:9093", integration="email"),
@@ -265,8 +323,8 @@ def test_a_page_of_several_alerts_says_how_many_and_shows_the_first_twenty(
 
 
 def test_a_silence_made_of_a_ticket_leaves_the_page_alone(running: Alertmanager, inbox: PagerDuty) -> None:
-    ticket = of_model("TTFTBurnSlow", "warning", "ttft", "silenced", slo="ttft")
-    page = of_model("TTFTBurnFast", "critical", "ttft", "silenced", slo="ttft")
+    ticket = of_model("TTFTBurn", "warning", "ttft", "silenced", slo="ttft")
+    page = of_model("TTFTBurn", "critical", "ttft", "silenced", slo="ttft")
     running.post(alert(ticket))
     inbox.until(lambda: tickets_of(inbox, "silenced"), "the ticket")
     (said,) = re.findall(r"Silence it: (\S+)", tickets_of(inbox, "silenced")[0]["attachments"][0]["text"])
@@ -285,7 +343,7 @@ def test_a_silence_made_of_a_ticket_leaves_the_page_alone(running: Alertmanager,
 def test_the_watchdog_reaches_the_dead_man_and_info_reaches_nobody(running: Alertmanager, inbox: PagerDuty) -> None:
     running.post(
         alert(named("Watchdog", "none", "exporter")),
-        alert(of_model("NoRedundancy", "info", "node_loss", "quiet")),
+        alert(of_model("DrillOverdue", "info", "node_loss", "quiet")),
         alert(of_model("KVSaturated", "warning", "kv", "loud", target="a", engine="0")),
     )
     inbox.until(lambda: inbox.posts(DEAD_MAN), "the ping")

@@ -83,7 +83,7 @@ def test_bad_settings_end_with_2_and_every_fault_and_nothing_is_written(
     known, unknown = err.splitlines()
     assert known == f'error: {settings}: severity_cap: "loud" is not a severity. Write critical, warning or info.'
     assert unknown.startswith(
-        f"error: {settings}: alerts.Nothing: there is no such alert. Known here: BandwidthUnderused, "
+        f"error: {settings}: alerts.Nothing: there is no such alert. Known here: BudgetExceeded, "
     )
     assert not (tmp_path / "rules").exists()
 

@@ -12,12 +12,13 @@ import yaml
 
 from llm_serving_alerts.render import rule_files
 from llm_serving_alerts.settings_file import default_settings
-from tests.pack.rulesets import belongs
+from tests.pack.rulesets import PRESENCE, belongs
 from tests.support.paths import ROOT
 
 RUNBOOK = (ROOT / "alerts/llm_serving_alerts/runbooks/LLMServingN1Insufficient.md").read_text()
 GROUPS = {
-    f"llm-serving.{name}" for name in ("identity", "targets", "traffic", "kv", "work", "rates", "capacity", "node-loss")
+    f"llm-serving.{name}"
+    for name in ("identity", "targets", *PRESENCE, "traffic", "kv", "work", "rates", "capacity", "node-loss")
 }
 BUSY, AFTER = 15, 80  # minutes: the best rate is seen under a queue, then falls out of the last hour
 MODEL = {"model_name": "m", "role": "unified"}

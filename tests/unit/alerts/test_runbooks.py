@@ -24,6 +24,7 @@ from llm_serving_alerts.external import EXTERNALS
 from llm_serving_alerts.promql import Dialect
 from llm_serving_alerts.render import every_rule, rule_groups
 from llm_serving_alerts.rules import ALERT_PREFIX, Record
+from llm_serving_alerts.runbook_expressions import EXPRESSION_HEADING
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter import cli
@@ -36,7 +37,7 @@ FOLDER = ROOT / "alerts/llm_serving_alerts/runbooks"
 INDEX = FOLDER / "README.md"
 RUNBOOKS = sorted(set(FOLDER.glob("*.md")) - {INDEX})
 SETTINGS = yaml.safe_load((FOLDER.parent / "settings.yml").read_text())
-HEADINGS = ["Meaning", "Impact", "See it", "Do first", "Do not", "Escalate", "False alarms"]
+HEADINGS = ["Meaning", "Impact", "See it", "Do first", "Do not", "Escalate", "False alarms", "Expression"]
 
 # flags of the engines that the runbooks may name. vLLM: docs.vllm.ai, engine arguments, optimisation; SGLang: docs.sglang.io, server
 # arguments, hyperparameter tuning
@@ -60,12 +61,13 @@ def runbook(alert: Alert) -> Path:
 
 
 def queries(path: Path) -> list[str]:
-    return re.findall(r"^```promql\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE)
+    by_hand = path.read_text().split(EXPRESSION_HEADING)[0]
+    return re.findall(r"^```promql\n(.*?)^```$", by_hand, re.DOTALL | re.MULTILINE)
 
 
 def everything() -> Settings:
     """Defaults with what is off by default and has an alert switched on."""
-    return replace(default_settings(), drill_max_age_seconds=30 * 86_400.0)
+    return replace(default_settings(), drill_max_age_seconds=30 * 86_400.0, identity_labels=("namespace",))
 
 
 @cache
@@ -138,6 +140,7 @@ def test_a_runbook_queries_series_that_exist_by_labels_that_they_have(path: Path
 
 # what is asked of everything on purpose: whether it is this model, driver or target alone
 OF_EVERYTHING = (
+    "floor(changes(target:llm_serving_down:min[1h]) / 2) > 0",
     "model:llm_serving_tokens:rate5m / model:llm_serving_tokens:same_hour_median7d",
     "rate(llm_serving_nvml_failures_total[5m]) > 0",
     "changes(llm_serving_target_start_time_seconds[1h]) > 0",
@@ -191,7 +194,7 @@ def test_relative_links_lead_somewhere(path: Path) -> None:
 def test_each_alert_links_to_its_runbook() -> None:
     settings = everything()
     for alert in ALERTS:
-        rules = alert_rules(alert, Dialect(), settings)
+        rules = alert_rules(alert, Dialect(own=settings.own_labels), settings)
         assert rules, alert.name
         for rule in rules:
             assert rule.annotations["runbook_url"].endswith(f"/{runbook(alert).relative_to(ROOT).as_posix()}")
@@ -223,9 +226,10 @@ def test_flags_and_commands_that_are_named_exist(path: Path) -> None:
             assert span.split()[1] in cli._COMMANDS, span
             assert set(re.findall(r"--[a-z.-]+", span)) <= ours | flags(span.split()[1]), span
         elif not span.startswith(TOOLS):
-            assert set(re.findall(r"(?<!\S)--[a-z.-]*[a-z](?![\w.])", span)) <= ours | flags("drill") | VLLM | SGLANG, (
-                span
-            )
+            assert (
+                set(re.findall(r"(?<!\S)--[a-z.-]*[a-z](?![\w.])", span))
+                <= ours | flags("drill") | flags("rules") | VLLM | SGLANG
+            ), span
 
 
 def test_the_engines_flags_are_each_named_somewhere() -> None:

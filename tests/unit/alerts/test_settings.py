@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from llm_serving_alerts.alerting import ALERTS
-from llm_serving_alerts.render import prometheus_rules, rule_files
-from llm_serving_alerts.rules import Severity
+from llm_serving_alerts.render import every_rule, prometheus_rules, rule_files, rule_groups
+from llm_serving_alerts.rules import AlertRule, Severity
 from llm_serving_alerts.settings import BurnWindow, Objective, Settings
-from llm_serving_alerts.settings_file import default_settings, defaults_text, read_settings
+from llm_serving_alerts.settings_file import FORMER, default_settings, defaults_text, read_settings
 from llm_serving_exporter.errors import ConfigError
 
 SHARED = "List what all replicas of a workload share, such as cluster, namespace or team."
@@ -72,17 +72,14 @@ def test_the_defaults_are_those_of_the_design() -> None:
     assert (settings.baseline.history_seconds, settings.baseline.settle_seconds) == (259_200, 1800)
     assert settings.baseline.since_unix_seconds is None
     assert settings.drill_max_age_seconds is None
-    # how long each condition has to hold, in minutes; NoRedundancy, not at once: when all replicas go, one is the last to be seen
+    # how long each condition has to hold, in minutes
     minutes = {
-        "ThroughputBelowBaseline": 5, "TrafficVanished": 15, "PrefillStarvesDecode": 10, "BandwidthUnderused": 30,
-        "TTFTBurnFast": 2, "TTFTBurnSlow": 15, "SLOBurnFast": 2, "SLOBurnSlow": 15, "TTFTHigh": 10, "Stalled": 1,
-        "KVSaturated": 10, "KVFilling": 10, "PreemptionStorm": 10, "HitRateDropped": 30, "QueuedWithFreeKV": 15,
-        "LongContextFewFit": 30, "LongContextShare": 30, "N1Insufficient": 15, "N1Critical": 5, "NoRedundancy": 1,
-        "ReplicaLost": 10, "DrillOverdue": 60, "DrillFailed": 0, "CostPerTokenUp": 360, "IdleSpend": 60,
-        "BudgetExceeded": 360, "TokenExplosion": 30, "UnpricedGPU": 60, "ReportMissed": 60, "GPUXid": 0, "GPUEcc": 0, "GPURemapPending": 15,
-        "GPUSlowdown": 10, "GPULost": 2, "TargetDown": 15, "TargetsDown": 5, "SignalLost": 15, "ExporterAbsent": 10,
-        "ConfigReloadFailed": 10, "NotificationsFailing": 10, "RestartLoop": 0, "Watchdog": 0,
-        "LabelsRenamed": 10, "ClaimedTwice": 10, "ShardMissing": 3,
+        "ThroughputBelowBaseline": 5, "TrafficVanished": 15, "PrefillStarvesDecode": 10, "TTFTBurn": 2, "SLOBurn": 2, "Stalled": 1,
+        "KVSaturated": 10, "PreemptionStorm": 10, "HitRateDropped": 30, "LongContextFewFit": 30, "N1Insufficient": 15, "N1Critical": 5,
+        "ReplicaLost": 10, "DrillOverdue": 60, "DrillFailed": 0, "CostPerTokenUp": 360, "BudgetExceeded": 360, "TokenExplosion": 30,
+        "ReportMissed": 60, "GPUFailed": 0, "GPUMemoryFault": 0, "GPUSlowdown": 10, "TargetDown": 15, "TargetsDown": 5, "SignalLost": 10,
+        "ExporterAbsent": 10, "ConfigReloadFailed": 10, "NotificationsFailing": 10, "RulesFailing": 15, "RestartLoop": 0, "Watchdog": 0,
+        "LabelsRenamed": 10, "ClaimedTwice": 10, "ReplicaOutlier": 5, "FleetUnreachable": 2, "NodeLost": 5,
     }  # fmt: skip
     assert {name: own.for_seconds / 60 for name, own in settings.alerts.items()} == minutes
     assert all(own.enabled for own in settings.alerts.values())
@@ -103,7 +100,9 @@ def test_the_packaged_file_used_as_settings_changes_nothing(tmp_path: Path) -> N
     assert read(tmp_path, defaults_text()) == default_settings()
 
 
-@pytest.mark.parametrize("text", ["", "# nothing yet\n", "alerts:\n", "alerts: {TTFTHigh: }\n", "slo:\n  ttft:\n"])
+@pytest.mark.parametrize(
+    "text", ["", "# nothing yet\n", "alerts:\n", "alerts: {PreemptionStorm: }\n", "slo:\n  ttft:\n"]
+)
 def test_what_is_left_out_has_its_default(tmp_path: Path, text: str) -> None:
     assert read(tmp_path, text) == default_settings()
 
@@ -128,6 +127,21 @@ def test_identity_labels_are_of_the_scrape_or_of_the_targets(
     assert (settings.external_labels, settings.own_labels) == (external, own)
 
 
+def test_what_is_retired_is_left_out_by_its_labels(tmp_path: Path) -> None:
+    text = """
+identity_labels: [cluster, workload]
+memory: 3d
+retired:
+  - {model_name: 'a "b"', role: decode, labels: {cluster: eu}, until: 2026-12-01T00:00:00Z}
+"""
+    settings = read(tmp_path, text)
+    assert settings.memory_seconds == 3 * 86_400
+    rules = {rule.alert: rule.expr for rule in every_rule(rule_groups(settings)) if isinstance(rule, AlertRule)}
+    lost = 'workload:llm_serving_lost_signals:count{model_name="a \\"b\\"",role="decode",cluster="eu"}[10m]'
+    on = "cluster, workload, model_name, role, runtime"
+    assert f"unless on ({on}) (max_over_time({lost})) * 0 + time() < 1796083200" in rules["LLMServingSignalLost"]
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------------------------
 
 
@@ -137,23 +151,33 @@ def test_identity_labels_are_of_the_scrape_or_of_the_targets(
         # keys
         ("slos: {}", "slos: this key is not known. Did you mean slo?"),
         ("slo: {ttft: {treshold: 1s}}", "slo.ttft.treshold: this key is not known. Did you mean threshold?"),
-        ("alerts: {TTFTHihg: off}", "alerts.TTFTHihg: there is no such alert. Did you mean TTFTHigh?"),
-        ("alerts: {LLMServingTTFTHihg: off}", "alerts.LLMServingTTFTHihg: there is no such alert. Did you mean TTFTHigh?"),
-        ("alerts: {TTFTHigh: {event: 5}}", "alerts.TTFTHigh.event: this key is not known. Did you mean events?"),
-        ("alerts: {TTFTHigh: {enabled: false}}", "alerts.TTFTHigh.enabled: this key is not allowed here. Write TTFTHigh: off."),
+        ("alerts: {PreemptionStrom: off}", "alerts.PreemptionStrom: there is no such alert. Did you mean PreemptionStorm?"),
         (
-            "alerts: {TTFTHigh: off, LLMServingTTFTHigh: {for: 5m}}",
-            "alerts.LLMServingTTFTHigh: the alert is given twice, with and without prefix. Keep one of them.",
+            "alerts: {LLMServingPreemptionStrom: off}",
+            "alerts.LLMServingPreemptionStrom: there is no such alert. Did you mean PreemptionStorm?",
+        ),
+        ("alerts: {PreemptionStorm: {event: 5}}", "alerts.PreemptionStorm.event: this key is not known. Did you mean events?"),
+        (
+            "alerts: {PreemptionStorm: {enabled: false}}",
+            "alerts.PreemptionStorm.enabled: this key is not allowed here. Write PreemptionStorm: off.",
+        ),
+        (
+            "alerts: {PreemptionStorm: off, LLMServingPreemptionStorm: {for: 5m}}",
+            "alerts.LLMServingPreemptionStorm: the alert is given twice, with and without prefix. Keep one of them.",
         ),
         ("labels: {team: a}\nlabels: {team: b}", "labels: the key is given twice (lines 1 and 2). Keep one of them."),
         # types
         ("- alerts", "must be a mapping (key: value), not a list. Known here: alerts, baseline, burn, dashboard_url, drill, "
-         "external_labels, identity_labels, labels, node_loss, renamed_labels, runbook_url, runtimes, scrape_interval, severity_cap, slo."),
-        ("alerts: []", "alerts: must be a mapping (key: value), not a list. Write alerts: {TTFTHigh: off}."),
-        ("alerts: off", "alerts: must be a mapping (key: value), not true or false. Write alerts: {TTFTHigh: off}."),
-        ("alerts: {TTFTHigh: [off]}",
-         "alerts.TTFTHigh: must be a mapping (key: value), not a list. Known here: events, for, labels, severity."),
-        ("alerts: {TTFTHigh: {for: [5m]}}", "alerts.TTFTHigh.for: must be a duration such as 5m, or 0, not a list. Write a single value."),
+         "evaluation_delay, external_labels, identity_labels, labels, memory, node_loss, panels, queries_url, renamed_labels, "
+         "retired, runbook_url, runtimes, scrape_interval, severity_cap, slo."),
+        ("alerts: []", "alerts: must be a mapping (key: value), not a list. Write alerts: {PreemptionStorm: off}."),
+        ("alerts: off", "alerts: must be a mapping (key: value), not true or false. Write alerts: {PreemptionStorm: off}."),
+        ("alerts: {PreemptionStorm: [off]}",
+         "alerts.PreemptionStorm: must be a mapping (key: value), not a list. Known here: above, events, for, labels, severity."),
+        (
+            "alerts: {PreemptionStorm: {for: [5m]}}",
+            "alerts.PreemptionStorm.for: must be a duration such as 5m, or 0, not a list. Write a single value.",
+        ),
         ("identity_labels: cluster", "identity_labels: must be a list of label names, not text. Start each element with a dash."),
         ("burn: {fast: 14.4}", "burn.fast: must be a list of mappings such as {long: 1h, short: 5m, factor: 14.4}, not a number. "
          "Start each element with a dash."),
@@ -170,9 +194,9 @@ def test_identity_labels_are_of_the_scrape_or_of_the_targets(
         ("node_loss: {efficiency: nan}", 'node_loss.efficiency: "nan" is not a ratio above 0, up to 1. Write a ratio above 0, up to 1.'),
         ("alerts: {KVSaturated: {above: 0}}",
          'alerts.KVSaturated.above: "0" is not a ratio above 0, up to 1. Write a ratio above 0, up to 1.'),
-        ("alerts: {TTFTHigh: {events: -1}}", 'alerts.TTFTHigh.events: "-1" is not a number above 0. Write a number above 0.'),
+        ("alerts: {PreemptionStorm: {events: -1}}", 'alerts.PreemptionStorm.events: "-1" is not a number above 0. Write a number above 0.'),
         ("alerts: {TrafficVanished: {days: 8}}", "alerts.TrafficVanished.days: 8 is out of range. Write a whole number from 1 to 7."),
-        ("alerts: {TTFTHigh: {for: -5m}}", 'alerts.TTFTHigh.for: the duration "-5m" is negative. Write one such as 5s.'),
+        ("alerts: {PreemptionStorm: {for: -5m}}", 'alerts.PreemptionStorm.for: the duration "-5m" is negative. Write one such as 5s.'),
         ("baseline: {since: 2026-01-31T08:00:00}", 'baseline.since: "2026-01-31T08:00:00" has no time zone. '
          "Add Z for UTC, as in 2026-01-31T08:00:00Z."),
         ("baseline: {since: yesterday}", 'baseline.since: "yesterday" is not a time. Write it as in 2026-01-31T08:00:00Z.'),
@@ -207,10 +231,16 @@ def test_identity_labels_are_of_the_scrape_or_of_the_targets(
         ("labels: {severity: page}", "labels.severity: this label belongs to the rules. Choose another name."),
         ("labels: {model_name: x}", "labels.model_name: this label belongs to the rules. Choose another name."),
         ("identity_labels: [cluster]\nlabels: {cluster: a}", "labels.cluster: this label belongs to the rules. Choose another name."),
-        ("alerts: {TTFTHigh: {labels: {check: x}}}", "alerts.TTFTHigh.labels.check: this label belongs to the rules. Choose another name."),
+        (
+            "alerts: {PreemptionStorm: {labels: {check: x}}}",
+            "alerts.PreemptionStorm.labels.check: this label belongs to the rules. Choose another name.",
+        ),
         ("labels: {te-am: x}", 'labels.te-am: "te-am" is not a label\'s name. Write letters, digits and underscores.'),
         # severities
-        ("alerts: {TTFTHigh: {severity: page}}", 'alerts.TTFTHigh.severity: "page" is not a severity. Write critical, warning or info.'),
+        (
+            "alerts: {PreemptionStorm: {severity: page}}",
+            'alerts.PreemptionStorm.severity: "page" is not a severity. Write critical, warning or info.',
+        ),
         ("alerts: {ThroughputBelowBaseline: {severity: info}}", "alerts.ThroughputBelowBaseline.severity: "
          "the alert has a threshold for each severity. Set severity_cap, or its thresholds."),
         ("alerts: {ThroughputBelowBaseline: {critical_below: 0.8}}", "alerts.ThroughputBelowBaseline.critical_below: "
@@ -228,11 +258,20 @@ def test_identity_labels_are_of_the_scrape_or_of_the_targets(
          "with an objective of 0.99 the budget is spent at most 100 times too fast. Write a factor below 100, or a higher objective."),
         ("slo: {errors: {objective: 0.9}}", "burn.fast[0].factor: a factor of 14.4 can never be reached by errors: "
          "with an objective of 0.9 the budget is spent at most 10 times too fast. Write a factor below 10, or a higher objective."),
+        # late samples
+        ("evaluation_delay: 11m", 'evaluation_delay: "11m" is more than 10m. Write 10m or less; every alert comes that much later.'),
         # workloads
         ("node_loss: {workloads: [{model_name: chat}]}", "node_loss.workloads[0]: namespace, kind and name are missing. "
          "Write {model_name: …, namespace: …, kind: deployment, name: …}."),
         ("node_loss: {workloads: [{model_name: chat, namespace: llm, kind: pod, name: chat}]}",
          'node_loss.workloads[0].kind: "pod" is not a kind. Write deployment or statefulset.'),
+        # memory
+        ("memory: 30m", 'memory: "30m" is not within 1h and 60d. Write a duration such as 7d.'),
+        ("memory: 61d", 'memory: "61d" is not within 1h and 60d. Write a duration such as 7d.'),
+        ("retired: [{model_name: chat}]", "retired[0]: until is missing. Write {model_name: …, until: 2026-01-31T00:00:00Z}."),
+        ("retired: [{model_name: chat, until: 2026-01-31T00:00:00Z, labels: {team: a}}]",
+         "retired[0].labels.team: team is not one of identity_labels. Name it there too, or leave it out here."),
+        ("labels: {workload: x}", "labels.workload: this label belongs to the rules. Choose another name."),
     ],
 )  # fmt: skip
 def test_a_fault_is_refused_with_what_is_wrong_where_and_what_to_do(tmp_path: Path, text: str, message: str) -> None:
@@ -241,13 +280,13 @@ def test_a_fault_is_refused_with_what_is_wrong_where_and_what_to_do(tmp_path: Pa
 
 def test_every_fault_is_said_at_once(tmp_path: Path) -> None:
     found = problems(
-        tmp_path, "slo: {ttft: {objective: 2}}\nalerts: {Nothing: off, TTFTHigh: {events: x}}\nlabels: []\n"
+        tmp_path, "slo: {ttft: {objective: 2}}\nalerts: {Nothing: off, PreemptionStorm: {events: x}}\nlabels: []\n"
     )
     assert {message.partition(":")[0] for message in found} == {
         "slo.ttft.objective",
         "labels",
         "alerts.Nothing",
-        "alerts.TTFTHigh.events",
+        "alerts.PreemptionStorm.events",
     }
 
 
@@ -292,37 +331,46 @@ def test_only_the_runtimes_that_are_served_are_asked_for_their_edges(tmp_path: P
 @pytest.mark.parametrize("text", ["off", "OFF", "false", "no"])
 def test_an_alert_that_is_off_has_no_rule_and_the_others_stay(tmp_path: Path, text: str) -> None:
     before = {rule["alert"] for rule in alerts(default_settings())}
-    after = {rule["alert"] for rule in alerts(read(tmp_path, f"alerts: {{TTFTHigh: {text}}}"))}
-    assert before - after == {"LLMServingTTFTHigh"}
+    after = {rule["alert"] for rule in alerts(read(tmp_path, f"alerts: {{PreemptionStorm: {text}}}"))}
+    assert before - after == {"LLMServingPreemptionStorm"}
 
 
 def test_the_name_with_its_prefix_means_the_same(tmp_path: Path) -> None:
-    assert read(tmp_path, "alerts: {LLMServingTTFTHigh: off}") == read(tmp_path, "alerts: {TTFTHigh: off}")
+    assert read(tmp_path, "alerts: {LLMServingPreemptionStorm: off}") == read(
+        tmp_path, "alerts: {PreemptionStorm: off}"
+    )
 
 
 def test_severity_for_labels_and_thresholds_reach_the_rule_and_no_other(tmp_path: Path) -> None:
     settings = read(
         tmp_path,
         "labels: {team: inference}\n"
-        "alerts: {KVSaturated: {severity: critical, for: 3m, above: 0.5, labels: {team: kv, page: 'yes'}}}\n",
+        "alerts: {PreemptionStorm: {severity: critical, for: 3m, above: 0.5, labels: {team: kv, page: 'yes'}}}\n",
     )
-    (rule,) = alerts(settings, "KVSaturated")
+    (rule,) = alerts(settings, "PreemptionStorm")
     assert rule["labels"] == {"team": "kv", "page": "yes", "severity": "critical", "check": "kv"}
     assert rule["for"] == "3m"
     assert "> 0.5" in rule["expr"]
-    (other,) = alerts(settings, "KVFilling")
-    (before,) = alerts(default_settings(), "KVFilling")
+    (other,) = alerts(settings, "HitRateDropped")
+    (before,) = alerts(default_settings(), "HitRateDropped")
     assert other == {**before, "labels": {"team": "inference", **before["labels"]}}
 
 
 def test_for_0_is_no_for(tmp_path: Path) -> None:
-    (rule,) = alerts(read(tmp_path, "alerts: {KVSaturated: {for: 0}}"), "KVSaturated")
+    (rule,) = alerts(read(tmp_path, "alerts: {PreemptionStorm: {for: 0}}"), "PreemptionStorm")
     assert "for" not in rule
+
+
+def test_what_may_come_and_go_has_its_time_in_the_expression(tmp_path: Path) -> None:
+    for text, window, moments in (("3m", "5m59s999ms", "3"), ("0", "59s999ms", "0.5"), ("30m", "59m59s999ms", "30")):
+        (rule,) = alerts(read(tmp_path, f"alerts: {{TargetDown: {{for: {text}}}}}"), "TargetDown")
+        assert "for" not in rule
+        assert f"sum_over_time(target:llm_serving_down:min[{window}:1m]) >= {moments}" in rule["expr"]
 
 
 def test_a_cap_leaves_nothing_louder_and_one_rule_of_an_alert_with_two_severities(tmp_path: Path) -> None:
     settings = read(tmp_path, "severity_cap: warning")
-    assert {rule["labels"]["severity"] for rule in alerts(settings)} == {"warning", "info", "none"}
+    assert {rule["labels"]["severity"] for rule in alerts(settings)} == {"warning", "none"}
     (rule,) = alerts(settings, "ThroughputBelowBaseline")
     # the one that fires first
     assert "< 0.7" in rule["expr"]
@@ -334,34 +382,53 @@ def test_a_cap_leaves_nothing_louder_and_one_rule_of_an_alert_with_two_severitie
     ]
 
 
+def test_a_cap_that_makes_one_severity_of_two_conditions_keeps_both(tmp_path: Path) -> None:
+    (rule,) = alerts(read(tmp_path, "severity_cap: warning"), "SLOBurn")
+    slow, fast = alerts(default_settings(), "SLOBurn")
+    assert (slow["labels"]["severity"], fast["labels"]["severity"]) == ("warning", "critical")
+    assert (slow["for"], fast["for"], rule["for"]) == ("15m", "2m", "2m")
+    assert all(f"ratio_increase{window}" in rule["expr"] for window in ("1h", "6h", "1d", "3d"))
+
+
+@pytest.mark.parametrize("name", sorted(FORMER))
+def test_an_alert_of_an_earlier_version_is_refused_with_what_it_has_become(tmp_path: Path, name: str) -> None:
+    (said,) = problems(tmp_path, f"alerts: {{{name}: off}}")
+    assert said == f"alerts.{name}: there is no such alert any more. {FORMER[name]}"
+    assert name not in {alert.name for alert in ALERTS}
+
+
 def test_the_cap_also_holds_for_a_severity_that_was_set(tmp_path: Path) -> None:
     (rule,) = alerts(read(tmp_path, "severity_cap: info\nalerts: {KVSaturated: {severity: critical}}"), "KVSaturated")
     assert rule["labels"]["severity"] == Severity.INFO
 
 
 def test_latencies_burn_only_where_they_have_a_threshold(tmp_path: Path) -> None:
-    (rule,) = alerts(default_settings(), "SLOBurnFast")
+    _, rule = alerts(default_settings(), "SLOBurn")
     assert [name for name in ("ttft", "itl", "e2e", "errors") if f'slo="{name}"' in rule["expr"]] == ["errors"]
-    (rule,) = alerts(read(tmp_path, "slo: {itl: {threshold: 100ms}}"), "SLOBurnFast")
+    _, rule = alerts(read(tmp_path, "slo: {itl: {threshold: 100ms}}"), "SLOBurn")
     assert [name for name in ("ttft", "itl", "e2e", "errors") if f'slo="{name}"' in rule["expr"]] == ["itl", "errors"]
     settings = read(tmp_path, "slo: {ttft: {threshold: off}}")
-    assert [name for name in ("TTFTBurnFast", "TTFTBurnSlow", "TTFTHigh") if alerts(settings, name)] == []
+    assert alerts(settings, "TTFTBurn") == []
 
 
 def test_windows_and_factors_of_ones_own(tmp_path: Path) -> None:
     settings = read(tmp_path, "burn: {fast: [{long: 2h, short: 10m, factor: 7}]}\nslo: {errors: {objective: 0.99}}\n")
-    (rule,) = alerts(settings, "SLOBurnFast")
-    assert '(model:llm_serving_slo_bad:ratio_increase2h{slo="errors"} / 0.01 > 7' in rule["expr"]
+    _, rule = alerts(settings, "SLOBurn")
+    assert 'model:llm_serving_slo_bad:ratio_increase2h{slo="errors"} / 0.01 > 7' in rule["expr"]
     assert 'model:llm_serving_slo_bad:ratio_increase10m{slo="errors"} / 0.01 > 7' in rule["expr"]
     found = records(settings)
-    assert found["model:llm_serving_slo_bad:increase2h"] == "sum_over_time(model:llm_serving_slo_bad:increase5m[2h:5m])"
+    assert (
+        found["model:llm_serving_slo_bad:increase2h"]
+        == "sum_over_time(model:llm_serving_slo_bad:increase5m[1h59m59s999ms:5m])"
+    )
     # what the text of the alert looks up is recorded too
     assert "model:llm_serving_slo_bad:ratio_increase2h" in rule["annotations"]["description"]
     assert "model:llm_serving_slo_bad:ratio_increase2h" in found
     # the hour belongs to no pair any more: nobody adds it up, and a month is then counted in five minutes
     assert "model:llm_serving_slo_bad:increase1h" not in found
     assert (
-        found["model:llm_serving_slo_bad:increase30d"] == "sum_over_time(model:llm_serving_slo_bad:increase5m[30d:5m])"
+        found["model:llm_serving_slo_bad:increase30d"]
+        == "sum_over_time(model:llm_serving_slo_bad:increase5m[29d23h59m59s999ms:5m])"
     )
 
 
@@ -376,10 +443,11 @@ def test_a_baseline_since_a_moment_looks_at_nothing_older(tmp_path: Path) -> Non
 
 def test_links_lead_where_the_settings_say(tmp_path: Path) -> None:
     settings = read(tmp_path, "runbook_url: https://wiki/{alert}\ndashboard_url: https://grafana/d/{uid}/x\n")
-    (rule,) = alerts(settings, "TTFTHigh")
-    assert rule["annotations"]["runbook_url"] == "https://wiki/LLMServingTTFTHigh"
+    (rule,) = alerts(settings, "PreemptionStorm")
+    assert rule["annotations"]["runbook_url"] == "https://wiki/LLMServingPreemptionStorm"
     assert rule["annotations"]["dashboard_url"] == (
-        "https://grafana/d/llm-serving-latency/x?var-model_name={{ $labels.model_name | urlquery }}&var-role={{ $labels.role | urlquery }}"
+        "https://grafana/d/llm-serving-kv/x?var-target={{ $labels.target | urlquery }}"
+        "&var-model_name={{ $labels.model_name | urlquery }}&var-role={{ $labels.role | urlquery }}"
     )
 
 
@@ -395,15 +463,15 @@ def test_a_link_that_has_a_query_already_is_asked_for_more(tmp_path: Path) -> No
 def test_links_ask_for_the_identity_labels_but_where_there_are_none(tmp_path: Path) -> None:
     settings = read(tmp_path, "identity_labels: [cluster]\n")
     bare = [rule["alert"] for rule in alerts(settings) if "var-cluster={{" not in rule["annotations"]["dashboard_url"]]
-    assert bare == ["LLMServingExporterAbsent", "LLMServingWatchdog"]
+    assert bare == ["LLMServingWatchdog"]
 
 
 # --- rendering --------------------------------------------------------------------------------------------------------------------------
 
 
 def test_the_order_of_a_users_file_changes_no_byte(tmp_path: Path) -> None:
-    one = read(tmp_path, "labels: {a: x}\nalerts: {TTFTHigh: {events: 5}, KVSaturated: {for: 1m}}\n")
-    other = read(tmp_path, "alerts: {KVSaturated: {for: 1m}, TTFTHigh: {events: 5}}\nlabels: {a: x}\n")
+    one = read(tmp_path, "labels: {a: x}\nalerts: {PreemptionStorm: {events: 5}, KVSaturated: {for: 1m}}\n")
+    other = read(tmp_path, "alerts: {KVSaturated: {for: 1m}, PreemptionStorm: {events: 5}}\nlabels: {a: x}\n")
     assert list(rule_files(one).items()) == list(rule_files(other).items())
     assert list(rule_files(one)) == ["records.yml", "alerts.yml"]
 

@@ -11,6 +11,7 @@ from llm_serving_exporter.cost.meter import ENERGY, PER_MILLION, PER_REQUEST, PE
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.cost import TargetCost, TickWork
 from llm_serving_exporter.model.device import GpuReading, GpuReadings
+from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.snapshot import Absence
 from tests.support.builders.costmeter import TERMS, WORKED, Bench, page, usd
@@ -155,6 +156,20 @@ def test_energy_that_others_used_of_a_gpu_is_theirs() -> None:
     bench.tick(gpus=energy(a=30.0, b=None, c=20.0), **page(20, WORKED), gpu_uuids=("b", "c"))
     found = bench.tick(gpus=energy(a=9000.0, b=901.0, c=900.0), **page(25, WORKED), gpu_uuids=("a", "b"))
     assert found.engines[0].totals.energy_joules == 21.0
+
+
+def test_energy_of_gpus_that_are_shared_unevenly_is_of_each_its_own_share() -> None:
+    """A whole card that works beside a quarter of one that others heat: a mean share of the sum would be 0.625 of 1,400 J."""
+    bench = Bench(gpu_uuids=("a", "b"), gpu_parts={"b": 0.25})
+    bench.reading = replace(bench.reading, target_gpus=TargetGpus(2, "H100", 0.625))
+    bench.tick(gpus=energy(a=0.0, b=0.0), **page(5, WORKED))
+    found = bench.tick(gpus=energy(a=400.0, b=1000.0), **page(10, WORKED)).engines[0].totals
+    assert found.energy_joules == pytest.approx(400.0 + 250.0)
+    # what is stated is of each card
+    stated = replace(bench.reading, target=replace(bench.reading.target, gpu_share=0.5))
+    bench.reading = stated
+    found = bench.tick(gpus=energy(a=500.0, b=1200.0), **page(15, WORKED)).engines[0].totals
+    assert found.energy_joules == pytest.approx(650.0 + 50.0 + 100.0)
 
 
 def test_energy_of_some_of_the_gpus_is_not_the_targets() -> None:

@@ -44,7 +44,13 @@ def steps(found: dict[str, Any]) -> list[float | None]:
         ("alerts: {LongContextFewFit: {below: 9}}", "llm-serving-kv", "Long requests that fit", [None, 9]),
         ("slo: {ttft: {threshold: 1s}}", "llm-serving-home", "p99 time to first token", [None, 1]),
         ("slo: {ttft: {objective: 0.95}}", "llm-serving-home", "Requests within the objective", [None, 0.95]),
-        ("alerts: {IdleSpend: {above: 0.4}}", "llm-serving-cost", "Idle share of the cost", [None, 0.4]),
+        ("panels: {idle_above: 0.4}", "llm-serving-cost", "Idle share of the cost", [None, 0.4]),
+        (
+            "panels: {bandwidth_below: 0.4}",
+            "llm-serving-roofline",
+            "MBU against the baseline, by GPU model",
+            [None, 0.4],
+        ),
         ("alerts: {CostPerTokenUp: {above: 2}}", "llm-serving-cost", "Cost against the baseline", [None, 2]),
     ],
 )

@@ -21,8 +21,10 @@ OLDER = sorted((ROOT / "tests/unit/deploy/values").glob("values-*.yaml"))
 # maps whose keys are the user's or Kubernetes', not the chart's
 FREE = {
     "global", "config", "prices", "sidecar.target", "sidecar.resources", "podSecurityContext", "securityContext", "seLinuxOptions",
-    "resources", "affinity", "scrape.endpoint", "report.settings",
+    "resources", "affinity", "scrape.endpoint", "report.settings", "report.resources",
 }  # fmt: skip
+# with a default, but a null is taken for nothing of the kind
+NONE_WILL_DO = {"daemonset.tolerations", "dashboards.labels", "resources", "sidecar.resources", "report.resources"}
 
 
 def objects(schema: dict[str, Any], above: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -57,6 +59,21 @@ def test_every_value_has_a_default_and_every_default_is_in_the_schema() -> None:
                 yield from leaves(one, f"{path}.")
 
     assert set(leaves(VALUES)) == set(described)
+
+
+def test_a_null_is_refused_where_nothing_can_stand_in_its_place() -> None:
+    """Helm takes a key with null out of the values: a chart that goes on then renders something that nobody has asked for."""
+
+    def optional(schema: dict[str, Any], values: dict[str, Any], above: str = "") -> Iterator[str]:
+        for name, default in values.items():
+            path, one = f"{above}{name}", schema["properties"][name]
+            if name not in schema.get("required", ()) and default not in ("", [], {}):
+                yield path
+            if isinstance(default, dict) and "properties" in one:
+                yield from optional(one, default, f"{path}.")
+
+    # none of these is as good as some
+    assert set(optional(SCHEMA, VALUES)) == NONE_WILL_DO
 
 
 def test_every_value_says_what_it_means() -> None:

@@ -37,7 +37,9 @@ def test_the_exporter_takes_it(tmp_path: Path, arguments: tuple[str, ...]) -> No
     for one in made:
         for name, content in one.get("data", {}).items():
             (tmp_path / name).write_text(content)
-    config = load_text(tmp_path, text, environ=ENVIRON)
+    # where a Secret would be mounted
+    (tmp_path / "web.yml").write_text("basic_auth_users: {}\n")
+    config = load_text(tmp_path, text.replace("/etc/web/", f"{tmp_path}/"), environ=ENVIRON)
     assert (config.prices is not None) == ("price_file" in text)
 
 

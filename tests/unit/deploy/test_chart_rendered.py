@@ -1,4 +1,4 @@
-"""The Helm chart as helm renders it: three modes, what they may do, and what is refused."""
+"""The Helm chart as helm renders it: three modes, and what they may do."""
 
 from __future__ import annotations
 
@@ -53,49 +53,6 @@ def test_every_values_file_passes_lint_and_renders(values: Path, chosen: tuple[s
         assert {"apiVersion", "kind", "metadata"} <= manifest.keys()
         wide = manifest["kind"] in ("ClusterRole", "ClusterRoleBinding")
         assert wide or manifest["metadata"]["namespace"]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ("replicas=2", "additional properties 'replicas' not allowed"),
-        ("image.tga=1", "at '/image': additional properties 'tga' not allowed"),
-        ("networkPolicy.apiServer.cidr=10.0.0.1/32", "additional properties 'cidr' not allowed"),
-        ("mode=deployment", "value must be one of 'daemonset', 'statefulset', 'sidecar'"),
-        ("scrape.kind=PodMonitor", "value must be one of 'none', 'podmonitor', 'scrapeconfig', 'annotations'"),
-        ("statefulset.shards=0", "minimum: got 0, want 1"),
-        ("port=80", "minimum: got 80, want 1,024"),
-        ("discovery.namespaces={Chat}", "does not match pattern"),
-        ("image.digest=sha256:1", "does not match pattern"),
-        ("sidecar.target.url=null", "missing property 'url'"),
-    ],
-)
-def test_a_wrong_value_is_refused_by_name(wrong: str, said: str) -> None:
-    done = template("--set", wrong)
-    assert done.returncode != 0
-    assert said in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("together", "said"),
-    [
-        ("networkPolicy.enabled=true", "networkPolicy.apiServer.cidrs is empty"),
-        ("mode=sidecar,networkPolicy.enabled=true", "would bind the engines"),
-        (
-            "networkPolicy.enabled=true,networkPolicy.apiServer.cidrs={10.0.0.1/32},daemonset.hostNetwork=true",
-            "does not bind pods in the node's network",
-        ),
-        ("mode=sidecar,report.enabled=true", "report-cronjob.example.yml"),
-        ("report.enabled=true", "report.settings is empty"),
-        ("mode=statefulset,daemonset.hostPID=true", "is of mode daemonset"),
-        ("mode=statefulset,gpu.dra=true", "gpu.dra is of mode daemonset"),
-        ("gpu.dra=true,discovery.enabled=false", "gpu.dra wants discovery.enabled"),
-    ],
-)
-def test_values_that_do_not_go_together_are_refused_with_what_to_do(together: str, said: str) -> None:
-    done = template("--set", together)
-    assert done.returncode != 0
-    assert said in done.stderr
 
 
 def test_the_daemonset_is_root_and_may_do_nothing_else() -> None:
@@ -303,7 +260,11 @@ def test_the_network_policy_lets_through_what_is_needed() -> None:
     pod = pick(made, "StatefulSet")["spec"]["template"]["metadata"]["labels"]
     assert pod.items() >= spec["podSelector"]["matchLabels"].items()
     names, server, engines = spec["egress"]
-    assert {port["port"] for port in names["ports"]} == {53}
+    # OpenShift's answer behind their Service on 5353; NodeLocal DNSCache is no pod of the network
+    assert {(port["protocol"], port["port"]) for port in names["ports"]} == {
+        (protocol, port) for protocol in ("TCP", "UDP") for port in (53, 5353)
+    }
+    assert names["to"] == [{"namespaceSelector": {}}, {"ipBlock": {"cidr": "169.254.20.10/32"}}]
     assert server["to"] == [{"ipBlock": {"cidr": "10.0.0.1/32"}}]
     assert {port["port"] for port in server["ports"]} == {443, 6443}
     (peer,) = engines["to"]

@@ -15,6 +15,8 @@ from tests.unit.deploy.test_autoscaling import STEPS
 PAGE = (ROOT / "docs/kubernetes.md").read_text()
 README = (ROOT / "deploy/helm/llm-serving-exporter/README.md").read_text()
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.DOTALL)
+# files of values that it shows
+PAGE_VALUES = [text for language, text in BLOCKS if language == "yaml" and re.match(r"# (my-values|values for)", text)]
 
 
 def commands(page: str) -> list[list[str]]:
@@ -64,9 +66,7 @@ def test_the_yaml_of_the_page_parses() -> None:
     assert all(isinstance(one, dict) for one in found)
 
 
-@pytest.mark.parametrize(
-    "values", [text for language, text in BLOCKS if language == "yaml" and re.match(r"# (my-values|values for)", text)]
-)
+@pytest.mark.parametrize("values", PAGE_VALUES)
 def test_the_values_of_the_page_are_taken(values: str, tmp_path: object) -> None:
     path = f"{tmp_path}/values.yaml"
     with open(path, "w") as file:

@@ -124,7 +124,7 @@ def test_the_sidecars_patch_goes_onto_an_engine(tmp_path: Path, way: str) -> Non
     assert {volume["name"] for volume in pod["spec"]["volumes"]} == {"shm", "llm-serving-exporter-config"}
     assert pod["metadata"]["labels"] == {
         "app": "chat",
-        "llm-serving-exporter/sidecar": "true",
+        "llm-serving-exporter/sidecar": NAME,
         "monitored": "yes-it-is",
     }
     assert pod["spec"]["shareProcessNamespace"] is True

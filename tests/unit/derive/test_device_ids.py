@@ -73,6 +73,13 @@ def test_a_known_form_is_a_gpu(resource: str, device: str, found: str, is_part: 
         ("google.com/tpu", "0", "google.com/tpu"),
         ("aws.amazon.com/neuroncore", "0", "aws.amazon.com/neuroncore"),
         ("amd.com/gpu", "x\n" * 1000, "amd.com/gpu x?x?"),
+        # GPUs of plugins that share by memory: the id is made of a UUID
+        ("volcano.sh/vgpu-number", f"{uuid(0)}-0", "volcano.sh/vgpu-number"),
+        ("volcano.sh/vgpu-memory", "7", "volcano.sh/vgpu-memory 7"),
+        ("aliyun.com/gpu-mem", f"{uuid(0)}-_-11", "aliyun.com/gpu-mem"),
+        ("tencent.com/vcuda-core", "nvidia0-0", "tencent.com/vcuda-core"),
+        ("cards.example.com/part", f"{uuid(0)}/half", "is in a form that is not known"),
+        ("nvidia.com/GRID_A100-4C", "4711", "nvidia.com/GRID_A100-4C"),
     ],
 )
 def test_another_form_is_named_and_not_known(resource: str, device: str, why: str) -> None:
@@ -85,12 +92,33 @@ def test_another_form_is_named_and_not_known(resource: str, device: str, why: st
 
 
 @pytest.mark.parametrize(
+    ("grant", "named"),
+    [
+        (DeviceGrant("accelerators.example.com/npu", "npu-3"), "accelerators.example.com/npu npu-3"),
+        (DeviceGrant("example.com/h100", "0"), "example.com/h100 0"),
+        (DeviceGrant("hami-core.example.io", "gpu-0", "node-a"), "gpu-0 of hami-core.example.io"),
+        (DeviceGrant("x\n" * 1000, "y"), "x?x?"),
+    ],
+)
+def test_what_nobody_has_heard_of_may_be_an_accelerator(grant: DeviceGrant, named: str) -> None:
+    one = find_device(grant, GPUS, {})
+    assert one is not None
+    assert (one.uuid, one.is_doubtful) == (None, True)
+    assert named in one.why
+    assert "may be an accelerator" in one.why
+    assert len(one.why) < 250
+    assert one.why.isprintable()
+
+
+@pytest.mark.parametrize(
     "grant",
     [
         DeviceGrant("rdma/hca_shared", "mlx5_0"), DeviceGrant("nvidia.com/hostdev", "0000:3b:00.2"),
         DeviceGrant("vpc.amazonaws.com/efa", "efa0"),
         DeviceGrant("devices.kubevirt.io/kvm", "kvm1"), DeviceGrant("dranet", "eth1", "node-a"),
-        DeviceGrant("compute-domain.nvidia.com", "channel-0", "node-a"),
+        DeviceGrant("compute-domain.nvidia.com", "channel-0", "node-a"), DeviceGrant("nvidia.com/mlnxnics", "0"),
+        DeviceGrant("intel.com/sriov_netdevice", "0000:3b:00.2"), DeviceGrant("smarter-devices/fuse", "fuse0"),
+        DeviceGrant("squat.ai/tun", "1"), DeviceGrant("openshift.io/mellanoxnics", "2"), DeviceGrant("sgx.intel.com/epc", "3"),
     ],
 )  # fmt: skip
 def test_what_is_no_accelerator_is_none(grant: DeviceGrant) -> None:
@@ -119,3 +147,11 @@ def test_a_claimed_device_is_known_only_where_it_is_certain() -> None:
 def test_parts_are_counted_by_physical_device() -> None:
     every = [f"{uuid(0)}::{n}" for n in range(4)] + [uuid(1)] + [f"nvidia2/gi7/vgpu{n}" for n in range(2)]
     assert count_parts([DeviceGrant(NVIDIA, one) for one in every]) == {uuid(0): 4, "nvidia2/gi7": 2}
+
+
+def test_parts_of_several_resources_are_of_sizes_that_are_not_known() -> None:
+    """As of plugins that share a card by memory: 10 GB are one part, 20 GB are one."""
+    small = [DeviceGrant("nvidia.com/gpu-10gb", f"{uuid(0)}::{n}") for n in range(2)]
+    large = [DeviceGrant("nvidia.com/gpu-20gb", f"{uuid(0)}::2")]
+    assert count_parts([*small, *large]) == {}
+    assert count_parts(small) == {uuid(0): 2}

@@ -158,6 +158,32 @@ def test_no_socket_is_a_failure_only_where_one_is_expected(path: Path) -> None:
     assert reason(KubeletSource(str(path / "below"))) is FailureReason.NO_SOCKET
 
 
+def test_a_path_that_no_socket_can_have_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind("kubelet.sock")
+        found = read(KubeletSource(str(folder / "kubelet.sock")))
+    assert found.attempt.reason is FailureReason.KUBELET
+    assert "at most 107 bytes" in found.attempt.detail
+
+
+class Refused(grpc.RpcError):
+    """What grpcio raises where the kernel refuses the connection."""
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNAVAILABLE
+
+    def details(self) -> str:
+        return "failed to connect to all addresses; last error: connect failed: addr: unix:/x error: Permission denied"
+
+
+def test_a_connection_that_selinux_refuses_is_no_kubelet_that_starts() -> None:
+    """Its words as grpcio 1.60 and newer have them; no SELinux runs here."""
+    assert module._explain(grpc, Refused())[0] is FailureReason.NO_PERMISSION
+
+
 ASK_AS_NOBODY = """
 import os, sys
 from llm_serving_exporter.devices.kubelet import KubeletSource

@@ -11,7 +11,7 @@ EVERY = [(stack, pod) for stack in STACKS for pod in fixture_pods(stack)]
 
 def test_each_stack_has_its_pods() -> None:
     assert set(STACKS) == {
-        "dynamo", "kserve", "leaderworkerset", "llm-d", "ome", "production-stack", "ray", "sglang",
+        "dynamo", "kaito", "kserve", "kubeai", "leaderworkerset", "llm-d", "ome", "production-stack", "ray", "sglang",
     }  # fmt: skip
 
 

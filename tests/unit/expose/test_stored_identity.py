@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS
 from llm_serving_exporter.sim.replay import SteppedServer
 from tests.nvml_stub.stub import StubState, stub_environment
 from tests.support.builders.recordings import recording
@@ -18,6 +19,7 @@ from tests.support.waiting import wait_until
 # as a scrape of Kubernetes adds them
 OF_EXPORTER = {"namespace": "monitoring", "pod": "exporter-0", "container": "exporter", "node": "node-of-exporter"}
 HONOURED, RENAMED = "honoured", "renamed"
+WRITTEN = "llm_serving_written_labels_info"
 Stored = dict[str, list[dict[str, str]]]
 
 
@@ -35,7 +37,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory, nvml_library: Path) -> Iter
             f"""
 target_labels: [namespace, team]
 targets:
-- {{url: '{known.url}', namespace: prod, pod: chat-0, container: vllm, node: n1, workload: chat, gpus: [0], labels: {{team: search}}}}
+- {{url: '{known.url}', namespace: prod, pod: chat-0, container: vllm, node: n1, workload: chat, gpus: [0],
+   labels: {{team: search, tier: gold}}}}
 - {{url: '{unknown.url}', name: bare, gpus: none}}
 expected_replicas: [{{model_name: m, replicas: 2, namespace: prod, labels: {{team: search}}}}]
 drill: {{result_file: '{folder}/drills.json'}}
@@ -56,7 +59,7 @@ scrape: {{interval: 200ms}}
 
 
 def scrape(folder: Path, exporter: Exporter) -> Stored:
-    added = ", ".join(f"{name}: {text}" for name, text in OF_EXPORTER.items())
+    added = ", ".join(f"{name}: {text}" for name, text in {**OF_EXPORTER, "tier": "platform"}.items())
     jobs = "".join(
         f"- {{job_name: {job}, honor_labels: {honour}, scrape_interval: 1s, "
         f"static_configs: [{{targets: ['{exporter.url.removeprefix('http://')}'], labels: {{{added}}}}}]}}\n"
@@ -72,14 +75,38 @@ def scrape(folder: Path, exporter: Exporter) -> Stored:
 
 def is_of_exporter(labels: dict[str, str]) -> bool:
     """Whether a series is about the exporter itself."""
-    return not {"target", "gpu", "model_name"} & set(labels)
+    return not {"target", "gpu", "model_name"} & set(labels) and labels["__name__"] != WRITTEN
+
+
+def test_what_a_scrape_does_to_labels_stands_on_one_series(stored: Stored) -> None:
+    names = (*IDENTITY_LABELS, "team", "tier")
+    (kept,), (renamed,) = ([one for one in stored[job] if one["__name__"] == WRITTEN] for job in (HONOURED, RENAMED))
+    assert {name: kept[name] for name in names} == dict.fromkeys(names, "as written")
+    added = {**OF_EXPORTER, "tier": "platform"}
+    assert {name: renamed[name] for name in added} == added
+    assert {name: renamed[f"exported_{name}"] for name in added} == dict.fromkeys(added, "as written")
+
+
+def test_a_label_that_one_target_has_is_not_filled_in_on_another(stored: Stored) -> None:
+    found = {
+        labels["target"]: labels.get("tier")
+        for labels in stored[HONOURED]
+        if labels["__name__"] == "llm_serving_target_info"
+    }
+    assert sorted(map(str, found.values())) == ["None", "gold"]
+    stated = [labels for labels in stored[HONOURED] if labels["__name__"] == "llm_serving_expected_replicas"]
+    assert [labels.get("tier") for labels in stated] == [None]
 
 
 def test_no_stored_series_of_something_else_has_the_exporters_place(stored: Stored) -> None:
     checked = 0
     for labels in stored[HONOURED]:
         if is_of_exporter(labels):
-            assert OF_EXPORTER.items() <= labels.items()
+            # one of them says itself on which node that is
+            says_node = labels["__name__"] == "llm_serving_exporter_mode_info"
+            assert {
+                name: text for name, text in OF_EXPORTER.items() if not (says_node and name == "node")
+            }.items() <= labels.items()
         else:
             assert not OF_EXPORTER.items() & labels.items(), labels
             checked += 1
@@ -121,6 +148,6 @@ def test_without_honor_labels_what_the_exporter_says_stands_beside_it_renamed(st
     )
     assert OF_EXPORTER.items() <= info.items()
     renamed = {name.removeprefix("exported_"): text for name, text in info.items() if name.startswith("exported_")}
-    assert renamed == {"namespace": "prod", "pod": "chat-0", "container": "vllm", "node": "n1"}
+    assert renamed == {"namespace": "prod", "pod": "chat-0", "container": "vllm", "node": "n1", "tier": "gold"}
     assert (info["team"], info["workload"]) == ("search", "chat")
     assert len(stored[RENAMED]) == len(stored[HONOURED])

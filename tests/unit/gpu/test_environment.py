@@ -41,8 +41,17 @@ SLICE = "MIG-0a1b2c3d-0000-4000-8000-000000000003"
         (f"{ONE},{TWO}", "0,0", ()),
         (ONE, "0", (ONE,)),
         ("all", "0", ()),
-        # a process that is to see none
+        # a process that is to see none: an engine on the CPU beside a GPU
         (f"{ONE},{TWO}", "", ()),
+        (ONE, "", ()),
+        (ONE, "-1", ()),
+        (ONE, "NoDevFiles", ()),
+        (ONE, "1", ()),
+        (f"{ONE},{TWO}", "1,0", (ONE, TWO)),
+        (f"{ONE},{TWO}", "0,-1", ()),
+        # every card of the node by name, as a container that was given no card of its own may say it
+        (f"{ONE},all", None, ()),
+        (f"{ONE},", None, ()),
     ],
 )
 def test_only_full_uuids_say_something(

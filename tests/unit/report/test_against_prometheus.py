@@ -103,7 +103,7 @@ def test_objectives_alerts_method_and_budget(made: Review, fortnight: Fortnight)
     assert (made.alerts.pages, made.alerts.tickets) == (2, 1)
     # an instant query sees an alert's last sample for five minutes more, where no stale marker ends it
     assert made.alerts.page_minutes == pytest.approx(30 + 2 * 5, abs=3)
-    assert [row.alert for row in made.alerts.noisiest] == ["LLMServingTTFTBurnFast", "LLMServingKVSaturated"]
+    assert [row.alert for row in made.alerts.noisiest] == ["LLMServingTTFTBurn", "LLMServingKVSaturated"]
     assert made.alerts.watched_hours == pytest.approx(156, abs=0.1)
     assert "Rules were evaluated for 156 of 168 hours." in render_page(made)
     assert made.methods == (("roofline", "model,gpu"),)

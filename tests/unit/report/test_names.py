@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from llm_serving_alerts.alerting import verdicts
 from llm_serving_alerts.promql import MODEL, TARGET
 from llm_serving_alerts.render import every_rule, rule_groups
 from llm_serving_alerts.rules import ALERT_PREFIX, AlertRule, Record, Severity
@@ -23,7 +24,7 @@ RENDERED = tuple(every_rule(rule_groups(default_settings())))
 NEEDS_PROMTOOL = pytest.mark.skipif(shutil.which("promtool") is None, reason="`make test` installs promtool")
 
 
-@pytest.mark.parametrize("name", [*names.RECORDS, *names.MODEL_RECORDS])
+@pytest.mark.parametrize("name", [*names.RECORDS, *names.MODEL_RECORDS, names.VERDICT])
 def test_every_record_is_recorded(name: str) -> None:
     assert name in {rule.record for rule in RENDERED if isinstance(rule, Record)}
 
@@ -42,6 +43,7 @@ def test_every_gauge_is_in_the_catalogue(name: str) -> None:
 def test_levels_and_words_are_the_rules_own() -> None:
     assert (names.TARGET, names.MODEL, names.ALERT_PREFIX) == (TARGET, MODEL, ALERT_PREFIX)
     assert {names.PAGE, names.TICKET} <= {severity.value for severity in Severity}
+    assert names.VERDICTS == {"fine": verdicts.GOOD, "ticket": verdicts.TICKET, "page": verdicts.PAGE}
     assert names.WATCHDOG in {rule.alert for rule in RENDERED if isinstance(rule, AlertRule)}
 
 
@@ -54,6 +56,7 @@ def queries(asking: Asking) -> list[str]:
         asking.mean_by_model(names.BANDWIDTH, ("source",), 3600.0),
         asking.replicas(names.REQUIRED, 'reserve="none"', "max_over_time", 3600.0),
         asking.replicas(names.PRESENT, "", "avg_over_time", 3600.0),
+        *(asking.verdicts(value, 3600.0) for value in names.VERDICTS.values()),
         asking.alerts(),
         asking.watchdog(),
         asking.everything_of([("cluster", 'a "b" \\ c'), ("target", "x")]),

@@ -1,6 +1,6 @@
 """A day of a simulated fleet whose spend, tokens and idle hours the simulator knows: what the review, the rules and the counters say of it.
 
-The day is the 25 hours of a clock change. `make test-soak` does whole weeks of 167 and 169 hours.
+The day is the 25 hours of a clock change; `make test-e2e` plays it. `make test-soak` does whole weeks of 167 and 169 hours.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from llm_serving_exporter.report.settings.settings import Settings
 from tests.support.builders.costweek import HOUR, NEW_USD, CostWeek, Plan, Truth
 from tests.support.builders.costweek_checks import CLOSE, agree, agree_with_rules
 from tests.support.servers.prometheus_server import PrometheusServer
+
+pytestmark = pytest.mark.e2e
 
 BERLIN = ZoneInfo("Europe/Berlin")
 PLAN = Plan(datetime(2026, 10, 25, tzinfo=BERLIN).timestamp(), 25 * HOUR, 120.0)

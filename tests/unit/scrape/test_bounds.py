@@ -87,14 +87,15 @@ def test_server_that_never_accepts(make_client):
         got = refusal(
             make_client(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout_seconds=0.3).get_metrics("/metrics")
         )
-    assert got.reason is FailureReason.TIMEOUT
-    assert "did not accept a connection in time" in got.detail or "sent no answer" in got.detail
+    # a kernel may take it into the backlog after all: then it is the answer that does not come
+    said = {FailureReason.UNREACHABLE: "did not accept a connection in time", FailureReason.TIMEOUT: "sent no answer"}
+    assert said[got.reason] in got.detail
 
 
 def test_tls_handshake_counts_into_the_deadline(make_client):
     with socket.create_server(("127.0.0.1", 0)) as listener:  # the backlog accepts; nobody ever answers
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"
-        got = refusal(make_client(url, timeout_seconds=0.3).get_metrics("/metrics"))
+        got = refusal(make_client(url, timeout_seconds=2.0).get_metrics("/metrics"))
     assert got.reason is FailureReason.TIMEOUT
     assert "TLS handshake" in got.detail
 

@@ -2,140 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import generate_latest
 
-from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.daemon.store import Store
-from llm_serving_exporter.devices.kubelet import ALLOCATABLE_EVERY_SECONDS, KubeletSource
-from llm_serving_exporter.devices.node_gpus import KUBELET_KEPT_SECONDS, PIDS_EVERY_SECONDS
-from llm_serving_exporter.expose.collector import Setup, ViewCollector
-from llm_serving_exporter.gpu.nvml import NvmlSource
-from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.devices.kubelet import ALLOCATABLE_EVERY_SECONDS
+from llm_serving_exporter.devices.kubelet_memory import KUBELET_KEPT_SECONDS
+from llm_serving_exporter.devices.node_gpus import PIDS_EVERY_SECONDS
 from llm_serving_exporter.model.kubelet import Worker
-from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.scrape.http import HttpClient
-from tests.nvml_stub.stub import StubState, loaded_stub
+from tests.nvml_stub.stub import StubState
 from tests.support.builders.procfolders import OWN_PID_NAMESPACE, Process, write_proc_folder
-from tests.support.builders.recordings import page
-from tests.support.servers.driven_exporter import hand_driven_host
 from tests.support.servers.exporter_process import Scraped
+from tests.support.servers.gpu_node import CARDS, Node, connect_to, pod
 from tests.support.servers.kubelet import GPU, StubKubelet
-from tests.support.servers.replica import Replica
 
-CARDS = 8
-PRICES = PriceBook((PriceStatement(Scope.GPU_MODEL, "H100 SXM 80GB", 3.6, "owned"),), (Rate("owned", RateKind.OWNED),))
 COUNT = "target_gpus"
-
-
-def pod(name: str, container: str = "vllm", *, port: int = 8000, **more: Any) -> Target:
-    """A target as discovery makes it of a pod; on a number of its own among addresses that are not of this host."""
-    uid = f"0a1b2c3d-0000-4000-8000-{sum(name.encode()):012d}"
-    more = {"interval_seconds": 10.0, "metrics_path": "/metrics", "nodes": ("node-a",), **more}
-    place = Identity(namespace="serving", pod=name, pod_uid=uid, container=container)
-    return Target(f"serving/{name}:{port}", f"http://10.9.0.9:{port}", identity=place, **more)
-
-
-@dataclass
-class Node:
-    """A node's GPUs, its kubelet, and the exporters that a test starts on it."""
-
-    folder: Path
-    state: StubState
-    kubelet: StubKubelet
-    server: Replica
-    stack: ExitStack
-    exporters: int = 0
-    clocks: list[Any] = field(default_factory=list)
-
-    def start(self, *targets: Target, name: str = "node-a", kubelet: bool = True, proc: Path | None = None) -> Exporter:
-        """An exporter: of a DaemonSet with the kubelet's folder, without it a sidecar's."""
-        self.exporters += 1
-        root = proc or write_proc_folder(self.folder / f"proc{self.exporters}", namespace=OWN_PID_NAMESPACE)
-        nvml = NvmlSource(gpm=False, xid_events=False)
-        host, clock = hand_driven_host(Config(targets=(), prices=PRICES), gpu_source=nvml, proc_root=root)
-        if kubelet:
-            clocks = {"monotonic": clock.monotonic, "wall": clock.wall}
-            host.gpus.set_kubelet(KubeletSource(str(self.kubelet.path), **clocks))
-        self.stack.enter_context(closing(host))
-        for target in targets:
-            host.add_target(target, connect=partial(_connect, self.server.url))
-        host.settle_targets()
-        return Exporter(host, clock, name)
-
-
-def _connect(url: str, _asked: str, *args: Any, **more: Any) -> HttpClient:
-    """A client of the one server that stands for all engines."""
-    return HttpClient(url, *args, **more)
-
-
-class Exporter:
-    """One exporter; `tick` reads everything once, ten seconds after the last time."""
-
-    def __init__(self, host: Any, clock: Any, node: str) -> None:
-        self.host, self.clock, self.node = host, clock, node
-        self.store = Store()
-        for hosted in host.targets.values():
-            self.store.add_target(hosted.target)
-        setup = Setup(30.0, 30.0, node, prices=host.config.prices)
-        self.registry = CollectorRegistry()
-        self.registry.register(ViewCollector(self.store.view, lambda: setup, clock.monotonic))
-
-    def tick(self, seconds: float = 10.0) -> Scraped:
-        self.clock.seconds += seconds
-        kubelet = self.host.gpus.read_kubelet()
-        self.store.put_kubelet(kubelet.attempt if kubelet is not None else None)
-        readings = self.host.read_gpus()
-        gpus = self.host.gpus
-        self.store.put_gpus(readings, gpus.latest.peaks, node_gpus=gpus.node_count, workers=gpus.workers)
-        for hosted in self.host.targets.values():
-            self.store.put_target(hosted.tick())
-        return self.page()
-
-    def page(self) -> Scraped:
-        return Scraped(generate_latest(self.registry).decode())
-
-    def origin(self, name: str) -> str:
-        reading = self.store.target(name)
-        assert reading is not None
-        return reading.gpu_origin
-
-
-@pytest.fixture
-def server() -> Iterator[Replica]:
-    with Replica({"/metrics": page("vllm-0.32", 50)}) as running:
-        yield running
-
-
-@pytest.fixture
-def make_node(nvml_library: Path, tmp_path: Path, server: Replica) -> Iterator[Callable[..., Any]]:
-    """Makes nodes, one after another: all share the one library of this process, whose state is the latest node's."""
-    with ExitStack() as nodes:
-
-        def make(name: str = "node-a", gpus: int = CARDS) -> Node:
-            nodes.close()
-            folder = tmp_path / name
-            folder.mkdir()
-            state = StubState(folder / "state", gpus=gpus)
-            nodes.enter_context(loaded_stub(nvml_library, state.path))
-            kubelet = nodes.enter_context(StubKubelet(folder / "kubelet.sock"))
-            return Node(folder, state, kubelet, server, nodes)
-
-        yield make
-
-
-@pytest.fixture
-def node(make_node: Callable[..., Node]) -> Node:
-    return make_node()
 
 
 def total(pages: Iterable[Scraped], name: str = COUNT) -> float:
@@ -475,7 +359,7 @@ def test_a_pod_that_is_replaced_has_the_gpus_of_its_own(node: Node) -> None:
     exporter.store.remove_target("serving/vllm-0:8000")
     node.kubelet.give("serving", "vllm-9", "vllm", GPU, [node.state.uuid(0)])
     new = pod("vllm-9")
-    exporter.host.add_target(new, connect=partial(_connect, node.server.url))
+    exporter.host.add_target(new, connect=partial(connect_to, node.server.url))
     exporter.store.add_target(new)
     found = exporter.tick(PIDS_EVERY_SECONDS)
     assert claims(found)[node.state.uuid(0)] == ["serving/vllm-9:8000"]

@@ -11,10 +11,10 @@ from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 from llm_serving_exporter.targets.states import choose_failed_state, choose_good_state
 
 START = 1_700_000_000.0
-NEW = PodState(started_unix_seconds=START, loading_limit_seconds=600.0)
-SERVED = PodState(was_ready=True, started_unix_seconds=START, loading_limit_seconds=600.0)
-CRASHING = PodState(started_unix_seconds=START, fault=PodFault.CRASH_LOOP)
-LOST = PodState(was_ready=True, started_unix_seconds=START, fault=PodFault.NODE_LOST)
+NEW = PodState(loading_since_seconds=START, loading_limit_seconds=600.0)
+SERVED = PodState(was_ready=True, loading_since_seconds=START, loading_limit_seconds=600.0)
+CRASHING = PodState(loading_since_seconds=START, fault=PodFault.CRASH_LOOP)
+LOST = PodState(was_ready=True, loading_since_seconds=START, fault=PodFault.NODE_LOST)
 REFUSED, LOADING, STATUS = FailureReason.REFUSED, FailureReason.LOADING, FailureReason.STATUS
 
 

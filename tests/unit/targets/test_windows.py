@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import pytest
 
-from llm_serving_exporter.derive.span import LAGGING_SECONDS
+from llm_serving_exporter.derive.ring import MOST_OLDER
+from llm_serving_exporter.derive.span import LAGGING_SECONDS, LONGEST_SECONDS, REFRESHES_IN_A_WINDOW
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Row, Runtime
 from tests.support.servers.replica import readings
@@ -61,3 +65,53 @@ def test_a_late_counter_is_taken_over_many_requests_all_the_same() -> None:
         assert reading.derived is not None
         rate = reading.derived.engines[0].phase_tokens_per_second["decode"]
         assert rate == pytest.approx(50.0, rel=0.21)
+
+
+PERIODS = (0.0, 4.0, 7.0, 11.0, 23.0, 41.0)
+FIELDS = ("prefill_tokens_total", "decode_tokens_total", "preemptions_total")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_counters_of_different_periods_each_settle_within_a_window_of_their_own(seed: int) -> None:
+    """Each is brought up to date every so often, and all change their pace at once: none waits for another's window, none is excused."""
+    rng = random.Random(seed)
+    periods = dict(zip(FIELDS, rng.sample(PERIODS, 3), strict=True))
+    interval, changes = rng.choice((2.0, 5.0)), 700.0
+    before, after = (dict(zip(FIELDS, (rng.uniform(50, 500) for _ in FIELDS), strict=True)) for _ in range(2))
+    rows = tuple(
+        replace(
+            row,
+            quality=Quality.SLOW if periods.get(row.field) else Quality.LIVE,
+            refresh_seconds=periods.get(row.field) or None,
+        )
+        for row in ACME.rows
+    )
+    longest = max([30.0, *(min(LONGEST_SECONDS, period * REFRESHES_IN_A_WINDOW) for period in periods.values())])
+
+    def count(field: str, at: float) -> float:
+        at = at if not periods[field] else at // periods[field] * periods[field]
+        return before[field] * min(at, changes) + after[field] * max(0.0, at - changes)
+
+    times = [interval * tick for tick in range(int((changes + longest + 60.0) / interval))]
+    names = {row.field: row.samples[0] for row in rows}
+    steps = [
+        {"/metrics": "".join(f"{names[field]} {count(field, at)}\n" for field in FIELDS) + "acme_running 1\n"}
+        for at in times
+    ]
+    found = readings(steps, seconds=interval, window_seconds=30.0, runtimes=[replace(ACME, rows=rows)])
+    for at, reading in zip(times, found, strict=True):
+        assert reading.derived is not None
+        (one,) = reading.derived.engines
+        said = {
+            FIELDS[0]: one.phase_tokens_per_second.get("prefill"),
+            FIELDS[1]: one.phase_tokens_per_second.get("decode"),
+            FIELDS[2]: one.preemptions_per_second,
+        }
+        for field, period in periods.items():
+            own = max(30.0, period * REFRESHES_IN_A_WINDOW)
+            # with the reading that the window begins with, of those that are kept, and what the page is behind
+            settled = own + interval + period + 2 * longest / MOST_OLDER
+            for pace, since in ((before, 0.0), (after, changes)):
+                ends = changes if pace is before else times[-1] + 1
+                if since + settled <= at < ends:
+                    assert said[field] == pytest.approx(pace[field], rel=1 / REFRESHES_IN_A_WINDOW + 0.005), (field, at)

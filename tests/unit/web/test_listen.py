@@ -27,6 +27,15 @@ def test_a_port_without_host_listens_on_both_families(make_server):
         connection.close()
 
 
+def test_the_log_says_where_it_listens_in_truth(make_server):
+    everywhere, v4, one = make_server(":0"), make_server("0.0.0.0:0"), make_server("127.0.0.1:0")
+    of = "" if socket.has_dualstack_ipv6() else " of IPv4"
+    port = urlsplit(everywhere.url).port
+    assert everywhere.places == (f"every address{of}, port {port}: http://127.0.0.1:{port} on this machine",)
+    assert v4.places[0].startswith("every address of IPv4, port ")
+    assert one.places == (one.url,)
+
+
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 def test_an_ipv6_address(make_server):
     server = make_server("[::1]:0")

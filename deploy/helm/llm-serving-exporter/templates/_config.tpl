@@ -31,7 +31,7 @@ A list of `config` takes the place of the whole list.
 {{- if .Values.prices -}}
   {{- $_ := set $made "cost" (dict "price_file" "prices.yml") -}}
 {{- end -}}
-{{- mustMergeOverwrite $made (deepCopy .Values.config) | toYaml -}}
+{{- mustMergeOverwrite $made (deepCopy (default dict .Values.config)) | toYaml -}}
 {{- end -}}
 
 {{/* The data of the ConfigMap. */}}
@@ -46,5 +46,19 @@ prices.yml: |
 
 {{/* Where the series are: `web.telemetry_path` of the configuration. */}}
 {{- define "llm-serving-exporter.path" -}}
-{{- dig "web" "telemetry_path" "/metrics" .Values.config -}}
+{{- dig "telemetry_path" "/metrics" (include "llm-serving-exporter.web" . | fromYaml) -}}
+{{- end -}}
+
+{{/* The section `web` of the configuration. */}}
+{{- define "llm-serving-exporter.web" -}}
+{{- default dict (get (default dict .Values.config) "web") | toYaml -}}
+{{- end -}}
+
+{{/* Whether a web config file may ask a client for a password or a certificate, or turn on TLS: "true" or "". */}}
+{{- define "llm-serving-exporter.guarded" -}}
+{{- $web := include "llm-serving-exporter.web" . | fromYaml -}}
+{{- $said := list (default dict $web.config).file -}}
+{{- range .Values.extraArgs -}}{{- $said = append $said (contains "web.config.file" .) -}}{{- end -}}
+{{- range .Values.extraEnv -}}{{- $said = append $said (eq "LLM_SERVING_EXPORTER_WEB_CONFIG_FILE" (default "" .name)) -}}{{- end -}}
+{{- if compact $said -}}true{{- end -}}
 {{- end -}}

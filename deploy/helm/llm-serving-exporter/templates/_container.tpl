@@ -6,8 +6,8 @@ The exporter's container, as every mode has it. Takes a dict: root (the chart's 
 {{- $sidecar := eq $values.mode "sidecar" -}}
 {{- $kubelet := and (eq $values.mode "daemonset") $values.gpu.kubelet -}}
 name: llm-serving-exporter
-image: {{ include "llm-serving-exporter.image" .root }}
-imagePullPolicy: {{ $values.image.pullPolicy }}
+image: "{{ include "llm-serving-exporter.image" .root }}"
+imagePullPolicy: "{{ $values.image.pullPolicy }}"
 {{- if .native }}
 restartPolicy: Always
 {{- end }}
@@ -41,22 +41,22 @@ env:
   {{- toYaml . | nindent 2 }}
   {{- end }}
 ports:
-  - name: {{ include "llm-serving-exporter.portName" . }}
+  - name: "{{ include "llm-serving-exporter.portName" . }}"
     containerPort: {{ $values.port }}
     protocol: TCP
 livenessProbe:
-  httpGet: {path: /-/healthy, port: {{ include "llm-serving-exporter.portName" . }}, scheme: {{ upper $values.scheme }}}
+  {{ include "llm-serving-exporter.probe" (list .root "/-/healthy") }}
   periodSeconds: 30
   timeoutSeconds: 5
 {{- /* beside an engine neither readiness nor startup is probed: they would be the engine's pod's */}}
 {{- if not $sidecar }}
 readinessProbe:
-  httpGet: {path: /-/ready, port: {{ include "llm-serving-exporter.portName" . }}, scheme: {{ upper $values.scheme }}}
+  {{ include "llm-serving-exporter.probe" (list .root "/-/ready") }}
   periodSeconds: 10
   timeoutSeconds: 5
 {{- end }}
 resources:
-  {{- toYaml (ternary $values.sidecar.resources $values.resources $sidecar) | nindent 2 }}
+  {{- toYaml (default dict (ternary $values.sidecar.resources $values.resources $sidecar)) | nindent 2 }}
 securityContext:
   {{- include "llm-serving-exporter.securityContext" .root | nindent 2 }}
 volumeMounts:
@@ -69,12 +69,26 @@ volumeMounts:
   {{- end }}
 {{- end -}}
 
+{{/* The kubelet has neither a password nor a certificate, either of which a web config file may ask for. Takes a list: the chart's scope, a path. */}}
+{{- define "llm-serving-exporter.probe" -}}
+{{- $root := first . -}}
+{{- $port := include "llm-serving-exporter.portName" $root -}}
+{{- if eq "true" (include "llm-serving-exporter.guarded" $root) -}}
+tcpSocket: {port: {{ $port }}}
+{{- else -}}
+httpGet: {path: "{{ last . }}", port: {{ $port }}, scheme: {{ upper $root.Values.scheme }}}
+{{- end -}}
+{{- end -}}
+
 {{/* A port of an engine's pod must not be called as one of the engine's is. */}}
 {{- define "llm-serving-exporter.portName" -}}
 llm-exporter
 {{- end -}}
 
-{{/* The directory of the kubelet's socket is root's: so the DaemonSet runs as root, and everything else as nobody in particular. */}}
+{{/*
+The directory of the kubelet's socket is root's: so the DaemonSet runs as root, and everything else as nobody in particular. A null in
+`securityContext` takes a key away.
+*/}}
 {{- define "llm-serving-exporter.securityContext" -}}
 {{- $root := and (eq .Values.mode "daemonset") .Values.gpu.kubelet -}}
 {{- $made := dict
@@ -82,21 +96,24 @@ llm-exporter
   "readOnlyRootFilesystem" true
   "capabilities" (dict "drop" (list "ALL"))
   "runAsNonRoot" (not $root)
-  "runAsUser" (ternary 0 65532 $root)
-  "runAsGroup" (ternary 0 65532 $root)
   "seccompProfile" (dict "type" "RuntimeDefault")
 -}}
+{{- if or $root .Values.fixedUser -}}
+  {{- $made = merge $made (dict "runAsUser" (ternary 0 65532 $root) "runAsGroup" (ternary 0 65532 $root)) -}}
+{{- end -}}
 {{- with .Values.seLinuxOptions }}{{- $_ := set $made "seLinuxOptions" . -}}{{- end -}}
-{{- mustMergeOverwrite $made (deepCopy .Values.securityContext) | toYaml -}}
+{{- $made = mustMergeOverwrite $made (deepCopy (default dict .Values.securityContext)) -}}
+{{- range $key, $value := $made -}}{{- if kindIs "invalid" $value -}}{{- $made = omit $made $key -}}{{- end -}}{{- end -}}
+{{- toYaml $made -}}
 {{- end -}}
 
 {{/* The volumes of the container above. */}}
 {{- define "llm-serving-exporter.volumes" -}}
 - name: llm-serving-exporter-config
-  configMap: {name: {{ include "llm-serving-exporter.fullname" . }}-config}
+  configMap: {name: "{{ include "llm-serving-exporter.fullname" . }}-config"}
 {{- if and (eq .Values.mode "daemonset") .Values.gpu.kubelet }}
 - name: pod-resources
-  hostPath: {path: {{ printf "%s/pod-resources" (trimSuffix "/" .Values.kubelet.root) }}, type: Directory}
+  hostPath: {path: "{{ printf "%s/pod-resources" (trimSuffix "/" .Values.kubelet.root) }}", type: Directory}
 {{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
@@ -107,22 +124,11 @@ llm-exporter
 {{- define "llm-serving-exporter.pod" -}}
 metadata:
   labels:
-    {{- include "llm-serving-exporter.labels" . | nindent 4 }}
-    {{- with .Values.podLabels }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+    {{- include "llm-serving-exporter.labelsWith" (list . .Values.podLabels) | nindent 4 }}
   annotations:
-    checksum/config: {{ include "llm-serving-exporter.configFiles" . | sha256sum }}
-    {{- if eq .Values.scrape.kind "annotations" }}
-    prometheus.io/scrape: "true"
-    prometheus.io/port: {{ .Values.port | quote }}
-    prometheus.io/scheme: {{ .Values.scheme | quote }}
-    {{- end }}
-    {{- with .Values.podAnnotations }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+    {{- include "llm-serving-exporter.podAnnotations" (list . "checksum/config") | nindent 4 }}
 spec:
-  serviceAccountName: {{ include "llm-serving-exporter.serviceAccountName" . }}
+  serviceAccountName: "{{ include "llm-serving-exporter.serviceAccountName" . }}"
   automountServiceAccountToken: {{ eq "true" (include "llm-serving-exporter.discovers" .) }}
   terminationGracePeriodSeconds: 10
   {{- if eq .Values.mode "daemonset" }}
@@ -143,10 +149,10 @@ spec:
     {{- toYaml . | nindent 4 }}
   {{- end }}
   {{- with .Values.priorityClassName }}
-  priorityClassName: {{ . }}
+  priorityClassName: "{{ . }}"
   {{- end }}
   {{- with .Values.runtimeClassName }}
-  runtimeClassName: {{ . }}
+  runtimeClassName: "{{ . }}"
   {{- end }}
   {{- with .Values.nodeSelector }}
   nodeSelector:
@@ -156,7 +162,7 @@ spec:
   affinity:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- with concat .Values.tolerations (ternary .Values.daemonset.tolerations list (eq .Values.mode "daemonset")) }}
+  {{- with concat (default list .Values.tolerations) (ternary (default list .Values.daemonset.tolerations) list (eq .Values.mode "daemonset")) }}
   tolerations:
     {{- toYaml . | nindent 4 }}
   {{- end }}

@@ -23,6 +23,8 @@ SCRAPE = f"{PREFIX}scrape"
 _NAMES = ("scrape", "port", "path", "scheme", "runtime", "role", "model")
 ANNOTATIONS = frozenset(PREFIX + name for name in _NAMES)
 MOST_PORTS = 16
+# of a value; what discovery keeps of a longer one is cut off
+LONGEST_VALUE = 1024
 # the name of a container's port, https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#ports
 _PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?")
 
@@ -102,5 +104,11 @@ class _Reader:
         """The value of an annotation; None where it is not there, empty, or makes no sense."""
         text = self.pod.annotations.get(PREFIX + name)
         where = f"pod {self.pod.namespace}/{self.pod.name}, annotation {PREFIX}{name}"
+        place = Place(self.source, where, self.problems)
+        if text is not None and len(text) > LONGEST_VALUE:
+            place.refuse(
+                f"it has more than {LONGEST_VALUE} characters", "Write what the documentation of pods as targets says."
+            )
+            return None
         # an empty one is unset, as a template leaves it
-        return parsed(text, Place(self.source, where, self.problems), kind) if text else None
+        return parsed(text, place, kind) if text else None

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import socket
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
 
 import httpx2
 from lightkube.config.client_adapter import user_auth, verify_cluster
 from lightkube.config.kubeconfig import KubeConfig
+from lightkube.config.models import User
 from lightkube.core.exceptions import ConfigError as ClientConfigError
 
 from llm_serving_exporter.errors import LLMServingExporterError
@@ -19,9 +23,15 @@ from llm_serving_exporter.model.text import on_one_line
 CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 30.0
 # a server that takes bookmarks sends one a minute; longer silence is a connection that nobody serves
 SILENCE_SECONDS = 150.0
+# for one page; the API server itself gives a list up after a minute
+PAGE_SECONDS = 300.0
+# how long a watch may last that was asked to end earlier
+WATCH_SECONDS = 600.0
 # etcd takes objects of 1.5 MiB; a page has at most PAGE_PODS of them, of some 10 kB
 LONGEST_EVENT, LARGEST_PAGE = 8 * 1024 * 1024, 64 * 1024 * 1024
 LONGEST_REFUSAL = 64 * 1024
+# a server that wants to be left alone for longer is asked earlier
+LONGEST_WAIT_SECONDS = 60.0
 # a peer that is gone without a word is noticed within 25 s
 _KEEP_ALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -57,7 +67,8 @@ class Account:
 class Api:
     """One connection to an API server, used by one thread; `interrupt` may come from another.
 
-    A service account's token is read again when it is no longer accepted. Raises ApiError where the account cannot be used.
+    A token that stands in a file, as a service account's does, is read for each request: files are rotated, and an old one may be accepted
+    for long. Raises ApiError where the account cannot be used.
     """
 
     def __init__(self, account: Account) -> None:
@@ -74,6 +85,8 @@ class Api:
             raise ApiError(f"{what} cannot be used: {describe_error(error)}") from None
         # that is being read
         self._response: httpx2.Response | None = None
+        # what the server's clock said last, less the monotonic clock here; None: it has not said
+        self.clock_offset_seconds: float | None = None
 
     @property
     def url(self) -> str:
@@ -82,16 +95,19 @@ class Api:
 
     def get_page(self, path: str, parameters: Mapping[str, str]) -> bytes:
         """One page of a list. Raises ApiError."""
-        body = bytearray()
+        body, began = bytearray(), time.monotonic()
         for chunk in self._stream(path, parameters, ANSWER_SECONDS):
             body += chunk
             if len(body) > LARGEST_PAGE:
                 raise ApiError(f"a page of the list is larger than {LARGEST_PAGE} bytes")
+            if time.monotonic() - began > PAGE_SECONDS:
+                raise ApiError(f"a page of the list takes longer than {PAGE_SECONDS:.0f} s")
         return bytes(body)
 
     def watch_lines(self, path: str, parameters: Mapping[str, str]) -> Iterator[bytes]:
         """Events, one a line, as they come, until the server ends the watch. The first is b"": it took the watch. Raises ApiError."""
         buffer = bytearray()
+        began = told = time.monotonic()
         for chunk in self._stream(path, parameters, SILENCE_SECONDS):
             if not chunk:
                 yield b""
@@ -100,9 +116,22 @@ class Api:
             if b"\n" in chunk:
                 *lines, rest = bytes(buffer).split(b"\n")
                 buffer = bytearray(rest)
-                yield from (line for line in lines if line)
+                for line in lines:
+                    if line.strip():
+                        told = time.monotonic()
+                        yield line
             if len(buffer) > LONGEST_EVENT:
                 raise ApiError(f"an event is longer than {LONGEST_EVENT} bytes")
+            # empty lines and events that never end are no sign of life
+            now = time.monotonic()
+            if now - told > SILENCE_SECONDS:
+                raise SilentError(f"the API server {self.url} tells nothing for {SILENCE_SECONDS:.0f} s")
+            if now - began > WATCH_SECONDS:
+                return
+        if buffer.strip():
+            raise ApiError(
+                f"a watch ended in the middle of an event: {on_one_line(buffer[:200].decode(errors='replace'), 60)}"
+            )
 
     def interrupt(self) -> None:
         """Ends an exchange under way: whoever reads it gets an ApiError."""
@@ -129,6 +158,7 @@ class Api:
                 "GET", path, params=dict(parameters), headers=headers, timeout=timeout
             ) as response:
                 self._response = response
+                self._note_clock(response)
                 if response.status_code != 200:
                     raise _explain_refusal(response)
                 yield b""
@@ -140,6 +170,35 @@ class Api:
         finally:
             self._response = None
 
+    def _note_clock(self, response: httpx2.Response) -> None:
+        try:
+            said = parsedate_to_datetime(response.headers.get("date", ""))
+        except ValueError:
+            return
+        self.clock_offset_seconds = said.timestamp() - time.monotonic()
+
+
+class _TokenFile(httpx2.Auth):
+    """A token out of a file. lightkube itself would read it again only once it is refused, which some servers do a year late."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        """Sets the header of a request. Raises ApiError where the file cannot be used."""
+        try:
+            token = self._path.read_text("ascii").strip()
+        except (OSError, ValueError) as error:
+            raise ApiError(f"the token file {self._path} cannot be read: {describe_error(error)}") from None
+        if not token or not token.isprintable():
+            raise ApiError(f"the token file {self._path} has no token in it")
+        request.headers["Authorization"] = f"Bearer {token}"
+        yield request
+
+
+def _make_auth(user: User) -> httpx2.Auth | None:
+    return _TokenFile(user.token_file) if user.token_file is not None else user_auth(user)
+
 
 def _make_client(account: Account) -> httpx2.Client:
     if account.kubeconfig is not None:
@@ -150,7 +209,7 @@ def _make_client(account: Account) -> httpx2.Client:
         raise ClientConfigError("it names no user")
     verify = verify_cluster(config.cluster, config.user, config.abs_file)
     transport = httpx2.HTTPTransport(verify=verify, socket_options=_KEEP_ALIVE)
-    return httpx2.Client(base_url=config.cluster.server, auth=user_auth(config.user), transport=transport)
+    return httpx2.Client(base_url=config.cluster.server, auth=_make_auth(config.user), transport=transport)
 
 
 def _explain_refusal(response: httpx2.Response) -> ApiError:
@@ -164,9 +223,16 @@ def _explain_refusal(response: httpx2.Response) -> ApiError:
         message = status.get("message") if isinstance(status, dict) else None
     except ValueError:
         message = None
-    said = on_one_line(message, 400) if isinstance(message, str) else f"status {response.status_code}"
+    said = on_one_line(message, 400) if isinstance(message, str) else _describe_stranger(response)
     wait = response.headers.get("retry-after", "")
-    return ApiError(said, response.status_code, min(float(wait), 60.0) if wait.isdigit() else 0.0)
+    seconds = min(float(wait), LONGEST_WAIT_SECONDS) if wait.isascii() and wait.isdigit() else 0.0
+    return ApiError(said, response.status_code, seconds)
+
+
+def _describe_stranger(response: httpx2.Response) -> str:
+    """A refusal that no API server words: of a proxy before it, of a page to log in."""
+    kind = on_one_line(response.headers.get("content-type", "").partition(";")[0], 60) or "of no type"
+    return f"status {response.status_code} ({kind}), which is no answer of an API server: something stands before it"
 
 
 def describe_error(error: BaseException) -> str:

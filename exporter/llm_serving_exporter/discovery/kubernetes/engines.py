@@ -57,14 +57,20 @@ def _find_asked(pod: PodRecord, stack: Stack | None, wishes: Wishes, asked: str 
     return EnginePort(candidates[0], asked, wishes.scheme or _find_scheme(candidates[0], asked))
 
 
+def list_working(containers: Sequence[ContainerRecord]) -> list[ContainerRecord]:
+    """The containers that do the work of a pod: those with GPUs, else all but known sidecars."""
+    with_gpus = [one for one in containers if one.has_gpus]
+    own = [one for one in with_gpus or containers if one.name not in SIDECARS]
+    return own or with_gpus or list(containers)
+
+
 def _list_candidates(pod: PodRecord, stack: Stack | None, wishes: Wishes) -> list[ContainerRecord]:
     named = [one for one in pod.containers if stack is not None and one.name in stack.containers]
     if named:
         return named
-    with_gpus = [one for one in pod.containers if one.has_gpus]
-    if with_gpus:
+    if any(one.has_gpus for one in pod.containers):
         # whatever its name is
-        return [one for one in with_gpus if one.name not in SIDECARS] or with_gpus
+        return list_working(pod.containers)
     own = [one for one in pod.containers if one.name not in SIDECARS]
     if wishes.scrape or wishes.ports:
         # somebody says that there is an engine

@@ -21,11 +21,21 @@ RAY_SERVE = "ray.io/serve"
 # (https://github.com/ai-dynamo/dynamo/blob/main/deploy/operator/internal/consts/consts.go, GroveRoleSuffixLeader)
 GROVE_GROUP, GROVE_INDEX = "grove.io/podcliquescalinggroup", "grove.io/podcliquescalinggroup-replica-index"
 GROVE_CLIQUE = "grove.io/podclique"
-_GROVE_LEADER, _GROVE_WORKER = "-ldr", "-wkr"
+# of a pod in its clique, from 0 on; one that is made again has the same
+# (https://github.com/ai-dynamo/dynamo/blob/main/deploy/operator/internal/controller, groveLabelPodIndex)
+GROVE_POD_INDEX = "grove.io/podclique-pod-index"
+_GROVE_LEADER = "-ldr"
+_GROVE_ROLES = (_GROVE_LEADER, "-wkr")
+# of KAITO's workspaces: each is one engine, in the pods of a StatefulSet, of which the first one answers
+# (https://github.com/kaito-project/kaito/blob/056b8280b/pkg/workspace/manifests/manifests.go, GenerateStatefulSetManifest)
+KAITO_WORKSPACE, POD_INDEX = "kaito.sh/workspace", "apps.kubernetes.io/pod-index"
 
 GROUP_LABELS = frozenset(
-    {LWS_NAME, LWS_GROUP, LWS_WORKER, RAY_CLUSTER, RAY_NODE_TYPE, RAY_SERVE, GROVE_GROUP, GROVE_INDEX, GROVE_CLIQUE}
-)
+    {
+        LWS_NAME, LWS_GROUP, LWS_WORKER, RAY_CLUSTER, RAY_NODE_TYPE, RAY_SERVE, GROVE_GROUP, GROVE_INDEX, GROVE_CLIQUE, GROVE_POD_INDEX,
+        KAITO_WORKSPACE, POD_INDEX,
+    }
+)  # fmt: skip
 GROUP_ANNOTATIONS = frozenset({LWS_SIZE})
 # label selectors for the leaders of groups, by the label that their workers have
 LEADER_SELECTORS: Mapping[str, str] = {
@@ -33,9 +43,15 @@ LEADER_SELECTORS: Mapping[str, str] = {
     RAY_CLUSTER: f"{RAY_CLUSTER},{RAY_NODE_TYPE}=head",
     # a selector cannot ask how a name ends
     GROVE_GROUP: f"{GROVE_GROUP},{GROVE_INDEX}",
+    KAITO_WORKSPACE: f"{KAITO_WORKSPACE},{POD_INDEX}=0",
 }
 # what the rest of a group's name is the value of, by its first label
-_NAMES: Mapping[str, tuple[str, ...]] = {LWS_NAME: (LWS_NAME, LWS_GROUP), RAY_CLUSTER: (RAY_CLUSTER,)}
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    LWS_NAME: (LWS_NAME, LWS_GROUP),
+    RAY_CLUSTER: (RAY_CLUSTER,),
+    GROVE_GROUP: (GROVE_GROUP, GROVE_INDEX),
+    KAITO_WORKSPACE: (KAITO_WORKSPACE,),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +61,7 @@ class Membership:
     group: tuple[str, ...]  # equal for all of its pods: namespace, label, names
     leads: bool  # whether the group's engine answers in this pod
     size: int | None  # of the group, when it is complete; None: not said
+    least: int = 0  # how many pods it has at least, by the number of this one; 0: it has none
 
 
 def find_membership(pod: PodRecord) -> Membership | None:
@@ -52,17 +69,27 @@ def find_membership(pod: PodRecord) -> Membership | None:
     labels = pod.labels
     found = None
     if all(labels.get(name) for name in (LWS_NAME, LWS_GROUP, LWS_WORKER)):
-        size = pod.annotations.get(LWS_SIZE, "")
         group = (pod.namespace, LWS_NAME, labels[LWS_NAME], labels[LWS_GROUP])
-        found = Membership(group, labels[LWS_WORKER] == "0", int(size) if size.isascii() and size.isdigit() else None)
+        found = Membership(group, labels[LWS_WORKER] == "0", _read_whole(pod.annotations.get(LWS_SIZE, "")))
     elif labels.get(RAY_CLUSTER) and RAY_SERVE not in labels:
         found = Membership((pod.namespace, RAY_CLUSTER, labels[RAY_CLUSTER]), labels.get(RAY_NODE_TYPE) == "head", None)
-    elif labels.get(GROVE_GROUP) and labels.get(GROVE_CLIQUE, "").endswith((_GROVE_LEADER, _GROVE_WORKER)):
-        group = (pod.namespace, GROVE_GROUP, labels[GROVE_GROUP], labels.get(GROVE_INDEX, ""))
-        found = Membership(group, labels[GROVE_CLIQUE].endswith(_GROVE_LEADER), None)
+    elif all(labels.get(name) for name in (GROVE_GROUP, GROVE_INDEX)) and labels.get(GROVE_CLIQUE, "").endswith(
+        _GROVE_ROLES
+    ):
+        group = (pod.namespace, GROVE_GROUP, labels[GROVE_GROUP], labels[GROVE_INDEX])
+        number = _read_whole(labels.get(GROVE_POD_INDEX, ""))
+        # the workers before it, itself and the leader
+        leads = labels[GROVE_CLIQUE].endswith(_GROVE_LEADER)
+        found = Membership(group, leads, None, 0 if leads or number is None else number + 2)
+    elif labels.get(KAITO_WORKSPACE) and labels.get(POD_INDEX):
+        found = Membership((pod.namespace, KAITO_WORKSPACE, labels[KAITO_WORKSPACE]), labels[POD_INDEX] == "0", None)
     if found is not None and not found.leads and read_scrape(pod.annotations):
         return None
     return found
+
+
+def _read_whole(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +101,7 @@ class Group:
     size: int | None  # when it is complete; None: not said
     # all pods of the replica when it was last complete with this leader, where one is missing now; (): none is missing
     before: tuple[PodRecord, ...] = ()
+    least: int = 0  # how many pods it has at least, by the numbers of those that are there; 0: they have none
     # whether its pods on other nodes would be seen; False: where one node is looked at, and nothing else was heard of
     seen_elsewhere: bool = True
 
@@ -89,8 +117,13 @@ class Group:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of its pods are there, which is known only of a group whose size is."""
+        """Whether all of its pods are there, which is known only of a group whose size is said."""
         return self.leader is not None and self.size is not None and len(self.pods) >= self.size
+
+    @property
+    def has_no_gap(self) -> bool:
+        """Whether its pods are numbered and none of them is missing below the highest number that is there."""
+        return self.leader is not None and 0 < self.least <= len(self.pods)
 
     @property
     def is_known(self) -> bool:
@@ -122,7 +155,9 @@ class GroupBook:
             if group.leader is None:
                 continue
             uid = group.leader.uid
-            if group.is_complete:
+            # one whose size is not said has as many pods as its leader has had: it is made as a whole, and never shrinks
+            known = () if group.is_complete else self._complete.get(uid, ())
+            if group.is_complete or (group.has_no_gap and len(group.pods) >= len(known)):
                 complete[uid] = group.pods
             elif uid in self._complete:
                 complete[uid] = self._complete[uid]
@@ -146,5 +181,6 @@ def _gather(pods: Iterable[PodRecord]) -> dict[tuple[str, ...], Group]:
         if leader is not None and not leader.is_leaving:
             # what ends while its leader stays is gone for it, or worked for the leader before
             workers = [pod for pod in workers if not pod.is_leaving]
-        groups[group] = Group(leader, tuple(workers), max(sizes) if sizes else None)
+        least = max((place.least for pod, place in own if pod in workers), default=0)
+        groups[group] = Group(leader, tuple(workers), max(sizes) if sizes else None, least=least)
     return groups

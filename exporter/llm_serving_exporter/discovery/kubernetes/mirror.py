@@ -11,12 +11,13 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from llm_serving_exporter.discovery.kubernetes.api import Api, ApiError, SilentError, describe_error
+from llm_serving_exporter.discovery.kubernetes.listing import Listing
 from llm_serving_exporter.errors import Problem
 
 log = logging.getLogger("llm_serving_exporter.discovery")
@@ -32,22 +33,17 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
 # how long one watch is asked to last: not all exporters of a cluster begin theirs again at a time
 SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS = 240, 300
 QUIET_WATCH_SECONDS = 5.0
+# a server, or what stands before it, may end every watch early: nothing is lost by that, and a new pod is not to wait for long
+LONGEST_QUIET_PAUSE_SECONDS = 4.0
+# a list may be too old before its last page is read: fewer and larger pages take less time
+LARGEST_PAGE_ITEMS = 2_500
+# what no list has, whatever it tells of a page after it
+MOST_PAGES = 5_000
 # how often in a row a list may be too old at once before that is a problem
 MOST_QUIET_LISTS = 2
-GONE = 410
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """What is copied."""
-
-    name: str  # by which users know it; its problems begin with it
-    what: str  # plural of the resource: "pods"
-    path: str  # at the API server
-    where: str  # for a sentence: "in the namespace a", "of all namespaces"
-    remedy: str  # which rights are needed, a sentence
-    parameters: Mapping[str, str] = field(default_factory=dict)  # selectors
-    absent: str = ""  # what to do where the server knows no such resource, a sentence; "": every server knows it
+BAD_REQUEST, GONE = 400, 410
+# refusals that say nothing of the version that was asked for
+_ABOUT_US = frozenset({401, 403, 429})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +52,7 @@ class Copy(Generic[K, V]):
 
     records: Mapping[K, V] | None  # None: the list has not been read once
     problems: tuple[Problem, ...]  # why it may be out of date, or lack something
+    clock_offset_seconds: float | None = None  # of the server's clock to the monotonic one here; None: not known
 
 
 class _Meta(msgspec.Struct):
@@ -122,6 +119,11 @@ class Mirror(Generic[K, V]):
         self._oddity: Problem | None = None
         # version of what is known; None: the list has to be read
         self._version: str | None = None
+        # whether the server may have gone back to an older state meanwhile
+        self._is_doubtful = False
+        # how many items a page is asked to have
+        self._page_items = PAGE_ITEMS
+        self._clock_offset_seconds: float | None = None
         # whether the last exchange began with a list
         self._listed_last = False
         self._api: Api | None = None
@@ -150,22 +152,24 @@ class Mirror(Generic[K, V]):
         """What is known now."""
         with self._lock:
             problems = tuple(one for one in (self._failure, self._oddity) if one is not None)
-            return Copy(dict(self._records) if self._is_listed else None, problems)
+            return Copy(dict(self._records) if self._is_listed else None, problems, self._clock_offset_seconds)
 
     # --- the thread -----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         failures = 0
         while not self._stopping.is_set():
-            pause = 0.0
+            pause, longest = 0.0, LONGEST_PAUSE_SECONDS
             try:
                 failures = 0 if self._follow() else failures + 1
+                longest = LONGEST_QUIET_PAUSE_SECONDS
             except SilentError as error:
                 log.debug("%s: %s", self.listing.name, error)
-                failures = 1
+                failures, self._is_doubtful = 1, True
             except ApiError as error:
                 if self._stopping.is_set():
                     break
+                self._is_doubtful |= error.code not in _ABOUT_US
                 if error.code == GONE:
                     log.info("%s: the list is read again: %s", self.listing.name, error)
                     self._version = None
@@ -184,7 +188,7 @@ class Mirror(Generic[K, V]):
                 self._version = None
                 failures += 1
                 self._disconnect()
-            longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 16))
+            longest = min(longest, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 16))
             if self._pause(max(pause, longest * random.uniform(0.5, 1.0)) if failures else random.uniform(0.0, 0.2)):
                 break
         self._disconnect()
@@ -198,26 +202,62 @@ class Mirror(Generic[K, V]):
         """Lists where that is needed, and watches until the server ends the watch; whether anything came of it. Raises ApiError."""
         if self._api is None:
             self._api = self._connect()
+        if self._is_doubtful and self._version is not None:
+            self._check_version(self._api)
         listed = self._listed_last = self._version is None
         if listed:
             self._read_list(self._api)
         began = time.monotonic()
-        events = self._watch(self._api)
+        try:
+            events = self._watch(self._api)
+        except ApiError as error:
+            if error.code == BAD_REQUEST:
+                # a version of another kind of server
+                self._version = None
+            raise
         # a quiet list is no failure; a server that ends each watch at once is not asked for the next one at once
         return listed or events > 0 or time.monotonic() - began >= QUIET_WATCH_SECONDS
 
+    def _check_version(self, api: Api) -> None:
+        """Forgets the version where the server is not that far: it was restored from a backup, or another one has its address.
+
+        A watch from a version that is still to come is taken, and silent until it comes, for days. Raises ApiError.
+        """
+        # of all objects, not of those that are selected: the server need not look for one
+        now = self._decode(_PAGE, api.get_page(self.listing.path, {"limit": "1"})).metadata.resourceVersion
+        self._is_doubtful = False
+        if self._version is not None and _is_before(now, self._version):
+            log.info(
+                "%s: the server is at version %s, before %s: the list is read again",
+                self.listing.name,
+                now,
+                self._version,
+            )
+            self._version = None
+
     def _read_list(self, api: Api) -> None:
+        """Reads the list. One that is too old before its last page has larger pages from then on. Raises ApiError."""
+        try:
+            self._read_pages(api)
+        except ApiError as error:
+            if error.code == GONE:
+                self._page_items = min(LARGEST_PAGE_ITEMS, self._page_items * 5)
+            raise
+        self._is_doubtful = False
+
+    def _read_pages(self, api: Api) -> None:
         records: dict[K, V] = {}
-        parameters = {**self.listing.parameters, "limit": str(PAGE_ITEMS)}
+        parameters = {**self.listing.parameters, "limit": str(self._page_items)}
         oddity: Problem | None = None
         left_out = 0
-        while True:
+        for _ in range(MOST_PAGES):
             page = self._decode(_PAGE, api.get_page(self.listing.path, parameters))
+            self._note_clock(api)
             for item in page.items or ():
                 try:
                     key, record = self._reduce(item)
                 except msgspec.MsgspecError as error:
-                    oddity = self._explain_oddity(error)
+                    oddity = self.listing.explain_oddity(error)
                     continue
                 if record is not None and len(records) >= MOST_RECORDS:
                     left_out += 1
@@ -227,9 +267,13 @@ class Mirror(Generic[K, V]):
                 raise ApiError("stopped")
             if not page.metadata.continue_:
                 break
+            if page.metadata.continue_ == parameters.get("continue"):
+                raise ApiError("the list has no end: after a page the same one comes again")
             parameters["continue"] = page.metadata.continue_
+        else:
+            raise ApiError(f"the list has more than {MOST_PAGES} pages")
         if left_out:
-            oddity = self._explain_excess(left_out)
+            oddity = self.listing.explain_excess(left_out, MOST_RECORDS)
         with self._lock:
             if records != self._records or not self._is_listed or self._failure or oddity != self._oddity:
                 self._revision += 1
@@ -254,27 +298,41 @@ class Mirror(Generic[K, V]):
             if line:
                 events += 1
                 self._apply(self._decode(_EVENT, line))
-            elif self._failure is not None:
+                continue
+            self._note_clock(api)
+            if self._failure is not None:
                 with self._lock:
                     self._failure = None
                     self._revision += 1
         return events
 
+    def _note_clock(self, api: Api) -> None:
+        with self._lock:
+            self._clock_offset_seconds = api.clock_offset_seconds
+
     def _apply(self, event: _Event) -> None:
         if event.type == "ERROR":
             status = self._decode(_STATUS, event.object)
+            # what it would tell next is not known, and from the same version it would say the same again
+            self._version = None
             raise ApiError(describe_error(ApiError(status.message or "an error without a message")), status.code)
         version = self._decode(_VERSIONED, event.object).metadata.resourceVersion
+        goes_back = bool(self._version) and _is_before(version, self._version or "")
+        # what is deleted may be told as it was last
+        if goes_back and event.type != "DELETED":
+            said = f"the API server tells of version {version} after {self._version}"
+            self._version = None
+            raise ApiError(said, GONE)
         if event.type in ("ADDED", "MODIFIED", "DELETED"):
             try:
                 key, record = self._reduce(event.object)
             except msgspec.MsgspecError as error:
                 with self._lock:
-                    self._oddity = self._explain_oddity(error)
+                    self._oddity = self.listing.explain_oddity(error)
                     self._revision += 1
             else:
                 self._put_record(key, None if event.type == "DELETED" else record)
-        if version:
+        if version and not goes_back:
             self._version = version
 
     def _put_record(self, key: K, record: V | None) -> None:
@@ -287,7 +345,7 @@ class Mirror(Generic[K, V]):
             elif before is not None or len(self._records) < MOST_RECORDS:
                 self._records[key] = record
             else:
-                self._oddity = self._explain_excess(1)
+                self._oddity = self.listing.explain_excess(1, MOST_RECORDS)
             self._revision += 1
 
     def _decode(self, decoder: msgspec.json.Decoder[D], body: bytes | msgspec.Raw) -> D:
@@ -299,30 +357,13 @@ class Mirror(Generic[K, V]):
             raise ApiError(f"the API server sent what is no {self.listing.what}: {describe_error(error)}") from None
 
     def _note_failure(self, error: ApiError) -> None:
-        problem = self._explain_failure(error)
+        problem = self.listing.explain_failure(error, is_known=self._is_listed)
         with self._lock:
             if problem != self._failure:
                 self._failure = problem
                 self._revision += 1
 
-    def _explain_failure(self, error: ApiError) -> Problem:
-        listing = self.listing
-        kept = " What is known of them stays." if self._is_listed else ""
-        if error.code == 403:
-            what = f"it may not list and watch {listing.what} {listing.where}: {error}"
-            return Problem(listing.name, "", what.rstrip("."), f"{listing.remedy}{kept}")
-        if error.code == 401:
-            fix = f"Check its service account, or the user of the kubeconfig.{kept}"
-            return Problem(listing.name, "", "the API server does not accept the exporter's credentials", fix)
-        if error.code == 404 and listing.absent:
-            return Problem(listing.name, "", f"the API server knows no {listing.what}", f"{listing.absent}{kept}")
-        fix = f"It is asked again and again.{kept}"
-        return Problem(listing.name, "", f"{listing.what} {listing.where} cannot be followed: {error}".rstrip("."), fix)
 
-    def _explain_oddity(self, error: Exception) -> Problem:
-        what = f"one of the {self.listing.what} {self.listing.where} cannot be made out: {describe_error(error)}"
-        return Problem(self.listing.name, "", what, "It is left out; please report it.")
-
-    def _explain_excess(self, number: int) -> Problem:
-        what = f"{number} of the {self.listing.what} {self.listing.where} beyond {MOST_RECORDS} are left out"
-        return Problem(self.listing.name, "", what, "Narrow the section by namespaces or a selector.")
+def _is_before(version: str, other: str) -> bool:
+    """Whether a version is older than another one of the same list. They are numbers of etcd, so that others are not compared."""
+    return version.isascii() and version.isdigit() and other.isascii() and other.isdigit() and int(version) < int(other)

@@ -12,12 +12,13 @@ from typing import TypeAlias
 
 import msgspec
 
+from llm_serving_exporter.discovery.kubernetes.annotations import LONGEST_VALUE
 from llm_serving_exporter.discovery.kubernetes.records import ContainerRecord, NodeRecord, PodRecord
 from llm_serving_exporter.model.text import clean
 
 Times: TypeAlias = datetime | None
 # a bound for what is kept of a pod, whatever an admission webhook made of it
-_MOST_CONTAINERS, _MOST_PORTS, _LONGEST_TEXT = 32, 64, 1024
+_MOST_CONTAINERS, _MOST_PORTS, _LONGEST_TEXT = 32, 64, LONGEST_VALUE
 _WHOLE_GPUS = frozenset({"nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "gpu.intel.com/i915", "gpu.intel.com/xe"})
 # slices of a GPU, or GPUs that several containers have at a time: MIG profiles, renamed time slices, vendors' virtual GPUs
 _SOME_GPU = re.compile(r"[^/]+/(mig-|v?gpu|vcuda|gaudi).*")
@@ -109,6 +110,7 @@ class _Status(msgspec.Struct):
     phase: str = ""
     reason: str = ""
     podIP: str = ""  # noqa: N815
+    startTime: Times = None  # noqa: N815
     conditions: list[_Condition] | None = None
     containerStatuses: list[_ContainerStatus] | None = None  # noqa: N815
     initContainerStatuses: list[_ContainerStatus] | None = None  # noqa: N815
@@ -161,6 +163,7 @@ def decode_pod(body: bytes | msgspec.Raw, labels: Collection[str], annotations: 
         owner=owner.name,
         containers=tuple(containers[:_MOST_CONTAINERS]),
         created_unix_seconds=_seconds(meta.creationTimestamp),
+        begun_unix_seconds=_seconds(status.startTime),
         unready_since_unix_seconds=_seconds(ready.lastTransitionTime) if ready is not None and unready else None,
         lost_node=_has_lost_node(status.reason, conditions),
         is_leaving=meta.deletionTimestamp is not None,
@@ -183,7 +186,8 @@ def decode_node(body: bytes | msgspec.Raw) -> tuple[str, NodeRecord]:
 
 
 def _keep(texts: dict[str, str] | None, names: Collection[str]) -> dict[str, str]:
-    return {name: clean(text, _LONGEST_TEXT) for name, text in (texts or {}).items() if name in names}
+    # one character more than is good for anything, so that what is cut off is seen to be too long
+    return {name: clean(text, _LONGEST_TEXT + 1) for name, text in (texts or {}).items() if name in names}
 
 
 def _seconds(moment: datetime | None) -> float | None:

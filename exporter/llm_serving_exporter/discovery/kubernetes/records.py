@@ -44,6 +44,7 @@ class PodRecord:
     owner: str = ""  # its name
     containers: tuple[ContainerRecord, ...] = ()  # regular ones first, in the order of the pod
     created_unix_seconds: float | None = None  # None: not said
+    begun_unix_seconds: float | None = None  # when its kubelet took it over; None: not said
     # since when it has not been Ready, as the condition says it; None: it is Ready, or that is not said
     unready_since_unix_seconds: float | None = None
     lost_node: bool = False  # it is not Ready because its node answers no more

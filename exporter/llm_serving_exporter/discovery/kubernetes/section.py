@@ -17,7 +17,8 @@ from llm_serving_exporter.discovery.kubernetes.groups import (
     find_membership,
     select_members,
 )
-from llm_serving_exporter.discovery.kubernetes.mirror import Copy, Listing, Mirror
+from llm_serving_exporter.discovery.kubernetes.listing import Listing
+from llm_serving_exporter.discovery.kubernetes.mirror import Copy, Mirror
 from llm_serving_exporter.discovery.kubernetes.objects import decode_node, decode_pod
 from llm_serving_exporter.discovery.kubernetes.records import NodeRecord, PodRecord
 from llm_serving_exporter.discovery.kubernetes.slices import SliceRecord, map_devices, watch_slices
@@ -133,12 +134,14 @@ class SectionPods:
             targets: list[Target] = []
             problems = [*copy.problems]
             for pod in (copy.records or {}).values():
-                if not self._is_read(pod):
+                known = self._known.get(pod.uid)
+                # what was read is read again as long as it is the same
+                if (known is None or known.pod is not pod) and not self._is_read(pod):
                     continue
                 one = found[pod.uid] = self._find_targets(pod, groups, of_nodes, around)
                 problems += one.problems
                 targets += [target for target, _ in one.targets]
-                states.update(self._note_states(pod, one, groups))
+                states.update(self._note_states(pod, one, groups, copy.clock_offset_seconds))
                 waiting += [one.waiting] if one.waiting is not None else []
             targets.sort(key=lambda target: target.name)
             sources.append(Source(name, tuple(targets) if copy.records is not None else None, tuple(problems)))
@@ -183,7 +186,7 @@ class SectionPods:
         if copy.records is not None:
             self._before.pop(mirror.listing.name, None)
             return copy
-        return Copy(before, copy.problems)
+        return Copy(before, copy.problems, copy.clock_offset_seconds)
 
     def _list_revisions(self) -> tuple[int, ...]:
         return tuple(mirror.revision for mirror in self._list_mirrors())
@@ -243,10 +246,16 @@ class SectionPods:
         return known.found
 
     def _note_states(
-        self, pod: PodRecord, found: FoundPod, groups: Mapping[tuple[str, ...], Group]
+        self,
+        pod: PodRecord,
+        found: FoundPod,
+        groups: Mapping[tuple[str, ...], Group],
+        clock_offset_seconds: float | None,
     ) -> dict[str, PodState]:
-        group = self._find_group(pod, groups)
-        return {target.name: self._states.note_state(pod, container, group) for target, container in found.targets}
+        group, offset = self._find_group(pod, groups), clock_offset_seconds
+        return {
+            target.name: self._states.note_state(pod, container, group, offset) for target, container in found.targets
+        }
 
     def _find_workers(
         self,

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from llm_serving_exporter.discovery.kubernetes.mirror import Connect, Listing, Mirror
+from llm_serving_exporter.discovery.kubernetes.listing import Listing
+from llm_serving_exporter.discovery.kubernetes.mirror import Connect, Mirror
 
 DRIVER = "gpu.nvidia.com"
 UUID = "uuid"

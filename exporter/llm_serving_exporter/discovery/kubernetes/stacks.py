@@ -36,6 +36,7 @@ class Stack:
     roles: Mapping[str, Role] = field(default_factory=dict)  # its values -> roles
     model_label: str = ""  # label with the name under which the model is served; "": none has it
     needs_gpus: bool = False  # whether its labels say nothing of serving, so that a pod without GPUs is none of it
+    runtime: str = ""  # whose pages these are, where they do not say it themselves; "": they do
     worker: str = ""  # container of pods that work for another pod's engine and answer nobody; "": there are none
     is_read: bool = True  # whether such pods have a page of an engine or front end
 
@@ -51,6 +52,10 @@ _AIBRIX = "https://github.com/vllm-project/aibrix/blob/e3e10f9e/pkg/constants/mo
 _NIM = "https://github.com/NVIDIA/k8s-nim-operator/blob/f63f74d7/api/apps/v1alpha1/nimservice_types.go"
 _KUBERAY = "https://github.com/ray-project/kuberay/blob/feeaf72fa/ray-operator/controllers/ray/utils/constant.go"
 _LWS = "https://github.com/kubernetes-sigs/lws/blob/060ab4d/api/leaderworkerset/v1/leaderworkerset_types.go"
+_KUBEAI = "https://github.com/substratusai/kubeai/blob/2f32ef4/internal/modelcontroller"
+_KAITO = "https://github.com/kaito-project/kaito/blob/056b8280b/pkg/workspace"
+_SELDON = "https://github.com/SeldonIO/seldon-core/blob/7b77f8b78/operator/config/serverconfigs/triton.yaml"
+_TRITON = "https://github.com/triton-inference-server/server/blob/main/deploy/gcp/templates/deployment.yaml"
 _GAIE = "https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.3.0/config/charts/inferencepool/templates"
 _RECOMMENDED = "https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/"
 _COMPONENT, _PART_OF, _NAME = "app.kubernetes.io/component", "app.kubernetes.io/part-of", "app.kubernetes.io/name"
@@ -129,10 +134,26 @@ STACKS: tuple[Stack, ...] = (
 
     Stack("NIM operator", {_PART_OF: _one("nim-service"), "app.kubernetes.io/managed-by": _one("k8s-nim-operator")}, _NIM, (), ("api",), port=8000),
 
+    Stack("KubeAI", {"app.kubernetes.io/managed-by": _one("kubeai"), _NAME: _one("vllm", "infinity")}, f"{_KUBEAI}/engine_vllm.go", ("server",),
+          ("http",), port_annotation="model-pod-port", port=8000, model_label="model"),
+
+    # the first pod of a workspace answers for all of them (groups.py)
+    Stack("KAITO's fine-tuning", {"kaito.sh/workspace": ANY, "batch.kubernetes.io/job-name": ANY}, f"{_KAITO}/manifests/manifests.go", is_read=False),
+    Stack("KAITO", {"kaito.sh/workspace": ANY}, f"{_KAITO}/inference/preset_inferences.go", port=5000, role_label="kaito.sh/inference-role",
+          roles=_PHASES, needs_gpus=True),
+
+    # its MLServer runs models of other kinds
+    Stack("Seldon Core 2 with Triton", {"seldon-server-name": ANY}, _SELDON, ("triton",), ("server-metrics",), port=8002, needs_gpus=True),
+
     Stack("a router by its name", {_NAME: _ROUTER_NAMES}, _RECOMMENDED, (), ("metrics", "prometheus", "http"), role=Role.FRONTEND),
     Stack("a router by its app", {"app": _ROUTER_NAMES}, _RECOMMENDED, (), ("metrics", "prometheus", "http"), role=Role.FRONTEND),
     Stack("Triton by its name", {_NAME: _one("triton-inference-server", "tritonserver", "triton")}, _RECOMMENDED, (), ("metrics",), port=8002,
           needs_gpus=True),
+    Stack("Triton by its app", {"app": _one("triton-inference-server", "tritonserver", "triton")}, _TRITON, (), ("metrics",), port=8002, needs_gpus=True),
+    Stack("Ollama by its name", {_NAME: _one("ollama")}, "https://github.com/otwld/ollama-helm/blob/main/templates/deployment.yaml", (), ("http",),
+          port=11434, runtime="ollama"),
+    Stack("Ollama by its app", {"app": _one("ollama")}, "https://github.com/ollama/ollama/blob/main/docs/docker.mdx", (), ("http",), port=11434,
+          runtime="ollama"),
     Stack("a router beside an engine, by its name", {_NAME: _ENGINE_NAMES, _COMPONENT: _ROUTERS}, _RECOMMENDED, (), ("metrics", "prometheus", "http"),
           role=Role.FRONTEND),
     Stack("a helper of an engine, by its name", {_NAME: _ENGINE_NAMES, _COMPONENT: _HELPERS}, _RECOMMENDED, is_read=False),

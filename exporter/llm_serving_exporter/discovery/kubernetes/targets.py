@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from llm_serving_exporter.config.kubernetes import name_label
+from llm_serving_exporter.config.places import FoundBy, list_places
 from llm_serving_exporter.config.target_kinds import AUTO
 from llm_serving_exporter.config.types import KubernetesDiscovery
 from llm_serving_exporter.discovery.kubernetes.annotations import ANNOTATIONS, SCRAPE, read_annotations, read_scrape
@@ -23,6 +24,9 @@ from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.schema.problems import Place
 
 KNOWN_ANNOTATIONS = ANNOTATIONS | GROUP_ANNOTATIONS | STACK_ANNOTATIONS | {DEFAULT_CONTAINER}
+
+# of every pod's targets
+_PLACES = list_places(FoundBy.KUBERNETES, "")
 
 
 def list_known_labels(section: KubernetesDiscovery) -> frozenset[str]:
@@ -104,12 +108,14 @@ def find_targets(pod: PodRecord, group: Group | None, node: NodeRecord | None, a
         Place(around.source, where, problems).refuse(what, fix)
         return FoundPod(problems=tuple(problems))
     defaults = around.section.defaults
+    usual = defaults.runtime or (stack.runtime if stack is not None else "") or None
     shared = replace(
         defaults,
         metrics_path=wishes.path or defaults.metrics_path,
-        runtime=defaults.runtime if wishes.runtime is None else (None if wishes.runtime == AUTO else wishes.runtime),
+        runtime=usual if wishes.runtime is None else (None if wishes.runtime == AUTO else wishes.runtime),
         model_name=wishes.model or defaults.model_name,
         role=role,
+        places=_PLACES,
     )
     targets = []
     for engine in engines:
@@ -195,5 +201,6 @@ def list_workers(group: Group, found: Mapping[str, FoundPod]) -> list[Worker]:
         return []
     target, role = own.targets[0][0], own.targets[0][0].role or Role.UNIFIED
     return [
-        Worker(worker.namespace, worker.name, target.name, target.model_name or "", role) for worker in group.workers
+        Worker(worker.namespace, worker.name, target.name, target.model_name or "", role, worker.uid)
+        for worker in group.workers
     ]

@@ -24,6 +24,8 @@ _OWNING_LABELS = (
     ("ome.io/inferenceservice", "InferenceService"),
     ("nvidia.com/dynamo-graph-deployment-name", "DynamoGraphDeployment"),
     ("storm-service-name", "StormService"),
+    ("inferenceset.kaito.sh/created-by", "InferenceSet"),
+    ("kaito.sh/workspace", "Workspace"),
 )
 _RAY_KIND = "ray.io/originated-from-crd"
 _PART_OF, _APP_NAME = "app.kubernetes.io/part-of", "app.kubernetes.io/name"

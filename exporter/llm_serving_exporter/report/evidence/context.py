@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from llm_serving_exporter.clients.json_api import ApiError
 from llm_serving_exporter.clients.prometheus import Labels, Series
@@ -72,7 +72,14 @@ def fleet(reader: Reader, week: Week) -> Fleet:
         batch=_gauges(
             reader, "batch utilisation", week, lambda seconds: asking.mean_by_model(names.BATCH, (), seconds)
         ),
+        verdicts=tuple(_verdicts(reader, week)),
     )
+
+
+def _verdicts(reader: Reader, week: Week) -> Iterator[Gauge]:
+    for said, value in names.VERDICTS.items():
+        found = _gauges(reader, "verdicts", week, lambda seconds, value=value: reader.asking.verdicts(value, seconds))
+        yield from (Gauge({**gauge.labels, "verdict": said}, gauge.hours) for gauge in found)
 
 
 def methods(reader: Reader, week: Week) -> tuple[tuple[str, str], ...]:

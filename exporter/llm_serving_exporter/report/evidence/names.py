@@ -21,6 +21,9 @@ REQUIRED = "model:llm_serving_required_replicas:ceil"
 PRESENT = "model:llm_serving_present_replicas:sum"
 RESERVES = ("none", "nodes")
 MODEL_RECORDS = (REQUIRED, PRESENT)
+# what the alerts of a check come to; absent where nobody knows
+VERDICT = "model:llm_serving_check:verdict"
+VERDICTS = {"fine": 0, "ticket": 1, "page": 2}
 
 ALERT_PREFIX = "LLMServing"
 WATCHDOG = f"{ALERT_PREFIX}Watchdog"
@@ -162,6 +165,12 @@ class Asking:
         """A record by model over the last `seconds`."""
         selector = f"{record}{{{matchers}}}" if matchers else record
         return f"max by ({_join_labels(*self.identity, *MODEL)}) ({function}({selector}[{_write_range(seconds)}]))"
+
+    def verdicts(self, value: int, seconds: float) -> str:
+        """Hours of the last `seconds` in which a check had this verdict, by model, role and check."""
+        # the first moment of an hour belongs to the one before
+        minutes = f"sum_over_time(({VERDICT} == bool {value})[{round(seconds) - 1}s:1m])"
+        return f"max by ({_join_labels(*self.identity, *MODEL, 'check')}) ({minutes}) / 60"
 
     def alerts(self) -> str:
         """Alerts of the rule pack that fire."""

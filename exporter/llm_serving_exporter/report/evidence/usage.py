@@ -143,6 +143,8 @@ class Fleet:
     bandwidth: tuple[Gauge, ...] = ()
     # batch utilisation, mean
     batch: tuple[Gauge, ...] = ()
+    # hours by model, role, check and verdict
+    verdicts: tuple[Gauge, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.usage import Evidence, Gap, Hours, Usage, sum_by_hour
 from llm_serving_exporter.report.evidence.week import Week
 from llm_serving_exporter.report.figures.actions import Action, choose_actions
+from llm_serving_exporter.report.figures.checks import CheckRow, sum_checks
 from llm_serving_exporter.report.figures.comparable import can_split, explain_no_comparison, note_gaps
 from llm_serving_exporter.report.figures.counted_once import count_once
 from llm_serving_exporter.report.figures.coverage import measure_coverage
@@ -105,6 +106,8 @@ class Review:
     attainments: tuple[Attainment, ...]
     # what fired; None where that is unknown
     alerts: AlertSums | None
+    # by model and check, the worst first; () without the rule pack's verdicts
+    checks: tuple[CheckRow, ...]
     # times without data; None where they could not be read
     gaps: tuple[Gap, ...] | None
     # by rate and kind of GPU
@@ -186,6 +189,7 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
         offers,
         reached,
         fired,
+        sum_checks(evidence.fleet, evidence.week),
         evidence.gaps,
         invoice,
         sum_invoice(invoice, bought, now.energy_usd),

@@ -174,6 +174,12 @@ def _list_operations(review: Review) -> Iterator[_Figure]:
         yield "objectives", "objective", {"slo": one.slo}, one.objective, "ratio"
     for index, action in enumerate(review.actions, 1):
         yield "actions", f"{index}: {action.what}", {"basis": action.kind}, action.usd_per_week, "USD per week"
+    for check in review.checks:
+        labels = {**dict(check.labels), "check": check.check}
+        for said, hours in (
+            ("page", check.page_hours), ("ticket", check.ticket_hours), ("fine", check.fine_hours), ("not known", check.unknown_hours),
+        ):  # fmt: skip
+            yield "checks", said, labels, hours, "hours"
     if review.alerts is not None:
         for item, value, unit in (
             ("pages", review.alerts.pages, "episodes"), ("pages", review.alerts.page_minutes, "minutes"),

@@ -20,6 +20,10 @@ _OBJECTIVE_COLUMNS = (Column("Objective", number=False), Column("Attained"), Col
 _ALERT_COLUMNS = (
     Column("Noisiest alerts", number=False), Column("Severity", number=False), Column("Episodes"), Column("Firing", "minutes"),
 )  # fmt: skip
+_CHECK_COLUMNS = (
+    Column("Check", number=False), Column("Model", number=False), Column("Page", "hours"), Column("Ticket", "hours"),
+    Column("Not known", "hours"),
+)  # fmt: skip
 _GAP_COLUMNS = (
     Column("Target", number=False), Column("From", number=False), Column("Hours"), Column("Recovered", "USD"),
     Column("Missing", "USD, estimated"),
@@ -56,6 +60,8 @@ class Service:
     alerts: str
     # the alerts that fired most often; None for none
     noisiest: Table | None
+    # checks that were not fine all week, the worst first; None for none
+    checks: Table | None
     # for how long rules were evaluated, where that was not all week or is not known; "" where it was
     evaluated: str
 
@@ -100,6 +106,7 @@ def build_service(review: Review) -> Service:
         _tabulate_objectives(review),
         "" if found is None else _count_alerts(found),
         None if found is None or not found.noisiest else _tabulate_alerts(found),
+        _tabulate_checks(review),
         _write_evaluated(review),
     )
 
@@ -165,6 +172,20 @@ def _tabulate_alerts(found: AlertSums) -> Table:
         for row in found.noisiest
     ]
     return Table("Noisiest alerts", _ALERT_COLUMNS, rows)
+
+
+def _tabulate_checks(review: Review) -> Table | None:
+    troubled = [one for one in review.checks if one.page_hours or one.ticket_hours or one.unknown_hours >= 1]
+    if not troubled:
+        return None
+    rows = []
+    for one in troubled[:MOST_ROWS]:
+        cells = [
+            number_cell(f"{found:.1f}", found, "bad" if bad and found else "")
+            for found, bad in ((one.page_hours, True), (one.ticket_hours, False), (one.unknown_hours, False))
+        ]
+        rows.append((name_cell(one.check), name_cell(" ".join(text for _, text in one.labels if text)), *cells))
+    return Table("Checks", _CHECK_COLUMNS, rows, left_out=len(troubled) - len(rows))
 
 
 def _count_alerts(found: AlertSums) -> str:

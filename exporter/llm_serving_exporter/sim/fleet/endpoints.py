@@ -32,7 +32,7 @@ def _vllm(spec: EngineSpec, start_unix_seconds: int) -> dict[str, bytes]:
     }  # fmt: skip
     return _bytes(
         {
-            "/version": {"version": VERSION},
+            "/version": {"version": spec.version or VERSION},
             "/v1/models": {"object": "list", "data": [model]},
             # with VLLM_SERVER_DEV_MODE=1
             "/server_info": {"vllm_config": config},
@@ -47,7 +47,7 @@ def _sglang(spec: EngineSpec, start_unix_seconds: int) -> dict[str, bytes]:
         "max_model_len": spec.context_limit_tokens,
     }  # fmt: skip
     info = {
-        "model_path": spec.model, "served_model_name": spec.served_name, "version": SGLANG_VERSION, "tp_size": spec.tensor,
+        "model_path": spec.model, "served_model_name": spec.served_name, "version": spec.version or SGLANG_VERSION, "tp_size": spec.tensor,
         "pp_size": spec.pipeline, "dp_size": 1, "enable_dp_attention": False, "context_length": spec.context_limit_tokens,
         "max_running_requests": spec.max_num_seqs, "chunked_prefill_size": spec.max_num_batched_tokens,
         "dtype": "bfloat16", "quantization": None, "kv_cache_dtype": "auto", "speculative_algorithm": None,
@@ -55,7 +55,7 @@ def _sglang(spec: EngineSpec, start_unix_seconds: int) -> dict[str, bytes]:
         "internal_states": [{"effective_max_running_requests_per_dp": spec.max_num_seqs}],
     }  # fmt: skip
     loads = {
-        "version": SGLANG_VERSION, "accelerator": f"NVIDIA {spec.gpu_spec.names[0]}", "num_accelerators": spec.gpus,
+        "version": spec.version or SGLANG_VERSION, "accelerator": f"NVIDIA {spec.gpu_spec.names[0]}", "num_accelerators": spec.gpus,
         "loads": [{"dp_rank": 0, "max_running_requests": spec.max_num_seqs}],
     }  # fmt: skip
     return _bytes(

@@ -92,13 +92,18 @@ class Engine:
         """Tokens in the KV cache of the sequences that decode."""
         return self._batch.stored
 
-    def submit(self, request: Request, at_seconds: float, record: Record | None = None) -> Record:
-        """A request arrives; `record` of an earlier try goes on. The record says at once where it was rejected."""
+    def submit(
+        self, request: Request, at_seconds: float, record: Record | None = None, *, held_seconds: float = 0.0
+    ) -> Record:
+        """A request arrives; `record` of an earlier try goes on. The record says at once where it was rejected.
+
+        `held_seconds`: how long the server's front end has had it by now, which times of arrival count from.
+        """
         self.advance(at_seconds)
         if record is None:
-            record = Record(request, at_seconds)
+            record = Record(request, at_seconds - held_seconds)
         else:
-            record.arrived_seconds, record.first_token_seconds = at_seconds, None
+            record.arrived_seconds, record.first_token_seconds = at_seconds - held_seconds, None
             record.generated_tokens = record.hit_tokens = record.preemptions = 0
         counts = self.books.counts
         counts.submitted += 1

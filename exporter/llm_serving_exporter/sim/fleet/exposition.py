@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
@@ -24,6 +25,13 @@ def _text(labels: tuple[tuple[str, str], ...]) -> str:
     if not labels:
         return ""
     return "{" + ",".join(f'{name}="{escape_label_value(value)}"' for name, value in sorted(labels)) + "}"
+
+
+def leave_out(page: bytes, families: Iterable[str]) -> bytes:
+    """A page without some families: their names as in `# TYPE`, whatever suffixes their samples have."""
+    names = "|".join(re.escape(name) for name in families)
+    line = rf"^(?:# (?:HELP|TYPE) )?(?:{names})(?:_bucket|_count|_sum|_created)?[ {{].*\n"
+    return re.sub(line.encode(), b"", page, flags=re.MULTILINE)
 
 
 class Writer:

@@ -10,7 +10,7 @@ from llm_serving_exporter.sim.fleet.books import Counts
 from llm_serving_exporter.sim.fleet.engine import Engine
 from llm_serving_exporter.sim.fleet.replica import Replica, ReplicaSpec, ReplicaState
 from llm_serving_exporter.sim.fleet.request import Outcome, Quiet, Record, Request
-from llm_serving_exporter.sim.fleet.router import least_loaded
+from llm_serving_exporter.sim.fleet.router import Router
 from llm_serving_exporter.sim.fleet.truth import MARK_SECONDS, Ledger, Totals, Truth
 
 # how long a replica that is to stop may finish its requests, and how often it is looked whether it has
@@ -51,6 +51,10 @@ class Fleet:
         self.replicas = {spec.name: Replica(spec, self.ledger.first_token) for spec in replicas}
         self.nodes = tuple(dict.fromkeys(node for spec in replicas for node in spec.nodes))
         self.lost_nodes: set[str] = set()
+        self.unreachable: set[str] = set()  # replicas that an exporter cannot ask, though they serve
+        self.throttled: set[str] = set()  # replicas whose GPUs say that they are too hot
+        self._first_token_delays: dict[str, float] = {}
+        self._router = Router()
         self._error_share = 0.0
         self._totals = Totals(Counts())
         self._requests = iter(workload.requests())
@@ -147,14 +151,33 @@ class Fleet:
         self._route(record)
 
     def _route(self, record: Record) -> None:
-        chosen = least_loaded(self.replicas.values())
+        chosen = self._router.choose(self.replicas.values(), record.request)
         if chosen is None or chosen.engine is None:
             self._totals.unrouted += 1
             record.outcome, record.ended_seconds = Outcome.UNROUTED, self.now_seconds
             return
         record.replica = chosen.name
+        delay = self._first_token_delays.get(chosen.name, 0.0)
+        if delay:
+            self._hold(chosen, record, delay)
+            return
         chosen.engine.submit(record.request, self.now_seconds, record)
         self.ledger.waiting(self.waiting)
+
+    def _hold(self, replica: Replica, record: Record, delay_seconds: float) -> None:
+        """The front end of the replica keeps a request for a while; to clients and histograms it has arrived."""
+        start = replica.starts
+        replica.held += 1
+
+        def pass_on() -> None:
+            if replica.starts != start or replica.engine is None:
+                self._lose([record])
+                return
+            replica.held -= 1
+            replica.engine.submit(record.request, self.now_seconds, record, held_seconds=delay_seconds)
+            self.ledger.waiting(self.waiting)
+
+        self.call_at(self.now_seconds + delay_seconds, pass_on)
 
     def _lose(self, records: Iterable[Record]) -> None:
         for record in records:
@@ -200,6 +223,11 @@ class Fleet:
         self._start(replica, loading_seconds)
         self._lose(lost)
 
+    def stop(self, name: str) -> None:
+        """A replica drains and stops, though it is wanted, until `restart`. Raises KeyError."""
+        if self.replicas[name].ready:
+            self._drain(self.replicas[name], _nothing)
+
     def scale(self, replicas: int) -> None:
         """The first `replicas` are wanted: those that are not there start, the others finish what they have and stop."""
         for number, replica in enumerate(self.replicas.values()):
@@ -217,6 +245,39 @@ class Fleet:
         """Every wanted replica is replaced, one after the other: it drains, stops, starts and is ready before the next one's turn. Ends
         where a replica is lost while it drains."""
         self._roll([replica for replica in self.replicas.values() if replica.wanted])
+
+    def upgrade(self, names: Iterable[str] | None = None) -> None:
+        """Each of the replicas (None: all that are wanted) is replaced by the next one that was never started, as a Deployment does with a
+        surge of one: that one starts, and once it serves the old one drains and is wanted no more. Waits for ever where one never serves.
+
+        Raises KeyError for a replica that is not there, ValueError where there are not as many others.
+        """
+        outgoing = [replica for replica in self.replicas.values() if replica.wanted]
+        if names is not None:
+            outgoing = [self.replicas[name] for name in names]
+        incoming = [replica for replica in self.replicas.values() if not replica.starts]
+        if len(incoming) < len(outgoing):
+            raise ValueError(
+                f"{len(outgoing)} replicas are to be replaced, and only {len(incoming)} were never started"
+            )
+        self._replace(outgoing, incoming)
+
+    def _replace(self, outgoing: list[Replica], incoming: list[Replica]) -> None:
+        if not outgoing:
+            return
+        old, new = outgoing[0], incoming[0]
+        new.wanted = True
+        self._start(new)
+
+        def stop_old() -> None:
+            if not new.ready:
+                return
+            old.wanted = False
+            if old.ready:
+                self._drain(old, _nothing)
+            self._replace(outgoing[1:], incoming[1:])
+
+        self.call_at(new.ready_seconds, stop_old)
 
     def _roll(self, left: list[Replica]) -> None:
         if not left:
@@ -274,6 +335,33 @@ class Fleet:
         """Steps take `factor` times as long."""
         for engine in self.engines(names):
             engine.slow_down(factor, self.now_seconds)
+
+    def throttle(self, factor: float, names: Iterable[str] | None = None) -> None:
+        """GPUs are too hot and say so: steps take `factor` times as long. 1 ends it."""
+        chosen = list(self.replicas if names is None else names)
+        self.slow_down(factor, chosen)
+        self.throttled = self.throttled - set(chosen) if factor == 1 else self.throttled | set(chosen)
+
+    def delay_first_tokens(self, seconds: float, names: Iterable[str] | None = None) -> None:
+        """The front end keeps each request so long before the engine has it, as a slow tokeniser does. 0 ends it. Raises KeyError."""
+        for name in self.replicas if names is None else names:
+            self._first_token_delays[self.replicas[name].name] = seconds
+
+    def pin_share(self, share: float, name: str) -> None:
+        """From now on a replica gets that share of the requests, whatever it has to do, as a canary does. Raises KeyError."""
+        self._router.pin_share(self.replicas[name].name, share)
+
+    def pin_long_prompts(self, tokens: int, name: str) -> None:
+        """From now on prompts of at least so many tokens go to a replica, as long as it is ready, and no others. Raises KeyError."""
+        self._router.pin_long_prompts(self.replicas[name].name, tokens)
+
+    def cut_off(self, names: Iterable[str] | None = None) -> None:
+        """An exporter's questions are not answered any more, while clients are served as before. Raises KeyError."""
+        self.unreachable |= {self.replicas[name].name for name in (self.replicas if names is None else names)}
+
+    def reconnect(self, names: Iterable[str] | None = None) -> None:
+        """Ends `cut_off`."""
+        self.unreachable -= set(self.replicas if names is None else names)
 
     def hang(self, names: Iterable[str] | None = None) -> None:
         """Engines make no step any more; pages and health checks answer as before."""

@@ -33,6 +33,7 @@ _RESERVED_SHARE = 0.01
 _SLOWDOWN_REASONS = (
     "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown",
 )  # fmt: skip
+_TOO_HOT = "hw_thermal_slowdown"
 # those that NVML's source counts from 0 on
 _WATCHED_XIDS = (48, 62, 64, 74, 79, 95, 119, 120)
 
@@ -149,6 +150,7 @@ class FleetGpuSource:
         spec = replica.spec.engine
         gpu = spec.gpu_spec
         faults = self.faults.get(gpu_uuid(replica.name, number), GpuFaults())
+        slowdown = faults.slowdown | ({_TOO_HOT} if replica.name in self._fleet.throttled else set())
         limit = gpu.tdp_watts or _DEFAULT_LIMIT_WATTS
         xids = {xid: faults.xids.get(xid, 0) for xid in (*_WATCHED_XIDS, *faults.xids)}
         identity = GpuIdentity(
@@ -182,7 +184,7 @@ class FleetGpuSource:
             energy_joules_total=_watts(limit, total.seconds, total.memory, total.compute),
             temperature_celsius={"gpu": celsius},
             clock_hertz={"sm": _SM_CLOCK_HERTZ},
-            slowdown={reason: reason in faults.slowdown for reason in _SLOWDOWN_REASONS},
+            slowdown={reason: reason in slowdown for reason in _SLOWDOWN_REASONS},
             ecc_errors_total={"corrected": 0, "uncorrected": 0},
             remapped_rows={"correctable": 0, "uncorrectable": 0},
             remap_pending=False,

@@ -24,6 +24,8 @@ class _Client:
 
     def get_metrics(self, path: str) -> Page | Refusal:
         """Its page on /metrics, else 404; refused as the server of a fleet refuses."""
+        if self._replica.name in self._fleet.unreachable:
+            return self._away()
         page = self._fleet.page(self._replica.name)
         if page is None:
             return self._away()
@@ -36,7 +38,7 @@ class _Client:
     ) -> JsonAnswer | Refusal:
         """A side endpoint."""
         replica = self._replica
-        if replica.engine is None:
+        if replica.engine is None or replica.name in self._fleet.unreachable:
             return self._away()
         started = self._fleet.unix_seconds(replica.started_seconds)
         body = side_answers(replica.spec.engine, started).get(path.partition("?")[0])
@@ -52,6 +54,9 @@ class _Client:
         """There is nothing to close."""
 
     def _away(self) -> Refusal:
+        # the first node has the address
+        if self._replica.name in self._fleet.unreachable or self._replica.spec.nodes[0] in self._fleet.lost_nodes:
+            return self._refused(FailureReason.UNREACHABLE, "no connection within 4 s", None)
         if self._replica.state is ReplicaState.LOADING:
             return self._refused(FailureReason.LOADING, "the server says that it is not ready yet", 503)
         return self._refused(FailureReason.REFUSED, "connection refused", None)

@@ -9,6 +9,7 @@ from enum import StrEnum
 from llm_serving_exporter.sim.fleet import page_sglang, page_vllm
 from llm_serving_exporter.sim.fleet.books import Counts
 from llm_serving_exporter.sim.fleet.engine import Engine
+from llm_serving_exporter.sim.fleet.exposition import leave_out
 from llm_serving_exporter.sim.fleet.request import Record
 from llm_serving_exporter.sim.fleet.spec import VLLM, EngineSpec
 
@@ -50,6 +51,7 @@ class Replica:
         self.starts = 0
         self.past = Counts()
         self.wanted = True
+        self.held = 0  # requests that its front end keeps back
         self._logged = page_sglang.Gauges()
         self._on_first_token = on_first_token
 
@@ -66,7 +68,7 @@ class Replica:
     @property
     def load(self) -> int:
         """Requests that it has."""
-        return self.engine.load if self.engine else 0
+        return self.engine.load + self.held if self.engine else 0
 
     @property
     def counts(self) -> Counts:
@@ -78,6 +80,7 @@ class Replica:
         self.state, self.started_seconds = ReplicaState.LOADING, at_seconds
         self.ready_seconds = at_seconds + self.spec.engine.loading_seconds
         self.starts += 1
+        self.held = 0
 
     def serve(self) -> None:
         """The model is loaded."""
@@ -109,6 +112,8 @@ class Replica:
         if self.engine is None:
             return None
         if self.spec.engine.runtime == VLLM:
-            return page_vllm.write_page(self.engine, started_unix_seconds)
-        self._logged = page_sglang.log_gauges(self.engine, self._logged, now_seconds)
-        return page_sglang.write_page(self.engine, self._logged)
+            page = page_vllm.write_page(self.engine, started_unix_seconds)
+        else:
+            self._logged = page_sglang.log_gauges(self.engine, self._logged, now_seconds)
+            page = page_sglang.write_page(self.engine, self._logged)
+        return leave_out(page, self.spec.engine.lacks) if self.spec.engine.lacks else page

@@ -66,6 +66,11 @@ ACTIONS: dict[str, Callable[[Fleet, Event], None]] = {
     "hang": lambda fleet, event: fleet.hang(event.replicas),
     "resume": lambda fleet, event: fleet.resume(event.replicas),
     "slow": lambda fleet, event: fleet.slow_down(event.value, event.replicas),
+    "throttle": lambda fleet, event: fleet.throttle(event.value, event.replicas),
+    "delay-first-tokens": lambda fleet, event: fleet.delay_first_tokens(event.value, event.replicas),
+    "cut-off": lambda fleet, event: fleet.cut_off(event.replicas),
+    "reconnect": lambda fleet, event: fleet.reconnect(event.replicas),
+    "upgrade": lambda fleet, event: fleet.upgrade(event.replicas),
     "errors": lambda fleet, event: fleet.fail(event.value, event.replicas),
     "scale": lambda fleet, event: fleet.scale(int(event.value)),
     "rolling-update": lambda fleet, event: fleet.rolling_update(),
@@ -74,7 +79,7 @@ ACTIONS: dict[str, Callable[[Fleet, Event], None]] = {
     "prefix-cache-on": lambda fleet, event: fleet.look_up_prefixes(True, event.replicas),
 }
 # which key of the file an action's value stands under
-VALUES = {"slow": "factor", "errors": "share", "scale": "to"}
+VALUES = {"slow": "factor", "throttle": "factor", "delay-first-tokens": "seconds", "errors": "share", "scale": "to"}
 OF_NODES = frozenset({"lose-node", "return-node"})
 OF_REPLICAS = frozenset(ACTIONS) - OF_NODES - {"scale", "rolling-update"}
 

@@ -59,6 +59,7 @@ _POSITIVE = _number(0, 1e6, above=True)
 _ENGINE = table(
     model=Key(reads=kinds.text("model")),
     alias=Key(reads=kinds.text("name")),
+    version=Key(reads=kinds.text("version")),
     gpu=Key(reads=kinds.text("GPU")),
     runtime=Key(reads=kinds.choice("runtime", RUNTIMES)),
     tensor=Key(reads=kinds.integer(1, 64)),
@@ -113,6 +114,7 @@ _EVENT = table(
     node=Key(reads=kinds.text("node")),
     factor=Key(reads=_POSITIVE),
     share=Key(reads=_SHARE),
+    seconds=Key(reads=_TIME),
     to=Key(reads=kinds.integer(0, 1000)),
 )
 _SLO = table(**{name: Key(reads=kinds.DURATION) for name in ("ttft", "itl", "e2e")})

@@ -31,8 +31,8 @@ class FleetServer:
     """Serves a fleet on loopback: a port a replica, fixed for its life, and a control port (see `control`).
 
     Simulated time is `clock`'s; by default it goes on from the fleet's present, `speed` times as fast as real time. Where the fleet has no
-    epoch, its present is now. A replica whose node is lost, or that is stopped, refuses connections; one that loads answers 503; a hung one
-    answers. `first_port`: of the first replica, the others follow; 0 takes free ones. `lock` is held by whoever uses the fleet.
+    epoch, its present is now. A replica whose node is lost, or that is stopped or cut off, refuses connections; one that loads answers 503;
+    a hung one answers. `first_port`: of the first replica, the others follow; 0 takes free ones. `lock` is held by whoever uses the fleet.
     `real_wall`: pages tell the real time of a start, for a Prometheus whose clock does not run faster.
     Raises OSError where a port is taken. Use as a context manager or call `close()`.
     """
@@ -81,9 +81,13 @@ class FleetServer:
     def advance(self) -> Fleet:
         """The fleet, moved on to now. To be called and used while `lock` is held."""
         self.fleet.advance(self.clock.monotonic())
-        for name, replica in self.fleet.replicas.items():
-            self._doors[name].want_open = replica.state not in (ReplicaState.STOPPED, ReplicaState.DOWN)
+        for name in self.fleet.replicas:
+            self._doors[name].want_open = self._listens(name)
         return self.fleet
+
+    def _listens(self, name: str) -> bool:
+        gone = self.fleet.replica(name).state in (ReplicaState.STOPPED, ReplicaState.DOWN)
+        return not gone and name not in self.fleet.unreachable
 
     def close(self) -> None:
         """Ends every server and thread."""

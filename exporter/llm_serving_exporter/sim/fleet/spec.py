@@ -43,6 +43,8 @@ class EngineSpec:
     overhead_seconds: float = 0.0008  # of a step, beside reading and computing
     loading_seconds: float = 60.0  # from start to ready
     alias: str = ""  # name that it is served under; "": the model's own
+    version: str = ""  # that it says it is; "": the runtime's recorded one
+    lacks: tuple[str, ...] = ()  # families that its page does not have, by the names of their TYPE lines
 
     def __post_init__(self) -> None:
         if self.runtime not in RUNTIMES:

@@ -12,6 +12,7 @@ from llm_serving_exporter.config.types import Config, SloConfig
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose import cost, gpu, serving
 from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.expose.identity import list_identity
 from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.identity import Identity
@@ -20,6 +21,7 @@ from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.gpus import FleetGpuSource, gpus_of
 from llm_serving_exporter.sim.fleet.inprocess import connect_to
+from llm_serving_exporter.sim.fleet.replica import Replica
 from llm_serving_exporter.sim.fleet.scenario import Slo
 from llm_serving_exporter.targets.host import TargetHost
 
@@ -35,7 +37,8 @@ class Watch:
 
     `wanted`: names as exposed, of whole histograms or of their `_bucket`, `_count` or `_sum`; None = everything. `slo` gives the
     thresholds, `expected_replicas` is exported as configured. `gpus`: read the simulated GPUs too.
-    `prices`: what they cost. `replicas`: those that are its targets, None = all.
+    `prices`: what they cost. `replicas`: those that are its targets, None = all. `identities`: who targets are, by name; of others
+    nothing is known. `discovers`: whether a replica is found now, as an exporter that asks Kubernetes finds pods; None = a fixed list.
     """
 
     def __init__(
@@ -50,6 +53,8 @@ class Watch:
         gpus: bool = False,
         prices: PriceBook | None = None,
         replicas: Iterable[str] | None = None,
+        identities: Mapping[str, Identity] | None = None,
+        discovers: Callable[[Replica], bool] | None = None,
     ) -> None:
         thresholds = slo or Slo()
         self._fleet = fleet
@@ -67,21 +72,36 @@ class Watch:
         self._nodes = _NodeSources(fleet, self._wall) if gpus and fleet.nodes else None
         self._host = TargetHost(config, gpu_source=self._nodes, monotonic=self._now, wall=self._wall)
         self._store = Store()
-        for name in fleet.replicas if replicas is None else replicas:
-            replica = fleet.replica(name)
+        self._interval_seconds, self._gpus = interval_seconds, gpus
+        self._names = tuple(fleet.replicas if replicas is None else replicas)
+        self._identities, self._discovers = identities or {}, discovers
+        self._find_targets()
+
+    def _find_targets(self) -> None:
+        """Adds and removes targets, as discovery finds them now."""
+        found = [name for name in self._names if self._discovers is None or self._discovers(self._fleet.replica(name))]
+        known = self._host.targets
+        for name in known.keys() - set(found):
+            self._host.remove_target(name)
+            self._store.remove_target(name)
+        new = [name for name in found if name not in known]
+        for name in new:
+            replica = self._fleet.replica(name)
             spec = replica.spec.engine
             target = Target(
                 name,
                 f"http://{name}:8000",
+                identity=self._identities.get(name, Identity()),
                 nodes=replica.spec.nodes,
-                gpus=gpus_of(fleet, name) if gpus else None,
-                gpu_count=None if gpus else spec.gpus,
+                gpus=gpus_of(self._fleet, name) if self._gpus else None,
+                gpu_count=None if self._gpus else spec.gpus,
                 gpu_model=spec.gpu,
-                interval_seconds=interval_seconds,
+                interval_seconds=self._interval_seconds,
             )
             self._store.add_target(target)
-            self._host.add_target(target, connect_to(fleet, name))
-        self._host.settle_targets()
+            self._host.add_target(target, connect_to(self._fleet, name))
+        if new or known.keys() - set(found):
+            self._host.settle_targets()
 
     def samples(self) -> Iterator[Sample]:
         """Every sample now: name, labels, value."""
@@ -118,6 +138,8 @@ class Watch:
 
     def read(self) -> Store:
         """One tick of every target; the store that holds the readings."""
+        if self._discovers is not None:
+            self._find_targets()
         readings = self._host.read_gpus()
         if readings is not None:
             self._store.put_gpus(readings, self._host.gpus.latest.peaks)
@@ -177,7 +199,10 @@ class _Wanted(Families):
         return SharedLabels({"target": target.name})
 
     def of_target_info(self, target: Target) -> SharedLabels:
-        return self.of_target(target)
+        if target.identity == Identity():
+            return self.of_target(target)
+        stated = list_identity(target.identity, target.nodes)
+        return SharedLabels({"target": target.name, **{name: text for name, text in stated.items() if text}})
 
     def of_gpu(self, uuid: str, name: str, node: str) -> SharedLabels:
         return SharedLabels({"gpu": uuid, "gpu_name": name, "node": node})

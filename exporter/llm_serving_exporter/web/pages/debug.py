@@ -10,6 +10,8 @@ from typing import Any
 
 from llm_serving_exporter.model.attempt import Attempt
 from llm_serving_exporter.model.reading import TargetReading, View
+from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.render.sentences import what_to_do, why_absent
 from llm_serving_exporter.web.exchange import Response, plain
 
@@ -63,10 +65,12 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
-def _attempt(attempt: Attempt | None) -> dict[str, Any] | None:
+def _attempt(attempt: Attempt | None, target: Target | None) -> dict[str, Any] | None:
     if attempt is None:
         return None
     advice = what_to_do(attempt.reason) if attempt.reason is not None else None
+    if advice is not None and target is not None:
+        advice = place_remedy(advice, target)
     return {**asdict(attempt), "ok": attempt.ok, "what_to_do": advice}
 
 
@@ -92,8 +96,8 @@ def _target(reading: TargetReading) -> dict[str, Any]:
             {"stage": stage.value, "reason": reason.value, "count": count}
             for (stage, reason), count in sorted(reading.failures_total.items())
         ],
-        "last_attempt": _attempt(reading.last),
-        "recent_failures": [_attempt(attempt) for attempt in reversed(reading.recent_failures)],
+        "last_attempt": _attempt(reading.last, reading.target),
+        "recent_failures": [_attempt(attempt, reading.target) for attempt in reversed(reading.recent_failures)],
         "last_page": None
         if snapshot is None
         else {
@@ -103,7 +107,11 @@ def _target(reading: TargetReading) -> dict[str, Any]:
         },
         "window_seconds": derived.window_seconds if derived else None,
         "absent_signals": [
-            {"signal": signal, "reason": reason.value, "why": why_absent(signal, reason, reading.missing)}
+            {
+                "signal": signal,
+                "reason": reason.value,
+                "why": place_remedy(why_absent(signal, reason, reading.missing), reading.target),
+            }
             for signal, reason in (derived.signals.items() if derived else ())
             if reason
         ],
@@ -119,7 +127,7 @@ def _gpus(view: View) -> dict[str, Any] | None:
     return {
         "source": readings.source,
         "driver_version": readings.driver_version,
-        "last_attempt": _attempt(readings.attempt),
+        "last_attempt": _attempt(readings.attempt, None),
         "failures_total": {reason.value: count for reason, count in sorted(view.nvml_failures_total.items())},
         "gpus": [
             {

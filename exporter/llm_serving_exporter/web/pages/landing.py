@@ -19,6 +19,7 @@ from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, header, join, note, row, soft, table
 from llm_serving_exporter.render.identity import describe_identity
 from llm_serving_exporter.render.numbers import NOTHING, count, number, share, size, span
+from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.render.sentences import QUALITIES, STATES, explain_pod, title, what_to_do, why_absent
 from llm_serving_exporter.web.pages.cost import render_cost
 from llm_serving_exporter.web.pages.engines import render_engines
@@ -307,8 +308,8 @@ def _problem(reading: TargetReading, clock: _Clock, *, fresh: bool) -> Markup:
     last, pod = reading.last, explain_pod(reading.pod, reading.state)
     if last is not None and last.reason is not None:
         # what Kubernetes knows is the cause, and then the general advice leads away from it
-        told = ("" if pod else what_to_do(last.reason), withdrawn)
-        return note(_BADGES[reading.state], pod, reading.problem or last.detail, *told)
+        advice = "" if pod else place_remedy(what_to_do(last.reason), reading.target)
+        return note(_BADGES[reading.state], pod, reading.problem or last.detail, advice, withdrawn)
     if pod:
         return note(_BADGES[reading.state], pod, withdrawn)
     if reading.state is State.SLEEPING:
@@ -323,7 +324,8 @@ def _absent(reading: TargetReading) -> Markup:
     missing = reading.missing
     absent = [(signal, absence) for signal, absence in signals.items() if absence]
     absent.sort(key=lambda entry: entry[1] in _PASSING)
-    return _by_sentence("Not available", [(signal, why_absent(signal, absence, missing)) for signal, absence in absent])
+    told = [(signal, place_remedy(why_absent(signal, absence, missing), reading.target)) for signal, absence in absent]
+    return _by_sentence("Not available", told)
 
 
 def _careful(derived: Derived) -> Markup:

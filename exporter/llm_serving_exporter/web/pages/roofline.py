@@ -14,6 +14,7 @@ from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.render.html import NO_MARKUP, bar, fill, header, join, note, row, table, tile
 from llm_serving_exporter.render.numbers import NOTHING, number, share, size
+from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.render.sentences import LIMITERS, describe_suspect
 
 MOST_ENGINES = 64
@@ -31,7 +32,7 @@ def render_roofline(reading: TargetReading) -> Markup:
     parts = [_limiter(derived)]
     if any(one.roofline.achieved or one.roofline.bandwidth_ceiling is not None for one in engines):
         parts.append(_tiles(engines[0], derived) if len(engines) == 1 else _several(engines))
-    parts += [_encoder(reading, derived, engines), _suspects(derived), _models(reading)]
+    parts += [_encoder(reading, derived, engines), _suspects(reading, derived), _models(reading)]
     return join(parts)
 
 
@@ -116,10 +117,10 @@ def _encoder(reading: TargetReading, derived: Derived, engines: Sequence[EngineD
     return NO_MARKUP
 
 
-def _suspects(derived: Derived) -> Markup:
+def _suspects(reading: TargetReading, derived: Derived) -> Markup:
     if not derived.causes:
         return NO_MARKUP
-    lines = [describe_suspect(signal, cause) for signal, cause in derived.causes.items()]
+    lines = [place_remedy(describe_suspect(signal, cause), reading.target) for signal, cause in derived.causes.items()]
     return note("warn", "Values that are impossible:", *lines)
 
 
@@ -132,7 +133,7 @@ def _models(reading: TargetReading) -> Markup:
             total, read = number(geometry.parameters_total), number(geometry.decode_read_parameters)
             what = f"{total} parameters, {read} read by a decode step of one sequence, {formats}, KV {facts.kv_format}"
             lines.append(f"{name or '?'}: {what}; {facts.origin}")
-            lines += [f"{name or '?'}: {said}" for said in facts.notes]
+            lines += [f"{name or '?'}: {place_remedy(said, reading.target)}" for said in facts.notes]
         else:
-            lines.append(f"{name or '?'}: {facts}")
+            lines.append(f"{name or '?'}: {place_remedy(str(facts), reading.target)}")
     return join(fill('<p class="facts">Model {}</p>', line) for line in lines)

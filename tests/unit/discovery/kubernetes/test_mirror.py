@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,8 @@ import pytest
 from llm_serving_exporter.discovery.kubernetes import api as api_module
 from llm_serving_exporter.discovery.kubernetes import mirror as mirror_module
 from llm_serving_exporter.discovery.kubernetes.api import Account, Api, ApiError
-from llm_serving_exporter.discovery.kubernetes.mirror import LONGEST_PAUSE_SECONDS, Listing, Mirror
+from llm_serving_exporter.discovery.kubernetes.listing import Listing
+from llm_serving_exporter.discovery.kubernetes.mirror import LONGEST_PAUSE_SECONDS, Mirror
 from llm_serving_exporter.discovery.kubernetes.objects import decode_pod
 from llm_serving_exporter.discovery.kubernetes.records import PodRecord
 from tests.support.builders.discovered_pods import plain_pod
@@ -328,3 +330,188 @@ def test_a_mirror_that_was_never_started_can_be_stopped() -> None:
     mirror: Pods = Mirror(LISTING, lambda: Api(Account()), keep)
     mirror.stop()
     mirror.stop()
+
+
+# --- servers that are not what they were --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trouble", ["silence", "outage"])
+def test_a_server_that_was_restored_from_a_backup_is_listed_anew_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    """It takes a watch from a version that is still to come and is silent (measured: kube-apiserver 1.34)."""
+    monkeypatch.setattr(api_module, "SILENCE_SECONDS", 0.1 if trouble == "silence" else 60.0)
+
+    def breaks(call: Call) -> None:
+        call.start()
+        call.tell(*bookmark("500"))
+        if trouble == "silence":
+            call.stay()
+        call.write(b'{"type":"ADD')
+
+    script = (page([plain_pod("a")]), breaks, page([plain_pod("b")], version="20"), events(bookmark("21")))
+    with KubeScript(*script, at="20") as server, mirrored(tmp_path, server.url) as mirror:
+        wait_until(lambda: names(mirror) == ["b"], "what there is now", lambda: str([c.query for c in server.calls]))
+        wait_until(lambda: len(server.watches) > 1, "the next watch")
+        assert server.watches[1].query["resourceVersion"] == "20"
+        # of all pods, so that it costs the server one
+        assert server.checks[0].query == {"limit": "1"}
+
+
+def test_a_server_that_is_as_far_as_before_or_further_is_followed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_module, "SILENCE_SECONDS", 0.05)
+    with KubeScript(page([plain_pod("a")]), events(bookmark("500")), at="500") as server:
+        with mirrored(tmp_path, server.url) as mirror:
+            wait_until(lambda: len(server.checks) >= 3, "watches that are silent")
+            assert names(mirror) == ["a"]
+        assert not [call for call in server.calls[1:] if not call.is_watch], "the list was read once"
+
+
+def test_two_servers_behind_one_address_that_are_not_equally_far(tmp_path: Path) -> None:
+    """One knows a version that the other one has not, as where two clusters stand in for each other."""
+    behind = events(("ADDED", versioned(plain_pod("x"), 7)))
+    script = (
+        page([plain_pod("a")], version="100"),
+        behind,
+        page([plain_pod("b")], version="9"),
+        events(bookmark("10")),
+    )
+    with KubeScript(*script) as server, mirrored(tmp_path, server.url) as mirror:
+        wait_until(lambda: names(mirror) == ["b"], "the list of the other one")
+        assert problem_of(mirror) == ""
+        assert "x" not in names(mirror)
+
+
+def test_an_error_in_a_watch_has_the_list_read_again(tmp_path: Path) -> None:
+    def fails(call: Call) -> None:
+        call.start()
+        call.tell(
+            "ERROR", {"kind": "Status", "code": 500, "message": "unable to decode an event from the watch stream"}
+        )
+
+    script = (page([plain_pod("a")]), fails, page([plain_pod("b")]), events())
+    with KubeScript(*script) as server, mirrored(tmp_path, server.url) as mirror:
+        wait_until(lambda: names(mirror) == ["b"], "the next list")
+
+
+def test_a_version_that_a_server_cannot_read_has_the_list_read_again(tmp_path: Path) -> None:
+    script = (page([plain_pod("a")]), refusal(400, "invalid resource version"), page([plain_pod("b")], "x-7"), events())
+    with KubeScript(*script) as server, mirrored(tmp_path, server.url) as mirror:
+        wait_until(lambda: names(mirror) == ["b"], "the next list")
+
+
+def test_watches_that_end_early_keep_a_new_pod_waiting_for_seconds_only(tmp_path: Path) -> None:
+    pauses: list[float] = []
+    with KubeScript(page([]), events(stays=False)) as server, mirrored(tmp_path, server.url, pauses) as mirror:
+        wait_until(lambda: len(pauses) > 12, "pauses")
+        assert problem_of(mirror) == ""
+    assert max(pauses) <= 4.0
+    assert pauses[-1] >= 2.0, "nor is the server asked without a pause"
+
+
+def test_a_watch_that_is_a_page_of_a_proxy_is_a_problem(tmp_path: Path) -> None:
+    """Without the end of a line, as one that is answered to a list is without JSON."""
+    html = lambda call: call.answer(200, b"<html>log in</html>", Content_Type="text/html")  # noqa: E731
+    with KubeScript(page([plain_pod("a")]), html) as server, mirrored(tmp_path, server.url) as mirror:
+        said = wait_until(lambda: problem_of(mirror), "the problem")
+        assert "a watch ended in the middle of an event: <html>log in</html>" in said
+        assert names(mirror) == ["a"]
+
+
+def test_a_refusal_by_what_stands_before_the_server_is_said_as_such(tmp_path: Path) -> None:
+    bad = lambda call: call.answer(502, b"<html>Bad Gateway</html>", Content_Type="text/html; charset=utf-8")  # noqa: E731
+    with KubeScript(bad) as server, mirrored(tmp_path, server.url) as mirror:
+        said = wait_until(lambda: problem_of(mirror), "the problem")
+    assert "status 502 (text/html), which is no answer of an API server: something stands before it" in said
+
+
+@pytest.mark.parametrize("wait", ["\u00b2", "-1", "1e9", "Wed, 21 Oct 2026 07:28:00 GMT", "99999999999999999999"])
+def test_any_wish_to_be_left_alone_is_survived(tmp_path: Path, wait: str) -> None:
+    pauses: list[float] = []
+    refused = refusal(429, "slow down", Retry_After=wait)
+    with KubeScript(refused) as server, mirrored(tmp_path, server.url, pauses) as mirror:
+        wait_until(lambda: len(pauses) > 1, "pauses")
+        assert "slow down" in problem_of(mirror)
+    assert all(pause <= 60.0 for pause in pauses)
+
+
+def test_a_list_that_is_too_old_before_its_end_has_larger_pages_the_next_time(tmp_path: Path) -> None:
+    def slow(call: Call) -> None:
+        if call.is_watch:
+            events()(call)
+        elif int(call.query["limit"]) >= 2500:
+            page([plain_pod("a"), plain_pod("b")])(call)
+        elif "continue" in call.query:
+            refusal(410, "The provided continue parameter is too old")(call)
+        else:
+            page([plain_pod("a")], token="more")(call)
+
+    with KubeScript(slow) as server, mirrored(tmp_path, server.url) as mirror:
+        wait_until(lambda: names(mirror) == ["a", "b"], "the list")
+        lists = [call.query for call in server.calls if not call.is_watch and "continue" not in call.query]
+        assert [query["limit"] for query in lists] == ["100", "500", "2500"]
+
+
+def test_a_list_without_an_end_is_left(tmp_path: Path) -> None:
+    with KubeScript(page([plain_pod("a")], token="same")) as server, mirrored(tmp_path, server.url) as mirror:
+        assert "the list has no end" in wait_until(lambda: problem_of(mirror), "the problem")
+
+
+def test_empty_lines_are_no_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_module, "SILENCE_SECONDS", 0.2)
+
+    def drips(call: Call) -> None:
+        call.start()
+        while not call.closing.wait(0.05):
+            call.write(b"\n")
+
+    script = (page([plain_pod("a")]), drips, events(("ADDED", versioned(plain_pod("b"), 12))))
+    with KubeScript(*script) as server, mirrored(tmp_path, server.url) as mirror:
+        wait_until(lambda: names(mirror) == ["a", "b"], "the next watch")
+
+
+def test_a_page_that_drips_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_module, "PAGE_SECONDS", 0.2)
+
+    def drips(call: Call) -> None:
+        call.start()
+        while not call.closing.wait(0.02):
+            call.write(b" ")
+
+    with KubeScript(drips) as server, mirrored(tmp_path, server.url) as mirror:
+        assert "a page of the list takes longer than" in wait_until(lambda: problem_of(mirror), "the problem")
+
+
+def test_a_token_is_read_before_it_is_refused(tmp_path: Path) -> None:
+    """A server that extends tokens takes an old one for a year, and counts who uses it."""
+    ends = events(stays=False)
+    with KubeScript(page([]), ends) as server, mirrored(tmp_path, server.url):
+        wait_until(lambda: server.watches, "a watch")
+        (tmp_path / "token").write_text("t-2\n")
+        wait_until(lambda: server.watches[-1].token == "t-2", "the new token")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"", "has no token in it"), (b"\xff\xfe", "cannot be read"), (b"a\nb", "has no token")]
+)
+def test_a_token_file_that_is_no_good_is_said_and_read_again(tmp_path: Path, content: bytes, said: str) -> None:
+    with KubeScript(page([plain_pod("a")]), events(stays=False)) as server, mirrored(tmp_path, server.url) as mirror:
+        wait_until(lambda: names(mirror) == ["a"], "the list")
+        (tmp_path / "token").write_bytes(content)
+        assert said in wait_until(lambda: problem_of(mirror), "the problem")
+        (tmp_path / "token").unlink()
+        wait_until(lambda: "cannot be read: [Errno 2]" in problem_of(mirror), "that it is gone")
+        (tmp_path / "token").write_text("t-3")
+        wait_until(lambda: problem_of(mirror) == "", "a good one")
+        assert names(mirror) == ["a"]
+
+
+def test_the_clock_of_the_server_is_known(tmp_path: Path) -> None:
+    with KubeScript(page([]), events()) as server, mirrored(tmp_path, server.url) as mirror:
+        wait_until(lambda: mirror.copy().records == {}, "the list")
+        offset = mirror.copy().clock_offset_seconds
+    # a date has no fractions
+    assert offset is not None
+    assert abs(offset + time.monotonic() - time.time()) < 30

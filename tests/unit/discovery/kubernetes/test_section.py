@@ -26,7 +26,7 @@ from tests.support.servers.kube_script import Answer, Call, KubeScript, events, 
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 ENGINE = {"app": "vllm"}
-WORKERS = (Worker("lws", "vllm-0-1", "lws/vllm-0:8080"),)
+WORKERS = (Worker("lws", "vllm-0-1", "lws/vllm-0:8080", pod_uid="uid-worker"),)
 
 
 @contextmanager
@@ -449,3 +449,30 @@ def test_pods_of_the_node_that_have_ended_are_told_for_their_gpus_and_are_no_tar
     with served(tmp_path, page(pods_of_node), events(), node="gpu-node-1") as pods:
         found = listed(pods)
     assert (names(found), found.finished) == (["llm/a:8000"], {("llm", "job"), ("llm", "old")})
+
+
+def test_a_replica_of_dynamo_that_is_led_here_is_known_with_its_pods_on_other_nodes(tmp_path: Path) -> None:
+    def member(name: str, role: str, node: str) -> Pod:
+        labels = {
+            "nvidia.com/dynamo-component-type": "worker", "grove.io/podcliquescalinggroup": "d-decode",
+            "grove.io/podcliquescalinggroup-replica-index": "0", "grove.io/podclique": f"d-0-decode-{role}",
+        }  # fmt: skip
+        pod = plain_pod(name, labels=labels, address=f"10.0.0.{len(name)}")
+        return {**pod, "spec": {**pod["spec"], "nodeName": node}}
+
+    leader, worker = member("a", "ldr", "gpu-node-1"), member("bb", "wkr", "gpu-node-2")
+
+    def answer(call: Call) -> None:
+        if call.is_watch:
+            events()(call)
+        elif "labelSelector" in call.query:
+            asked = "grove.io/podcliquescalinggroup=d-decode,grove.io/podcliquescalinggroup-replica-index=0"
+            assert call.query["labelSelector"] == asked
+            page([leader, worker])(call)
+        else:
+            page([leader])(call)
+
+    with served(tmp_path, answer, node="gpu-node-1") as pods:
+        found = awaited(pods, lambda one: one.sources[0].targets and not one.sources[0].targets[0].lacks_pods)
+    (target,) = found.sources[0].targets or ()
+    assert (target.gpu_count, target.nodes) == (2, ("gpu-node-1", "gpu-node-2"))

@@ -38,6 +38,9 @@ EXPECTED = {
         ("main", "http:8000", "frontend", "vllm-disagg", "DynamoGraphDeployment", None),
         ("main", "http:9090", "decode", "vllm-disagg", "DynamoGraphDeployment", 1),
     ],
+    # two pods of eight GPUs, the first one answers
+    "kaito": [("workspace-llama-70b", "http:5000", "", "workspace-llama-70b", "Workspace", 16)],
+    "kubeai": [("server", "http:8000", "", "llama-3.1-8b", "Model", 1)],
     "ome": [
         ("ome-container", "http:8080", "decode", "llama-70b", "InferenceService", 4),
         ("ome-container", "http:8080", "", "llama-70b", "InferenceService", 4),
@@ -160,3 +163,99 @@ def test_pods_of_a_stack_that_run_no_engine_are_no_targets() -> None:
         {"app": "postgres"},
     ):
         assert targets_of([plain_pod(labels=labels)]) == []
+
+
+def url_of(labels: dict[str, str], *containers: dict[str, object], **pod: object) -> str:
+    (target,) = targets_of([plain_pod(labels=labels, containers=containers, **pod)])  # type: ignore[arg-type]
+    return f"{target.identity.container} {target.url.rpartition(':')[2]} {target.runtime or ''}".rstrip()
+
+
+def test_operators_and_charts_that_have_no_fixture() -> None:
+    """Labels, containers and ports as their sources in the table make them."""
+    server = {"name": "server", "ports": [{"containerPort": 8000, "name": "http"}], "resources": gpus(1)}
+    kubeai = {"app": "model", "model": "llama", "app.kubernetes.io/managed-by": "kubeai"}
+    assert url_of({**kubeai, "app.kubernetes.io/name": "vllm"}, server) == "server 8000"
+    assert (
+        url_of({**kubeai, "app.kubernetes.io/name": "vllm"}, server, annotations={"model-pod-port": "9000"})
+        == "server 9000"
+    )
+    assert url_of({**kubeai, "app.kubernetes.io/name": "ollama"}, server) == "server 8000 ollama"
+    ports = [(9500, "server-grpc"), (9000, "server-http"), (8002, "server-metrics")]
+    triton = {
+        "name": "triton",
+        "ports": [{"containerPort": n, "name": name} for n, name in ports],
+        "resources": gpus(1),
+    }
+    agent = {"name": "agent", "ports": [{"containerPort": 9006, "name": "metrics"}]}
+    assert url_of({"seldon-server-name": "triton"}, {"name": "rclone"}, agent, triton) == "triton 8002"
+    chart = {
+        **triton,
+        "ports": [
+            {"containerPort": n, "name": name} for n, name in ((8000, "http"), (8001, "grpc"), (8002, "metrics"))
+        ],
+    }
+    assert url_of({"app": "triton-inference-server", "release": "example"}, chart) == "triton 8002"
+    ollama = {"name": "ollama", "ports": [{"containerPort": 11434, "name": "http"}]}
+    tgi = {"name": "tgi", "ports": [{"containerPort": 8080, "name": "http"}], "resources": gpus(1)}
+    assert url_of({"app.kubernetes.io/name": "text-generation-inference"}, tgi) == "tgi 8080"
+    assert url_of({"app.kubernetes.io/name": "ollama"}, ollama) == "ollama 11434 ollama"
+    # one whose runtime the section names is read as it says
+    (target,) = targets_of([plain_pod(labels={"app": "ollama"}, annotations={"llm-serving-exporter/runtime": "vllm"})])
+    assert target.runtime == "vllm"
+
+
+def kaito(name: str, index: str, **labels: str) -> dict[str, object]:
+    engine = {"name": "chat", "ports": [{"containerPort": 5000}], "resources": gpus(8)}
+    known = {"kaito.sh/workspace": "chat", "apps.kubernetes.io/pod-index": index, **labels}
+    pod = plain_pod(name, labels=known, containers=[engine], owner=("StatefulSet", "chat"), address=f"10.0.0.{index}1")
+    return {**pod, "spec": {**pod["spec"], "nodeName": f"node-{index}"}}
+
+
+def test_a_workspace_of_kaito_is_one_engine_over_its_pods() -> None:
+    (target,) = targets_of([kaito("chat-0", "0"), kaito("chat-1", "1")])
+    assert (target.name, target.gpu_count, target.nodes) == ("llm/chat-0:5000", 16, ("node-0", "node-1"))
+    assert (target.identity.workload, target.identity.workload_kind) == ("chat", "Workspace")
+    # of one whose phases are apart the decoder stands behind llm-d's sidecar
+    pod = kaito("chat-0", "0", **{"kaito.sh/inference-role": "decode", "inferenceset.kaito.sh/created-by": "chats"})
+    pod["spec"]["containers"][0]["ports"] = [{"containerPort": 5001}]  # type: ignore[index]
+    pod["spec"]["initContainers"] = [  # type: ignore[index]
+        {"name": "llm-d-routing-sidecar", "restartPolicy": "Always", "ports": [{"containerPort": 5000}]}
+    ]
+    (target,) = targets_of([pod])
+    assert (target.url, target.role, target.identity.workload_kind) == (
+        "http://10.0.0.01:5001",
+        "decode",
+        "InferenceSet",
+    )
+    tuning = plain_pod(labels={"kaito.sh/workspace": "tune", "batch.kubernetes.io/job-name": "tune"})
+    assert targets_of([tuning]) == []
+
+
+def test_a_pod_of_no_known_stack_is_read_where_it_is_annotated() -> None:
+    """Of BentoML, SkyPilot, plain Knative: what their pods look like, and what has to be said of them."""
+    asked = {"llm-serving-exporter/scrape": "true"}
+    bento = {"name": "main", "ports": [{"containerPort": 3000, "name": "http"}], "resources": gpus(1)}
+    proxy = {"name": "proxy", "ports": [{"containerPort": 7000, "name": "http-proxy"}]}
+    labels = {"yatai.ai/bento-deployment": "chat", "yatai.ai/bento-deployment-component-type": "api-server"}
+    assert targets_of([plain_pod(labels=labels, containers=[proxy, bento])]) == []
+    assert url_of(labels, proxy, bento, annotations=asked) == "main 3000"
+    sky = {"name": "ray-node", "ports": [{"containerPort": 22}, {"containerPort": 6380}], "resources": gpus(8)}
+    told = {**asked, "llm-serving-exporter/port": "8081"}
+    assert url_of({"parent": "skypilot", "skypilot-cluster": "c"}, sky, annotations=told) == "ray-node 8081"
+    queue = {
+        "name": "queue-proxy",
+        "ports": [
+            {"containerPort": 9090, "name": "http-autometric"},
+            {"containerPort": 9091, "name": "http-usermetric"},
+        ],
+    }
+    user = {"name": "user-container", "ports": [{"containerPort": 8080, "name": "user-port"}], "resources": gpus(1)}
+    assert url_of({"serving.knative.dev/service": "chat"}, queue, user, annotations=asked) == "user-container 8080"
+    assert (
+        url_of(
+            {"serving.kserve.io/inferenceservice": "c", "component": "predictor"},
+            queue,
+            {**user, "name": "kserve-container"},
+        )
+        == "kserve-container 8080"
+    )

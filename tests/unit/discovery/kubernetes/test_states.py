@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from llm_serving_exporter.discovery.kubernetes.groups import Group, GroupBook
+import pytest
+
+from llm_serving_exporter.discovery.kubernetes.groups import Group, GroupBook, find_membership, select_members
 from llm_serving_exporter.discovery.kubernetes.states import StateBook
 from llm_serving_exporter.model.pod import PodFault, PodState
 from tests.support.builders.discovered_pods import Pod, find_all, gpus, plain_pod, record, targets_of
@@ -28,22 +30,25 @@ def see(book: StateBook, status: dict[str, Any], uid: str = "uid-1", group: Grou
 
 
 def test_a_container_loads_until_it_has_been_ready_once() -> None:
-    book = StateBook(600.0)
-    loading = see(book, running_status(POD, "10.0.0.1", ready=False, started=MADE))
-    assert loading == PodState(False, MADE, None, 600.0)
-    assert loading.may_load(MADE + 600)
-    assert not loading.may_load(MADE + 601)
+    clocks = Clocks()
+    book = StateBook(600.0, clocks.monotonic, clocks.wall)
+    loads = see(book, running_status(POD, "10.0.0.1", ready=False, started=MADE))
+    assert loads == PodState(False, MADE, None, 600.0, False, 0.0)
+    assert loads.may_load(600)
+    assert not loads.may_load(601)
     ready = see(book, running_status(POD, "10.0.0.1", started=MADE))
     later = see(book, running_status(POD, "10.0.0.1", ready=False, started=MADE))
-    assert (ready.was_ready, later.was_ready, later.may_load(MADE + 1)) == (True, True, False)
+    assert (ready.was_ready, later.was_ready, later.may_load(1)) == (True, True, False)
 
 
 def test_another_start_loads_again() -> None:
-    book = StateBook(600.0)
+    clocks = Clocks()
+    book = StateBook(600.0, clocks.monotonic, clocks.wall)
     see(book, running_status(POD, "10.0.0.1", started=MADE))
+    clocks.now = 100.0
     again = see(book, running_status(POD, "10.0.0.1", ready=False, started=MADE + 100, restarts=1))
     assert not again.was_ready
-    assert again.may_load(MADE + 700)
+    assert again.may_load(700)
 
 
 def test_another_pod_of_the_same_name_is_another_one() -> None:
@@ -55,9 +60,11 @@ def test_another_pod_of_the_same_name_is_another_one() -> None:
 def test_what_has_not_started_waits_since_its_pod_was_made() -> None:
     status = running_status(POD, "10.0.0.1", ready=False)
     status["containerStatuses"][0]["state"] = {"waiting": {"reason": "ImagePullBackOff"}}
-    found = see(StateBook(600.0), status)
-    assert (found.was_ready, found.started_unix_seconds) == (False, MADE)
-    assert not found.may_load(MADE + 601)
+    clocks = Clocks()
+    clocks.now = 400.0
+    found = see(StateBook(600.0, clocks.monotonic, clocks.wall), status)
+    assert (found.was_ready, found.loading_since_seconds) == (False, 0.0)
+    assert not found.may_load(601)
 
 
 def test_a_late_exporter_sees_that_the_pod_was_ready() -> None:
@@ -230,18 +237,21 @@ def test_an_engine_behind_an_init_container_that_crashes_is_down() -> None:
     assert see(StateBook(600.0), runs).fault is None
 
 
-def test_a_replica_of_dynamo_over_several_nodes_is_one() -> None:
-    def grove(name: str, index: str, role: str) -> Pod:
-        labels = {
-            "nvidia.com/dynamo-component-type": "worker",
-            "grove.io/podcliquescalinggroup": "d-0-decode",
-            "grove.io/podcliquescalinggroup-replica-index": index,
-            "grove.io/podclique": f"d-0-decode-{index}-decode-{role}",
-        }
-        engine = {"name": "main", "ports": [{"containerPort": 9090, "name": "system"}], "resources": gpus(8)}
-        pod = plain_pod(name, labels=labels, address=f"10.0.0.{len(name)}", containers=[engine])
-        return {**pod, "spec": {**pod["spec"], "nodeName": f"node-of-{name}"}}
+def grove(name: str, index: str, role: str, number: str = "") -> Pod:
+    """A pod of Dynamo's engine over several nodes."""
+    labels = {
+        "nvidia.com/dynamo-component-type": "worker",
+        "grove.io/podcliquescalinggroup": "d-0-decode",
+        "grove.io/podcliquescalinggroup-replica-index": index,
+        "grove.io/podclique": f"d-0-decode-{index}-decode-{role}",
+        **({"grove.io/podclique-pod-index": number} if number else {}),
+    }
+    engine = {"name": "main", "ports": [{"containerPort": 9090, "name": "system"}], "resources": gpus(8)}
+    pod = plain_pod(name, labels=labels, address=f"10.0.0.{len(name)}", containers=[engine])
+    return {**pod, "spec": {**pod["spec"], "nodeName": f"node-of-{name}"}}
 
+
+def test_a_replica_of_dynamo_over_several_nodes_is_one() -> None:
     pods = [grove("a", "0", "ldr"), grove("aa", "0", "wkr"), grove("b-1", "1", "ldr"), grove("bb-1", "1", "wkr")]
     found = targets_of(pods)
     assert [(target.name, target.gpu_count, target.nodes) for target in found] == [
@@ -250,3 +260,133 @@ def test_a_replica_of_dynamo_over_several_nodes_is_one() -> None:
     ]
     # on one node each pod is a replica, whatever scales them together
     assert len(targets_of([grove("a", "0", "x"), grove("aa", "0", "x")])) == 2
+
+
+def test_a_worker_of_dynamo_that_is_gone_is_missed_though_nothing_says_the_size() -> None:
+    """The numbers of its pods say it: a replica has as many as its leader has had."""
+    leader, *workers = grove("a", "0", "ldr", "0"), *(grove(f"a{n}", "0", "wkr", str(n)) for n in range(3))
+    for gone in range(3):
+        book = GroupBook()
+        # they are made in any order
+        assert fault_of(group_of(book, leader, workers[2])) is None
+        assert fault_of(group_of(book, leader, *workers)) is None
+        without = group_of(book, leader, *(one for number, one in enumerate(workers) if number != gone))
+        assert fault_of(without) is PodFault.WORKER_LOST
+        assert len(without.replica) == 4
+        assert fault_of(group_of(book, leader)) is PodFault.WORKER_LOST
+        assert fault_of(group_of(book, leader, *workers)) is None
+    # numbers that make no sense say nothing
+    odd = grove("ax", "0", "wkr", "99999999999999999999")
+    book = GroupBook()
+    group_of(book, leader, odd)
+    assert fault_of(group_of(book, leader)) is None
+
+
+def test_every_group_can_be_asked_for() -> None:
+    """By an exporter of one node, for the pods on others."""
+    pods = [grove("a", "0", "ldr"), *replica()]
+    head = plain_pod("h", labels={"ray.io/cluster": "c", "ray.io/node-type": "head"})
+    places = [find_membership(record(pod)) for pod in [*pods, head]]
+    selectors = [select_members(place.group) for place in places if place is not None]
+    assert len(selectors) == 4
+    assert selectors[0] == "grove.io/podcliquescalinggroup=d-0-decode,grove.io/podcliquescalinggroup-replica-index=0"
+
+
+# --- clocks that do not agree -------------------------------------------------------------------------------------
+
+
+class Clocks:
+    """The monotonic clock here, with the wall clock here and the API server's as they differ from the truth."""
+
+    def __init__(self, *, here: float = 0.0) -> None:
+        self.now, self.here = 0.0, here
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return MADE + self.now + self.here
+
+
+SKEWS = (-36_000.0, -600.0, 0.0, 600.0, 36_000.0)
+
+
+def look(book: StateBook, pod: Pod, *, offset: float | None = MADE) -> PodState:
+    found = record(pod)
+    return book.note_state(found, found.containers[0], None, offset)
+
+
+def loading(kubelet: float, started: float) -> Pod:
+    """A pod that was made at MADE and is not Ready, as a kubelet tells whose clock is off by `kubelet`."""
+    pod = stored(POD, "uid-1", running_status(POD, "10.0.0.1", ready=False, started=MADE + started + kubelet))
+    pod["status"]["startTime"] = timestamp(MADE + kubelet)
+    return pod
+
+
+@pytest.mark.parametrize("here", SKEWS)
+@pytest.mark.parametrize("kubelet", SKEWS)
+def test_no_clock_that_is_wrong_ends_or_prolongs_loading(here: float, kubelet: float) -> None:
+    clocks = Clocks(here=here)
+    book = StateBook(3600.0, clocks.monotonic, clocks.wall)
+    # the API server's clock is right; the pod is seen when it is a minute old
+    clocks.now = 60.0
+    first = look(book, loading(kubelet, 30.0))
+    assert first.may_load(clocks.now + 3000)
+    assert not first.may_load(clocks.now + 3700)
+    # it restarts after an hour, before it was Ready
+    clocks.now = 3700.0
+    again = look(book, loading(kubelet, 3690.0))
+    assert not again.was_ready
+    assert again.may_load(clocks.now + 3500)
+    assert not again.may_load(clocks.now + 3700)
+
+
+@pytest.mark.parametrize("here", SKEWS)
+def test_an_exporter_that_comes_late_counts_by_the_clock_of_the_api_server(here: float) -> None:
+    clocks = Clocks(here=here)
+    book = StateBook(3600.0, clocks.monotonic, clocks.wall)
+    clocks.now = 3000.0
+    found = look(book, loading(0.0, 30.0))
+    assert found.may_load(clocks.now + 500)
+    assert not found.may_load(clocks.now + 700)
+
+
+def test_without_a_clock_of_the_api_server_the_own_one_is_taken() -> None:
+    clocks = Clocks()
+    clocks.now = 3000.0
+    found = look(StateBook(3600.0, clocks.monotonic, clocks.wall), loading(0.0, 30.0), offset=None)
+    assert found.may_load(clocks.now + 500)
+    assert not found.may_load(clocks.now + 700)
+
+
+def test_a_node_whose_clock_is_put_back_has_no_container_that_was_ready() -> None:
+    pod = loading(0.0, 30.0)
+    # the pod was begun at 10 o'clock; then the clock was put back to 8, and the container started
+    pod["status"]["startTime"] = pod["status"]["conditions"][-1]["lastTransitionTime"] = timestamp(MADE + 7200)
+    assert not look(StateBook(3600.0), pod).was_ready
+
+
+def test_readiness_that_comes_and_goes_changes_nothing_once_it_has_been_there() -> None:
+    book = StateBook(3600.0)
+    for ready in (False, True, False, True, False):
+        found = see(book, running_status(POD, "10.0.0.1", ready=ready, started=MADE))
+    assert found.was_ready
+    assert found.fault is None
+
+
+def test_a_sidecar_of_a_worker_that_crashes_costs_the_replica_nothing() -> None:
+    leader, worker = replica()
+    beside = {"name": "fluent-bit", "image": "i"}
+    worker["spec"]["containers"] = [*worker["spec"]["containers"], beside]
+    worker["status"]["containerStatuses"].append(
+        {"name": "fluent-bit", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    )
+    assert fault_of(group_of(GroupBook(), leader, worker)) is None
+
+
+def test_a_pod_that_ends_for_an_hour_on_a_lost_node_is_down_and_one_of_an_unknown_phase_is_what_its_page_says() -> None:
+    lost = lost_node_status(POD, "10.0.0.1", evicted=True)
+    pod = leaving(stored(POD, "uid-1", lost))
+    assert look(StateBook(600.0), pod).fault is PodFault.NODE_LOST
+    unknown = {**running_status(POD, "10.0.0.1"), "phase": "Unknown"}
+    assert see(StateBook(600.0), unknown).fault is None

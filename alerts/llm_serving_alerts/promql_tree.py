@@ -1,0 +1,226 @@
+"""PromQL taken apart into operators and operands, with the comments that belong to each: as much of it as rules are written in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`"""
+_TOKEN = re.compile(
+    rf"""\s*(?:(?P<comment>\#[^\n]*)
+    |(?P<string>{_QUOTED})
+    |(?P<matchers>\{{(?:[^"'`}}]|{_QUOTED})*\}})
+    |(?P<range>\[[^\]]*\])
+    |(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?:[a-zA-Z]\w*)?)
+    |(?P<name>[a-zA-Z_:][\w:]*)
+    |(?P<sign>==|!=|>=|<=|[-+*/%^<>(),@]))""",
+    re.VERBOSE,
+)
+# from the loosest on; ^ binds to the right, which changes nothing of where lines end
+BINDS = {"or": 1, "and": 2, "unless": 2, "==": 3, "!=": 3, ">=": 3, "<=": 3, ">": 3, "<": 3}
+BINDS |= {"+": 4, "-": 4, "*": 5, "/": 5, "%": 5, "atan2": 5, "^": 6}
+_MATCHINGS, _SIDES, _GROUPINGS = ("on", "ignoring"), ("group_left", "group_right"), ("by", "without")
+_NUMBERS = ("inf", "nan")
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """What is never broken: a number, a string, or a selector."""
+
+    text: str  # without the range and offset of a selector
+    suffix: str = ""  # `[5m] offset 1h`
+    is_selector: bool = False  # whether it reads series
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function, an aggregation, or plain parentheses."""
+
+    head: str  # `sum by (le) `, `rate`, "" for parentheses
+    arguments: tuple[Node, ...]  # one for parentheses
+    tail: str = ""  # `[1d:1h] offset 1h`, ` by (le)` where it was written behind
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """A sign before an operand."""
+
+    sign: str  # + or -
+    operand: Node  # what it stands before
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Two operands."""
+
+    left: Node  # what stands before it
+    name: str  # of the operator
+    operator: str  # with its modifiers: `* on (target) group_left ()`
+    right: Node  # what stands behind it
+    notes: tuple[str, ...] = ()  # said of the operator and its right operand
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """An operand with what is said of it."""
+
+    notes: tuple[str, ...]  # comments with their #
+    operand: Node  # what they stand above
+
+
+Node = Leaf | Call | Unary | Binary | Noted
+
+
+def strip_comments(expression: str) -> str:
+    """An expression on one line without its comments."""
+    return write_flat(parse(expression))
+
+
+def parse(expression: str) -> Node:
+    """An expression as operators and operands. Raises ValueError for anything else."""
+    reader = _Reader(expression)
+    found = reader.read_expression()
+    if reader.word or reader.notes:
+        raise ValueError(f"{reader.word or reader.notes[0]!r} belongs to nothing in {expression!r}")
+    return found
+
+
+def write_flat(node: Node) -> str:
+    """On one line, without comments."""
+    match node:
+        case Leaf():
+            return node.text + node.suffix
+        case Call():
+            return f"{node.head}({', '.join(map(write_flat, node.arguments))}){node.tail}"
+        case Unary():
+            return node.sign + write_flat(node.operand)
+        case Binary():
+            return f"{write_flat(node.left)} {node.operator} {write_flat(node.right)}"
+        case Noted():
+            return write_flat(node.operand)
+
+
+class _Reader:
+    """Takes an expression apart from left to right."""
+
+    def __init__(self, expression: str) -> None:
+        self._expression = expression
+        self._tokens = self._read_tokens()
+        self.word, self.kind = "", ""  # that comes next; "" at the end
+        self.notes: tuple[str, ...] = ()  # that stood before it
+        self._advance()
+
+    def read_expression(self, loosest: int = 1) -> Node:
+        left = self._operand()
+        while (binds := BINDS.get(self.word, 0)) >= loosest:
+            before, self.notes = self.notes, ()
+            name, operator = self.word, self._operator()
+            notes, self.notes = (*before, *self.notes), ()
+            left = Binary(left, name, operator, self.read_expression(binds + 1), notes)
+        return left
+
+    def _read_tokens(self) -> Iterator[tuple[str, str]]:
+        position, text = 0, self._expression.rstrip()
+        while position < len(text):
+            found = _TOKEN.match(text, position)
+            if found is None:
+                raise ValueError(f"no PromQL at {text[position : position + 20]!r} of {text!r}")
+            kind = str(found.lastgroup)
+            yield found[kind], kind
+            position = found.end()
+
+    def _advance(self) -> str:
+        taken = self.word
+        for word, kind in self._tokens:
+            if kind == "comment":
+                self.notes += (word,)
+                continue
+            self.word, self.kind = word, kind
+            return taken
+        self.word, self.kind = "", ""
+        return taken
+
+    def _take_sign(self, expected: str) -> None:
+        if self.word != expected:
+            raise ValueError(f"{expected!r} is missing before {self.word!r} in {self._expression!r}")
+        self._advance()
+
+    def _operator(self) -> str:
+        found = [self._advance()]
+        if self.word == "bool":
+            found.append(self._advance())
+        for words in (_MATCHINGS, _SIDES):
+            if self.word in words:
+                found.append(self._advance())
+                if self.word == "(":
+                    found.append(self._labels())
+        return " ".join(found)
+
+    def _labels(self) -> str:
+        self._take_sign("(")
+        names = []
+        while self.word != ")":
+            names.append(self._advance())
+            if self.word == ",":
+                self._advance()
+            elif not self.word:
+                break
+        self._take_sign(")")
+        return f"({', '.join(names)})"
+
+    def _operand(self) -> Node:
+        notes, self.notes = self.notes, ()
+        found = self._unnoted()
+        return Noted(notes, found) if notes else found
+
+    def _unnoted(self) -> Node:
+        if self.word in ("+", "-"):
+            # a power binds tighter than a sign
+            return Unary(self._advance(), self.read_expression(BINDS["^"]))
+        if self.word == "(":
+            return Call("", self._arguments(), self._suffix())
+        token, kind = self.word, self.kind
+        if kind not in ("string", "number", "name", "matchers"):
+            raise ValueError(f"an operand is missing before {token!r} in {self._expression!r}")
+        self._advance()
+        if kind == "name" and self.word in _GROUPINGS:
+            head = f"{token} {self._advance()} {self._labels()} "
+            return Call(head, self._arguments(), self._suffix())
+        if kind == "name" and self.word == "(":
+            arguments = self._arguments()
+            if self.word in _GROUPINGS:
+                return Call(token, arguments, f" {self._advance()} {self._labels()}")
+            return Call(token, arguments, self._suffix())
+        if kind == "name" and self.kind == "matchers":
+            token += self._advance()
+        is_selector = kind == "matchers" or (kind == "name" and token.lower() not in _NUMBERS)
+        return Leaf(token, self._suffix() if is_selector else "", is_selector)
+
+    def _arguments(self) -> tuple[Node, ...]:
+        self._take_sign("(")
+        found: list[Node] = []
+        while self.word != ")":
+            found.append(self.read_expression())
+            if self.word == ",":
+                self._advance()
+            elif self.word != ")":
+                break
+        if self.notes:
+            raise ValueError(f"{self.notes[0]!r} belongs to nothing in {self._expression!r}")
+        self._take_sign(")")
+        return tuple(found)
+
+    def _suffix(self) -> str:
+        found = ""
+        while self.kind == "range" or self.word in ("offset", "@"):
+            if self.kind == "range":
+                found += self._advance()
+                continue
+            found += f" {self._advance()} "
+            if self.word == "-":
+                found += self._advance()
+            found += self._advance()
+            if self.word == "(":  # @ end()
+                found += self._advance() + self._advance()
+        return found

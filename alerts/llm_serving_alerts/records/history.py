@@ -1,0 +1,177 @@
+"""What was there: models, replicas, nodes and exporters, written down every five minutes and looked back at.
+
+What lasts is kept by model, node and exporter, never by a value that was read back from itself: a memory ends at its horizon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llm_serving_alerts.external import DEPLOYMENT_REPLICAS, NODE_CONDITION, STATEFULSET_REPLICAS
+from llm_serving_alerts.promql import DAY, HOUR, MINUTE, MODEL, NODES, TARGET, TARGETS, Dialect, series
+from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.settings import Settings
+from llm_serving_exporter.clients.stored_labels import take_exported
+
+# moments of the history, and how often it is looked back at
+MOMENT_SECONDS, LOOK_SECONDS = 5 * MINUTE, 2 * MINUTE
+SEEN_TARGETS = "target:llm_serving_up:seen"
+EXPORTERS = "exporter:llm_serving_exporter:info"
+SEEN_EXPORTERS = "exporter:llm_serving_exporter:seen"
+ALIVE = "model:llm_serving_alive_targets:sum"
+# what is looked back at
+HAD = "model:llm_serving_alive_targets:last"
+MOST = "model:llm_serving_alive_targets:most"
+SERVED = "model:llm_serving_served_last_hour:bool"
+UNWANTED = "model:llm_serving_unwanted:bool"
+STATED = "model:llm_serving_expected_replicas:last1d"
+ON_NODE = "model_node:llm_serving_ready_replicas:last"
+NODE_SERVED = "node:llm_serving_served:time"
+NODE_READY = "node:llm_serving_kube_ready:time"
+_ALIVE_SEEN = "model:llm_serving_alive_targets:seen"
+_TOKENS = "model:llm_serving_phase_tokens:max1h"
+_STATED_SEEN = "exporter:llm_serving_expected_replicas:seen"
+_REPLICAS, _SERVING = "model_node:llm_serving_ready_replicas:count", "model_node:llm_serving_served:time"
+_KUBE_READY = "node:llm_serving_kube_ready:seen"
+_WORKLOADS = "model:llm_serving_workload:seen"
+# two moments of the history, and the time until the next
+_TOGETHER_SECONDS = 2 * MOMENT_SECONDS
+_PLACE = ("namespace", "workload", "workload_kind")
+# as the exporter writes the kind -> who knows how many are wanted, and the label that names the workload
+_KUBE = {"Deployment": (DEPLOYMENT_REPLICAS, "deployment"), "StatefulSet": (STATEFULSET_REPLICAS, "statefulset")}
+
+
+def seen(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
+    """What exporters say at each moment, and what one that is gone has said. Before the records of targets, which rest on it."""
+    return (
+        Group("llm-serving.seen", tuple(_scraped(dialect)), MOMENT_SECONDS / dialect.time_scale),
+        Group("llm-serving.said", tuple(_said(dialect)), LOOK_SECONDS / dialect.time_scale),
+    )
+
+
+def history(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
+    """Models and nodes at each moment, and what is made of these."""
+    return (
+        Group("llm-serving.history", tuple(_moments(dialect)), MOMENT_SECONDS / dialect.time_scale),
+        Group("llm-serving.memory", tuple(_memory(dialect, settings)), LOOK_SECONDS / dialect.time_scale),
+    )
+
+
+def _scraped(dialect: Dialect) -> Iterator[Record]:
+    of_target = dialect.key("target")
+    named = dialect.one(series("target_info", 'model_name!=""'), *TARGET)
+    up = dialect.bare(series("target_up"), "target")
+    yield Record(
+        SEEN_TARGETS,
+        f"{named} * on ({of_target}) group_left () {up}",
+        "whether a target with its model answers, at a moment",
+    )
+    yield Record(SEEN_EXPORTERS, EXPORTERS, "1 for each exporter that is scraped, at a moment")
+    stated = dialect.stated(series("expected_replicas"))
+    yield Record(
+        _STATED_SEEN,
+        f"max by ({dialect.labels(*MODEL, 'job', 'instance')}) ({stated})",
+        "expected replicas by who states them, at a moment",
+    )
+
+
+def _said(dialect: Dialect) -> Iterator[Record]:
+    before = dialect.apply_over_time("last_over_time", _STATED_SEEN, DAY)
+    yield Record(
+        STATED,
+        # one that is there and says nothing any more has taken it back
+        f"max by ({dialect.labels(*MODEL)}) ({before} unless on ({dialect.key('job', 'instance')}) {EXPORTERS})",
+        "expected replicas as an exporter stated them that is gone since, within a day",
+    )
+
+
+def _moments(dialect: Dialect) -> Iterator[Record]:
+    of_target, by_model = dialect.key("target"), dialect.labels(*MODEL)
+    yield Record(_ALIVE_SEEN, f"{ALIVE} > 0", "targets of a model that are not down, at a moment")
+    # only while they are there: what a model did in its last hour is not forgotten in the hour after
+    tokens = dialect.apply_over_time("max_over_time", "model:llm_serving_phase_tokens:rate5m", HOUR)
+    yield Record(
+        _TOKENS,
+        f"max by ({by_model}) ({tokens}) and on ({by_model}) {ALIVE} > 0",
+        "most tokens/s of a phase within an hour, at a moment",
+    )
+    on_node = (
+        f"count by ({dialect.labels(*MODEL, 'node')}) ({NODES} and on ({of_target}) target:llm_serving_ready:max == 1)"
+    )
+    yield Record(_REPLICAS, on_node, "ready replicas of a model that touch a node, at a moment")
+    yield Record(
+        _SERVING,
+        f"{_REPLICAS} * 0 + time()",
+        "when a node was last seen to have ready replicas of a model, at a moment",
+    )
+    ours = dialect.apply_over_time("last_over_time", _SERVING, DAY)
+    ready = f"max by ({dialect.key('node')}) ({_condition()} == 1)"
+    yield Record(
+        _KUBE_READY,
+        f"{ready} * 0 + time() and on ({dialect.key('node')}) {ours}",
+        "when Kubernetes last called a node of ours ready, at a moment",
+    )
+    placed = f"target:llm_serving_ready:max * on ({of_target}) group_left ({', '.join(_PLACE)}) {TARGETS}"
+    yield Record(
+        _WORKLOADS,
+        f"max by ({', '.join(dict.fromkeys((*dialect.identity_of(MODEL), *MODEL, *_PLACE)))}) ({placed}) >= bool 0",
+        "the workloads of a model, at a moment",
+    )
+
+
+def _condition() -> str:
+    return take_exported(f'{NODE_CONDITION.name}{{condition="Ready",status="true"}}', "node")
+
+
+def not_ready(dialect: Dialect) -> str:
+    """Nodes that Kubernetes calls not ready, or does not hear of; 0 each."""
+    return f"max by ({dialect.key('node')}) ({_condition()}) == 0"
+
+
+def _memory(dialect: Dialect, settings: Settings) -> Iterator[Record]:
+    by_model, of_node = dialect.labels(*MODEL), dialect.key("node")
+    by_both = dialect.labels(*MODEL, "node")
+
+    def last(record: str, seconds: float = settings.memory_seconds, function: str = "last_over_time") -> str:
+        return dialect.apply_over_time(function, record, seconds)
+
+    yield Record(HAD, last(_ALIVE_SEEN), "targets of a model that were not down when some last were")
+    # what an autoscaler needed last week is not missed today
+    of_day, of_all = (last(_ALIVE_SEEN, seconds, "max_over_time") for seconds in (DAY, settings.memory_seconds))
+    yield Record(
+        MOST,
+        f"{of_day} or on ({by_model}) {of_all}",
+        "targets of a model that were not down at most, in the last day in which it was there",
+    )
+    yield Record(
+        SERVED, f"{last(_TOKENS)} > bool 0", "1 for a model that worked in the last hour in which it was there"
+    )
+    yield Record(
+        UNWANTED,
+        _unwanted(dialect, settings),
+        "1 for a model of whose workloads kube-state-metrics knows none that wants replicas",
+    )
+    serving = f"max by ({of_node}) ({last(_SERVING)})"
+    together = dialect.length(_TOGETHER_SECONDS)
+    yield Record(NODE_SERVED, serving, "when a node was last seen to have ready replicas")
+    yield Record(
+        ON_NODE,
+        # what had left the node before is not on it
+        f"{last(_REPLICAS)} and on ({by_both}) {last(_SERVING)} >= on ({of_node}) group_left () ({serving} - {together})",
+        "ready replicas of a model on a node when it last had some",
+    )
+    yield Record(NODE_READY, last(_KUBE_READY), "when Kubernetes last called a node of ours ready")
+
+
+def _unwanted(dialect: Dialect, settings: Settings) -> str:
+    """Of models with a workload of a kind that kube-state-metrics speaks of at all: gone, or to have no replica."""
+    by_model, of_object = dialect.labels(*MODEL), dialect.key("namespace", "workload")
+    known, wanted = [], []
+    for kind, (external, label) in _KUBE.items():
+        ours = dialect.apply_over_time(
+            "last_over_time", f'{_WORKLOADS}{{workload_kind="{kind}"}}', settings.memory_seconds
+        )
+        named = f'label_replace({take_exported(external.name, "namespace")}, "workload", "$1", "{label}", "(.+)")'
+        known.append(f"{ours} and on ({dialect.key()}) {external.name}")
+        wanted.append(f"{ours} and on ({of_object}) (max by ({of_object}) ({named}) > 0)")
+    return f"max by ({by_model}) ({' or '.join(known)}) * 0 + 1 unless on ({by_model}) ({' or '.join(wanted)})"

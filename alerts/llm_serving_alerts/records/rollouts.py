@@ -1,0 +1,158 @@
+"""Rollouts that make progress, and the replicas that they excuse: of workloads that kube-state-metrics knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llm_serving_alerts.external import (
+    GENERATIONS,
+    NODE_CLOSED,
+    NODE_CONDITION,
+    NODE_INFO,
+    POD_CREATED,
+    POD_OWNER,
+    POD_READY,
+    External,
+    about_workload,
+    in_namespace,
+    pods_owned,
+)
+from llm_serving_alerts.promql import HOUR, MINUTE, MODEL, NODES, TARGET, WEEK, Dialect, clauses, series
+from llm_serving_alerts.records.node_loss import PRESENT
+from llm_serving_alerts.records.targets import group_workloads, name_model, of_fleet
+from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.settings import Settings, Workload
+from llm_serving_exporter.clients.stored_labels import take_exported
+
+EXCUSED = "model:llm_serving_excused_replicas:sum"
+_LOAD = "model:llm_serving_load_seconds:max"
+_USUAL_LOAD = "model:llm_serving_load_seconds:median7d"
+_YOUNGEST = "model:llm_serving_unready_pod_age_seconds:min"
+_PROGRESS = "model:llm_serving_rollout_progress:bool"
+_DISPLACED = "model:llm_serving_displaced_replicas:count"
+_DESIRED = "model:llm_serving_desired_replicas:max"
+_READY = "target:llm_serving_ready:max"
+# a replica that came up is seen by rules that run every second minute
+_SLOW_SECONDS, _CAME_UP_SECONDS = 2 * MINUTE, 15 * MINUTE
+# between the end of one pod and the begin of the next there is none that could be young
+_BETWEEN_SECONDS = 5 * MINUTE
+_TRUE, _ANY_UID = 'condition="true"', 'uid!=""'
+
+
+def rollouts(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
+    """How long replicas load, which rollouts make progress, and how many replicas are missing because of them."""
+    if not settings.node_loss.workloads:
+        return ()
+    return (
+        Group("llm-serving.rollouts.load", tuple(_loads(dialect)), interval_seconds=_SLOW_SECONDS / dialect.time_scale),
+        Group("llm-serving.rollouts", tuple(_records(dialect, settings))),
+    )
+
+
+def excused(dialect: Dialect, settings: Settings, least: str) -> str:
+    """Replicas by model that a rollout excuses, 0 for the models of `least` that have none; "" where no rollout is known of."""
+    if not settings.node_loss.workloads:
+        return ""
+    return f"({EXCUSED} or on ({dialect.labels(*MODEL)}) {least} * 0)"
+
+
+def _loads(dialect: Dialect) -> Iterator[Record]:
+    by_target, of_target = dialect.labels(*TARGET), dialect.key("target")
+    loading = dialect.bare(series("target_state", state="loading"), "target")
+    minutes = dialect.apply_over_time("sum_over_time", loading, HOUR, MINUTE)
+    came_up = f"{_READY} == 1 unless on ({by_target}) {dialect.offset(_READY, _CAME_UP_SECONDS)} == 1"
+    load = f"({came_up}) * on ({of_target}) group_left () ({minutes} > 0) * {dialect.length(MINUTE)}"
+    yield Record(
+        _LOAD,
+        f"max by ({dialect.labels(*MODEL)}) ({load})",
+        "how long a replica that has just come up was loading, in seconds",
+    )
+    usual = dialect.apply_over_time("quantile_over_time", f"0.5, {_LOAD}", WEEK)
+    yield Record(_USUAL_LOAD, usual, "how long replicas usually load: median of 7 days")
+
+
+def _records(dialect: Dialect, settings: Settings) -> Iterator[Record]:
+    by_model = dialect.labels(*MODEL)
+    workloads = settings.node_loss.workloads
+    models = group_workloads(dialect, workloads)
+    ages, begun, behind = (
+        " or ".join(
+            # kept apart, so that none of a model's workloads takes the place of another
+            f'label_replace({name_model(one(dialect, settings, workload), labels)}, "of", "{number}", "", "")'
+            for labels, found in models
+            for number, workload in enumerate(found)
+        )
+        for one in (_youngest, _begun, _behind)
+    )
+    yield Record(_YOUNGEST, f"min by ({by_model}) ({ages})", "age of the youngest pod that is not ready, in seconds")
+    lag = dialect.length(settings.node_loss.scale_lag_seconds)
+    usual = f"({_USUAL_LOAD} or on ({by_model}) {_YOUNGEST} * 0 + {lag})"
+    progress = clauses(
+        ("something was asked for that its controller has not seen yet", f"max by ({by_model}) ({behind})"),
+        (
+            "or a pod is not ready that is younger than twice the usual load",
+            f"or on ({by_model}) {_YOUNGEST} < on ({by_model}) 2 * {usual}",
+        ),
+    )
+    yield Record(
+        _PROGRESS,
+        f"({progress}) * 0 + 1 or on ({by_model}) {_DESIRED} * 0",
+        "1 while a rollout makes progress",
+    )
+    yield Record(_DISPLACED, _displaced(dialect), "replicas whose node has gone or was closed, within the last hour")
+    lately = dialect.apply_over_time("max_over_time", _PROGRESS, _BETWEEN_SECONDS)
+    there, displaced = (f"({record} or on ({by_model}) {_DESIRED} * 0)" for record in (PRESENT, _DISPLACED))
+    missing = f"clamp_min({_DESIRED} - on ({by_model}) {there} - on ({by_model}) {displaced}, 0)"
+    expr = clauses(
+        ("replicas that are missing, but for those whose node has gone", missing),
+        ("while a rollout makes progress", f"and on ({by_model}) {lately} == 1"),
+        ("that began lately", f"and on ({by_model}) max by ({by_model}) ({begun})"),
+    )
+    yield Record(EXCUSED, expr, "replicas that are missing because of a rollout")
+
+
+def _any(selectors: tuple[str, str], apply: str = "{}") -> str:
+    return " or ".join(apply.format(selector) for selector in selectors)
+
+
+def _begun(dialect: Dialect, settings: Settings, workload: Workload) -> str:
+    """Where something about a workload was changed within `rollout_limit`."""
+    asked, _ = GENERATIONS[workload.kind]
+    span = dialect.duration(settings.node_loss.rollout_limit_seconds)
+    return f"{of_fleet(dialect, 'max', _any(about_workload(workload, asked), f'changes({{}}[{span}])'))} > 0"
+
+
+def _behind(dialect: Dialect, settings: Settings, workload: Workload) -> str:
+    asked, seen = (of_fleet(dialect, "max", _any(about_workload(workload, one))) for one in GENERATIONS[workload.kind])
+    on = f"on ({dialect.key()}) " if dialect.external else ""
+    return f"{seen} < {on}{asked}"
+
+
+def _youngest(dialect: Dialect, settings: Settings, workload: Workload) -> str:
+    """Age of a workload's youngest pod that is not ready. Pods are known by `uid`, which no scrape renames."""
+
+    def of_pods(one: External, matchers: str) -> str:
+        return f"({_any(in_namespace(workload, one, matchers))})"
+
+    by_pod = dialect.key("uid")
+    unready = f"{of_pods(POD_READY, _TRUE)} == 0"
+    owned = of_pods(POD_OWNER, pods_owned(workload))
+    ages = f"{dialect.age(of_pods(POD_CREATED, _ANY_UID))} and on ({by_pod}) {owned} and on ({by_pod}) {unready}"
+    return of_fleet(dialect, "min", ages)
+
+
+def _displaced(dialect: Dialect) -> str:
+    by_model, of_node, by_target = dialect.labels(*MODEL), dialect.key("node"), dialect.key("target")
+
+    def nodes(expression: str) -> str:
+        return f"max by ({of_node}) ({take_exported(expression, 'node')})"
+
+    closed, known = NODE_CLOSED.name, NODE_INFO.name
+    ready = f'{NODE_CONDITION.name}{{condition="Ready",status="true"}}'
+    gone = f"{nodes(dialect.offset(known, HOUR))} unless on ({of_node}) {nodes(known)}"
+    bad = f"({nodes(f'{closed} == 1')} or {nodes(f'{ready} == 0')} or {gone})"
+    stood = dialect.apply_over_time("last_over_time", NODES, HOUR)
+    return (
+        f"count by ({by_model}) (max by ({dialect.labels(*TARGET)}) ({stood} and on ({of_node}) {bad}"
+        f" unless on ({by_target}) {_READY} == 1))"
+    )

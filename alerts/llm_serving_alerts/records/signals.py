@@ -1,0 +1,137 @@
+"""Signals that a workload has lost: some of its replicas lack what all of them had.
+
+Kept by workload, so that pods under new names and half of an upgrade are seen. A line for each signal that is absent is all that is read:
+what has none, of a target that was looked at, is available.
+"""
+
+from __future__ import annotations
+
+from llm_serving_alerts.promql import MINUTE, WORKLOAD, Dialect, clauses, one_of, series
+from llm_serving_alerts.records.workloads import INTERVAL_SECONDS, READER, WORKLOADS
+from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.settings import Settings
+
+LOST = "workload:llm_serving_lost_signals:count"
+_SEEN = "workload:llm_serving_answering:bool"
+_BROKEN = "workload:llm_serving_signal_broken:bool"
+WHOLE = "workload:llm_serving_signal_whole:count"
+# why a GPU has no price, as the exporter says it; other reasons are not about prices
+UNPRICED = ("no_price", "price_ambiguous", "gpu_claimed_twice")
+# not lost: there is no work (an engine may say nothing then, which looks stale), too little time has passed, it was switched off, or the
+# question has no answer at this batch or on this role; prices have an alert of their own
+NOT_LOST = (
+    "idle",
+    "stale",
+    "warming_up",
+    "not_configured",
+    "other_role",
+    "no_ridge",
+    "no_decode",
+    "target_down",
+    *UNPRICED,
+)
+# a moment is every five minutes: for half an hour all replicas must have had what is called lost
+MOMENT_SECONDS, MOMENTS = 5 * MINUTE, 6
+# a record of these moments lasts from one to the next, and over one that was missed
+_KEPT_SECONDS = 3 * MOMENT_SECONDS
+
+
+def signals(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
+    """What was there, and what of it is lost now."""
+    return _memory(dialect, settings), _lost(dialect)
+
+
+def _lost(dialect: Dialect) -> Group:
+    was_whole = dialect.apply_over_time("last_over_time", WHOLE, _KEPT_SECONDS)
+    of_signal = dialect.labels(*WORKLOAD, "signal")
+    return Group(
+        "llm-serving.signals",
+        (
+            Record(
+                LOST,
+                clauses(
+                    ("lacking now", _count_lacking(dialect, "version", "signal", "reason")),
+                    ("all replicas had it", f"and on ({of_signal}) {was_whole}"),
+                ),
+                "replicas that lack a signal which all of the workload had, by version and reason",
+            ),
+        ),
+        INTERVAL_SECONDS / dialect.time_scale,
+    )
+
+
+def _memory(dialect: Dialect, settings: Settings) -> Group:
+    by, of_signal = dialect.labels(*WORKLOAD, READER), dialect.labels(*WORKLOAD, READER, "signal")
+    of_target = dialect.key("target")
+    read = series("target_state", 'state=~"ready|unknown"')
+    replicas = f"count by ({by}) ({WORKLOADS} and on ({of_target}) {read} == 1)"
+    absent = _by_all_readers(dialect, series("signal_available", 'reason!=""'))
+    everywhere = (
+        f"count by ({of_signal}) ({_of_workload(dialect, absent, READER)}) == on ({by}) group_left () {replicas}"
+    )
+    seen, broken = (
+        dialect.apply_over_time("count_over_time", name, settings.memory_seconds) for name in (_SEEN, _BROKEN)
+    )
+    whole = f"sum by ({dialect.labels(*WORKLOAD, 'signal')}) ({seen} - on ({by}) group_right () {broken}) >= {MOMENTS}"
+    return Group(
+        "llm-serving.signals.memory",
+        (
+            Record(
+                _SEEN,
+                f"{replicas} > bool 0",
+                "1 at each moment at which replicas of a workload answer, by the version of the exporters that read them",
+            ),
+            Record(
+                _BROKEN,
+                clauses(
+                    ("a replica lacks it", f"{_count_lacking(dialect, READER, 'signal')} > bool 0"),
+                    ("no replica has it: nothing to do, or not asked for", f"or on ({of_signal}) ({everywhere}) * 0"),
+                ),
+                "1 at each moment at which a replica of a workload lacks a signal, 0 at which nobody has it for a reason that is none",
+            ),
+            Record(
+                WHOLE,
+                clauses(
+                    # a version of the exporter for which nothing was ever broken may not have known the signal: it says nothing of it
+                    ("moments at which it was not broken", whole),
+                    ("lacking now", f"and on ({dialect.labels(*WORKLOAD, 'signal')}) {_BROKEN} == 1"),
+                ),
+                "moments within the memory at which all replicas of a workload had a signal that one lacks now, six or more",
+            ),
+        ),
+        MOMENT_SECONDS / dialect.time_scale,
+    )
+
+
+def _count_lacking(dialect: Dialect, *by: str) -> str:
+    """How many replicas lack a signal for a reason that counts, by workload and these labels."""
+    labels = dialect.labels(*WORKLOAD, *by)
+    return f"count by ({labels}) ({_of_workload(dialect, _lacking(dialect), *by)})"
+
+
+def _of_workload(dialect: Dialect, by_target: str, *added: str) -> str:
+    """Series by target with the labels of its workload, and those of these that are the target's."""
+    labels = (*dialect.own, *WORKLOAD, *(name for name in ("version", READER) if name in added))
+    joined = ", ".join(dict.fromkeys(labels))
+    return f"({by_target}) + on ({dialect.key('target')}) group_left ({joined}) {WORKLOADS}"
+
+
+def _lacking(dialect: Dialect) -> str:
+    """A series for each target, signal and reason: what no exporter that reads the target has. A server that answers what nobody can
+    read, such as a login page, lacks all of them; one that does not answer is down, which is another alert's."""
+    of_signal, shown = dialect.key("target", "signal"), ("target", "signal", "reason")
+    reasons = series("signal_available", one_of("reason", ("", *NOT_LOST), negated=True))
+    lines = dialect.bare(f"{reasons} == 0", *shown)
+    unread = dialect.bare(f"{series('signal_available', reason='target_down')} == 0", *shown)
+    return clauses(
+        ("no exporter that reads it has it", f"{lines} and on ({of_signal}) {_by_all_readers(dialect, reasons)}"),
+        ("nobody can read what it answers", f"or {unread} and on ({dialect.key('target')}) {WORKLOADS} == 0"),
+    )
+
+
+def _by_all_readers(dialect: Dialect, lines: str) -> str:
+    """Targets and signals of which every exporter that reads the target has such a line."""
+    of_target = dialect.key("target")
+    readers = f"count by ({of_target}) ({series('target_state', state='ready')} == 1)"
+    said = f"count by ({dialect.key('target', 'signal')}) ({lines} == 0)"
+    return f"({said} == on ({of_target}) group_left () {readers})"

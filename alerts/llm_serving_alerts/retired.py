@@ -1,0 +1,47 @@
+"""`retired:` in the settings: models that somebody took away on purpose, so that nobody is told of what they have lost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from llm_serving_alerts.identity_labels import read_label_values
+from llm_serving_alerts.setting_kinds import MOMENT
+from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.keys import key, keys_of, read_complete
+from llm_serving_exporter.schema.problems import Place
+from llm_serving_exporter.schema.reading import elements
+from llm_serving_exporter.schema.tree import Node
+
+_EXAMPLE = "Write {model_name: …, until: 2026-01-31T00:00:00Z}."
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """A model that may be gone, in whole or in part. What is not said is any."""
+
+    model_name: str = key(kinds.text("model name"), required=True)  # as served
+    # from this moment on (Unix seconds) a loss is told again
+    until_unix_seconds: float = key(MOMENT, name="until", required=True)
+    role: str | None = key(kinds.choice("role", [role.value for role in Role]))  # None = every one
+    labels: Mapping[str, str] = key(read_label_values, unset={})  # identity labels
+
+
+def read_retired(node: Node, place: Place, context: object) -> tuple[Retired, ...]:
+    """A list of them; what is not usable is reported and left out."""
+    found: list[dict[str, Any] | None] = [
+        read_complete(keys_of(Retired), one, at, _EXAMPLE)
+        for one, at in elements(node, place, "mappings such as {model_name: …, until: 2026-01-31T00:00:00Z}")
+    ]
+    return tuple(Retired(**read) for read in found if read is not None)
+
+
+def refuse_unknown_labels(found: Iterable[Retired], identity: Collection[str], place: Place) -> None:
+    """Reports labels that no record has."""
+    for number, one in enumerate(found):
+        for name in one.labels:
+            if name not in identity:
+                at = place.item(number).key("labels").key(name)
+                at.refuse(f"{name} is not one of identity_labels", "Name it there too, or leave it out here.")

@@ -1,0 +1,174 @@
+"""Resident memory of the daemon as it is installed: `.venv/bin/python -m bench.resident`, about ten minutes.
+
+- one server beside NVML (the tests' own), as in a sidecar or on a host;
+- the eight pods of one node out of 2,000 that the API server has, beside NVML with eight GPUs, as in a DaemonSet: first without a kubelet,
+  then with one that says which pod has which GPU;
+- all 2,000 pods at 15 s, as one exporter without shards, whose page is read only once, at the end.
+
+The servers answer with a recorded page that moves, each daemon but the last is scraped every 15 s as by Prometheus, and all four run at
+a time. API server: bench/stand_in.py. Memory does not depend on how busy the machine is. What other processes share makes PSS less and
+RSS not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from bench.churn import run_stand_in, wait_for_targets
+from bench.cycle import say
+from bench.run import moving_pages
+from bench.servers import Nginx, Program, build_nvml, fetch, free_port
+from bench.stand_in import NAMESPACE, NODE_GPUS, name_node, name_pod
+from tests.nvml_stub.stub import StubState
+from tests.support.servers.kube_api import Manifest
+from tests.support.servers.kubelet import StubKubelet
+
+SCRAPE_SECONDS = 15.0
+# of a page of all pods, which is 130 MB large, on a machine that others use too
+PAGE_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of one daemon at the end. Bytes."""
+
+    resident: int
+    proportional: int
+    resident_after_page: int
+    up: int  # targets that were read last
+    linked: int  # GPUs of which it is known whose they are
+
+
+def configure(nginx: Nginx, kubeconfig: str, socket: Path, pods: int) -> dict[str, tuple[Manifest, int, int]]:
+    """Label of a row -> configuration, its targets, GPUs that NVML shows."""
+    gpu = {"enabled": True, "pod_resources_socket": str(socket)}
+    alone = {"enabled": True, "pod_resources_socket": str(socket.with_name("none.sock"))}
+    section = {"namespaces": [NAMESPACE], "kubeconfig": kubeconfig}
+    own = {"kubernetes": [{**section, "node": "own"}]}
+    scrape = {"scrape": {"interval": "15s"}}
+    return {
+        "one server, NVML": ({"gpu": alone, "targets": [{"url": nginx.url}]}, 1, 1),
+        f"{NODE_GPUS} of {pods} pods, NVML": ({"gpu": alone, **own}, NODE_GPUS, NODE_GPUS),
+        f"{NODE_GPUS} of {pods} pods, NVML, kubelet": ({"gpu": gpu, **own}, NODE_GPUS, NODE_GPUS),
+        f"{pods} pods, NVML, kubelet": ({**scrape, "gpu": gpu, "kubernetes": [section]}, pods, NODE_GPUS),
+    }
+
+
+class Daemons:
+    """Several that run at a time."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self.programs: dict[str, tuple[Program, str]] = {}
+
+    def start(self, label: str, path: Path, environment: Mapping[str, str]) -> None:
+        port = free_port()
+        url = f"http://127.0.0.1:{port}"
+        program = Program(
+            sys.executable, "-m", "llm_serving_exporter", "--config.file", str(path), f"--web.listen-address=127.0.0.1:{port}",
+            ready_url=f"{url}/-/healthy", environment=environment,
+        )  # fmt: skip
+        self.programs[label] = self._stack.enter_context(program), f"{url}/metrics"
+
+    def scrape(self, labels: list[str], stopping: threading.Event) -> None:
+        """Reads their pages as often as Prometheus would."""
+        while not stopping.wait(SCRAPE_SECONDS):
+            for label in labels:
+                with suppress(OSError):
+                    fetch(self.programs[label][1], 30.0)
+
+
+def measure_sizes(folder: Path, pods: int, seconds: float, *, fleet: bool) -> dict[str, Size]:
+    """One run of all of them. `fleet`: also of the one with all pods."""
+    pages, stopping = moving_pages(), threading.Event()
+    with ExitStack() as stack:
+        nginx = Nginx(next(pages), folder, everywhere=True)
+        stack.enter_context(nginx.program)
+        api = stack.enter_context(run_stand_in(folder / "api", pods, "--port", str(nginx.port)))
+        kubelet = stack.enter_context(StubKubelet(folder / "kubelet" / "kubelet.sock"))
+        for number in range(NODE_GPUS):
+            kubelet.give(NAMESPACE, name_pod(number), "vllm", ids=[StubState.uuid(number)])
+        daemons = Daemons(stack)
+        rows = configure(nginx, api.kubeconfig, kubelet.path, pods)
+        scraped = [*rows][:-1]
+        configured = {label: row for label, row in rows.items() if fleet or label in scraped}
+        for number, (label, (config, _, gpus)) in enumerate(configured.items()):
+            own = folder / str(number)
+            own.mkdir()
+            (own / "exporter.yml").write_text(yaml.safe_dump(config))
+            daemons.start(label, own / "exporter.yml", {**build_nvml(own, gpus), "NODE_NAME": name_node(0)})
+        for label in scraped:
+            wait_for_targets(daemons.programs[label][1], configured[label][1])
+        scraper = threading.Thread(target=daemons.scrape, args=(scraped, stopping))
+        scraper.start()
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            nginx.show(next(pages))
+            time.sleep(1.0)
+        stopping.set()
+        scraper.join()
+        sizes = {}
+        for label, (program, url) in daemons.programs.items():
+            resident, proportional = program.resident_bytes(), program.proportional_bytes()
+            page = ""
+            with suppress(OSError):
+                page = fetch(url, PAGE_SECONDS)
+            lines = [line for line in page.splitlines() if line.startswith("llm_serving_target_up{")]
+            up = sum(line.split("} ")[1].startswith("1") for line in lines)
+            sizes[label] = Size(
+                resident, proportional, program.resident_bytes(), up, page.count("llm_serving_gpu_target_info{")
+            )
+        return sizes
+
+
+def describe_sizes(sizes: list[int]) -> str:
+    """The median, and from the least to the most, in MB."""
+    return f"{statistics.median(sizes) / 1e6:.1f} ({min(sizes) / 1e6:.1f} to {max(sizes) / 1e6:.1f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.resident", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pods", type=int, default=2000)
+    parser.add_argument("--seconds", type=float, default=120.0, help="how long they run (default 120)")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--no-fleet", action="store_true", help="leave out the one with all pods")
+    arguments = parser.parse_args()
+    if sys.dont_write_bytecode:
+        raise SystemExit(
+            "PYTHONDONTWRITEBYTECODE is set: each start would compile all modules, which leaves 8 to 15 MB behind. Unset it."
+        )
+    found: dict[str, list[Size]] = {}
+    for run in range(arguments.runs):
+        say(f"run {run + 1} of {arguments.runs} …")
+        with tempfile.TemporaryDirectory() as name:
+            what = Path(name), arguments.pods, arguments.seconds
+            for label, size in measure_sizes(*what, fleet=not arguments.no_fleet).items():
+                found.setdefault(label, []).append(size)
+    say("")
+    what = f"MB, median of {arguments.runs}"
+    say(f"| {what:<32} | {'RSS':>24} | {'PSS':>24} | {'RSS after one more page':>24} | {'up':>5} | {'GPUs':>4} |")
+    say(f"|{'-' * 34}|{'-' * 26}|{'-' * 26}|{'-' * 26}|{'-' * 7}|{'-' * 6}|")
+    for label, sizes in found.items():
+        resident = describe_sizes([size.resident for size in sizes])
+        proportional = describe_sizes([size.proportional for size in sizes])
+        after = describe_sizes([size.resident_after_page for size in sizes])
+        up, linked = min(size.up for size in sizes), min(size.linked for size in sizes)
+        say(f"| {label:<32} | {resident:>24} | {proportional:>24} | {after:>24} | {up:>5} | {linked:>4} |")
+    say("up: targets that were read; GPUs: those of which it is known whose they are.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,302 @@
+"""When NodeLost fires, which alerts carry the node, and what is told of a model that is gone."""
+
+from __future__ import annotations
+
+from tests.pack.builders import firing, held, target
+from tests.pack.cases_exporters import _exporter as exporter
+from tests.pack.promtool import Case, Firing
+
+_ROLE = {"role": "unified"}
+
+
+def _lost(node: str, models: str) -> Firing:
+    return firing(
+        "NodeLost",
+        "critical",
+        "node_loss",
+        {"node": node},
+        f"node {node} is lost",
+        f"None of its replicas serves, and it does not answer, or Kubernetes does not hear of it. Ready replicas that it had: {models}. "
+        "Their own alerts carry its name and are not told while this page is open.",
+        "see whether the others carry the load (N-1), then bring the node back or replace it",
+    )
+
+
+def _on(
+    node: str, model: str, name: str, *states: tuple[int, str], fault: str = "silent", nodes: tuple[str, ...] = ()
+) -> dict[str, str]:
+    """A replica on a node (or on several, by `nodes`). While it is down it has this fault; "": its host answers."""
+    found = target(model, name, *states)
+    for one in nodes or (node,):
+        found[f'llm_serving_target_node_info{{target="{name}",model_name="{model}",role="unified",node="{one}"}}'] = (
+            held((sum(samples for samples, _ in states), 1))
+        )
+    if fault:
+        key = f'llm_serving_target_fault_info{{target="{name}",fault="{fault}",node="{node}"}}'
+        found[key] = held(
+            *((samples, 1 if now == "down" else "stale" if samples == 1 else "_") for samples, now in states)
+        )
+    return found
+
+
+_THERE = exporter("central", (90, True))
+_GOES, _STAYS = ((20, "ready"), (30, "down"), (40, "ready")), ((90, "ready"),)
+_SILENT = (
+    _THERE
+    | _on("n-1", "chat", "chat-0", *_GOES)
+    | _on("n-1", "embed", "embed-0", *_GOES)
+    | _on("n-2", "chat", "chat-1", *_STAYS)
+    | _on("n-3", "chat", "chat-2", *_STAYS)
+)
+_TARGETS_DOWN = firing(
+    "TargetsDown",
+    "critical",
+    "exporter",
+    {"model_name": "embed", **_ROLE, "node": "n-1"},
+    "embed (unified): 100% of its replicas are down",
+    "Replicas wanted: unknown, known: 1. 100% of them do not answer, neither loading nor asleep.",
+    "look for what they share: node pool, registry, weights, network",
+    "var-model_name=embed&var-role=unified",
+)
+
+
+def _ready(node: str, *spans: tuple[int, float | str]) -> dict[str, str]:
+    return {f'kube_node_status_condition{{node="{node}",condition="Ready",status="true"}}': held(*spans)}
+
+
+_NODES = (
+    Case(
+        "NodeLost",
+        "nothing on a node takes a connection, from minute 20 to 50",
+        _SILENT,
+        "22m",
+        more=(("26m", (_lost("n-1", "chat (unified) 1, embed (unified) 1"),)), ("56m", ())),
+    ),
+    Case(
+        "NodeLost",
+        "a process that is down on a node of its own: its host refuses the connection",
+        _THERE | _on("n-1", "chat", "chat-0", *_GOES, fault="") | _on("n-2", "chat", "chat-1", *_STAYS),
+        "40m",
+    ),
+    Case(
+        "NodeLost",
+        "one of two replicas on a node is silent, the other one serves",
+        _THERE | _on("n-1", "chat", "chat-0", *_GOES) | _on("n-1", "chat", "chat-1", *_STAYS),
+        "40m",
+    ),
+    Case(
+        "NodeLost",
+        "of a replica that spans two nodes the one with its address is lost",
+        _THERE
+        | _on("n-1", "chat", "chat-0", *_GOES, nodes=("n-1", "n-2"))
+        | _on("n-3", "chat", "chat-1", *_STAYS, nodes=("n-3", "n-4")),
+        "30m",
+        (_lost("n-1", "chat (unified) 1"),),
+        doubled=False,
+    ),
+    Case(
+        "NodeLost",
+        "a node that never had a ready replica",
+        _THERE | _on("n-1", "chat", "chat-0", (90, "down")) | _on("n-2", "chat", "chat-1", *_STAYS),
+        "40m",
+    ),
+    Case(
+        "NodeLost",
+        "Kubernetes hears of it no more, and its pods are gone",
+        _THERE
+        | _ready("n-1", (20, 1), (30, 0), (40, 1))
+        | _ready("n-2", (90, 1))
+        | {key: f"{text} stale" for key, text in _on("n-1", "chat", "chat-0", (20, "ready"), fault="").items()}
+        | _on("n-2", "chat", "chat-1", *_STAYS),
+        "26m",
+        (_lost("n-1", "chat (unified) 1"),),
+        more=(("52m", ()),),
+        doubled=False,
+    ),
+    Case(
+        "NodeLost",
+        "the same of a node that somebody cordoned",
+        _THERE
+        | _ready("n-1", (20, 1), (70, 0))
+        | {'kube_node_spec_unschedulable{node="n-1"}': held((18, 0), (72, 1))}
+        | {key: f"{text} stale" for key, text in _on("n-1", "chat", "chat-0", (18, "ready"), fault="").items()}
+        | _on("n-2", "chat", "chat-1", *_STAYS),
+        "40m",
+    ),
+    Case(
+        "NodeLost",
+        "Kubernetes calls it not ready, and its replica serves",
+        _THERE | _ready("n-1", (20, 1), (70, 0)) | _on("n-1", "chat", "chat-0", *_STAYS),
+        "40m",
+    ),
+    Case(
+        "NodeLost",
+        "the exporter on it goes with it: whoever asks waits",
+        exporter("n-1", (20, True), (70, False), mode="node", node="n-1")
+        | exporter("n-2", (90, True), mode="node", node="n-2")
+        | {'scrape_duration_seconds{instance="n-1:10077",job="llm"}': held((20, 0.02), (70, 10))}
+        | {key: f"{text} stale" for key, text in _on("n-1", "chat", "chat-0", (20, "ready"), fault="").items()}
+        | _on("n-2", "chat", "chat-1", *_STAYS),
+        "40m",
+        (_lost("n-1", "chat (unified) 1"),),
+        doubled=False,
+    ),
+    Case(
+        "NodeLost",
+        "the exporter on it is down alone: its host refuses the connection",
+        exporter("n-1", (20, True), (70, False), mode="node", node="n-1")
+        | exporter("n-2", (90, True), mode="node", node="n-2")
+        | {'scrape_duration_seconds{instance="n-1:10077",job="llm"}': held((20, 0.02), (70, 0.001))}
+        | {key: f"{text} stale" for key, text in _on("n-1", "chat", "chat-0", (20, "ready"), fault="").items()}
+        | _on("n-2", "chat", "chat-1", *_STAYS),
+        "40m",
+    ),
+)
+
+# --- models that are gone ------------------------------------------------------------------------------------------------------------------
+
+
+def _vanishes(model: str, at: int = 30) -> dict[str, str]:
+    return {key: f"{text} stale" for key, text in target(model, "", (at, "ready")).items()}
+
+
+def _gone(model: str) -> Firing:
+    return firing(
+        "TargetsDown",
+        "critical",
+        "exporter",
+        {"model_name": model, **_ROLE},
+        f"{model} (unified): 100% of its replicas are gone",
+        "Replicas wanted: unknown, known: unknown. It served, and no exporter finds any of them any more.",
+        "look for what they share: node pool, registry, weights, network",
+        f"var-model_name={model}&var-role=unified",
+    )
+
+
+def _vanished(model: str, count: int) -> Firing:
+    return firing(
+        "ReplicaLost",
+        "warning",
+        "node_loss",
+        {"model_name": model, **_ROLE},
+        f"{model} (unified): {count} replicas missing",
+        f"Wanted: unknown. Neither ready nor asleep: {count}.",
+        "find the pod or host that does not come up",
+        f"var-model_name={model}&var-role=unified",
+    )
+
+
+def _tokens(model: str, minutes: int) -> dict[str, str]:
+    labels = f'target="{model}-0",model_name="{model}",engine="0",role="unified"'
+    return {f"llm_serving_decode_tokens_total{{{labels}}}": f"0+600x{minutes} stale"}
+
+
+_LONG = exporter("central", (1800, True))
+_SERVED = _LONG | _vanishes("busy") | _tokens("busy", 29)
+_VANISHED = (
+    Case(
+        "TargetsDown",
+        "a model that served is gone with all that was said of it: until it is back, also after 26 hours",
+        _SERVED,
+        "45m",
+        (_gone("busy"),),
+        more=(("1600m", (_gone("busy"),)),),
+        doubled=False,
+    ),
+    Case("TargetsDown", "one that did nothing in its last hour", _LONG | _vanishes("idle"), "45m"),
+    Case(
+        "TargetsDown",
+        "one that is back under other names",
+        _SERVED
+        | {
+            key.replace("busy-0", "busy-1"): "_x33 "
+            + held((40, 1 if "ready" in key or "info" in key or "_up" in key else 0))
+            for key in target("busy", "", (40, "ready"))
+        },
+        "45m",
+    ),
+    Case(
+        "TargetsDown",
+        "one that is retired until a moment",
+        _SERVED,
+        "45m",
+        more=(("120m", (_gone("busy"),)),),
+        doubled=False,
+        rules="retired",
+    ),
+    Case(
+        "TargetsDown",
+        "no exporter is left: nobody knows",
+        _vanishes("busy") | _tokens("busy", 29) | exporter("central", (30, True), (60, None)),
+        "60m",
+    ),
+)
+_TICKETS = (
+    Case(
+        "ReplicaLost",
+        "a model that did nothing in its last hour is gone with all that was said of it",
+        _LONG | _vanishes("idle"),
+        "45m",
+        (_vanished("idle", 1),),
+        more=(("1600m", (_vanished("idle", 1),)),),
+        doubled=False,
+    ),
+    Case("ReplicaLost", "one that served: TargetsDown pages", _SERVED, "45m"),
+    Case(
+        "ReplicaLost",
+        "a Deployment that is scaled to zero, or removed, as kube-state-metrics says",
+        _LONG
+        | {
+            key.replace("{", '{namespace="llm",workload="idle",workload_kind="Deployment",', 1)
+            if "target_info" in key
+            else key: text
+            for key, text in _vanishes("idle").items()
+        }
+        | {
+            'kube_deployment_spec_replicas{namespace="llm",deployment="idle"}': held((29, 1), (40, 0)),
+            'kube_deployment_spec_replicas{namespace="llm",deployment="other"}': held((69, 1)),
+        },
+        "60m",
+    ),
+    Case(
+        "ReplicaLost",
+        "an exporter went with the replicas that it expected; another one has the others",
+        exporter("central", (90, True))
+        | {
+            key.replace("{", '{instance="b:10077",job="llm",', 1): f"{text} stale"
+            for key, text in (
+                target("chat", "chat-1", (30, "ready"))
+                | {'llm_serving_expected_replicas{model_name="chat",role="unified"}': held((30, 2))}
+            ).items()
+        }
+        | exporter("b", (30, True), (60, False))
+        | target("chat", "chat-0", (90, "ready")),
+        "60m",
+        (
+            firing(
+                "ReplicaLost",
+                "warning",
+                "node_loss",
+                {"model_name": "chat", **_ROLE},
+                "chat (unified): 1 of 2 replicas missing",
+                "Wanted: 2. Neither ready nor asleep: 1.",
+                "find the pod or host that does not come up",
+                "var-model_name=chat&var-role=unified",
+            ),
+        ),
+        doubled=False,
+    ),
+)
+
+CASES = (*_NODES, *_TICKETS)
+EXPORTER_CASES = (
+    Case(
+        "TargetsDown",
+        "the alert of a model that was on it alone carries the node",
+        _SILENT,
+        "30m",
+        (_TARGETS_DOWN,),
+        doubled=False,
+    ),
+    *_VANISHED,
+)

@@ -1,0 +1,100 @@
+"""Every runtime's page right after its start, all at zero: an idle server, whichever way its runtime is known, for as long as it rests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from math import isfinite
+
+import pytest
+
+from llm_serving_exporter.model.reading import State, TargetReading
+from llm_serving_exporter.model.roofline import Limiter
+from llm_serving_exporter.model.snapshot import Quality
+from llm_serving_exporter.normalise.registry import RUNTIMES
+from tests.support.builders.discovered_pods import plain_pod, targets_of
+from tests.support.builders.golden_cases import CASES, Case
+from tests.support.servers.replica import Routes, readings
+
+REST_TICKS = 40  # of ten seconds: longer than what is booked late is waited for
+TYPE = re.compile(r"# TYPE (\S+) (\S+)")
+# gauges of what goes on now; others are limits and sizes
+NOW = re.compile(
+    r"running|waiting|pending|queue|usage|used|active|processing|deferred|throughput|_per_second|busy|in_?flight"
+)
+PAGES = {
+    name: case
+    for name, case in CASES.items()
+    if isinstance(case.steps()[-1].get(case.path), (bytes, str)) and not case.path.endswith("perf_metrics")
+}
+
+
+def to_fresh(text: str) -> str:
+    """A page with everything that counts, and everything that goes on, at 0; what was never counted keeps its labels."""
+    kinds = dict(TYPE.findall(text))
+
+    def reset(line: str) -> str:
+        name = re.split(r"[{ ]", line, maxsplit=1)[0]
+        base = re.sub(r"_(total|bucket|count|sum|created)$", "", name)
+        kind = kinds.get(name) or kinds.get(base) or kinds.get(f"{base}_total") or ""
+        moves = kind in ("counter", "histogram", "summary") or (kind == "gauge" and NOW.search(name))
+        if line.startswith("#") or not line.strip() or not moves:
+            return line
+        return re.sub(r"(\}|^[^{ ]+) +\S+", r"\1 0", line, count=1)
+
+    return "\n".join(map(reset, text.splitlines())) + "\n"
+
+
+def make_fresh(case: Case) -> Routes:
+    step = dict(case.steps()[-1])
+    body = step[case.path]
+    text = body.decode() if isinstance(body, bytes) else body
+    assert isinstance(text, str)
+    step[case.path] = to_fresh(text)
+    return step
+
+
+def rest(case: Case, ticks: int = REST_TICKS, **more: object) -> list[TargetReading]:
+    return readings([make_fresh(case)] * ticks, **{**case.target, **more})
+
+
+def check_rest(found: list[TargetReading]) -> None:
+    for reading in found:
+        assert (reading.up, reading.state) == (True, State.READY), reading.problem
+        assert reading.derived is not None
+        assert not [name for name, quality in reading.derived.quality.items() if quality is Quality.SUSPECT]
+        assert not reading.derived.causes
+        verdict = reading.derived.verdict
+        assert verdict is None or verdict.state in (Limiter.STARVED, Limiter.UNKNOWN)
+        for engine in reading.derived.engines:
+            values: Mapping[str, float] = engine.phase_tokens_per_second
+            assert all(isfinite(value) and value == 0 for value in values.values())
+    assert found[-1].restarts_total == 0
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_fresh_page_is_idle(name: str) -> None:
+    check_rest(rest(PAGES[name]))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_same_where_its_runtime_is_set(name: str) -> None:
+    case = PAGES[name]
+    recognised = rest(case, 1)[0].runtime
+    set_to = rest(case, 6, runtime=recognised)
+    check_rest(set_to)
+    assert set_to[0].runtime == recognised
+
+
+def test_nearly_every_runtime_is_tried() -> None:
+    tried = {rest(case, 1)[0].runtime for case in PAGES.values()}
+    # JSON pages, servers without a page
+    assert len(RUNTIMES.keys() - tried) <= 6, RUNTIMES.keys() - tried
+
+
+@pytest.mark.parametrize("name", sorted(RUNTIMES))
+def test_an_annotation_sets_the_runtime_as_the_configuration_does(name: str) -> None:
+    wishes = {"scrape": "true", "port": "8000", "runtime": name}
+    pod = plain_pod(annotations={f"llm-serving-exporter/{key}": text for key, text in wishes.items()})
+    (target,) = targets_of([pod])
+    assert target.runtime == name
