@@ -45,7 +45,7 @@ class Inhibition:
 
 
 # alerts that carry the node by whose loss they are explained, where one is
-OF_A_NODE = ("TargetDown", "TargetsDown", "ReplicaLost", "N1Critical", "GPUFailed")
+OF_A_NODE = ("TargetDown", "TargetsDown", "ReplicaLost", "N1Critical", "GPUFailed", "TTFTBurn", "SLOBurn")
 _BLIND = "nobody reaches them, and they would all say so"
 
 INHIBITIONS = (

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from tests.pack.builders import firing, held, target
+from dataclasses import replace
+
+from tests.pack.builders import Grows, counter, engine, firing, held, target
 from tests.pack.cases_exporters import _exporter as exporter
+from tests.pack.cases_ttft import _burn, slo_events
 from tests.pack.promtool import Case, Firing
 
 _ROLE = {"role": "unified"}
@@ -70,7 +73,7 @@ _NODES = (
         "nothing on a node takes a connection, from minute 20 to 50",
         _SILENT,
         "22m",
-        more=(("26m", (_lost("n-1", "chat (unified) 1, embed (unified) 1"),)), ("56m", ())),
+        more=(("27m", (_lost("n-1", "chat (unified) 1, embed (unified) 1"),)), ("56m", ())),
     ),
     Case(
         "NodeLost",
@@ -108,7 +111,7 @@ _NODES = (
         | _ready("n-2", (90, 1))
         | {key: f"{text} stale" for key, text in _on("n-1", "chat", "chat-0", (20, "ready"), fault="").items()}
         | _on("n-2", "chat", "chat-1", *_STAYS),
-        "26m",
+        "28m",
         (_lost("n-1", "chat (unified) 1"),),
         more=(("52m", ()),),
         doubled=False,
@@ -153,11 +156,59 @@ _NODES = (
     ),
 )
 
+# of 100 requests a minute 20 are late, all the time; a node of four is lost from minute 20 to 50
+_LATE = exporter("central", (120, True)) | slo_events(
+    engine("chat", "chat-1"), "ttft", counter(Grows(120, 80)), counter(Grows(120, 20))
+)
+_PAGE, _LATE_TICKET = (_burn(severity, "chat", "20", "20%", "20%") for severity in ("critical", "warning"))
+_OF_THE_NODE = replace(_PAGE, labels={**_PAGE.labels, "node": "n-1"})
+
+
+def _one_of(replicas: int) -> dict[str, str]:
+    """The first of so many is lost with its node."""
+    found = dict(_LATE)
+    for number in range(replicas):
+        states = ((120, "ready"),) if number else ((20, "ready"), (30, "down"), (70, "ready"))
+        found |= _on(f"n-{number + 1}", "chat", f"chat-{number}", *states)
+    return found
+
+
+_BURNS = (
+    Case(
+        "TTFTBurn",
+        "a lost node explains it, and for a quarter of an hour after it is back what the windows still hold",
+        _one_of(4),
+        "18m",
+        (_PAGE,),
+        more=(
+            ("30m", (_OF_THE_NODE, _LATE_TICKET)),
+            ("54m", (_LATE_TICKET,)),
+            ("80m", (_PAGE, _LATE_TICKET)),
+        ),
+        doubled=False,
+    ),
+    Case(
+        "TTFTBurn",
+        "a lost node of a dozen does not explain it",
+        _one_of(12),
+        "30m",
+        (_PAGE, _LATE_TICKET),
+        more=(("54m", (_PAGE, _LATE_TICKET)),),
+        doubled=False,
+    ),
+)
+
 # --- models that are gone ------------------------------------------------------------------------------------------------------------------
 
 
 def _vanishes(model: str, at: int = 30) -> dict[str, str]:
     return {key: f"{text} stale" for key, text in target(model, "", (at, "ready")).items()}
+
+
+def _in_kubernetes(idle: dict[str, str]) -> dict[str, str]:
+    """The model `idle` as a Deployment of its name."""
+    place = '{namespace="llm",workload="idle",workload_kind="Deployment",'
+    return {key.replace("{", place, 1) if "target_info" in key else key: text for key, text in idle.items()}
 
 
 def _gone(model: str) -> Firing:
@@ -246,17 +297,31 @@ _TICKETS = (
         "ReplicaLost",
         "a Deployment that is scaled to zero, or removed, as kube-state-metrics says",
         _LONG
-        | {
-            key.replace("{", '{namespace="llm",workload="idle",workload_kind="Deployment",', 1)
-            if "target_info" in key
-            else key: text
-            for key, text in _vanishes("idle").items()
-        }
+        | _in_kubernetes(_vanishes("idle"))
         | {
             'kube_deployment_spec_replicas{namespace="llm",deployment="idle"}': held((29, 1), (40, 0)),
             'kube_deployment_spec_replicas{namespace="llm",deployment="other"}': held((69, 1)),
         },
         "60m",
+    ),
+    Case(
+        "ReplicaLost",
+        "a Deployment that is removed, the only one that kube-state-metrics spoke of",
+        _LONG
+        | _in_kubernetes(_vanishes("idle"))
+        | {'kube_deployment_spec_replicas{namespace="llm",deployment="idle"}': held((29, 1), (1, "stale"))}
+        | _ready("n-1", (70, 1)),
+        "60m",
+    ),
+    Case(
+        "ReplicaLost",
+        "one of which kube-state-metrics never spoke: it has others",
+        _LONG
+        | _in_kubernetes(_vanishes("idle"))
+        | {'kube_deployment_spec_replicas{namespace="web",deployment="other"}': held((70, 1))},
+        "60m",
+        (_vanished("idle", 1),),
+        doubled=False,
     ),
     Case(
         "ReplicaLost",
@@ -288,7 +353,7 @@ _TICKETS = (
     ),
 )
 
-CASES = (*_NODES, *_TICKETS)
+CASES = (*_NODES, *_BURNS, *_TICKETS)
 EXPORTER_CASES = (
     Case(
         "TargetsDown",

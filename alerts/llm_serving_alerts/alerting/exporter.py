@@ -8,9 +8,9 @@ from llm_serving_alerts.declare import DIGITS, Alert, Text, alert_matchers, labe
 from llm_serving_alerts.external import NOTIFICATIONS, NOTIFICATIONS_FAILED
 from llm_serving_alerts.promql import MODEL, TARGET, Dialect, series
 from llm_serving_alerts.records.history import SERVED
-from llm_serving_alerts.records.presence import DOWN_RATIO, OF_TARGETS, VANISHED
+from llm_serving_alerts.records.presence import DOWN_ALONE, DOWN_RATIO, OF_TARGETS, VANISHED
 from llm_serving_alerts.records.rollouts import EXCUSED
-from llm_serving_alerts.records.targets import DOWN, WANTED_NOW
+from llm_serving_alerts.records.targets import WANTED_NOW
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import RATIO
 from llm_serving_alerts.settings import AlertSettings, Settings
@@ -21,7 +21,7 @@ _KNOWN = "model:llm_serving_targets:count"
 
 def _target_down(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     rolling = f" unless on ({dialect.labels(*MODEL)}) {EXCUSED} > 0" if settings.node_loss.workloads else ""
-    return lost_nodes.of_target(dialect, f"{dialect.half(DOWN, own.for_seconds)}{rolling}")
+    return lost_nodes.of_target(dialect, settings, f"{dialect.half(DOWN_ALONE, own.for_seconds)}{rolling}")
 
 
 def _target_down_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:

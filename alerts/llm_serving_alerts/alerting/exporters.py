@@ -6,16 +6,15 @@ from collections.abc import Callable
 
 from llm_serving_alerts.declare import Alert, Text, alert_matchers, label, value
 from llm_serving_alerts.external import DAEMONSET_PODS, UP
-from llm_serving_alerts.promql import HOUR, MINUTE, MODEL, Dialect, series
+from llm_serving_alerts.promql import HOUR, MINUTE, Dialect, series
 from llm_serving_alerts.records.history import EXPORTERS
 from llm_serving_alerts.records.presence import (
     DOWN_RATIO,
     EXPORTERS_OF_JOB,
     LOST_NODES,
-    LOST_REPLICAS,
-    OF_TARGETS,
     OFF_NODE,
     SIDECAR,
+    UNREACHED,
     known_exporters,
 )
 from llm_serving_alerts.rules import Check, Severity
@@ -118,14 +117,7 @@ def _absent_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Te
 
 
 def _unreachable(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    fleet, by_model, above = dialect.key(), dialect.labels(*MODEL), own["above"]
-    all_ = f"sum by ({fleet}) ({OF_TARGETS})"
-    lost = f"sum by ({fleet}) ({DOWN_RATIO} * on ({by_model}) {OF_TARGETS})"
-    # one lost node is NodeLost's, however much of the fleet it was
-    nodes = f"count by ({fleet}) ({LOST_NODES} == 1)"
-    node = f"(max by ({fleet}) (sum by ({dialect.key('node')}) ({LOST_REPLICAS})) and on ({fleet}) {nodes} == 1 or on ({fleet}) {all_} * 0)"
-    several = f"(count by ({fleet}) ({DOWN_RATIO} > {above:g}) > 1 or on ({fleet}) {nodes} > 1)"
-    return f"({lost} - on ({fleet}) {node}) / on ({fleet}) {all_} > {above:g} and on ({fleet}) {several}"
+    return f"{UNREACHED} > {own['above']:g}"
 
 
 def _unreachable_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:

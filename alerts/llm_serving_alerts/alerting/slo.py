@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from llm_serving_alerts import lost_nodes
 from llm_serving_alerts.alerting.stalled import STALLED
 from llm_serving_alerts.declare import (
     DIGITS,
@@ -29,8 +32,17 @@ def _others(settings: Settings) -> tuple[str, ...]:
     return tuple(name for name in wanted if name == "errors" or settings.slo[name].threshold_seconds is not None)
 
 
-def _burn(dialect: Dialect, settings: Settings, own: AlertSettings, speed: str, slos: tuple[str, ...]) -> str:
-    """Pairs of windows that are both above factor times the budget. `or` keeps one series an objective: which pair fired is no label."""
+def _burn(
+    dialect: Dialect,
+    settings: Settings,
+    own: AlertSettings,
+    speed: str,
+    slos: tuple[str, ...],
+    *,
+    excused: bool = False,
+) -> str:
+    """Pairs of windows that are both above factor times the budget. `or` keeps one series an objective: which pair fired is no label.
+    `excused`: without what a node that was lost lately explains, as long as the shorter window holds it."""
     by = dialect.labels(*MODEL, "slo")
     pairs = []
     for name in slos:
@@ -38,26 +50,37 @@ def _burn(dialect: Dialect, settings: Settings, own: AlertSettings, speed: str, 
         for window in settings.burn[speed]:
             long, short = seconds_text(window.long_seconds), seconds_text(window.short_seconds)
             this = f'{{slo="{name}"}}'
+            unless = lost_nodes.unless_lately(dialect, settings, window.short_seconds) if excused else ""
             pairs.append(
                 f"({RATIO.format(window=long)}{this} / {budget:g} > {window.factor:g}"
                 f" and on ({by}) {RATIO.format(window=short)}{this} / {budget:g} > {window.factor:g}"
                 f" and on ({by}) {EVENTS.format(window=long)}{this} >= {own['events']:g}"
-                f" and on ({by}) {BAD.format(window=long)}{this} >= {own['bad']:g})"
+                f" and on ({by}) {BAD.format(window=long)}{this} >= {own['bad']:g}{unless})"
             )
     return f" or on ({by}) ".join(pairs)
 
 
 def _ttft(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    return _burn(dialect, settings, own, tier, ("ttft",))
+    return _of_a_node(dialect, tier, lambda excused: _burn(dialect, settings, own, tier, ("ttft",), excused=excused))
 
 
 def _slo(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    burns = _burn(dialect, settings, own, tier, _others(settings))
-    if tier != _PAGES:
-        return burns
+    others = _others(settings)
     # of too few requests for a share: that nobody is answered is beyond any budget
-    fastest = 1 / settings.slo["errors"].budget
-    return f"{burns} or on ({dialect.labels(*MODEL, 'slo')}) {_all_failed(dialect, own)} * 0 + {fastest:g}"
+    failed = f"{_all_failed(dialect, own)} * 0 + {1 / settings.slo['errors'].budget:g}"
+
+    def burns(excused: bool) -> str:
+        pairs = _burn(dialect, settings, own, tier, others, excused=excused)
+        if tier != _PAGES:
+            return pairs
+        unless = lost_nodes.unless_lately(dialect, settings, 0.0) if excused else ""
+        return f"{pairs} or on ({dialect.labels(*MODEL, 'slo')}) ({failed}{unless})"
+
+    return _of_a_node(dialect, tier, burns)
+
+
+def _of_a_node(dialect: Dialect, tier: str, burns: Callable[[bool], str]) -> str:
+    return lost_nodes.of_burn(dialect, burns(False), burns(True)) if tier == _PAGES else burns(False)
 
 
 def _all_failed(dialect: Dialect, own: AlertSettings, matchers: str = "") -> str:
@@ -103,7 +126,7 @@ def _slo_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
 _SPEEDS = {Severity.WARNING: "slow", Severity.CRITICAL: _PAGES}
 _FLOORS = {"warning_for": FOR, "events": NUMBER, "bad": NUMBER}
 SLO = (
-    Alert("TTFTBurn", Check.TTFT, (*MODEL, "slo"), _SPEEDS, _ttft, _ttft_text, _FLOORS, lambda s: s.slo["ttft"].threshold_seconds is not None, separate=True),
-    Alert("SLOBurn", Check.SLO, (*MODEL, "slo"), _SPEEDS, _slo, _slo_text, {**_FLOORS, "in_a_row": NUMBER}, separate=True),
+    Alert("TTFTBurn", Check.TTFT, (*MODEL, "slo", "node"), _SPEEDS, _ttft, _ttft_text, _FLOORS, lambda s: s.slo["ttft"].threshold_seconds is not None, separate=True),
+    Alert("SLOBurn", Check.SLO, (*MODEL, "slo", "node"), _SPEEDS, _slo, _slo_text, {**_FLOORS, "in_a_row": NUMBER}, separate=True),
     STALLED,
 )  # fmt: skip

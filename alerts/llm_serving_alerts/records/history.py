@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llm_serving_alerts.external import DEPLOYMENT_REPLICAS, NODE_CONDITION, STATEFULSET_REPLICAS
-from llm_serving_alerts.promql import DAY, HOUR, MINUTE, MODEL, NODES, TARGET, TARGETS, Dialect, series
+from llm_serving_alerts.external import KUBE_REPLICAS, NODE_CONDITION
+from llm_serving_alerts.promql import DAY, HOUR, MINUTE, MODEL, NODES, TARGET, TARGETS, Dialect, clauses, series
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings
 from llm_serving_exporter.clients.stored_labels import take_exported
@@ -34,11 +34,11 @@ _STATED_SEEN = "exporter:llm_serving_expected_replicas:seen"
 _REPLICAS, _SERVING = "model_node:llm_serving_ready_replicas:count", "model_node:llm_serving_served:time"
 _KUBE_READY = "node:llm_serving_kube_ready:seen"
 _WORKLOADS = "model:llm_serving_workload:seen"
+_KUBE_REPLICAS = "kube:llm_serving_wanted_replicas:max"
 # two moments of the history, and the time until the next
 _TOGETHER_SECONDS = 2 * MOMENT_SECONDS
 _PLACE = ("namespace", "workload", "workload_kind")
-# as the exporter writes the kind -> who knows how many are wanted, and the label that names the workload
-_KUBE = {"Deployment": (DEPLOYMENT_REPLICAS, "deployment"), "StatefulSet": (STATEFULSET_REPLICAS, "statefulset")}
+_WANTED = tuple(wanted.name for wanted, _ in KUBE_REPLICAS.values())
 
 
 def seen(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
@@ -147,6 +147,11 @@ def _memory(dialect: Dialect, settings: Settings) -> Iterator[Record]:
         SERVED, f"{last(_TOKENS)} > bool 0", "1 for a model that worked in the last hour in which it was there"
     )
     yield Record(
+        _KUBE_REPLICAS,
+        _kube_replicas(dialect, settings),
+        "replicas that kube-state-metrics says are wanted of a workload of ours, there or gone",
+    )
+    yield Record(
         UNWANTED,
         _unwanted(dialect, settings),
         "1 for a model of whose workloads kube-state-metrics knows none that wants replicas",
@@ -164,14 +169,33 @@ def _memory(dialect: Dialect, settings: Settings) -> Iterator[Record]:
 
 
 def _unwanted(dialect: Dialect, settings: Settings) -> str:
-    """Of models with a workload of a kind that kube-state-metrics speaks of at all: gone, or to have no replica."""
-    by_model, of_object = dialect.labels(*MODEL), dialect.key("namespace", "workload")
-    known, wanted = [], []
-    for kind, (external, label) in _KUBE.items():
-        ours = dialect.apply_over_time(
-            "last_over_time", f'{_WORKLOADS}{{workload_kind="{kind}"}}', settings.memory_seconds
+    """Of models whose workloads kube-state-metrics spoke of, and is still there: gone, or to have no replica."""
+    by_model, of_object = dialect.labels(*MODEL), dialect.key(*_PLACE)
+    ours, spoken = (
+        dialect.apply_over_time("last_over_time", name, settings.memory_seconds)
+        for name in (_WORKLOADS, _KUBE_REPLICAS)
+    )
+    lately = dialect.apply_over_time("last_over_time", _WORKLOADS, DAY)
+    # the workload may have been the only one that was: nodes are there always
+    there = " or ".join(f"group by ({dialect.key()}) ({name})" for name in (NODE_CONDITION.name, *_WANTED))
+    return clauses(
+        (
+            "models of which kube-state-metrics spoke, and it is there",
+            f"max by ({by_model}) ({ours} and on ({of_object}) {spoken} and on ({dialect.key()}) ({there}))",
+        ),
+        ("one that is wanted", f"unless on ({by_model}) ({ours} and on ({of_object}) {_KUBE_REPLICAS} > 0)"),
+        ("of another workload it did not speak", f"unless on ({by_model}) ({lately} unless on ({of_object}) {spoken})"),
+    )
+
+
+def _kube_replicas(dialect: Dialect, settings: Settings) -> str:
+    """Of the workloads that are remembered, how many replicas are wanted."""
+    ours = dialect.apply_over_time("last_over_time", _WORKLOADS, settings.memory_seconds)
+    found = []
+    for kind, (wanted, name) in KUBE_REPLICAS.items():
+        named = f'label_replace({take_exported(wanted.name, "namespace")}, "workload", "$1", "{name}", "(.+)")'
+        of_kind = f"max by ({dialect.key('namespace', 'workload')}) ({named})"
+        found.append(
+            f'label_replace({of_kind}, "workload_kind", "{kind}", "", "") and on ({dialect.key(*_PLACE)}) {ours}'
         )
-        named = f'label_replace({take_exported(external.name, "namespace")}, "workload", "$1", "{label}", "(.+)")'
-        known.append(f"{ours} and on ({dialect.key()}) {external.name}")
-        wanted.append(f"{ours} and on ({of_object}) (max by ({of_object}) ({named}) > 0)")
-    return f"max by ({by_model}) ({' or '.join(known)}) * 0 + 1 unless on ({by_model}) ({' or '.join(wanted)})"
+    return " or ".join(found)

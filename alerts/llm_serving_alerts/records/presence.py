@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llm_serving_alerts.external import NODE_CLOSED, SCRAPE_SECONDS, UP
-from llm_serving_alerts.promql import DAY, HOUR, MINUTE, MODEL, NODES, Dialect, one_of, series
+from llm_serving_alerts.promql import DAY, HOUR, MINUTE, MODEL, NODES, Dialect, clauses, one_of, series
 from llm_serving_alerts.records.history import (
     ALIVE,
     EXPORTERS,
@@ -35,6 +35,9 @@ DOWN_RATIO = "model:llm_serving_down:ratio"
 OF_TARGETS = "model:llm_serving_wanted_targets:sum"
 VANISHED = "model:llm_serving_vanished_targets:sum"
 MISSING = "model:llm_serving_missing_replicas:sum"
+UNREACHED = "fleet:llm_serving_unreached:ratio"
+LOST_SHARE = "model_node:llm_serving_lost_replicas:ratio"
+DOWN_ALONE = "target:llm_serving_down_alone:min"
 SIDECAR = "sidecar"
 # an exporter whose mode is not known may be on a node
 OFF_NODE = one_of("mode", (SIDECAR, "central"), negated=True)
@@ -163,7 +166,54 @@ def missing(dialect: Dialect, settings: Settings) -> Group:
                 "share of a model's targets that is down or gone",
             ),
             Record(MISSING, _missing(dialect, settings), "replicas that are wanted and neither ready nor asleep"),
+            *_causes(dialect, settings),
         ),
+    )
+
+
+def lasting(dialect: Dialect, record: str, settings: Settings, alert: str) -> str:
+    """The least value of a record within the time that the alert which is made of it waits: what comes and goes explains nothing."""
+    return dialect.apply_over_time("min_over_time", record, settings.alerts[alert].for_seconds)
+
+
+def _causes(dialect: Dialect, settings: Settings) -> Iterator[Record]:
+    by_model, of_target, of_node = dialect.labels(*MODEL), dialect.key("target"), dialect.key("node")
+    yield Record(
+        UNREACHED,
+        _unreached(dialect, settings),
+        "share of a fleet's targets that is down or gone for another reason than a lost node",
+    )
+    lost = lasting(dialect, LOST_REPLICAS, settings, "NodeLost")
+    yield Record(
+        LOST_SHARE,
+        f"{lost} / on ({by_model}) group_left () {OF_TARGETS} > 0 and on ({by_model}) {DOWN_RATIO} > 0",
+        "share of a model's targets that went with a lost node and that nothing has replaced",
+    )
+    nodes = f"{NODES} and on ({of_node}) {lasting(dialect, LOST_NODES, settings, 'NodeLost')} == 1"
+    fleets = f"{lasting(dialect, UNREACHED, settings, 'FleetUnreachable')} > {_most_unreached(settings):g}"
+    yield Record(
+        DOWN_ALONE,
+        # VictoriaMetrics would fill gaps of the first from an `or on` of the second: both have the same labels
+        f"{DOWN} unless on ({of_target}) ({nodes}) unless on ({dialect.key()}) ({fleets}) or {DOWN} * 0",
+        "1 for a target that is down and neither its node nor its whole fleet is, 0 for another",
+    )
+
+
+def _most_unreached(settings: Settings) -> float:
+    return settings.alerts["FleetUnreachable"]["above"]
+
+
+def _unreached(dialect: Dialect, settings: Settings) -> str:
+    fleet, by_model, above = dialect.key(), dialect.labels(*MODEL), _most_unreached(settings)
+    all_ = f"sum by ({fleet}) ({OF_TARGETS})"
+    lost = f"sum by ({fleet}) ({DOWN_RATIO} * on ({by_model}) {OF_TARGETS})"
+    # one lost node is NodeLost's, however much of the fleet it was
+    nodes = f"count by ({fleet}) ({LOST_NODES} == 1)"
+    node = f"(max by ({fleet}) (sum by ({dialect.key('node')}) ({LOST_REPLICAS})) and on ({fleet}) {nodes} == 1 or on ({fleet}) {all_} * 0)"
+    several = f"(count by ({fleet}) ({DOWN_RATIO} > {above:g}) > 1 or on ({fleet}) {nodes} > 1)"
+    return clauses(
+        ("what is down or gone, but for one lost node", f"({lost} - on ({fleet}) {node}) / on ({fleet}) {all_}"),
+        ("of several models or nodes", f"and on ({fleet}) {several}"),
     )
 
 

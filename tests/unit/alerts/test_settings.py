@@ -365,7 +365,7 @@ def test_what_may_come_and_go_has_its_time_in_the_expression(tmp_path: Path) -> 
     for text, window, moments in (("3m", "5m59s999ms", "3"), ("0", "59s999ms", "0.5"), ("30m", "59m59s999ms", "30")):
         (rule,) = alerts(read(tmp_path, f"alerts: {{TargetDown: {{for: {text}}}}}"), "TargetDown")
         assert "for" not in rule
-        assert f"sum_over_time(target:llm_serving_down:min[{window}:1m]) >= {moments}" in rule["expr"]
+        assert f"sum_over_time(target:llm_serving_down_alone:min[{window}:1m]) >= {moments}" in rule["expr"]
 
 
 def test_a_cap_leaves_nothing_louder_and_one_rule_of_an_alert_with_two_severities(tmp_path: Path) -> None:
