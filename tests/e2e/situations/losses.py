@@ -137,6 +137,14 @@ SITUATIONS = (
         CAUSE + 3 * MINUTE,
     ),
     Situation(
+        _renamed("model-renamed-managed"),
+        "a Deployment is replaced by another one that serves under another name, and removed; kube-state-metrics is there",
+        Expected(most_pages=0, most_tickets=0),
+        CAUSE + 3 * MINUTE,
+        kube="deployment",
+        removed_seconds=CAUSE + 3 * MINUTE,
+    ),
+    Situation(
         fleet("model-gone-for-a-day", 2, 28 * 60, Event(2 * HOUR, "scale", value=0), requests_per_second=0.05),
         "all pods of a model are gone for 26 hours, and nobody repairs it",
         replace(_VANISHED, most_tickets=1, lasts=frozenset({"TargetsDown"})),
