@@ -9,7 +9,16 @@ from llm_serving_alerts.external import FIRING
 from llm_serving_alerts.promql import FLEET, MODEL, Dialect, clauses, one_of, series
 from llm_serving_alerts.records.slo import BASE_EVENTS
 from llm_serving_alerts.records.targets import DOWN
-from llm_serving_alerts.rules import ALERT_PREFIX, GROUP_PREFIX, AlertRule, Check, Group, Record, Severity
+from llm_serving_alerts.rules import (
+    ALERT_PREFIX,
+    GROUP_PREFIX,
+    MINUTELY_SECONDS,
+    AlertRule,
+    Check,
+    Group,
+    Record,
+    Severity,
+)
 
 VERDICT, REST = "model:llm_serving_check:verdict", "fleet:llm_serving_check:verdict"
 GOOD, TICKET, PAGE = 0, 1, 2
@@ -57,7 +66,7 @@ def verdict_group(dialect: Dialect, alerts: Iterable[Group]) -> Group:
         for check, found in names.items()
         if _keep_about(found)
     ]
-    return Group(f"{GROUP_PREFIX}verdicts", (*of_models, *of_rest))
+    return Group(f"{GROUP_PREFIX}verdicts", (*of_models, *of_rest), MINUTELY_SECONDS / dialect.time_scale)
 
 
 def _list_names(rendered: Iterable[AlertRule]) -> dict[Check, _Names]:

@@ -21,7 +21,7 @@ from llm_serving_alerts.promql import (
     Dialect,
     series,
 )
-from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
 from llm_serving_alerts.settings import Settings
 from llm_serving_exporter.catalogue.spec import PLACE_LABELS
 
@@ -156,4 +156,4 @@ def claims(dialect: Dialect, settings: Settings) -> Group:
             "targets that claim a GPU, where their shares add up to more than all of it or are not all known",
         )
     )
-    return Group("llm-serving.claims", tuple(rules))
+    return Group("llm-serving.claims", tuple(rules), MINUTELY_SECONDS / dialect.time_scale)

@@ -8,7 +8,7 @@ from llm_serving_alerts.promql import HOUR, MODEL, MODEL_GPU, NODES, TARGET, Dia
 from llm_serving_alerts.records.capacity import BEST_TOKENS, BEST_WORK, CEILINGS
 from llm_serving_alerts.records.outliers import OUTLIER
 from llm_serving_alerts.records.targets import KIND, list_replicas
-from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
 from llm_serving_alerts.settings import Settings
 
 CAPACITY = "target:llm_serving_capacity:best"
@@ -36,9 +36,15 @@ def node_loss(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     return (
         Group("llm-serving.node-loss.demand", (*_present(dialect), *_demand(dialect))),
         Group(
-            "llm-serving.node-loss.capacity", (*_capacity(dialect), *_records_without_largest_node(dialect, settings))
+            "llm-serving.node-loss.capacity",
+            (*_capacity(dialect), *_records_without_largest_node(dialect, settings)),
+            MINUTELY_SECONDS / dialect.time_scale,
         ),
-        Group("llm-serving.node-loss.load", (*_loads(dialect), *_required(dialect, settings))),
+        Group(
+            "llm-serving.node-loss.load",
+            (*_loads(dialect), *_required(dialect, settings)),
+            MINUTELY_SECONDS / dialect.time_scale,
+        ),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from llm_serving_alerts.promql import DAY, ENGINE, HOUR, MINUTE, MODEL, WEEK, Dialect, seconds_text, series
 from llm_serving_alerts.records.baselines import INTERVAL_SECONDS
-from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
 from llm_serving_alerts.settings import Settings
 
 BASE_SECONDS = 300.0
@@ -54,7 +54,10 @@ def slo(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
         for each in (quick, slow)
         for part in (each[start : start + _WINDOWS_A_GROUP] for start in range(0, len(each), _WINDOWS_A_GROUP))
     )
-    return (*in_windows, Group("llm-serving.slo.in-a-row", tuple(_in_a_row(dialect))))
+    return (
+        *in_windows,
+        Group("llm-serving.slo.in-a-row", tuple(_in_a_row(dialect)), MINUTELY_SECONDS / dialect.time_scale),
+    )
 
 
 def _of_window(dialect: Dialect, window: float, known: tuple[float, ...]) -> Iterator[Record]:
