@@ -44,18 +44,22 @@ def workloads(dialect: Dialect, settings: Settings) -> Group:
     )
 
 
+# what is known of a target, from the most to the least
+_KNOWN_BEST = ('model_name!="",version!=""', 'model_name!=""', "")
+
+
 def _info(dialect: Dialect) -> str:
     of_target, of_exporter = dialect.key("target"), dialect.key("instance", "job")
     build = take_exported(series("exporter_build_info"), "version")
     version = f'label_replace({build}, "{READER}", "$1", "version", "(.+)")'
     reader = f"topk by ({of_exporter}) (1, max by ({dialect.key('instance', 'job', READER)}) ({version}))"
     labels = dialect.key("target", "runtime", "version", "model_name", "role", READER)
-    # of several exporters one that has read it; without the exporter's own series nobody knows who reads
-    named, every = (
+    # of several exporters one that has read it, and knows the most; without the exporter's own series nobody knows who reads
+    known = f" or on ({of_target}) ".join(
         f"({info} * on ({of_exporter}) group_left ({READER}) ({reader}) or on ({of_exporter}, target) {info})"
-        for info in (series("target_info", 'model_name!=""'), series("target_info"))
+        for info in (series("target_info", matchers) for matchers in _KNOWN_BEST)
     )
-    one = f"topk by ({of_target}) (1, max by ({labels}) ({named} or on ({of_target}) {every}))"
+    one = f"topk by ({of_target}) (1, max by ({labels}) ({known}))"
     placed = ", ".join(dict.fromkeys((*dialect.own, *_BELONGS)))
     return clauses(
         ("what it is, and who reads it", f"({one})"),
