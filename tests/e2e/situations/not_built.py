@@ -10,9 +10,4 @@ NOT_BUILT: dict[str, tuple[str, ...]] = {
     "lost-node": ("counts",),
     # users feel it too: TTFTBurn pages beside NodeLost
     "lost-node-unmanaged": ("counts",),
-    "livelock": (
-        "quiet",
-        "counts",
-        "ends",
-    ),
 }
