@@ -32,6 +32,9 @@ class Replica:
     wrong: tuple[int, int] = (BEGIN, END)
     started: float = OLD
     reborn: int = 0  # its counters begin again at this minute
+    restarted: int = 0  # its process begins again at this minute
+    wrong_tokens: float | None = None  # computed for one, while something is wrong
+    running: float | None = None  # of eight at a time
     decode_per_minute: float | None = None
     waiting: float = 0
     kv_usage: float = 0.3
@@ -45,7 +48,11 @@ def write_replica(model: str, number: int, one: Replica) -> dict[str, str]:
     name = f"{model}-{number}"
     of = engine(model, name, role=one.role)
     found = target(model, name, (MINUTES + 1, "ready"), role=one.role, runtime=one.runtime)
-    found[f'llm_serving_target_start_time_seconds{{target="{name}"}}'] = held((MINUTES + 1, one.started))
+    found[f'llm_serving_target_start_time_seconds{{target="{name}"}}'] = (
+        held((one.restarted, one.started), (MINUTES + 1 - one.restarted, one.restarted * 60.0))
+        if one.restarted
+        else held((MINUTES + 1, one.started))
+    )
     if one.gpu:
         found[f'llm_serving_target_gpus{{target="{name}",gpu_name="{one.gpu}"}}'] = held((MINUTES + 1, 1))
 
@@ -63,7 +70,9 @@ def write_replica(model: str, number: int, one: Replica) -> dict[str, str]:
     if one.queued_seconds is not None:
         found[f"llm_serving_request_queue_time_seconds_sum{{{of}}}"] = grows(0.0, one.first_tokens * one.queued_seconds)
     if one.tokens is not None:
-        found[f"llm_serving_prefill_tokens_total{{{of}}}"] = grows(one.first_tokens * one.tokens)
+        found[f"llm_serving_prefill_tokens_total{{{of}}}"] = grows(
+            one.first_tokens * one.tokens, None if one.wrong_tokens is None else one.first_tokens * one.wrong_tokens
+        )
     for outcome in ("bad", "good"):
         usual, wrong = (
             None if share is None else one.first_tokens * (share if outcome == "bad" else 1 - share)
@@ -80,6 +89,9 @@ def write_replica(model: str, number: int, one: Replica) -> dict[str, str]:
         for phase, seconds in (("prefill", 3.0), ("decode", 27.0)):
             found[f'llm_serving_phase_busy_seconds_total{{{of},phase="{phase}"}}'] = grows(seconds)
         for gauge, value in (("batch_size_mean", one.batch), ("decode_ceiling_tokens_per_second", one.ceiling)):
+            found[f"llm_serving_{gauge}{{{of}}}"] = held((MINUTES + 1, value))
+    if one.running is not None:
+        for gauge, value in (("requests_running", one.running), ("batch_limit_requests", 8), ("requests_waiting", 2)):
             found[f"llm_serving_{gauge}{{{of}}}"] = held((MINUTES + 1, value))
     if one.decode_per_minute is not None:
         found[f"llm_serving_decode_tokens_total{{{of}}}"] = grows(one.decode_per_minute)
@@ -102,13 +114,13 @@ _WELL = Replica()
 _LATE = Replica(late_seconds=4.2)
 
 
-def _told(model: str, number: int, of: str, summary: str, description: str, role: str = "unified") -> Firing:
+def _told(model: str, number: int, summary: str, description: str, role: str = "unified") -> Firing:
     name = f"{model}-{number}"
     return firing(
         "ReplicaOutlier",
         "warning",
         "phases",
-        {"model_name": model, "role": role, "target": name, "of": of},
+        {"model_name": model, "role": role, "target": name},
         f"{model} on {name}: {summary}",
         f"{description} Peers: replicas of the same model, role, runtime and kind of GPU.",
         f"look at {name} alone; drain and restart it if the others carry the load",
@@ -116,34 +128,36 @@ def _told(model: str, number: int, of: str, summary: str, description: str, role
     )
 
 
+_LATE_FOR = (
+    "Mean time to first token, over 15m or, of few requests, 30m or 1h: {own}. Its peers would take {peers} for as many prompt tokens to be computed. "
+    "Long prompts, a cold cache and the queue behind more prompts than usual are allowed for."
+)
+_SLOW = (
+    "Mean time between two tokens, without prefill's share: {own}. Its peers would take {peers} at its batch and context, by the distance to each "
+    "one's own decode ceiling."
+)
+
+
 def _is_late(model: str, number: int, own: str, peers: str, role: str = "unified") -> Firing:
-    return _told(
-        model, number, "ttft", f"first tokens after {own}, its peers would need {peers}",
-        f"Mean time to first token, over 15m or, of few requests, 1h: {own}. Its peers would take {peers} for as many prompt tokens to be computed. "
-        "Long prompts, a cold cache and the queue behind more prompts than others are allowed for.",
-        role,
-    )  # fmt: skip
+    summary = f"first tokens after {own}, its peers would need {peers}"
+    return _told(model, number, summary, _LATE_FOR.format(own=own, peers=peers), role)
 
 
 def _is_slow(model: str, number: int, own: str, peers: str, role: str = "unified") -> Firing:
-    return _told(
-        model, number, "decode", f"{own} between tokens, its peers would need {peers}",
-        f"Mean time between two tokens, without prefill's share: {own}. Its peers would take {peers} at its batch and context, by the distance to "
-        "each one's own decode ceiling.",
-        role,
-    )  # fmt: skip
+    summary = f"{own} between tokens, its peers would need {peers}"
+    return _told(model, number, summary, _SLOW.format(own=own, peers=peers), role)
 
 
 def _fails(model: str, number: int, own: str, peers: str) -> Firing:
     return _told(
-        model, number, "errors", f"{own} of its requests fail, {peers} of its peers'",
+        model, number, f"{own} of its requests fail, {peers} of its peers'",
         f"{own} of the requests that ended here ended with an error, {peers} of those of its peers together. Chance does not explain it.",
     )  # fmt: skip
 
 
 def _idles(model: str, number: int, own: str, peers: str, waiting: str) -> Firing:
     return _told(
-        model, number, "queue", f"requests wait at it while it does {own} of work, its peers {peers}",
+        model, number, f"requests wait at it while it does {own} of work, its peers {peers}",
         f"Requests have waited here for 10m beside free KV cache; it does {own} reference seconds of work per second, the median of its peers is "
         f"{peers}. {waiting} wait.",
     )  # fmt: skip
@@ -179,6 +193,34 @@ _TTFT = together(
     Story((Kind.BELOW,), fleet("near", *[Replica(seconds=0.5)] * 3, Replica(seconds=0.5, late_seconds=0.98, wrong=ALWAYS))),
     # a burst of requests at one replica: they wait for one another
     Story((Kind.BELOW,), fleet("burst", _WELL, _WELL, _WELL, Replica(late_seconds=4.2, queued_seconds=4.0, tokens=900))),
+    # the same of two of three, at one of which more wait
+    Story(
+        (Kind.BELOW,),
+        fleet(
+            "bursts",
+            Replica(late_seconds=4.2, queued_seconds=4.0, wrong_tokens=1500, wrong=(30, 40)),
+            Replica(late_seconds=0.9, queued_seconds=0.7, wrong_tokens=1500, wrong=(30, 40)),
+            _WELL,
+        ),
+    ),
+    # five minutes of it, by whatever
+    Story((Kind.BELOW,), fleet("short", _WELL, _WELL, _WELL, Replica(late_seconds=9, wrong=(30, 35)))),
+    # those who wait at a full batch wait for room; where that is not full, it does not admit them
+    Story(
+        (Kind.BELOW,),
+        fleet("slots", *[Replica(gap_seconds=0.01)] * 3, Replica(gap_seconds=0.01, running=8, late_seconds=4.2, queued_seconds=4.0)),
+    ),
+    Story(
+        (Kind.FIRES,),
+        fleet("room", *[Replica(gap_seconds=0.01)] * 3, Replica(gap_seconds=0.01, running=4, late_seconds=4.2, queued_seconds=4.0)),
+        {"44m": (_is_late("room", 3, "2.867s", "200ms"),)},
+    ),
+    # nobody knows of a batch whether it is slow
+    Story(
+        (Kind.FIRES,),
+        fleet("unknown", _WELL, _WELL, _WELL, Replica(running=8, late_seconds=4.2, queued_seconds=4.0)),
+        {"44m": (_is_late("unknown", 3, "2.867s", "200ms"),)},
+    ),
     # the same with no more to do than its peers: it does not admit what it is sent
     Story(
         (Kind.FIRES,),
@@ -236,6 +278,20 @@ _DECODE = together(
         fleet("pools", *[Replica(gap_seconds=0.01, role="decode")] * 2, Replica(gap_seconds=0.01, slow_gap_seconds=0.03, role="decode")),
         {"44m": (_is_slow("pools", 2, "21ms", "9ms", "decode"),)},
     ),
+    # one cause, one alert
+    Story(
+        (Kind.FIRES,),
+        fleet("both", _GAPS, _GAPS, _GAPS, Replica(gap_seconds=0.01, slow_gap_seconds=0.03, late_seconds=4.2)),
+        {
+            "44m": (
+                _told(
+                    "both", 3, "21ms between tokens, its peers would need 9ms; first tokens after 2.867s, its peers would need 200ms",
+                    f"{_SLOW.format(own='21ms', peers='9ms')} {_LATE_FOR.format(own='2.867s', peers='200ms')}",
+                ),
+            )
+        },
+    ),
+    Story((Kind.BELOW,), fleet("moment", _GAPS, _GAPS, _GAPS, Replica(gap_seconds=0.01, slow_gap_seconds=0.05, wrong=(30, 35)))),
     # a full batch takes longer, and its ceiling says so
     Story((Kind.BELOW,), fleet("full", _GAPS, _GAPS, _GAPS, Replica(gap_seconds=0.04, batch=64, ceiling=2000))),
     # a small one is further from its ceiling, and no slower
@@ -255,6 +311,12 @@ _QUEUE_AND_ERRORS = together(
         # half of them, in two of three blocks
         fleet("errors", _WELL, _WELL, _WELL, Replica(wrong_share=0.5)),
         {"44m": (_fails("errors", 3, "33.33%", "0%"),)},
+    ),
+    # eight requests in five minutes, of which it has failed all before it was restarted at 46m
+    Story(
+        (Kind.FIRES, Kind.RESTART),
+        fleet("renewed", _WELL, _WELL, _WELL, Replica(1.6, wrong_share=1, wrong=(0, 45), restarted=46)),
+        {"44m": (_fails("renewed", 3, "100%", "0%"),)},
     ),
     # what all of them have is nobody's own; 4 % are few
     Story((Kind.BELOW,), fleet("common", *[Replica(failed_share=0.25)] * 3, Replica(failed_share=0.3))),

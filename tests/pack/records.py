@@ -261,6 +261,42 @@ _LIMITED = Sampled(
     },
 )
 
+
+def _requests(model: str, number: int, running: str, waiting: str, *tokens: Grows) -> dict[str, str]:
+    of = engine(model, f"{model}-{number}")
+    return {
+        f"llm_serving_requests_running{{{of}}}": running,
+        f"llm_serving_requests_waiting{{{of}}}": waiting,
+        f"llm_serving_decode_tokens_total{{{of}}}": counter(*tokens),
+    }
+
+
+# one stands still, and is restarted after 20 minutes: what waited there waits at the others for three minutes, at one of them ten for good
+_HANDED_ON = Sampled(
+    "what waits at a sick replica is no demand, and what its restart hands on neither",
+    {
+        **_requests("chat", 0, held((41, 4)), held((20, 0), (21, 10)), Grows(40, 600)),
+        **_requests("chat", 1, held((41, 4)), held((20, 0), (3, 10), (18, 0)), Grows(40, 600)),
+        **_requests("chat", 2, held((20, 8), (21, 0)), held((20, 14), (21, 0)), Grows(20, 0), Grows(20, 600)),
+        **_requests("code", 0, held((41, 4)), held((41, 10)), Grows(40, 600)),
+    },
+    "35m",
+    {
+        # 22 were there
+        "model:llm_serving_requests_in_system:sum offset 20m": {
+            'model:llm_serving_requests_in_system:sum{model_name="chat", role="unified"}': 16,
+            'model:llm_serving_requests_in_system:sum{model_name="code", role="unified"}': 14,
+        },
+        'model:llm_serving_requests_in_system:sum{model_name="chat"} offset 14m': {
+            'model:llm_serving_requests_in_system:sum{model_name="chat", role="unified"}': 8
+        },
+        # ten minutes later whoever waits waits for room
+        'model:llm_serving_requests_in_system:sum{model_name="chat"}': {
+            'model:llm_serving_requests_in_system:sum{model_name="chat", role="unified"}': 18
+        },
+    },
+)
+
 _ONE, _OTHER = engine("chat", "chat-0"), engine("chat", "chat-1")
 _GPU = 'gpu="GPU-1",gpu_name="H100",node="n1"'
 _PROMPTS = "request_prompt_tokens"
@@ -319,7 +355,19 @@ _VIEWS = Sampled(
     },
 )
 
-OF_MINUTES = (_TRAFFIC, _QUANTILES, _TEN_MINUTES, _SLO, _WORK, _SETTLED, _BANDWIDTH, _LIMITED, _TARGETS, _VIEWS)
+OF_MINUTES = (
+    _TRAFFIC,
+    _QUANTILES,
+    _TEN_MINUTES,
+    _SLO,
+    _WORK,
+    _SETTLED,
+    _BANDWIDTH,
+    _LIMITED,
+    _HANDED_ON,
+    _TARGETS,
+    _VIEWS,
+)
 
 
 # --- baselines: a sample every five minutes, a day is 288 ---------------------------------------------------------------------------------

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from llm_serving_alerts.promql import ENGINE, HOUR, MODEL_GPU, TARGET, WEEK, Dialect, series
 from llm_serving_alerts.records.baselines import INTERVAL_SECONDS
+from llm_serving_alerts.records.outlier_blocks import FULL
 from llm_serving_alerts.records.outliers import OUTLIER
 from llm_serving_alerts.records.targets import SETTLED, of_kind
 from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
 from llm_serving_alerts.settings import Settings
 
-FULL = 0.9
 BEST_TOKENS = "model_gpu:llm_serving_replica_tokens_per_second:best"
 BEST_WORK = "model_gpu:llm_serving_replica_work:best"
 BASIS = "model_gpu:llm_serving_replica_capacity:basis"

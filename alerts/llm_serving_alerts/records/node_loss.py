@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from llm_serving_alerts.promql import HOUR, MODEL, MODEL_GPU, NODES, TARGET, Dialect, one_of, series
+from llm_serving_alerts.promql import HOUR, MINUTE, MODEL, MODEL_GPU, NODES, TARGET, Dialect, one_of, series
 from llm_serving_alerts.records.capacity import BEST_TOKENS, BEST_WORK, CEILINGS
 from llm_serving_alerts.records.outliers import OUTLIER
 from llm_serving_alerts.records.targets import KIND, list_replicas
@@ -29,6 +29,7 @@ RESOURCES = ("prefill", "decode", "work", "kv", "concurrency")
 NEEDED = ("phases", "kv", "concurrency")
 _READY = "target:llm_serving_ready:max == 1"
 _SLOPE_SECONDS = HOUR / 2
+_AT_SICK, _HANDED_ON_SECONDS = "model:llm_serving_requests_at_sick:sum", 10 * MINUTE
 
 
 def node_loss(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
@@ -104,12 +105,24 @@ def _demand(dialect: Dialect) -> Iterable[Record]:
         f"sum by ({dialect.labels(*MODEL)}) (target:llm_serving_reference_work:rate5m)",
         "reference seconds of work that a model's replicas do per second",
     )
-    by_target, waiting = dialect.labels(*TARGET), "model:llm_serving_requests_waiting:sum"
-    at_sick = f"target:llm_serving_requests_waiting:sum and on ({by_target}) {OUTLIER}"
+    by_target, by_model = dialect.labels(*TARGET), dialect.labels(*MODEL)
+    waiting, waits = "model:llm_serving_requests_waiting:sum", "target:llm_serving_requests_waiting:sum"
+    stands = f"{waits} > 0 and on ({by_target}) sum by ({by_target}) (target:llm_serving_phase_tokens:rate5m) == 0"
+    sick = f"({OUTLIER} or on ({by_target}) {stands})"
+    yield Record(
+        _AT_SICK,
+        f"sum by ({by_model}) ((target:llm_serving_requests_running:sum + {waits}) and on ({by_target}) {sick})",
+        "requests at replicas that are unlike their peers, or make no token while requests wait",
+    )
+    # with a restart they all come to its peers at once, for as long as it takes these to get through
+    handed_on = dialect.apply_over_time("max_over_time", _AT_SICK, _HANDED_ON_SECONDS)
+    not_for_room = " + ".join(
+        f"({one} or {waiting} * 0)" for one in (f"sum by ({by_model}) ({waits} and on ({by_target}) {sick})", handed_on)
+    )
     yield Record(
         "model:llm_serving_requests_in_system:sum",
-        f"model:llm_serving_requests_running:sum + {waiting} - (sum by ({dialect.labels(*MODEL)}) ({at_sick}) or {waiting} * 0)",
-        "requests that run, or wait where the replica is like its peers: what waits at a sick one waits for it, not for room",
+        f"model:llm_serving_requests_running:sum + clamp_min({waiting} - ({not_for_room}), 0)",
+        "requests that run, or wait for room: what waits at a sick replica waits for it, also where a restart hands it on to the others",
     )
     for name, level in (("requests_in_system", "sum"), ("requests_running", "sum"), ("kv_cache_used_tokens", "sum")):
         mean = dialect.apply_over_time("avg_over_time", f"model:llm_serving_{name}:{level}", 300)

@@ -1,30 +1,39 @@
 """What each replica showed in five minutes, and sums of these, beside what makes others its peers: the ground that `outliers` compares on.
 
 Peers serve the same model in the same role by the same runtime on the same kind of GPU. Sums of blocks are a quarter of an hour (three) or,
-for replicas that few requests reach, an hour (twelve).
+for replicas that few requests reach, half an hour or an hour (six, twelve).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from llm_serving_alerts.promql import ENGINE, HOUR, MINUTE, TARGET, Dialect, buckets, series, sums
+from llm_serving_alerts.promql import ENGINE, HOUR, MINUTE, TARGET, Dialect, buckets, clauses, series, sums
 from llm_serving_alerts.records.targets import of_kind
 from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
 from llm_serving_alerts.settings import Settings
 
-BLOCK_SECONDS, SHORT_SECONDS, LONG_SECONDS = 300.0, 15 * MINUTE, HOUR
+BLOCK_SECONDS = 300.0
+# the first of these that has events enough is looked at
+SPANS_SECONDS = (15 * MINUTE, HOUR / 2, HOUR)
+SHORT_SECONDS = SPANS_SECONDS[0]
+AGE = "target:llm_serving_replica_age:seconds"
 PEER = "target:llm_serving_peer:info"
 FIRST_TOKENS = "target:llm_serving_first_tokens:increase5m"
 WAITED = "target:llm_serving_first_token_seconds:increase5m"
 COMPUTED = "target:llm_serving_computed_prompt_tokens:increase5m"
-_LOADED = "target:llm_serving_computed_prompt_tokens:more_than_peers"
+JUDGED = "target:llm_serving_judged_prompt_tokens:increase5m"
+_EXCUSED, _LEFT_OUT = "target:llm_serving_queue:excused", "target:llm_serving_queue:left_out"
 GAPS = "target:llm_serving_token_gaps:increase5m"
 GAP_SECONDS = "target:llm_serving_token_gap_seconds:increase5m"
 CEILING_SECONDS = "target:llm_serving_token_gap_ceiling_seconds:increase5m"
 FAILED, ENDED = "target:llm_serving_failed_requests:increase5m", "target:llm_serving_ended_requests:increase5m"
-# x the prompt tokens of its peers: so much more makes a queue that is nobody's fault
-MORE_LOAD = 1.25
+# x the prompt tokens of its peers, or of its own usual five minutes: so much more makes a queue that is nobody's fault
+MORE_LOAD, USUAL_SECONDS = 1.25, HOUR
+# of the batch or of the KV cache: whoever waits then waits for room
+FULL = 0.9
+# of the time to first token, that is spent in such a queue: less is within the factor that makes an outlier
+MOST_QUEUED = 0.25
 # the median of the others, as a quantile of all where the replica itself is the highest; from six on the difference is within the spread
 QUANTILE_OF_OTHERS = {3: 0.25, 4: 1 / 3, 5: 0.375}
 
@@ -59,35 +68,29 @@ def blocks(dialect: Dialect, settings: Settings) -> Group:
         _settled(dialect, _grown(dialect, sums(name)))
         for name in ("time_to_first_token_seconds", "request_queue_time_seconds")
     )
-    first_seconds = f"({first_seconds})"
     load, group = as_peer(dialect, COMPUTED), peers(dialect)
     # a queue outlasts what made it
-    loaded = f"({_LOADED} or on ({by_target}) {dialect.offset(_LOADED, BLOCK_SECONDS)})"
-    excused = f"{queue_seconds} and on ({by_target}) {loaded} or on ({by_target}) {FIRST_TOKENS} * 0"
+    excusing = f"({_EXCUSED} or on ({by_target}) {dialect.offset(_EXCUSED, BLOCK_SECONDS)})"
+    waited = f"({queue_seconds}) > on ({by_target}) {MOST_QUEUED:g} * ({first_seconds})"
+    counts = f"unless on ({by_target}) {_LEFT_OUT}"
     gap_seconds = _settled(dialect, _grown(dialect, sums("inter_token_latency_seconds")))
+    usual = dialect.apply_over_time("quantile_over_time", f"0.5, {COMPUTED}", USUAL_SECONDS)
+    than_peers = f"max by ({by_target}) ({load} > on ({group}) group_left () {MORE_LOAD:g} * quantile by ({group}) (0.5, {load}))"
+    than_itself = f"{COMPUTED} > on ({by_target}) {MORE_LOAD:g} * {usual}"
+    running = dialect.apply_over_time("max_over_time", "target:llm_serving_requests_running:sum", BLOCK_SECONDS)
+    fullest = f"max by ({by_target}) (engine:llm_serving_kv_cache_usage_ratio:avg5m)"
+    no_room = (
+        f"({fullest} > {FULL:g} or on ({by_target}) {running} / target:llm_serving_batch_limit_requests:sum > {FULL:g})"
+    )
     records = (
+        Record(AGE, _age(dialect), "seconds since the start of each ready replica"),
         Record(
             PEER, _peer(dialect, settings), "1 for each ready replica past its first minutes, with what its peers share"
-        ),
-        Record(
-            FIRST_TOKENS,
-            _settled(dialect, _count(dialect, "time_to_first_token_seconds")),
-            "first tokens of a settled replica in 5m",
         ),
         Record(
             COMPUTED,
             _settled(dialect, _grown(dialect, series("prefill_tokens_total"))),
             "prompt tokens that it computed in 5m",
-        ),
-        Record(
-            _LOADED,
-            f"max by ({by_target}) ({load} > on ({group}) group_left () {MORE_LOAD:g} * quantile by ({group}) (0.5, {load}))",
-            "the same of a replica that was given more of them than its peers",
-        ),
-        Record(
-            WAITED,
-            f"clamp_min({first_seconds} - on ({by_target}) ({excused}), 0)",
-            "how long requests waited for these, added up; without the queue of a replica that was given more than its peers",
         ),
         Record(GAPS, _settled(dialect, gaps), "gaps between two tokens of an answer in 5m"),
         Record(
@@ -100,6 +103,33 @@ def blocks(dialect: Dialect, settings: Settings) -> Group:
             _settled(dialect, f"{gaps} * on ({dialect.key(*ENGINE)}) group_left () ({least_gap})"),
             "what these gaps would take at the decode ceiling of the replica's own batch and context",
         ),
+        Record(
+            _EXCUSED,
+            clauses(
+                ("more to compute than its peers", f"({than_peers}) * 0 + 1"),
+                (
+                    "or, as bursts may hit all of them, more than in most of its last hour",
+                    f"or on ({by_target}) ({than_itself}) * 0 + 1",
+                ),
+                (
+                    "or no room for more at some moment, where it is asked besides whether its decode is slow",
+                    f"or on ({by_target}) ({no_room} and on ({by_target}) {CEILING_SECONDS}) * 0 + 1",
+                ),
+            ),
+            "1 for a replica whose queue is made by what it was given, not by itself",
+        ),
+        Record(
+            _LEFT_OUT,
+            f"{waited} and on ({by_target}) {excusing}",
+            "seconds in such a queue, where they are a good part of the time to first token: no measure of the replica",
+        ),
+        Record(
+            FIRST_TOKENS,
+            f"{_settled(dialect, _count(dialect, 'time_to_first_token_seconds'))} {counts}",
+            "first tokens of a settled replica in 5m, but for those behind such a queue",
+        ),
+        Record(WAITED, f"{first_seconds} {counts}", "how long requests waited for these, added up"),
+        Record(JUDGED, f"{COMPUTED} {counts}", "prompt tokens that were computed for them"),
         Record(ENDED, count(""), "requests that ended in 5m"),
         Record(
             FAILED,
@@ -110,11 +140,14 @@ def blocks(dialect: Dialect, settings: Settings) -> Group:
     return Group("llm-serving.outliers.blocks", records, MINUTELY_SECONDS / dialect.time_scale)
 
 
+def _age(dialect: Dialect) -> str:
+    age = dialect.age(dialect.bare(series("target_start_time_seconds"), "target"))
+    return f"(target:llm_serving_ready:max == 1) * on ({dialect.key('target')}) group_left () {age}"
+
+
 def _peer(dialect: Dialect, settings: Settings) -> str:
     of_target = dialect.key("target")
-    age = dialect.age(dialect.bare(series("target_start_time_seconds"), "target"))
-    settle = dialect.length(settings.alerts["ReplicaOutlier"]["settle"])
-    ready = f"(target:llm_serving_ready:max == 1 and on ({of_target}) {age} > {settle})"
+    ready = f"(({AGE} > bool {dialect.length(settings.alerts['ReplicaOutlier']['settle'])}) == 1)"
     known = series("target_info", 'runtime!=""')
     # two exporters of a pair may be of two versions: one of them is enough
     runtime = f"topk by ({of_target}) (1, {dialect.bare(known, 'target', 'runtime')})"
@@ -140,23 +173,30 @@ def added(dialect: Dialect, record: str, seconds: float) -> str:
     return dialect.apply_over_time("sum_over_time", record, seconds, BLOCK_SECONDS)
 
 
+def own_span(dialect: Dialect, seconds: float) -> str:
+    """Replicas that began before so many seconds: what came before a restart is another process's. A block more, because a moment without a
+    value is looked at as it was up to five minutes before."""
+    return f"{AGE} > {dialect.length(seconds + BLOCK_SECONDS)}"
+
+
 def as_peer(dialect: Dialect, by_target: str) -> str:
     """Series by replica with the labels that peers share."""
     return f"({by_target}) * on ({dialect.labels(*TARGET)}) group_left (gpu_name, runtime) {PEER}"
 
 
 def with_enough(dialect: Dialect, settings: Settings, counted: str, made: Callable[[Callable[[str], str]], str]) -> str:
-    """What `made` makes of sums of blocks: of the last quarter of an hour where that has events enough, else of the last hour where that
-    has; with the labels that peers share. `counted`: the record of events."""
+    """What `made` makes of sums of blocks: of the last quarter of an hour where that has events enough, else of the last half, else of the
+    last hour; with the labels that peers share. `counted`: the record of events."""
     by_target, least = dialect.labels(*TARGET), settings.alerts["ReplicaOutlier"]["events"]
 
     def sum_events(seconds: float) -> str:
         def of_span(record: str) -> str:
             return added(dialect, record, seconds)
 
-        return f"{made(of_span)} and on ({by_target}) {of_span(counted)} >= {least:g}"
+        enough = f"{of_span(counted)} >= {least:g}"
+        return f"{made(of_span)} and on ({by_target}) {enough} and on ({by_target}) {own_span(dialect, seconds)}"
 
-    return as_peer(dialect, f"{sum_events(SHORT_SECONDS)} or on ({by_target}) {sum_events(LONG_SECONDS)}")
+    return as_peer(dialect, f" or on ({by_target}) ".join(sum_events(seconds) for seconds in SPANS_SECONDS))
 
 
 def median_of_others(dialect: Dialect, value: str, by: str, *, replica_is_highest: bool = True) -> str:

@@ -12,18 +12,19 @@ from llm_serving_alerts.promql import MINUTE, TARGET, Dialect, clauses
 from llm_serving_alerts.records.outlier_blocks import (
     BLOCK_SECONDS,
     CEILING_SECONDS,
-    COMPUTED,
     ENDED,
     FAILED,
     FIRST_TOKENS,
     GAP_SECONDS,
     GAPS,
+    JUDGED,
     SHORT_SECONDS,
     WAITED,
     added,
     as_peer,
     blocks,
     median_of_others,
+    own_span,
     peers,
     with_enough,
 )
@@ -36,7 +37,7 @@ OWN, PEERS = "target:llm_serving_compared:own", "target:llm_serving_compared:pee
 OUTLIER = "target:llm_serving_outlier:own"
 # of two replicas nobody knows which one is the odd one
 LEAST_REPLICAS = 3
-# events of the last quarter of an hour that say whether it goes on
+# events of the last five minutes, else of the last quarter of an hour, that say whether it goes on
 RECENT_EVENTS = 5
 # a queue that lasts: one that came and went says nothing of the replica; one behind a full KV cache has its reason
 QUEUE_SECONDS, KV_FULL = 10 * MINUTE, 0.8
@@ -45,7 +46,7 @@ NORMAL = 1.4826
 
 _AGAINST = "target:llm_serving_pace_against_peers:ratio"
 _USUAL, _SPREAD = "model_gpu:llm_serving_pace_against_peers:median", "model_gpu:llm_serving_pace_against_peers:mad"
-_RECENT = "target:llm_serving_first_token_seconds:mean15m"
+_RECENT = "target:llm_serving_pace_of_late:mean"
 _NOISE = "target:llm_serving_failed_requests:share_deviation"
 _PACE, _PACE_BY_WORK = "target:llm_serving_pace:mean", "target:llm_serving_pace_by_work:mean"
 _MIDDLE, _MIDDLE_BY_WORK = "model_gpu:llm_serving_pace:median", "model_gpu:llm_serving_pace_by_work:median"
@@ -63,9 +64,9 @@ def outliers(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
 
 def _paces(dialect: Dialect, settings: Settings) -> tuple[Record, ...]:
     """Seconds an event, and seconds by what there was to do, of which the better one counts."""
-    group = f"{peers(dialect)}, of"
+    group, by_target = f"{peers(dialect)}, of", dialect.labels(*TARGET)
     measures = (
-        (TTFT, WAITED, FIRST_TOKENS, COMPUTED, "a first token", "a computed prompt token"),
+        (TTFT, WAITED, FIRST_TOKENS, JUDGED, "a first token", "a computed prompt token"),
         (DECODE, GAP_SECONDS, GAPS, CEILING_SECONDS, "a gap between tokens", "a second at its decode ceiling"),
     )
     rules = []
@@ -75,8 +76,14 @@ def _paces(dialect: Dialect, settings: Settings) -> tuple[Record, ...]:
             def mean(of_span: Callable[[str], str], seconds: str = seconds, over: str = over) -> str:
                 return f"{of_span(seconds)} / ({of_span(over)} > 0)"
 
-            what = f"seconds for {about}, over 15m with events enough, else over 1h"
+            what = f"seconds for {about}, over 15m with events enough, else over 30m or 1h"
             rules.append(Record(record, with_enough(dialect, settings, events, mean), what, {"of": of}))
+        of_5m, of_15m = (
+            f"{which(seconds)} / ({which(events)} >= {RECENT_EVENTS})"
+            for which in (lambda record: record, lambda record: added(dialect, record, SHORT_SECONDS))
+        )
+        about = f"seconds for {event} over 5m, or 15m, of few events too"
+        rules.append(Record(_RECENT, f"{of_5m} or on ({by_target}) {of_15m}", about, {"of": of}))
     for middle, record in ((_MIDDLE, _PACE), (_MIDDLE_BY_WORK, _PACE_BY_WORK)):
         about = (
             "median of the replicas of one model, role, runtime and kind of GPU, without the slowest of three to five"
@@ -87,8 +94,6 @@ def _paces(dialect: Dialect, settings: Settings) -> tuple[Record, ...]:
         for record, middle in ((_PACE, _MIDDLE), (_PACE_BY_WORK, _MIDDLE_BY_WORK))
     )
     apart = f"abs({_AGAINST} - on ({group}) group_left () {_USUAL})"
-    waited, came = (added(dialect, record, SHORT_SECONDS) for record in (WAITED, FIRST_TOKENS))
-    recent = f"{waited} / ({came} >= {RECENT_EVENTS})"
     rules += [
         Record(
             _AGAINST,
@@ -97,7 +102,6 @@ def _paces(dialect: Dialect, settings: Settings) -> tuple[Record, ...]:
         ),
         Record(_USUAL, median_of_others(dialect, _AGAINST, group), "its median over the replicas"),
         Record(_SPREAD, median_of_others(dialect, apart, group), "their median distance from that"),
-        Record(_RECENT, recent, "seconds for a first token over 15m, of few events too"),
     ]
     return tuple(rules)
 
@@ -112,7 +116,7 @@ def _shares(dialect: Dialect, settings: Settings) -> tuple[Record, ...]:
         Record(
             _ENDED_SUM,
             with_enough(dialect, settings, ENDED, lambda of_span: of_span(ENDED)),
-            "requests that ended, over 15m with events enough, else over 1h",
+            "requests that ended, over 15m with events enough, else over 30m or 1h",
         ),
         Record(
             _FAILED_SUM,
@@ -139,6 +143,7 @@ def _compared(dialect: Dialect, settings: Settings) -> tuple[Record, ...]:
     full = f"max by ({by_target}) (engine:llm_serving_kv_cache_usage_ratio:avg5m) >= {KV_FULL:g}"
     least = settings.alerts["ReplicaOutlier"]["events"] / BLOCK_SECONDS
     does = f"sum by ({by_target}) (target:llm_serving_phase_tokens:rate5m) >= {least:.4g}"
+    settled = own_span(dialect, SHORT_SECONDS)
     idlest = median_of_others(dialect, _WORK, group, replica_is_highest=False)
     return (
         Record(
@@ -151,7 +156,13 @@ def _compared(dialect: Dialect, settings: Settings) -> tuple[Record, ...]:
         ),
         Record(
             OWN,
-            f"max by ({by_target}) ({_WORK}) and on ({by_target}) {waits} > 0 and on ({by_target}) {does} unless on ({by_target}) {full}",
+            clauses(
+                ("its work", f"max by ({by_target}) ({_WORK})"),
+                ("while requests wait", f"and on ({by_target}) {waits} > 0"),
+                ("and it does something, else it is stuck", f"and on ({by_target}) {does}"),
+                ("all of it since it began", f"and on ({by_target}) {settled}"),
+                ("and they do not wait for room", f"unless on ({by_target}) {full}"),
+            ),
             "the same: work while requests have waited for 10m beside free KV cache",
             {"of": QUEUE},
         ),
@@ -175,14 +186,8 @@ def _compared(dialect: Dialect, settings: Settings) -> tuple[Record, ...]:
 def _found(dialect: Dialect, settings: Settings) -> tuple[Record, ...]:
     """Who is unlike its peers, with its own figure."""
     own = settings.alerts["ReplicaOutlier"]
-    by_target = dialect.labels(*TARGET)
-    theirs = f'{own["ttft_above"]:g} * {PEERS}{{of="{TTFT}"}}'
-    late = clauses(
-        ("late first tokens", f"({_slow(dialect, own, TTFT)})"),
-        ("of an hour much may be long over", f"unless on ({by_target}) {_RECENT} <= on ({by_target}) {theirs}"),
-    )
     kinds = clauses(
-        ("first tokens", f"({late})"),
+        ("first tokens", f"({_slow(dialect, own, TTFT)})"),
         ("decode", f"or ({_slow(dialect, own, DECODE)})"),
         ("errors", f"or ({_fails(dialect, own)})"),
         ("little work under a queue", f"or {_both(QUEUE)[0]} < {own['work_below']:g} * {_both(QUEUE)[1]}"),
@@ -209,6 +214,10 @@ def _slow(dialect: Dialect, own: AlertSettings, of: str) -> str:
             f"and on ({by_target}) {against} > on ({group}) group_left () {apart}",
         ),
         ("and somebody notices", f"and on ({by_target}) {its} - {theirs} > {own[f'{of}_least']:g}"),
+        (
+            "a burst is over soon, and of an hour much may be long over",
+            f'unless on ({by_target}) {_RECENT}{{of="{of}"}} <= on ({by_target}) {own[f"{of}_above"]:g} * {theirs}',
+        ),
     )
 
 
