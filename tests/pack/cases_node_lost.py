@@ -186,6 +186,7 @@ _BURNS = (
             ("80m", (_PAGE, _LATE_TICKET)),
         ),
         doubled=False,
+        rules="burns",
     ),
     Case(
         "TTFTBurn",
@@ -195,6 +196,7 @@ _BURNS = (
         (_PAGE, _LATE_TICKET),
         more=(("54m", (_PAGE, _LATE_TICKET)),),
         doubled=False,
+        rules="burns",
     ),
 )
 

@@ -70,6 +70,7 @@ RULESETS = {
         " {model_name: past, until: 1970-01-01T00:01:00Z}]",
     ),
     "signals_long": RuleSet(_SIGNALS, "memory: 28h", "2m"),
+    "burns": RuleSet(("identity", "targets", *PRESENCE, "slo", "traffic", "kv", "work", "node-loss", "ttft.alerts")),
     # the histories begin at 1970
     "retired": RuleSet(
         ("identity", "targets", "traffic", *PRESENCE, "exporter.alerts"),
