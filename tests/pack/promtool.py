@@ -39,6 +39,10 @@ class Kind(StrEnum):
     TWO_MODELS = "only one of two models is affected"
 
 
+# what is looked at later than this is a document of its own
+LONG_MINUTES = 360.0
+
+
 @dataclass(frozen=True)
 class Firing:
     """An alert as it has to fire: all labels beside alertname, all annotations."""
@@ -202,21 +206,39 @@ def _sampled(record: Sampled) -> dict[str, Any]:
     }
 
 
+def split_long(case: Case) -> Iterable[Case]:
+    """The moments of the first hours apart from those after: promtool evaluates every rule of each minute until it looks."""
+    first, last = (
+        tuple(look for look in looks(case) if (_minutes(look[0]) > LONG_MINUTES) is long) for long in (False, True)
+    )
+    if case.interval != "1m" or not first or not last:
+        yield case
+        return
+    for (at, firing), *more in (first, last):
+        yield replace(case, at=at, firing=firing, more=tuple(more))
+
+
+def _minutes(moment: str) -> float:
+    units = {"s": 1 / 60, "m": 1, "h": 60, "d": 1440}
+    return sum(float(number) * units[unit] for number, unit in re.findall(r"(\d+)([smhd])", moment))
+
+
 def documents(name: str, cases: Iterable[Case]) -> dict[str, Document]:
-    """The test files of a check: one over raw series with all rules, one over recorded series with the alerts alone; others likewise
-    where cases ask for other rules."""
+    """The test files of a check: one over raw series with all rules, one with what is looked at hours later (`long`), one over recorded
+    series with the alerts alone; others likewise where cases ask for other rules."""
     found: dict[tuple[str, str], list[Case]] = {}
-    for case in cases:
+    for case in (part for whole in cases for part in split_long(whole)):
         recorded = not case.records or any(":" in selector.partition("{")[0] for selector in case.series)
         rules = case.rules or (name if name in RULESETS else "")
-        found.setdefault((rules, "recorded" if recorded else "raw"), []).append(case)
+        kind = "recorded" if recorded else "raw" if _minutes(case.at) <= LONG_MINUTES else "long"
+        found.setdefault((rules, kind), []).append(case)
     made = {}
     for (rules, kind), of_kind in found.items():
         rendered = rule_files(rules)
         evaluated = RULESETS[rules].evaluated if rules else "1m"
         title = name if rules in ("", name) else f"{name}.{rules}"
         made[f"{title}.{kind}.yml"] = attach_rules(
-            document(of_kind, evaluated=evaluated), rendered if kind == "raw" else (*_beside(rules), *rendered[1:])
+            document(of_kind, evaluated=evaluated), rendered if kind != "recorded" else (*_beside(rules), *rendered[1:])
         )
     return made
 

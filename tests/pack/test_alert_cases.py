@@ -82,7 +82,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # histories of a day and more, or of many pods: minutes of promtool's time
-LONG = {"node_loss.rollouts.raw.yml", "exporter.signals_long.raw.yml"}
+LONG = {"node_loss.rollouts.raw.yml", "node_loss.long.yml", "exporter.signals_long.raw.yml", "exporter.long.yml"}
 
 
 @pytest.mark.parametrize(
