@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from tests.pack.rulesets import RULESETS
+from tests.pack.rulesets import RULESETS, group_order
 from tests.support.paths import ROOT
 
 # the committed rules
@@ -237,9 +237,8 @@ def documents(name: str, cases: Iterable[Case]) -> dict[str, Document]:
         rendered = rule_files(rules)
         evaluated = RULESETS[rules].evaluated if rules else "1m"
         title = name if rules in ("", name) else f"{name}.{rules}"
-        made[f"{title}.{kind}.yml"] = attach_rules(
-            document(of_kind, evaluated=evaluated), rendered if kind != "recorded" else (*_beside(rules), *rendered[1:])
-        )
+        files = rendered if kind != "recorded" else (*_beside(rules), *rendered[1:])
+        made[f"{title}.{kind}.yml"] = attach_rules(document(of_kind, evaluated=evaluated), files, rules)
     return made
 
 
@@ -252,6 +251,6 @@ def rule_files(rules: str) -> tuple[str, str]:
     return (f"rules/{rules}.records.yml", f"rules/{rules}.alerts.yml") if rules else RENDERED
 
 
-def attach_rules(made: Mapping[str, Any], rules: Iterable[str]) -> Document:
-    """A test file over these rule files."""
-    return {**made, "rule_files": list(rules)}
+def attach_rules(made: Mapping[str, Any], files: Iterable[str], rules: str = "") -> Document:
+    """A test file over these rule files, of a set or of all rules."""
+    return {**made, "rule_files": list(files), "group_eval_order": group_order(rules)}

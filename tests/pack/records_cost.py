@@ -255,7 +255,7 @@ _EXPORTERS = Sampled(
 
 # as often as the groups say; groups of one moment have no order, so that one may read what another recorded at the moment before
 SAMPLES = {
-    "cost.samples.yml": attach_rules(document((), (_SPEND, _EXPORTERS), "2m"), rule_files("cost")[:1]),
+    "cost.samples.yml": attach_rules(document((), (_SPEND, _EXPORTERS), "2m"), rule_files("cost")[:1], "cost"),
 }
 
 

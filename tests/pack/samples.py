@@ -43,7 +43,7 @@ def document(fleets: Iterable[Fleet], rules: str, at: str, every: str = "1m") ->
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
         "promql_expr_test": [_query(fleet, one, at) for fleet in fleets for one in fleet.expected],
     }
-    return attach_rules({"rule_files": [], "evaluation_interval": every, "tests": [test]}, rule_files(rules)[:1])
+    return attach_rules({"rule_files": [], "evaluation_interval": every, "tests": [test]}, rule_files(rules)[:1], rules)
 
 
 def _query(fleet: Fleet, one: Expected, at: str) -> dict[str, Any]:
