@@ -203,19 +203,19 @@ def _sampled(record: Sampled) -> dict[str, Any]:
 
 
 def documents(name: str, cases: Iterable[Case]) -> dict[str, Document]:
-    """The test files of a check: one over raw series with all rules, one over recorded series with the alerts alone; others likewise
-    where cases ask for other rules."""
-    found: dict[tuple[str, str], list[Case]] = {}
+    """The test files of a check, for each alert: one over raw series with all rules, one over recorded series with the alerts alone;
+    others likewise where cases ask for other rules."""
+    found: dict[tuple[str, str, str], list[Case]] = {}
     for case in cases:
         recorded = not case.records or any(":" in selector.partition("{")[0] for selector in case.series)
         rules = case.rules or (name if name in RULESETS else "")
-        found.setdefault((rules, "recorded" if recorded else "raw"), []).append(case)
+        found.setdefault((rules, case.alert, "recorded" if recorded else "raw"), []).append(case)
     made = {}
-    for (rules, kind), of_kind in found.items():
+    for (rules, alert, kind), of_kind in found.items():
         rendered = rule_files(rules)
         evaluated = RULESETS[rules].evaluated if rules else "1m"
         title = name if rules in ("", name) else f"{name}.{rules}"
-        made[f"{title}.{kind}.yml"] = attach_rules(
+        made[f"{title}.{alert}.{kind}.yml"] = attach_rules(
             document(of_kind, evaluated=evaluated), rendered if kind == "raw" else (*_beside(rules), *rendered[1:])
         )
     return made
