@@ -55,9 +55,25 @@ class ByTest(LoadScopeScheduling):
         return SHARED.get(nodeid.partition("::")[0], nodeid)
 
 
+# modules of the default suite of which each test stands alone, and which would keep one process busy until after all others have ended
+SPREAD = {"tests/pack/test_alert_cases.py"}
+
+
+class ByFile(LoadScopeScheduling):
+    """The tests of a module go to the same worker, those of a long one to whichever is free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        return nodeid if module in SPREAD else module
+
+
+SCHEDULERS = {"loadscope": ByTest, "loadfile": ByFile}
+
+
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByTest | None:
-    return ByTest(config, log) if config.getvalue("dist") == "loadscope" else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    made = SCHEDULERS.get(config.getvalue("dist"))
+    return made(config, log) if made else None
 
 
 @pytest.fixture(autouse=True)

@@ -224,21 +224,21 @@ def _minutes(moment: str) -> float:
 
 
 def documents(name: str, cases: Iterable[Case]) -> dict[str, Document]:
-    """The test files of a check: one over raw series with all rules, one with what is looked at hours later (`long`), one over recorded
-    series with the alerts alone; others likewise where cases ask for other rules."""
-    found: dict[tuple[str, str], list[Case]] = {}
+    """The test files of a check, for each alert: one over raw series with all rules, one with what is looked at hours later (`long`), one
+    over recorded series with the alerts alone; others likewise where cases ask for other rules."""
+    found: dict[tuple[str, str, str], list[Case]] = {}
     for case in (part for whole in cases for part in split_long(whole)):
         recorded = not case.records or any(":" in selector.partition("{")[0] for selector in case.series)
         rules = case.rules or (name if name in RULESETS else "")
         kind = "recorded" if recorded else "raw" if _minutes(case.at) <= LONG_MINUTES else "long"
-        found.setdefault((rules, kind), []).append(case)
+        found.setdefault((rules, case.alert, kind), []).append(case)
     made = {}
-    for (rules, kind), of_kind in found.items():
+    for (rules, alert, kind), of_kind in found.items():
         rendered = rule_files(rules)
         evaluated = RULESETS[rules].evaluated if rules else "1m"
         title = name if rules in ("", name) else f"{name}.{rules}"
         files = rendered if kind != "recorded" else (*_beside(rules), *rendered[1:])
-        made[f"{title}.{kind}.yml"] = attach_rules(document(of_kind, evaluated=evaluated), files, rules)
+        made[f"{title}.{alert}.{kind}.yml"] = attach_rules(document(of_kind, evaluated=evaluated), files, rules)
     return made
 
 

@@ -1,6 +1,7 @@
-"""Other rules than the committed ones for cases to be judged by: a part of them, which promtool is through with sooner, or other settings.
+"""Other rules than the committed ones for cases to be judged by: a part of them, or other settings.
 
-They are rendered into the folder `rules` beside the test files that name them.
+A set says what may be evaluated: over series that stand for what other groups recorded, these must be silent. Of the set a test file gets
+what its questions rest on (narrowing.py).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
@@ -17,6 +18,7 @@ import yaml
 from llm_serving_alerts.render import ALERTS, RECORDS, rule_files
 from llm_serving_alerts.settings_file import read_settings
 
+BESIDE = "beside"
 # libyaml's, where PyYAML was built with it: ten times as fast
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -122,19 +124,28 @@ RULESETS = {
 }
 
 
-def rendered() -> dict[str, str]:
-    """Every rule file by name."""
-    files = {
-        f"{name}.{kind}.yml": keep_groups(groups, rules.groups)
-        for name, rules in RULESETS.items()
-        for kind, groups in _all_groups(rules.settings).items()
-    }
-    files |= {
-        f"{name}.beside.yml": keep_groups(_all_groups(rules.settings)[RECORDS], rules.beside)
-        for name, rules in RULESETS.items()
-        if rules.beside
-    }
-    return {name: as_yaml({"groups": groups}) for name, groups in files.items()}
+@cache
+def read_groups(rule_file: str) -> list[dict[str, Any]]:
+    """The groups of a rule file that a test file names: `rules/SET.KIND.yml` with records, alerts or beside as KIND, or a path."""
+    path = PurePath(rule_file)
+    if path.is_absolute():
+        return list(yaml.load(Path(path).read_text(encoding="utf-8"), LOADER)["groups"])
+    name, _, kind = path.stem.rpartition(".")
+    rules = RULESETS[name]
+    if kind == BESIDE:
+        return keep_groups(_all_groups(rules.settings)[RECORDS], rules.beside)
+    return keep_groups(_all_groups(rules.settings)[kind], rules.groups)
+
+
+def alerts_left_out(rule_file: str) -> set[str]:
+    """Alerts that the settings of a set have and that its file of alerts has not."""
+    rules = RULESETS[PurePath(rule_file).stem.rpartition(".")[0]]
+    every, kept = _all_groups(rules.settings)[ALERTS], read_groups(rule_file)
+    return _alert_names(every) - _alert_names(kept)
+
+
+def _alert_names(groups: Iterable[dict[str, Any]]) -> set[str]:
+    return {rule["alert"] for group in groups for rule in group["rules"]}
 
 
 def group_order(rules: str) -> list[str]:

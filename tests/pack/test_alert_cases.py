@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from llm_serving_alerts.alerting import ALERTS
+from llm_serving_alerts.render import ALERTS as ALERT_RULES
 from llm_serving_alerts.rules import Check
 from tests.pack.judging import verdict
-from tests.pack.promtool import Kind
-from tests.pack.rulesets import as_yaml
-from tests.pack.write import CHECKS, all_documents, write_rules
+from tests.pack.narrowing import asked_alerts, kind_of
+from tests.pack.promtool import RENDERED, Kind
+from tests.pack.rulesets import alerts_left_out
+from tests.pack.write import CHECKS, all_documents, write_document
 
 # which kinds of case an alert may do without, and why
 _NO_HISTORY = "compares with nothing older"
@@ -73,21 +76,26 @@ def test_an_alert_has_every_kind_of_case_but_those_that_it_may_lack(alert: str) 
 DOCUMENTS = all_documents()
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The rules that the cases are judged by, beside the committed ones."""
-    made = tmp_path_factory.mktemp("pack")
-    write_rules(made)
-    return made
+def test_no_case_asks_for_an_alert_whose_rule_its_set_leaves_out() -> None:
+    """It would be silent whatever the rule says. Where the settings have no such rule, that is what a case may show."""
+    left_out = {
+        name: asked_alerts(made) & alerts_left_out(file)
+        for name, made in DOCUMENTS.items()
+        for file in made["rule_files"]
+        if kind_of(file) == ALERT_RULES and file not in RENDERED
+    }
+    assert len(left_out) > 40
+    assert {name: found for name, found in left_out.items() if found} == {}
 
 
 # histories of a day and more, or of many pods: minutes of promtool's time
-LONG = {"node_loss.rollouts.raw.yml", "node_loss.long.yml", "exporter.signals_long.raw.yml", "exporter.long.yml"}
+LONG = re.compile(r"node_loss\.rollouts\.|exporter\.signals_long\.|(node_loss|exporter)\.\w+\.long\.")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.e2e) if name in LONG else name for name in sorted(DOCUMENTS)]
+    "name",
+    [pytest.param(name, marks=pytest.mark.e2e) if LONG.match(name) else name for name in sorted(DOCUMENTS)],
 )
-def test_promtool_agrees(name: str, folder: Path) -> None:
-    (folder / name).write_text(as_yaml(DOCUMENTS[name]), encoding="utf-8")
-    assert not verdict(folder, name)
+def test_promtool_agrees(name: str, tmp_path: Path) -> None:
+    write_document(tmp_path, name, DOCUMENTS[name])
+    assert not verdict(tmp_path, name)

@@ -30,10 +30,10 @@ from tests.pack import (
     fleets_required,
     records,
     records_cost,
-    rulesets,
 )
+from tests.pack.narrowing import kind_of, narrow_rules
 from tests.pack.promtool import RENDERED, Case, Document, Sampled, attach_rules, document, documents
-from tests.pack.rulesets import as_yaml
+from tests.pack.rulesets import as_yaml, read_groups
 
 CHECKS: dict[str, tuple[Case, ...]] = {
     "phases": (*cases_phases.CASES, *cases_outliers.CASES),
@@ -77,15 +77,17 @@ def all_documents() -> dict[str, Document]:
     return {name: made for part in (found, *sampled_fleets) for name, made in part.items()}
 
 
-def write_rules(folder: Path) -> None:
-    """Writes the rules that test files name into the folder `rules` beside them."""
-    (folder / "rules").mkdir(parents=True)
-    for name, text in rulesets.rendered().items():
-        (folder / "rules" / name).write_text(text, encoding="utf-8")
+def write_document(folder: Path, name: str, made: Document) -> None:
+    """Writes a test file, and into the folder `rules` beside it those rules that its questions rest on."""
+    (folder / "rules").mkdir(parents=True, exist_ok=True)
+    rule_files = []
+    for file, groups in narrow_rules(made, {file: read_groups(file) for file in made["rule_files"]}).items():
+        rule_files.append(f"rules/{name.removesuffix('.yml')}.{kind_of(file)}.yml")
+        (folder / rule_files[-1]).write_text(as_yaml({"groups": groups}), encoding="utf-8")
+    (folder / name).write_text(as_yaml({**made, "rule_files": rule_files}), encoding="utf-8")
 
 
 if __name__ == "__main__":
     target = Path(sys.argv[1])
-    write_rules(target)
     for file_name, made in all_documents().items():
-        (target / file_name).write_text(as_yaml(made), encoding="utf-8")
+        write_document(target, file_name, made)
