@@ -24,7 +24,7 @@ from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.state.drill_results import read_results, record_result, split_identity
+from llm_serving_exporter.state.drill_results import record_result, require_recordable, split_identity
 from llm_serving_exporter.terminal import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -106,7 +106,7 @@ def _run_drill(drill: Drill, args: argparse.Namespace, stopping: threading.Event
 
 def _make_recorder(path: str, scope: Scope) -> Recorder:
     """Puts a verdict into the results file. Raises LLMServingExporterError now where that file cannot be used, before anything is lost."""
-    read_results(path)
+    require_recordable(path)
     identity, left_out = split_identity(dict(scope.labels))
     for name in left_out:
         print_message(f"the result of the drill is kept without {name}, which the exporter cannot put on a series")
