@@ -23,6 +23,7 @@ from llm_serving_exporter.drill.verdict import judge
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.model.drill import DrillResult, Verdict
+from llm_serving_exporter.model.secret_text import hide_credentials
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.state.drill_results import record_result, require_recordable, split_identity
 from llm_serving_exporter.terminal import (
@@ -140,9 +141,10 @@ def _write_reports(course: Course, folder: Path, began_unix_seconds: float) -> I
     folder.mkdir(parents=True, exist_ok=True)
     name = datetime.fromtimestamp(began_unix_seconds, UTC).strftime("drill-%Y%m%dT%H%M%SZ")
     document = json.dumps(as_document(course), indent=1, allow_nan=False, ensure_ascii=False)
+    # what a command was called with, and what it said, may name a URL with a password
     for suffix, text in ((".json", document + "\n"), (".md", as_markdown(course))):
         path = folder / f"{name}{suffix}"
-        write_atomically(path, text.encode(errors="replace"))
+        write_atomically(path, hide_credentials(text).encode(errors="replace"))
         yield path
 
 
