@@ -4,6 +4,8 @@
 PYTHON_ENV := .venv
 BIN        := $(PYTHON_ENV)/bin
 RUNNABLE   := $(PYTHON_ENV)/.stamp-run
+RELEASES   := .venv-release/.stamp
+LOCKS      := $(wildcard locks/*.txt)
 DEVELOPS   := $(PYTHON_ENV)/.stamp-dev
 TOOLS      := scripts/setup.sh tools
 ARGS       ?=
@@ -17,7 +19,7 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(PYTHON_ENV)/pycache
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo drill test test-steady test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-hardware check generate kustomize golden bench format clean
+.PHONY: help demo drill test test-steady test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-hardware check generate kustomize golden bench format lock audit sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,7 +54,7 @@ test-soak: $(DEVELOPS) ## the rules over two simulated weeks, and every scenario
 
 test-grafana: $(DEVELOPS) ## every dashboard in the Grafana that GRAFANA_URL names; CONTRIBUTING.md says how to bring one up
 	@$(TOOLS) chromium
-	@$(BIN)/python -c "import playwright" 2>/dev/null || $(BIN)/pip install --quiet --editable ".[grafana]"
+	@$(BIN)/python -c "import playwright" 2>/dev/null || scripts/setup.sh venv grafana
 	$(BIN)/python -m pytest -m grafana $(ARGS)
 
 test-kubernetes: $(DEVELOPS) ## against the Kubernetes API server that KUBE_APISERVER names; CONTRIBUTING.md says what that takes
@@ -104,15 +106,29 @@ format: $(DEVELOPS) ## put the code in shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+lock: $(RELEASES) ## write locks/*.txt after a change of pyproject.toml; ARGS=--upgrade takes the newest versions; needs the network
+	.venv-release/bin/python scripts/lock.py $(ARGS)
+
+audit: $(RELEASES) ## known faults of every locked package; needs the network, so it is no part of check
+	@for lock in locks/*.txt; do echo "$$lock"; .venv-release/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r $$lock || exit 1; done
+
+sbom: $(RELEASES) ## dist/llm-serving-exporter.cdx.json: what is in the container, as CycloneDX
+	@mkdir -p dist
+	.venv-release/bin/cyclonedx-py requirements locks/image.txt --pyproject pyproject.toml --output-reproducible --of JSON -o dist/llm-serving-exporter.cdx.json
+
 clean: ## remove the environment, caches and builds
-	rm -rf $(PYTHON_ENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(PYTHON_ENV) .venv-release build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(RUNNABLE): pyproject.toml
+$(RUNNABLE): pyproject.toml $(LOCKS)
 	@scripts/setup.sh venv
 	@touch $@
 
 # What develops also runs: a demo after a test installs nothing.
-$(DEVELOPS): pyproject.toml
+$(DEVELOPS): pyproject.toml $(LOCKS)
 	@scripts/setup.sh venv dev
 	@touch $(RUNNABLE) $@
+
+$(RELEASES): locks/release.txt locks/build.txt
+	@scripts/setup.sh release
+	@touch $@

@@ -2,7 +2,8 @@
 # What `make` needs before it can run: the virtual environment and tools from outside.
 #
 #   scripts/setup.sh venv              .venv with the project in it (what the demo needs)
-#   scripts/setup.sh venv dev          the same with the tools for tests and checks
+#   scripts/setup.sh venv dev          the same with the tools for tests and checks; likewise grafana and fuzz
+#   scripts/setup.sh release           .venv-release with what makes and examines a release, without the project
 #   scripts/setup.sh tools NAME...     programs on PATH, installed with apt-get where they are missing; helm, kubeconform and
 #                                      Prometheus 3, which Debian lacks, are built into .venv/go/bin where Go is there
 #
@@ -192,22 +193,44 @@ find_python() {
     fail "Python 3.11 or newer is needed (Debian 12 and Ubuntu 24.04 have it); or point to one: PYTHON=/path/to/python3 make"
 }
 
+# need_venv FOLDER
+need_venv() {
+    "$1/bin/python" -c 'import pip' 2>/dev/null && return
+    find_python
+    say "making $1 with $("$python" --version)"
+    "$python" -m venv --clear "$1"
+}
+
+# install_locked FOLDER LOCK...: what the locks name and nothing else, each file as its hash says
+install_locked() {
+    folder=$1
+    shift
+    locks=
+    for lock in "$@"; do locks="$locks --requirement locks/$lock.txt"; done
+    # shellcheck disable=SC2086  # words of ours without blanks
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes $locks
+}
+
 make_venv() {
-    if ! .venv/bin/python -c 'import pip' 2>/dev/null; then
-        find_python
-        say "making .venv with $("$python" --version)"
-        "$python" -m venv --clear .venv
-    fi
-    extras=${1:+"[$1]"}
-    say "installing the project${extras:+ with its $1 tools} into .venv"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".${extras:-}"
+    need_venv .venv
+    say "installing the project${1:+ with its $1 tools} into .venv"
+    install_locked .venv "${1:-run}" build
+    # everything that it needs is there: nothing is looked for anywhere, to run or to build it
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --editable .
+}
+
+make_release_venv() {
+    need_venv .venv-release
+    say "installing the tools of a release into .venv-release"
+    install_locked .venv-release release build
 }
 
 case ${1:-} in
 venv) make_venv "${2:-}" ;;
+release) make_release_venv ;;
 tools)
     shift
     for name in "$@"; do need_named_tool "$name"; done
     ;;
-*) fail "usage: scripts/setup.sh venv [dev] | tools NAME..." ;;
+*) fail "usage: scripts/setup.sh venv [dev] | release | tools NAME..." ;;
 esac

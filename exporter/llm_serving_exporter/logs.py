@@ -8,6 +8,8 @@ import sys
 from datetime import UTC, datetime
 from typing import TextIO
 
+from llm_serving_exporter.model.secret_text import hide_credentials
+
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
 _NAMES = {
     logging.DEBUG: "debug",
@@ -29,10 +31,10 @@ class _Formatter(logging.Formatter):
             "ts": when,
             "level": _NAMES.get(record.levelno, record.levelname.lower()),
             "logger": record.name.removeprefix("llm_serving_exporter."),
-            "msg": record.getMessage(),
+            "msg": hide_credentials(record.getMessage()),
         }
         if record.exc_info:
-            fields["traceback"] = self.formatException(record.exc_info)
+            fields["traceback"] = hide_credentials(self.formatException(record.exc_info))
         return fields
 
 

@@ -1,4 +1,7 @@
-"""How every command prints, and how it ends: broken pipes, signals, and errors as messages with an exit status."""
+"""How every command prints, and how it ends: broken pipes, signals, and errors as messages with an exit status.
+
+Credentials in a URL that somebody gave, in whatever flag, are masked here, where every word comes by.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from llm_serving_exporter.errors import ConfigError, LLMServingExporterError
+from llm_serving_exporter.model.secret_text import hide_credentials
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 # what a shell adds to the number of the signal that ended a program
@@ -31,7 +35,7 @@ def print_line(text: str) -> bool:
     A reader that went away (`| head`) gets no message, a full disk does. Whatever is printed after that goes nowhere.
     """
     try:
-        sys.stdout.write(f"{text}\n")
+        sys.stdout.write(f"{hide_credentials(text)}\n")
         sys.stdout.flush()
     except (OSError, ValueError) as error:
         # otherwise each further line, and the interpreter when it ends, would try again
@@ -47,7 +51,7 @@ def print_line(text: str) -> bool:
 def print_message(text: str, end: str = "\n") -> None:
     """Prints a message on standard error: an error, a warning, progress. A terminal that went away stops no command."""
     with suppress(OSError, ValueError):
-        sys.stderr.write(f"{text}{end}")
+        sys.stderr.write(f"{hide_credentials(text)}{end}")
         sys.stderr.flush()
 
 

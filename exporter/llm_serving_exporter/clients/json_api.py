@@ -11,6 +11,7 @@ from typing import Any
 
 from llm_serving_exporter.clients.http import HttpError, HttpSession, Limits
 from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.model.secret_text import Masker
 from llm_serving_exporter.model.text import on_one_line
 
 # a day of a model's records at one second is 5 MB
@@ -61,14 +62,15 @@ class JsonApi:
 
     def __init__(self, access: Access, timeout_seconds: float = 10.0) -> None:
         self._access = access
-        self._secrets = [access.bearer_token] if access.bearer_token is not None else []
+        secrets = [access.bearer_token] if access.bearer_token is not None else []
         headers = {"Accept": "application/json"}
         if access.bearer_token is not None:
             headers["Authorization"] = f"Bearer {access.bearer_token}"
         if access.basic is not None:
             pair = base64.b64encode(":".join(access.basic).encode()).decode("ascii")
             headers["Authorization"] = f"Basic {pair}"
-            self._secrets += [access.basic[1], pair]
+            secrets += [access.basic[1], pair]
+        self._masker = Masker(secrets)
         self._session = HttpSession(
             Limits(timeout_seconds, timeout_seconds, LARGEST_ANSWER_BYTES, total_seconds=timeout_seconds),
             headers=headers,
@@ -106,7 +108,8 @@ class JsonApi:
             )
         except HttpError as error:
             raise self._error(str(error), error.reason) from None
-        found = _document(answer.content)
+        content = self._masker.mask_body(answer.content)
+        found = _document(content)
         if answer.status != 200:
             words = self._words(found, answer.content)
             raise self._error(
@@ -124,9 +127,7 @@ class JsonApi:
             said = str(document.get("error") or document.get("message") or "")
         else:
             said = content[:_SEARCHED_BYTES].decode("utf-8", errors="replace")
-        for secret in self._secrets:
-            said = said.replace(secret, "***")
-        return on_one_line(said, _LONGEST_WORDS)
+        return on_one_line(self._masker.mask_text(said), _LONGEST_WORDS)
 
     def _error(self, what: str, reason: str = "") -> ApiError:
         return ApiError(f"{self._access.what} at {self._access.url} {what}; check {self._access.flag}", reason)

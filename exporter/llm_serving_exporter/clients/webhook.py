@@ -6,6 +6,7 @@ from typing import Any
 
 from llm_serving_exporter.clients.http import Answer, HttpError, HttpSession, Limits
 from llm_serving_exporter.errors import PageError
+from llm_serving_exporter.model.secret_text import Masker, secrets_of_url
 from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.schema.problems import shown
 
@@ -20,10 +21,11 @@ class Reply:
     """A status and the beginning of the body, without the secret where somebody echoes it."""
 
     def __init__(self, answer: Answer, secret: str | None) -> None:
+        masker = Masker(() if secret is None else secrets_of_url(secret))
         self.url, self.status = answer.url, answer.status
-        self._location = _mask_secret(secret, answer.headers.get("Location", ""))
+        self._location = masker.mask_text(answer.headers.get("Location", ""))
         self._retry_after = answer.headers.get("Retry-After", "")
-        self.text = _mask_secret(secret, answer.content.decode("utf-8", "replace").strip())
+        self.text = masker.mask_text(answer.content.decode("utf-8", "replace").strip())
 
     @property
     def retry_after_seconds(self) -> float:
@@ -39,10 +41,6 @@ class Reply:
             )
         said = f": {line(self.text)}" if self.text else ""
         return PageError(f"{self.url} answered {self.status}{said}, not {wanted}.")
-
-
-def _mask_secret(secret: str | None, text: str) -> str:
-    return text.replace(secret, "…") if secret else text
 
 
 def line(text: str) -> str:

@@ -13,6 +13,7 @@ from llm_serving_exporter.drill.names import PREFIX
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.schema.flags import CommandParser, attribute, duration
+from llm_serving_exporter.schema.problems import shown
 
 DESCRIPTION = """\
 Loses a node on purpose, or waits for one to be lost, and measures through Prometheus what users noticed, whether
@@ -292,7 +293,7 @@ def access_of(args: argparse.Namespace) -> dict[str, Access]:
             continue
         if not _URL.fullmatch(url):
             raise UsageError(
-                f"flag --{api}.url: {url!r} is not like http://host:9090; credentials have flags of their own"
+                f"flag --{api}.url: {shown(url)} is not like http://host:9090; credentials have flags of their own"
             )
         if api == "grafana" and token_file is None:
             raise UsageError(f"flag --grafana.url: it needs {token_flag}")

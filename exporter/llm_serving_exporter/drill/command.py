@@ -23,8 +23,9 @@ from llm_serving_exporter.drill.verdict import judge
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.model.drill import DrillResult, Verdict
+from llm_serving_exporter.model.secret_text import hide_credentials
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.state.drill_results import read_results, record_result, split_identity
+from llm_serving_exporter.state.drill_results import record_result, require_recordable, split_identity
 from llm_serving_exporter.terminal import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -106,7 +107,7 @@ def _run_drill(drill: Drill, args: argparse.Namespace, stopping: threading.Event
 
 def _make_recorder(path: str, scope: Scope) -> Recorder:
     """Puts a verdict into the results file. Raises LLMServingExporterError now where that file cannot be used, before anything is lost."""
-    read_results(path)
+    require_recordable(path)
     identity, left_out = split_identity(dict(scope.labels))
     for name in left_out:
         print_message(f"the result of the drill is kept without {name}, which the exporter cannot put on a series")
@@ -140,9 +141,10 @@ def _write_reports(course: Course, folder: Path, began_unix_seconds: float) -> I
     folder.mkdir(parents=True, exist_ok=True)
     name = datetime.fromtimestamp(began_unix_seconds, UTC).strftime("drill-%Y%m%dT%H%M%SZ")
     document = json.dumps(as_document(course), indent=1, allow_nan=False, ensure_ascii=False)
+    # what a command was called with, and what it said, may name a URL with a password
     for suffix, text in ((".json", document + "\n"), (".md", as_markdown(course))):
         path = folder / f"{name}{suffix}"
-        write_atomically(path, text.encode(errors="replace"))
+        write_atomically(path, hide_credentials(text).encode(errors="replace"))
         yield path
 
 

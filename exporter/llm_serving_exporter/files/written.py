@@ -6,27 +6,43 @@ import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
+
+from llm_serving_exporter.files.leftovers import MARK, hold, sweep_leftovers
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Puts `content` in the place of the file, or makes it. The folder must exist.
 
-    Permissions are those of any new file (the umask). Raises OSError, and ValueError for a path that no file can have; then
-    the file is as it was, and nothing else is left in the folder.
+    Permissions are those of any new file (the umask). What a process that was killed left unfinished in the folder is removed. Raises
+    OSError, and ValueError for a path that no file can have; then the file is as it was, and nothing else is left in the folder.
     """
-    # two processes may write the same file, and in containers both may have process id 1
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    sweep_leftovers(path.parent)
+    unfinished = path
     try:
-        with unfinished.open("xb") as file:
+        unfinished, file = _open_unfinished(path)
+        with file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())  # else a crash of the machine may leave an empty file under the name
-        os.replace(unfinished, path)
+            os.replace(unfinished, path)
     except BaseException as error:
-        with suppress(OSError, ValueError):
-            unfinished.unlink(missing_ok=True)
+        # on a file system that has become read-only this fails as well, and the first error is the one to tell
+        if unfinished is not path:
+            with suppress(OSError):
+                unfinished.unlink(missing_ok=True)
         if isinstance(error, OSError):
             # a message shows the file that the caller knows
             error.filename = str(path)
             del error.filename2  # with None there, the text of the error would end in "-> None"
         raise
+
+
+def _open_unfinished(path: Path) -> tuple[Path, BinaryIO]:
+    while True:
+        # two processes may write the same file, and in containers both may have process id 1
+        unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}{MARK}")
+        file = unfinished.open("xb")
+        if hold(file.fileno()):
+            return unfinished, file
+        file.close()

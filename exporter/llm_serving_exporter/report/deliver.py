@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import smtplib
 import ssl
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from llm_serving_exporter.clients.webhook import ask, line, new_session
 from llm_serving_exporter.errors import ConfigError, DeliveryError, PageError
+from llm_serving_exporter.model.secret_text import Masker, secrets_of_url
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.report.settings.settings import Settings, Smtp
@@ -87,7 +89,7 @@ def post_to_webhook(url: str, summary: str) -> None:
         if not 200 <= answer.status < 300:
             raise PageError(f"it answered {answer.status}: {line(answer.text)}. Check webhook_url.")
     except PageError as error:
-        raise PageError(str(error).replace(url, "…").replace(url.partition("?")[0], "…")) from None
+        raise PageError(Masker(secrets_of_url(url)).mask_text(str(error))) from None
     finally:
         session.close()
 
@@ -146,10 +148,24 @@ def send_mail(smtp: Smtp, password: str | None, made: EmailMessage) -> None:
         if smtp.starttls:
             server.starttls(context=ssl.create_default_context())
         if smtp.username is not None and password is not None:
-            server.login(smtp.username, password)
+            try:
+                server.login(smtp.username, password)
+            except smtplib.SMTPResponseException as error:
+                raise _without_password(error, smtp.username, password) from None
         refused = server.send_message(made)
     if refused:
         raise smtplib.SMTPRecipientsRefused(refused)
+
+
+def _without_password(
+    error: smtplib.SMTPResponseException, username: str, password: str
+) -> smtplib.SMTPResponseException:
+    """The same refusal without what the server repeats of the exchange: the password as it is, and as AUTH LOGIN and AUTH PLAIN send it."""
+    sent = (password, f"\0{username}\0{password}")
+    masker = Masker([password, *(base64.b64encode(text.encode()).decode("ascii") for text in sent)])
+    said = error.smtp_error
+    words = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+    return smtplib.SMTPResponseException(error.smtp_code, masker.mask_text(words))
 
 
 def _explain(error: Exception) -> str:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, overload
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.model.secret_text import hide_credentials
 from llm_serving_exporter.schema.duration import format_duration, parse_duration
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import InvalidValueError, nearest, shown
@@ -101,6 +102,10 @@ class CommandParser(argparse.ArgumentParser):
             if name not in self._option_string_actions:
                 self._refuse(name)
         return super().parse_known_args(words, namespace)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """What argparse says, which may quote a word of the command line."""
+        super()._print_message(hide_credentials(message), file)
 
     def _with_new_names(self, words: Sequence[str]) -> list[str]:
         """The words with new names for old ones; prints one warning for each name that changed."""

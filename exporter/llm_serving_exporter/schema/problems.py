@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from llm_serving_exporter.errors import LLMServingExporterError, Problem
+from llm_serving_exporter.model.secret_text import hide_credentials
 
 SHOWN_CHARACTERS = 60
 # more than anyone reads, few enough that a broken file floods neither a terminal nor memory
@@ -55,7 +56,8 @@ class Place:
 
 
 def shown(text: str) -> str:
-    """A value as a message shows it: in double quotes, control characters escaped, cut where it is long."""
+    """A value as a message shows it: in double quotes, control characters escaped, credentials masked, cut where it is long."""
+    text = hide_credentials(text)  # before it is cut: a mask needs the whole address
     cut = text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
     # half of a surrogate pair, from JSON or from bytes that are not UTF-8, could not be printed
     return json.dumps(cut, ensure_ascii=False).encode(errors="backslashreplace").decode()

@@ -12,6 +12,7 @@ from stat import S_ISREG
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.files.watched import Stamp, Watched, stamp_file
 from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.secret_text import Masker
 from llm_serving_exporter.model.target import HttpSettings, Secret
 from llm_serving_exporter.scrape.failure import ScrapeError
 
@@ -22,7 +23,6 @@ MAX_SECRET_BYTES = 16 * 1024
 _OURS = frozenset({"accept", "accept-encoding", "connection", "content-length", "expect", "te", "transfer-encoding"})
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2: token
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_SHORTEST_CUT_SECRET = 4
 
 
 def stamp_regular_file(path: str, what: str) -> Stamp:
@@ -127,6 +127,7 @@ class _Field:
     where: str  # the setting and its file or variable, for messages
     read: Callable[[], str]  # the secret or the literal as it is now; raises ScrapeError (CREDENTIALS)
     render: Callable[[str], str]  # what `read` returned -> the header's value
+    is_secret: bool = True  # whether nobody may see what `read` returns
 
 
 class RequestHeaders:
@@ -148,7 +149,8 @@ class RequestHeaders:
             if name.lower() not in named
         )
         self._values: list[str] | None = None
-        self._secrets: list[str] = []
+        # of everything that a user configured, and of the secrets alone: a tenant's name may stand on a page
+        self._sent, self._secrets = Masker(()), Masker(())
         self._block = b""
 
     @property
@@ -161,10 +163,12 @@ class RequestHeaders:
         values = [field.read() for field in self._fields]
         if values != self._values:
             rendered = [field.render(value) for field, value in zip(self._fields, values, strict=True)]
-            self._secrets = [
-                secret for secret in {*values, *rendered, *(r.rpartition(" ")[2] for r in rendered)} if secret
+            texts = [
+                (field, (value, text, text.rpartition(" ")[2]))
+                for field, value, text in zip(self._fields, values, rendered, strict=True)
             ]
-            self._secrets.sort(key=len, reverse=True)
+            self._sent = Masker(text for _, forms in texts for text in forms)
+            self._secrets = Masker(text for field, forms in texts if field.is_secret for text in forms)
             lines = "".join(
                 f"{field.name}: {_check_header_value(value, field.where)}\r\n"
                 for field, value in zip(self._fields, rendered, strict=True)
@@ -174,17 +178,12 @@ class RequestHeaders:
         return self._block
 
     def redact(self, text: str) -> str:
-        """The text with every credential masked, because an error page may repeat the request.
+        """A message with everything masked that was configured to be sent, because an error page may repeat the request."""
+        return self._sent.mask_text(text)
 
-        Where the text was cut inside a credential, the part at its end is masked too.
-        """
-        for secret in self._secrets:
-            text = re.sub(re.escape(secret), "***", text, flags=re.IGNORECASE)  # a host name comes back in lower case
-            for size in range(min(len(secret), len(text)), _SHORTEST_CUT_SECRET - 1, -1):
-                if text.endswith(secret[:size]):
-                    text = text[:-size] + "***"
-                    break
-        return text
+    def redact_body(self, body: bytes) -> bytes:
+        """A page or document with every secret masked that its server repeats in it: in a label, say."""
+        return self._secrets.mask_body(body)
 
 
 def _check_header_value(value: str, where: str) -> str:
@@ -231,4 +230,4 @@ def _make_basic_field(username: str, password: Secret | None) -> _Field:
 
 
 def _make_literal_field(name: str, where: str, value: str, render: Callable[[str], str]) -> _Field:
-    return _Field(name, where, lambda: value, render)
+    return _Field(name, where, lambda: value, render, is_secret=False)

@@ -262,10 +262,10 @@ class HttpClient:
     def _read_body(self, response: http.client.HTTPResponse, max_bytes: int) -> tuple[bytes, int]:
         assert self._connection is not None
         self._connection.limit_rest(2 * max_bytes + _FRAMING_ALLOWANCE_BYTES)
-        body = read_body(response, max_bytes)
+        content, wire_bytes = read_body(response, max_bytes)
         if response.will_close:
             self.close()
-        return body
+        return self._headers.redact_body(content), wire_bytes
 
     def _wrong_type_error(self, content_type: str, wanted: str, path: str) -> ScrapeError:
         came = self._quote_excerpt(content_type)
@@ -309,7 +309,9 @@ class HttpClient:
             failure = translate_error(error, self._where, self._server_name, timeout, received, at_end)
         self.close()
         ended = self._monotonic()
-        return Refusal(failure.reason, failure.detail, failure.status, self._wall(), ended - started)
+        return Refusal(
+            failure.reason, self._headers.redact(failure.detail), failure.status, self._wall(), ended - started
+        )
 
 
 def _parse_media_type(content_type: str) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
-import tempfile
 import threading
 import time
 import urllib.error
@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from llm_serving_exporter.files.leftovers import make_held_folder
 from llm_serving_exporter.sim.ports import on_next_free_port, require_free
 
 _READY_SECONDS = 15.0
@@ -40,7 +41,8 @@ class Child:
         port: int = 0,
         cancelled: threading.Event | None = None,
     ) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="llm-serving-demo-"))
+        self._held: int | None
+        self._folder, self._held = make_held_folder("llm-serving-demo-")
         self._log = self._folder / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         try:
@@ -71,6 +73,9 @@ class Child:
                 process.kill()
                 process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+        held, self._held = self._held, None
+        if held is not None:
+            os.close(held)
 
     def _start(self, prepare: Callable[[Path, str], Sequence[str]], port: int, cancelled: threading.Event) -> None:
         chosen = on_next_free_port(lambda candidate: require_free("127.0.0.1", candidate), port)
@@ -78,7 +83,14 @@ class Child:
         command = prepare(self._folder, f"127.0.0.1:{chosen}")
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603  # a program found on PATH, arguments of ours, no shell
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, process_group=0
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+                pass_fds=()
+                if self._held is None
+                else (self._held,),  # if its parent is killed, it still holds its folder
             )
         self._wait_until_ready(self._process, cancelled)
 

@@ -8,7 +8,9 @@ on reading.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +52,21 @@ def read_results(path: str) -> tuple[DrillResult, ...] | None:
     except (ValueError, RecursionError) as error:
         what = "is nested too deeply" if isinstance(error, RecursionError) else f"is not what a drill leaves: {error}"
         raise _unusable_error(path, what, _START_A_NEW_ONE) from None
+
+
+def require_recordable(path: str) -> None:
+    """Raises DrillResultsError where a result could not be recorded now: what is in the file cannot be used, or its folder takes no file.
+
+    For whoever is about to do what cannot be done again, such as losing a node.
+    """
+    read_results(path)
+    folder = Path(path).resolve().parent
+    if not folder.is_dir():
+        raise _unusable_error(path, "cannot be written: there is no such folder", "Make its folder first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
+        cause = os.strerror(errno.EROFS if read_only else errno.EACCES)
+        raise _unusable_error(path, f"cannot be written: {cause}", "Check its folder and permissions")
 
 
 def record_result(path: str, result: DrillResult) -> None:

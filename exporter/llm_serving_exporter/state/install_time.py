@@ -6,6 +6,7 @@ import json
 import logging
 from pathlib import Path
 
+from llm_serving_exporter.files.leftovers import sweep_leftovers
 from llm_serving_exporter.files.written import write_atomically
 
 log = logging.getLogger("llm_serving_exporter.state")
@@ -18,6 +19,7 @@ def read_or_write_install_time(path: str | None, now_unix_seconds: float) -> flo
     if path is None:
         return None
     file = Path(path)
+    sweep_leftovers(file.parent)
     try:
         value = json.loads(file.read_text(encoding="utf-8"))[_KEY]
         return float(value)

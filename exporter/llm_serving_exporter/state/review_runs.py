@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from llm_serving_exporter.errors import ReviewRunsError
+from llm_serving_exporter.files.leftovers import sweep_leftovers
 from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.state.json_values import LARGEST_FILE_BYTES, describe_cause, parse_unix_seconds
 
@@ -95,6 +96,7 @@ def begin_runs(folder: str, now: float, due: float | None = None) -> Runs:
     made: the old file cannot say whether it was.
     """
     since = now
+    sweep_leftovers(Path(folder))
     try:
         known = read_runs(folder)
     except _NotRunsError as error:

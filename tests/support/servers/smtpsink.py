@@ -70,7 +70,8 @@ class SmtpSink:
                 case "AUTH":
                     given = tuple(base64.b64decode(rest.split()[-1]).decode().split("\0")[1:])
                     allowed = given == self._login
-                    said = "235 welcome\r\n" if allowed else "535 who are you\r\n"
+                    # some servers repeat what they refuse
+                    said = "235 welcome\r\n" if allowed else f"535 who are you, {given} or {rest.split()[-1]}\r\n"
                 case "MAIL":
                     to, said = [], "250 ok\r\n" if allowed else "530 authenticate first\r\n"
                 case "RCPT":

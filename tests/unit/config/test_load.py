@@ -243,7 +243,7 @@ def test_effective_is_json_and_shows_secrets_as_their_source(tmp_path: Path) -> 
     config = load_text(tmp_path, text, environ={"TOKEN": "hunter2"})
     shown = effective(config)
     assert shown["targets"][0]["http"]["bearer_token"] == {"file": "/etc/token"}
-    assert shown["targets"][0]["http"]["headers"] == [["X-A", {"env": "TOKEN"}], ["X-B", "b"]]
+    assert shown["targets"][0]["http"]["headers"] == [["X-A", {"env": "TOKEN"}], ["X-B", "***"]]
     assert shown["targets"][0]["role"] is None
     assert shown["config_hash"] == config.config_hash
     assert json.loads(json.dumps(shown)) == shown

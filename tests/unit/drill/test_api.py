@@ -80,6 +80,20 @@ def test_basic_auth_is_sent_as_utf_8() -> None:
         assert server.requests[-1].headers["authorization"] == "Basic b3BzOnMzY3JldA=="
 
 
+def test_labels_and_warnings_do_not_repeat_a_token() -> None:
+    token = "pl4nted/token"
+    said = {
+        "status": "success",
+        "warnings": [f"no store for {token}"],
+        "data": {"resultType": "vector", "result": [{"metric": {"node": f"n-{token}"}, "value": [0, "1"]}]},
+    }
+    with FaultServer(page(json.dumps(said).encode(), content_type="application/json")) as server:
+        prometheus = Prometheus(api(server.url, bearer_token=token))
+        assert prometheus.instant("up") == [({"node": "n-***"}, 1.0)]
+        assert prometheus.warnings == ["no store for ***"]
+        assert server.requests[-1].headers["authorization"] == f"Bearer {token}"
+
+
 def test_a_server_that_repeats_what_it_was_sent_does_not_give_it_away() -> None:
     coloured = status(400, body=b"bad \x1b[31m request: Authorization: Bearer t0ken")
     with FaultServer(coloured) as server, pytest.raises(ApiError) as failed:

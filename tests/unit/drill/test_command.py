@@ -52,7 +52,7 @@ def parsed(*more: str) -> object:
         ([*TRIGGER, "--model", " "], "flag --model: it is empty"),
         (
             [*TRIGGER, "--prometheus.url", "prometheus:9090"],
-            "flag --prometheus.url: 'prometheus:9090' is not like http://host:9090",
+            'flag --prometheus.url: "prometheus:9090" is not like http://host:9090',
         ),
         ([*TRIGGER, "--prometheus.url", "http://me:secret@host"], "flag --prometheus.url: "),
         (

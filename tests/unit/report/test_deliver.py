@@ -143,6 +143,7 @@ def test_a_password_goes_over_an_encrypted_line_only(
             assert sink.encrypted == [True]
             with pytest.raises(DeliveryError, match="535 who are you") as caught:
                 sent(Settings(smtp=smtp), password="hunter3")
+            assert "who are you, ('mailer', '***') or ***" in str(caught.value)
     assert "hunter" not in str(caught.value)
 
 

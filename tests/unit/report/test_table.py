@@ -9,9 +9,16 @@ from dataclasses import replace
 
 import pytest
 
+from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.render.numbers import usd, usd_plain
 from llm_serving_exporter.report.figures.review import Review, build_review
-from llm_serving_exporter.report.pages.csv_files import COLUMNS, HOUR_COLUMNS, render_figures_csv, render_hours_csv
+from llm_serving_exporter.report.pages.csv_files import (
+    COLUMNS,
+    HOUR_COLUMNS,
+    render_figures_csv,
+    render_hours_csv,
+    write_text,
+)
 from llm_serving_exporter.report.pages.page import render_page
 from llm_serving_exporter.report.pages.summary import render_summary
 from llm_serving_exporter.report.settings.settings import ApiPrice, Settings
@@ -72,6 +79,34 @@ def test_the_hours_add_up_to_the_spend(made: Review) -> None:
     assert int(rows[1]["hour_begin_unix_seconds"]) - int(rows[0]["hour_begin_unix_seconds"]) == 3600
 
 
+FORMULAS = ("=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "＝1", "＋1", "－1", "＠SUM(A1)", "﹦1")
+BEFORE_ONE = ("", "\t", "\n", "\r", "\r\n", " ", "\u00a0", "\ufeff", '"', "'")
+
+
+@pytest.mark.parametrize("text", [before + formula for before in BEFORE_ONE for formula in FORMULAS])
+def test_no_text_is_a_formula_whatever_stands_before_it(text: str) -> None:
+    cell = write_text(text)
+    assert cell.isprintable()
+    assert cell.startswith("'")
+
+
+@pytest.mark.parametrize("text", ["a=b", "gpu-7", "Qwen/Qwen3-32B", "1: scale in", "", "it's", "é"])
+def test_ordinary_text_stays_as_it_is(text: str) -> None:
+    assert write_text(text) == text
+
+
+@pytest.mark.parametrize("breaking", ["\r", "\n", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\0", "\t"])
+def test_no_label_splits_its_row(breaking: str) -> None:
+    review = build_review(fleet_of(2, 2, 1, f"a{breaking}=1"), SETTINGS)
+    text, whole = render_figures_csv(review), render_figures_csv(build_review(fleet_of(2, 2, 1, "a =1"), SETTINGS))
+    # every way of some reader to end a row
+    assert text.splitlines() == text.split("\n")[:-1]
+    assert len(text.splitlines()) == len(whole.splitlines())
+    for row in csv.reader(text.splitlines()):
+        assert len(row) == len(COLUMNS)
+        assert not any(cell.startswith(("=", "+", "@")) for cell in row)
+
+
 @pytest.mark.parametrize("name", ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "\t=1", 'a","b', "a\nb"])
 def test_no_spreadsheet_takes_a_name_for_a_formula(name: str) -> None:
     text = render_figures_csv(build_review(fleet_of(2, 2, 1, name), SETTINGS))
@@ -79,7 +114,7 @@ def test_no_spreadsheet_takes_a_name_for_a_formula(name: str) -> None:
     for row in rows_of(text):
         for column in ("model_name", "label_value", "node", "rate", "gpu_name", "target", "alert", "item"):
             assert not row[column].startswith(("=", "+", "-", "@", "\t", "\r"))
-            named += name in row[column]
+            named += on_one_line(name) in row[column]
     assert named
 
 

@@ -18,6 +18,7 @@ from lightkube.config.models import User
 from lightkube.core.exceptions import ConfigError as ClientConfigError
 
 from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.model.secret_text import Masker
 from llm_serving_exporter.model.text import on_one_line
 
 CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 30.0
@@ -223,10 +224,20 @@ def _explain_refusal(response: httpx2.Response) -> ApiError:
         message = status.get("message") if isinstance(status, dict) else None
     except ValueError:
         message = None
-    said = on_one_line(message, 400) if isinstance(message, str) else _describe_stranger(response)
+    said = (
+        on_one_line(_sent_with(response).mask_text(message), 400)
+        if isinstance(message, str)
+        else _describe_stranger(response)
+    )
     wait = response.headers.get("retry-after", "")
     seconds = min(float(wait), LONGEST_WAIT_SECONDS) if wait.isascii() and wait.isdigit() else 0.0
     return ApiError(said, response.status_code, seconds)
+
+
+def _sent_with(response: httpx2.Response) -> Masker:
+    """What a server may repeat of the account that asked it."""
+    said = response.request.headers.get("authorization", "")
+    return Masker((said, said.rpartition(" ")[2]))
 
 
 def _describe_stranger(response: httpx2.Response) -> str:

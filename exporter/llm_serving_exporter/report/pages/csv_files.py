@@ -1,16 +1,19 @@
 """The review as CSV for programs: one tidy table of figures, and one of hours.
 
-Numbers are bare, a figure that is not known is an empty cell. Texts that a spreadsheet would take for a formula are marked as text.
+Numbers are bare, a figure that is not known is an empty cell. A text is one line, so that no reader splits its row, and one that a
+spreadsheet would take for a formula is marked as text.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import unicodedata
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from llm_serving_exporter.model.text import blank_unprintable
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.figures.totals import PHASES, STATES, TOKEN_PHASES, Totals
@@ -35,8 +38,8 @@ HOUR_COLUMNS = (
     "week", "hour_begin", "utc_offset_hours", "hour_begin_unix_seconds", *(f"{phase}_usd" for phase in PHASES), "idle_gpu_hours",
     "excess_replicas", "reserve_replicas",
 )  # fmt: skip
-# OWASP, CSV Injection
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# OWASP, CSV Injection; tabs and line breaks, which it also names, are blanks before this is looked at
+_FORMULA = ("=", "+", "-", "@")
 
 Row = tuple[str, str, str, dict[str, str], float | None, str]
 
@@ -47,8 +50,8 @@ def render_figures_csv(review: Review) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
     for week, section, item, labels, value, unit in _list_rows(review):
-        texts = [_write_text(labels.get(name, "")) for name in LABELS]
-        writer.writerow([week, section, item, *texts, _write_number(value), unit])
+        texts = (week, section, item, *(labels.get(name, "") for name in LABELS))
+        writer.writerow([*map(write_text, texts), _write_number(value), write_text(unit)])
     return out.getvalue()
 
 
@@ -241,12 +244,17 @@ def _list_gaps(review: Review) -> Iterator[_Figure]:
         yield "gaps", item, labels, gap.recovered.get("cost"), "USD recovered"
         yield "gaps", item, labels, gap.estimated_usd, "USD estimated"
     for sentence in (*review.notes, *review.missing_parts):
-        yield "notes", _write_text(sentence), {}, None, ""
+        yield "notes", sentence, {}, None, ""
 
 
-def _write_text(text: str) -> str:
-    """Text that no spreadsheet evaluates."""
-    return f"'{text}" if text.startswith(_FORMULA) else text
+def write_text(text: str) -> str:
+    """Text as a cell: one line, and nothing that a spreadsheet evaluates.
+
+    Spreadsheets skip what stands before a formula (blanks, quotes, characters without a picture), and some fold full-width signs.
+    """
+    cell = blank_unprintable(text)
+    begin = unicodedata.normalize("NFKC", cell).lstrip(" '\"")
+    return f"'{cell}" if begin.startswith(_FORMULA) or cell[:1].isspace() else cell
 
 
 def _write_number(value: float | None) -> str:

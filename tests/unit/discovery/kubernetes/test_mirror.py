@@ -98,6 +98,15 @@ def test_a_right_that_is_missing_is_named_with_the_remedy(tmp_path: Path) -> Non
     assert said.endswith("Give it a ClusterRole.")
 
 
+def test_a_refusal_that_repeats_the_token_is_shown_without_it(tmp_path: Path) -> None:
+    with KubeScript(refusal(403, "no user has the token t-1, sent as Bearer t-1")) as server:
+        with mirrored(tmp_path, server.url) as mirror:
+            said = wait_until(lambda: problem_of(mirror), "the problem")
+        assert {call.token for call in server.calls} == {"t-1"}
+    assert "no user has the token ***, sent as ***" in said
+    assert "t-1" not in said
+
+
 def test_what_is_known_stays_when_a_right_is_revoked(tmp_path: Path) -> None:
     forbidden = refusal(403, 'pods is forbidden: User "u" cannot watch resource "pods"')
     with KubeScript(page([plain_pod("a")]), events(bookmark("11"), stays=False), forbidden) as server:
