@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
+from llm_serving_exporter.catalogue.bounds import Bounds
 from llm_serving_exporter.catalogue.spec import Metric
 from llm_serving_exporter.derive.figures import Figure
 from llm_serving_exporter.model.roofline import Cause, Range
@@ -80,6 +81,26 @@ class Row(Generic[T_co]):
     of_gpus: bool = False
     # the series that its value becomes
     series: tuple[Series, ...] = ()
+    # the range of its value, where that is all of one series; None: the series' values have to be looked at
+    bounds: Bounds | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        alone = len(self.series) == 1 and self.series[0].part is None
+        object.__setattr__(self, "bounds", self.series[0].metric.bounds if alone else None)
+
+    def find_implausible(self, value: Any) -> tuple[str, float] | None:
+        """The first of its series' values that cannot be, with the metric's name; None where all can."""
+        if type(value) is float and self.bounds is not None:  # the most of them
+            return None if self.bounds.admits(value) else (self.series[0].metric.name, value)
+        for one in self.series:
+            for number in one.samples(value).values():
+                if not one.metric.bounds.admits(number):
+                    return one.metric.name, number
+        return None
+
+    def suspects(self, value: Any) -> bool:
+        """Whether the value is beyond the edge that its declaration states; of one that is several numbers no edge is stated."""
+        return type(value) is float and self.bounds is not None and self.bounds.suspects(value)
 
     def publish(self, value: Any) -> list[tuple[str, dict[tuple[str, ...], float]]]:
         """The row's series for a value of it: each metric's name and its samples, as `Series.samples` has them."""

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from llm_serving_exporter.catalogue import METRICS
-from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, PLACE_LABELS, Group, Metric, Subject
+from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, PLACE_LABELS, Group, Kind, Metric, Subject
 from llm_serving_exporter.docgen.configuration import configuration_md
 from llm_serving_exporter.docgen.generated_files import write_or_check
 from llm_serving_exporter.docgen.runtimes import cell, runtimes_md
@@ -24,8 +24,12 @@ engine counted them, so `increase()` works across restarts of the exporter; deri
 (`--window`, default 60 s) and are for a glance: longer ranges belong to recording rules over the counters.
 
 `llm_serving_signal_available{signal,reason}` is 1 for a signal that is there and 0 with the reason's code where it is not; the
-landing page (`/`) says it in a sentence. `llm_serving_signal_quality{signal,quality}` says how far to trust it. What each runtime's page
-feeds each series with, and why a series is missing there: [docs/runtimes.md](docs/runtimes.md).
+landing page (`/`) says it in a sentence. `llm_serving_signal_quality{signal,quality}` says how far to trust it.
+
+A value outside its **range** (of a histogram: that of one event) cannot be true, whatever said it: it is left out, absent as `implausible`,
+and counted by `llm_serving_implausible_values_total`. One within its range but *suspect above* an edge is published as it is and flagged.
+
+What each runtime's page feeds each series with, and why a series is missing there: [docs/runtimes.md](docs/runtimes.md).
 
 **Identity labels** stand on series beside the labels in the tables, and are not repeated there. Where a value is not known the label is
 `""`, which Prometheus stores as no label; a scrape with `honor_labels: true` then adds nothing of the exporter's own pod.
@@ -50,8 +54,8 @@ def metrics_md() -> str:
         lines += [
             f"## {group.value}",
             "",
-            "| series | type | unit | what | labels | absent when |",
-            "|---|---|---|---|---|---|",
+            "| series | type | unit | range | what | labels | absent when |",
+            "|---|---|---|---|---|---|---|",
         ]
         lines += [_metric_row(metric) for metric in METRICS if metric.group is group]
         lines.append("")
@@ -79,7 +83,17 @@ def _metric_row(metric: Metric) -> str:
     elif metric.source not in ("page", "exporter", "derived"):
         what += f" From {metric.source}."
     labels = ", ".join(f"`{label}`" for label in metric.labels) or "–"
-    return f"| `{metric.full_name}` | {metric.kind.value} | {metric.unit.value} | {cell(what)} | {labels} | {cell(metric.absent)} |"
+    kind, unit = metric.kind.value, metric.unit.value
+    return f"| `{metric.full_name}` | {kind} | {unit} | {_range(metric)} | {cell(what)} | {labels} | {cell(metric.absent)} |"
+
+
+def _range(metric: Metric) -> str:
+    """What its value can be, as in "0 to 10, suspect above 1"; of an info metric it is always 1."""
+    if metric.kind is Kind.INFO:
+        return "1"
+    bounds = metric.bounds
+    edge = "" if bounds.suspect_above is None else f", suspect above {bounds.suspect_above:g}"
+    return f"{bounds.least:g} to {bounds.most:g}{edge}"
 
 
 def runtimes_text() -> str:

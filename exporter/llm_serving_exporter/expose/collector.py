@@ -55,6 +55,8 @@ class ViewCollector(Collector):
         self._view = view
         self._setup = setup
         self._monotonic = monotonic
+        # by target and metric: what the last gate has left out of pages so far
+        self._left_out: Counter[tuple[str, str]] = Counter()
 
     def collect(self) -> Iterator[Family]:
         """All families with samples."""
@@ -67,7 +69,22 @@ class ViewCollector(Collector):
         _guarded("gpu assignment", gpu.add_assignments, families, view, setup.node)
         _guarded("kubelet", gpu.add_kubelet, families, view, setup.node)
         _guarded("exporter", _exporter, families, view, setup)
+        _guarded("values that were left out", self._add_left_out, families, view)
         return iter(families)
+
+    def _add_left_out(self, families: Families, view: View) -> None:
+        for (target, name), number in families.left_out.items():
+            if (target, name) not in self._left_out:
+                log.warning("target=%s: %s has a value that cannot be, which is not published", target or "none", name)
+            # pages may be made side by side: at worst one of two counts is lost
+            self._left_out[target, name] += number
+        known = {reading.target.name: reading.target for reading in view.targets}
+        self._left_out = Counter({key: count for key, count in self._left_out.items() if not key[0] or key[0] in known})
+        for reading in view.targets:
+            name = reading.target.name
+            counted = Counter(reading.implausible_total)
+            counted.update({signal: count for (target, signal), count in self._left_out.items() if target == name})
+            families.add_by_label(health.IMPLAUSIBLE_VALUES, families.of_target(reading.target), "signal", counted)
 
     def describe(self) -> Iterator[Family]:
         """Nothing is promised: series come and go with targets."""
