@@ -93,10 +93,15 @@ def _derive_engine(
             if name:
                 reasons.record_absent(name, value or Absence.INPUT_MISSING, row.fields, of_gpus=row.of_gpus)
             continue
-        if row.series and (wrong := row.find_implausible(value)) is not None:
-            metric, number = wrong
+        bounds, suspect = row.bounds, False
+        if bounds is not None and type(value) is float:  # the most of them
+            wrong = None if bounds.least <= value <= bounds.most else (row.series[0].metric.name, value)
+            suspect = bounds.suspect_above is not None and bounds.suspects(value)
+        else:
+            wrong = row.find_implausible(value) if row.series else None
+        if wrong is not None:
             last = value_of(WINDOW).last
-            left_out.append(LeftOut(last.model_name, last.engine, metric, f"{number:g}"))
+            left_out.append(LeftOut(last.model_name, last.engine, wrong[0], f"{wrong[1]:g}"))
             if name:
                 reasons.record_absent(name, Absence.IMPLAUSIBLE, (), of_gpus=row.of_gpus)
             continue
@@ -104,7 +109,7 @@ def _derive_engine(
         if not name:
             continue
         quality = value_of(row.quality) if row.quality is not None else None
-        if row.suspects(value):
+        if suspect:
             quality = Quality.SUSPECT
         if row.cause is not None and (cause := value_of(row.cause)) is not None:
             causes[name], quality = cause, Quality.SUSPECT

@@ -26,10 +26,12 @@ from llm_serving_exporter.model.window import Window
 
 # a counter of a page: model_name, engine, field
 Key = tuple[str, str, str]
+NO_FALLS: frozenset[Key] = frozenset()
 # what a counter had counted, by key where it has several
 Count = float | Mapping[str, float] | Histogram
 # the last value that each counter had
 Counts = Mapping[Key, Count]
+_NUMBERS, _PARTS = (*COUNTER_FIELDS, *HIDDEN_COUNTER_FIELDS), (*LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS)
 # a restart takes every counter with it, but for those that have already passed what they were
 SHARE_OF_A_RESTART = 0.5
 
@@ -39,11 +41,11 @@ def read_counts(snapshot: Snapshot) -> Counts:
     found: dict[Key, Count] = {}
     for engine in snapshot.engines:
         model, rank = engine.model_name, engine.engine
-        for name in (*COUNTER_FIELDS, *HIDDEN_COUNTER_FIELDS):
+        for name in _NUMBERS:
             value = getattr(engine, name)
             if value is not None and name not in snapshot.may_fall:
                 found[model, rank, name] = value
-        for name in (*LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS):
+        for name in _PARTS:
             values = getattr(engine, name)
             if values:
                 found[model, rank, name] = values
@@ -52,7 +54,14 @@ def read_counts(snapshot: Snapshot) -> Counts:
 
 def find_falls(earlier: Snapshot, later: Snapshot, known: Counts, now: Counts) -> frozenset[Key]:
     """The counters that fell. `known`: what they were last, `earlier` included; `now`: what `later` has."""
-    fell = [key for key, value in now.items() if key in known and known[key] is not value and _fell(known[key], value)]
+    last = known.get
+    fell = [
+        key
+        for key, value in now.items()
+        if (before := last(key)) is not None and before is not value and _fell(before, value)
+    ]
+    if not fell:
+        return NO_FALLS
     return frozenset(
         key for key in fell if key[2] not in earlier.may_fall and not reads_field_otherwise(key[2], earlier, later)
     )
@@ -72,15 +81,19 @@ def are_of_a_restart(fallen: frozenset[Key], known: Counts, now: Counts) -> bool
 
 
 def _fell(before: Count, after: Count) -> bool:
-    if isinstance(before, Histogram) and isinstance(after, Histogram):
-        if after.count < before.count or (None not in (before.sum, after.sum) and after.sum < before.sum):  # type: ignore[operator]  # neither is None
-            return True
-        return before.edges == after.edges and any(map(lt, after.cumulative, before.cumulative))
-    if isinstance(before, int | float) and isinstance(after, int | float):
+    if isinstance(before, float) and isinstance(after, float):
         return after < before
+    if isinstance(before, Histogram) and isinstance(after, Histogram):
+        if after.count < before.count:
+            return True
+        if before.sum is not None and after.sum is not None and after.sum < before.sum:
+            return True
+        # most pages were read by one plan, which has the edges once
+        same = before.edges is after.edges or before.edges == after.edges
+        return same and any(map(lt, after.cumulative, before.cumulative))
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         return any(after.get(key, value) < value for key, value in before.items())
-    return False
+    return isinstance(before, int | float) and isinstance(after, int | float) and after < before
 
 
 def is_positive(count: Count) -> bool:

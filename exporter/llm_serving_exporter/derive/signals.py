@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -53,6 +53,14 @@ class Series:
         return {labels: part}
 
 
+def _list_numbers(part: SeriesValue) -> Iterable[float]:
+    if part is None:
+        return ()
+    if isinstance(part, dict):
+        return part.values()
+    return (part.lower, part.expected, part.upper) if isinstance(part, Range) else (part,)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Row(Generic[T_co]):
     """One row: a figure with everything that others need to know about it."""
@@ -90,17 +98,12 @@ class Row(Generic[T_co]):
 
     def find_implausible(self, value: Any) -> tuple[str, float] | None:
         """The first of its series' values that cannot be, with the metric's name; None where all can."""
-        if type(value) is float and self.bounds is not None:  # the most of them
-            return None if self.bounds.admits(value) else (self.series[0].metric.name, value)
         for one in self.series:
-            for number in one.samples(value).values():
-                if not one.metric.bounds.admits(number):
+            part, bounds = value if one.part is None else one.part(value), one.metric.bounds
+            for number in _list_numbers(part):
+                if not bounds.least <= number <= bounds.most:  # NaN fails every comparison
                     return one.metric.name, number
         return None
-
-    def suspects(self, value: Any) -> bool:
-        """Whether the value is beyond the edge that its declaration states; of one that is several numbers no edge is stated."""
-        return type(value) is float and self.bounds is not None and self.bounds.suspects(value)
 
     def publish(self, value: Any) -> list[tuple[str, dict[tuple[str, ...], float]]]:
         """The row's series for a value of it: each metric's name and its samples, as `Series.samples` has them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import platform
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -57,6 +58,8 @@ class ViewCollector(Collector):
         self._monotonic = monotonic
         # by target and metric: what the last gate has left out of pages so far
         self._left_out: Counter[tuple[str, str]] = Counter()
+        # pages are made side by side
+        self._counting = threading.Lock()
 
     def collect(self) -> Iterator[Family]:
         """All families with samples."""
@@ -73,18 +76,20 @@ class ViewCollector(Collector):
         return iter(families)
 
     def _add_left_out(self, families: Families, view: View) -> None:
-        for (target, name), number in families.left_out.items():
-            if (target, name) not in self._left_out:
-                log.warning("target=%s: %s has a value that cannot be, which is not published", target or "none", name)
-            # pages may be made side by side: at worst one of two counts is lost
-            self._left_out[target, name] += number
-        known = {reading.target.name: reading.target for reading in view.targets}
-        self._left_out = Counter({key: count for key, count in self._left_out.items() if not key[0] or key[0] in known})
+        """Counts what the last gate left out of this page, and publishes it with what was left out of the targets' own pages."""
+        known = {reading.target.name for reading in view.targets}
+        with self._counting:
+            for (target, name), number in families.left_out.items():
+                if (target, name) not in self._left_out:
+                    log.warning("target=%s: %s is not published, its value cannot be true", target or "none", name)
+                self._left_out[target, name] += number
+            for key in [key for key in self._left_out if key[0] and key[0] not in known]:
+                del self._left_out[key]
+            counted = dict(self._left_out)
         for reading in view.targets:
-            name = reading.target.name
-            counted = Counter(reading.implausible_total)
-            counted.update({signal: count for (target, signal), count in self._left_out.items() if target == name})
-            families.add_by_label(health.IMPLAUSIBLE_VALUES, families.of_target(reading.target), "signal", counted)
+            found = Counter(reading.implausible_total)
+            found.update({name: number for (target, name), number in counted.items() if target == reading.target.name})
+            families.add_by_label(health.IMPLAUSIBLE_VALUES, families.of_target(reading.target), "signal", found)
 
     def describe(self) -> Iterator[Family]:
         """Nothing is promised: series come and go with targets."""

@@ -30,13 +30,13 @@ class Histogram:
     sum: float | None  # total of all events; None: the engine's is not of what was observed
 
     def since(self, earlier: Histogram | None) -> Histogram | None:
-        """Events between two readings of one engine life. None where the layout changed, or a bucket, count or sum fell (a reset)."""
+        """Events between two readings of one engine life. None where the layout changed, or the count or the sum fell (a reset)."""
         if earlier is None or earlier.edges != self.edges or earlier.count > self.count:
             return None
-        grown = tuple(map(sub, self.cumulative, earlier.cumulative))
         total = None if self.sum is None or earlier.sum is None else self.sum - earlier.sum
-        if (total is not None and total < 0) or min(grown, default=0.0) < 0:
+        if total is not None and total < 0:
             return None
+        grown = tuple(map(sub, self.cumulative, earlier.cumulative))
         return Histogram(self.edges, grown, self.count - earlier.count, total)
 
     def plus(self, other: Histogram) -> Histogram | None:

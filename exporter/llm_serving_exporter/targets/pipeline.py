@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.falls import (
+    NO_FALLS,
     Counts,
     find_falls,
     forget_fallen,
@@ -60,7 +61,6 @@ log = logging.getLogger("llm_serving_exporter.target")
 
 # so many pages in a row without any counter of work, of a server that has worked: it restarted. One may be a page with a gap
 PAGES_OF_A_RESTART = 2
-NO_FALLS: frozenset[tuple[str, str, str]] = frozenset()
 
 
 class TargetPipeline:
