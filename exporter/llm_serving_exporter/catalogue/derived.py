@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+from llm_serving_exporter.catalogue.bounds import MOST_RATIO
+from llm_serving_exporter.catalogue.serving import LONGEST_SECONDS, LONGEST_TOKENS
 from llm_serving_exporter.catalogue.spec import SERVING_LABELS, Group, Kind, Metric, Unit
 
 _WHY = "signal_available has the reason"
 _OURS = "derived"
 
 
-def _derived(name: str, unit: Unit, help: str, formula: str, *labels: str) -> Metric:
-    return Metric(name, Kind.GAUGE, unit, Group.DERIVED, help, (*SERVING_LABELS, *labels), _WHY, formula, _OURS)
+def _derived(
+    name: str,
+    unit: Unit,
+    help: str,
+    formula: str,
+    *labels: str,
+    most: float | None = None,
+    suspect_above: float | None = None,
+) -> Metric:
+    return Metric(
+        name,
+        Kind.GAUGE,
+        unit,
+        Group.DERIVED,
+        help,
+        (*SERVING_LABELS, *labels),
+        _WHY,
+        formula,
+        _OURS,
+        most=most,
+        suspect_above=suspect_above,
+    )
 
 
 PHASE_TOKENS_PER_SECOND = _derived(
@@ -38,6 +60,7 @@ BATCH_UTILIZATION_RATIO = _derived(
     Unit.RATIO,
     "Mean share of the engine's limit of running requests in use over the window, 0 to 1.",
     "mean of requests_running / batch_limit_requests",
+    most=MOST_RATIO,  # more than all where the limit is configured too low
 )
 KV_CACHE_USED_TOKENS = _derived(
     "kv_cache_used_tokens",
@@ -56,6 +79,8 @@ PREFIX_CACHE_HIT_RATIO = _derived(
     Unit.RATIO,
     "Share of looked-up tokens that were found in the prefix cache over the window, 0 to 1.",
     "increase of hits / increase of queries, in the engine's unit",
+    most=MOST_RATIO,
+    suspect_above=1.0,
 )
 CONTEXT_TOKENS_MEAN = _derived(
     "context_tokens_mean",
@@ -76,6 +101,7 @@ WINDOW_LATENCY_SECONDS = _derived(
     "linear interpolation in the engine's buckets, as histogram_quantile does; in the first bucket, its edge",
     "latency",
     "rank",
+    most=LONGEST_SECONDS,
 )
 WINDOW_LATENCY_MEAN_SECONDS = _derived(
     "window_latency_mean_seconds",
@@ -83,6 +109,7 @@ WINDOW_LATENCY_MEAN_SECONDS = _derived(
     "Mean of a latency over the window.",
     "increase of sum / increase of count",
     "latency",
+    most=LONGEST_SECONDS,
 )
 WINDOW_LATENCY_EVENTS = _derived(
     "window_latency_events",
@@ -115,6 +142,7 @@ LONG_CONTEXT_AMPLIFICATION = _derived(
     "Estimated p99 prompt length over mean prompt length. It is a lower bound if signal_quality is clipped and "
     "long_context_beyond_top_bucket_ratio is above 0.01.",
     "p99 of request_prompt_tokens, interpolated in its bucket / exact mean",
+    most=LONGEST_TOKENS,
 )
 LONG_CONTEXT_REQUESTS_FIT = _derived(
     "long_context_requests_fit",

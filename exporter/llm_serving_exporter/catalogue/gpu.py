@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from llm_serving_exporter.catalogue.bounds import MOST_RATIO
 from llm_serving_exporter.catalogue.spec import GPU_LABELS, Group, Kind, Metric, Unit
 
 _UNSUPPORTED = "the GPU or driver does not support it, or permission is missing"
 
 
-def _gpu(name: str, kind: Kind, unit: Unit, help: str, source: str, *labels: str, absent: str = _UNSUPPORTED) -> Metric:
-    return Metric(name, kind, unit, Group.GPU, help, (*GPU_LABELS, *labels), absent, "", source)
+def _gpu(
+    name: str,
+    kind: Kind,
+    unit: Unit,
+    help: str,
+    source: str,
+    *labels: str,
+    absent: str = _UNSUPPORTED,
+    most: float | None = None,
+) -> Metric:
+    return Metric(name, kind, unit, Group.GPU, help, (*GPU_LABELS, *labels), absent, "", source, most=most)
 
 
 GPU_UP = _gpu(
@@ -54,6 +64,7 @@ GPU_DRAM_BANDWIDTH = _gpu(
     "Memory bandwidth used over the theoretical maximum, 0 to 1.",
     "NVML GPM metric 10",
     absent="GPM needs Hopper or newer, driver 525 or newer, and gpu.gpm on",
+    most=MOST_RATIO,
 )
 GPU_SM_ACTIVITY = _gpu(
     "gpu_sm_activity_ratio",

@@ -98,6 +98,12 @@ SIGNAL_AVAILABLE = _target(
     "reason",
     absent="no page was ever read",
 )
+IMPLAUSIBLE_VALUES = _target(
+    "implausible_values_total", Kind.COUNTER, Unit.COUNT,
+    "Values that cannot be true and were left out, by the series that they would have been, or the field of the page: outside the declared range, or a counter that fell without "
+    "its engine. Counted once for each page that has one; what only the last look before publishing found, once for each scrape of the exporter.",
+    "signal", absent="no such value was left out since the exporter's start",
+)  # fmt: skip
 SIGNAL_RESOLUTION = _target(
     "signal_resolution", Kind.GAUGE, Unit.COUNT,
     "Smallest change of a counter that the engine's page can show, in the counter's unit, if the page prints numbers with few digits.",
@@ -300,7 +306,7 @@ INSTALLED_TIME = _exporter(
 
 HEALTH = (
     TARGET_INFO, TARGET_NODE_INFO, TARGET_GPUS, TARGET_START_TIME, TARGET_UP, TARGET_STATE, TARGET_FAULT, TARGET_SAMPLE_AGE, TARGET_RESTARTS, SCRAPE_ATTEMPTS,
-    SCRAPE_FAILURES, SCRAPE_DURATION, SCRAPE_PAGE, SIGNAL_AVAILABLE, SIGNAL_QUALITY, SIGNAL_RESOLUTION, TARGET_WINDOW, UNMAPPED_FAMILIES, EXPECTED_REPLICAS, PODS_WAITING, WRITTEN_LABELS, NVML_UP, DCGM_UP,
+    SCRAPE_FAILURES, SCRAPE_DURATION, SCRAPE_PAGE, SIGNAL_AVAILABLE, SIGNAL_QUALITY, IMPLAUSIBLE_VALUES, SIGNAL_RESOLUTION, TARGET_WINDOW, UNMAPPED_FAMILIES, EXPECTED_REPLICAS, PODS_WAITING, WRITTEN_LABELS, NVML_UP, DCGM_UP,
     NVML_FAILURES, NVML_DURATION, KUBELET_UP, KUBELET_FAILURES, BUILD_INFO, CONFIG_INFO, RELOAD_SUCCESS, RELOAD_TIME, DISCOVERY_FAILURES, TARGETS, SHARD_INFO,
     SHARD_HELD, MODE_INFO, INSTALLED_TIME,
     DRILL_LAST_RUN, DRILL_LAST_SUCCESS, DRILL_LAST_VERDICT, REPORT_DUE, REPORT_NEXT_DUE, REPORT_LAST_RUN, REPORT_LAST_SUCCESS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llm_serving_exporter.catalogue.bounds import MOST_RATIO
 from llm_serving_exporter.catalogue.spec import GPU_LABELS, SERVING_LABELS, Group, Kind, Metric, Unit
 
 _WHY = "signal_available has the reason"
@@ -9,8 +10,28 @@ _OURS = "derived"
 _TARGET = ("target", "model_name", "role")
 
 
-def _roof(name: str, unit: Unit, help: str, formula: str, *labels: str) -> Metric:
-    return Metric(name, Kind.GAUGE, unit, Group.ROOFLINE, help, (*SERVING_LABELS, *labels), _WHY, formula, _OURS)
+def _roof(
+    name: str,
+    unit: Unit,
+    help: str,
+    formula: str,
+    *labels: str,
+    most: float | None = None,
+    suspect_above: float | None = None,
+) -> Metric:
+    return Metric(
+        name,
+        Kind.GAUGE,
+        unit,
+        Group.ROOFLINE,
+        help,
+        (*SERVING_LABELS, *labels),
+        _WHY,
+        formula,
+        _OURS,
+        most=most,
+        suspect_above=suspect_above,
+    )
 
 
 def _facts(name: str, kind: Kind, unit: Unit, help: str, *labels: str, formula: str = "") -> Metric:
@@ -43,12 +64,14 @@ BANDWIDTH_RATIO = _roof(
     "Achieved over peak memory bandwidth, by source; good kernels reach about 0.9. Above 1 an input is wrong; signal_suspect names the likely cause.",
     "achieved_bandwidth_bytes_per_second / bandwidth_ceiling_bytes_per_second",
     "source",
+    most=MOST_RATIO, suspect_above=1.0,
 )  # fmt: skip
 BANDWIDTH_RATIO_RANGE = _roof(
     "bandwidth_ceiling_ratio_range", Unit.RATIO,
     "Bounds of the ratio of source model: shared prefixes are read once or by each sequence, tokens use the same experts or different ones.",
     "as bandwidth_ceiling_ratio{source=model} with the lower and the upper bound of context and experts",
     "bound",
+    most=MOST_RATIO, suspect_above=1.0,
 )  # fmt: skip
 DECODE_CEILING = _roof(
     "decode_ceiling_tokens_per_second", Unit.TOKENS_PER_SECOND,
@@ -59,6 +82,7 @@ DECODE_RATIO = _roof(
     "decode_ceiling_ratio", Unit.RATIO,
     "Decode sequence-steps per second over their ceiling. Idle time and steps shared with prefill lower it.",
     "inter-token events / seconds / decode_ceiling_tokens_per_second",
+    most=MOST_RATIO, suspect_above=1.0,
 )  # fmt: skip
 PHASE_CEILING = _roof(
     "phase_ceiling_tokens_per_second", Unit.TOKENS_PER_SECOND,
@@ -69,6 +93,7 @@ COMPUTE_RATIO = _roof(
     "compute_ceiling_ratio", Unit.RATIO,
     "Time that the window's FLOPs need at the dense tensor peak of all the engine's GPUs, over the window's time (MFU).",
     "sum over precisions of FLOPs / peak / GPUs / seconds; FLOPs: 2 per matrix parameter and token, attention by context",
+    most=MOST_RATIO, suspect_above=1.0,
 )  # fmt: skip
 INTENSITY = _roof(
     "arithmetic_intensity_flops_per_byte", Unit.FLOPS_PER_BYTE,

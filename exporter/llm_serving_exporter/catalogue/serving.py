@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from llm_serving_exporter.catalogue.bounds import MOST_EVENTS, Bounds
 from llm_serving_exporter.catalogue.spec import SERVING_LABELS, Group, Kind, Metric, Unit
 
+# of one request: eleven days, and a thousand times the longest context that is served
+LONGEST_SECONDS, LONGEST_TOKENS = 1e6, 1e9
+# requests that one engine can hold
+_MOST_REQUESTS = 1e9
 _NOT_THERE = "the engine does not report it; signal_available has the reason"
 
 
@@ -12,11 +19,30 @@ def _counter(name: str, unit: Unit, help: str, *labels: str) -> Metric:
 
 
 def _histogram(name: str, unit: Unit, help: str) -> Metric:
-    return Metric(name, Kind.HISTOGRAM, unit, Group.HISTOGRAMS, help, SERVING_LABELS, _NOT_THERE)
+    most = LONGEST_SECONDS if unit is Unit.SECONDS else LONGEST_TOKENS
+    return Metric(name, Kind.HISTOGRAM, unit, Group.HISTOGRAMS, help, SERVING_LABELS, _NOT_THERE, most=most)
 
 
-def _gauge(name: str, unit: Unit, help: str, absent: str = _NOT_THERE) -> Metric:
-    return Metric(name, Kind.GAUGE, unit, Group.GAUGES, help, SERVING_LABELS, absent)
+def _gauge(
+    name: str,
+    unit: Unit,
+    help: str,
+    absent: str = _NOT_THERE,
+    *,
+    most: float | None = None,
+    suspect_above: float | None = None,
+) -> Metric:
+    return Metric(
+        name,
+        Kind.GAUGE,
+        unit,
+        Group.GAUGES,
+        help,
+        SERVING_LABELS,
+        absent,
+        most=most,
+        suspect_above=suspect_above,
+    )
 
 
 COUNTERS = (
@@ -81,21 +107,28 @@ HISTOGRAMS = (
 )
 
 GAUGES = (
-    _gauge("requests_running", Unit.COUNT, "Requests in the running batch now."),
-    _gauge("requests_waiting", Unit.COUNT, "Requests that are waiting to run now."),
+    _gauge("requests_running", Unit.COUNT, "Requests in the running batch now.", most=_MOST_REQUESTS),
+    _gauge("requests_waiting", Unit.COUNT, "Requests that are waiting to run now.", most=_MOST_REQUESTS),
     _gauge(
         "batch_limit_requests",
         Unit.COUNT,
         "Maximum number of requests that the engine runs at once.",
         "neither configured (batch_limit_requests) nor reported by the server",
+        most=_MOST_REQUESTS,
     ),
-    _gauge("kv_cache_usage_ratio", Unit.RATIO, "Share of the KV cache that running requests hold, 0 to 1."),
+    _gauge(
+        "kv_cache_usage_ratio",
+        Unit.RATIO,
+        "Share of the KV cache that running requests hold, 0 to 1.",
+        suspect_above=1.0,
+    ),
     _gauge("kv_cache_capacity_tokens", Unit.TOKENS, "Tokens that the KV cache of the engine can hold."),
     _gauge(
         "context_limit_tokens",
         Unit.TOKENS,
         "Longest context in tokens that the server accepts.",
         "neither configured (context_limit_tokens) nor reported by the server",
+        most=LONGEST_TOKENS,
     ),
     _gauge(
         "model_gpu_memory_bytes",
@@ -106,3 +139,21 @@ GAUGES = (
 )
 
 SERVING = (*COUNTERS, *HISTOGRAMS, *GAUGES)
+
+# what is read and not published under a name of its own
+_COUNTED = Bounds(0.0, MOST_EVENTS)
+_NOT_PUBLISHED = {
+    "prefix_cache_queries": _COUNTED,
+    "prefix_cache_hits": _COUNTED,
+    "decode_tokens_live": _COUNTED,
+    "decode_pass_tokens": _COUNTED,
+    "decode_context_tokens": Bounds(0.0, 1e12),
+    "accepted_tokens_per_step": Bounds(0.0, 1e6),
+    "kv_block_tokens": Bounds(0.0, LONGEST_TOKENS),
+    # 1e15 bytes and 1e18 FLOPs a second, for thirty years
+    "estimated_read_bytes_per_gpu": Bounds(0.0, 1e24),
+    "estimated_flops_per_gpu": Bounds(0.0, 1e27),
+    "awake": Bounds(0.0, 1.0),
+}
+# the range of every number of a page, by its field of the snapshot
+FIELD_BOUNDS: Mapping[str, Bounds] = {**{metric.name: metric.bounds for metric in SERVING}, **_NOT_PUBLISHED}

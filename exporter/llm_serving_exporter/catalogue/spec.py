@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from llm_serving_exporter.catalogue.bounds import MOST_EVENTS, Bounds
+
 PREFIX = "llm_serving_"
 
 
@@ -98,6 +100,30 @@ _IN_NAME = {
     Unit.FLOPS_PER_SECOND: "flops_per_second", Unit.FLOPS_PER_BYTE: "flops_per_byte", Unit.TIMESTAMP: "_timestamp_seconds",
 }  # fmt: skip
 
+# what an entry that declares no range of its own has: the most of a gauge (of a histogram: of one event), and of a counter. Generous: what
+# is meant to be caught is a value that nothing real can have, not one that is merely high
+_LARGEST: dict[Unit, tuple[float, float]] = {
+    Unit.SECONDS: (1e12, 1e13),  # thirty thousand years; GPU time of a fleet
+    Unit.BYTES: (1e18, 1e24),  # an exabyte; what a fabric of it moves in a decade
+    Unit.TOKENS: (1e12, MOST_EVENTS),
+    Unit.RATIO: (1.01, 1.01),  # a share; readings that are a moment apart may come to a little more than all
+    Unit.JOULES: (1e12, 1e18),
+    Unit.USD: (1e12, 1e15),
+    Unit.GRAMS: (1e15, 1e18),
+    Unit.WATTS: (1e5, 1e5),  # a board's
+    Unit.CELSIUS: (1e3, 1e3),
+    Unit.HERTZ: (1e12, 1e12),
+    Unit.TOKENS_PER_SECOND: (1e12, 1e12),
+    Unit.BYTES_PER_SECOND: (1e18, 1e18),
+    Unit.PER_SECOND: (1e9, 1e9),
+    Unit.FLOPS_PER_SECOND: (1e21, 1e21),
+    Unit.FLOPS_PER_BYTE: (1e9, 1e9),
+    Unit.COUNT: (MOST_EVENTS, MOST_EVENTS),
+    Unit.BOOLEAN: (1.0, 1.0),
+    Unit.TIMESTAMP: (1e11, 1e11),  # the year 5138
+}
+_COLDEST = -100.0
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -115,6 +141,11 @@ class Metric:
     whole_identity: bool = (
         False  # whether every identity label stands on its series, and the labels of its target's own
     )
+    least: float | None = None  # least value that can be, of a histogram's event; None: the unit's
+    most: float | None = None  # most that can be; None: the unit's
+    suspect_above: float | None = None  # from here on it is published and suspect; None: there is no such edge
+    # the range in force: what is outside is not published, but absent as implausible
+    bounds: Bounds = field(init=False)
     # the name as exposed, with the prefix
     full_name: str = field(init=False)
     subject: Subject = field(init=False)  # what its series are about, as its labels say
@@ -131,6 +162,10 @@ class Metric:
         object.__setattr__(self, "full_name", PREFIX + self.name)
         object.__setattr__(self, "subject", _subject_of(self.labels))
         faults = []
+        try:
+            object.__setattr__(self, "bounds", self._choose_bounds())
+        except ValueError as error:
+            faults.append(str(error))
         if not _NAME.match(self.name):
             faults.append("the name must be lower-case words joined by single underscores, without colon")
         if (self.kind is Kind.COUNTER) != self.name.endswith("_total"):
@@ -152,6 +187,13 @@ class Metric:
             faults.append("say what absence means")
         if faults:
             raise ValueError(f"metric {self.name!r}: " + "; ".join(faults))
+
+    def _choose_bounds(self) -> Bounds:
+        of_gauge, of_counter = _LARGEST[self.unit]
+        coldest = _COLDEST if self.unit is Unit.CELSIUS else 0.0
+        largest = of_counter if self.kind is Kind.COUNTER else of_gauge
+        least = coldest if self.least is None else self.least
+        return Bounds(least, largest if self.most is None else self.most, self.suspect_above)
 
 
 def _subject_of(labels: tuple[str, ...]) -> Subject:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
-from typing import Any, TextIO
+from typing import Any, TypeVar
 
 from llm_serving_exporter.commands.once_cost import absent_costs, cost_document, cost_lines
+from llm_serving_exporter.commands.once_reading import read_all
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.devices.dcgm_source import DcgmSource
 from llm_serving_exporter.devices.kubelet import open_kubelet
@@ -24,18 +23,24 @@ from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.render.identity import describe_identity
+from llm_serving_exporter.render.isolated import render_isolated
+from llm_serving_exporter.render.json_text import write_json
 from llm_serving_exporter.render.numbers import CLIPPED, NOTHING, count, number, seconds, share, size, span
 from llm_serving_exporter.render.sentences import LIMITERS, describe_suspect, title, why_absent
 from llm_serving_exporter.render.tail import long_requests_fit, longest_share
 from llm_serving_exporter.schema.problems import listed
-from llm_serving_exporter.targets.host import HostedTarget, TargetHost
+from llm_serving_exporter.targets.host import TargetHost
 from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, print_line, print_message
+
+T = TypeVar("T")
 
 
 def run(
     config: Config, targets: Sequence[Target], *, wait_seconds: float, as_json: bool, host: TargetHost | None = None
 ) -> int:
-    """Reads each target twice, `wait_seconds` apart, and prints what it found. Gives the exit status: 0 where all answered, else 1.
+    """Reads each target twice, `wait_seconds` apart, all of them side by side, and prints what it found.
+
+    Gives the exit status: 0 where all answered and could be shown, else 1.
 
     `host`: what reads them (default: one of its own, with NVML and dcgm-exporter as configured). Raises ConfigError where a target or the
     dcgm-exporter cannot be asked as configured.
@@ -47,22 +52,44 @@ def run(
         print_message(f"error: {sources} no target to read{here} now")
         return EXIT_FAILED
     host = host if host is not None else open_host(config, wait_seconds)
-    readings, printed = [], True
     try:
         for target in targets:
             host.add_target(fit_target(target, wait_seconds))
         host.settle_targets()
-        for hosted in host.targets.values():
-            readings.append(read_twice(host, hosted, wait_seconds, sys.stderr))
-            hosted.close()
-            if not as_json:
-                printed = print_line(as_table(readings[-1])) and printed
+        readings = read_all(host, wait_seconds, sys.stderr)
     finally:
         host.close()
+    failed: list[str] = []
     if as_json:
-        documents = [as_document_of(reading) for reading in readings]
-        printed = print_line(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2, allow_nan=False))
-    return EXIT_OK if printed and all(reading.up for reading in readings) else EXIT_FAILED
+        documents = [_isolate(reading, as_document_of, _describe_unshown, failed) for reading in readings]
+        printed = print_line(write_json(documents[0] if len(documents) == 1 else documents))
+    else:
+        tables = [_isolate(reading, as_table, _name_unshown, failed) for reading in readings]
+        printed = print_line("\n".join(tables))
+    return EXIT_OK if printed and not failed and all(reading.up for reading in readings) else EXIT_FAILED
+
+
+def _isolate(
+    reading: TargetReading,
+    render: Callable[[TargetReading], T],
+    instead: Callable[[TargetReading, str], T],
+    failed: list[str],
+) -> T:
+    """A target's part of the answer; one that cannot be made is named in `failed`, and takes none of the others with it."""
+
+    def leave_out(why: str) -> T:
+        failed.append(reading.target.name)
+        return instead(reading, why)
+
+    return render_isolated(f"target {reading.target.name}", lambda: render(reading), leave_out)
+
+
+def _describe_unshown(reading: TargetReading, why: str) -> dict[str, Any]:
+    return {"target": reading.target.name, "state": reading.state.value, "problem": why, "engines": []}
+
+
+def _name_unshown(reading: TargetReading, why: str) -> str:
+    return f"{reading.target.name}: {reading.state.value}\n  {why}"
 
 
 def open_host(config: Config, wait_seconds: float) -> TargetHost:
@@ -84,40 +111,6 @@ def fit_config(config: Config, wait_seconds: float) -> Config:
 def fit_target(target: Target, wait_seconds: float) -> Target:
     """The target with an interval no shorter than the wait: a longer wait would pass for an outage, of which nothing is known."""
     return replace(target, interval_seconds=max(target.interval_seconds, wait_seconds))
-
-
-def read_twice(
-    host: TargetHost,
-    hosted: HostedTarget,
-    wait_seconds: float,
-    progress: TextIO,
-    sleep: Callable[[float], None] = time.sleep,
-) -> TargetReading:
-    """Two ticks `wait_seconds` apart, so that rates exist, with a countdown on a terminal. One tick where the first fails.
-
-    The GPUs are read before each tick.
-    """
-    reading = _read_with_gpus(host, hosted)
-    hosted.refresh_facts()
-    if reading.up:
-        left = wait_seconds
-        while left > 0:
-            if progress.isatty():
-                progress.write(f"\rreading {reading.target.name}: second sample in {left:.0f} s ")
-                progress.flush()
-            sleep(min(1.0, left))
-            left -= 1.0
-        if progress.isatty():
-            progress.write("\r\x1b[K")
-        reading = _read_with_gpus(host, hosted)
-    return reading
-
-
-def _read_with_gpus(host: TargetHost, hosted: HostedTarget) -> TargetReading:
-    host.gpus.read_kubelet()
-    host.read_gpus()
-    host.gpus.read_dcgm()
-    return hosted.tick()
 
 
 def _plain(value: Any) -> Any:

@@ -219,9 +219,10 @@ class CostMeter:
         span = max(terms.window_seconds, reading.derived.window_seconds)
         found = {}
         shown = {(one.model_name, one.engine): one for one in _select_engines(reading)}
+        fallen = {(model, engine) for model, engine, _ in reading.snapshot.fallen}
         for key in engines:
             one, snapshot = self._engines[key], shown.get(key[:2])
-            if new_life:
+            if new_life or key[:2] in fallen:
                 one.window.clear()
             if snapshot is not None:
                 found[key] = one.window.add_tick(now, one.totals, snapshot, reading.derived.signals, span)

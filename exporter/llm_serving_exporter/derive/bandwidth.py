@@ -85,11 +85,11 @@ def _ratio_range(load: Load | Absence, moved: Traffic | Absence, ceiling: float 
 
 
 def _cause(ratio: float | Absence) -> Cause | None:
-    return Cause.INPUTS if not isinstance(ratio, Absence) and ratio > 1 else None
+    return Cause.INPUTS if not isinstance(ratio, Absence) and names.BANDWIDTH_RATIO.bounds.suspects(ratio) else None
 
 
 def _model_cause(load: Load | Absence, ratio: Range | None, hardware: Hardware) -> Cause | None:
-    if isinstance(load, Absence) or ratio is None or ratio.expected <= 1:
+    if isinstance(load, Absence) or ratio is None or not names.BANDWIDTH_RATIO.bounds.suspects(ratio.expected):
         return None
     return achieved.explain_ratio(
         ratio, load.roof, assumed_gpus=hardware.assumed_gpus, assumed_formats=load.roof.model.formats_assumed

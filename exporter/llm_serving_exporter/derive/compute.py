@@ -58,7 +58,7 @@ def _ratio(load: Load | Absence, flops: Flops | Absence) -> float | Absence:
 
 
 def _cause(ratio: float | Absence, hardware: Hardware) -> Cause | None:
-    if isinstance(ratio, Absence) or ratio <= 1:
+    if isinstance(ratio, Absence) or not names.COMPUTE_RATIO.bounds.suspects(ratio):
         return None
     return Cause.GPU_COUNT if hardware.assumed_gpus else Cause.INPUTS
 

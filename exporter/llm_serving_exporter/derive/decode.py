@@ -48,7 +48,9 @@ def _ratio(load: Load | Absence, ceiling: Ceiling | Absence) -> float | Absence:
 
 
 def _cause(ratio: float | Absence, of_bytes: Cause | None) -> Cause | None:
-    return of_bytes or Cause.INPUTS if not isinstance(ratio, Absence) and ratio > 1 else None
+    if isinstance(ratio, Absence) or not names.DECODE_RATIO.bounds.suspects(ratio):
+        return None
+    return of_bytes or Cause.INPUTS
 
 
 def _ridge(load: Load | Absence) -> float | Absence:

@@ -18,7 +18,7 @@ from llm_serving_exporter.derive.signals import Row, Shown
 from llm_serving_exporter.derive.table import ENGINE_ROWS
 from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.roofline import Cause, Verdict
-from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.model.snapshot import Absence, LeftOut, Quality
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import Window
 
@@ -33,6 +33,7 @@ def derive(window: Window, settings: Settings, previous: Derived | None) -> Deri
     engines: list[EngineDerived] = []
     causes: dict[str, Cause] = {}
     judged: list[Judged] = []
+    left_out: list[LeftOut] = []
     for windows in window.engine_windows():
         last = windows.configured.last
         earlier = before.get((last.model_name, last.engine))
@@ -41,7 +42,7 @@ def derive(window: Window, settings: Settings, previous: Derived | None) -> Deri
         contradicted = role not in EVIDENCE.silent and computed.value(CONTRADICTED)
         if contradicted:
             reasons.quality[RUNNING], causes[RUNNING] = Quality.SUSPECT, Cause.COUNTERS
-        figures = _derive_engine(computed, role, reasons, an_engine=an_engine)
+        figures = _derive_engine(computed, role, reasons, left_out, an_engine=an_engine)
         causes.update(figures.roofline.causes)
         if an_engine and role is not Role.FRONTEND:
             gauges, worked = windows.cover(GAUGES), computed.value(WORK_WINDOW)
@@ -53,7 +54,7 @@ def derive(window: Window, settings: Settings, previous: Derived | None) -> Deri
     elapsed, live = _measure(window), None
     if window.spans is not None and window.spans.longer:
         live = _measure(window.cut(window.spans.configured_seconds))
-    return Derived(tuple(engines), elapsed, reasons.signals, reasons.quality, verdict, causes, live)
+    return Derived(tuple(engines), elapsed, reasons.signals, reasons.quality, verdict, causes, live, tuple(left_out))
 
 
 def _measure(window: Window) -> float:
@@ -73,7 +74,10 @@ def _order_rows(role: Role, *, an_engine: bool) -> tuple[Figure[Any], ...]:
     return order_figures(row.figure for row, silent in _list_rows(role, an_engine=an_engine) if not silent)
 
 
-def _derive_engine(computed: Computed, role: Role, reasons: Reasons, *, an_engine: bool) -> EngineDerived:
+def _derive_engine(
+    computed: Computed, role: Role, reasons: Reasons, left_out: list[LeftOut], *, an_engine: bool
+) -> EngineDerived:
+    """The figures of one engine; what comes out of its range is in `left_out` instead, and in no later figure, limiter or bill."""
     shown, causes = Shown(), dict[str, Cause]()
     figures, value_of = shown.figures, computed.value
     rows = _list_rows(role, an_engine=an_engine)
@@ -89,10 +93,24 @@ def _derive_engine(computed: Computed, role: Role, reasons: Reasons, *, an_engin
             if name:
                 reasons.record_absent(name, value or Absence.INPUT_MISSING, row.fields, of_gpus=row.of_gpus)
             continue
+        bounds, suspect = row.bounds, False
+        if bounds is not None and type(value) is float:  # the most of them
+            wrong = None if bounds.least <= value <= bounds.most else (row.series[0].metric.name, value)
+            suspect = bounds.suspect_above is not None and bounds.suspects(value)
+        else:
+            wrong = row.find_implausible(value) if row.series else None
+        if wrong is not None:
+            last = value_of(WINDOW).last
+            left_out.append(LeftOut(last.model_name, last.engine, wrong[0], f"{wrong[1]:g}"))
+            if name:
+                reasons.record_absent(name, Absence.IMPLAUSIBLE, (), of_gpus=row.of_gpus)
+            continue
         figures[row] = value
         if not name:
             continue
         quality = value_of(row.quality) if row.quality is not None else None
+        if suspect:
+            quality = Quality.SUSPECT
         if row.cause is not None and (cause := value_of(row.cause)) is not None:
             causes[name], quality = cause, Quality.SUSPECT
         reasons.record_available(name, row.fields if row.fields_read is None else value_of(row.fields_read), quality)

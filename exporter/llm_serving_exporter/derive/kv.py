@@ -7,7 +7,7 @@ from llm_serving_exporter.derive.contradiction import CONTRADICTED
 from llm_serving_exporter.derive.figures import figure
 from llm_serving_exporter.derive.inputs import WINDOW, window_over
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
-from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import EngineWindow
 
@@ -67,11 +67,6 @@ def preemptions_per_second(window: EngineWindow) -> float | Absence:
     return increase / window.elapsed_seconds if increase is not None else Absence.WARMING_UP
 
 
-def _hit_quality(ratio: float | Absence) -> Quality | None:
-    """Suspect where more was found than looked up: the two are booked at different moments of a request."""
-    return Quality.SUSPECT if not isinstance(ratio, Absence) and ratio > 1 else None
-
-
 def _used(tokens: tuple[float, float]) -> float:
     return tokens[0]
 
@@ -87,10 +82,10 @@ USED_AND_FREE: Row[tuple[float, float]] = Row(
     silent=NOT_ON_A_FRONT_END,
     series=(Series(names.KV_CACHE_USED_TOKENS, part=_used), Series(names.KV_CACHE_FREE_TOKENS, part=_free)),
 )
-_HIT_RATIO = figure(prefix_cache_hit_ratio, window_over("prefix_cache_queries", "prefix_cache_hits"))
+# above 1, more found than looked up, where the two are booked at different moments of a request: suspect, as its declaration says
 HIT_RATIO = gauge(
     names.PREFIX_CACHE_HIT_RATIO,
-    _HIT_RATIO,
+    figure(prefix_cache_hit_ratio, window_over("prefix_cache_queries", "prefix_cache_hits")),
     # in the engine's unit too, where that is not known to be tokens
     fields=(
         "prefix_cache_query_tokens_total",
@@ -100,7 +95,6 @@ HIT_RATIO = gauge(
     ),
     # the prompt's KV arrives from the prefill replica and is a hit by definition (facts runtimes-others 18)
     silent=frozenset({Role.DECODE}),
-    quality=figure(_hit_quality, _HIT_RATIO),
     sentences={Absence.IDLE: "No request looked anything up in the prefix cache within the window."},
 )
 CONTEXT_MEAN = gauge(

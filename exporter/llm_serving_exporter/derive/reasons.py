@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from llm_serving_exporter.catalogue.serving import GAUGES
 from llm_serving_exporter.derive.page_fields import PAGE_FIELDS, WORK_FIELD
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
 from llm_serving_exporter.model.target import Role
 
 # from the best to the worst
 _WORSE = (Quality.LIVE, Quality.SLOW, Quality.LAGGING, Quality.CLIPPED, Quality.APPROXIMATE, Quality.SUSPECT)
+# fields of the page beyond an edge of which something is wrong
+_WITH_AN_EDGE = [(metric.name, metric.bounds) for metric in GAUGES if metric.suspect_above is not None]
 # what stays as it is where a runtime publishes nothing of its work
 _SAID_ALL_THE_SAME = (Absence.AVAILABLE, Absence.IDLE)
 
@@ -37,8 +40,9 @@ class Reasons:
                 signals[name] = Absence.AVAILABLE
             else:
                 self._set(name, _why_not_on_page(page, name))
-        if any((engine.kv_cache_usage_ratio or 0.0) > 1.0 for engine in engines):
-            self.quality["kv_cache_usage_ratio"] = Quality.SUSPECT  # exported as it is: hiding it would hide the fault
+        for name, bounds in _WITH_AN_EDGE:  # exported as it is: hiding it would hide the fault
+            if any(bounds.suspects(getattr(engine, name) or 0.0) for engine in engines):
+                self.quality[name] = Quality.SUSPECT
 
     def record_available(self, signal: str, fields_read: Sequence[str], quality: Quality | None) -> None:
         """An engine has the signal. It is no better than the worst of the fields that it was read from; `quality` is its own."""

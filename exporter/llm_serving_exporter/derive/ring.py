@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from llm_serving_exporter.derive import devices
+from llm_serving_exporter.derive.falls import (
+    Counts,
+    Key,
+    are_of_a_restart,
+    find_falls,
+    is_positive,
+    read_counts,
+    reads_field_otherwise,
+)
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
@@ -26,30 +34,6 @@ MOST_OLDER = MOST_SNAPSHOTS // 2 - 4
 MOST_COUNTS = 8192
 
 
-# (model_name, engine, field) -> the last value that a counter had, by key where it has several; of a histogram its count
-Counts = Mapping[tuple[str, str, str], float | Mapping[str, float]]
-
-
-def read_counts(snapshot: Snapshot) -> Counts:
-    """Every counter of the snapshot that only grows in one engine life."""
-    found: dict[tuple[str, str, str], float | Mapping[str, float]] = {}
-    for engine in snapshot.engines:
-        model, rank = engine.model_name, engine.engine
-        for name in COUNTER_FIELDS:
-            value = getattr(engine, name)
-            if value is not None and name not in snapshot.may_fall:
-                found[model, rank, name] = value
-        for name in LABELLED_COUNTER_FIELDS:
-            values = getattr(engine, name)
-            if values:
-                found[model, rank, name] = values
-        for name in HISTOGRAM_FIELDS:
-            histogram = getattr(engine, name)
-            if histogram is not None:
-                found[model, rank, name] = histogram.count
-    return found
-
-
 def merge_counts(known: Counts, now: Counts) -> Counts:
     """What is known with one more snapshot of the same life. Engines that are gone are kept until there are too many of them.
 
@@ -58,29 +42,34 @@ def merge_counts(known: Counts, now: Counts) -> Counts:
     return now if known.keys() <= now.keys() or len(known) >= MOST_COUNTS else {**known, **now}
 
 
-def has_restarted(earlier: Snapshot, later: Snapshot, known: Counts | None = None, now: Counts | None = None) -> bool:
-    """Whether the engine restarted in between: another process start, or any counter fell.
+def has_restarted(
+    earlier: Snapshot,
+    later: Snapshot,
+    known: Counts | None = None,
+    now: Counts | None = None,
+    *,
+    fallen: frozenset[Key] | None = None,
+    answered_before: bool = True,
+) -> bool:
+    """Whether the engine restarted in between: another process start, or its counters fell together.
 
-    `known`: what `remember` keeps, `earlier` included; `now`: the counts of `later`; both are worked out where they are not given.
+    `known`: what `merge_counts` keeps, `earlier` included; `now`: the counts of `later`; `fallen`: what `find_falls` says of them; each is
+    worked out where it is not given. `answered_before`: no attempt in between failed; over an outage one counter that fell is enough.
     """
     before, after = earlier.process_start_unix_seconds, later.process_start_unix_seconds
     if before is not None and after is not None and abs(after - before) > START_TOLERANCE_SECONDS:
         return True
     last = read_counts(earlier) if known is None else known
     now = read_counts(later) if now is None else now
-    fell = [key for key, value in now.items() if key in last and last[key] is not value and _fell(last[key], value)]
-    return any(key[2] not in earlier.may_fall and not _reads_otherwise(key[2], earlier, later) for key in fell)
+    fallen = find_falls(earlier, later, last, now) if fallen is None else fallen
+    return bool(fallen) and (not answered_before or are_of_a_restart(fallen, last, now))
 
 
 def shows_nothing_any_more(snapshot: Snapshot, known: Counts) -> bool:
     """Whether a page has none of the counters of work, and pages of this engine life had: a restart, or a page with a gap."""
     return snapshot.at_rest and any(
-        _is_positive(count) for (_, _, field), count in known.items() if field in WORK_FIELDS
+        is_positive(count) for (_, _, field), count in known.items() if field in WORK_FIELDS
     )
-
-
-def _is_positive(count: float | Mapping[str, float]) -> bool:
-    return any(value > 0 for value in count.values()) if isinstance(count, Mapping) else count > 0
 
 
 def keep_unborn(snapshot: Snapshot, born: frozenset[str]) -> Snapshot:
@@ -95,25 +84,12 @@ def keep_unborn(snapshot: Snapshot, born: frozenset[str]) -> Snapshot:
     return replace(snapshot, unborn=snapshot.unborn - found, awaited=snapshot.awaited - found, at_rest=at_rest)
 
 
-def _fell(before: float | Mapping[str, float], after: float | Mapping[str, float]) -> bool:
-    if isinstance(before, int | float) and isinstance(after, int | float):
-        return after < before
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        return any(after.get(key, value) < value for key, value in before.items())
-    return False
-
-
-def _reads_otherwise(field: str, earlier: Snapshot, later: Snapshot) -> bool:
-    before, after = earlier.sources, later.sources
-    return field in before and field in after and before[field] != after[field]
-
-
 def reads_otherwise(earlier: Snapshot, later: Snapshot) -> bool:
     """Whether a counter comes from other samples than before: its values cannot be subtracted."""
     if earlier.sources is later.sources:  # one plan made both
         return False
     counted = (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS)
-    return any(_reads_otherwise(field, earlier, later) for field in counted)
+    return any(reads_field_otherwise(field, earlier, later) for field in counted)
 
 
 def advance_window(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
+from llm_serving_exporter.catalogue.bounds import Bounds
 from llm_serving_exporter.catalogue.spec import Metric
 from llm_serving_exporter.derive.figures import Figure
 from llm_serving_exporter.model.roofline import Cause, Range
@@ -52,6 +53,14 @@ class Series:
         return {labels: part}
 
 
+def _list_numbers(part: SeriesValue) -> Iterable[float]:
+    if part is None:
+        return ()
+    if isinstance(part, dict):
+        return part.values()
+    return (part.lower, part.expected, part.upper) if isinstance(part, Range) else (part,)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Row(Generic[T_co]):
     """One row: a figure with everything that others need to know about it."""
@@ -80,6 +89,21 @@ class Row(Generic[T_co]):
     of_gpus: bool = False
     # the series that its value becomes
     series: tuple[Series, ...] = ()
+    # the range of its value, where that is all of one series; None: the series' values have to be looked at
+    bounds: Bounds | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        alone = len(self.series) == 1 and self.series[0].part is None
+        object.__setattr__(self, "bounds", self.series[0].metric.bounds if alone else None)
+
+    def find_implausible(self, value: Any) -> tuple[str, float] | None:
+        """The first of its series' values that cannot be, with the metric's name; None where all can."""
+        for one in self.series:
+            part, bounds = value if one.part is None else one.part(value), one.metric.bounds
+            for number in _list_numbers(part):
+                if not bounds.least <= number <= bounds.most:  # NaN fails every comparison
+                    return one.metric.name, number
+        return None
 
     def publish(self, value: Any) -> list[tuple[str, dict[tuple[str, ...], float]]]:
         """The row's series for a value of it: each metric's name and its samples, as `Series.samples` has them."""

@@ -19,6 +19,7 @@ GOOD_REASONS = ("stop", "length", "success")
 BAD_REASON = "error"
 HTTP_BAD = "5xx"
 FINISHED, RESPONSES = "requests_finished_total", "http_responses_total"
+REJECTED = "requests_rejected_total"
 ERRORS = "errors"
 
 LATENCY_FIELDS = {
@@ -64,10 +65,14 @@ def server_errors(
     """
     if all(reading.http_responses_total is None for reading in readings) and (previous is not None or not awaited):
         return previous
-    answered = _sum(readings, "http_responses_total", HTTP_BAD)
-    covered = _sum(readings, "requests_rejected_total", None) + _sum(readings, "requests_finished_total", BAD_REASON)
+    answered = _sum(readings, RESPONSES, HTTP_BAD)
+    covered = _sum(readings, REJECTED, None) + _sum(readings, FINISHED, BAD_REASON)
     if previous is None:
         return ServerErrors(0.0, 0.0, answered, covered)
+    if answered < previous.answered or covered < previous.covered:
+        if any(getattr(reading, field) is None for reading in readings for field in (RESPONSES, REJECTED, FINISHED)):
+            return previous  # one of them is missing for a moment: nothing is subtracted until it is back
+        return ServerErrors(previous.uncovered_total, 0.0, answered, covered)  # one of them began anew
     beyond = (answered - previous.answered) - (covered - previous.covered)
     uncovered = max(0.0, beyond - previous.spare)
     return ServerErrors(previous.uncovered_total + uncovered, max(0.0, -beyond), answered, covered)

@@ -46,6 +46,8 @@ def _bookings(
     tick: EngineWindow | None, window: EngineWindow, target: Window, earlier: EngineDerived | None
 ) -> Bookings | None:
     before = earlier.figures.get(BOOKINGS_ROW) if earlier is not None else None
+    if any(key[:2] == (window.last.model_name, window.last.engine) for key in target.later.fallen):
+        before = None  # it may hold a reading of before the fall
     return None if tick is None else advance_bookings(tick, window, target, before)
 
 
@@ -58,7 +60,10 @@ def _weights(
     done = measure_work(bookings.window, encoder=roof.model.geometry.encoder)
     if isinstance(done, Absence) or (done.sequence_steps and context is None):
         return None
-    return busy.weigh_work(roof, done, context[0].expected if context else 0.0, hardware.efficiency)
+    found = busy.weigh_work(roof, done, context[0].expected if context else 0.0, hardware.efficiency)
+    # they split what the tick costs, and are not published: no later gate sees them
+    possible = found is None or all(map(names.PHASE_BUSY_SECONDS.bounds.admits, (found.prefill, found.decode)))
+    return found if possible else None
 
 
 def _busy_seconds(
@@ -94,6 +99,8 @@ def _tick_work(
     if cached is not None and not isinstance(roof, Absence):
         at_peak = compute_seconds(roof, matrix_flops(roof, cached))
         saved = None if at_peak is None else at_peak / hardware.efficiency.compute
+        if saved is not None and not names.PHASE_BUSY_SECONDS.bounds.admits(saved):
+            saved = None
     return TickWork(
         busy.was_busy(tick), seconds, tick.increase("prefill_tokens_total"), tick.increase("decode_tokens_total"), saved
     )

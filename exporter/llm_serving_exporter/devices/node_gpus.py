@@ -18,6 +18,7 @@ from llm_serving_exporter.devices.kubelet_memory import KubeletMemory
 from llm_serving_exporter.devices.locality import engine_pids_by_target
 from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.gpu.environment import find_environment_gpus
+from llm_serving_exporter.gpu.gate import drop_implausible
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.gpu.visibility import are_pids_of_here, count_driver_gpus, explain_blindness
 from llm_serving_exporter.model.dcgm import DcgmReadings
@@ -139,7 +140,7 @@ class NodeGpus:
         source = self._source
         if source is None:
             return None
-        readings = source.read()
+        readings = drop_implausible(source.read())
         with self._lock:
             if source is not self._source:
                 return None

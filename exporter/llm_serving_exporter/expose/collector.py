@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import platform
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -55,6 +56,10 @@ class ViewCollector(Collector):
         self._view = view
         self._setup = setup
         self._monotonic = monotonic
+        # by target and metric: what the last gate has left out of pages so far
+        self._left_out: Counter[tuple[str, str]] = Counter()
+        # pages are made side by side
+        self._counting = threading.Lock()
 
     def collect(self) -> Iterator[Family]:
         """All families with samples."""
@@ -67,7 +72,24 @@ class ViewCollector(Collector):
         _guarded("gpu assignment", gpu.add_assignments, families, view, setup.node)
         _guarded("kubelet", gpu.add_kubelet, families, view, setup.node)
         _guarded("exporter", _exporter, families, view, setup)
+        _guarded("values that were left out", self._add_left_out, families, view)
         return iter(families)
+
+    def _add_left_out(self, families: Families, view: View) -> None:
+        """Counts what the last gate left out of this page, and publishes it with what was left out of the targets' own pages."""
+        known = {reading.target.name for reading in view.targets}
+        with self._counting:
+            for (target, name), number in families.left_out.items():
+                if (target, name) not in self._left_out:
+                    log.warning("target=%s: %s is not published, its value cannot be true", target or "none", name)
+                self._left_out[target, name] += number
+            for key in [key for key in self._left_out if key[0] and key[0] not in known]:
+                del self._left_out[key]
+            counted = dict(self._left_out)
+        for reading in view.targets:
+            found = Counter(reading.implausible_total)
+            found.update({name: number for (target, name), number in counted.items() if target == reading.target.name})
+            families.add_by_label(health.IMPLAUSIBLE_VALUES, families.of_target(reading.target), "signal", found)
 
     def describe(self) -> Iterator[Family]:
         """Nothing is promised: series come and go with targets."""

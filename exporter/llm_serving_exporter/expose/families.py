@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import cast
@@ -35,6 +36,9 @@ class Families:
 
     Series that share labels are given one `SharedLabels`, so that its text is made once. `chosen`: the identity labels that stand on
     every series of a target, as `target_labels` of the configuration. `own`: labels that some target has of its own.
+
+    The last gate stands here: a value outside the range that its metric declares is no sample, whatever it comes from. `left_out` counts
+    such values by target ("" where the series is of none) and metric.
     """
 
     def __init__(self, chosen: tuple[str, ...] = (), own: tuple[str, ...] = ()) -> None:
@@ -43,6 +47,7 @@ class Families:
         # a label that one target has is "" on the info series of the others, so that no scrape fills it in there
         self._known = tuple(dict.fromkeys((*chosen, *own)))
         self._of_targets: dict[str, SharedLabels] = {}
+        self.left_out: Counter[tuple[str, str]] = Counter()
 
     def of_target(self, target: Target) -> SharedLabels:
         """The labels that every series of a target has."""
@@ -81,8 +86,14 @@ class Families:
     def add_value(self, metric: Metric, labels: SharedLabels, value: float | None, /, **own: str) -> None:
         """One series, with the labels `own` beside shared ones; None adds nothing."""
         if value is not None and self.keeps(metric):
+            if not metric.bounds.admits(value):
+                self._leave_out(metric, labels)
+                return
             whole = SeriesLabels(labels, tuple(own), tuple(own.values())) if own else labels
             self._samples(metric).append(_sample(metric.full_name, whole, float(value)))
+
+    def _leave_out(self, metric: Metric, labels: SharedLabels) -> None:
+        self.left_out[labels.get("target", ""), metric.name] += 1
 
     def add_info(self, metric: Metric, labels: SharedLabels, /, **own: str) -> None:
         """One info series."""
@@ -93,8 +104,13 @@ class Families:
     ) -> None:
         """Many series of one metric: the values of the labels that `own` names, and the series' value."""
         if self.keeps(metric):
-            name = metric.full_name
-            samples = [_sample(name, SeriesLabels(labels, own, key), float(value)) for key, value in found]
+            name, least, most = metric.full_name, metric.bounds.least, metric.bounds.most
+            samples = []
+            for key, value in found:
+                if least <= value <= most:  # NaN fails every comparison
+                    samples.append(_sample(name, SeriesLabels(labels, own, key), float(value)))
+                else:
+                    self._leave_out(metric, labels)
             if samples:
                 self._samples(metric).extend(samples)
 
@@ -118,6 +134,9 @@ class Families:
     def add_histogram(self, metric: Metric, labels: SharedLabels, histogram: Histogram | None) -> None:
         """Buckets with the engine's own edges, `+Inf`; count and sum where the sum is sound."""
         if histogram is None or not self.keeps(metric):
+            return
+        if not metric.bounds.admits_histogram(histogram):
+            self._leave_out(metric, labels)
             return
         samples = self._samples(metric)
         bucket = metric.full_name + "_bucket"

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from llm_serving_exporter.model.cost import TickWork
 from llm_serving_exporter.model.histogram import Quantile
 from llm_serving_exporter.model.roofline import BusySeconds, Cause, Range, Roofline, Verdict
-from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.model.snapshot import Absence, LeftOut, Quality
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +165,5 @@ class Derived:
     causes: Mapping[str, Cause] = field(default_factory=dict)
     # the span that live signals really cover; None: the longest
     live_window_seconds: float | None = None
+    # figures that cannot be true; their signals are absent
+    left_out: tuple[LeftOut, ...] = ()

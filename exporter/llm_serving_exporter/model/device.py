@@ -31,6 +31,7 @@ class GpuAbsence(StrEnum):
     NO_WINDOW = "no_window"  # needs two samples, and so far there is one
     ON_PARENT = "on_parent"  # a MIG instance has none of its own: the whole GPU's reading has it
     ON_INSTANCES = "on_instances"  # a GPU in MIG mode has none as a whole: its instances have it
+    IMPLAUSIBLE = "implausible"  # the driver's value cannot be true
     ERROR = "error"
 
 

@@ -30,15 +30,14 @@ class Histogram:
     sum: float | None  # total of all events; None: the engine's is not of what was observed
 
     def since(self, earlier: Histogram | None) -> Histogram | None:
-        """Events between two readings of one engine life. None where the layout changed or a count fell (a reset)."""
+        """Events between two readings of one engine life. None where the layout changed, or the count or the sum fell (a reset)."""
         if earlier is None or earlier.edges != self.edges or earlier.count > self.count:
             return None
-        return Histogram(
-            self.edges,
-            tuple(map(sub, self.cumulative, earlier.cumulative)),
-            self.count - earlier.count,
-            None if self.sum is None or earlier.sum is None else self.sum - earlier.sum,
-        )
+        total = None if self.sum is None or earlier.sum is None else self.sum - earlier.sum
+        if total is not None and total < 0:
+            return None
+        grown = tuple(map(sub, self.cumulative, earlier.cumulative))
+        return Histogram(self.edges, grown, self.count - earlier.count, total)
 
     def plus(self, other: Histogram) -> Histogram | None:
         """Events of two engines together. None where their edges differ."""

@@ -52,6 +52,8 @@ class TargetReading:
     # by stage and reason, since the exporter's start
     failures_total: Mapping[tuple[Stage, FailureReason], int] = field(default_factory=dict)
     restarts_total: int = 0  # of the engine, as far as they were seen since the exporter's start
+    # by field of the page or derived series: values that could not be true, since the exporter's start
+    implausible_total: Mapping[str, int] = field(default_factory=dict)
     # the last good page, however old: a reader asks `fresh`; None: no page was ever read
     snapshot: Snapshot | None = None
     derived: Derived | None = None  # worked out from that page and those before it

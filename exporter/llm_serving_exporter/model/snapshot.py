@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from llm_serving_exporter.model.histogram import Histogram
 
@@ -19,6 +20,7 @@ class Absence(StrEnum):
     NOT_CONFIGURED = "not_configured"
     VERSION_UNKNOWN = "version_unknown"
     INVALID = "invalid_value"
+    IMPLAUSIBLE = "implausible"
     DUPLICATE = "duplicate_series"
     INCONSISTENT = "inconsistent_page"
     STALE = "stale"
@@ -138,6 +140,14 @@ COUNTER_FIELDS = (
     "speculative_draft_tokens_total",
     "speculative_accepted_tokens_total",
 )
+# counters that figures are worked out from and that are not published under a name of their own
+HIDDEN_COUNTER_FIELDS = (
+    "prefix_cache_queries",
+    "prefix_cache_hits",
+    "decode_pass_tokens",
+    "estimated_read_bytes_per_gpu",
+    "estimated_flops_per_gpu",
+)
 LABELLED_COUNTER_FIELDS = {
     "requests_finished_total": "reason",
     "requests_rejected_total": "reason",
@@ -178,6 +188,19 @@ GAUGE_FIELDS = (
 )
 
 
+class LeftOut(NamedTuple):
+    """A value that cannot be true, so that it is nowhere else."""
+
+    # the served model
+    model_name: str
+    # the engine's label
+    engine: str
+    # the field of the page, or the derived series without prefix
+    name: str
+    # what is wrong with it, for a person
+    what: str
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """One page, normalised."""
@@ -206,6 +229,10 @@ class Snapshot:
     awaited: frozenset[str] = frozenset()
     # whether the server has worked on nothing since its start: its page has none of the counters that come with its work
     at_rest: bool = False
+    # values of this page that cannot be true; their fields are absent
+    left_out: tuple[LeftOut, ...] = ()
+    # (model_name, engine, field) of the counters that fell since the page before, although the engine did not restart; absent here
+    fallen: frozenset[tuple[str, str, str]] = frozenset()
 
     @property
     def rests(self) -> bool:

@@ -21,8 +21,10 @@ from llm_serving_exporter.model.snapshot import (
     SHOWS_AN_ENGINE,
     Absence,
     EngineSnapshot,
+    LeftOut,
     Snapshot,
 )
+from llm_serving_exporter.normalise.gate import describe_value, list_implausible
 from llm_serving_exporter.normalise.index import Identity
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.normalise.plan import Plan, make_plan, on_the_wire
@@ -63,14 +65,16 @@ class Normaliser:
         self._plan: Plan | None = None
 
     def apply(self, samples: Samples, page: Page) -> Snapshot:
-        """One snapshot of the page. Never fails: a gap is None and has its reason in `absent`."""
+        """One snapshot of the page. Never fails: a gap is None and has its reason in `absent`; what cannot be true is one."""
         if self._plan is None or samples.layout is not self._layout:
             self._plan = make_plan(self.runtime, samples.layout, self._facts)
             self._layout = samples.layout
         plan, values = self._plan, samples.values
         absent = dict(plan.absent)
+        left_out: list[LeftOut] = []
         engines = tuple(
-            self._engine(identity, readers, values, absent, plan) for identity, readers in plan.engines.items()
+            self._engine(identity, readers, values, absent, plan, left_out)
+            for identity, readers in plan.engines.items()
         )
         start = values[plan.start_index] if plan.start_index is not None else None
         if start is not None and not EARLIEST_START < start < page.received_unix_seconds + CLOCK_SKEW_SECONDS:
@@ -93,6 +97,7 @@ class Normaliser:
             unborn=plan.unborn,
             awaited=plan.awaited,
             at_rest=plan.at_rest,
+            left_out=tuple(left_out),
         )
 
     def _engine(
@@ -102,6 +107,7 @@ class Normaliser:
         values: tuple[float, ...],
         absent: dict[str, Absence],
         plan: Plan,
+        left_out: list[LeftOut],
     ) -> EngineSnapshot:
         found: dict[str, Any] = {}
         for name, read in readers.items():
@@ -116,6 +122,9 @@ class Normaliser:
             # one model named elsewhere is the page's (a page without the label is of a server of one model)
             named = self._facts.model_names
             model_name = self._overrides.model_name or (named[0] if len(named) == 1 else "")
+        for name in list_implausible(found):
+            left_out.append(LeftOut(model_name, identity.engine, name, describe_value(found.pop(name))))
+            absent[name] = Absence.IMPLAUSIBLE
         return EngineSnapshot(model_name, identity.engine, **found)
 
     def _known_otherwise(

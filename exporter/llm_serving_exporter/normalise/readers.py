@@ -1,9 +1,13 @@
-"""Functions from a page's values to one field: made once for a layout, called for every page. None = not a possible value."""
+"""Functions from a page's values to one field: made once for a layout, called for every page. None = the page says nothing.
+
+Whether a number can be true is not judged here: everything that is read passes `normalise.gate`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import isfinite
+from math import inf, isnan, nan
+from operator import itemgetter
 from typing import Any
 
 from llm_serving_exporter.model.histogram import Histogram
@@ -22,49 +26,44 @@ def _adder(groups: Groups) -> Callable[[Values], float]:
     if all(len(group) == 1 for group in groups):
         positions = tuple(group[0] for group in groups)
         return lambda values: sum([values[position] for position in positions])
-    return lambda values: sum([max([values[position] for position in group]) for group in groups])
+    return lambda values: sum([_largest([values[position] for position in group]) for group in groups])
 
 
-def finite_sum(groups: Groups, scale: float) -> Reader:
-    """The sum of the samples x scale; None where it is negative, NaN or infinite."""
+def _largest(values: list[float]) -> float:
+    """The largest; NaN where one is: `max` would pass over it, depending on its place."""
+    found = max(values)
+    return nan if any(map(isnan, values)) else found
+
+
+def total_of(groups: Groups, scale: float) -> Reader:
+    """The sum of the samples x scale."""
     if len(groups) == 1 and len(groups[0]) == 1 and scale == 1.0:
-        only = groups[0][0]
-
-        def read_one(values: Values) -> float | None:
-            value = values[only]
-            return value if isfinite(value) and value >= 0 else None
-
-        return read_one
+        return itemgetter(groups[0][0])
     total = _adder(groups)
-
-    def read(values: Values) -> float | None:
-        value = total(values) * scale
-        return value if isfinite(value) and value >= 0 else None
-
-    return read
+    return lambda values: total(values) * scale
 
 
-def finite_max(groups: Groups, scale: float) -> Reader:
-    """The largest of the samples x scale; None as for a sum."""
+def largest_of(groups: Groups, scale: float) -> Reader:
+    """The largest of the samples x scale."""
     positions = tuple(position for group in groups for position in group)
-
-    def read(values: Values) -> float | None:
-        value = max([values[position] for position in positions]) * scale
-        return value if isfinite(value) and value >= 0 else None
-
-    return read
+    return lambda values: _largest([values[position] for position in positions]) * scale
 
 
 def compound(
     plus: Groups, minus: Groups, minus_factor: float, times: tuple[Groups, ...], over: Groups | None, scale: float
 ) -> Reader:
-    """(plus - minus_factor x minus) x each of times / over x scale; None as for a sum, and where `over` is 0."""
+    """(plus - minus_factor x minus) x each of times / over x scale; None where `over` is 0, or `minus` is more than `plus`.
+
+    The latter is no fault: one of two counters is booked before the other.
+    """
     added, subtracted = _adder(plus), _adder(minus)
     factors = tuple(_adder(groups) for groups in times)
     divisor = _adder(over) if over is not None else None
 
     def read(values: Values) -> float | None:
         value = (added(values) - minus_factor * subtracted(values)) * scale
+        if minus and -inf < value < 0:
+            return None
         for factor in factors:
             value *= factor(values)
         if divisor is not None:
@@ -72,36 +71,37 @@ def compound(
             if not below:
                 return None
             value /= below
-        return value if isfinite(value) and value >= 0 else None
+        return value
 
     return read
 
 
 def agreeing(reader: Reader, groups: Groups) -> Reader:
-    """What `reader` reads where another sample says the same; None where they differ."""
-    other = finite_sum(groups, 1.0)
+    """What `reader` reads where another sample says the same, or is no number; None where they differ."""
+    other = total_of(groups, 1.0)
 
     def read(values: Values) -> float | None:
         value, said = reader(values), other(values)
-        return value if value is not None and said is not None and abs(value - said) <= AGREEMENT else None
+        return None if value is None or abs(value - said) > AGREEMENT else value + 0.0 * said
 
     return read
 
 
-def unless_zero(reader: Reader) -> Reader:
-    """What `reader` reads; None where it is 0."""
-    return lambda values: reader(values) or None
+def unless_unset(reader: Reader) -> Reader:
+    """What `reader` reads; None where it is 0 or -1, as engines print a limit that is not set."""
+
+    def read(values: Values) -> float | None:
+        value = reader(values)
+        return None if value in (0.0, -1.0) else value
+
+    return read
 
 
 def keyed(groups: Mapping[str, Reader]) -> Reader:
-    """A mapping of what each key's reader reads; a key without a value is left out, None where none has one."""
+    """A mapping of what each key's reader reads."""
     items = tuple(groups.items())
 
-    def read(values: Values) -> dict[str, float] | None:
-        found = {key: value for key, reader in items if (value := reader(values)) is not None}
-        return found or None
-
-    return read
+    return lambda values: {key: reader(values) for key, reader in items}
 
 
 def histogram(
@@ -120,20 +120,12 @@ def histogram(
     stop = first + len(buckets)
     one = len(total) == 1 and (sums is None or len(sums) == 1)
 
-    def read(values: Values) -> Histogram | None:
+    def read(values: Values) -> Histogram:
         cumulative = values[first:stop] if straight else tuple([sum([values[p] for p in group]) for group in buckets])
         count = values[total[0]] if one else sum([values[p] for p in total])
         amount = None
         if sums is not None:
             amount = (values[sums[0]] if one else sum([values[p] for p in sums])) * scale
-        # ascending and bounded by the count: anything else is not a histogram (NaN fails every comparison)
-        below = 0.0
-        for value in cumulative:
-            if not value >= below:
-                return None
-            below = value
-        if not (isfinite(count) and count >= below and (amount is None or isfinite(amount))):
-            return None
         return Histogram(edges, cumulative, count, amount)
 
     return read

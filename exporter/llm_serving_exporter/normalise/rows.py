@@ -15,11 +15,11 @@ from llm_serving_exporter.normalise.readers import (
     agreeing,
     compound,
     constant,
-    finite_max,
-    finite_sum,
     histogram,
     keyed,
-    unless_zero,
+    largest_of,
+    total_of,
+    unless_unset,
 )
 
 MAX_LABEL_VALUES = 32  # distinct reasons or code classes a field: a page's labels come from outside
@@ -31,7 +31,7 @@ def read_row(row: Row, index: Index) -> Outcome:
     """What the row makes of the page, by identity; an Absence where it makes nothing."""
     outcome = _READERS[row.reads](row, index)
     if row.zero_is_unset and not isinstance(outcome, Absence):
-        return {identity: unless_zero(reader) for identity, reader in outcome.items()}
+        return {identity: unless_unset(reader) for identity, reader in outcome.items()}
     return outcome
 
 
@@ -99,11 +99,11 @@ def _value_readers(row: Row, index: Index) -> Outcome:
                 return Absence.INPUT_MISSING
             readers[identity] = worked
         elif row.aggregate is Aggregate.MAX:
-            readers[identity] = finite_max(groups, row.scale * factor)
+            readers[identity] = largest_of(groups, row.scale * factor)
         elif row.aggregate is Aggregate.ONE and len(groups) > 1:
             return Absence.DUPLICATE
         else:
-            readers[identity] = finite_sum(groups, row.scale * factor)
+            readers[identity] = total_of(groups, row.scale * factor)
     # nothing but what is left out has happened yet
     return readers or Absence.IDLE
 
@@ -140,7 +140,7 @@ def _keyed(row: Row, index: Index, groups: Groups, factor: float) -> Reader | No
             continue
         if key in by_key or len(by_key) < MAX_LABEL_VALUES:
             by_key.setdefault(key, []).append(group)
-    return keyed({key: finite_sum(tuple(found), factor) for key, found in by_key.items()}) if by_key else None
+    return keyed({key: total_of(tuple(found), factor) for key, found in by_key.items()}) if by_key else None
 
 
 def _histogram_readers(row: Row, index: Index) -> Outcome:

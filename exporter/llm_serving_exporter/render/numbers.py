@@ -40,6 +40,8 @@ def share(value: float | None) -> str:
     if value is None or not isfinite(value):
         return NOTHING
     in_percent = 100 * value
+    if not isfinite(in_percent):
+        return NOTHING
     if 99.9 < in_percent < 100:
         places = min(6, 1 - floor(log10(100 - in_percent)))
         text = f"{floor(in_percent * 10**places) / 10**places:.{places}f}".rstrip("0")
@@ -89,7 +91,7 @@ def size(value: float | None) -> str:
 
 def percent(value: float | None, digits: int = 1) -> str:
     """0.123 -> "12.3 %", with a real minus sign and always `digits` decimals."""
-    if value is None or not isfinite(value):
+    if value is None or not isfinite(100 * value):
         return NOTHING
     text = f"{100 * value:.{digits}f}"
     return f"{text.replace('-', '−')} %"

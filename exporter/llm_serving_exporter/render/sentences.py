@@ -19,7 +19,10 @@ from llm_serving_exporter.model.snapshot import Absence, Quality
 ABSENCES: Mapping[Absence, str] = {
     Absence.AVAILABLE: "",
     Absence.IDLE: "Nothing of it happened in the window, or at all yet; it comes with its first event.",
-    Absence.WARMING_UP: "It needs two pages of the same engine life; it comes within an interval or two.",
+    Absence.WARMING_UP: (
+        "It needs two pages of the same engine life; it comes within an interval or two, "
+        "after a counter that fell by itself within a window."
+    ),
     Absence.NOT_EXPORTED: "The engine does not put it on its page, in this version or with these flags.",
     Absence.NOT_CONFIGURED: "It needs a setting that is not set; METRICS.md names it.",
     Absence.VERSION_UNKNOWN: (
@@ -27,8 +30,12 @@ ABSENCES: Mapping[Absence, str] = {
         "make /version reachable on the engine's port."
     ),
     Absence.INVALID: (
-        "The engine's page holds a value that cannot be (NaN, infinite or negative): "
+        "What the page has of it makes no value, such as a histogram without its sum or a share of nothing: "
         "a fault of the engine, worth a report to it, or of a mapping of your own."
+    ),
+    Absence.IMPLAUSIBLE: (
+        "The value cannot be true: it is no number, outside the range that METRICS.md states, or of a counter that fell while its "
+        "engine did not restart. The log has it: a fault of the engine, worth a report to it, or of a mapping of your own."
     ),
     Absence.DUPLICATE: (
         "The page holds the same series more than once: several processes write to one page; "
@@ -202,6 +209,7 @@ GPU_ABSENCES: Mapping[GpuAbsence, str] = {
     GpuAbsence.NO_WINDOW: "It needs two samples, and so far there is one.",
     GpuAbsence.ON_PARENT: "A MIG instance has none of its own; the whole GPU's row has it.",
     GpuAbsence.ON_INSTANCES: "A GPU in MIG mode has none as a whole; its instances have it.",
+    GpuAbsence.IMPLAUSIBLE: "The driver's value cannot be true: it is outside the range that METRICS.md states.",
     GpuAbsence.ERROR: "NVML failed to read it; the log has the call.",
 }
 

@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from llm_serving_exporter.derive.derive import Settings, derive
+from llm_serving_exporter.derive.falls import (
+    NO_FALLS,
+    Counts,
+    find_falls,
+    forget_fallen,
+    forget_lengths,
+    leave_out_fallen,
+    read_counts,
+)
 from llm_serving_exporter.derive.held import Held, hold_counters
 from llm_serving_exporter.derive.lengths import Histories, follow_lengths
 from llm_serving_exporter.derive.ring import (
-    Counts,
     advance_window,
     has_restarted,
     keep_unborn,
     merge_counts,
-    read_counts,
     reads_otherwise,
     shows_nothing_any_more,
 )
@@ -33,7 +41,7 @@ from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.pod import PodState
 from llm_serving_exporter.model.reading import RECENT_FAILURES, TargetReading
 from llm_serving_exporter.model.samples import Layout, Samples
-from llm_serving_exporter.model.snapshot import Snapshot
+from llm_serving_exporter.model.snapshot import LeftOut, Snapshot
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.model.window import Window
 from llm_serving_exporter.normalise.apply import Normaliser, Overrides
@@ -101,6 +109,8 @@ class TargetPipeline:
         self._held: Held = {}
         # lengths of requests, over engine lives
         self._lengths: Histories = {}
+        # (model_name, engine, name) of what pages of this engine life had that cannot be true
+        self._left_out: frozenset[tuple[str, str, str]] = frozenset()
         self._derived: Derived | None = None
         self._models = TargetModels(target, models)
         self._closed = False
@@ -156,7 +166,7 @@ class TargetPipeline:
     def _forget_life(self) -> None:
         """Forgets what cannot be compared across a restart of the engine. Lengths of requests can be."""
         self._window, self._derived, self._held, self._moved_at, self._counts = None, None, {}, None, {}
-        self._bare_pages, self._born = 0, frozenset()
+        self._bare_pages, self._born, self._left_out = 0, frozenset(), frozenset()
 
     # --- what follows from it -----------------------------------------------------------------------------------
 
@@ -177,8 +187,12 @@ class TargetPipeline:
         before, pod = self._reading, self._pod_state()
         now = read_counts(snapshot)
         self._bare_pages = self._bare_pages + 1 if shows_nothing_any_more(snapshot, self._counts) else 0
+        fallen = find_falls(self._window.later, snapshot, self._counts, now) if self._window is not None else NO_FALLS
         again = self._window is not None and (
-            self._bare_pages >= PAGES_OF_A_RESTART or has_restarted(self._window.later, snapshot, self._counts, now)
+            self._bare_pages >= PAGES_OF_A_RESTART
+            or has_restarted(
+                self._window.later, snapshot, self._counts, now, fallen=fallen, answered_before=bool(before.up)
+            )
         )
         if again:
             self._several_servers.check_fall(snapshot, page, answered_before=bool(before.up))
@@ -190,6 +204,12 @@ class TargetPipeline:
             log.info("target=%s: the engine restarted; its window starts again", self.target.name)
         elif self._window is not None and reads_otherwise(self._window.later, snapshot):
             self._window, self._held, self._counts, self._lengths = None, {}, {}, {}
+        elif fallen and self._window is not None:
+            snapshot = leave_out_fallen(snapshot, fallen, self._counts)
+            self._window = forget_fallen(self._window, fallen)
+            self._lengths = forget_lengths(self._lengths, fallen)
+            self._counts = {key: count for key, count in self._counts.items() if key not in fallen}
+            now = {key: count for key, count in now.items() if key not in fallen}
         snapshot = keep_unborn(snapshot, self._born)
         if snapshot.sources is not (self._window.later.sources if self._window else None):
             self._born |= snapshot.sources.keys()
@@ -213,6 +233,8 @@ class TargetPipeline:
         spans = find_spans(self._window_seconds, snapshot)
         self._window = advance_window(self._window, snapshot, spans, settings.device)
         self._derived = derive(self._window, settings, self._derived)
+        left_out = (*snapshot.left_out, *self._derived.left_out)
+        self._log_left_out(left_out)
         attempt = Attempt(
             Stage.SCRAPE, None, "", page.received_unix_seconds, self._monotonic() - started, page.status, len(page.body)
         )
@@ -240,9 +262,17 @@ class TargetPipeline:
             snapshot=snapshot,
             derived=self._derived,
             models=self._models.found(),
+            implausible_total=_count_left_out(before.implausible_total, left_out),
             start_unix_seconds=_find_engine_start(snapshot, before, restarted=again or other),
             problem="",
         )
+
+    def _log_left_out(self, left_out: tuple[LeftOut, ...]) -> None:
+        """One line for each series whose value cannot be true, at its first time in an engine's life."""
+        for one in left_out:
+            if one[:3] not in self._left_out:
+                log.warning("target=%s: %s is left out, it cannot be true: %s", self.target.name, one.name, one.what)
+                self._left_out |= {one[:3]}
 
     def _drop_frozen_gauges(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot without gauges that the engine has not brought up to date for too long, or for an unknown time."""
@@ -294,6 +324,11 @@ class TargetPipeline:
             failures_total={**before.failures_total, key: before.failures_total.get(key, 0) + 1},
             problem=detail,
         )
+
+
+def _count_left_out(before: Mapping[str, int], left_out: tuple[LeftOut, ...]) -> Mapping[str, int]:
+    """The counts by field with those of one more page."""
+    return Counter(before) + Counter(one.name for one in left_out) if left_out else before
 
 
 def _list_identities(snapshot: Snapshot | None) -> tuple[tuple[str, str], ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from llm_serving_exporter.derive.ring import read_counts
+from llm_serving_exporter.derive.falls import read_counts
+from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Snapshot
 from llm_serving_exporter.model.target import Target
@@ -88,6 +89,8 @@ def _flatten(snapshot: Snapshot) -> _Counts:
     for key, value in read_counts(snapshot).items():
         if isinstance(value, Mapping):
             found |= {(*key, label): count for label, count in value.items()}
+        elif isinstance(value, Histogram):
+            found[key] = value.count
         else:
             found[key] = value
     return found

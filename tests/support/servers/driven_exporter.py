@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric as Family
 
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon.store import Store
@@ -21,6 +22,7 @@ from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.targets.host import TargetHost
+from llm_serving_exporter.web.pages.landing import render_landing
 from tests.support.builders.pipelines import UNIX_START
 from tests.support.builders.procfolders import write_proc_folder
 from tests.support.servers.exporter_process import Scraped
@@ -99,6 +101,22 @@ class DrivenExporter:
             self.store.put_target(found[-1])
             hosted.refresh_facts()
         return found
+
+    def collect(self) -> Iterable[Family]:
+        """What the page now is made of."""
+        return self._registry.collect()
+
+    def landing(self) -> str:
+        """The landing page now."""
+        page = render_landing(
+            self.store.view(),
+            now_unix=self.clock.wall(),
+            now_monotonic=self.clock.seconds,
+            stale_after_seconds=self._config.stale_after_seconds,
+            version="0",
+            telemetry_path="/metrics",
+        )
+        return page.decode()
 
     def scrape(self) -> Scraped:
         """The page now."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.cli import main
-from llm_serving_exporter.commands.once import as_document_of, as_table, fit_config, fit_target, read_twice, run
+from llm_serving_exporter.commands.once import as_document_of, as_table, fit_config, fit_target, run
+from llm_serving_exporter.commands.once_reading import GpuPasses, read_twice
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
@@ -69,7 +69,7 @@ def read(later: bytes | None, prices: PriceBook | None = PRICES, wait: float = 1
         try:
             hosted = host.add_target(fit_target(one, wait))
             host.settle_targets()
-            found = read_twice(host, hosted, wait, io.StringIO(), sleep)
+            found = read_twice(hosted, GpuPasses(host), wait, sleep)
         finally:
             host.close()
     assert cards.reads == 2, "the GPUs are read beside each sample"

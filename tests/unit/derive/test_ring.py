@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from llm_serving_exporter.derive.falls import Counts, read_counts
 from llm_serving_exporter.derive.ring import (
     MOST_COUNTS,
-    Counts,
     advance_window,
     has_restarted,
     merge_counts,
-    read_counts,
     reads_otherwise,
 )
 from llm_serving_exporter.model.histogram import Histogram
@@ -66,8 +65,9 @@ def test_a_counter_that_falls_is_a_restart(after: EngineSnapshot) -> None:
 
 
 def test_a_histogram_that_falls_is_a_restart() -> None:
-    before = replace(ENGINE, e2e_request_latency_seconds=Histogram((1.0,), (3.0,), 3.0, 2.0))
-    after = replace(ENGINE, e2e_request_latency_seconds=Histogram((1.0,), (1.0,), 1.0, 0.5))
+    engine = EngineSnapshot("m", "0", decode_tokens_total=0.0)
+    before = replace(engine, e2e_request_latency_seconds=Histogram((1.0,), (3.0,), 3.0, 2.0))
+    after = replace(engine, e2e_request_latency_seconds=Histogram((1.0,), (1.0,), 1.0, 0.5))
     assert grow(at(0, before), at(5, after))[1] == [False, True]
 
 
@@ -99,7 +99,8 @@ def test_a_counter_worked_out_as_a_difference_may_dip_without_a_restart() -> Non
 
 
 def test_where_it_is_counted_a_fall_is_a_restart() -> None:
-    high, low = replace(ENGINE, prefill_tokens_total=50.0), replace(ENGINE, prefill_tokens_total=42.0)
+    engine = EngineSnapshot("m", "0", decode_tokens_total=100.0)
+    high, low = replace(engine, prefill_tokens_total=50.0), replace(engine, prefill_tokens_total=42.0)
     assert grow(at(0, high), at(5, low))[1] == [False, True]
 
 

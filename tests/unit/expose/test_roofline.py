@@ -79,7 +79,7 @@ def test_the_limiter_is_a_state_set_with_its_evidence() -> None:
 
 
 def test_what_is_suspect_has_its_cause() -> None:
-    impossible = reading({**DECODING, "decoded": 32e6, "steps": 500_000.0})
+    impossible = reading({**DECODING, "decoded": 1.6e6, "steps": 25_000.0})
     found = {
         (sample.labels["signal"], sample.labels["cause"]) for sample in series(impossible)["llm_serving_signal_suspect"]
     }

@@ -147,7 +147,7 @@ def test_a_bucket_and_a_count_that_cannot_both_be_are_no_histogram(bucket: objec
     text = f'x_h_bucket{{le="1"}} {bucket}\nx_h_bucket{{le="+Inf"}} {count}\nx_h_sum 3\nx_h_count {count}\nx_run 1\n'
     snapshot = snapshot_of(text, runtime=runtime(HISTOGRAM, RUNNING))
     assert snapshot.engines[0].time_to_first_token_seconds is None
-    assert snapshot.absent["time_to_first_token_seconds"] is Absence.INVALID
+    assert snapshot.absent["time_to_first_token_seconds"] is Absence.IMPLAUSIBLE
 
 
 def test_series_that_are_not_to_be_read_at_all() -> None:

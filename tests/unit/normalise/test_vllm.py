@@ -208,8 +208,8 @@ def test_values_that_cannot_be_are_absent(value: str) -> None:
     snapshot = snapshot_of("\n".join(lines) + "\n")
     for engine in snapshot.engines:
         assert {field for field in FIELDS if getattr(engine, field) is not None} <= {"kv_cache_capacity_tokens"}
-    assert snapshot.absent["decode_tokens_total"] is Absence.INVALID
-    assert snapshot.absent["time_to_first_token_seconds"] is Absence.INVALID
+    assert snapshot.absent["decode_tokens_total"] is Absence.IMPLAUSIBLE
+    assert snapshot.absent["time_to_first_token_seconds"] is Absence.IMPLAUSIBLE
     assert snapshot.process_start_unix_seconds is None or value == "-1"
 
 
@@ -222,7 +222,7 @@ vllm:time_to_first_token_seconds_sum{{{L}}} 6
 """
     snapshot = snapshot_of(text)
     assert snapshot.engines[0].time_to_first_token_seconds is None
-    assert snapshot.absent["time_to_first_token_seconds"] is Absence.INVALID
+    assert snapshot.absent["time_to_first_token_seconds"] is Absence.IMPLAUSIBLE
 
 
 def test_transferred_kv_is_not_computed_either() -> None:

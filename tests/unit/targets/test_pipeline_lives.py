@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.support.builders.golden_cases import MADE
 from tests.support.servers.replica import Routes, readings
 
 
-def triton(iterations: int) -> Routes:
+def triton(iterations: int, *, of_new_life: bool = False) -> Routes:
     page = (MADE / "triton_trtllm.prom").read_text()
     known = 'general_type="iteration_counter"} 5000\n'
     assert known in page
-    return {"/metrics": page.replace(known, f'general_type="iteration_counter"}} {iterations}\n')}
+    page = page.replace(known, f'general_type="iteration_counter"}} {iterations}\n')
+    if of_new_life:  # every other counter too is below what it was
+        page = re.sub(r"^(nv_\w+(?:_success|_count|_us)\{.*) (\d+)$", r"\1 1", page, flags=re.MULTILINE)
+    return {"/metrics": page}
 
 
 def vllm(version: str, prompt_tokens: int) -> Routes:
@@ -25,7 +30,7 @@ vllm:cache_config_info{{block_size="16",num_gpu_blocks="2560"}} 1
 
 
 def test_a_gauge_that_freezes_is_not_shown_because_the_old_life_moved() -> None:
-    found = readings([triton(5000), triton(5001), triton(10), triton(11)])
+    found = readings([triton(5000), triton(5001), triton(10, of_new_life=True), triton(11, of_new_life=True)])
     assert [one.restarts_total for one in found] == [0, 0, 1, 1]
     running = [one.snapshot.engines[0].requests_running for one in found if one.snapshot]
     assert running == [None, 48, None, 48]

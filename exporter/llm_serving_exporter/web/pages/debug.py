@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from math import isfinite
 from typing import Any
 
 from llm_serving_exporter.model.attempt import Attempt
 from llm_serving_exporter.model.reading import TargetReading, View
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.render.isolated import render_isolated
+from llm_serving_exporter.render.json_text import write_json
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.render.sentences import what_to_do, why_absent
 from llm_serving_exporter.web.exchange import Response, plain
@@ -37,7 +37,7 @@ def answer_debug_targets(view: View, effective: Mapping[str, Any]) -> Response:
     Times are seconds since the epoch; null is absent.
     """
     document = {
-        "targets": [_target(reading) for reading in view.targets],
+        "targets": [_target_isolated(reading) for reading in view.targets],
         "gpus": _gpus(view),
         "discovery": {
             "problems": view.discovery_problems,
@@ -52,17 +52,8 @@ def answer_debug_targets(view: View, effective: Mapping[str, Any]) -> Response:
         },
         "config": effective,
     }
-    body = json.dumps(_plain(document), indent=2, ensure_ascii=False, allow_nan=False)
+    body = write_json(document, ascii_only=False)
     return Response(200, JSON, f"{body}\n".encode(errors="replace"))
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no NaN: null then."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def _attempt(attempt: Attempt | None, target: Target | None) -> dict[str, Any] | None:
@@ -72,6 +63,11 @@ def _attempt(attempt: Attempt | None, target: Target | None) -> dict[str, Any] |
     if advice is not None and target is not None:
         advice = place_remedy(advice, target)
     return {**asdict(attempt), "ok": attempt.ok, "what_to_do": advice}
+
+
+def _target_isolated(reading: TargetReading) -> dict[str, Any]:
+    name = reading.target.name
+    return render_isolated(f"target {name}", lambda: _target(reading), lambda why: {"name": name, "problem": why})
 
 
 def _target(reading: TargetReading) -> dict[str, Any]:
@@ -116,6 +112,11 @@ def _target(reading: TargetReading) -> dict[str, Any]:
             if reason
         ],
         "quality": {signal: quality.value for signal, quality in derived.quality.items()} if derived else {},
+        "implausible_total": reading.implausible_total,
+        "left_out": [
+            {"model_name": one.model_name, "engine": one.engine, "name": one.name, "what": one.what}
+            for one in (*(snapshot.left_out if snapshot else ()), *(derived.left_out if derived else ()))
+        ],
         "gpus": {"uuids": reading.gpu_uuids, "origin": reading.gpu_origin or None},
     }
 

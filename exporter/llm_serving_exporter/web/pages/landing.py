@@ -18,6 +18,7 @@ from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, header, join, note, row, soft, table
 from llm_serving_exporter.render.identity import describe_identity
+from llm_serving_exporter.render.isolated import render_isolated
 from llm_serving_exporter.render.numbers import NOTHING, count, number, share, size, span
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.render.sentences import QUALITIES, STATES, explain_pod, title, what_to_do, why_absent
@@ -116,7 +117,7 @@ def render_landing(
         _summary(view),
         _exporter(view, clock),
         join(_targets(view, clock, only)),
-        render_gpus(view, now_monotonic),
+        render_isolated("GPUs", lambda: render_gpus(view, now_monotonic), lambda why: note("bad", f"GPUs: {why}")),
         when,
         REFRESH_SECONDS,
     )
@@ -182,7 +183,7 @@ def _targets(view: View, clock: _Clock, only: str) -> Iterator[Markup]:
             reading for reading in view.targets if reading.state is not State.READY or not clock.fresh(reading)
         )
     for reading in shown[:MOST_CARDS]:
-        yield _card(reading, clock)
+        yield _card_isolated(reading, clock)
 
 
 def _overview(targets: tuple[TargetReading, ...], clock: _Clock) -> Markup:
@@ -197,7 +198,7 @@ def _overview(targets: tuple[TargetReading, ...], clock: _Clock) -> Markup:
         "waiting",
         "KV cache",
     )
-    rows = (row(_link(reading.target.name), _overview_cells(reading, clock)) for reading in targets)
+    rows = (row(_link(reading.target.name), _overview_cells_isolated(reading, clock)) for reading in targets)
     return fill(
         '<section class="card" id="targets"><div class="title"><h2>Targets</h2></div>{}</section>',
         table(header("target", columns), rows),
@@ -214,6 +215,15 @@ def _models(reading: TargetReading) -> str:
     names = sorted({engine.model_name for engine in engines if engine.model_name}) or [reading.model_name]
     more = f" and {len(names) - 2} more" if len(names) > 2 else ""
     return ", ".join(names[:2]) + more
+
+
+def _overview_cells_isolated(reading: TargetReading, clock: _Clock) -> list[str]:
+    state = badge(reading.state.value, _BADGES[reading.state])
+    return render_isolated(
+        f"target {reading.target.name}",
+        lambda: _overview_cells(reading, clock),
+        lambda why: [state, why, *[NOTHING] * 7],
+    )
 
 
 def _overview_cells(reading: TargetReading, clock: _Clock) -> list[str]:
@@ -242,6 +252,18 @@ def _overview_cells(reading: TargetReading, clock: _Clock) -> list[str]:
         count(total([one.requests_waiting for one in engines])),
         fullest,
     ]
+
+
+def _card_isolated(reading: TargetReading, clock: _Clock) -> Markup:
+    """The target's card; one that cannot be made says so, and the others stand beside it."""
+    name = reading.target.name
+    return render_isolated(
+        f"target {name}",
+        lambda: _card(reading, clock),
+        lambda why: fill(
+            '<section class="card"><div class="title"><h2>{}</h2></div>{}</section>', name, note("bad", why)
+        ),
+    )
 
 
 def _card(reading: TargetReading, clock: _Clock) -> Markup:
