@@ -142,7 +142,7 @@ def check_configuration(text: bytes) -> None:
     """A configuration is taken, or refused with problems that each fit a line."""
     refused = None
     try:
-        load_text(_folder(), text.decode("utf-8", "replace"))
+        load_text(Path(_folder().name), text.decode("utf-8", "replace"))
     except ConfigError as error:
         refused = error
     if refused is not None:
@@ -154,8 +154,8 @@ def check_configuration(text: bytes) -> None:
 
 
 @cache
-def _folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="fuzzed-configuration-"))
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="fuzzed-configuration-")  # gone with the process
 
 
 def check_request(data: bytes) -> None:
