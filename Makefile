@@ -11,6 +11,8 @@ TOOLS      := scripts/setup.sh tools
 ARGS       ?=
 # of the suite, by test-steady
 RUNS       ?= 10
+# at each door, by fuzz
+SECONDS    ?= 60
 # one more than there are cores: some tests wait for a fleet to come to its end
 WORKERS    := $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1)
 
@@ -19,7 +21,7 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(PYTHON_ENV)/pycache
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo drill test test-steady test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-hardware check generate kustomize golden bench format lock audit sbom clean
+.PHONY: help demo drill test test-steady test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-hardware check generate kustomize golden bench format fuzz lock audit sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -105,6 +107,10 @@ bench: $(DEVELOPS) ## benchmarks against peers
 format: $(DEVELOPS) ## put the code in shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+fuzz: $(DEVELOPS) ## a fuzzer guided by coverage, for SECONDS (60) at each door: pages, configurations, requests; CONTRIBUTING.md
+	@$(BIN)/python -c "import atheris" 2>/dev/null || scripts/setup.sh venv fuzz
+	@for door in pages configurations requests; do $(BIN)/python -m tests.fuzz.guided $$door --seconds $(SECONDS) || exit 1; done
 
 lock: $(RELEASES) ## write locks/*.txt after a change of pyproject.toml; ARGS=--upgrade takes the newest versions; needs the network
 	.venv-release/bin/python scripts/lock.py $(ARGS)

@@ -6,7 +6,7 @@ when the catalogue is made. What it is asked for (the Accept header) is still th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric as Family
@@ -24,12 +24,19 @@ _TEXT_TYPES = {"info": "gauge", "stateset": "gauge", "gaugehistogram": "histogra
 
 def encode(registry: Collector, accept: str) -> tuple[bytes, str]:
     """The page and its content type, as the Accept header asks for."""
-    theirs, content_type = choose_encoder(accept)
+    theirs, content_type = _choose_encoder(accept)
     families = list(registry.collect())
     if not all(map(_plain, families)):
         return theirs(_Collected(families)), content_type
     write = write_openmetrics if content_type.startswith(_OPENMETRICS) else write_text
     return write(families), content_type
+
+
+def _choose_encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+    try:
+        return choose_encoder(accept)
+    except Exception:  # noqa: BLE001  # the library raises TypeError for a version such as 1.0/x; who asks like that gets what everybody reads
+        return choose_encoder("")
 
 
 def write_text(families: Iterable[Family]) -> bytes:

@@ -59,8 +59,9 @@ def shown(text: str) -> str:
     """A value as a message shows it: in double quotes, control characters escaped, credentials masked, cut where it is long."""
     text = hide_credentials(text)  # before it is cut: a mask needs the whole address
     cut = text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
-    # half of a surrogate pair, from JSON or from bytes that are not UTF-8, could not be printed
-    return json.dumps(cut, ensure_ascii=False).encode(errors="backslashreplace").decode()
+    quoted = json.dumps(cut, ensure_ascii=False)
+    # JSON leaves line separators and the like, and half of a surrogate pair could not be printed at all
+    return quoted if quoted.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in quoted)
 
 
 def listed(words: Iterable[str], last: str = "or") -> str:

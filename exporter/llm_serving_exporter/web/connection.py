@@ -199,7 +199,7 @@ class Connection(BaseHTTPRequestHandler):
             self._refuse(411, "No page takes a request body.")
             return False
         lengths = self.headers.get_all("content-length", ["0"])
-        if len(lengths) != 1 or not re.fullmatch(r"[0-9]{1,15}", lengths[0].strip()):
+        if len(lengths) != 1 or not re.fullmatch(r"[0-9]{1,15}", lengths[0].strip(" \t")):
             self._refuse(400, "Content-Length is not one whole number.")
             return False
         length = int(lengths[0])

@@ -1,0 +1,222 @@
+"""What must hold for any input, a function for each door: they return where it holds, and raise where it does not.
+
+None opens a socket to anywhere or reads the network, so that a fuzzer can call them thousands of times a second.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import socket
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from prometheus_client import CollectorRegistry
+
+from llm_serving_exporter.daemon.store import Store
+from llm_serving_exporter.errors import ConfigError, ExpositionError
+from llm_serving_exporter.expose.collector import Setup, ViewCollector
+from llm_serving_exporter.expose.encode import encode
+from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.page import Page, Refusal
+from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.parse.exposition import parse_text
+from llm_serving_exporter.parse.page import PageParser
+from llm_serving_exporter.web.connection import Connection, Limits
+from llm_serving_exporter.web.exchange import Request, Response
+from llm_serving_exporter.web.pages.debug import answer_debug_targets
+from tests.support.builders.configuration import load_text
+from tests.support.builders.exposition_oracle import difference, oracle_samples
+from tests.support.builders.pipelines import UNIX_START, make_pipeline
+
+TEXT, OPENMETRICS = "text/plain; version=0.0.4", "application/openmetrics-text; version=1.0.0"
+# what our own page may be asked as
+ACCEPTED = ("text/plain;version=0.0.4", "application/openmetrics-text;version=1.0.0")
+MOST_REQUEST_BYTES = 60_000
+
+
+def check_page(body: bytes) -> None:
+    """A page is refused by our parser, or read as prometheus_client reads it, where that one accepts it; and twice the same."""
+    for content_type in (TEXT, OPENMETRICS):
+        openmetrics = content_type is OPENMETRICS
+        parser = PageParser()
+        samples, refused = None, None
+        try:
+            samples = parser.parse(_page(body, content_type))
+        except ExpositionError as error:
+            refused = error
+        if samples is None:
+            assert refused is not None
+            assert refused.reason in (FailureReason.MALFORMED, FailureReason.TRUNCATED, FailureReason.TOO_MANY_SERIES)
+            assert 0 <= refused.line <= body.count(b"\n") + 1
+            continue
+        again = parser.parse(_page(body, content_type))
+        assert again.layout is samples.layout
+        assert repr(again.values) == repr(samples.values)
+        text = body.decode()
+        ours = parse_text(text, openmetrics=openmetrics)
+        assert (ours.keys, repr(ours.values)) == (samples.layout.keys, repr(samples.values))
+        try:
+            theirs = oracle_samples(text, openmetrics=openmetrics)
+        except Exception:  # it refuses with whatever it runs into
+            continue
+        if openmetrics and len(set(ours.keys)) < len(ours.keys):
+            continue  # it drops a series that comes twice
+        assert difference(ours.samples, theirs) == ""
+
+
+class _Server:
+    """A server that shows one page after another and answers nothing else."""
+
+    def __init__(self, now: list[float]) -> None:
+        self.now = now
+        self.body = b""
+
+    def __call__(self, base_url: str, settings: Any, **clocks: Any) -> _Server:
+        return self
+
+    def get_metrics(self, path: str) -> Page | Refusal:
+        return _page(self.body, TEXT, self.now[0]) if path == "/metrics" else self._nothing()
+
+    def get_json(self, path: str, max_bytes: int = 0, timeout_seconds: float | None = None) -> Refusal:
+        return self._nothing()
+
+    def get_any(self, path: str) -> Refusal:
+        return self._nothing()
+
+    def close(self) -> None:
+        pass
+
+    def _nothing(self) -> Refusal:
+        return Refusal(FailureReason.STATUS, "the server answered with 404", 404, UNIX_START + self.now[0], 0.001)
+
+
+def check_ticks(bodies: Sequence[bytes]) -> None:
+    """Pages one after the other through a target's whole pipeline: no tick fails inside, and what is published after the last is valid."""
+    now = [0.0]
+    server, store = _Server(now), Store()
+    target = Target("fuzzed", "http://127.0.0.1:9", gpu_count=1)
+    store.add_target(target)
+    pipeline = make_pipeline(target, now, connect=server)
+    registry = CollectorRegistry()
+    setup = Setup(15.0, 15.0, "node", (), UNIX_START, "0", "3")
+    registry.register(ViewCollector(store.view, lambda: setup, lambda: now[0]))
+    try:
+        for body in bodies:
+            server.body = body
+            now[0] += 5.0
+            reading = pipeline.tick()
+            assert reading.last is not None
+            assert reading.last.reason is not FailureReason.INTERNAL, reading.last.detail
+            assert reading.problem.isprintable()
+            store.put_target(reading)
+            pipeline.refresh_facts()
+        check_published(registry, store)
+    finally:
+        pipeline.close()
+
+
+def check_published(registry: CollectorRegistry, store: Store) -> None:
+    """The series page is valid in both formats, and the document for programs is JSON."""
+    for accept in ACCEPTED:
+        published, content_type = encode(registry, accept)
+        openmetrics = "openmetrics" in content_type
+        parsed = parse_text(published.decode(), openmetrics=openmetrics)
+        assert len(set(parsed.keys)) == len(parsed.keys), "a series is there twice"
+        if not openmetrics:  # of values it wants there what Prometheus does not: whole numbers in buckets, say
+            assert difference(parsed.samples, oracle_samples(published.decode(), openmetrics=False)) == ""
+    json.loads(answer_debug_targets(store.view(), {}).body, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise AssertionError(f"{name} is no JSON")
+
+
+def check_configuration(text: bytes) -> None:
+    """A configuration is taken, or refused with problems that each fit a line."""
+    refused = None
+    try:
+        load_text(Path(_folder().name), text.decode("utf-8", "replace"))
+    except ConfigError as error:
+        refused = error
+    if refused is not None:
+        assert refused.problems
+        for problem in refused.problems:
+            said = str(problem)
+            assert said.isprintable(), said
+            assert len(said) < 3000
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="fuzzed-configuration-")  # gone with the process
+
+
+def check_request(data: bytes) -> None:
+    """Whatever a client sends is answered with whole HTTP/1.1 answers, or with nothing."""
+    here, there = socket.socketpair()
+    with here, there:
+        there.settimeout(5.0)
+        there.sendall(data[:MOST_REQUEST_BYTES])
+        there.shutdown(socket.SHUT_WR)
+        Connection(
+            here, _answer, Limits(idle_seconds=1.0, head_seconds=1.0, refusal_seconds=0.2), _ignore, lambda: False
+        )
+        here.shutdown(socket.SHUT_WR)
+        answered = bytearray()
+        while chunk := there.recv(65536):
+            answered += chunk
+    rest = bytes(answered)
+    while rest:
+        if rest.startswith(b"HTTP/1.1 100 Continue\r\n\r\n"):
+            rest = rest.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+            continue
+        head, end, rest = rest.partition(b"\r\n\r\n")
+        assert end, head
+        assert re.match(rb"HTTP/1\.1 [2-5]\d\d [ -~]+\r\n", head), head
+        assert not re.search(rb"(?<!\r)\n|\r(?!\n)", head), head
+        length = re.search(rb"\r\nContent-Length: (\d+)", head)
+        assert length, head
+        if b"X-Method: HEAD" not in head:
+            rest = rest[int(length[1]) :]
+
+
+def _answer(request: Request) -> Response:
+    asked = parse_qs(request.query).get("target", [""])[0]
+    body, content_type = encode(CollectorRegistry(), request.headers.get("accept", ""))
+    headers = (("X-Method", "HEAD"),) if request.method == "HEAD" else ()
+    return Response(200, content_type, body + asked.encode("utf-8", "replace")[:100] + b"x" * 2000, headers)
+
+
+def _ignore(idle: bool) -> None:
+    pass
+
+
+def _page(body: bytes, content_type: str, at: float = 0.0) -> Page:
+    return Page(body, content_type, UNIX_START + at, at, 0.001, len(body))
+
+
+# door -> what must hold for any bytes that come in there
+DOORS: dict[str, Callable[[bytes], None]] = {
+    "pages": lambda body: (check_page(body), check_ticks([body, body]))[0],
+    "configurations": check_configuration,
+    "requests": check_request,
+}
+
+
+@contextmanager
+def be_quiet() -> Iterator[None]:
+    """A fuzzer's hundred thousand warnings help nobody."""
+    log = logging.getLogger("llm_serving_exporter")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
