@@ -116,7 +116,7 @@ def leave_out_fallen(snapshot: Snapshot, fallen: frozenset[Key], known: Counts) 
         for key in sorted(fallen)
     )
     absent = {**snapshot.absent, **dict.fromkeys((key[2] for key in fallen), Absence.IMPLAUSIBLE)}
-    snapshot = _without(snapshot, fallen)
+    snapshot = _drop_fallen(snapshot, fallen)
     return replace(snapshot, absent=absent, left_out=(*snapshot.left_out, *left_out), fallen=fallen)
 
 
@@ -131,7 +131,7 @@ def forget_fallen(window: Window, fallen: frozenset[Key]) -> Window:
     fields = {key[2] for key in fallen}
     snapshots = (
         # what was yet to be born then counted from 0 in the life that has ended
-        replace(_without(one, fallen), unborn=one.unborn - fields, awaited=one.awaited - fields)
+        replace(_drop_fallen(one, fallen), unborn=one.unborn - fields, awaited=one.awaited - fields)
         for one in window.snapshots
     )
     return replace(window, snapshots=tuple(snapshots))
@@ -143,7 +143,7 @@ def forget_lengths(lengths: Histories, fallen: frozenset[Key]) -> Histories:
     return {key: history for key, history in lengths.items() if key not in gone} if gone else lengths
 
 
-def _without(snapshot: Snapshot, fallen: frozenset[Key]) -> Snapshot:
+def _drop_fallen(snapshot: Snapshot, fallen: frozenset[Key]) -> Snapshot:
     engines = []
     for engine in snapshot.engines:
         nothing: dict[str, Any] = {

@@ -72,7 +72,7 @@ def server_errors(
     if answered < previous.answered or covered < previous.covered:
         if any(getattr(reading, field) is None for reading in readings for field in (RESPONSES, REJECTED, FINISHED)):
             return previous  # one of them is missing for a moment: nothing is subtracted until it is back
-        return ServerErrors(previous.uncovered_total, 0.0, answered, covered)  # one of them began anew
+        return ServerErrors(previous.uncovered_total, 0.0, answered, covered)  # one of them counts from 0 again
     beyond = (answered - previous.answered) - (covered - previous.covered)
     uncovered = max(0.0, beyond - previous.spare)
     return ServerErrors(previous.uncovered_total + uncovered, max(0.0, -beyond), answered, covered)

@@ -129,6 +129,23 @@ def test_5xx_answers_that_nothing_covers_are_counted_on_by_the_exporter() -> Non
     assert uncovered((600.0, 0.0, 0.0), (610.0, 5.0, 2.0)) == [0.0, 3.0]
 
 
+def test_a_counter_that_is_missing_for_a_moment_makes_no_answer_bad() -> None:
+    """The 40 rejections cover 40 of the answers also after a page without them, and one that began again at 0 covers what it counts."""
+    previous, found = None, []
+    for answered, rejected in ((40.0, 40.0), (40.0, None), (41.0, 40.0), (41.0, 2.0), (43.0, 3.0)):
+        engine = replace(
+            LAST,
+            requests_finished_total={"stop": 1.0},
+            requests_rejected_total=None if rejected is None else {"max_num_queued_reqs": rejected},
+            http_responses_total={"5xx": answered},
+        )
+        previous = over(engine, previous=previous)
+        errors = one(previous).server_errors
+        assert errors is not None
+        found.append(errors.uncovered_total)
+    assert found == [0.0, 0.0, 1.0, 1.0, 2.0]
+
+
 def test_a_rejection_is_booked_a_moment_before_its_answer() -> None:
     assert uncovered((0.0, 0.0, 0.0), (0.0, 4.0, 0.0), (4.0, 4.0, 0.0), (5.0, 4.0, 0.0)) == [0.0, 0.0, 0.0, 1.0]
 
@@ -194,8 +211,8 @@ def test_usage_above_one_is_exported_as_it_is_and_suspect() -> None:
 
 def test_more_found_than_looked_up_is_shown_and_suspect() -> None:
     """Dynamo's frontend books a prompt with its first token and what of it was cached at its end."""
-    derived = over(FIRST, replace(LAST, prefix_cache_queries=1100.0, prefix_cache_hits=2900.0))
-    assert one(derived).prefix_cache_hit_ratio == 27.0
+    derived = over(FIRST, replace(LAST, prefix_cache_queries=1100.0, prefix_cache_hits=1100.0))
+    assert one(derived).prefix_cache_hit_ratio == 9.0
     assert derived.quality["prefix_cache_hit_ratio"] is Quality.SUSPECT
     assert "prefix_cache_hit_ratio" not in over(FIRST, LAST).quality
 

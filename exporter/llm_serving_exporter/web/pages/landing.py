@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
-from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -16,15 +15,17 @@ from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.reading import State, TargetReading, View
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, header, join, note, row, soft, table
+from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, join, note, soft
 from llm_serving_exporter.render.identity import describe_identity
 from llm_serving_exporter.render.isolated import render_isolated
-from llm_serving_exporter.render.numbers import NOTHING, count, number, share, size, span
+from llm_serving_exporter.render.numbers import size, span
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.render.sentences import QUALITIES, STATES, explain_pod, title, what_to_do, why_absent
+from llm_serving_exporter.web.pages.clock import Clock
 from llm_serving_exporter.web.pages.cost import render_cost
 from llm_serving_exporter.web.pages.engines import render_engines
 from llm_serving_exporter.web.pages.gpus import render_gpus
+from llm_serving_exporter.web.pages.overview import BADGES, list_models, render_overview
 from llm_serving_exporter.web.pages.roofline import render_roofline
 from llm_serving_exporter.web.pages.style import STYLE
 
@@ -32,7 +33,6 @@ REFRESH_SECONDS = 10
 # above that many targets they stand in one table, and only those with a problem have a card of their own
 MOST_CARDS = 20
 SHOWN_FAILURES = 3
-_BADGES = {State.READY: "good", State.LOADING: "wait", State.SLEEPING: "calm", State.DOWN: "bad", State.UNKNOWN: "warn"}
 # reasons that call for no action
 _PASSING = frozenset(
     {
@@ -57,28 +57,6 @@ _ICON = Markup(
 )
 
 
-class _Clock:
-    """The instant of the page, and from when on a reading is too old to be shown."""
-
-    def __init__(self, unix: float, monotonic: float, stale_after_seconds: float) -> None:
-        self.unix, self.monotonic = unix, monotonic
-        self._stale_after_seconds = stale_after_seconds
-
-    def fresh(self, reading: TargetReading) -> bool:
-        """Whether its figures are shown."""
-        return reading.fresh(self.monotonic, self._stale_after_seconds)
-
-    def page_age(self, reading: TargetReading) -> str:
-        """How long ago the last good page came; "" where none did."""
-        if reading.snapshot is None:
-            return ""
-        return span(max(0.0, self.monotonic - reading.snapshot.monotonic_seconds))
-
-    def ago(self, unix: float) -> str:
-        """How long ago an instant of the wall clock was."""
-        return span(max(0.0, self.unix - unix))
-
-
 def render_landing(
     view: View,
     *,
@@ -92,7 +70,7 @@ def render_landing(
 ) -> bytes:
     """The page as UTF-8. `links`: (label, href) of further pages, such as the documentation. `only`: the name of the one target to
     show; "" or an unknown name shows all."""
-    clock = _Clock(now_unix, now_monotonic, stale_after_seconds)
+    clock = Clock(now_unix, now_monotonic, stale_after_seconds)
     pages = [
         ("Metrics", telemetry_path),
         ("Ready", "/-/ready"),
@@ -126,7 +104,7 @@ def render_landing(
 
 def _summary(view: View) -> Markup:
     states = Counter(reading.state for reading in view.targets)
-    chips = [badge(f"{states[state]} {state.value}", kind) for state, kind in _BADGES.items() if states[state]]
+    chips = [badge(f"{states[state]} {state.value}", kind) for state, kind in BADGES.items() if states[state]]
     targets = f"{len(view.targets)} target{'' if len(view.targets) == 1 else 's'}"
     chips.insert(0, badge(targets, "plain"))
     if view.gpus is not None:
@@ -141,7 +119,7 @@ def _summary(view: View) -> Markup:
     return fill('<ul class="summary">{}</ul>', join(fill("<li>{}</li>", chip) for chip in chips))
 
 
-def _exporter(view: View, clock: _Clock) -> Markup:
+def _exporter(view: View, clock: Clock) -> Markup:
     """What is wrong with the exporter's own input."""
     parts = []
     if not view.reload_ok:
@@ -175,10 +153,10 @@ def _exporter(view: View, clock: _Clock) -> Markup:
     return join(parts)
 
 
-def _targets(view: View, clock: _Clock, only: str) -> Iterator[Markup]:
+def _targets(view: View, clock: Clock, only: str) -> Iterator[Markup]:
     shown = tuple(reading for reading in view.targets if reading.target.name == only) or view.targets
     if len(shown) > MOST_CARDS:
-        yield _overview(view.targets, clock)
+        yield render_overview(view.targets, clock)
         shown = tuple(
             reading for reading in view.targets if reading.state is not State.READY or not clock.fresh(reading)
         )
@@ -186,75 +164,7 @@ def _targets(view: View, clock: _Clock, only: str) -> Iterator[Markup]:
         yield _card_isolated(reading, clock)
 
 
-def _overview(targets: tuple[TargetReading, ...], clock: _Clock) -> Markup:
-    columns = (
-        "state",
-        "engine",
-        "model",
-        "last page",
-        "prefill, tok/s",
-        "decode, tok/s",
-        "running",
-        "waiting",
-        "KV cache",
-    )
-    rows = (row(_link(reading.target.name), _overview_cells_isolated(reading, clock)) for reading in targets)
-    return fill(
-        '<section class="card" id="targets"><div class="title"><h2>Targets</h2></div>{}</section>',
-        table(header("target", columns), rows),
-    )
-
-
-def _link(name: str) -> Markup:
-    return fill('<a href="/?target={}">{}</a>', quote(name, safe=""), name)
-
-
-def _models(reading: TargetReading) -> str:
-    """The models that a target serves: two of them by name, and how many more."""
-    engines = reading.snapshot.engines if reading.snapshot is not None else ()
-    names = sorted({engine.model_name for engine in engines if engine.model_name}) or [reading.model_name]
-    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-    return ", ".join(names[:2]) + more
-
-
-def _overview_cells_isolated(reading: TargetReading, clock: _Clock) -> list[str]:
-    state = badge(reading.state.value, _BADGES[reading.state])
-    return render_isolated(
-        f"target {reading.target.name}",
-        lambda: _overview_cells(reading, clock),
-        lambda why: [state, why, *[NOTHING] * 7],
-    )
-
-
-def _overview_cells(reading: TargetReading, clock: _Clock) -> list[str]:
-    age = clock.page_age(reading)
-    known = [
-        badge(reading.state.value, _BADGES[reading.state]),
-        f"{reading.runtime} {reading.facts.version or ''}".strip() or NOTHING,
-        _models(reading) or NOTHING,
-        f"{age} ago" if age else NOTHING,
-    ]
-    if not clock.fresh(reading) or reading.derived is None or reading.snapshot is None:
-        return [*known, *[NOTHING] * 5]
-    engines, derived = reading.snapshot.engines, reading.derived.engines
-
-    def total(values: list[float | None]) -> float | None:
-        there = [value for value in values if value is not None]
-        return sum(there) if values and len(there) == len(values) else None
-
-    usage = [engine.kv_cache_usage_ratio for engine in engines if engine.kv_cache_usage_ratio is not None]
-    fullest = f"{'≤ ' if len(usage) > 1 else ''}{share(max(usage))}" if usage else NOTHING
-    return [
-        *known,
-        number(total([one.phase_tokens_per_second.get("prefill") for one in derived])),
-        number(total([one.phase_tokens_per_second.get("decode") for one in derived])),
-        count(total([one.requests_running for one in engines])),
-        count(total([one.requests_waiting for one in engines])),
-        fullest,
-    ]
-
-
-def _card_isolated(reading: TargetReading, clock: _Clock) -> Markup:
+def _card_isolated(reading: TargetReading, clock: Clock) -> Markup:
     """The target's card; one that cannot be made says so, and the others stand beside it."""
     name = reading.target.name
     return render_isolated(
@@ -266,14 +176,14 @@ def _card_isolated(reading: TargetReading, clock: _Clock) -> Markup:
     )
 
 
-def _card(reading: TargetReading, clock: _Clock) -> Markup:
+def _card(reading: TargetReading, clock: Clock) -> Markup:
     fresh = clock.fresh(reading)
     parts = [
         fill(
             '<div class="title"><h2>{}</h2><span title="{}">{}</span></div>',
             reading.target.name,
             STATES[reading.state],
-            badge(reading.state.value, _BADGES[reading.state]),
+            badge(reading.state.value, BADGES[reading.state]),
         ),
         _facts(reading, clock),
         _problem(reading, clock, fresh=fresh),
@@ -292,7 +202,7 @@ def _card(reading: TargetReading, clock: _Clock) -> Markup:
     return fill('<section class="card">{}</section>', join(parts))
 
 
-def _facts(reading: TargetReading, clock: _Clock) -> Markup:
+def _facts(reading: TargetReading, clock: Clock) -> Markup:
     target = reading.target
     url = reading.metrics_url or target.url
     age = clock.page_age(reading)
@@ -305,7 +215,7 @@ def _facts(reading: TargetReading, clock: _Clock) -> Markup:
     return facts(
         (
             fill("<b>{} {}</b>", reading.runtime, reading.facts.version or "") if reading.runtime else "",
-            fill("<b>{}</b>", _models(reading)) if _models(reading) else "",
+            fill("<b>{}</b>", list_models(reading)) if list_models(reading) else "",
             f"role {reading.role.value}" if reading.role is not Role.UNIFIED else "",
             f"group {target.group}" if target.group else "",
             describe_identity(target),
@@ -323,7 +233,7 @@ def _facts(reading: TargetReading, clock: _Clock) -> Markup:
     )
 
 
-def _problem(reading: TargetReading, clock: _Clock, *, fresh: bool) -> Markup:
+def _problem(reading: TargetReading, clock: Clock, *, fresh: bool) -> Markup:
     withdrawn = ""
     if reading.snapshot is not None and not fresh:
         withdrawn = f"The last page is {clock.page_age(reading)} old; its figures are no longer shown."
@@ -331,9 +241,9 @@ def _problem(reading: TargetReading, clock: _Clock, *, fresh: bool) -> Markup:
     if last is not None and last.reason is not None:
         # what Kubernetes knows is the cause, and then the general advice leads away from it
         advice = "" if pod else place_remedy(what_to_do(last.reason), reading.target)
-        return note(_BADGES[reading.state], pod, reading.problem or last.detail, advice, withdrawn)
+        return note(BADGES[reading.state], pod, reading.problem or last.detail, advice, withdrawn)
     if pod:
-        return note(_BADGES[reading.state], pod, withdrawn)
+        return note(BADGES[reading.state], pod, withdrawn)
     if reading.state is State.SLEEPING:
         return note("calm", STATES[State.SLEEPING], withdrawn)
     return note("warn", withdrawn)
@@ -384,7 +294,7 @@ def _gpus_of(reading: TargetReading) -> str:
     return f"{len(reading.gpu_uuids)} GPU{'' if len(reading.gpu_uuids) == 1 else 's'}, {found}"
 
 
-def _failures(reading: TargetReading, clock: _Clock) -> Markup:
+def _failures(reading: TargetReading, clock: Clock) -> Markup:
     """The latest kinds of failure, newest first; a run of equal ones is one line."""
     latest = reversed(reading.recent_failures)
     runs = [
@@ -398,7 +308,7 @@ def _failures(reading: TargetReading, clock: _Clock) -> Markup:
     return fill('<h3>Last failures</h3><ul class="why">{}</ul>', lines)
 
 
-def _failure(run: Sequence[Attempt], clock: _Clock) -> Markup:
+def _failure(run: Sequence[Attempt], clock: Clock) -> Markup:
     newest = run[0]
     reason = newest.reason.value.replace("_", " ") if newest.reason else ""
     often = f", {len(run)} times since {clock.ago(run[-1].at_unix_seconds)} ago" if len(run) > 1 else ""
