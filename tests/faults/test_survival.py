@@ -119,7 +119,7 @@ def test_values_that_are_no_numbers_are_absent_not_zero(watched: tuple[FaultServ
     server.behave("/metrics", fault.page(with_every_value("NaN")))
     page = exporter.until(
         lambda page: (
-            is_up(page) and bool(page.series("signal_available", signal="decode_tokens_total", reason="invalid_value"))
+            is_up(page) and bool(page.series("signal_available", signal="decode_tokens_total", reason="implausible"))
         ),
         "NaN seen",
     )
