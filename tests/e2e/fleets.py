@@ -13,7 +13,7 @@ from llm_serving_exporter.sim.fleet.scenario import Slo
 from llm_serving_exporter.sim.fleet.spec import EngineSpec
 from llm_serving_exporter.sim.fleet.watch import Watch
 from llm_serving_exporter.sim.fleet.workload import Lengths, Mix, PoissonWorkload
-from tests.pack.simulated import Shown, keep
+from tests.pack.simulated import Shown, keep, keep_start
 
 # minutes: a queue at first, where the fleet is one that was seen at its limit; an hour and more of its own load; then the node goes
 QUEUED, LOST_AT, AFTERWARDS = 12, 84, 25
@@ -102,6 +102,7 @@ def lose_largest_node(seed: int, load: float | None, wanted: Collection[str]) ->
     for minute in range(LOST_AT + 1):
         fleet.advance(minute * MINUTE)
         keep(shown, minute, watch.samples())
+        keep_start(shown, minute, replicas, STARTED_UNIX_SECONDS)
     fleet.lose_node(node)
     fleet.advance((LOST_AT + AFTERWARDS) * MINUTE)
     told = fleet.truth((LOST_AT + 2) * MINUTE, (LOST_AT + AFTERWARDS) * MINUTE)

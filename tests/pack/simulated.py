@@ -14,6 +14,7 @@ from llm_serving_alerts.records import record_groups
 from llm_serving_alerts.render import groups_text
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings_file import default_settings
+from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
 from llm_serving_exporter.sim.fleet.watch import Sample
 from tests.pack.judging import verdict
 from tests.pack.rulesets import belongs
@@ -38,6 +39,13 @@ def keep(shown: Shown, number: int, samples: Iterable[Sample]) -> None:
     for name, labels, value in samples:
         values = shown.setdefault((name, tuple(labels.items())), [])
         values += [None] * (number - len(values)) + [value]
+
+
+def keep_start(shown: Shown, number: int, replicas: Iterable[ReplicaSpec], unix_seconds: float) -> None:
+    """Adds to the reading when the replicas started, before promtool's first second. No server did so before 1970, the gate of values says,
+    and a watch leaves it out."""
+    started = "llm_serving_target_start_time_seconds"
+    keep(shown, number, ((started, {"target": replica.name}, unix_seconds) for replica in replicas))
 
 
 def input_series(shown: Shown, renamed: Mapping[str, Mapping[str, str]] | None = None) -> Iterable[dict[str, str]]:

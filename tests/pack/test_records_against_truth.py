@@ -16,13 +16,13 @@ from llm_serving_exporter.sim.fleet.spec import EngineSpec
 from llm_serving_exporter.sim.fleet.truth import Truth
 from llm_serving_exporter.sim.fleet.watch import Watch
 from llm_serving_exporter.sim.fleet.workload import Lengths, Mix, PoissonWorkload, Prefixes
-from tests.pack.simulated import Shown, groups, input_series, judge, keep, read_by
+from tests.pack.simulated import Shown, groups, input_series, judge, keep, keep_start, read_by
 
 RULES = groups("targets", "traffic", "latency", "kv", "slo")
 MINUTE, EVERY, END = 60.0, 30.0, 36
 MODEL = 'model_name="meta-llama/Llama-3.1-8B-Instruct",role="unified"'
 SLO_SECONDS = 0.1  # an edge of vLLM's
-STARTED, STARTED_SECONDS = "llm_serving_target_start_time_seconds", -3600.0
+STARTED_UNIX_SECONDS = -3600.0
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +31,13 @@ def told() -> tuple[Fleet, Shown]:
     engine = EngineSpec(max_num_seqs=16, context_limit_tokens=8192)
     replicas = [ReplicaSpec(f"replica-{number}", (f"node-{number}",), engine) for number in range(3)]
     mix = Mix(Lengths(700, 0.8, most=4000), Lengths(160, 0.5, most=1000), Prefixes(0.5, 8, 900))
-    fleet = Fleet(replicas, PoissonWorkload(Profile(8.0), [mix], 7), epoch_unix_seconds=STARTED_SECONDS)
+    fleet = Fleet(replicas, PoissonWorkload(Profile(8.0), [mix], 7), epoch_unix_seconds=STARTED_UNIX_SECONDS)
     watch = Watch(fleet, interval_seconds=EVERY, wanted=read_by(RULES), slo=Slo(ttft=SLO_SECONDS))
     shown: Shown = {}
     for number in range(int(END * MINUTE / EVERY) + 1):
         fleet.advance(number * EVERY)
         keep(shown, number, watch.samples())
-        # no server started before 1970, the gate of values says
-        keep(shown, number, [(STARTED, {"target": replica.name}, STARTED_SECONDS) for replica in replicas])
+        keep_start(shown, number, replicas, STARTED_UNIX_SECONDS)
     return fleet, shown
 
 
