@@ -46,8 +46,8 @@ CONFIG = """
 route:
   receiver: tickets
   group_by: [alertname]
-  group_wait: 1s
-  group_interval: 2s
+  group_wait: 3s
+  group_interval: 6s
   repeat_interval: 1h
   routes:
     - {matchers: ['severity="critical"'], receiver: pagerduty, group_by: [node]}
@@ -67,7 +67,8 @@ OTHER = key(alertname="TargetsDown", severity="critical", node="n2")
 REPLICA = key(alertname="ReplicaLost", severity="warning", node="n1")
 FAR = key(alertname="ReplicaLost", severity="warning", node="n3")
 SLOW = key(alertname="SLOBurn", severity="warning")
-STEP = 4.0
+# Alertmanager looks three seconds after what happens and before what comes next: a busy machine is later than one
+STEP = 12.0
 # what fires at each step: a cause with its effects, one that joins late, one that ends and comes again
 TIMELINE: tuple[frozenset[AlertKey], ...] = (
     frozenset({NODE, NODE_AGAIN, REPLICA}),

@@ -23,6 +23,7 @@ OF_QUEUES = frozenset(
         "model_gpu:llm_serving_phase_tokens:max_rate5m_waiting",
         "model_gpu:llm_serving_reference_work:max_rate5m_waiting",
         "model_gpu:llm_serving_replica_work:best",
+        "target:llm_serving_queue:left_out",
     }
 )
 # recorded only where something is wrong: a failed scrape, a slowed GPU, one name or one GPU for two
@@ -34,6 +35,7 @@ OF_FAULTS = frozenset(
         "target:llm_serving_claims:count",
         "fleet:llm_serving_unreached:ratio",
         "model:llm_serving_expected_replicas:last1d",
+        "model:llm_serving_requests_at_sick:sum",
         "model:llm_serving_vanished_targets:sum",
         "model_node:llm_serving_lost_replicas:ratio",
         "scrape:llm_serving_replaced_labels:info",
