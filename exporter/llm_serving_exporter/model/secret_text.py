@@ -118,7 +118,8 @@ def _forms(secret: str) -> list[str]:
     written = json.dumps(secret)[1:-1]
     plain = json.dumps(secret, ensure_ascii=False)[1:-1]
     forms = (secret, label, plain, written, written.replace("/", r"\/"), _percent_encoded(secret))
-    return list(dict.fromkeys(form for form in forms if form))
+    # the longest first: of one that begins with a quote the bare form is the end of the escaped one, whose backslash would stay
+    return sorted(dict.fromkeys(form for form in forms if form), key=len, reverse=True)
 
 
 def _percent_encoded(text: str) -> str:

@@ -6,7 +6,7 @@ import json
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.model.secret_text import Masker, hide_credentials, secrets_of_url
@@ -59,6 +59,8 @@ secrets = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=8, ma
 
 
 @given(secrets, st.text(max_size=5), st.text(max_size=5))
+@example('"0000000', "", "")
+@example("\\0000000", "", "")
 def test_a_secret_is_masked_in_each_form_that_a_peer_writes_it(secret: str, before: str, after: str) -> None:
     masker = Masker([secret])
     for text in (secret, quote(secret, safe=""), secret.upper() if secret.isascii() else secret):
