@@ -12,6 +12,7 @@ from functools import partial
 
 from llm_serving_exporter.config.effective import hash_of
 from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.daemon.file_jobs import FileJobs, PriceFile
 from llm_serving_exporter.daemon.schedule import Schedule, ThreadSchedule
 from llm_serving_exporter.daemon.store import Store
@@ -76,6 +77,11 @@ class Daemon:
     def config(self) -> Config:
         """The configuration in force, with the prices that its file states now."""
         return self._host.config
+
+    @property
+    def costs(self) -> Costs:
+        """What the targets have cost so far."""
+        return self._host.costs
 
     # --- life -----------------------------------------------------------------------------------------------------
 

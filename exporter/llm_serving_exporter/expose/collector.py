@@ -22,6 +22,7 @@ from llm_serving_exporter.expose.labels import NO_LABELS
 from llm_serving_exporter.model.cost import Attribution
 from llm_serving_exporter.model.drill import Verdict
 from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.kept_cost import StorageReport
 from llm_serving_exporter.model.mode import Mode
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.reading import TargetReading, View
@@ -47,6 +48,7 @@ class Setup:
     attribution: Attribution = field(default_factory=Attribution)  # how busy time is split between prefill and decode
     target_labels: tuple[str, ...] = ()  # identity labels that stand on every series of a target
     mode: Mode | None = None  # None: not known
+    storage: StorageReport = field(default_factory=StorageReport)  # where the counters of cost are safe
 
 
 class ViewCollector(Collector):
@@ -133,6 +135,7 @@ def _exporter(families: Families, view: View, setup: Setup) -> None:
     families.add_value(health.DISCOVERY_FAILURES, NO_LABELS, view.discovery_failures_total)
     _shard(families, view, setup.shard)
     cost.add_price_book(families, setup.prices, setup.attribution)
+    cost.add_storage(families, setup.storage)
     families.add_value(health.INSTALLED_TIME, NO_LABELS, setup.installed_unix_seconds)
     for expected in setup.expected_replicas:
         labels = families.of_fleet(expected.identity, expected.model_name, expected.role)

@@ -72,7 +72,7 @@ class TickWork:
 
 @dataclass(frozen=True, slots=True)
 class EngineTotals:
-    """Counters of one engine since the exporter's start. None: never known so far."""
+    """Counters of one engine since the exporter's first start. None: never known so far."""
 
     # by state and name of the rate in force ("" without a price)
     gpu_seconds: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -119,3 +119,4 @@ class TargetCost:
     method: Method  # that splits busy time
     inputs: str  # what the method splits busy time by, for cost_attribution_info
     signals: Mapping[str, Absence]  # each signal of cost and why it is absent; AVAILABLE: it is there
+    life: int = 0  # which counting of this process it is: another number where the target's cost began anew

@@ -106,7 +106,8 @@ class TargetHost:
         self.gpus.set_dcgm(dcgm_source)
         self.gpus.set_kubelet(kubelet_source)
         self._models = ModelBook(config.hf_cache)
-        self._costs = Costs()
+        # what the targets have cost; other threads may ask it
+        self.costs = Costs()
         # one at a time: of two threads that find out, the later one must have the last word
         self._claiming = threading.Lock()
         # replaced whole: passes over the GPUs read it in their own thread
@@ -136,7 +137,7 @@ class TargetHost:
             pod_state=lambda: self._pods.get(target.name),
         )
         hosted = HostedTarget(pipeline, self._finish_reading)
-        self._costs.begin_target(target)
+        self.costs.begin_target(target)
         self._targets = {**self._targets, target.name: hosted}
         self.gpus.look_up_processes_soon()
         return hosted
@@ -158,7 +159,7 @@ class TargetHost:
 
         `names` (default: all targets) may include targets that could not be added now and may be later.
         """
-        self._costs.drop_others(self._targets.keys() if names is None else names)
+        self.costs.drop_others(self._targets.keys() if names is None else names)
         self._claim_gpus()
 
     def put_pod_states(self, pods: Mapping[str, PodState]) -> None:
@@ -210,10 +211,10 @@ class TargetHost:
             origin = assignment.origin or place_remedy(assignment.why, reading.target)
             reading = replace(reading, gpu_uuids=uuids, gpu_origin=origin, gpu_parts=assignment.shares)
         now = {"monotonic": self._monotonic(), "unix": self._wall()}
-        return self._costs.advance_target(reading, latest.readings, self.config, **now)
+        return self.costs.advance_target(reading, latest.readings, self.config, **now)
 
     def _claim_gpus(self) -> None:
         """Finds out which targets have the same GPUs, so that none of them is charged for all of these."""
         with self._claiming:
             targets = [hosted.target for hosted in self._targets.values()]
-            self._costs.update_claims(targets, self.gpus.assignments, self.gpus.latest.readings)
+            self.costs.update_claims(targets, self.gpus.assignments, self.gpus.latest.readings)
