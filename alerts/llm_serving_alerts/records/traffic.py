@@ -15,6 +15,7 @@ LATENCIES = {
     "e2e_request_latency_seconds": ("5m",),
     "request_queue_time_seconds": ("5m",),
 }
+IN_FLIGHT = "engine:llm_serving_requests_in_flight:max"
 RANKS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 
@@ -60,6 +61,15 @@ def traffic(dialect: Dialect, settings: Settings) -> Group:
             rules.append(
                 Record(f"{level}:llm_serving_{gauge}:sum", f"sum by ({by}) (engine:llm_serving_{gauge}:max)", about)
             )
+    running, waiting = (f"engine:llm_serving_requests_{state}:max" for state in ("running", "waiting"))
+    same = dialect.key(*ENGINE)
+    rules.append(
+        Record(
+            IN_FLIGHT,
+            f"{running} + on ({dialect.labels(*ENGINE)}) ({waiting} or on ({same}) {running} * 0)",
+            "requests that run or wait; where an engine says no queue, those that run",
+        )
+    )
     return Group("llm-serving.traffic", tuple(rules))
 
 
