@@ -17,7 +17,15 @@ from tests.pack.rulesets import PRESENCE
 from tests.pack.test_conventions import groups_of
 from tests.support.conventions import CONVENTIONS, Convention, Place
 
-GROUPS = ("identity", "targets", *PRESENCE, "node-loss.demand", "exporter.alerts", "node-loss.alerts")
+GROUPS = (
+    "identity",
+    "targets",
+    *PRESENCE,
+    "node-loss.present",
+    "node-loss.demand",
+    "exporter.alerts",
+    "node-loss.alerts",
+)
 PLACE = Place("monitoring", "exporter-0", "exporter", "node-1", "10.0.0.1:10077")
 SETTINGS = "drill: {max_age: 20m}\nalerts: {DrillOverdue: {for: 5m}}\n"
 MINUTES = 40
