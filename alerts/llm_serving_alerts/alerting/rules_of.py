@@ -7,7 +7,16 @@ from urllib.parse import quote
 from llm_serving_alerts.alerting import ALERTS
 from llm_serving_alerts.declare import Alert
 from llm_serving_alerts.promql import Dialect
-from llm_serving_alerts.rules import ALERT_PREFIX, GROUP_PREFIX, LOUDNESS, AlertRule, Check, Group, Severity
+from llm_serving_alerts.rules import (
+    ALERT_PREFIX,
+    GROUP_PREFIX,
+    LOUDNESS,
+    MINUTELY_SECONDS,
+    AlertRule,
+    Check,
+    Group,
+    Severity,
+)
 from llm_serving_alerts.runbook_queries import link_queries, read_queries
 from llm_serving_alerts.settings import Settings
 
@@ -18,13 +27,16 @@ _OF_GPUS = ("gpu", "node")
 
 def alert_groups(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     """Every alert that is on, in groups by check and duty: what pages does not wait for the expressions of tickets, and the watchdog for
-    nothing."""
-    groups: dict[str, list[AlertRule]] = {}
+    nothing. A ticket is looked at once a minute."""
+    groups: dict[tuple[str, float | None], list[AlertRule]] = {}
+    minutely = MINUTELY_SECONDS / dialect.time_scale
     for check in Check:
         for alert in ALERTS:
             for rule in alert_rules(alert, dialect, settings) if alert.check is check else ():
-                groups.setdefault(_group_name(check, Severity(rule.labels["severity"])), []).append(rule)
-    return tuple(Group(name, tuple(rules)) for name, rules in groups.items())
+                severity = Severity(rule.labels["severity"])
+                interval = None if severity in (Severity.CRITICAL, Severity.NONE) else minutely
+                groups.setdefault((_group_name(check, severity), interval), []).append(rule)
+    return tuple(Group(name, tuple(rules), interval) for (name, interval), rules in groups.items())
 
 
 def _group_name(check: Check, severity: Severity) -> str:

@@ -19,8 +19,33 @@ IN_FLIGHT = "engine:llm_serving_requests_in_flight:max"
 RANKS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 
-def traffic(dialect: Dialect, settings: Settings) -> Group:
-    """Tokens, requests and queues by engine, target and model."""
+def traffic(dialect: Dialect, settings: Settings) -> tuple[Group, Group]:
+    """Tokens, requests and queues by engine, target and model. What only people look at: once a minute."""
+    return (
+        Group("llm-serving.traffic", tuple(_tokens_and_queues(dialect))),
+        Group("llm-serving.traffic.requests", tuple(_requests(dialect)), MINUTELY_SECONDS / dialect.time_scale),
+    )
+
+
+def _requests(dialect: Dialect) -> list[Record]:
+    by_model = dialect.labels(*MODEL)
+    rules = []
+    for counter, what in (("prompt_tokens_total", "as sent"), ("cached_prompt_tokens_total", "not computed: cached")):
+        name = counter.removesuffix("_total")
+        rate = dialect.one(dialect.rate(series(counter), RATE_SECONDS), *ENGINE)
+        about = f"prompt tokens/s {what}"
+        rules.append(Record(f"model:llm_serving_{name}:rate5m", f"sum by ({by_model}) ({rate})", about))
+    for counter, about in (
+        ("requests_finished_total", "finished requests/s by reason"),
+        ("requests_rejected_total", "rejected requests/s by reason"),
+    ):
+        name = counter.removesuffix("_total")
+        rate = dialect.one(dialect.rate(series(counter), RATE_SECONDS), *ENGINE, "reason")
+        rules.append(Record(f"model:llm_serving_{name}:rate5m", f"sum by ({by_model}, reason) ({rate})", about))
+    return rules
+
+
+def _tokens_and_queues(dialect: Dialect) -> list[Record]:
     by_target, by_model = dialect.labels(*TARGET), dialect.labels(*MODEL)
     rules = []
     for phase, counter in PHASES.items():
@@ -43,18 +68,6 @@ def traffic(dialect: Dialect, settings: Settings) -> Group:
             "tokens/s per GPU of the ready replicas",
         )
     )
-    for counter, what in (("prompt_tokens_total", "as sent"), ("cached_prompt_tokens_total", "not computed: cached")):
-        name = counter.removesuffix("_total")
-        rate = dialect.one(dialect.rate(series(counter), RATE_SECONDS), *ENGINE)
-        about = f"prompt tokens/s {what}"
-        rules.append(Record(f"model:llm_serving_{name}:rate5m", f"sum by ({by_model}) ({rate})", about))
-    for counter, about in (
-        ("requests_finished_total", "finished requests/s by reason"),
-        ("requests_rejected_total", "rejected requests/s by reason"),
-    ):
-        name = counter.removesuffix("_total")
-        rate = dialect.one(dialect.rate(series(counter), RATE_SECONDS), *ENGINE, "reason")
-        rules.append(Record(f"model:llm_serving_{name}:rate5m", f"sum by ({by_model}, reason) ({rate})", about))
     for gauge, about in (("requests_running", "requests in the batch"), ("requests_waiting", "requests that wait")):
         rules.append(Record(f"engine:llm_serving_{gauge}:max", dialect.one(series(gauge), *ENGINE), about))
         for level, by in (("target", by_target), ("model", by_model)):
@@ -70,7 +83,7 @@ def traffic(dialect: Dialect, settings: Settings) -> Group:
             "requests that run or wait; where an engine says no queue, those that run",
         )
     )
-    return Group("llm-serving.traffic", tuple(rules))
+    return rules
 
 
 def workers(dialect: Dialect, record: str) -> str:
