@@ -164,6 +164,8 @@ def rendered(name: str, target_labels: tuple[str, ...] = ()) -> CollectorRegistr
         config.attribution,
         target_labels,
         Mode.CENTRAL if name == "vllm-0.32-dp2" else Mode.NODE,
+        web_refusals={"slow": 2, "denied": 0},
+        web_certificate_expiry=START + 90 * 86_400,
     )
     registry.register(ViewCollector(store.view, lambda: setup, lambda: now[0] + 1.0))
     return registry

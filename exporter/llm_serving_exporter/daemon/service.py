@@ -90,6 +90,8 @@ class Service:
             prices=config.prices,
             attribution=config.attribution,
             target_labels=config.target_labels,
+            web_refusals=self._web.refusals.counts(),
+            web_certificate_expiry=self._web.certificate_expiry,
         )
 
     def _routes(self, config: Config) -> dict[str, dict[str, Handler]]:
