@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from llm_serving_exporter.clock import LONGEST_WAIT_SECONDS, elapsed_seconds
 from llm_serving_exporter.daemon.timetable import Job, Timetable
 
 log = logging.getLogger("llm_serving_exporter.daemon")
@@ -37,20 +37,17 @@ class Schedule(Protocol):
         """Ends a job, if there is one of that name."""
         ...
 
-    def plan_again(self, spread_seconds: float) -> None:
-        """Runs every job within the next `spread_seconds`, and from then on at its interval: the machine may have slept."""
-        ...
-
 
 class ThreadSchedule:
     """A `Schedule` by elapsed time, each run in a thread of a pool. A run that is missed is made up for once; one whose last run is
     still under way is left out.
 
-    A loop of its own, because a library that plans by the calendar brings 5 MB and plans by the wall clock.
+    A loop of its own, because a library that plans by the calendar brings 5 MB and plans by the wall clock. `monotonic`: elapsed seconds.
+    `speed`: seconds of the jobs' own, by which their intervals are stated, to an elapsed one; not 1 beside a simulated fleet.
     """
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
+    def __init__(self, monotonic: Callable[[], float] = elapsed_seconds, speed: float = 1.0) -> None:
+        self._monotonic, self._speed = monotonic, speed
         self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="job")
         self._table = Timetable()
         # guards all that follows and the timetable; told when what is due next may have changed
@@ -74,19 +71,13 @@ class ThreadSchedule:
     def every(self, name: str, seconds: float, job: Callable[[], None], delay_seconds: float = 0.0) -> None:
         """As in `Schedule`. A job that raises is logged, and tried again at the next interval."""
         with self._changed:
-            self._table.add(name, seconds, job, self._monotonic() + delay_seconds)
+            self._table.add(name, seconds / self._speed, job, self._monotonic() + delay_seconds / self._speed)
             self._changed.notify()
 
     def cancel(self, name: str) -> None:
         """As in `Schedule`."""
         with self._changed:
             self._table.remove(name)
-
-    def plan_again(self, spread_seconds: float) -> None:
-        """As in `Schedule`."""
-        with self._changed:
-            self._table.plan_again(self._monotonic(), spread_seconds)
-            self._changed.notify()
 
     def _run(self) -> None:
         with self._changed:
@@ -96,7 +87,8 @@ class ThreadSchedule:
                         self._running.add(job.name)
                         self._submit(job)
                 following = self._table.next_at()
-                self._changed.wait(None if following is None else max(0.0, following - self._monotonic()))
+                left = LONGEST_WAIT_SECONDS if following is None else following - self._monotonic()
+                self._changed.wait(min(max(0.0, left), LONGEST_WAIT_SECONDS))
 
     def _submit(self, job: Job) -> None:
         try:

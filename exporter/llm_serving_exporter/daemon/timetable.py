@@ -48,12 +48,6 @@ class Timetable:
         """Ends a job, if there is one of that name."""
         self._jobs.pop(name, None)
 
-    def plan_again(self, now: float, spread_seconds: float) -> None:
-        """Plans every job within the next `spread_seconds`, and at its interval from then on."""
-        for job in self._jobs.values():
-            job.planned_at = job.due_at = now + self._jitter(0.0, spread_seconds)
-            self._push(job)
-
     def take_due(self, now: float) -> list[Job]:
         """The jobs that are due, first come first; each has its next time then.
 

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.config.types import DcgmConfig
 from llm_serving_exporter.errors import ExpositionError
 from llm_serving_exporter.gpu.dcgm import PROFILING_NEEDS, is_dcgm_page, is_wanted_name, read_gpus
@@ -28,7 +29,7 @@ class DcgmSource:
         self,
         config: DcgmConfig,
         *,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = elapsed_seconds,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._config = config

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.config.credentials import sends_secret
 from llm_serving_exporter.config.hosts import AllowedHosts
 from llm_serving_exporter.config.places import FoundBy
@@ -65,7 +65,7 @@ class SectionHttp:
         *,
         earlier: SectionHttp | None = None,
         start: Callable[[str, Callable[[], None]], object] = start_thread,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = elapsed_seconds,
     ) -> None:
         self._section, self._host, self._start, self._monotonic = section, host, start, monotonic
         self._allowed = AllowedHosts(section.hosts)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from llm_serving_exporter import __version__
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.model.target import HttpSettings
@@ -104,7 +105,7 @@ class HttpClient:
         base_url: str,
         settings: HttpSettings,
         *,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = elapsed_seconds,
         wall: Callable[[], float] = time.time,
         user_agent: str = f"llm-serving-exporter/{__version__}",
         own_headers: tuple[tuple[str, str], ...] = (),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.derive.derive import Settings
@@ -95,7 +96,7 @@ class TargetHost:
         gpu_source: GpuSource | None = None,
         dcgm_source: DcgmReader | None = None,
         kubelet_source: KubeletReader | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = elapsed_seconds,
         wall: Callable[[], float] = time.time,
         proc_root: Path = Path("/proc"),
     ) -> None:

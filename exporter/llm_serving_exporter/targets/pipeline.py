@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.falls import (
     NO_FALLS,
@@ -26,6 +27,7 @@ from llm_serving_exporter.derive.held import Held, hold_counters
 from llm_serving_exporter.derive.lengths import Histories, follow_lengths
 from llm_serving_exporter.derive.ring import (
     advance_window,
+    has_gap,
     has_restarted,
     keep_unborn,
     merge_counts,
@@ -80,7 +82,7 @@ class TargetPipeline:
         *,
         models: FindModel | None = None,
         runtimes: Mapping[str, Runtime] = RUNTIMES,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = elapsed_seconds,
         wall: Callable[[], float] = time.time,
         connect: Connect = HttpClient,
         pod_state: Callable[[], PodState | None] = lambda: None,
@@ -231,7 +233,8 @@ class TargetPipeline:
             default_edges=runtime.default_edges,
         )
         spans = find_spans(self._window_seconds, snapshot)
-        self._window = advance_window(self._window, snapshot, spans, settings.device)
+        goes_on = self._window is not None and not has_gap(self._window.later, snapshot, self.target.interval_seconds)
+        self._window = advance_window(self._window if goes_on else None, snapshot, spans, settings.device)
         self._derived = derive(self._window, settings, self._derived)
         left_out = (*snapshot.left_out, *self._derived.left_out)
         self._log_left_out(left_out)

@@ -34,10 +34,6 @@ class HandSchedule:
     def cancel(self, name: str) -> None:
         self.jobs.pop(name, None)
 
-    def plan_again(self, spread_seconds: float) -> None:
-        for job in self.jobs.values():
-            job.due = self._clock.seconds
-
     def advance(self, seconds: float) -> None:
         """Moves the clock on and runs every job that becomes due meanwhile, as often as it does."""
         end = self._clock.seconds + seconds

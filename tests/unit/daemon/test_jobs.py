@@ -34,6 +34,8 @@ from tests.support.builders.recordings import recording
 from tests.support.servers.driven_exporter import HandClock
 from tests.support.servers.replica import Replica
 
+YEAR = 365 * 86_400.0
+
 
 def until(holds: Callable[[], bool], seconds: float = 15.0) -> None:
     deadline = time.monotonic() + seconds
@@ -215,16 +217,25 @@ def test_a_target_that_is_only_relabelled_goes_on(tmp_path: Path) -> None:
             assert 'team="ads"' in page
 
 
-def test_a_wall_clock_that_jumps_has_every_target_read_at_once() -> None:
-    # a step of the wall clock against the other one may mean that the machine slept: everything is read at once
+@pytest.mark.parametrize("step", [-20 * YEAR, -3600.0, 3600.0, 20 * YEAR])
+def test_a_step_of_the_wall_clock_is_said_and_moves_no_tick(step: float, caplog: pytest.LogCaptureFixture) -> None:
     offset = [0.0]
     with SteppedServer(recording("vllm-0.32")) as engine:
-        config = config_for(Target("replica-0", engine.url, interval_seconds=30.0))
+        rare, often = (
+            Target(name, engine.url, interval_seconds=each) for name, each in (("rare", 60.0), ("often", 0.2))
+        )
+        config = config_for(rare, often)
         daemon = Daemon(config, lambda: config, lambda _config: None, wall=lambda: time.time() + offset[0])
         with Watched(daemon):
-            until(lambda: reading(daemon, "replica-0").attempts_total == 1)
-            offset[0] = -3600.0
-            until(lambda: reading(daemon, "replica-0").attempts_total == 2)
+            until(lambda: reading(daemon, "rare").attempts_total == 1 and reading(daemon, "often").attempts_total > 1)
+            offset[0] = step
+            until(lambda: "the wall clock moved by" in caplog.text)
+            before = reading(daemon, "often").attempts_total
+            until(lambda: reading(daemon, "often").attempts_total >= before + 3)
+            assert reading(daemon, "rare").attempts_total == 1
+            last = reading(daemon, "often").derived
+            assert last is not None
+            assert 0 < last.window_seconds < 60
 
 
 def test_the_main_loop_reloads_when_a_signal_asks_for_it() -> None:

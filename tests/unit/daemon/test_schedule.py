@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.daemon.schedule import ThreadSchedule
 from tests.support.waiting import wait_until
 
 
 @contextmanager
-def running() -> Iterator[ThreadSchedule]:
-    schedule = ThreadSchedule()
+def running(monotonic: Callable[[], float] = elapsed_seconds) -> Iterator[ThreadSchedule]:
+    schedule = ThreadSchedule(monotonic)
     schedule.start()
     try:
         yield schedule
@@ -73,12 +74,23 @@ def test_a_job_that_hangs_never_runs_twice_and_holds_up_no_other() -> None:
         wait_until(lambda: len(started) >= 2, "its next run")
 
 
-def test_everything_planned_again_runs_soon_whatever_its_interval() -> None:
+def test_a_machine_that_slept_runs_what_was_missed_once_it_wakes() -> None:
+    # elapsed time goes on in a suspend, the wait of a condition does not
+    slept, runs = [0.0], []
+    with running(lambda: elapsed_seconds() + slept[0]) as schedule:
+        schedule.every("hourly", 3600.0, lambda: runs.append(1))
+        wait_until(lambda: runs, "its first run")
+        slept[0] = 8 * 3600.0
+        wait_until(lambda: len(runs) == 2, "its run after the sleep")
+
+
+def test_intervals_go_by_the_jobs_own_seconds() -> None:
     runs: list[int] = []
-    with running() as schedule:
-        schedule.every("rare", 3600.0, lambda: runs.append(1), delay_seconds=3600.0)
-        schedule.plan_again(0.01)
-        wait_until(lambda: runs, "its run")
+    schedule = ThreadSchedule(speed=3600.0)
+    schedule.every("hourly", 36.0, lambda: runs.append(1), delay_seconds=36.0)
+    schedule.start()
+    wait_until(lambda: len(runs) >= 3, "three runs")
+    schedule.stop()
 
 
 def test_a_schedule_that_was_stopped_runs_nothing_more() -> None:
