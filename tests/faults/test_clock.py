@@ -12,6 +12,9 @@ from tests.clock_stub.stub import MovedClocks
 from tests.support.servers.exporter_process import Exporter, Scraped
 from tests.support.servers.http_server import QuietHandler, serve
 
+# each starts an exporter and follows its ticks: seven times four seconds
+pytestmark = pytest.mark.e2e
+
 YEAR = 365 * 86_400.0
 TOKENS_PER_SECOND = 1000.0
 MEBIBYTE = 2**20

@@ -226,9 +226,9 @@ class Daemon:
 
     # --- jobs -----------------------------------------------------------------------------------------------------
 
-    def _tick(self, hosted: HostedTarget) -> None:
-        self.store.put_target(hosted.tick())
-        hosted.refresh_facts()
+    async def _tick(self, hosted: HostedTarget) -> None:
+        self.store.put_target(await hosted.advance())
+        await hosted.refresh()
 
     # --- GPUs and prices --------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from llm_serving_exporter.model.dcgm import DcgmReadings
 from llm_serving_exporter.model.page import Refusal
 from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.scrape.http import HttpClient
+from llm_serving_exporter.scrape.waits import drive
 
 log = logging.getLogger("llm_serving_exporter.dcgm")
 
@@ -55,7 +56,7 @@ class DcgmSource:
         self._client.close()
 
     def _read(self, started: float) -> DcgmReadings:
-        page = self._client.get_metrics(self._config.metrics_path)
+        page = drive(self._client.get_metrics(self._config.metrics_path))
         if isinstance(page, Refusal):
             return self._failed(started, Stage.SCRAPE, page.reason, page.detail, page.status)
         size = len(page.body)
