@@ -24,8 +24,8 @@ HEADER_LIMIT_BYTES = 256 * 1024 + READ_BYTES
 
 # as http.client: of a header, and of the line before a chunk
 LONGEST_LINE = 65536
-# a head is parsed again with each piece that ends a line of it; one comes in one piece
-_MOST_PIECES = 500
+# a head is parsed again with each piece that ends a line of it, a hundred at most; one comes in one piece
+_MOST_PARSED = 500
 
 
 class _IncompleteHeadError(Exception):
@@ -89,16 +89,12 @@ class Connection:
         self._deadline = deadline
         self.received, self._limit, self.at_end = 0, HEADER_LIMIT_BYTES, False
         await self._send(request)
-        received = b""
-        for _ in range(_MOST_PIECES):
-            try:
-                piece = await self._receive()
-            except ScrapeError as error:
-                raise http.client.HTTPException("headers beyond 256 KiB") from error
-            received += piece
-            if piece and b"\n" not in piece and len(received) <= LONGEST_LINE:
-                continue
-            head = _Head(received, at_end=not piece)
+        pieces: list[bytes] = []
+        for _ in range(_MOST_PARSED):
+            at_end = await self._receive_line(pieces)
+            received = b"".join(pieces)
+            pieces = [received]
+            head = _Head(received, at_end=at_end)
             response = http.client.HTTPResponse(cast(socket.socket, head), method="GET")
             try:
                 response.begin()
@@ -109,6 +105,19 @@ class Connection:
             self._rest = received[head.tell() :]
             return response
         raise http.client.HTTPException("headers in too many pieces")
+
+    async def _receive_line(self, pieces: list[bytes]) -> bool:
+        """Adds what comes to `pieces` until a line may have ended, or is too long; whether the connection is at its end."""
+        length = 0
+        while True:
+            try:
+                piece = await self._receive()
+            except ScrapeError as error:
+                raise http.client.HTTPException("headers beyond 256 KiB") from error
+            pieces.append(piece)
+            length += len(piece)
+            if not piece or b"\n" in piece or length > LONGEST_LINE:
+                return not piece
 
     def limit_rest(self, count: int) -> None:
         """Allows `count` more bytes of this answer; a read beyond them raises ScrapeError (TOO_LARGE)."""
