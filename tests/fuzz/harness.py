@@ -90,13 +90,13 @@ class _Server:
     def __call__(self, base_url: str, settings: Any, **clocks: Any) -> _Server:
         return self
 
-    def get_metrics(self, path: str) -> Page | Refusal:
+    async def get_metrics(self, path: str) -> Page | Refusal:
         return _page(self.body, TEXT, self.now[0]) if path == "/metrics" else self._nothing()
 
-    def get_json(self, path: str, max_bytes: int = 0, timeout_seconds: float | None = None) -> Refusal:
+    async def get_json(self, path: str, max_bytes: int = 0, timeout_seconds: float | None = None) -> Refusal:
         return self._nothing()
 
-    def get_any(self, path: str) -> Refusal:
+    async def get_any(self, path: str) -> Refusal:
         return self._nothing()
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from llm_serving_exporter import __version__
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.config.effective import effective
 from llm_serving_exporter.config.mode import choose_mode
 from llm_serving_exporter.config.types import Config
@@ -35,7 +36,8 @@ _TEXT = "text/plain; charset=utf-8"
 class Service:
     """Binds the web server, then reads targets and serves. Raises ListenError or ConfigError (web config file) when it is made.
 
-    `monotonic`: the clock that rates and ages go by; a simulated fleet that is faster than time brings its own.
+    `monotonic`: the clock that rates and ages go by, `speed`: its seconds to an elapsed one; a simulated fleet that is faster than time
+    brings its own.
     """
 
     def __init__(
@@ -45,10 +47,11 @@ class Service:
         gpu_source: Callable[[Config], GpuSource | None] = open_nvml,
         environ: Mapping[str, str] = os.environ,
         *,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = elapsed_seconds,
+        speed: float = 1.0,
     ) -> None:
         self._monotonic = monotonic
-        self.daemon = Daemon(config, load, gpu_source, monotonic=monotonic)
+        self.daemon = Daemon(config, load, gpu_source, monotonic=monotonic, speed=speed)
         self._node, self._environ = find_node_name(environ), environ
         self._installed = read_or_write_install_time(config.state_file, time.time())
         self._registry = CollectorRegistry(auto_describe=False)
