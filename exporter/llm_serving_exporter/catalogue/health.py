@@ -219,7 +219,7 @@ WEB_REFUSALS = _exporter(
     Kind.COUNTER,
     Unit.COUNT,
     "Connections of the exporter's own web server that were refused or cut, by reason: crowded (too many at once), made_room (the slowest of the "
-    "peer with the most), slow (a request or handshake without end), unread (an answer that is not taken), password (too many checks wait), "
+    "peer with the most), descriptors (no more may be opened: it is tried again), slow (a request or handshake without end), unread (an answer that is not taken), password (too many checks wait), "
     "denied (wrong name or password), browser (a script of a page asked).",
     "reason",
 )

@@ -167,8 +167,10 @@ class Loop:
                 source, address = listener.accept()
             except BlockingIOError:
                 return
-            except OSError as error:
-                self._log.warning("a connection could not be accepted: %s", error)
+            except ConnectionError:  # it has gone again
+                continue
+            except OSError:
+                self._refusals.add(Reason.DESCRIPTORS, "")
                 self._make_room(self._monotonic())
                 self._listen(False)
                 self._accepts_again_at = self._monotonic() + ACCEPT_PAUSE_SECONDS

@@ -20,6 +20,7 @@ class Reason(StrEnum):
 
     CROWDED = "crowded"  # there were too many, and nobody could make room: answered with 503, or not at all
     MADE_ROOM = "made_room"  # it was the slowest of the peer with the most connections
+    DESCRIPTORS = "descriptors"  # the process may open no more: it waits, and is tried again
     SLOW = "slow"  # its request or handshake did not come to an end in time
     UNREAD = "unread"  # it did not take its answer in time, or too much of it
     PASSWORD = "password"  # noqa: S105  # too many waited for a password to be checked: answered with 429
