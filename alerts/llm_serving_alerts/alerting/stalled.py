@@ -85,4 +85,6 @@ def _stalled_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
     )
 
 
-STALLED = Alert("Stalled", Check.SLO, ENGINE, {Severity.CRITICAL: ""}, _stalled, _stalled_text, {"range": RANGE})
+STALLED = Alert(
+    "Stalled", Check.SLO, ENGINE, {Severity.CRITICAL: ""}, _stalled, _stalled_text, {"range": RANGE}, minutely=True
+)
