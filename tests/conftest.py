@@ -41,6 +41,7 @@ SHARED = {
     "tests/e2e/test_n1_forecast.py": "fleets",
     "tests/e2e/test_prometheus.py": "stored",
     "tests/e2e/test_conventions.py": "conventions",
+    "tests/unit/report/test_simulated_day.py": "day",
 }
 
 

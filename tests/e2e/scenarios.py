@@ -70,7 +70,8 @@ def _played(name: str, folder: Path, servers: int, runtime: str | None) -> tuple
 def assert_as_listed(scenario: Scenario, seen: Watched) -> None:
     """Exactly the alerts that the scenario lists, in time."""
     wanted = {alert.name for alert in scenario.alerts}
-    assert set(seen.fired) - {ALWAYS} == wanted, f"fired: {seen.fired}"
+    unexpected = {name: seen.labels.get(name) for name in set(seen.fired) - {ALWAYS} - wanted}
+    assert set(seen.fired) - {ALWAYS} == wanted, f"fired: {seen.fired}; unexpected: {unexpected}"
     assert ALWAYS in seen.fired
     for alert in scenario.alerts:
         at = seen.fired[alert.name]

@@ -20,6 +20,7 @@ from tests.support.paths import ROOT
 CORPUS = Path(__file__).parent / "corpus"
 INPUTS = int(os.environ.get("FUZZ_INPUTS", "300"))
 SEED = int(os.environ.get("FUZZ_SEED", "20"))
+FEW = 10_000  # of so many each is compared with what another parser reads, of more every tenth
 PIECES = 4  # for as many processes
 TICKS = 3  # of each pipeline: a good page, and what became of it
 
@@ -66,7 +67,8 @@ def pages() -> list[bytes]:
 def test_mutated_pages_are_read_as_the_oracle_reads_them(piece: int, pages: list[bytes]) -> None:
     for number in numbered(piece):
         random = random_for("page", number)
-        check_page(mutate(random, random.choice(pages), random.choice(pages)))
+        page = mutate(random, random.choice(pages), random.choice(pages))
+        check_page(page, asks_oracle=INPUTS <= FEW or number // PIECES % 10 == 0)
 
 
 @pytest.mark.parametrize("piece", range(PIECES))

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
+
+from tests.pack.rulesets import as_yaml
 
 Groups = list[dict[str, Any]]
 
@@ -31,6 +33,15 @@ def narrow_rules(document: Mapping[str, Any], files: Mapping[str, Groups]) -> di
         if found := [group for group in shorter if group["rules"]]:
             narrowed[file] = found
     return narrowed
+
+
+def write_narrowed(folder: Path, name: str, document: Mapping[str, Any], files: Mapping[str, Groups]) -> None:
+    """Writes a test file and, by their names, those of the rule files' rules that its questions rest on."""
+    narrowed = narrow_rules(document, files)
+    for file, groups in narrowed.items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(as_yaml({"groups": groups}), encoding="utf-8")
+    (folder / name).write_text(as_yaml({**document, "rule_files": list(narrowed)}), encoding="utf-8")
 
 
 def asked_alerts(document: Mapping[str, Any]) -> set[str]:

@@ -19,7 +19,8 @@ from llm_serving_alerts.settings_file import read_settings
 from llm_serving_exporter.drill import names
 from llm_serving_exporter.drill.course import Scope
 from tests.pack.judging import verdict
-from tests.pack.rulesets import LOADER, as_yaml, keep_groups
+from tests.pack.narrowing import write_narrowed
+from tests.pack.rulesets import LOADER, keep_groups
 from tests.support.builders.namespaced_fleet import MODEL, NAMESPACES, NamespacedFleet
 from tests.support.conventions import CONVENTIONS, PLAIN, Convention, Place
 
@@ -75,17 +76,14 @@ def judge(
     """promtool's verdict on the answers, over the rules of these settings."""
     groups = groups_of(folder, settings)
     written = history(target_labels, frozenset((*_SERIES.findall(str(groups)), *ASKED_BY_DRILLS)))
-    for name, found in groups.items():
-        (folder / f"{name}.yml").write_text(as_yaml({"groups": found}))
     test = {"interval": "1m", "input_series": list(stored(written, conventions)), "promql_expr_test": list(tests)}
     document = {
-        "rule_files": [f"{name}.yml" for name in groups],
         "evaluation_interval": "1m",
         # else promtool takes the groups in an order that differs from run to run, and an answer at the margin with it
         "group_eval_order": [group["name"] for found in groups.values() for group in found],
         "tests": [test],
     }
-    (folder / "test.yml").write_text(as_yaml(document))
+    write_narrowed(folder, "test.yml", document, {f"{name}.yml": found for name, found in groups.items()})
     return verdict(folder, "test.yml")
 
 

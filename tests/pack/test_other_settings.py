@@ -16,8 +16,9 @@ from llm_serving_alerts.settings_file import read_settings
 from tests.pack.builders import Grows, counter, engine, firing, held, of_model, target
 from tests.pack.cases_ttft import slo_events
 from tests.pack.judging import promtool, verdict
+from tests.pack.narrowing import write_narrowed
 from tests.pack.promtool import Case, Firing, Sampled, document
-from tests.pack.rulesets import LOADER, PRESENCE, as_yaml, keep_groups
+from tests.pack.rulesets import LOADER, PRESENCE, keep_groups
 from tests.support.waiting import PATIENCE_SECONDS
 
 IDENTITY = "identity_labels: [cluster, namespace]\n"
@@ -34,12 +35,10 @@ def judge(
     """Renders the settings and lets promtool judge the cases over these groups of the rules; all of them take many times as long."""
     config = folder / "settings.yml"
     config.write_text(settings)
-    files = rule_files(read_settings(str(config))[0])
-    for name, text in files.items():
-        kept = keep_groups(yaml.load(text, LOADER)["groups"], tuple(groups))
-        (folder / name).write_text(as_yaml({"groups": kept}))
-    content = {**document(cases, records, evaluated), "rule_files": list(files)}
-    (folder / "test.yml").write_text(as_yaml(content))
+    wanted = tuple(groups)
+    texts = rule_files(read_settings(str(config))[0])
+    files = {name: keep_groups(yaml.load(text, LOADER)["groups"], wanted) for name, text in texts.items()}
+    write_narrowed(folder, "test.yml", document(cases, records, evaluated), files)
     assert not verdict(folder, "test.yml")
 
 

@@ -12,11 +12,20 @@ import pytest
 from llm_serving_exporter.catalogue.health import AS_WRITTEN, WRITTEN_LABELS
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS
 from tests.pack.judging import verdict
-from tests.pack.rulesets import PRESENCE, as_yaml
+from tests.pack.narrowing import write_narrowed
+from tests.pack.rulesets import PRESENCE
 from tests.pack.test_conventions import groups_of
 from tests.support.conventions import CONVENTIONS, Convention, Place
 
-GROUPS = ("identity", "targets", *PRESENCE, "node-loss.demand", "exporter.alerts", "node-loss.alerts")
+GROUPS = (
+    "identity",
+    "targets",
+    *PRESENCE,
+    "node-loss.present",
+    "node-loss.demand",
+    "exporter.alerts",
+    "node-loss.alerts",
+)
 PLACE = Place("monitoring", "exporter-0", "exporter", "node-1", "10.0.0.1:10077")
 SETTINGS = "drill: {max_age: 20m}\nalerts: {DrillOverdue: {for: 5m}}\n"
 MINUTES = 40
@@ -118,11 +127,12 @@ def firing() -> dict[str, float]:
 @pytest.mark.parametrize("identity", ["namespace", pytest.param("namespace, team", marks=pytest.mark.e2e)])
 def test_nothing_false_is_said_where_a_label_is_not_stated(tmp_path: Path, one: Convention, identity: str) -> None:
     groups = groups_of(tmp_path, f"identity_labels: [{identity}]\n{SETTINGS}")
+    files = {}
     for name, found in groups.items():
         kept = [group for group in found if group["name"] in [f"llm-serving.{wanted}" for wanted in GROUPS]]
         for group in kept:
             group["rules"] = [rule for rule in group["rules"] if "record" in rule or rule["alert"] in ALERTS]
-        (tmp_path / f"{name}.yml").write_text(as_yaml({"groups": kept}))
+        files[f"{name}.yml"] = kept
     stored = []
     for name, labels, value in page():
         if "team" in identity and name != WRITTEN_LABELS.full_name:
@@ -141,10 +151,9 @@ def test_nothing_false_is_said_where_a_label_is_not_stated(tmp_path: Path, one: 
         "exp_samples": [{"labels": labels, "value": value} for labels, value in firing().items()],
     }
     document = {
-        "rule_files": [f"{name}.yml" for name in groups],
         "evaluation_interval": "1m",
         "group_eval_order": [f"llm-serving.{name}" for name in GROUPS],
         "tests": [{"interval": "1m", "input_series": stored, "promql_expr_test": [test]}],
     }
-    (tmp_path / "test.yml").write_text(as_yaml(document))
+    write_narrowed(tmp_path, "test.yml", document, files)
     assert not verdict(tmp_path, "test.yml")

@@ -14,7 +14,16 @@ from tests.pack.judging import verdict
 from tests.pack.rulesets import PRESENCE, as_yaml
 from tests.pack.test_conventions import expects, groups_of
 
-GROUPS = ("identity", "claims", "targets", *PRESENCE, "node-loss.demand", "exporter.alerts", "node-loss.alerts")
+GROUPS = (
+    "identity",
+    "claims",
+    "targets",
+    *PRESENCE,
+    "node-loss.present",
+    "node-loss.demand",
+    "exporter.alerts",
+    "node-loss.alerts",
+)
 MINUTES = 26
 OF_NODE = {"job": "daemonset", "instance": "10.0.0.1:10077"}
 OF_CLUSTER = {"job": "statefulset", "instance": "10.0.9.9:10077"}

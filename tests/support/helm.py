@@ -58,7 +58,7 @@ def template(*arguments: str, chart: Path = CHART, name: str = NAME) -> subproce
     return run_helm("template", name, str(chart), "--namespace", NAME, "--kube-version", KUBE_VERSION, *arguments)
 
 
-class _EachKeyOnce(yaml.SafeLoader):
+class _EachKeyOnce(yaml.CSafeLoader):
     """Refuses a mapping with a key twice, as a strict server does: YAML readers take either of the two."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

@@ -7,6 +7,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.support.paths import ROOT
@@ -26,46 +27,56 @@ STALE_WORDS = re.compile(
 LONGEST_MODULE = 400
 
 
+@cache
+def read(path: Path) -> str:
+    """A file of the tree, which several checks look through."""
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def nodes(source: str) -> tuple[ast.AST, ...]:
+    """Every node of a module."""
+    return tuple(ast.walk(ast.parse(source)))
+
+
 def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def test_the_root_of_the_package_holds_four_modules() -> None:
+def test_the_root_of_the_package_holds_five_modules() -> None:
     found = {path.stem for path in PACKAGE.glob("*.py") if not path.stem.startswith("__")}
-    assert found == {"cli", "errors", "logs", "terminal"}
+    assert found == {"cli", "clock", "errors", "logs", "terminal"}
 
 
 def test_every_folder_says_what_is_in_it() -> None:
     folders = {path.parent for path in MODULES}
-    silent = [
-        name_of(folder) for folder in folders if not ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
-    ]
+    silent = [name_of(folder) for folder in folders if not ast.get_docstring(ast.parse(read(folder / "__init__.py")))]
     assert silent == []
 
 
 def test_modules_are_short_enough_to_read() -> None:
-    assert [name_of(path) for path in MODULES if len(path.read_text().splitlines()) > LONGEST_MODULE] == []
+    assert [name_of(path) for path in MODULES if len(read(path).splitlines()) > LONGEST_MODULE] == []
 
 
 def test_one_product_file_makes_the_pipeline_of_a_target() -> None:
-    makers = [name_of(path) for path in MODULES if re.search(r"\bTargetPipeline\(", path.read_text())]
+    makers = [name_of(path) for path in MODULES if re.search(r"\bTargetPipeline\(", read(path))]
     assert makers == ["exporter/llm_serving_exporter/targets/host.py"]
 
 
 def test_each_field_of_a_dataclass_has_a_comment_of_its_own() -> None:
-    assert [f"{name_of(path)}: {field}" for path in MODULES for field in fields_without_comment(path.read_text())] == []
+    assert [f"{name_of(path)}: {field}" for path in MODULES for field in fields_without_comment(read(path))] == []
 
 
 def test_docstrings_describe_only_fields_that_exist() -> None:
     """A description of a field stands beside it; one that stayed in the docstring names a field that is there."""
-    assert [f"{name_of(path)}: {field}" for path in MODULES for field in described_in_vain(path.read_text())] == []
+    assert [f"{name_of(path)}: {field}" for path in MODULES for field in described_in_vain(read(path))] == []
 
 
 def test_functions_are_called_by_what_they_do() -> None:
     found = [
         f"{name_of(path)}:{node.lineno} {node.name}"
         for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(read(path))
         if isinstance(node, ast.FunctionDef) and node.name.strip("_") in FILLERS
     ]
     assert found == []
@@ -84,7 +95,7 @@ def test_the_words_are_plain() -> None:
     found = [
         f"{name_of(path)}:{number} {match[0]}"
         for path in texts
-        for number, line in enumerate(path.read_text().splitlines(), 1)
+        for number, line in enumerate(read(path).splitlines(), 1)
         if (match := STALE_WORDS.search(line))
     ]
     assert found == []
@@ -125,7 +136,7 @@ def described_in_vain(source: str) -> Iterator[str]:
 
 
 def dataclasses(source: str) -> Iterator[ast.ClassDef]:
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.ClassDef):
             made = " ".join(ast.unparse(one) for one in node.decorator_list)
             if re.search(r"\b(dataclass|define|frozen)\b", made) or "NamedTuple" in map(ast.unparse, node.bases):

@@ -7,7 +7,16 @@ from urllib.parse import quote
 from llm_serving_alerts.alerting import ALERTS
 from llm_serving_alerts.declare import Alert
 from llm_serving_alerts.promql import Dialect
-from llm_serving_alerts.rules import ALERT_PREFIX, GROUP_PREFIX, LOUDNESS, AlertRule, Check, Group, Severity
+from llm_serving_alerts.rules import (
+    ALERT_PREFIX,
+    GROUP_PREFIX,
+    LOUDNESS,
+    MINUTELY_SECONDS,
+    AlertRule,
+    Check,
+    Group,
+    Severity,
+)
 from llm_serving_alerts.runbook_queries import link_queries, read_queries
 from llm_serving_alerts.settings import Settings
 
@@ -18,19 +27,23 @@ _OF_GPUS = ("gpu", "node")
 
 def alert_groups(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     """Every alert that is on, in groups by check and duty: what pages does not wait for the expressions of tickets, and the watchdog for
-    nothing."""
-    groups: dict[str, list[AlertRule]] = {}
+    nothing. A ticket is looked at once a minute, and so is what rests on records of a minute."""
+    groups: dict[tuple[str, float | None], list[AlertRule]] = {}
+    minutely = MINUTELY_SECONDS / dialect.time_scale
     for check in Check:
         for alert in ALERTS:
             for rule in alert_rules(alert, dialect, settings) if alert.check is check else ():
-                groups.setdefault(_group_name(check, Severity(rule.labels["severity"])), []).append(rule)
-    return tuple(Group(name, tuple(rules)) for name, rules in groups.items())
+                severity = Severity(rule.labels["severity"])
+                quick = severity is Severity.NONE or (severity is Severity.CRITICAL and not alert.minutely)
+                name = _group_name(check, severity, quick=quick)
+                groups.setdefault((name, None if quick else minutely), []).append(rule)
+    return tuple(Group(name, tuple(rules), interval) for (name, interval), rules in groups.items())
 
 
-def _group_name(check: Check, severity: Severity) -> str:
+def _group_name(check: Check, severity: Severity, *, quick: bool) -> str:
     if severity is Severity.NONE:
         return f"{GROUP_PREFIX}watchdog"
-    pages = ".pages" if severity is Severity.CRITICAL else ""
+    pages = (".pages" if quick else ".pages.minutely") if severity is Severity.CRITICAL else ""
     return f"{GROUP_PREFIX}{check.value.replace('_', '-')}.alerts{pages}"
 
 

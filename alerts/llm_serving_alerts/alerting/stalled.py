@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llm_serving_alerts.declare import Alert, Text, label, of_target, value
 from llm_serving_alerts.promql import ENGINE, MINUTE, Dialect, clauses, seconds_text, series
+from llm_serving_alerts.records.traffic import IN_FLIGHT
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import RANGE
 from llm_serving_alerts.settings import AlertSettings, Settings
@@ -15,7 +16,6 @@ _MOVES = {
     "engine_steps_total": "",
     "requests_finished_total": 'reason!="abort"',
 }
-_RUNNING, _WAITING = "engine:llm_serving_requests_running:max", "engine:llm_serving_requests_waiting:max"
 # one client may change its mind
 _GIVEN_UP = 3
 
@@ -23,9 +23,8 @@ _GIVEN_UP = 3
 def _stalled(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     by_engine, of_target = dialect.key(*ENGINE), dialect.key("target")
     span, longer = own["range"], 2 * own["range"]
-    held = f"({_RUNNING} + on ({dialect.labels(*ENGINE)}) ({_WAITING} or on ({by_engine}) {_RUNNING} * 0))"
-    least, moments = (dialect.apply_over_time(f"{how}_over_time", held, span, MINUTE) for how in ("min", "count"))
-    most = dialect.apply_over_time("max_over_time", held, longer, MINUTE)
+    least, moments = (dialect.apply_over_time(f"{how}_over_time", IN_FLIGHT, span, MINUTE) for how in ("min", "count"))
+    most = dialect.apply_over_time("max_over_time", IN_FLIGHT, longer, MINUTE)
     # whoever waits in front of engines is given up by their clients, too
     aborted = series("requests_finished_total", 'role!="frontend"', reason="abort")
     gave_up = dialect.bare(dialect.increase(aborted, longer), *ENGINE)
@@ -33,7 +32,7 @@ def _stalled(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str
     runs = f"and on ({of_target}) {dialect.bare(_live('requests_running'), 'target')}"
     held_for_long = clauses(
         ("requests were there for half of a longer time, since clients give up and others come", most),
-        ("of which each moment counts", f"and on ({by_engine}) {dialect.half(f'({held} > bool 0)', span)}"),
+        ("of which each moment counts", f"and on ({by_engine}) {dialect.half(f'({IN_FLIGHT} > bool 0)', span)}"),
         ("and it says at once what runs", runs),
     )
     come_and_go = clauses(
@@ -86,4 +85,6 @@ def _stalled_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
     )
 
 
-STALLED = Alert("Stalled", Check.SLO, ENGINE, {Severity.CRITICAL: ""}, _stalled, _stalled_text, {"range": RANGE})
+STALLED = Alert(
+    "Stalled", Check.SLO, ENGINE, {Severity.CRITICAL: ""}, _stalled, _stalled_text, {"range": RANGE}, minutely=True
+)

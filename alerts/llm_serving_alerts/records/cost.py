@@ -59,12 +59,16 @@ def spend(dialect: Dialect, settings: Settings) -> Group:
     return Group("llm-serving.cost.spend", tuple(rules), INTERVAL_SECONDS / dialect.time_scale)
 
 
-def bought(dialect: Dialect, settings: Settings) -> Group:
-    """What was served in that hour: tokens, requests, events of objectives."""
-    return Group("llm-serving.cost.bought", tuple(_bought(dialect)), INTERVAL_SECONDS / dialect.time_scale)
+def bought(dialect: Dialect, settings: Settings) -> tuple[Group, Group]:
+    """What was served in that hour: tokens; requests and events of objectives."""
+    interval = INTERVAL_SECONDS / dialect.time_scale
+    return (
+        Group("llm-serving.cost.bought", tuple(_tokens(dialect)), interval),
+        Group("llm-serving.cost.bought.requests", tuple(_requests(dialect)), interval),
+    )
 
 
-def _bought(dialect: Dialect) -> Iterator[Record]:
+def _tokens(dialect: Dialect) -> Iterator[Record]:
     about = "tokens of a target in the last hour by phase: prefill computed, decode generated"
     for phase, counter in PHASES.items():
         yield Record(PHASE_TOKENS, _increase(dialect, counter), about, {"phase": phase})
@@ -73,6 +77,9 @@ def _bought(dialect: Dialect) -> Iterator[Record]:
         ("cached_prompt_tokens_total", "prompt tokens that the prefix cache had"),
     ):
         yield Record(_hourly(counter), _increase(dialect, counter), f"{about} in the last hour")
+
+
+def _requests(dialect: Dialect) -> Iterator[Record]:
     finished = "requests_finished_total"
     yield Record(
         _hourly(finished), _increase(dialect, finished, "reason"), "finished requests in the last hour, every reason"

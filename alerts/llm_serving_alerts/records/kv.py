@@ -9,8 +9,15 @@ from llm_serving_alerts.settings import Settings
 HITS, QUERIES = "prefix_cache_hit_tokens", "prefix_cache_query_tokens"
 
 
-def kv(dialect: Dialect, settings: Settings) -> Group:
-    """Numerators and denominators beside each ratio."""
+def kv(dialect: Dialect, settings: Settings) -> tuple[Group, Group]:
+    """Numerators and denominators beside each ratio: gauges at each moment, counters once a minute."""
+    return (
+        Group("llm-serving.kv", tuple(_gauges(dialect))),
+        Group("llm-serving.kv.counted", tuple(_counted(dialect, settings)), MINUTELY_SECONDS / dialect.time_scale),
+    )
+
+
+def _gauges(dialect: Dialect) -> list[Record]:
     by_target, by_model = dialect.labels(*TARGET), dialect.labels(*MODEL)
     rules = [
         Record(
@@ -56,6 +63,12 @@ def kv(dialect: Dialect, settings: Settings) -> Group:
             "running requests over the limit, of the engines whose limit is known",
         )
     )
+    return rules
+
+
+def _counted(dialect: Dialect, settings: Settings) -> list[Record]:
+    by_target, by_model = dialect.labels(*TARGET), dialect.labels(*MODEL)
+    rules = []
     for name, about in ((QUERIES, "tokens looked up in the prefix cache"), (HITS, "looked-up tokens that were there")):
         rate = dialect.one(dialect.rate(series(f"{name}_total"), 300), *ENGINE)
         rules.append(
@@ -87,7 +100,7 @@ def kv(dialect: Dialect, settings: Settings) -> Group:
         labels = (*ENGINE, "reason") if counter == "requests_finished" else ENGINE
         increase = dialect.one(dialect.increase(series(f"{counter}_total"), 600), *labels)
         rules.append(Record(f"target:llm_serving_{counter}:increase10m", f"sum by ({by_target}) ({increase})", about))
-    return Group("llm-serving.kv", tuple(rules))
+    return rules
 
 
 def tail(dialect: Dialect, settings: Settings) -> Group:

@@ -35,7 +35,8 @@ _AT_SICK, _HANDED_ON_SECONDS = "model:llm_serving_requests_at_sick:sum", 10 * MI
 def node_loss(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     """Capacity of each ready replica by resource, what is left without the largest node, demand, and their ratio."""
     return (
-        Group("llm-serving.node-loss.demand", (*_present(dialect), *_demand(dialect))),
+        Group("llm-serving.node-loss.present", tuple(_present(dialect))),
+        Group("llm-serving.node-loss.demand", tuple(_demand(dialect)), MINUTELY_SECONDS / dialect.time_scale),
         Group(
             "llm-serving.node-loss.capacity",
             (*_capacity(dialect), *_records_without_largest_node(dialect, settings)),

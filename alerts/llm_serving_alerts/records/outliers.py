@@ -55,8 +55,8 @@ _WORK = "target:llm_serving_reference_work:avg15m"
 
 
 def outliers(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
-    """What replicas show, what their peers would, and who is unlike them. Once a minute: a quarter of an hour moves slowly."""
-    interval = MINUTELY_SECONDS / dialect.time_scale
+    """What replicas show, what their peers would, and who is unlike them. Every two minutes: a quarter of an hour moves slowly."""
+    interval = 2 * MINUTELY_SECONDS / dialect.time_scale
     parts = (("pace", _paces), ("shares", _shares), ("found", _compared))
     compared = (Group(f"llm-serving.outliers.{name}", made(dialect, settings), interval) for name, made in parts)
     return (blocks(dialect, settings), *compared)

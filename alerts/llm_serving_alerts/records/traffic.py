@@ -15,11 +15,37 @@ LATENCIES = {
     "e2e_request_latency_seconds": ("5m",),
     "request_queue_time_seconds": ("5m",),
 }
+IN_FLIGHT = "engine:llm_serving_requests_in_flight:max"
 RANKS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 
-def traffic(dialect: Dialect, settings: Settings) -> Group:
-    """Tokens, requests and queues by engine, target and model."""
+def traffic(dialect: Dialect, settings: Settings) -> tuple[Group, Group]:
+    """Tokens, requests and queues by engine, target and model. What only people look at: once a minute."""
+    return (
+        Group("llm-serving.traffic", tuple(_tokens_and_queues(dialect))),
+        Group("llm-serving.traffic.requests", tuple(_requests(dialect)), MINUTELY_SECONDS / dialect.time_scale),
+    )
+
+
+def _requests(dialect: Dialect) -> list[Record]:
+    by_model = dialect.labels(*MODEL)
+    rules = []
+    for counter, what in (("prompt_tokens_total", "as sent"), ("cached_prompt_tokens_total", "not computed: cached")):
+        name = counter.removesuffix("_total")
+        rate = dialect.one(dialect.rate(series(counter), RATE_SECONDS), *ENGINE)
+        about = f"prompt tokens/s {what}"
+        rules.append(Record(f"model:llm_serving_{name}:rate5m", f"sum by ({by_model}) ({rate})", about))
+    for counter, about in (
+        ("requests_finished_total", "finished requests/s by reason"),
+        ("requests_rejected_total", "rejected requests/s by reason"),
+    ):
+        name = counter.removesuffix("_total")
+        rate = dialect.one(dialect.rate(series(counter), RATE_SECONDS), *ENGINE, "reason")
+        rules.append(Record(f"model:llm_serving_{name}:rate5m", f"sum by ({by_model}, reason) ({rate})", about))
+    return rules
+
+
+def _tokens_and_queues(dialect: Dialect) -> list[Record]:
     by_target, by_model = dialect.labels(*TARGET), dialect.labels(*MODEL)
     rules = []
     for phase, counter in PHASES.items():
@@ -42,25 +68,22 @@ def traffic(dialect: Dialect, settings: Settings) -> Group:
             "tokens/s per GPU of the ready replicas",
         )
     )
-    for counter, what in (("prompt_tokens_total", "as sent"), ("cached_prompt_tokens_total", "not computed: cached")):
-        name = counter.removesuffix("_total")
-        rate = dialect.one(dialect.rate(series(counter), RATE_SECONDS), *ENGINE)
-        about = f"prompt tokens/s {what}"
-        rules.append(Record(f"model:llm_serving_{name}:rate5m", f"sum by ({by_model}) ({rate})", about))
-    for counter, about in (
-        ("requests_finished_total", "finished requests/s by reason"),
-        ("requests_rejected_total", "rejected requests/s by reason"),
-    ):
-        name = counter.removesuffix("_total")
-        rate = dialect.one(dialect.rate(series(counter), RATE_SECONDS), *ENGINE, "reason")
-        rules.append(Record(f"model:llm_serving_{name}:rate5m", f"sum by ({by_model}, reason) ({rate})", about))
     for gauge, about in (("requests_running", "requests in the batch"), ("requests_waiting", "requests that wait")):
         rules.append(Record(f"engine:llm_serving_{gauge}:max", dialect.one(series(gauge), *ENGINE), about))
         for level, by in (("target", by_target), ("model", by_model)):
             rules.append(
                 Record(f"{level}:llm_serving_{gauge}:sum", f"sum by ({by}) (engine:llm_serving_{gauge}:max)", about)
             )
-    return Group("llm-serving.traffic", tuple(rules))
+    running, waiting = (f"engine:llm_serving_requests_{state}:max" for state in ("running", "waiting"))
+    same = dialect.key(*ENGINE)
+    rules.append(
+        Record(
+            IN_FLIGHT,
+            f"{running} + on ({dialect.labels(*ENGINE)}) ({waiting} or on ({same}) {running} * 0)",
+            "requests that run or wait; where an engine says no queue, those that run",
+        )
+    )
+    return rules
 
 
 def workers(dialect: Dialect, record: str) -> str:

@@ -214,6 +214,22 @@ DISCOVERY_FAILURES = _exporter(
     Unit.COUNT,
     "Sources of targets (files, servers) that could not be used, and targets that were left out, counted each time that one is read.",
 )
+WEB_REFUSALS = _exporter(
+    "exporter_web_refusals_total",
+    Kind.COUNTER,
+    Unit.COUNT,
+    "Connections of the exporter's own web server that were refused or cut, by reason: crowded (too many at once), made_room (the slowest of the "
+    "peer with the most), descriptors (no more may be opened: it is tried again), slow (a request or handshake without end), unread (an answer that is not taken), password (too many checks wait), "
+    "denied (wrong name or password), browser (a script of a page asked).",
+    "reason",
+)
+WEB_CERTIFICATE_EXPIRY = _exporter(
+    "exporter_web_certificate_expiry_timestamp_seconds",
+    Kind.GAUGE,
+    Unit.TIMESTAMP,
+    "When the certificate of the exporter's own web server expires.",
+    absent="the web server has no TLS, or its certificate says no time that can be read",
+)
 TARGETS = _exporter(
     "exporter_targets",
     Kind.GAUGE,
@@ -323,7 +339,7 @@ COST_SNAPSHOT_FAILURES = _exporter(
 HEALTH = (
     TARGET_INFO, TARGET_NODE_INFO, TARGET_GPUS, TARGET_START_TIME, TARGET_UP, TARGET_STATE, TARGET_FAULT, TARGET_SAMPLE_AGE, TARGET_RESTARTS, SCRAPE_ATTEMPTS,
     SCRAPE_FAILURES, SCRAPE_DURATION, SCRAPE_PAGE, SIGNAL_AVAILABLE, SIGNAL_QUALITY, IMPLAUSIBLE_VALUES, SIGNAL_RESOLUTION, TARGET_WINDOW, UNMAPPED_FAMILIES, EXPECTED_REPLICAS, PODS_WAITING, WRITTEN_LABELS, NVML_UP, DCGM_UP,
-    NVML_FAILURES, NVML_DURATION, KUBELET_UP, KUBELET_FAILURES, BUILD_INFO, CONFIG_INFO, RELOAD_SUCCESS, RELOAD_TIME, DISCOVERY_FAILURES, TARGETS, SHARD_INFO,
+    NVML_FAILURES, NVML_DURATION, KUBELET_UP, KUBELET_FAILURES, BUILD_INFO, CONFIG_INFO, RELOAD_SUCCESS, RELOAD_TIME, DISCOVERY_FAILURES, WEB_REFUSALS, WEB_CERTIFICATE_EXPIRY, TARGETS, SHARD_INFO,
     SHARD_HELD, MODE_INFO, INSTALLED_TIME, COST_STORAGE, COST_SNAPSHOT_TIME, COST_SNAPSHOT_FAILURES,
     DRILL_LAST_RUN, DRILL_LAST_SUCCESS, DRILL_LAST_VERDICT, REPORT_DUE, REPORT_NEXT_DUE, REPORT_LAST_RUN, REPORT_LAST_SUCCESS,
 )  # fmt: skip

@@ -30,11 +30,10 @@ from llm_serving_exporter.model.prices import Price, PriceBook
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.window import GAP_INTERVALS
 
 # names that an engine had within one exporter's life; a server that changes its model for each request is not followed further
 MOST_NAMES = 32
-# a tick that took this many intervals says nothing about what went on within it
-LATE_INTERVALS = 10
 _STATES = {
     State.READY: GpuState.IDLE,  # or busy, by its pages
     State.LOADING: GpuState.IDLE,
@@ -111,7 +110,7 @@ class CostMeter:
         new_life = reading.restarts_total != self._restarts
         self._restarts = reading.restarts_total
         # nobody saw what went on while no exporter ran
-        late = resumed or elapsed > LATE_INTERVALS * reading.target.interval_seconds
+        late = resumed or elapsed > GAP_INTERVALS * reading.target.interval_seconds
         joules = self._count_joules(reading, gpus)
         reading = replace(reading, target_gpus=self._keep_known_gpus(reading))
         lack = _explain_uncounted(reading, terms)
@@ -264,10 +263,13 @@ class CostMeter:
         span = max(terms.window_seconds, reading.derived.window_seconds)
         found = {}
         shown = {(one.model_name, one.engine): one for one in _select_engines(reading)}
+        again = (
+            reading.derived.window_seconds == 0
+        )  # a gap: tokens of it may have no cost of theirs, or be without a phase
         fallen = {(model, engine) for model, engine, _ in reading.snapshot.fallen}
         for key in engines:
             one, snapshot = self._engines[key], shown.get(key[:2])
-            if new_life or key[:2] in fallen:
+            if new_life or again or key[:2] in fallen:
                 one.window.clear()
             if snapshot is not None:
                 found[key] = one.window.add_tick(now, one.totals, snapshot, reading.derived.signals, span)

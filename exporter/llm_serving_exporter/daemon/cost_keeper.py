@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
@@ -22,11 +21,10 @@ from math import inf
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.held import hold_back
 from llm_serving_exporter.cost.meters import Costs
-from llm_serving_exporter.cost.resume import Resume
+from llm_serving_exporter.daemon.cost_earlier import BELIEVED_SECONDS, Clocks, list_resumes, read_believed
 from llm_serving_exporter.errors import CostSnapshotError
 from llm_serving_exporter.model.kept_cost import CostSnapshot, KeptCost, Storage, StorageReport
 from llm_serving_exporter.model.reading import View
-from llm_serving_exporter.state.boot import boot_seconds, read_boot_id
 from llm_serving_exporter.state.cost_folder import CostFolder, FolderTakenError
 from llm_serving_exporter.state.json_values import describe_cause
 
@@ -35,8 +33,6 @@ log = logging.getLogger("llm_serving_exporter.cost")
 EVERY_SECONDS = 10.0
 # for as long after a start they come more often: a process that crashes again and again may not live for ten seconds
 EARLY_EVERY_SECONDS, EARLY_SECONDS = 1.0, 10.0
-# a snapshot that is older is not gone on from. Longer than Kubernetes' longest wait before it starts a container that crashes again (5 min)
-BELIEVED_SECONDS = 600.0
 # so many writes in a row that fail, and the folder is given up until one succeeds
 MOST_FAILURES = 3
 # the start waits so long for a snapshot to be read, the end for the last one to be written
@@ -54,7 +50,7 @@ class _Hold:
 class CostKeeper:
     """The snapshots of one process. Nothing that a disk does stops it; `report` tells of it.
 
-    `view`: the latest readings. `boot_clock`: seconds since the host's boot; `boot`: which one it is.
+    `view`: the latest readings. `clocks`: default, the machine's.
     """
 
     def __init__(
@@ -63,16 +59,13 @@ class CostKeeper:
         costs: Costs,
         view: Callable[[], View],
         *,
-        monotonic: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
-        boot_clock: Callable[[], float] = boot_seconds,
-        boot: str | None = None,
+        clocks: Clocks | None = None,
         open_folder: Callable[[str], CostFolder] = CostFolder,
     ) -> None:
         self._path, self._gap_limit = config.state_dir, config.cost.gap_limit_seconds
         self._costs, self._view = costs, view
-        self._monotonic, self._wall, self._boot_clock = monotonic, wall, boot_clock
-        self._boot = read_boot_id() if boot is None else boot
+        self._clocks = clocks = clocks or Clocks()
+        self._boot_clock = clocks.boot_clock
         self._open_folder = open_folder
         self._folder: CostFolder | None = None
         # guards what follows, and that what is published and what is kept are of one moment; never held while the disk is asked
@@ -150,47 +143,18 @@ class CostKeeper:
             with self._lock:
                 self._hold = _Hold({}, -inf)
             return
-        snapshot = self._read(folder)
+        snapshot = read_believed(folder, self._path, self._clocks)
+        resumes = [] if snapshot is None else list_resumes(snapshot, self._clocks, self._gap_limit)
         now = self._boot_clock()
         with self._lock:
             self._folder = folder
             if self._late:  # targets have begun at 0 meanwhile: what is there is only written over
                 return
-            kept = self._costs.put_kept(self._resume(snapshot)) if snapshot is not None else {}
+            kept = self._costs.put_kept(resumes)
             self._begun.set()
             self._report, self._saved_at = StorageReport(Storage.DISK, failures_total=0), now
             self._hold, self._forget_at = _Hold(kept, now + BELIEVED_SECONDS), now + BELIEVED_SECONDS
         log.info("counters of cost go on from %s: %d targets", self._path, len(kept))
-
-    def _read(self, folder: CostFolder) -> CostSnapshot | None:
-        try:
-            snapshot = folder.read()
-        except (OSError, CostSnapshotError) as error:
-            log.warning("the snapshot in %s cannot be used: %s; cost begins at 0", self._path, describe_cause(error))
-            return None
-        if snapshot is None:
-            return None
-        # on another boot only the wall clock can tell; where it was set back meanwhile, the age is below 0
-        same = bool(self._boot) and snapshot.boot == self._boot
-        age = self._boot_clock() - snapshot.boot_seconds if same else self._wall() - snapshot.unix_seconds
-        if not 0 <= age < BELIEVED_SECONDS:
-            log.info(
-                "the snapshot in %s is %.0f s old: cost may have been published since, and begins at 0", self._path, age
-            )
-            return None
-        return snapshot
-
-    def _resume(self, snapshot: CostSnapshot) -> list[Resume]:
-        same = bool(self._boot) and snapshot.boot == self._boot
-        # a moment of the boot's clock by ours
-        behind = self._boot_clock() - self._monotonic()
-        found = []
-        for kept in snapshot.targets:
-            counted = kept.counted_seconds - behind if same and kept.counted_seconds is not None else None
-            if counted is not None and self._monotonic() - counted > BELIEVED_SECONDS:
-                continue  # it was gone when that process ended, or never came back to it
-            found.append(Resume(kept, counted, self._gap_limit))
-        return found
 
     def write(self) -> None:
         """One snapshot. In the keeper's own thread."""
@@ -202,16 +166,16 @@ class CostKeeper:
             return
         assert self._folder is not None
         with self._lock:
-            behind = self._boot_clock() - self._monotonic()
-            taken, unix = self._boot_clock(), self._wall()
-            kept = self._costs.keep(lambda at: at + behind)
+            offset = self._clocks.boot_offset
+            taken, unix = self._boot_clock(), self._clocks.wall()
+            kept = self._costs.keep(lambda at: at + offset)
             before = self._hold
             # from now on the new one may be there, whatever becomes of the call
             self._hold = _Hold(
                 kept if taken >= before.until else before.kept, max(before.until, taken + BELIEVED_SECONDS)
             )
         try:
-            self._folder.write(CostSnapshot(self._boot, taken, unix, tuple(kept.values())))
+            self._folder.write(CostSnapshot(self._clocks.boot, taken, unix, tuple(kept.values())))
         except (OSError, CostSnapshotError) as error:
             with self._lock:
                 self._hold = before
@@ -256,12 +220,8 @@ class CostKeeper:
     def _say_unusable(self, error: Exception) -> None:
         taken = isinstance(error, FolderTakenError)
         self._count_failure(Storage.ELSEWHERE if taken else Storage.BEHIND)
-        if taken:
-            self._say("another exporter has state_dir %s: cost is counted without it", logging.ERROR)
-        else:
-            self._say(
-                f"state_dir %s cannot be used ({describe_cause(error)}): cost is counted without it", logging.ERROR
-            )
+        cause = "another exporter has it" if taken else describe_cause(error)
+        self._say(f"state_dir %s cannot be used ({cause}): cost is counted without it", logging.ERROR)
 
     def _note_failure(self, error: Exception) -> None:
         self._count_failure(Storage.BEHIND)

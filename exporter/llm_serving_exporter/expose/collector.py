@@ -6,7 +6,7 @@ import logging
 import platform
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ParamSpec
 
@@ -49,6 +49,8 @@ class Setup:
     target_labels: tuple[str, ...] = ()  # identity labels that stand on every series of a target
     mode: Mode | None = None  # None: not known
     storage: StorageReport = field(default_factory=StorageReport)  # where the counters of cost are safe
+    web_refusals: Mapping[str, int] = field(default_factory=dict)  # by reason; {}: there is no web server
+    web_certificate_expiry: float | None = None  # Unix seconds; None: no TLS, or not known
 
 
 class ViewCollector(Collector):
@@ -133,6 +135,8 @@ def _exporter(families: Families, view: View, setup: Setup) -> None:
     families.add_value(health.RELOAD_SUCCESS, NO_LABELS, view.reload_ok)
     families.add_value(health.RELOAD_TIME, NO_LABELS, view.reload_unix_seconds)
     families.add_value(health.DISCOVERY_FAILURES, NO_LABELS, view.discovery_failures_total)
+    families.add_by_label(health.WEB_REFUSALS, NO_LABELS, "reason", setup.web_refusals)
+    families.add_value(health.WEB_CERTIFICATE_EXPIRY, NO_LABELS, setup.web_certificate_expiry)
     _shard(families, view, setup.shard)
     cost.add_price_book(families, setup.prices, setup.attribution)
     cost.add_storage(families, setup.storage)

@@ -119,4 +119,4 @@ class TargetCost:
     method: Method  # that splits busy time
     inputs: str  # what the method splits busy time by, for cost_attribution_info
     signals: Mapping[str, Absence]  # each signal of cost and why it is absent; AVAILABLE: it is there
-    life: int = 0  # which counting of this process it is: another number where the target's cost began anew
+    life: int = 0  # which counting of this process it is: another number where the target's cost began at 0 again

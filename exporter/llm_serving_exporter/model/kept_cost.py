@@ -39,7 +39,7 @@ class KeptCost:
     )  # what the energy counter of each GPU showed then, by UUID
     engines: tuple[KeptEngine, ...] = ()  # oldest first; those of its last good page at the end
     current: int = 0  # how many of them are of its last good page
-    life: int = 0  # which counting of this process it is: another number where it began anew; never written
+    life: int = 0  # which counting of this process it is: another number where it began at 0 again; never written
 
 
 @dataclass(frozen=True, slots=True)

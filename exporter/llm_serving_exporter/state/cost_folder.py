@@ -79,6 +79,8 @@ class CostFolder:
     def remove(self) -> None:
         """Removes the snapshot; one that is not there is no fault. Raises OSError where it may come back."""
         with suppress(FileNotFoundError):
+            # asked first: a read-only file system refuses to remove what is not there
+            os.stat(NAME, dir_fd=self._descriptor, follow_symlinks=False)
             os.unlink(NAME, dir_fd=self._descriptor)
         sync_folder(self._descriptor)
 

@@ -59,7 +59,7 @@ def decode_snapshot(content: bytes) -> CostSnapshot:
         return CostSnapshot(
             _text(document["boot"]), _amount(document["boot_seconds"]), _amount(document["unix_seconds"]), targets
         )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise CostSnapshotError(f"its content cannot be true: {type(error).__name__}: {str(error)[:100]}") from error
 
 

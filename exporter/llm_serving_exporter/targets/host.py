@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.derive.derive import Settings
@@ -31,12 +32,13 @@ from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.normalise.registry import together
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.scrape.http import Connect, HttpClient
+from llm_serving_exporter.scrape.waits import drive
 from llm_serving_exporter.targets.pipeline import TargetPipeline
 from llm_serving_exporter.targets.served_models import ModelBook
 
 
 class HostedTarget:
-    """A target of a host. `tick` and `refresh_facts` are called by one thread at a time; made by `TargetHost.add_target`."""
+    """A target of a host. `advance` and `refresh`, or `tick` and `refresh_facts`, run one at a time; made by `TargetHost.add_target`."""
 
     def __init__(
         self, pipeline: TargetPipeline, finish: Callable[[TargetReading, TargetReading], TargetReading]
@@ -56,14 +58,22 @@ class HostedTarget:
         """The runtime whose page the target's is; None as long as that is not known."""
         return self._pipeline.runtime
 
-    def tick(self) -> TargetReading:
+    async def advance(self) -> TargetReading:
         """Reads the page once. Gives the whole reading after it, with GPUs and cost. Never raises for what a server does."""
-        self._last = self._finish(self._last, self._pipeline.tick())
+        self._last = self._finish(self._last, await self._pipeline.advance())
         return self._last
 
-    def refresh_facts(self) -> None:
+    async def refresh(self) -> None:
         """Asks the side endpoints where that is due, and looks up models that are new; the next tick uses them. Never raises."""
-        self._pipeline.refresh_facts()
+        await self._pipeline.refresh()
+
+    def tick(self) -> TargetReading:
+        """As `advance`; the caller's thread waits for the server."""
+        return drive(self.advance())
+
+    def refresh_facts(self) -> None:
+        """As `refresh`; the caller's thread waits for the server."""
+        drive(self.refresh())
 
     def relabel(self, target: Target) -> None:
         """Gives the target other labels; everything that is remembered of it stays. May be called from another thread.
@@ -95,7 +105,7 @@ class TargetHost:
         gpu_source: GpuSource | None = None,
         dcgm_source: DcgmReader | None = None,
         kubelet_source: KubeletReader | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = elapsed_seconds,
         wall: Callable[[], float] = time.time,
         proc_root: Path = Path("/proc"),
     ) -> None:

@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from types import TracebackType
 from typing import Any
 
@@ -19,7 +20,16 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 LISTENING = re.compile(r"listening on (?:every address[^:]*: )?(http://[^\s\",]+)")
 
-Series = tuple[str, frozenset[tuple[str, str]]]
+Labels = frozenset[tuple[str, str]]
+Series = tuple[str, Labels]
+# how a sample's line begins
+_NAME = re.compile(r"[a-zA-Z_:][\w:]*")
+
+
+def _read_samples(text: str) -> Iterator[tuple[Series, float]]:
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            yield (sample.name, frozenset(sample.labels.items())), sample.value
 
 
 class MissingSeriesError(AssertionError):
@@ -27,19 +37,35 @@ class MissingSeriesError(AssertionError):
 
 
 class Scraped:
-    """One /metrics page: `value(name, label=…)` finds exactly one series by a subset of its labels."""
+    """One /metrics page: `value(name, label=…)` finds exactly one series by a subset of its labels.
+
+    A name's lines are read when it is asked for: to read a whole page takes longer than to make it.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.samples: dict[Series, float] = {}
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                self.samples[sample.name, frozenset(sample.labels.items())] = sample.value
+        self._read: dict[str, dict[Labels, float]] = {}
 
-    def series(self, name: str, **labels: str) -> dict[frozenset[tuple[str, str]], float]:
+    @cached_property
+    def samples(self) -> dict[Series, float]:
+        """Every sample; the whole page is read, and an error in any line raises a ValueError."""
+        return dict(_read_samples(self.text))
+
+    @cached_property
+    def _lines(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for line in self.text.split("\n"):
+            if match := _NAME.match(line):
+                found.setdefault(match[0], []).append(line)
+        return found
+
+    def series(self, name: str, **labels: str) -> dict[Labels, float]:
         wanted = set(labels.items())
         full = f"llm_serving_{name}"
-        return {found: value for (sample, found), value in self.samples.items() if sample == full and wanted <= found}
+        if full not in self._read:
+            lines = "\n".join(self._lines.get(full, ()))
+            self._read[full] = {found: value for (_, found), value in _read_samples(f"{lines}\n")}
+        return {found: value for found, value in self._read[full].items() if wanted <= found}
 
     def value(self, name: str, **labels: str) -> float:
         found = self.series(name, **labels)
@@ -116,6 +142,12 @@ class Exporter:
         return self.http.get(self.url + path, timeout=PATIENCE_SECONDS, **more)
 
     def scrape(self) -> Scraped:
+        """The page, of which every line can be read."""
+        page = self._fetch()
+        assert page.samples
+        return page
+
+    def _fetch(self) -> Scraped:
         answer = self.get("/metrics", headers={"Accept": "text/plain;version=0.0.4"})
         assert answer.status_code == 200, answer.text
         return Scraped(answer.text)
@@ -126,7 +158,7 @@ class Exporter:
 
         def look() -> Scraped | None:
             nonlocal lacking
-            page, lacking = self.scrape(), ""
+            page, lacking = self._fetch(), ""
             try:
                 return page if holds(page) else None
             except MissingSeriesError as error:
@@ -135,6 +167,7 @@ class Exporter:
 
         found = wait_until(look, what, lambda: lacking + "log:\n" + "\n".join(self.log[-20:]))
         assert found is not None
+        assert found.samples
         return found
 
     def after_ticks(self, count: int = 2) -> Scraped:

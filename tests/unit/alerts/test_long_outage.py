@@ -10,7 +10,8 @@ from llm_serving_alerts.render import rule_files
 from llm_serving_alerts.settings_file import default_settings
 from tests.pack.builders import held, target
 from tests.pack.judging import verdict
-from tests.pack.rulesets import PRESENCE, belongs
+from tests.pack.narrowing import write_narrowed
+from tests.pack.rulesets import LOADER, PRESENCE, belongs
 
 MINUTES = 5
 HOUR = 60 // MINUTES
@@ -18,11 +19,11 @@ GROUPS = {f"llm-serving.{name}" for name in ("targets", *PRESENCE, "exporter.ale
 
 
 def test_most_targets_down_for_more_than_a_day_still_page(tmp_path: Path) -> None:
-    for name, text in rule_files(default_settings()).items():
-        document = yaml.safe_load(text)
-        document["groups"] = [group for group in document["groups"] if belongs(group["name"], GROUPS)]
-        assert document["groups"], name
-        (tmp_path / name).write_text(yaml.safe_dump(document))
+    files = {
+        name: [group for group in yaml.load(text, LOADER)["groups"] if belongs(group["name"], GROUPS)]
+        for name, text in rule_files(default_settings()).items()
+    }
+    assert all(files.values())
     lost, long_after = HOUR, 30 * HOUR
     series = target("chat", "chat-0", (lost + long_after, "ready"))
     for number in (1, 2, 3):
@@ -35,7 +36,6 @@ def test_most_targets_down_for_more_than_a_day_still_page(tmp_path: Path) -> Non
         for at, count in moments.items()
     ]
     document = {
-        "rule_files": ["records.yml", "alerts.yml"],
         "evaluation_interval": f"{MINUTES}m",
         "tests": [
             {
@@ -45,5 +45,5 @@ def test_most_targets_down_for_more_than_a_day_still_page(tmp_path: Path) -> Non
             }
         ],
     }
-    (tmp_path / "test.yml").write_text(yaml.safe_dump(document))
+    write_narrowed(tmp_path, "test.yml", document, files)
     assert not verdict(tmp_path, "test.yml")

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from llm_serving_alerts.alerting import ALERTS
-from llm_serving_alerts.render import every_rule, prometheus_rules, rule_files, rule_groups
+from llm_serving_alerts.render import ALERTS as ALERT_RULES
+from llm_serving_alerts.render import RECORDS, every_rule, groups_text, prometheus_rules, rule_files, rule_groups
 from llm_serving_alerts.rules import AlertRule, Severity
 from llm_serving_alerts.settings import BurnWindow, Objective, Settings
 from llm_serving_alerts.settings_file import FORMER, default_settings, defaults_text, read_settings
@@ -35,21 +36,21 @@ def problems(folder: Path, text: str) -> list[str]:
 
 
 def _groups(settings: Settings, name: str) -> list[dict[str, Any]]:
-    found = yaml.load(rule_files(settings)[name], Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    found = yaml.load(groups_text(rule_groups(settings)[name]), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     groups: list[dict[str, Any]] = found["groups"]
     return groups
 
 
 def alerts(settings: Settings, name: str = "") -> list[dict[str, Any]]:
     """The rendered rules of an alert, or of all."""
-    groups = _groups(settings, "alerts.yml")
+    groups = _groups(settings, ALERT_RULES)
     rules = [rule for group in groups for rule in group["rules"]]
     return [rule for rule in rules if not name or rule["alert"] == f"LLMServing{name}"]
 
 
 def records(settings: Settings) -> dict[str, str]:
     """Expressions of the rendered records."""
-    groups = _groups(settings, "records.yml")
+    groups = _groups(settings, RECORDS)
     return {rule["record"]: rule["expr"] for group in groups for rule in group["rules"]}
 
 

@@ -89,6 +89,7 @@ def expressions(document: dict[str, Any]) -> list[str]:
 
 def test_labels_of_the_scrape_are_variables_and_stay_in_every_query(tmp_path: Path) -> None:
     settings = "identity_labels: [cluster, site]\nexternal_labels: [cluster, site]"
+    known = {*list_record_labels(default_settings()), *(metric.full_name for metric in BY_NAME.values())}
     for uid, document in documents(tmp_path, settings).items():
         names = [variable["name"] for variable in document["templating"]["list"]]
         assert names[:3] == ["datasource", "cluster", "site"]
@@ -97,7 +98,6 @@ def test_labels_of_the_scrape_are_variables_and_stay_in_every_query(tmp_path: Pa
                 assert 'cluster=~"$cluster"' in matchers, (uid, name)
                 assert 'site=~"$site"' in matchers, (uid, name)
             # what is asked for without matchers would be of everybody
-            known = {*list_record_labels(default_settings()), *(metric.full_name for metric in BY_NAME.values())}
             bare = known & set(re.findall(r"[a-zA-Z_][\w:]*", re.sub(r"\{[^}]*\}", "{", expression)))
             assert all(f"{name}{{" in expression for name in bare), (uid, expression)
             for grouping in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression):

@@ -161,7 +161,7 @@ LOADS = {"long answers": ((4000, 30_000), (3000, 9000)), "long prompts": ((100_0
 
 
 @pytest.mark.parametrize("latencies", [True, False], ids=["latencies", "tokens only"])
-@pytest.mark.parametrize("clients", [1, 3, 12])
+@pytest.mark.parametrize("clients", [1, pytest.param(3, marks=pytest.mark.e2e), 12])
 @pytest.mark.parametrize("late", LATE.values(), ids=LATE.keys())
 @pytest.mark.parametrize(("prompts", "outputs"), LOADS.values(), ids=LOADS.keys())
 def test_busy_time_is_split_as_it_was_spent(
