@@ -70,7 +70,7 @@ class CostKeeper:
         self._folder: CostFolder | None = None
         # guards what follows, and that what is published and what is kept are of one moment; never held while the disk is asked
         self._lock = threading.Lock()
-        self._hold = _Hold({}, -inf)
+        self._hold = _Hold({}, -inf) if self._path is None else _Hold(None, clocks.boot_clock() + BELIEVED_SECONDS)
         self._begun, self._late = threading.Event(), False
         self._report = StorageReport() if self._path is None else StorageReport(Storage.BEHIND, failures_total=0)
         self._saved_at = -inf  # when the last snapshot was taken that is on disk, by the boot's clock
@@ -85,7 +85,6 @@ class CostKeeper:
         if self._path is None:
             log.info("state_dir is not set: counters of cost and GPU time begin at 0 with each start")
             return
-        self._hold = _Hold(None, self._boot_clock() + BELIEVED_SECONDS)
         self._thread.start()
         if not self._begun.wait(PATIENCE_SECONDS):
             with self._lock:
@@ -120,7 +119,7 @@ class CostKeeper:
     # --- in the keeper's own thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        self._guard(self._begin)
+        self._guard(self.begin)
         self._begun.set()
         early = self._boot_clock() + EARLY_SECONDS
         while not self._stopping.wait(EARLY_EVERY_SECONDS if self._boot_clock() < early else EVERY_SECONDS):
@@ -133,8 +132,8 @@ class CostKeeper:
         except Exception:
             log.exception("counters of cost are not kept; this is a bug, please report it")
 
-    def _begin(self) -> None:
-        """Opens the folder and reads what is there; on any fault counting begins at 0."""
+    def begin(self) -> None:
+        """Opens the folder and reads what is there; on any fault counting begins at 0. In the keeper's own thread."""
         assert self._path is not None
         try:
             folder = self._open_folder(self._path)
