@@ -22,9 +22,9 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
-KILLS, SEED = 4, 20
+KILLS, SEED = 3, 20
 # what one life lasts before it is killed, and what passes until the next one
-LIFE, PAUSE = (2.0, 5.0), (0.2, 1.0)
+LIFE, PAUSE = (1.5, 3.5), (0.2, 1.0)
 # a GPU of 3600 USD an hour: a USD a second
 SNAPSHOT_SECONDS = 10.0
 
