@@ -42,9 +42,6 @@ class Alert:
     )
     # the time that it must hold is counted in its expression, within twice as long (Dialect.half): it may come and go
     halves: bool = False
-    minutely: bool = (
-        False  # it pages, and rests on what is recorded once a minute: to look more often shows nothing new
-    )
     bare: bool = False  # it has no label of the scrape, not even the user's identity labels
 
 

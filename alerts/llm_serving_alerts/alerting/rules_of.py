@@ -27,23 +27,22 @@ _OF_GPUS = ("gpu", "node")
 
 def alert_groups(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     """Every alert that is on, in groups by check and duty: what pages does not wait for the expressions of tickets, and the watchdog for
-    nothing. A ticket is looked at once a minute, and so is what rests on records of a minute."""
+    nothing. A ticket is looked at once a minute."""
     groups: dict[tuple[str, float | None], list[AlertRule]] = {}
     minutely = MINUTELY_SECONDS / dialect.time_scale
     for check in Check:
         for alert in ALERTS:
             for rule in alert_rules(alert, dialect, settings) if alert.check is check else ():
                 severity = Severity(rule.labels["severity"])
-                quick = severity is Severity.NONE or (severity is Severity.CRITICAL and not alert.minutely)
-                name = _group_name(check, severity, quick=quick)
-                groups.setdefault((name, None if quick else minutely), []).append(rule)
+                interval = None if severity in (Severity.CRITICAL, Severity.NONE) else minutely
+                groups.setdefault((_group_name(check, severity), interval), []).append(rule)
     return tuple(Group(name, tuple(rules), interval) for (name, interval), rules in groups.items())
 
 
-def _group_name(check: Check, severity: Severity, *, quick: bool) -> str:
+def _group_name(check: Check, severity: Severity) -> str:
     if severity is Severity.NONE:
         return f"{GROUP_PREFIX}watchdog"
-    pages = (".pages" if quick else ".pages.minutely") if severity is Severity.CRITICAL else ""
+    pages = ".pages" if severity is Severity.CRITICAL else ""
     return f"{GROUP_PREFIX}{check.value.replace('_', '-')}.alerts{pages}"
 
 
