@@ -24,9 +24,9 @@ pytestmark = pytest.mark.e2e
 
 KILLS, SEED = 3, 20
 # what one life lasts before it is killed, and what passes until the next one
-LIFE, PAUSE = (1.5, 3.5), (0.2, 1.0)
-# a GPU of 3600 USD an hour: a USD a second
-SNAPSHOT_SECONDS = 10.0
+LIFE, PAUSE = (1.0, 2.5), (0.2, 1.0)
+# of a GPU of 3600 USD an hour, a USD a second. A process that is young takes a snapshot every second; a tick and a scrape come after it
+BEHIND_SECONDS = 4.0
 
 
 def add_up(samples: list[list[object]]) -> float:
@@ -77,8 +77,8 @@ def crash(folder: Path, *arguments: str) -> tuple[float, dict[str, float], dict[
 def test_money_survives_the_process(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     elapsed, seconds, usd = crash(tmp_path, "--state-dir", str(tmp_path / "state"))
-    assert elapsed - SNAPSHOT_SECONDS <= sum(seconds.values()) <= elapsed + 1.0
-    assert elapsed - SNAPSHOT_SECONDS <= sum(usd.values()) <= elapsed + 1.0
+    assert elapsed - BEHIND_SECONDS <= sum(seconds.values()) <= elapsed + 2.0
+    assert elapsed - BEHIND_SECONDS <= sum(usd.values()) <= elapsed + 2.0
     # nobody saw what the GPUs did between a snapshot and the next start, and nothing else of it is made up
     assert usd["unattributed"] >= seconds["unknown"] - 1.0
     assert 0 < seconds["unknown"] < sum(seconds.values()) - 2.0
