@@ -358,6 +358,22 @@ def test_a_second_exporter_goes_on_without_the_folder_and_says_so(
     assert (second.spent(), second.storage) == (20.0, Storage.DISK)
 
 
+def test_what_another_exporter_left_is_gone_before_the_folder_is_this_one_s(machine: Machine) -> None:
+    first = Process(machine).tick(0).tick()
+    first.keeper.write()
+    second = Process(machine).tick(0).tick()
+    second.keeper.write()
+    first.kill()
+    machine.failing = frozenset({"write"})
+    second.tick().keeper.write()
+    second.kill()
+    machine.failing = frozenset()
+    # else the third would go on from 10, where 20 were published
+    third = Process(machine).tick(0)
+    third.keeper.write()
+    assert third.spent() == 0.0
+
+
 def test_a_folder_that_is_not_there_is_used_as_soon_as_it_is(machine: Machine) -> None:
     path = machine.folder / "late"
     process = Process(machine, folder=path).tick(0).tick()
