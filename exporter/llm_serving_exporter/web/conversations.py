@@ -129,7 +129,8 @@ class Conversations:
             self._look_for_request(client)
 
     def _cut_slowest_readers(self) -> None:
-        for client in self._guests.choose_readers(self._monotonic()):
+        # but for the last of them: one page may be larger than all that is allowed together
+        for client in self._guests.choose_readers(self._monotonic())[:-1]:
             self._refusals.add(Reason.UNREAD, client.peer)
             self._guests.close(client)
             if self._guests.unread_bytes <= self._limits.unread_bytes:

@@ -10,6 +10,7 @@ import time
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
@@ -71,6 +72,17 @@ def test_a_scrape_is_answered_beside_a_crowd(make_server, data: bytes, own_addre
                 assert kept.getresponse().read() == b"ok"
     finally:
         kept.close()
+
+
+def test_a_page_larger_than_all_that_may_be_unread_is_read_whole(make_server) -> None:
+    big = Response(200, "text/plain", b"x" * 8_000_000)
+    routes = {"/big": {"GET": lambda _request: big}}
+    server = make_server(routes=routes, limits=replace(LIMITS, unread_bytes=1_000_000))
+    for _ in range(2):
+        assert ask(server, "/big")[1] == big.body
+    with crowd(server, b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n", own_address=False):
+        assert ask(server, "/big")[1] == big.body
+    assert server.refusals.counts()["unread"] > 0
 
 
 def test_a_kept_connection_that_was_answered_stays_while_strangers_make_room(make_server) -> None:
