@@ -51,9 +51,10 @@ Key = tuple[str, str, str]
 class Terms:
     """What a tick is priced and split by."""
 
-    book: PriceBook | None  # None: no price file
+    book: PriceBook | None  # None: no price file, or none that could be used so far
     how: Attribution  # how busy time is split between prefill and decode
     window_seconds: float  # of the figures per token and request
+    no_book: Absence = Absence.NOT_CONFIGURED  # why there is no cost where `book` is None
     claimed_twice: bool = False  # another target has the same GPUs, and their shares are not stated or do not add up
 
 
@@ -245,7 +246,7 @@ def _explain_uncounted(reading: TargetReading, terms: Terms) -> Absence | None:
 
 def _find_price(reading: TargetReading, terms: Terms, unix: float) -> Price | Absence:
     if terms.book is None:
-        return Absence.NOT_CONFIGURED
+        return terms.no_book
     assert reading.target_gpus is not None
     target = reading.target
     return find_price(terms.book, target.name, target.nodes, reading.target_gpus.name, unix)

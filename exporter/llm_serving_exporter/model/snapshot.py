@@ -37,6 +37,7 @@ class Absence(StrEnum):
     NO_RIDGE = "no_ridge"
     NO_PERMISSION = "no_permission"
     TARGET_DOWN = "target_down"
+    PRICES_UNUSABLE = "prices_unusable"
     NO_PRICE = "no_price"
     PRICE_AMBIGUOUS = "price_ambiguous"
     GPU_CLAIMED_TWICE = "gpu_claimed_twice"
