@@ -50,7 +50,7 @@ test-prometheus3: $(DEVELOPS) ## the rules before Prometheus 3 and its promtool,
 	$(BIN)/python -m pytest tests/unit/alerts/test_dialects.py tests/unit/alerts/test_hours.py tests/unit/alerts/test_layout.py $(ARGS)
 	PROMTOOL=$$(command -v promtool3 || echo $(CURDIR)/$(BIN)/../go/bin/promtool3) $(BIN)/python -m pytest tests/pack/test_alert_cases.py --numprocesses $(WORKERS) $(ARGS)
 
-test-soak: $(DEVELOPS) ## the rules over two simulated weeks, and every scenario over the whole stack, for half an hour
+test-soak: $(DEVELOPS) ## the rules over two simulated weeks, every scenario over the whole stack, a day of the exporter: half an hour
 	@$(TOOLS) promtool prometheus alertmanager victoria-metrics vmalert
 	$(BIN)/python -m pytest -m soak --numprocesses 4 --dist loadscope $(ARGS)
 

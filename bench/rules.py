@@ -29,7 +29,7 @@ MOST_A_ROUND, MOST_A_GROUP, MOST_SAMPLES = 4.0, 2.0, 10_000_000
 
 
 def report(result: Result, shown: int) -> None:
-    """A table of the dearest groups and rules."""
+    """A table of the groups and rules that cost most of a round."""
     total, fixed = result.round_cpu_seconds, result.fixed_cpu_seconds
     print(
         f"\n{result.targets} targets, {result.hours} h: {total:.2f} CPU s a round of {result.interval_seconds:g} s,",
@@ -37,13 +37,14 @@ def report(result: Result, shown: int) -> None:
     )
     print(f"{total / fixed:.1f} x the fixed query ({fixed:.3f} s)")
     print(f"{'group':<52}{'CPU s':>8}{'x fixed':>9}{'a round':>9}{'peak samples':>14}")
-    for group in result.groups[:shown]:
+    for group in sorted(result.groups, key=lambda group: -result.of_group(group.name) * result.share(group))[:shown]:
         cost = result.of_group(group.name)
         peak = max(rule.samples for rule in result.rules if rule.group.name == group.name)
         print(f"{group.name:<52}{cost:>8.2f}{cost / fixed:>9.1f}{cost * result.share(group):>9.2f}{peak:>14,}")
-    print(f"{'rule':<90}{'CPU s':>8}{'series':>8}{'peak samples':>14}")
-    for rule in sorted(result.rules, key=lambda rule: -rule.cpu_seconds)[:shown]:
-        print(f"{rule.name:<90}{rule.cpu_seconds:>8.3f}{rule.series:>8}{rule.samples:>14,}")
+    print(f"{'rule':<90}{'CPU s':>8}{'a round':>9}{'series':>8}{'peak samples':>14}")
+    for rule in sorted(result.rules, key=lambda rule: -rule.cpu_seconds * result.share(rule.group))[:shown]:
+        part = rule.cpu_seconds * result.share(rule.group)
+        print(f"{rule.name:<90}{rule.cpu_seconds:>8.3f}{part:>9.3f}{rule.series:>8}{rule.samples:>14,}")
     peak = max(result.rules, key=lambda rule: rule.samples)
     print(f"most samples at once: {peak.samples:,}, {peak.name}")
     sys.stdout.flush()

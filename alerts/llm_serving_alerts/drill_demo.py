@@ -186,10 +186,13 @@ def _start(args: argparse.Namespace, stack: ExitStack, ended: threading.Event) -
     urls = {name: server.url(name) for name in fleet.replicas}
     result_file = folder / "drills.json"
     config = replace(
-        paced_config(scenario, urls, speed, folder, "127.0.0.1:0"),
+        paced_config(scenario, urls, folder, "127.0.0.1:0"),
         drill_result_file=str(result_file),
     )
-    service = Service(config, lambda: config, lambda _config: ServedGpuSource(server), monotonic=server.clock.monotonic)
+    clock = server.clock
+    service = Service(
+        config, lambda: config, lambda _config: ServedGpuSource(server), monotonic=clock.monotonic, speed=clock.speed
+    )
     service.start()
     stack.callback(service.close)
 

@@ -239,11 +239,13 @@ def _page_test(words: list[str]) -> int:
 def _run(config: Config, arguments: argparse.Namespace) -> int:
     from llm_serving_exporter import logs
     from llm_serving_exporter.daemon.service import Service
+    from llm_serving_exporter.files.descriptors import raise_descriptor_limit
 
     logs.set_up(config.log.level, config.log.format)
     reloading = threading.Event()
     # set before anything listens: an early signal must find its handler
     with ended_by_signal(reloading) as stopping:
+        raise_descriptor_limit()
         service = Service(config, lambda: _load(arguments))
         service.start()
         service.daemon.run(stopping, reloading)

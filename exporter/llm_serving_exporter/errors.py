@@ -86,6 +86,10 @@ class ReviewRunsError(LLMServingExporterError):
     """The file beside the cost reviews cannot be used. The message names the file, what is wrong and what to do."""
 
 
+class CostSnapshotError(LLMServingExporterError):
+    """A snapshot of cost cannot be read or written. The message says why, without the file's name."""
+
+
 class DeliveryError(LLMServingExporterError):
     """A webhook or mail server did not take a review. The message names each that did not, and its answer or the cause.
 

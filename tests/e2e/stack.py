@@ -96,10 +96,14 @@ def stack(
         begin = fleet.now_seconds
         server = opened.enter_context(FleetServer(fleet, speed, real_wall=True))
         urls = {name: server.url(name) for name in fleet.replicas}
-        config = paced_config(scenario, urls, speed, folder, "127.0.0.1:0")
+        config = paced_config(scenario, urls, folder, "127.0.0.1:0")
 
         service = Service(
-            config, lambda: config, lambda _config: ServedGpuSource(server), monotonic=server.clock.monotonic
+            config,
+            lambda: config,
+            lambda _config: ServedGpuSource(server),
+            monotonic=server.clock.monotonic,
+            speed=speed,
         )
         service.start()
         opened.callback(service.close)

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-import socket
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -31,8 +30,10 @@ from llm_serving_exporter.parse.exposition import parse_text
 from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.render.isolated import UNSHOWN
 from llm_serving_exporter.render.json_text import write_json
-from llm_serving_exporter.web.connection import Connection, Limits
+from llm_serving_exporter.web.connection import answer_request
 from llm_serving_exporter.web.exchange import Request, Response
+from llm_serving_exporter.web.framing import Framing
+from llm_serving_exporter.web.limits import Limits
 from llm_serving_exporter.web.pages.debug import answer_debug_targets
 from llm_serving_exporter.web.pages.landing import render_landing
 from tests.support.builders.configuration import load_text
@@ -42,7 +43,6 @@ from tests.support.builders.pipelines import UNIX_START, make_pipeline
 TEXT, OPENMETRICS = "text/plain; version=0.0.4", "application/openmetrics-text; version=1.0.0"
 # what our own page may be asked as
 ACCEPTED = ("text/plain;version=0.0.4", "application/openmetrics-text;version=1.0.0")
-MOST_REQUEST_BYTES = 60_000
 
 
 def check_page(body: bytes, *, asks_oracle: bool = True) -> None:
@@ -90,13 +90,13 @@ class _Server:
     def __call__(self, base_url: str, settings: Any, **clocks: Any) -> _Server:
         return self
 
-    def get_metrics(self, path: str) -> Page | Refusal:
+    async def get_metrics(self, path: str) -> Page | Refusal:
         return _page(self.body, TEXT, self.now[0]) if path == "/metrics" else self._nothing()
 
-    def get_json(self, path: str, max_bytes: int = 0, timeout_seconds: float | None = None) -> Refusal:
+    async def get_json(self, path: str, max_bytes: int = 0, timeout_seconds: float | None = None) -> Refusal:
         return self._nothing()
 
-    def get_any(self, path: str) -> Refusal:
+    async def get_any(self, path: str) -> Refusal:
         return self._nothing()
 
     def close(self) -> None:
@@ -182,24 +182,12 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def check_request(data: bytes) -> None:
-    """Whatever a client sends is answered with whole HTTP/1.1 answers, or with nothing."""
-    here, there = socket.socketpair()
-    with here, there:
-        there.settimeout(5.0)
-        there.sendall(data[:MOST_REQUEST_BYTES])
-        there.shutdown(socket.SHUT_WR)
-        Connection(
-            here, _answer, Limits(idle_seconds=1.0, head_seconds=1.0, refusal_seconds=0.2), _ignore, lambda: False
-        )
-        here.shutdown(socket.SHUT_WR)
-        answered = bytearray()
-        while chunk := there.recv(65536):
-            answered += chunk
-    rest = bytes(answered)
+    """Whatever a client sends, in however many pieces, is answered with whole HTTP/1.1 answers, or with nothing."""
+    limits = Limits()
+    whole, pieces = _answers([data], limits), _answers([data[at : at + 7] for at in range(0, len(data), 7)], limits)
+    assert _without_dates(whole) == _without_dates(pieces)
+    rest = whole
     while rest:
-        if rest.startswith(b"HTTP/1.1 100 Continue\r\n\r\n"):
-            rest = rest.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
-            continue
         head, end, rest = rest.partition(b"\r\n\r\n")
         assert end, head
         assert re.match(rb"HTTP/1\.1 [2-5]\d\d [ -~]+\r\n", head), head
@@ -210,15 +198,29 @@ def check_request(data: bytes) -> None:
             rest = rest[int(length[1]) :]
 
 
+def _answers(pieces: Iterable[bytes], limits: Limits) -> bytes:
+    """What goes out for what comes in, until an answer ends the connection."""
+    framing, answered = Framing(limits), b""
+    for piece in pieces:
+        framing.feed(piece)
+        while (raw := framing.take_request()) is not None:
+            answer = answer_request(raw, _answer, limits)
+            answered += answer.data
+            if answer.closes:
+                return answered
+        framing.take_continue()
+    return answered
+
+
+def _without_dates(answers: bytes) -> bytes:
+    return re.sub(rb"\r\nDate: [^\r]*", b"", answers)
+
+
 def _answer(request: Request) -> Response:
     asked = parse_qs(request.query).get("target", [""])[0]
     body, content_type = encode(CollectorRegistry(), request.headers.get("accept", ""))
     headers = (("X-Method", "HEAD"),) if request.method == "HEAD" else ()
     return Response(200, content_type, body + asked.encode("utf-8", "replace")[:100] + b"x" * 2000, headers)
-
-
-def _ignore(idle: bool) -> None:
-    pass
 
 
 def _page(body: bytes, content_type: str, at: float = 0.0) -> Page:

@@ -11,6 +11,8 @@ MINUTES = 120
 # what is wrong begins and ends
 BEGIN, END = 30, 60
 ALWAYS = (0, MINUTES)
+# minutes in which a replica that stood still answers what waited for it, beside what comes
+DRAIN = 8
 OLD = -7200.0  # started, in seconds of the history
 
 
@@ -41,6 +43,7 @@ class Replica:
     gpu: str = ""
     role: str = "unified"
     runtime: str = "vllm"
+    hangs: bool = False  # while something is wrong, and answers what came meanwhile in the minutes after it
 
 
 def write_replica(model: str, number: int, one: Replica) -> dict[str, str]:
@@ -58,12 +61,25 @@ def write_replica(model: str, number: int, one: Replica) -> dict[str, str]:
 
     def grows(usual: float, wrong: float | None = None) -> str:
         begin, end = one.wrong
+        if one.hangs:
+            held_up = (end - begin) * usual if wrong is None else wrong
+            drained = (DRAIN, usual + held_up / DRAIN)
+            spans = ((begin, usual), (end - begin, 0.0), drained, (MINUTES - end - DRAIN, usual))
+            return counter(*(Grows(samples, by) for samples, by in spans))
         if one.reborn:
             return counter(Grows(one.reborn, usual), Grows(MINUTES - one.reborn, usual, True))
         spans = ((begin, usual), (end - begin, usual if wrong is None else wrong), (MINUTES - end, usual))
         return counter(*(Grows(samples, by) for samples, by in spans if samples))
 
     late = None if one.late_seconds is None else one.first_tokens * one.late_seconds
+    if one.hangs:
+        lasts = one.wrong[1] - one.wrong[0]
+        late = one.first_tokens * lasts * lasts * 60.0 / 2
+        found[f"llm_serving_decode_tokens_total{{{of}}}"] = grows(480.0)
+        found[f"llm_serving_requests_running{{{of}}}"] = held((MINUTES + 1, 4))
+        for signal in ("requests_running", "decode_tokens_total"):
+            quality = f'target="{name}",signal="{signal}",quality="live"'
+            found[f"llm_serving_signal_quality{{{quality}}}"] = held((MINUTES + 1, 1))
     ttft = "llm_serving_time_to_first_token_seconds"
     found[f'{ttft}_bucket{{{of},le="+Inf"}}'] = grows(one.first_tokens)
     found[f"{ttft}_sum{{{of}}}"] = grows(one.first_tokens * one.seconds, late)
@@ -246,6 +262,8 @@ _TTFT = together(
     # its counters began again, and a young one's first ten minutes are no block
     Story((Kind.RESTART,), fleet("reborn", _WELL, _WELL, _WELL, Replica(reborn=28))),
     Story((Kind.RESTART,), fleet("young", _WELL, _WELL, _WELL, Replica(12, late_seconds=9, wrong=(30, 40), started=1800))),
+    # for twelve minutes nothing moved, of which Stalled has told; what waited for it was answered in the minutes after it
+    Story((Kind.RECOVERY,), fleet("woken", _WELL, _WELL, _WELL, Replica(hangs=True, wrong=(22, 34)))),
     Story((Kind.ABSENT,), fleet("bare", *[Replica(tokens=None)] * 3, Replica(tokens=None, late_seconds=4.2))),
     Story((Kind.ABSENT,), fleet("nameless", *[Replica(runtime="")] * 3, Replica(runtime="", late_seconds=4.2))),
     # prefill and decode of one model are not compared, two of each are not enough

@@ -253,9 +253,48 @@ _EXPORTERS = Sampled(
     doubled=False,
 )
 
+
+def _spent_by_minute(name: str, *spans: tuple[int, float | None]) -> dict[str, str]:
+    """One exporter's counter, 0.02 USD a minute: of each span its minutes and where it begins; None: nobody scrapes it."""
+    series, values = f'llm_serving_cost_usd_total{{{engine(name)},phase="idle",{_H100}}}', []
+    for minutes, begin in spans:
+        # what is gone is marked once, as Prometheus marks it
+        values.append(f"stale {NOTHING}x{2 * minutes - 1}" if begin is None else f"{begin:g}+0.01x{2 * minutes - 1}")
+    return {series: " ".join(values)}
+
+
+# 1.2 USD an hour, looked at when the hour from 1:02 to 2:02 is over
+_HANDED_ON = Sampled(
+    "halves of pairs that were silent for half an hour, and targets that went to another shard",
+    {
+        # it was away, and began at 0: its snapshot was too old to be the newest for certain
+        **_as("a", _spent_by_minute("halves", (130, 0))),
+        **_as("b", _spent_by_minute("halves", (75, 0), (30, None), (25, 0))),
+        # a shard gives it up, and the next one begins at 0 at once
+        **_as("a", _spent_by_minute("shards", (92, 0), (38, None))),
+        **_as("b", _spent_by_minute("shards", (91, None), (39, 0))),
+        # the only exporter starts again after a minute, and has booked it
+        **_as("a", _spent_by_minute("booked", (90, 0), (1, None), (39, 1.82))),
+        # and after half an hour, which is left out
+        **_as("a", _spent_by_minute("away", (75, 0), (30, None), (25, 1.5))),
+    },
+    "2h2m",
+    {
+        _near(f'sum({_COST}{{model_name="halves"}})', 1.2): {"{}": 1},
+        _near(f'sum({_COST}{{model_name="shards"}})', 1.2): {"{}": 1},
+        _near(f'sum({_COST}{{model_name="booked"}})', 1.2): {"{}": 1},
+        # 13 minutes before and 17 after
+        _near(f'sum({_COST}{{model_name="away"}})', 0.6): {"{}": 1},
+    },
+    interval="30s",
+    doubled=False,
+)
+
 # as often as the groups say; groups of one moment have no order, so that one may read what another recorded at the moment before
 SAMPLES = {
-    "cost.samples.yml": attach_rules(document((), (_SPEND, _EXPORTERS), "2m"), rule_files("cost")[:1], "cost"),
+    "cost.samples.yml": attach_rules(
+        document((), (_SPEND, _EXPORTERS, _HANDED_ON), "2m"), rule_files("cost")[:1], "cost"
+    ),
 }
 
 

@@ -57,9 +57,9 @@ RULESETS = {
             "phases.alerts",
         )
     ),
-    "outliers": RuleSet(("targets", "traffic", "kv", "work", "outliers", "phases.alerts")),
+    "outliers": RuleSet(("targets", "traffic", "stalled", "kv", "work", "outliers", "phases.alerts")),
     "ttft": RuleSet(("slo", "latency.time-to-first-token", "ttft.alerts")),
-    "slo": RuleSet(("slo", "traffic", "slo.alerts")),
+    "slo": RuleSet(("slo", "traffic", "stalled", "slo.alerts")),
     "kv": RuleSet(("targets", "traffic", "kv", "baselines", "kv.alerts")),
     "tail": RuleSet(("traffic", "kv", "tail", "tail.alerts")),
     "gpu": RuleSet(("identity", "gpu", "gpu.alerts")),

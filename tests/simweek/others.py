@@ -64,13 +64,13 @@ class Recorded:
 
     # --- a scrape.http.Client ---------------------------------------------------------------------------------------
 
-    def get_metrics(self, path: str) -> Page | Refusal:
+    async def get_metrics(self, path: str) -> Page | Refusal:
         if path != "/metrics":
             return self._not_found(path)
         body = self._timeline.body().replace(b'="tiny-llama"', f'="{self._target.name}"'.encode())
         return Page(body, METRICS_CONTENT_TYPE, self._wall(), self._now(), 0.0, len(body))
 
-    def get_json(
+    async def get_json(
         self, path: str, max_bytes: int = 1 << 20, timeout_seconds: float | None = None
     ) -> JsonAnswer | Refusal:
         member = self._members.get(_FILES.get(path.partition("?")[0], ""))
@@ -79,8 +79,8 @@ class Recorded:
     def _not_found(self, path: str) -> Refusal:
         return Refusal(FailureReason.STATUS, f"the server answered {path} with 404", 404, self._wall(), 0.0)
 
-    def get_any(self, path: str) -> Page | Refusal:
-        return self.get_metrics(path)
+    async def get_any(self, path: str) -> Page | Refusal:
+        return await self.get_metrics(path)
 
     def close(self) -> None:
         """There is nothing to close."""

@@ -36,6 +36,7 @@ from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.kept_cost import Storage, StorageReport
 from llm_serving_exporter.model.mode import Mode
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.pod import WaitingPod
@@ -164,6 +165,9 @@ def rendered(name: str, target_labels: tuple[str, ...] = ()) -> CollectorRegistr
         config.attribution,
         target_labels,
         Mode.CENTRAL if name == "vllm-0.32-dp2" else Mode.NODE,
+        web_refusals={"slow": 2, "denied": 0},
+        web_certificate_expiry=START + 90 * 86_400,
+        storage=StorageReport(Storage.DISK, START + 10, 0) if name == "vllm-0.32-dp2" else StorageReport(),
     )
     registry.register(ViewCollector(store.view, lambda: setup, lambda: now[0] + 1.0))
     return registry

@@ -43,9 +43,9 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def test_the_root_of_the_package_holds_four_modules() -> None:
+def test_the_root_of_the_package_holds_five_modules() -> None:
     found = {path.stem for path in PACKAGE.glob("*.py") if not path.stem.startswith("__")}
-    assert found == {"cli", "errors", "logs", "terminal"}
+    assert found == {"cli", "clock", "errors", "logs", "terminal"}
 
 
 def test_every_folder_says_what_is_in_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from llm_serving_alerts import lost_nodes
-from llm_serving_alerts.alerting.stalled import STALLED
+from llm_serving_alerts.alerting.stalled import STUCK
 from llm_serving_alerts.declare import (
     DIGITS,
     Alert,
@@ -128,5 +128,5 @@ _FLOORS = {"warning_for": FOR, "events": NUMBER, "bad": NUMBER}
 SLO = (
     Alert("TTFTBurn", Check.TTFT, (*MODEL, "slo", "node"), _SPEEDS, _ttft, _ttft_text, _FLOORS, lambda s: s.slo["ttft"].threshold_seconds is not None, separate=True),
     Alert("SLOBurn", Check.SLO, (*MODEL, "slo", "node"), _SPEEDS, _slo, _slo_text, {**_FLOORS, "in_a_row": NUMBER}, separate=True),
-    STALLED,
+    STUCK,
 )  # fmt: skip

@@ -3,76 +3,15 @@
 from __future__ import annotations
 
 from llm_serving_alerts.declare import Alert, Text, label, of_target, value
-from llm_serving_alerts.promql import ENGINE, MINUTE, Dialect, clauses, seconds_text, series
-from llm_serving_alerts.records.traffic import IN_FLIGHT
+from llm_serving_alerts.promql import ENGINE, Dialect, seconds_text
+from llm_serving_alerts.records.stalled import STALLED
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import RANGE
 from llm_serving_alerts.settings import AlertSettings, Settings
 
-# a request that its client gives up is no progress
-_MOVES = {
-    "prefill_tokens_total": "",
-    "decode_tokens_total": "",
-    "engine_steps_total": "",
-    "requests_finished_total": 'reason!="abort"',
-}
-# one client may change its mind
-_GIVEN_UP = 3
-
 
 def _stalled(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    by_engine, of_target = dialect.key(*ENGINE), dialect.key("target")
-    span, longer = own["range"], 2 * own["range"]
-    least, moments = (dialect.apply_over_time(f"{how}_over_time", IN_FLIGHT, span, MINUTE) for how in ("min", "count"))
-    most = dialect.apply_over_time("max_over_time", IN_FLIGHT, longer, MINUTE)
-    # whoever waits in front of engines is given up by their clients, too
-    aborted = series("requests_finished_total", 'role!="frontend"', reason="abort")
-    gave_up = dialect.bare(dialect.increase(aborted, longer), *ENGINE)
-    # what a gauge says that is written only while there is work is no request that waits
-    runs = f"and on ({of_target}) {dialect.bare(_live('requests_running'), 'target')}"
-    held_for_long = clauses(
-        ("requests were there for half of a longer time, since clients give up and others come", most),
-        ("of which each moment counts", f"and on ({by_engine}) {dialect.half(f'({IN_FLIGHT} > bool 0)', span)}"),
-        ("and it says at once what runs", runs),
-    )
-    come_and_go = clauses(
-        ("they come and go", f"({held_for_long})"),
-        ("or nobody is let in, and clients give up", f"or on ({by_engine}) round({gave_up}) >= {_GIVEN_UP}"),
-    )
-    stuck = (
-        clauses(
-            ("requests were there all the time", f"{least} > 0"),
-            # after a restart it has not stood still all along
-            ("and the engine was, too", f"and on ({by_engine}) {moments} >= {max(1, int(span / MINUTE))}"),
-            ("and nothing has moved", f"and on ({by_engine}) {_moved(dialect, span)} == 0"),
-            ("and it says at once what runs", runs),
-        ),
-        clauses(
-            ("or for longer, in other ways", f"({come_and_go})"),
-            ("and nothing has moved in that time", f"and on ({by_engine}) {_moved(dialect, longer)} == 0"),
-        ),
-    )
-    # one of the two suffices: tokens that are booked late do not excuse steps that are counted at once
-    flows = dialect.bare(f"{_live('decode_tokens_total')} or {_live('engine_steps_total')}", "target")
-    either = f" or on ({by_engine}) ".join(f"({one})" for one in stuck)
-    return clauses(
-        ("an engine stands still", f"({dialect.one(either, *ENGINE)})"),
-        ("that counts its tokens or its steps as they are made", f"and on ({of_target}) {flows}"),
-        ("and answers as if it were ready", f"and on ({of_target}) {series('target_state', state='ready')} == 1"),
-    )
-
-
-def _moved(dialect: Dialect, span: float) -> str:
-    by_engine = dialect.key(*ENGINE)
-    each = " or ".join(
-        f'label_replace(sum by ({by_engine}) ({dialect.increase(series(name, matchers), span)}), "of", "{name}", "", "")'
-        for name, matchers in _MOVES.items()
-    )
-    return f"sum by ({by_engine}) ({each})"
-
-
-def _live(signal: str) -> str:
-    return f"{series('signal_quality', signal=signal, quality='live')} == 1"
+    return f"{STALLED} > 0"
 
 
 def _stalled_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
@@ -85,4 +24,4 @@ def _stalled_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
     )
 
 
-STALLED = Alert("Stalled", Check.SLO, ENGINE, {Severity.CRITICAL: ""}, _stalled, _stalled_text, {"range": RANGE})
+STUCK = Alert("Stalled", Check.SLO, ENGINE, {Severity.CRITICAL: ""}, _stalled, _stalled_text, {"range": RANGE})

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from llm_serving_alerts.promql import ENGINE, HOUR, MINUTE, TARGET, Dialect, buckets, clauses, series, sums
+from llm_serving_alerts.records.stalled import STALLED
 from llm_serving_alerts.records.targets import of_kind
 from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
 from llm_serving_alerts.settings import Settings
@@ -85,7 +86,9 @@ def blocks(dialect: Dialect, settings: Settings) -> Group:
     records = (
         Record(AGE, _age(dialect), "seconds since the start of each ready replica"),
         Record(
-            PEER, _peer(dialect, settings), "1 for each ready replica past its first minutes, with what its peers share"
+            PEER,
+            _peer(dialect, settings),
+            "1 for each ready replica past its first minutes, and those after it stood still, with what its peers share",
         ),
         Record(
             COMPUTED,
@@ -151,7 +154,13 @@ def _peer(dialect: Dialect, settings: Settings) -> str:
     known = series("target_info", 'runtime!=""')
     # two exporters of a pair may be of two versions: one of them is enough
     runtime = f"topk by ({of_target}) (1, {dialect.bare(known, 'target', 'runtime')})"
-    return f"{of_kind(dialect, ready)} * on ({of_target}) group_left (runtime) {runtime} * 0 + 1"
+    settled = f"{of_kind(dialect, ready)} * on ({of_target}) group_left (runtime) {runtime} * 0 + 1"
+    # what waited for an engine that stood still says nothing of its pace, and Stalled has told of it
+    stood_still = dialect.apply_over_time("max_over_time", STALLED, settings.alerts["ReplicaOutlier"]["settle"])
+    return clauses(
+        ("past its first minutes", f"({settled})"),
+        ("and past those after it stood still", f"unless on ({of_target}) {stood_still}"),
+    )
 
 
 def _grown(dialect: Dialect, selector: str) -> str:

@@ -49,7 +49,7 @@ def slo(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
         Group(
             f"llm-serving.slo.{seconds_text(part[0])}-{seconds_text(part[-1])}",
             tuple(rule for window in part for rule in _of_window(dialect, window, known)),
-            INTERVAL_SECONDS / dialect.time_scale if part[0] >= DAY else None,
+            (INTERVAL_SECONDS if part[0] >= DAY else MINUTELY_SECONDS) / dialect.time_scale,
         )
         for each in (quick, slow)
         for part in (each[start : start + _WINDOWS_A_GROUP] for start in range(0, len(each), _WINDOWS_A_GROUP))

@@ -214,6 +214,22 @@ DISCOVERY_FAILURES = _exporter(
     Unit.COUNT,
     "Sources of targets (files, servers) that could not be used, and targets that were left out, counted each time that one is read.",
 )
+WEB_REFUSALS = _exporter(
+    "exporter_web_refusals_total",
+    Kind.COUNTER,
+    Unit.COUNT,
+    "Connections of the exporter's own web server that were refused or cut, by reason: crowded (too many at once), made_room (the slowest of the "
+    "peer with the most), descriptors (no more may be opened: it is tried again), slow (a request or handshake without end), unread (an answer that is not taken), password (too many checks wait), "
+    "denied (wrong name or password), browser (a script of a page asked).",
+    "reason",
+)
+WEB_CERTIFICATE_EXPIRY = _exporter(
+    "exporter_web_certificate_expiry_timestamp_seconds",
+    Kind.GAUGE,
+    Unit.TIMESTAMP,
+    "When the certificate of the exporter's own web server expires.",
+    absent="the web server has no TLS, or its certificate says no time that can be read",
+)
 TARGETS = _exporter(
     "exporter_targets",
     Kind.GAUGE,
@@ -303,11 +319,27 @@ INSTALLED_TIME = _exporter(
     "When this exporter first ran with its state file.",
     absent="no state file is configured",
 )
+COST_STORAGE = _exporter(
+    "exporter_cost_storage", Kind.GAUGE, Unit.BOOLEAN,
+    "Where the counters of cost and GPU time are safe: 1 for what holds. disk: they are published as far as they are in the state folder. behind: the folder "
+    "cannot be written, they stand still at its last snapshot. memory: they go on without it, and begin at 0 after a restart. elsewhere: another exporter has "
+    "the folder. none: state_dir is not set.",
+    "storage",
+)  # fmt: skip
+COST_SNAPSHOT_TIME = _exporter(
+    "exporter_cost_snapshot_timestamp_seconds", Kind.GAUGE, Unit.TIMESTAMP,
+    "When the last snapshot of cost that is in the state folder was taken.",
+    absent="state_dir is not set, or no snapshot was written since the start",
+)  # fmt: skip
+COST_SNAPSHOT_FAILURES = _exporter(
+    "exporter_cost_snapshot_failures_total", Kind.COUNTER, Unit.COUNT,
+    "Snapshots of cost that could not be written to the state folder.", absent="state_dir is not set",
+)  # fmt: skip
 
 HEALTH = (
     TARGET_INFO, TARGET_NODE_INFO, TARGET_GPUS, TARGET_START_TIME, TARGET_UP, TARGET_STATE, TARGET_FAULT, TARGET_SAMPLE_AGE, TARGET_RESTARTS, SCRAPE_ATTEMPTS,
     SCRAPE_FAILURES, SCRAPE_DURATION, SCRAPE_PAGE, SIGNAL_AVAILABLE, SIGNAL_QUALITY, IMPLAUSIBLE_VALUES, SIGNAL_RESOLUTION, TARGET_WINDOW, UNMAPPED_FAMILIES, EXPECTED_REPLICAS, PODS_WAITING, WRITTEN_LABELS, NVML_UP, DCGM_UP,
-    NVML_FAILURES, NVML_DURATION, KUBELET_UP, KUBELET_FAILURES, BUILD_INFO, CONFIG_INFO, RELOAD_SUCCESS, RELOAD_TIME, DISCOVERY_FAILURES, TARGETS, SHARD_INFO,
-    SHARD_HELD, MODE_INFO, INSTALLED_TIME,
+    NVML_FAILURES, NVML_DURATION, KUBELET_UP, KUBELET_FAILURES, BUILD_INFO, CONFIG_INFO, RELOAD_SUCCESS, RELOAD_TIME, DISCOVERY_FAILURES, WEB_REFUSALS, WEB_CERTIFICATE_EXPIRY, TARGETS, SHARD_INFO,
+    SHARD_HELD, MODE_INFO, INSTALLED_TIME, COST_STORAGE, COST_SNAPSHOT_TIME, COST_SNAPSHOT_FAILURES,
     DRILL_LAST_RUN, DRILL_LAST_SUCCESS, DRILL_LAST_VERDICT, REPORT_DUE, REPORT_NEXT_DUE, REPORT_LAST_RUN, REPORT_LAST_SUCCESS,
 )  # fmt: skip

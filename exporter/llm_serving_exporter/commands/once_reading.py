@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.targets.host import HostedTarget, TargetHost
 
@@ -32,11 +33,11 @@ class GpuPasses:
     def read(self, used: int = 0) -> int:
         """Sees to it that there is a pass of now, after the one with the number `used`; its number."""
         with self._lock:
-            if self._count <= used or time.monotonic() - self._ended > PASS_LASTS_SECONDS:
+            if self._count <= used or elapsed_seconds() - self._ended > PASS_LASTS_SECONDS:
                 self._host.gpus.read_kubelet()
                 self._host.read_gpus()
                 self._host.gpus.read_dcgm()
-                self._count, self._ended = self._count + 1, time.monotonic()
+                self._count, self._ended = self._count + 1, elapsed_seconds()
             return self._count
 
 
@@ -93,13 +94,13 @@ def _read_isolated(hosted: HostedTarget, gpus: GpuPasses, wait_seconds: float) -
 
 def _await(done: threading.Semaphore, count: int, what: str, progress: TextIO) -> None:
     """Until `count` targets are done, with a line that says how many are on a terminal."""
-    on_terminal, begun, finished = progress.isatty(), time.monotonic(), 0
+    on_terminal, begun, finished = progress.isatty(), elapsed_seconds(), 0
     while finished < count:
         if done.acquire(timeout=PROGRESS_EVERY_SECONDS):
             finished += 1
         elif on_terminal:
             of = "" if count == 1 else f", {finished} done"
-            progress.write(f"\rreading {what}: two samples{of}, {time.monotonic() - begun:.0f} s ")
+            progress.write(f"\rreading {what}: two samples{of}, {elapsed_seconds() - begun:.0f} s ")
             progress.flush()
     if on_terminal:
         progress.write("\r\x1b[K")

@@ -187,6 +187,12 @@ class CostConfig:
         "Share of the bandwidth peak that decode is assumed to reach, for the method roofline.",
         default="1",
     )
+    gap_limit_seconds: float = option(
+        "cost.gap-limit",
+        kinds.DURATION,
+        "Longest time without an exporter that is booked as unattributed when it starts again with its state folder.",
+        default="2m",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,6 +365,12 @@ class Config:
     price_warnings: tuple[str, ...] = ()
     state_file: str | None = option(
         "state-file", kinds.PATH, "File in which the exporter keeps what must outlive a restart."
+    )
+    state_dir: str | None = option(
+        "state-dir",
+        kinds.PATH,
+        "Folder in which the exporter keeps what has been counted of cost, so that its counters go on after a restart (docs/cost.md). "
+        "It must exist, and be this exporter's alone. Default: they begin at 0.",
     )
     drill_result_file: str | None = option(
         "drill.result-file", kinds.PATH, "File in which drills leave their results, for one exporter to publish."

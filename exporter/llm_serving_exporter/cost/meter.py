@@ -7,10 +7,11 @@ Down and loading engines still cost. They keep the names that their last good pa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from llm_serving_exporter.cost.occupancy import Occupancy
+from llm_serving_exporter.cost.resume import Between, Resume, describe_server
 from llm_serving_exporter.cost.window import CostWindow, WindowFigures
 from llm_serving_exporter.derive import cost
 from llm_serving_exporter.derive.price import find_price
@@ -24,15 +25,16 @@ from llm_serving_exporter.model.cost import (
 )
 from llm_serving_exporter.model.device import BusySource, GpuReadings
 from llm_serving_exporter.model.hardware import TargetGpus
+from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.kept_cost import KeptCost, KeptEngine
 from llm_serving_exporter.model.prices import Price, PriceBook
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
-from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.window import GAP_INTERVALS
 
 # names that an engine had within one exporter's life; a server that changes its model for each request is not followed further
 MOST_NAMES = 32
-# a tick that took this many intervals says nothing about what went on within it
-LATE_INTERVALS = 10
 _STATES = {
     State.READY: GpuState.IDLE,  # or busy, by its pages
     State.LOADING: GpuState.IDLE,
@@ -44,6 +46,7 @@ _STATES = {
 COST, SECONDS = "cost_usd_total", "gpu_seconds_total"
 PER_MILLION, PER_REQUEST = "cost_usd_per_million_tokens", "cost_usd_per_request_mean"
 ENERGY, PER_TOKEN, SAVINGS = "energy_joules_total", "energy_joules_per_token", "prefix_cache_savings_usd_total"
+_SIGNALS = (COST, SECONDS, PER_MILLION, PER_REQUEST, SAVINGS, ENERGY, PER_TOKEN)
 
 Key = tuple[str, str, str]
 
@@ -66,9 +69,13 @@ class _Engine:
 
 
 class CostMeter:
-    """Counts the cost of one target. `advance` is called once a tick, by one thread at a time."""
+    """Counts the cost of one target. `advance` is called once a tick, by one thread at a time.
 
-    def __init__(self) -> None:
+    `life`: a number of this counting, which no other one of the process has.
+    """
+
+    def __init__(self, life: int = 0) -> None:
+        self._life = life
         self._engines: dict[Key, _Engine] = {}
         self._ticked_at: float | None = None
         self._restarts = 0
@@ -78,17 +85,36 @@ class CostMeter:
         # of the last ticks that knew them: a target whose configuration changes while it is down has no page to read them from
         self._names: list[Key] = []
         self._gpus: TargetGpus | None = None
-        self._server: tuple[object, ...] = ()
+        self._server = ("", "")
+        self._target: Target | None = None
+        self._uuids: tuple[str, ...] = ()
+        # what an earlier process kept, until it is known what becomes of the time between
+        self._resume: Resume | None = None
 
     def advance(
         self, reading: TargetReading, gpus: GpuReadings | None, terms: Terms, *, monotonic: float, unix: float
     ) -> TargetCost:
         """Counts the tick that `reading` comes from; the target's cost after it. `gpus`: the last pass over this node's GPUs."""
+        resumed = False
+        if self._resume is not None:
+            match self._resume.decide(reading, monotonic):
+                case Between.UNDECIDED:
+                    # from here on it is this process' own time, whatever becomes of that before it
+                    self._ticked_at = monotonic if self._ticked_at is None else self._ticked_at
+                    return self._make_cost(None, terms, dict.fromkeys(_SIGNALS, Absence.WARMING_UP))
+                case Between.BOOKED:
+                    resumed, self._ticked_at, self._joules = (
+                        True,
+                        self._resume.counted_at,
+                        dict(self._resume.kept.joules),
+                    )
+            self._resume = None
         elapsed = 0.0 if self._ticked_at is None else max(0.0, monotonic - self._ticked_at)
         self._ticked_at = monotonic if self._ticked_at is None else max(self._ticked_at, monotonic)
         new_life = reading.restarts_total != self._restarts
         self._restarts = reading.restarts_total
-        late = elapsed > LATE_INTERVALS * reading.target.interval_seconds
+        # nobody saw what went on while no exporter ran
+        late = resumed or elapsed > GAP_INTERVALS * reading.target.interval_seconds
         joules = self._count_joules(reading, gpus)
         reading = replace(reading, target_gpus=self._keep_known_gpus(reading))
         lack = _explain_uncounted(reading, terms)
@@ -142,6 +168,23 @@ class CostMeter:
         _note_absences(signals, windows, [self._engines[key].totals for key in engines], ticks, whole=whole)
         return self._make_cost(found, terms, signals, windows)
 
+    def keep(self, name: str, identity: Identity, to_boot: Callable[[float], float]) -> KeptCost:
+        """What outlives the process. `to_boot`: a moment of the meter's clock by the clock of the host's boot."""
+        if self._resume is not None:  # nothing was added to it
+            return replace(self._resume.kept, life=self._life)
+        engines = tuple(KeptEngine(*key, one.totals) for key, one in self._engines.items())
+        at = None if self._ticked_at is None else to_boot(self._ticked_at)
+        current, joules = len(self._names), dict(self._joules)
+        return KeptCost(name, identity, self._server, self._uuids, self._gpus, at, joules, engines, current, self._life)
+
+    def restore(self, resume: Resume) -> None:
+        """Goes on from what an earlier process kept. To be called before the first tick."""
+        kept = resume.kept
+        self._engines = {(one.model_name, one.engine, one.role): _Engine(one.totals) for one in kept.engines}
+        self._resume, self._server = resume, kept.server
+        if resume.counted_at is not None:
+            self._gpus, self._names = kept.gpus, list(self._engines)[-kept.current :] if kept.current else []
+
     def _make_cost(
         self,
         price: Price | None,
@@ -153,7 +196,8 @@ class CostMeter:
             EngineCost(*key, one.totals, (windows or {}).get(key, WindowFigures()).cost)
             for key, one in self._engines.items()
         )
-        return TargetCost(engines, price, terms.how.method, cost.describe_inputs(terms.how), signals, self._busy_source)
+        inputs = cost.describe_inputs(terms.how)
+        return TargetCost(engines, price, terms.how.method, inputs, signals, self._life, self._busy_source)
 
     def _count_joules(self, reading: TargetReading, gpus: GpuReadings | None) -> float | None:
         """Joules of the target's GPUs since the last tick, of each its own share of it; None where one of them does not say.
@@ -179,13 +223,14 @@ class CostMeter:
     def _keep_known_gpus(self, reading: TargetReading) -> TargetGpus | None:
         """The target's GPUs by the reading. Where it does not say them: the last known, for the same server on the same GPUs."""
         target = reading.target
-        sizes = (target.tensor_parallel_size, target.pipeline_parallel_size, target.data_parallel_size)
-        of = (target.url, target.metrics_path, target.gpus, target.gpu_count, target.gpu_model, *sizes)
-        if of != self._server:
-            self._gpus = None
-            if of[:2] != self._server[:2]:
-                self._names = []
-        self._server = of
+        if target is not self._target:
+            of = describe_server(target)
+            if of != self._server:
+                self._gpus = None
+                if of[0] != self._server[0]:
+                    self._names = []
+            self._target, self._server = target, of
+        self._uuids = reading.gpu_uuids
         found, known = reading.target_gpus, self._gpus
         if found is None:
             return None if target.gpus == () else known
@@ -230,10 +275,13 @@ class CostMeter:
         span = max(terms.window_seconds, reading.derived.window_seconds)
         found = {}
         shown = {(one.model_name, one.engine): one for one in _select_engines(reading)}
+        again = (
+            reading.derived.window_seconds == 0
+        )  # a gap: tokens of it may have no cost of theirs, or be without a phase
         fallen = {(model, engine) for model, engine, _ in reading.snapshot.fallen}
         for key in engines:
             one, snapshot = self._engines[key], shown.get(key[:2])
-            if new_life or key[:2] in fallen:
+            if new_life or again or key[:2] in fallen:
                 one.window.clear()
             if snapshot is not None:
                 found[key] = one.window.add_tick(now, one.totals, snapshot, reading.derived.signals, span)

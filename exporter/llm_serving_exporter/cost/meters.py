@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from itertools import count
 
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meter import CostMeter, Terms
+from llm_serving_exporter.cost.resume import Resume
 from llm_serving_exporter.derive.gpus import YIELDED, Assignment, share_cards
 from llm_serving_exporter.model.claims import claim_of
 from llm_serving_exporter.model.device import GpuIdentity, GpuReadings
 from llm_serving_exporter.model.identity import Identity, is_same_pod
+from llm_serving_exporter.model.kept_cost import KeptCost
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
@@ -30,6 +33,36 @@ class Costs:
         # whose cost the meter of a name counts
         self._owners: dict[str, Identity] = {}
         self._claimed_twice: frozenset[str] = frozenset()
+        self._lives = count(1)
+        # by target: what an earlier process kept, until the target begins
+        self._resumes: dict[str, Resume] = {}
+
+    def put_kept(self, resumes: Iterable[Resume]) -> dict[str, KeptCost]:
+        """Has targets that begin from now on go on from what an earlier process kept of them.
+
+        What it kept, by name, with the lives that the targets will have.
+        """
+        with self._lock:
+            for one in resumes:
+                kept = replace(one.kept, life=next(self._lives))
+                self._resumes[kept.name] = replace(one, kept=kept)
+            return {name: one.kept for name, one in self._resumes.items()}
+
+    def forget_waiting(self) -> None:
+        """Forgets what an earlier process kept of targets that have not begun: they are gone."""
+        with self._lock:
+            self._resumes.clear()
+
+    def keep(self, to_boot: Callable[[float], float]) -> dict[str, KeptCost]:
+        """What is to outlive this process now, by target; also of targets that have not begun yet.
+
+        `to_boot`: a moment of the monotonic clock by the clock of the host's boot.
+        """
+        with self._lock:
+            waiting = {name: one.kept for name, one in self._resumes.items()}
+            return waiting | {
+                name: meter.keep(name, self._owners[name], to_boot) for name, meter in self._meters.items()
+            }
 
     def begin_target(self, target: Target) -> None:
         """Begins to count a target before its first tick. A target whose configuration changes goes on counting.
@@ -39,8 +72,16 @@ class Costs:
         name = target.name
         with self._lock:
             if name not in self._meters or not is_same_pod(self._owners[name], target.identity):
-                self._meters[name] = CostMeter()
+                self._meters[name] = self._make_meter(target)
             self._owners[name] = target.identity
+
+    def _make_meter(self, target: Target) -> CostMeter:
+        resume = self._resumes.pop(target.name, None)
+        if resume is None or not is_same_pod(resume.kept.identity, target.identity):
+            return CostMeter(next(self._lives))
+        meter = CostMeter(resume.kept.life)
+        meter.restore(resume)
+        return meter
 
     def drop_others(self, names: Collection[str]) -> None:
         """Forgets what every target but `names` has cost."""

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.config.effective import hash_of
 from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.daemon.file_jobs import FileJobs, PriceFile
 from llm_serving_exporter.daemon.schedule import Schedule, ThreadSchedule
 from llm_serving_exporter.daemon.store import Store
@@ -30,7 +32,7 @@ log = logging.getLogger("llm_serving_exporter.daemon")
 
 # a pod that comes or goes is seen within this, so that its target has begun or ended after two intervals
 DISCOVERY_EVERY_SECONDS = 2.0
-# the wall clock jumped when it moved this much against the monotonic one between two looks
+# the wall clock was stepped when it moved this much against elapsed time between two looks
 CLOCK_STEP_SECONDS = 2.0
 
 
@@ -38,7 +40,7 @@ class Daemon:
     """Runs targets, GPUs and discovery until `stop`. The web server is the caller's: it reads `store` and calls `reload`.
 
     `load` reads the configuration again (raises ConfigError); `gpu_source` makes the source of GPU readings, or None where GPUs are off.
-    `schedule`: what runs the jobs (default: threads, by the wall clock).
+    `schedule`: what runs the jobs (default: threads, by elapsed time). `speed`: seconds of `monotonic` to an elapsed one.
     """
 
     def __init__(
@@ -50,7 +52,8 @@ class Daemon:
         store: Store | None = None,
         schedule: Schedule | None = None,
         wall: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = elapsed_seconds,
+        speed: float = 1.0,
     ) -> None:
         self.store = store or Store()
         self._load, self._make_gpu_source = load, gpu_source
@@ -69,7 +72,7 @@ class Daemon:
         self._config_applied = False
         # whether a dcgm-exporter is configured that can be asked
         self._dcgm_is_read = False
-        self._schedule: Schedule = schedule or ThreadSchedule()
+        self._schedule: Schedule = schedule or ThreadSchedule(speed=speed)
         self._files = FileJobs(
             self.store, self._lock, self._schedule.every, self._schedule.cancel, self._set_prices, wall
         )
@@ -78,6 +81,11 @@ class Daemon:
     def config(self) -> Config:
         """The configuration in force, with the prices that its file states now."""
         return self._host.config
+
+    @property
+    def costs(self) -> Costs:
+        """What the targets have cost so far."""
+        return self._host.costs
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -96,7 +104,7 @@ class Daemon:
             self._host.close()
 
     def run(self, stopping: threading.Event, reloading: threading.Event) -> None:
-        """Watches for reloads and for steps of the wall clock, after which the machine may have slept, until `stopping` is set."""
+        """Watches for reloads until `stopping` is set, and says when the wall clock is stepped, which no interval, age or rate goes by."""
         drift = self._wall() - self._monotonic()
         while not stopping.wait(1.0):
             try:
@@ -105,10 +113,11 @@ class Daemon:
                     self.reload()
                 moved = self._wall() - self._monotonic() - drift
                 if abs(moved) > CLOCK_STEP_SECONDS:
-                    log.warning("the wall clock moved by %.1f s; every job is planned again", moved)
                     drift += moved
-                    with self._lock:
-                        self._schedule.plan_again(1.0 if len(self._host.targets) > 1 else 0.0)
+                    log.warning(
+                        "the wall clock moved by %.1f s against elapsed time; intervals and rates go by the latter",
+                        moved,
+                    )
             except Exception:
                 log.exception("the main loop goes on after a fault; this is a bug, please report it")
 
@@ -234,9 +243,9 @@ class Daemon:
 
     # --- jobs -----------------------------------------------------------------------------------------------------
 
-    def _tick(self, hosted: HostedTarget) -> None:
-        self.store.put_target(hosted.tick())
-        hosted.refresh_facts()
+    async def _tick(self, hosted: HostedTarget) -> None:
+        self.store.put_target(await hosted.advance())
+        await hosted.refresh()
 
     # --- GPUs and prices --------------------------------------------------------------------------------------------
 
@@ -273,7 +282,7 @@ class Daemon:
         self.store.put_dcgm(None)
         if config.dcgm is not None:
             try:
-                source = DcgmSource(config.dcgm)
+                source = DcgmSource(config.dcgm, monotonic=self._monotonic, wall=self._wall)
             except ConfigError as error:
                 # as for a target: it was checked when the configuration was loaded, and must not take a reload down with it
                 log.error("dcgm-exporter cannot be read: %s", error)

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 
 from apscheduler.triggers.cron import CronTrigger
 
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.config.types import ReviewSchedule
 from llm_serving_exporter.errors import ReviewRunsError
 from llm_serving_exporter.model.review import ReviewRuns
@@ -88,7 +89,8 @@ class ReviewRunner:
     """`run_when_due` is called every half minute by one thread at a time. `command`: what makes a review; `wall`: Unix seconds.
 
     A run is noted in the file before it is started, and not started where that fails: whatever ends it, the exporter and its machine
-    included, it is not started at once again.
+    included, it is not started at once again. A step of the wall clock: what was due within it is made once. Where it is put back to before
+    what is known of runs, the next one is counted from there.
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class ReviewRunner:
         *,
         command: Sequence[str] = (sys.executable, "-m", "llm_serving_exporter", "report", "--deliver"),
         wall: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = elapsed_seconds,
     ) -> None:
         self.schedule = schedule
         self._command = (*command, "--config.file", schedule.settings_file)
@@ -109,6 +111,10 @@ class ReviewRunner:
         # what was last tried, and when by the monotonic clock: should the file forget it
         self._tried: tuple[float, float] | None = None
         self._problem = ""
+        # the wall clock against elapsed time at the last look; None before the first
+        self._offset: float | None = None
+        # when the wall clock was put back to before what is known of runs: nothing that was due before then is made
+        self._put_back_at = float("-inf")
 
     def run_when_due(self) -> ReviewRuns | None:
         """Starts a review that is due, and ends one that takes too long; what is to be published. Never raises."""
@@ -116,8 +122,11 @@ class ReviewRunner:
         due = last_due(self.schedule, now)
         runs, problem = None, ""
         try:
-            runs = review_runs.begin_runs(self.schedule.folder, now, due).drop_future(now)
-            if due is not None and due < runs.since:
+            known = review_runs.begin_runs(self.schedule.folder, now, due)
+            runs = known.drop_future(now)
+            if self._was_put_back(now) and runs != known:
+                self._put_back_at = now
+            if due is not None and due < max(runs.since, self._put_back_at):
                 due = None  # before anybody had asked for it
             if self._process is not None:
                 self._follow(self._process, now)
@@ -136,6 +145,11 @@ class ReviewRunner:
         since = runs.since if runs.last_success is None else max(runs.since, runs.last_success)
         late = first_missed(self.schedule, since, due) if due is not None else None
         return ReviewRuns(late, runs.last_run, runs.last_success, following)
+
+    def _was_put_back(self, now: float) -> bool:
+        """Whether the wall clock was put back since the last look."""
+        before, self._offset = self._offset, now - self._monotonic()
+        return before is not None and before - self._offset > review_runs.AHEAD_SECONDS
 
     def _just_tried(self, due: float) -> bool:
         return self._tried is not None and due <= self._tried[0] and self._monotonic() - self._tried[1] < RETRY_SECONDS

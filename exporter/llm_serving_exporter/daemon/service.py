@@ -12,9 +12,12 @@ from urllib.parse import parse_qs
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from llm_serving_exporter import __version__
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.config.effective import effective
 from llm_serving_exporter.config.mode import choose_mode
 from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.daemon.cost_earlier import Clocks
+from llm_serving_exporter.daemon.cost_keeper import CostKeeper
 from llm_serving_exporter.daemon.jobs import Daemon
 from llm_serving_exporter.devices.attribution import gpu_interval
 from llm_serving_exporter.devices.locality import find_node_name
@@ -35,7 +38,8 @@ _TEXT = "text/plain; charset=utf-8"
 class Service:
     """Binds the web server, then reads targets and serves. Raises ListenError or ConfigError (web config file) when it is made.
 
-    `monotonic`: the clock that rates and ages go by; a simulated fleet that is faster than time brings its own.
+    `monotonic`: the clock that rates and ages go by, `speed`: its seconds to an elapsed one; a simulated fleet that is faster than time
+    brings its own.
     """
 
     def __init__(
@@ -45,14 +49,16 @@ class Service:
         gpu_source: Callable[[Config], GpuSource | None] = open_nvml,
         environ: Mapping[str, str] = os.environ,
         *,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = elapsed_seconds,
+        speed: float = 1.0,
     ) -> None:
         self._monotonic = monotonic
-        self.daemon = Daemon(config, load, gpu_source, monotonic=monotonic)
+        self.daemon = Daemon(config, load, gpu_source, monotonic=monotonic, speed=speed)
+        self._cost = CostKeeper(config, self.daemon.costs, self.daemon.store.view, clocks=Clocks(monotonic))
         self._node, self._environ = find_node_name(environ), environ
         self._installed = read_or_write_install_time(config.state_file, time.time())
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(ViewCollector(self.daemon.store.view, self._setup, monotonic))
+        self._registry.register(ViewCollector(self._cost.hold_back, self._setup, monotonic))
         ProcessCollector(registry=self._registry)
         self._web = WebServer(config.web, self._routes(config))
 
@@ -63,6 +69,7 @@ class Service:
 
     def start(self) -> None:
         """Starts the jobs, then serves: the first page already has every configured target, its counters at 0."""
+        self._cost.start()  # targets go on from what is kept, so that it comes before them
         self.daemon.start()
         self._web.start()
         for place in self._web.places:
@@ -74,6 +81,7 @@ class Service:
         """Stops serving and starting jobs."""
         self._web.stop()
         self.daemon.stop()
+        self._cost.stop()
 
     def _setup(self) -> Setup:
         config = self.daemon.config
@@ -90,6 +98,9 @@ class Service:
             prices=config.prices,
             attribution=config.attribution,
             target_labels=config.target_labels,
+            storage=self._cost.report(),
+            web_refusals=self._web.refusals.counts(),
+            web_certificate_expiry=self._web.certificate_expiry,
         )
 
     def _routes(self, config: Config) -> dict[str, dict[str, Handler]]:

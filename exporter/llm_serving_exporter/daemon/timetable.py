@@ -5,12 +5,18 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
+from llm_serving_exporter.scrape.waits import Wait
+
 # jobs run up to this share of their interval, and at most so many seconds, earlier or later: it keeps many exporters from asking one
-# server in step, and is small against the interval, so that rates stay smooth
-JITTER_SHARE, LONGEST_JITTER_SECONDS = 0.05, 0.5
+# server in step, and is small against the interval, so that rates stay smooth and two runs are within a tenth of it
+JITTER_SHARE, LONGEST_JITTER_SECONDS = 0.03, 0.5
+
+
+# what a job does: it blocks, or gives a coroutine, which waits as `scrape.waits` says and holds no thread meanwhile
+Run = Callable[[], Coroutine[Wait, bool, None] | None]
 
 
 @dataclass(slots=True)
@@ -22,7 +28,7 @@ class Job:
     # between two runs
     seconds: float
     # what is done
-    run: Callable[[], None]
+    run: Run
     # when it is planned next, without jitter
     planned_at: float
     # when it is due next, with jitter
@@ -39,7 +45,7 @@ class Timetable:
         self._queue: list[tuple[float, int, Job]] = []
         self._numbers = itertools.count()
 
-    def add(self, name: str, seconds: float, run: Callable[[], None], first_at: float) -> None:
+    def add(self, name: str, seconds: float, run: Run, first_at: float) -> None:
         """Plans a job at `first_at` and every `seconds` from then on. Replaces a job of that name."""
         self._jobs[name] = job = Job(name, seconds, run, first_at, first_at)
         self._push(job)
@@ -47,12 +53,6 @@ class Timetable:
     def remove(self, name: str) -> None:
         """Ends a job, if there is one of that name."""
         self._jobs.pop(name, None)
-
-    def plan_again(self, now: float, spread_seconds: float) -> None:
-        """Plans every job within the next `spread_seconds`, and at its interval from then on."""
-        for job in self._jobs.values():
-            job.planned_at = job.due_at = now + self._jitter(0.0, spread_seconds)
-            self._push(job)
 
     def take_due(self, now: float) -> list[Job]:
         """The jobs that are due, first come first; each has its next time then.

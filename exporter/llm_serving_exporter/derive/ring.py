@@ -22,7 +22,7 @@ from llm_serving_exporter.model.snapshot import (
     WORK_FIELDS,
     Snapshot,
 )
-from llm_serving_exporter.model.window import Spans, Window, find_start
+from llm_serving_exporter.model.window import GAP_INTERVALS, Spans, Window, find_start
 
 # process_start_time_seconds is constant in a process; servers print it to 10 ms
 START_TOLERANCE_SECONDS = 0.5
@@ -92,10 +92,15 @@ def reads_otherwise(earlier: Snapshot, later: Snapshot) -> bool:
     return any(reads_field_otherwise(field, earlier, later) for field in counted)
 
 
+def has_gap(earlier: Snapshot, later: Snapshot, interval_seconds: float) -> bool:
+    """Whether so many pages are missing between the two that no rate is to be worked out over it: an outage, or the machine slept."""
+    return later.monotonic_seconds - earlier.monotonic_seconds > GAP_INTERVALS * interval_seconds
+
+
 def advance_window(
     window: Window | None, snapshot: Snapshot, spans: Spans, device: DeviceSample | None = None
 ) -> Window:
-    """The window with one more snapshot of the same engine life; None = a new life. `device`: the newest pass over the target's GPUs.
+    """The window with one more snapshot of the same engine life; None: it starts here. `device`: the newest pass over the target's GPUs.
 
     Keeps the newest snapshot that is at least as old as the longest of `spans` as the window's start, so that rates cover the whole
     span; one older than twice that (after an outage) is dropped instead.

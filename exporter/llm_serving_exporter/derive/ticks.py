@@ -80,18 +80,25 @@ def _busy_seconds(
     return reference if isinstance(reference, Absence) else BusySeconds()
 
 
+def _was_busy(window: EngineWindow, tick: EngineWindow | None, earlier: EngineDerived | None) -> bool:
+    """The first page of a life tells only whether something runs or has been done in it, one after a gap only whether something runs."""
+    if tick is not None:
+        return busy.was_busy(tick)
+    last = window.last
+    moved = earlier is None and any((getattr(last, name) or 0.0) > 0 for name in busy.COUNTERS)
+    return (last.requests_running or 0.0) > 0 or moved
+
+
 def _tick_work(
-    window: EngineWindow,
+    was_busy: bool,
     tick: EngineWindow | None,
     roof: Roof | Absence,
     weights: busy.Weights | None,
     hardware: Hardware,
 ) -> TickWork:
-    """For the cost of the tick. The first page of a life tells only whether something runs or has been done in it."""
+    """For the cost of the tick."""
     if tick is None:
-        last = window.last
-        moved = any((getattr(last, name) or 0.0) > 0 for name in busy.COUNTERS)
-        return TickWork((last.requests_running or 0.0) > 0 or moved, seconds=None if isinstance(roof, Absence) else {})
+        return TickWork(was_busy, seconds=None if isinstance(roof, Absence) else {})
     seconds: dict[str, float] | None = None if isinstance(roof, Absence) else {}
     if weights is not None:
         seconds = {"prefill": weights.prefill, "decode": weights.decode}
@@ -103,7 +110,7 @@ def _tick_work(
         if saved is not None and not names.PHASE_BUSY_SECONDS.bounds.admits(saved):
             saved = None
     return TickWork(
-        busy.was_busy(tick), seconds, tick.increase("prefill_tokens_total"), tick.increase("decode_tokens_total"), saved
+        was_busy, seconds, tick.increase("prefill_tokens_total"), tick.increase("decode_tokens_total"), saved
     )
 
 
@@ -131,6 +138,7 @@ _REFERENCE = figure(_reference, ROOF, SAME_ROOF, EARLIER)
 _BOOKINGS = figure(_bookings, TICK, WINDOW, TARGET_WINDOW, EARLIER)
 # for the next tick; not published
 BOOKINGS_ROW: Row[Bookings] = Row(_BOOKINGS, silent=NOT_ON_A_FRONT_END, of_an_engine=True)
+_WAS_BUSY = figure(_was_busy, WINDOW, TICK, EARLIER)
 _WEIGHTS = figure(_weights, ROOF, _BOOKINGS, KNOWN_CONTEXT, HARDWARE)
 
 BUSY_RATIO = gauge(
@@ -148,7 +156,7 @@ BUSY_SECONDS: Row[BusySeconds] = Row(
     series=(Series(names.PHASE_BUSY_SECONDS, part=_by_phase),),
 )
 REFERENCE = gauge(names.PHASE_REFERENCE, _REFERENCE, silent=NOT_ON_A_FRONT_END, of_an_engine=True)
-_WORK = figure(_tick_work, WINDOW, TICK, ROOF, _WEIGHTS, HARDWARE)
+_WORK = figure(_tick_work, _WAS_BUSY, TICK, ROOF, _WEIGHTS, HARDWARE)
 # for the cost meter; not published
 TICK_WORK: Row[TickWork] = Row(
     figure(_add_shares, _WORK, TICK, WINDOW, _WEIGHTS, _BOOKINGS), silent=NOT_ON_A_FRONT_END, of_an_engine=True

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.config.types import DcgmConfig
 from llm_serving_exporter.errors import ExpositionError
 from llm_serving_exporter.gpu.dcgm import PROFILING_NEEDS, is_dcgm_page, is_wanted_name, read_gpus
@@ -14,6 +15,7 @@ from llm_serving_exporter.model.dcgm import DcgmReadings
 from llm_serving_exporter.model.page import Refusal
 from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.scrape.http import HttpClient
+from llm_serving_exporter.scrape.waits import drive
 
 log = logging.getLogger("llm_serving_exporter.dcgm")
 
@@ -28,7 +30,7 @@ class DcgmSource:
         self,
         config: DcgmConfig,
         *,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = elapsed_seconds,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._config = config
@@ -54,7 +56,7 @@ class DcgmSource:
         self._client.close()
 
     def _read(self, started: float) -> DcgmReadings:
-        page = self._client.get_metrics(self._config.metrics_path)
+        page = drive(self._client.get_metrics(self._config.metrics_path))
         if isinstance(page, Refusal):
             return self._failed(started, Stage.SCRAPE, page.reason, page.detail, page.status)
         size = len(page.body)

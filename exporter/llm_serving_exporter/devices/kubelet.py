@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.config.types import GpuConfig
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.kubelet import DeviceGrant, KubeletReadings
@@ -68,7 +69,7 @@ class KubeletSource:
         *,
         expected: bool = True,
         deadline_seconds: float = DEADLINE_SECONDS,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = elapsed_seconds,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._socket, self._expected, self._deadline_seconds = socket, expected, deadline_seconds

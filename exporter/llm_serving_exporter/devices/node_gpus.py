@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.derive.gpus import Assignment, Evidence, Origin, assign_gpus, assign_workers
 from llm_serving_exporter.devices.attribution import Gpus
@@ -60,7 +60,7 @@ class NodeGpus:
     `latest` and `assignments` are replaced whole, so that a tick in another thread sees one pass or the next, never a mixture.
     """
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic, proc_root: Path = Path("/proc")) -> None:
+    def __init__(self, monotonic: Callable[[], float] = elapsed_seconds, proc_root: Path = Path("/proc")) -> None:
         self._monotonic, self._proc_root = monotonic, proc_root
         # guards what follows against a source that is replaced while it is read
         self._lock = threading.Lock()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.discovery.sections import Discovered, Discovery
 from llm_serving_exporter.errors import Problem
@@ -35,8 +36,8 @@ def _wait(
     discovery: Discovery, configured: tuple[Target, ...], runtimes: Collection[str], say: Callable[[str], object]
 ) -> Discovered:
     found = discovery.targets(configured, runtimes)
-    started, said = time.monotonic(), False
-    while found.unanswered and (waited := time.monotonic() - started) < LONGEST_WAIT_SECONDS:
+    started, said = elapsed_seconds(), False
+    while found.unanswered and (waited := elapsed_seconds() - started) < LONGEST_WAIT_SECONDS:
         if waited > SILENT_SECONDS and not said:
             said = True
             say(f"waiting up to {LONGEST_WAIT_SECONDS:g} s for {', '.join(found.unanswered)}")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
+from llm_serving_exporter.clock import LONGEST_WAIT_SECONDS, elapsed_seconds
 from llm_serving_exporter.config.credentials import sends_secret
 from llm_serving_exporter.config.hosts import AllowedHosts
 from llm_serving_exporter.config.places import FoundBy
@@ -26,6 +26,7 @@ from llm_serving_exporter.schema.json_tree import parse_json
 from llm_serving_exporter.schema.problems import Place, listed, shown
 from llm_serving_exporter.schema.tree import MOST_NODES, Node
 from llm_serving_exporter.scrape.http import HttpClient
+from llm_serving_exporter.scrape.waits import drive
 
 log = logging.getLogger("llm_serving_exporter.discovery")
 
@@ -65,7 +66,7 @@ class SectionHttp:
         *,
         earlier: SectionHttp | None = None,
         start: Callable[[str, Callable[[], None]], object] = start_thread,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = elapsed_seconds,
     ) -> None:
         self._section, self._host, self._start, self._monotonic = section, host, start, monotonic
         self._allowed = AllowedHosts(section.hosts)
@@ -114,7 +115,7 @@ class SectionHttp:
                 told = (("X-Prometheus-Refresh-Interval-Seconds", f"{self._section.refresh_seconds:g}"),)
                 url, http = self._section.url, self._section.http
                 self._client = HttpClient(url, http, monotonic=self._monotonic, own_headers=told)
-            answer = self._client.get_json_text(self._section.path)
+            answer = drive(self._client.get_json_text(self._section.path))
             self._client.close()  # servers close connections that are idle for seconds, and the next request is later
             if isinstance(answer, Refusal):
                 self._refuse(Problem(self._section.name, "", answer.detail.rstrip("."), self._fix))
@@ -156,7 +157,7 @@ class SectionHttp:
                 due = self._monotonic() + self.delay_seconds
             elif self._state.body and self._state.runtimes != self._runtimes:
                 self._read_again()
-            self._wake.wait(min(max(0.0, due - self._monotonic()), threading.TIMEOUT_MAX))
+            self._wake.wait(min(max(0.0, due - self._monotonic()), LONGEST_WAIT_SECONDS))
             self._wake.clear()
 
     @property

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.config.host import read_host
 from llm_serving_exporter.config.types import DiscoverySection, FileDiscovery, HttpDiscovery, KubernetesDiscovery
 from llm_serving_exporter.discovery.file_sd import SectionFiles
@@ -77,7 +77,7 @@ class Discovery:
         environ: Mapping[str, str] = os.environ,
         *,
         shard: Shard | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = elapsed_seconds,
     ) -> None:
         self._host = read_host(environ)
         self._holder = Holder(shard, monotonic)

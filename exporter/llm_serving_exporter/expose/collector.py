@@ -6,7 +6,7 @@ import logging
 import platform
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ParamSpec
 
@@ -22,6 +22,7 @@ from llm_serving_exporter.expose.labels import NO_LABELS
 from llm_serving_exporter.model.cost import Attribution
 from llm_serving_exporter.model.drill import Verdict
 from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.kept_cost import StorageReport
 from llm_serving_exporter.model.mode import Mode
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.reading import TargetReading, View
@@ -47,6 +48,9 @@ class Setup:
     attribution: Attribution = field(default_factory=Attribution)  # how busy time is split between prefill and decode
     target_labels: tuple[str, ...] = ()  # identity labels that stand on every series of a target
     mode: Mode | None = None  # None: not known
+    storage: StorageReport = field(default_factory=StorageReport)  # where the counters of cost are safe
+    web_refusals: Mapping[str, int] = field(default_factory=dict)  # by reason; {}: there is no web server
+    web_certificate_expiry: float | None = None  # Unix seconds; None: no TLS, or not known
 
 
 class ViewCollector(Collector):
@@ -131,8 +135,11 @@ def _exporter(families: Families, view: View, setup: Setup) -> None:
     families.add_value(health.RELOAD_SUCCESS, NO_LABELS, view.reload_ok)
     families.add_value(health.RELOAD_TIME, NO_LABELS, view.reload_unix_seconds)
     families.add_value(health.DISCOVERY_FAILURES, NO_LABELS, view.discovery_failures_total)
+    families.add_by_label(health.WEB_REFUSALS, NO_LABELS, "reason", setup.web_refusals)
+    families.add_value(health.WEB_CERTIFICATE_EXPIRY, NO_LABELS, setup.web_certificate_expiry)
     _shard(families, view, setup.shard)
     cost.add_price_book(families, setup.prices, setup.attribution)
+    cost.add_storage(families, setup.storage)
     families.add_value(health.INSTALLED_TIME, NO_LABELS, setup.installed_unix_seconds)
     for expected in setup.expected_replicas:
         labels = families.of_fleet(expected.identity, expected.model_name, expected.role)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from llm_serving_exporter.catalogue import cost as names
+from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.labels import NO_LABELS, SharedLabels
 from llm_serving_exporter.model.cost import Attribution, EngineCost, EngineTotals, WindowCost
+from llm_serving_exporter.model.kept_cost import Storage, StorageReport
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.reading import TargetReading
 
@@ -64,3 +66,11 @@ def add_price_book(families: Families, prices: PriceBook | None, how: Attributio
         families.add_info(names.RATE_INFO, NO_LABELS, rate=rate.name, kind=rate.kind.value, includes_power=includes)
         families.add_value(names.COMMITTED_GPUS, NO_LABELS, rate.committed_gpus, rate=rate.name)
     families.add_value(names.BUDGET, NO_LABELS, prices.budget_usd_per_month)
+
+
+def add_storage(families: Families, report: StorageReport) -> None:
+    """Adds where the counters of cost are safe."""
+    by_storage = {one.value: one is report.storage for one in Storage}
+    families.add_by_label(health.COST_STORAGE, NO_LABELS, "storage", by_storage)
+    families.add_value(health.COST_SNAPSHOT_TIME, NO_LABELS, report.snapshot_unix_seconds)
+    families.add_value(health.COST_SNAPSHOT_FAILURES, NO_LABELS, report.failures_total)

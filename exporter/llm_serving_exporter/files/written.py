@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from contextlib import suppress
@@ -36,6 +37,18 @@ def write_atomically(path: Path, content: bytes) -> None:
             error.filename = str(path)
             del error.filename2  # with None there, the text of the error would end in "-> None"
         raise
+
+
+def sync_folder(descriptor: int) -> None:
+    """Returns when what was renamed or removed in an open folder outlives a crash of the machine. Raises OSError.
+
+    A file system that has no such thing for folders has to do without.
+    """
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
 
 
 def _open_unfinished(path: Path) -> tuple[Path, BinaryIO]:

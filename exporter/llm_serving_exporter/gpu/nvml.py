@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.errors import GpuError
 from llm_serving_exporter.gpu.calls import Nvml
 from llm_serving_exporter.gpu.faults import FaultLog
@@ -65,7 +66,7 @@ class NvmlSource:
         *,
         gpm: bool = True,
         xid_events: bool = True,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = elapsed_seconds,
         wall: Callable[[], float] = time.time,
         log: logging.Logger = _LOG,
         sys_root: Path = Path("/sys"),

@@ -77,7 +77,7 @@ class TickWork:
 
 @dataclass(frozen=True, slots=True)
 class EngineTotals:
-    """Counters of one engine since the exporter's start. None: never known so far."""
+    """Counters of one engine since the exporter's first start. None: never known so far."""
 
     # by state and name of the rate in force ("" without a price)
     gpu_seconds: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -124,4 +124,5 @@ class TargetCost:
     method: Method  # that splits busy time
     inputs: str  # what the method splits busy time by, for cost_attribution_info
     signals: Mapping[str, Absence]  # each signal of cost and why it is absent; AVAILABLE: it is there
+    life: int = 0  # which counting of this process it is: another number where the target's cost began at 0 again
     busy_source: BusySource | None = None  # what says how long the GPUs were busy; None: no tick needed it yet

@@ -9,6 +9,10 @@ from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 
+# two readings that are further apart have a gap between them, over which nobody knows what went on: three intervals, and what the jitter of
+# their ticks adds to them
+GAP_INTERVALS = 3.1
+
 
 @dataclass(frozen=True, slots=True)
 class EngineWindow:

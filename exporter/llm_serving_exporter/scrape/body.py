@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import http.client
 import zlib
-from collections.abc import Iterator
 
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.scrape.failure import ScrapeError
-from llm_serving_exporter.scrape.wire import READ_BYTES
+from llm_serving_exporter.scrape.wire import READ_BYTES, Connection
 
 _GZIP = 16 + zlib.MAX_WBITS  # zlib.decompressobj: a gzip header and trailer, the largest window
 _EXCERPT_BYTES = 4096
@@ -18,7 +17,53 @@ _EXCERPT_BYTES = 4096
 _MAX_GZIP_MEMBERS = 100
 
 
-def read_body(response: http.client.HTTPResponse, max_bytes: int) -> tuple[bytes, int]:
+class Body:
+    """The bytes of an answer's body as they come, without their framing."""
+
+    def __init__(self, response: http.client.HTTPResponse, connection: Connection) -> None:
+        self._connection, self._chunked = connection, response.chunked
+        # bytes that are still to come of the body, or of the chunk; None: until the connection ends
+        self._left: int | None = 0 if response.chunked else response.length
+        # whether a chunk has been read, whose end comes before the next one
+        self._in_chunks = False
+
+    async def read_block(self) -> bytes:
+        """The next bytes; b"" at the body's end. Raises http.client.IncompleteRead where it ends too early."""
+        if self._left == 0 and not (self._chunked and await self._begin_chunk()):
+            return b""
+        most = READ_BYTES if self._left is None else min(self._left, READ_BYTES)
+        block = await self._connection.read_some(most)
+        if self._left is not None:
+            if not block:
+                raise http.client.IncompleteRead(b"", self._left)
+            self._left -= len(block)
+        return block
+
+    async def _begin_chunk(self) -> bool:
+        """Reads what stands before a chunk; False where there is none, after what stands behind the last one."""
+        if self._in_chunks:
+            ended = await self._connection.read_line()
+            if not ended.endswith(b"\n"):
+                raise http.client.IncompleteRead(b"")
+            if ended.strip():
+                raise http.client.HTTPException("a chunk is longer than it says")
+        size = (await self._connection.read_line()).partition(b";")[0]
+        try:
+            self._left = int(size, 16)
+        except ValueError:
+            raise http.client.IncompleteRead(b"") from None
+        if self._left < 0:
+            raise http.client.HTTPException("a chunk's size is no size")
+        self._in_chunks = True
+        if self._left:
+            return True
+        while (await self._connection.read_line()) not in (b"\r\n", b"\n", b""):
+            pass
+        self._chunked = False
+        return False
+
+
+async def read_body(response: http.client.HTTPResponse, connection: Connection, max_bytes: int) -> tuple[bytes, int]:
     """The body after decompression, and its size in bytes before.
 
     Raises ScrapeError: TOO_LARGE as soon as more than `max_bytes` would come out; ENCODING for an encoding that was not
@@ -35,22 +80,16 @@ def read_body(response: http.client.HTTPResponse, max_bytes: int) -> tuple[bytes
     length = response.length
     if length is None and not response.chunked:
         _refuse_unknown_framing(response)
-    if length is not None:
-        if length > max_bytes:
-            raise _too_large_error(max_bytes)
-        if plain:
-            body = response.read(length)
-            if len(body) < length:
-                raise http.client.IncompleteRead(b"", length - len(body))
-            return body, length
-    blocks = _read_blocks(response)
-    return _concatenate(blocks, max_bytes) if plain else _unpack(blocks, max_bytes)
+    if length is not None and length > max_bytes:
+        raise _too_large_error(max_bytes)
+    body = Body(response, connection)
+    return await _collect(body, max_bytes) if plain else await _unpack(body, max_bytes)
 
 
-def read_excerpt(response: http.client.HTTPResponse) -> str:
+async def read_excerpt(response: http.client.HTTPResponse, connection: Connection) -> str:
     """The beginning of an error's body as text: what the first read returned, "" where it failed."""
     try:
-        raw = response.read1(_EXCERPT_BYTES)
+        raw = (await Body(response, connection).read_block())[:_EXCERPT_BYTES]
         if response.headers.get("content-encoding", "").strip().lower() in ("gzip", "x-gzip"):
             raw = zlib.decompressobj(_GZIP).decompress(raw, _EXCERPT_BYTES)
     except (OSError, ValueError, http.client.HTTPException, zlib.error, LLMServingExporterError):
@@ -66,20 +105,10 @@ def _refuse_unknown_framing(response: http.client.HTTPResponse) -> None:
         raise ScrapeError(FailureReason.ENCODING, "the answer's Transfer-Encoding is not chunked alone", 200)
 
 
-def _read_blocks(response: http.client.HTTPResponse) -> Iterator[bytes]:
-    try:
-        while block := response.read(READ_BYTES):
-            yield block
-    except ValueError as error:  # what http.client makes of a chunk of negative size
-        raise http.client.HTTPException("a chunk's size is no size") from error
-    if response.length:
-        raise http.client.IncompleteRead(b"", response.length)
-
-
-def _concatenate(blocks: Iterator[bytes], max_bytes: int) -> tuple[bytes, int]:
+async def _collect(body: Body, max_bytes: int) -> tuple[bytes, int]:
     parts: list[bytes] = []
     total = 0
-    for block in blocks:
+    while block := await body.read_block():
         total += len(block)
         if total > max_bytes:
             raise _too_large_error(max_bytes)
@@ -87,13 +116,13 @@ def _concatenate(blocks: Iterator[bytes], max_bytes: int) -> tuple[bytes, int]:
     return b"".join(parts), total
 
 
-def _unpack(blocks: Iterator[bytes], max_bytes: int) -> tuple[bytes, int]:
+async def _unpack(body: Body, max_bytes: int) -> tuple[bytes, int]:
     """Gunzip block by block, each step's output bounded, so that a bomb costs `max_bytes` and one block at most."""
     parts: list[bytes] = []
     total = wire_bytes = 0
     unpacker, members = zlib.decompressobj(_GZIP), 1
     try:
-        for block in blocks:
+        while block := await body.read_block():
             wire_bytes += len(block)
             packed = block
             while packed:

@@ -1,22 +1,25 @@
 """Host and port -> a connected socket, plain or TLS, before a deadline.
 
-Deadlines are instants of the injected monotonic clock, in seconds. The one step that they cannot cut short is name
-resolution: getaddrinfo() blocks in the C library for as long as the system's resolver is configured to try (see
-resolv.conf, `timeout` and `attempts`). Proxies from the environment (`http_proxy` and the like) are not used: the
-exporter connects to each target directly.
+Deadlines are instants of the injected monotonic clock, in seconds; they hold for the look-up of the name too. Proxies from the
+environment (`http_proxy` and the like) are not used: the exporter connects to each target directly.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from collections.abc import Callable
+from errno import EINPROGRESS
+from selectors import EVENT_READ, EVENT_WRITE
 
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.scrape.failure import ScrapeError, quote_first_line
+from llm_serving_exporter.scrape.lookup import RESOLVER
+from llm_serving_exporter.scrape.waits import SocketWait
 
 
-def connect(host: str, port: int, deadline: float, monotonic: Callable[[], float]) -> socket.socket:
+async def connect(host: str, port: int, deadline: float, monotonic: Callable[[], float]) -> socket.socket:
     """A TCP connection to the first address of `host` that accepts one.
 
     Each address gets an equal share of the time that is left, so one address that never answers cannot use up the
@@ -24,13 +27,17 @@ def connect(host: str, port: int, deadline: float, monotonic: Callable[[], float
     """
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = await RESOLVER.look_up(host, port, max(0.0, deadline - monotonic()))
     except (OSError, UnicodeError) as error:
         cause = error.strerror if isinstance(error, OSError) and error.strerror else "not a valid host name"
         raise ScrapeError(
             FailureReason.DNS,
             f"the host name {host} does not resolve ({cause}); check the target's url and this host's resolver",
         ) from error
+    if addresses is None:
+        raise ScrapeError(
+            FailureReason.DNS, f"nobody said in time what the host name {host} resolves to; check this host's resolver"
+        )
     if deadline <= monotonic():
         # nobody was asked, so nothing is known of the host
         raise ScrapeError(FailureReason.TIMEOUT, f"no time was left to connect to {where}")
@@ -40,19 +47,31 @@ def connect(host: str, port: int, deadline: float, monotonic: Callable[[], float
         if left <= 0:
             errors.append(TimeoutError())
             break
-        sock: socket.socket | None = None
         try:
-            sock = socket.socket(family, kind, protocol)
-            sock.settimeout(left / (len(addresses) - position))
-            sock.connect(address)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return await _connect_one(
+                socket.socket(family, kind, protocol), address, left / (len(addresses) - position)
+            )
         except OSError as error:
-            if sock is not None:
-                sock.close()
             errors.append(error)
-        else:
-            return sock
     raise _connection_error(where, errors)
+
+
+async def _connect_one(sock: socket.socket, address: tuple[object, ...], seconds: float) -> socket.socket:
+    """The socket, connected and never blocking. Raises OSError, the socket closed then."""
+    try:
+        sock.setblocking(False)
+        status = sock.connect_ex(address)
+        if status == EINPROGRESS:
+            if not await SocketWait(sock, EVENT_WRITE, seconds):
+                raise TimeoutError
+            status = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if status:
+            raise OSError(status, os.strerror(status))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def _connection_error(where: str, errors: list[OSError]) -> ScrapeError:
@@ -70,7 +89,7 @@ def _connection_error(where: str, errors: list[OSError]) -> ScrapeError:
     )
 
 
-def start_tls(
+async def start_tls(
     sock: socket.socket,
     context: ssl.SSLContext,
     server_name: str,
@@ -83,21 +102,35 @@ def start_tls(
     `server_name` is sent (SNI) and, unless verification is off, must be in the certificate. Raises ScrapeError: TLS,
     TIMEOUT.
     """
+    tls: ssl.SSLSocket | None = None
     try:
-        left = deadline - monotonic()
-        if left <= 0:
-            raise TimeoutError
-        sock.settimeout(left)
-        return context.wrap_socket(sock, server_hostname=server_name)
-    except TimeoutError as error:
-        raise ScrapeError(
-            FailureReason.TIMEOUT,
-            f"{where} accepted the connection but did not finish the TLS handshake in time; does it speak HTTPS?",
-        ) from error
-    except (OSError, ValueError) as error:
-        raise explain_tls_failure(where, server_name, error) from error
-    finally:
-        sock.close()  # wrap_socket took the descriptor over, unless it failed before
+        tls = context.wrap_socket(sock, server_hostname=server_name, do_handshake_on_connect=False)
+        while (events := _shake_hands(tls)) is not None:
+            left = deadline - monotonic()
+            if left <= 0 or not await SocketWait(tls, events, left):
+                raise TimeoutError
+        return tls
+    except BaseException as error:
+        (tls or sock).close()
+        if isinstance(error, TimeoutError):
+            raise ScrapeError(
+                FailureReason.TIMEOUT,
+                f"{where} accepted the connection but did not finish the TLS handshake in time; does it speak HTTPS?",
+            ) from error
+        if isinstance(error, OSError | ValueError):
+            raise explain_tls_failure(where, server_name, error) from error
+        raise
+
+
+def _shake_hands(tls: ssl.SSLSocket) -> int | None:
+    """What the handshake waits for; None once it is done."""
+    try:
+        tls.do_handshake()
+    except ssl.SSLWantReadError:
+        return EVENT_READ
+    except ssl.SSLWantWriteError:
+        return EVENT_WRITE
+    return None
 
 
 def explain_tls_failure(where: str, server_name: str, error: Exception) -> ScrapeError:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from llm_serving_exporter import __version__
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.model.target import HttpSettings
 from llm_serving_exporter.scrape.address import encode_request_target, parse_base_url, resolve_redirect
-from llm_serving_exporter.scrape.body import read_body, read_excerpt
+from llm_serving_exporter.scrape.body import Body, read_body, read_excerpt
 from llm_serving_exporter.scrape.connect import connect, start_tls
 from llm_serving_exporter.scrape.credentials import RequestHeaders
 from llm_serving_exporter.scrape.failure import ScrapeError, quote_first_line
@@ -57,17 +58,17 @@ class JsonAnswer:
 class Client(Protocol):
     """What reads one server: `HttpClient`, or a stand-in for a server that does not exist."""
 
-    def get_metrics(self, path: str) -> Page | Refusal:
+    async def get_metrics(self, path: str) -> Page | Refusal:
         """As `HttpClient.get_metrics`."""
         ...
 
-    def get_json(
+    async def get_json(
         self, path: str, max_bytes: int = 1024 * 1024, timeout_seconds: float | None = None
     ) -> JsonAnswer | Refusal:
         """As `HttpClient.get_json`."""
         ...
 
-    def get_any(self, path: str) -> Page | Refusal:
+    async def get_any(self, path: str) -> Page | Refusal:
         """As `HttpClient.get_any`."""
         ...
 
@@ -87,12 +88,11 @@ class Connect(Protocol):
 
 
 class HttpClient:
-    """Reads one server, from one thread at a time, and keeps the connection between calls.
+    """Reads one server, one call at a time, and keeps the connection between calls. Calls are coroutines: see `scrape.waits`.
 
-    `settings.timeout_seconds` is one deadline over the whole exchange, redirects and a second attempt included; only
-    name resolution cannot be cut short (see `connect`). Proxy variables of the environment are ignored. A kept
-    connection that turns out to be dead before the answer's first byte is opened again, within the same deadline;
-    after any failure the next call starts with a new one.
+    `settings.timeout_seconds` is one deadline over the whole exchange: look-up of the name, redirects and a second attempt
+    included. Proxy variables of the environment are ignored. A kept connection that turns out to be dead before the answer's
+    first byte is opened again, within the same deadline; after any failure the next call starts with a new one.
 
     `monotonic` and `wall` are the clocks, in seconds. `own_headers`: name and value of further headers that a user's own of the same name
     replace. The constructor raises ConfigError for a URL or settings that cannot
@@ -104,7 +104,7 @@ class HttpClient:
         base_url: str,
         settings: HttpSettings,
         *,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = elapsed_seconds,
         wall: Callable[[], float] = time.time,
         user_agent: str = f"llm-serving-exporter/{__version__}",
         own_headers: tuple[tuple[str, str], ...] = (),
@@ -121,16 +121,16 @@ class HttpClient:
     def __repr__(self) -> str:
         return f"HttpClient({self._address.scheme}://{self._where})"
 
-    def get_metrics(self, path: str) -> Page | Refusal:
+    async def get_metrics(self, path: str) -> Page | Refusal:
         """The metrics page at `path`, or why there is none."""
         started = self._monotonic()
         try:
             deadline = started + self._settings.timeout_seconds
-            response = self._get_answer(path, _ACCEPT_METRICS, deadline)
+            response = await self._get_answer(path, _ACCEPT_METRICS, deadline)
             content_type = response.headers.get("content-type", "")
             if _parse_media_type(content_type) not in _METRICS_TYPES:
                 raise self._wrong_type_error(content_type, "a metrics page (text/plain)", path)
-            body, wire_bytes = self._read_body(response, self._settings.max_body_bytes)
+            body, wire_bytes = await self._read_body(response, self._settings.max_body_bytes)
             if not body or body.isspace():
                 raise ScrapeError(
                     FailureReason.EMPTY, f"the page {_show_path(path)} is empty; is this the metrics path?", 200
@@ -140,7 +140,7 @@ class HttpClient:
         except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
             return self._make_refusal(error, started)
 
-    def get_json(
+    async def get_json(
         self, path: str, max_bytes: int = 1024 * 1024, timeout_seconds: float | None = None
     ) -> JsonAnswer | Refusal:
         """The JSON value at `path`, of at most `max_bytes` after decompression, or why there is none.
@@ -152,7 +152,7 @@ class HttpClient:
         try:
             longest = self._settings.timeout_seconds
             seconds = longest if timeout_seconds is None else min(timeout_seconds, longest)
-            body, _ = self._get_json_body(path, max_bytes, started + seconds)
+            body, _ = await self._get_json_body(path, max_bytes, started + seconds)
             try:
                 return JsonAnswer(json.loads(body), 200)
             except (ValueError, RecursionError) as error:
@@ -162,22 +162,22 @@ class HttpClient:
         except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
             return self._make_refusal(error, started)
 
-    def get_json_text(self, path: str) -> Page | Refusal:
+    async def get_json_text(self, path: str) -> Page | Refusal:
         """The JSON text at `path` as it came, or why there is none, for a caller that has bounds of its own for what is in it."""
         started = self._monotonic()
         try:
             deadline = started + self._settings.timeout_seconds
-            body, wire_bytes = self._get_json_body(path, self._settings.max_body_bytes, deadline)
+            body, wire_bytes = await self._get_json_body(path, self._settings.max_body_bytes, deadline)
             received = self._monotonic()
             return Page(body, _ACCEPT_JSON, self._wall(), received, received - started, wire_bytes)
         except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
             return self._make_refusal(error, started)
 
-    def get_any(self, path: str) -> Page | Refusal:
+    async def get_any(self, path: str) -> Page | Refusal:
         """A 200 answer with any content, without its body, or why there is none: for a server that is only known to answer."""
         started = self._monotonic()
         try:
-            response = self._get_answer(path, "*/*", started + self._settings.timeout_seconds)
+            response = await self._get_answer(path, "*/*", started + self._settings.timeout_seconds)
             content_type = response.headers.get("content-type", "")
             self.close()  # nobody needs the rest of the body
             received = self._monotonic()
@@ -191,7 +191,7 @@ class HttpClient:
         if connection is not None:
             connection.close()
 
-    def _get_answer(self, path: str, accept: str, deadline: float) -> http.client.HTTPResponse:
+    async def _get_answer(self, path: str, accept: str, deadline: float) -> http.client.HTTPResponse:
         """The 200 answer with its headers read, after redirects within the server."""
         headers = self._headers.render_block()
         if self._address.scheme == "https":
@@ -201,13 +201,13 @@ class HttpClient:
                 self._context = context
         target = encode_request_target(path)
         for _ in range(1 + MAX_REDIRECTS):
-            response = self._exchange(
+            response = await self._exchange(
                 f"GET {target} HTTP/1.1\r\nAccept: {accept}\r\n".encode("ascii") + headers, deadline
             )
             if response.status == 200:
                 return response
             if response.status not in _REDIRECTS:
-                raise self._bad_status_error(response, path)
+                raise await self._bad_status_error(response, path)
             location = response.headers.get("location")
             shown = self._quote_excerpt(location or "").partition("?")[0]
             target = resolve_redirect(self._address, target, location, shown, response.status)
@@ -215,54 +215,57 @@ class HttpClient:
             if response.will_close or response.length is None or response.length > _DRAIN_BYTES:
                 self.close()
             else:
-                response.read(response.length)
+                assert self._connection is not None
+                body = Body(response, self._connection)
+                while await body.read_block():
+                    pass
         raise ScrapeError(
             FailureReason.REDIRECT,
             f"{_show_path(path)} redirects more than {MAX_REDIRECTS} times; set metrics_path",
             response.status,
         )
 
-    def _get_json_body(self, path: str, max_bytes: int, deadline: float) -> tuple[bytes, int]:
+    async def _get_json_body(self, path: str, max_bytes: int, deadline: float) -> tuple[bytes, int]:
         """A body that is announced as JSON, not empty, and its bytes on the wire."""
-        response = self._get_answer(path, _ACCEPT_JSON, deadline)
+        response = await self._get_answer(path, _ACCEPT_JSON, deadline)
         content_type = response.headers.get("content-type", "")
         media_type = _parse_media_type(content_type)
         if media_type not in ("", _ACCEPT_JSON) and not media_type.endswith("+json"):
             raise self._wrong_type_error(content_type, "JSON", path)
-        body, wire_bytes = self._read_body(response, max_bytes)
+        body, wire_bytes = await self._read_body(response, max_bytes)
         if not body or body.isspace():
             raise ScrapeError(FailureReason.EMPTY, f"the answer of {_show_path(path)} is empty", 200)
         return body, wire_bytes
 
-    def _exchange(self, request: bytes, deadline: float) -> http.client.HTTPResponse:
+    async def _exchange(self, request: bytes, deadline: float) -> http.client.HTTPResponse:
         connection = self._connection
         if connection is not None and not connection.is_stale():
             try:
-                return connection.exchange(request, deadline)
+                return await connection.exchange(request, deadline)
             except TimeoutError:
                 raise
             except OSError:
                 if connection.received:
                     raise
         self.close()
-        self._connection = connection = self._open_connection(deadline)
-        return connection.exchange(request, deadline)
+        self._connection = connection = await self._open_connection(deadline)
+        return await connection.exchange(request, deadline)
 
-    def _open_connection(self, deadline: float) -> Connection:
-        sock = connect(self._address.host, self._address.port, deadline, self._monotonic)
+    async def _open_connection(self, deadline: float) -> Connection:
+        sock = await connect(self._address.host, self._address.port, deadline, self._monotonic)
         if self._context is not None:
             name = self._server_name
-            sock = start_tls(sock, self._context, name, self._where, deadline, self._monotonic)
+            sock = await start_tls(sock, self._context, name, self._where, deadline, self._monotonic)
         return Connection(sock, self._monotonic)
 
     @property
     def _server_name(self) -> str:
         return self._settings.server_name or self._address.host.partition("%")[0]
 
-    def _read_body(self, response: http.client.HTTPResponse, max_bytes: int) -> tuple[bytes, int]:
+    async def _read_body(self, response: http.client.HTTPResponse, max_bytes: int) -> tuple[bytes, int]:
         assert self._connection is not None
         self._connection.limit_rest(2 * max_bytes + _FRAMING_ALLOWANCE_BYTES)
-        content, wire_bytes = read_body(response, max_bytes)
+        content, wire_bytes = await read_body(response, self._connection, max_bytes)
         if response.will_close:
             self.close()
         return self._headers.redact_body(content), wire_bytes
@@ -275,7 +278,8 @@ class HttpClient:
             200,
         )
 
-    def _bad_status_error(self, response: http.client.HTTPResponse, path: str) -> ScrapeError:
+    async def _bad_status_error(self, response: http.client.HTTPResponse, path: str) -> ScrapeError:
+        assert self._connection is not None
         status, path = response.status, _show_path(path)
         if status in (401, 403):
             using = self._headers.credential_settings
@@ -287,7 +291,7 @@ class HttpClient:
             return ScrapeError(
                 FailureReason.UNAUTHORIZED, f"the server answered {path} with {status}: {advice}", status
             )
-        excerpt = self._quote_excerpt(read_excerpt(response))
+        excerpt = self._quote_excerpt(await read_excerpt(response, self._connection))
         said = f": {excerpt}" if excerpt else ""
         media_type = _parse_media_type(response.headers.get("content-type", ""))
         if status == 503 and media_type == "application/json" and _NOT_READY.search(excerpt):

@@ -1,4 +1,4 @@
-"""One open connection: sends a request and reads the answer's bytes, all before one deadline and below one limit."""
+"""One open connection: sends a request and receives the answer's bytes, all before one deadline and below one limit."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import http.client
 import io
 import select
 import socket
+import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from selectors import EVENT_READ, EVENT_WRITE
+from typing import cast
 
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.scrape.failure import ScrapeError
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+from llm_serving_exporter.scrape.waits import SocketWait
 
 # One recv() of this size takes the whole page of an engine (50 to 80 KB) in one or two calls.
 READ_BYTES = 64 * 1024
@@ -22,103 +22,169 @@ READ_BYTES = 64 * 1024
 # because body bytes can come with the last headers.
 HEADER_LIMIT_BYTES = 256 * 1024 + READ_BYTES
 
+# as http.client: of a header, and of the line before a chunk
+LONGEST_LINE = 65536
+# a head is parsed again with each piece that ends a line of it, a hundred at most; one comes in one piece
+_MOST_PARSED = 500
 
-class _Reader(io.RawIOBase):
-    """The socket as http.client's buffered reader sees it. Each read may take the time that is left before the deadline."""
 
-    def __init__(self, sock: socket.socket, monotonic: Callable[[], float]) -> None:
-        self._sock = sock
-        self._monotonic = monotonic
-        self.deadline = 0.0
-        self.received = 0
-        self.limit = 0
-        self.at_end = False
+class _IncompleteHeadError(Exception):
+    """What has been received ends before the headers do; never leaves this module."""
 
-    def readable(self) -> bool:
-        return True
 
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        left = self.deadline - self._monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self._sock.settimeout(left)
-        count = self._sock.recv_into(buffer)
-        self.at_end = count == 0
-        self.received += count
-        if self.received > self.limit:
-            raise ScrapeError(FailureReason.TOO_LARGE, "the answer exceeds the limit on bytes from the wire")
-        return count
+class _Head(io.BytesIO):
+    """What has been received of an answer, as http.client reads a status line and headers."""
 
-    def readall(self) -> bytes:
-        # Reached where http.client would read to the end of the connection at once (a chunk of size -1, for one).
-        raise http.client.HTTPException("the answer's framing asks for a read without an end")
+    def __init__(self, received: bytes, *, at_end: bool) -> None:
+        super().__init__(received)
+        self._at_end = at_end
+        # whether the end of the connection was taken for the end of the headers
+        self.cut_short = False
 
-    def close(self) -> None:
-        """Does nothing: http.client closes its reader after each answer, and the connection is used again."""
+    def readline(self, size: int | None = -1, /) -> bytes:
+        line = super().readline(size)
+        if not line.endswith(b"\n") and len(line) != size:
+            if not self._at_end:
+                raise _IncompleteHeadError
+            self.cut_short = True
+        return line
+
+    def makefile(self, mode: str) -> _Head:
+        """http.client asks a socket for nothing else."""
+        return self
 
 
 class Connection:
-    """A connected socket that carries one exchange at a time."""
+    """A connected socket that never blocks and carries one exchange at a time.
+
+    Whatever receives raises what sockets raise, TimeoutError at the deadline, and ScrapeError (TOO_LARGE) beyond the limit.
+    """
 
     def __init__(self, sock: socket.socket, monotonic: Callable[[], float]) -> None:
         self._sock = sock
         self._monotonic = monotonic
-        self._reader = _Reader(sock, monotonic)
+        self._deadline = 0.0
+        self._limit = 0
+        # received and not read yet
+        self._rest = b""
+        # bytes of the current answer so far, as they came from the wire (after TLS), headers included
+        self.received = 0
+        # whether the last read found the connection closed by the server
+        self.at_end = False
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
-
-    @property
-    def received(self) -> int:
-        """Bytes of the current answer so far, as they came from the wire (after TLS), headers included."""
-        return self._reader.received
-
-    @property
-    def at_end(self) -> bool:
-        """Whether the last read found the connection closed by the server."""
-        return self._reader.at_end
 
     def is_stale(self) -> bool:
         """Whether an idle connection must not be used again: closed by the server, or holding bytes nobody asked for.
 
         Such bytes (a second answer, a body longer than announced) would be taken for the next answer.
         """
-        return bool(self._poll.poll(0))
+        return bool(self._rest) or bool(self._poll.poll(0))
 
-    def exchange(self, request: bytes, deadline: float) -> http.client.HTTPResponse:
-        """Sends the request. Returns the answer with its status line and headers read, and its body still to be read.
+    async def exchange(self, request: bytes, deadline: float) -> http.client.HTTPResponse:
+        """Sends the request. Returns the answer with its status line and headers read; its body is still to be read, from here.
 
         Raises what sockets and http.client raise; TimeoutError at the deadline.
         """
-        reader = self._reader
-        reader.deadline = deadline
-        reader.received = 0
-        reader.at_end = False
-        reader.limit = HEADER_LIMIT_BYTES
-        unsent = memoryview(request)
-        while unsent:
-            left = deadline - self._monotonic()
-            if left <= 0:
-                raise TimeoutError
-            self._sock.settimeout(left)
-            unsent = unsent[self._sock.send(unsent) :]
-        # HTTPResponse asks a socket for nothing but makefile().
-        response = http.client.HTTPResponse(cast(socket.socket, self), method="GET")
-        try:
-            response.begin()
-        except ScrapeError as error:
-            raise http.client.HTTPException("headers beyond 256 KiB") from error
-        if reader.at_end:  # http.client takes the end of the connection for the end of the headers
-            raise ConnectionResetError
-        return response
+        self._deadline = deadline
+        self.received, self._limit, self.at_end = 0, HEADER_LIMIT_BYTES, False
+        await self._send(request)
+        pieces: list[bytes] = []
+        for _ in range(_MOST_PARSED):
+            at_end = await self._receive_line(pieces)
+            received = b"".join(pieces)
+            pieces = [received]
+            head = _Head(received, at_end=at_end)
+            response = http.client.HTTPResponse(cast(socket.socket, head), method="GET")
+            try:
+                response.begin()
+            except _IncompleteHeadError:
+                continue
+            if head.cut_short:
+                raise ConnectionResetError
+            self._rest = received[head.tell() :]
+            return response
+        raise http.client.HTTPException("headers in too many pieces")
+
+    async def _receive_line(self, pieces: list[bytes]) -> bool:
+        """Adds what comes to `pieces` until a line may have ended, or is too long; whether the connection is at its end."""
+        length = 0
+        while True:
+            try:
+                piece = await self._receive()
+            except ScrapeError as error:
+                raise http.client.HTTPException("headers beyond 256 KiB") from error
+            pieces.append(piece)
+            length += len(piece)
+            if not piece or b"\n" in piece or length > LONGEST_LINE:
+                return not piece
 
     def limit_rest(self, count: int) -> None:
         """Allows `count` more bytes of this answer; a read beyond them raises ScrapeError (TOO_LARGE)."""
-        self._reader.limit = self._reader.received + count
+        self._limit = self.received + count
 
-    def makefile(self, mode: str) -> io.BufferedReader:
-        """The buffered reader of one answer (http.client's view of a socket)."""
-        return io.BufferedReader(self._reader, READ_BYTES)
+    async def read_some(self, most: int) -> bytes:
+        """At least one and at most `most` bytes; b"" at the end of the connection."""
+        if not self._rest:
+            self._rest = await self._receive()
+        found, self._rest = self._rest[:most], self._rest[most:]
+        return found
+
+    async def read_line(self) -> bytes:
+        """Up to and with the next line feed, or the end of the connection. Raises http.client.LineTooLong."""
+        line = b""
+        while True:
+            end = self._rest.find(b"\n") + 1
+            if end:
+                line, self._rest = line + self._rest[:end], self._rest[end:]
+            else:
+                line, self._rest = line + self._rest, b""
+            if len(line) > LONGEST_LINE:
+                raise http.client.LineTooLong("chunk size")
+            if end:
+                return line
+            self._rest = await self._receive()
+            if not self._rest:
+                return line
 
     def close(self) -> None:
         """Closes the socket. May be called twice."""
         self._sock.close()
+
+    async def _send(self, request: bytes) -> None:
+        unsent = memoryview(request)
+        while unsent:
+            self._check_deadline()
+            try:
+                unsent = unsent[self._sock.send(unsent) :]
+            except (BlockingIOError, ssl.SSLWantWriteError):
+                await self._wait(EVENT_WRITE)
+            except ssl.SSLWantReadError:
+                await self._wait(EVENT_READ)
+
+    async def _receive(self) -> bytes:
+        """What has come, as soon as something has; b"" at the end of the connection."""
+        while True:
+            self._check_deadline()
+            try:
+                found = self._sock.recv(READ_BYTES)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                await self._wait(EVENT_READ)
+                continue
+            except ssl.SSLWantWriteError:
+                await self._wait(EVENT_WRITE)
+                continue
+            self.at_end = not found
+            self.received += len(found)
+            if self.received > self._limit:
+                raise ScrapeError(FailureReason.TOO_LARGE, "the answer exceeds the limit on bytes from the wire")
+            return found
+
+    def _check_deadline(self) -> None:
+        if self._deadline <= self._monotonic():
+            raise TimeoutError
+
+    async def _wait(self, events: int) -> None:
+        left = self._deadline - self._monotonic()
+        if left <= 0 or not await SocketWait(self._sock, events, left):
+            raise TimeoutError

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.sim.recording import Recording
@@ -66,7 +67,7 @@ class ReplayGpuSource:
     def __init__(
         self,
         timeline: Timeline,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = elapsed_seconds,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._timeline = timeline

@@ -2,8 +2,9 @@
 
 Format, version 1: {"version": 1, "since_unix_seconds": 1.7e9, "last_run_unix_seconds": 1.7e9 or null,
 "last_success_unix_seconds": 1.7e9 or null, "tried_since_unix_seconds": 1.7e9 or null,
-"sent": {"week": "2026-W46", "to": ["the webhook"]} or null}. Other keys are ignored on reading. `since`: when the schedule was first known.
-`tried_since`: of the runs for one due time, the first that was started. `sent`: who has the week's review although the run failed.
+"earlier_success_unix_seconds": [1.6e9, …], "sent": {"week": "2026-W46", "to": ["the webhook"]} or null}. Other keys are ignored on reading.
+`since`: when the schedule was first known. `tried_since`: of the runs for one due time, the first that was started. `sent`: who has the
+week's review although the run failed. `earlier_success`: the last ones before `last_success`, for a clock that is put back.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ BAD_SUFFIX = ".bad"
 VERSION = 1
 # what two readings of one clock may differ by; a time further ahead was written while the clock was wrong
 AHEAD_SECONDS = 60.0
+# successes that are kept before the last one: a clock may be wrong for some weeks
+MOST_EARLIER = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class Runs:
     sent_week: str = ""  # ISO week of a review that some receivers have and others do not; "" where there is none
     sent_to: tuple[str, ...] = ()  # the receivers that have the review of `sent_week`
     tried_since: float | None = None  # when the first of the runs for the last due time was started
+    earlier_successes: tuple[float, ...] = ()  # the last ones before `last_success`, newest first
 
     def drop_future(self, now: float) -> Runs:
         """The same without times after `now`. The file keeps those, because it may be this clock that is wrong."""
@@ -46,11 +50,12 @@ class Runs:
         def past(when: float | None) -> float | None:
             return None if when is None or when > now + AHEAD_SECONDS else when
 
+        made = [when for one in (self.last_success, *self.earlier_successes) if (when := past(one)) is not None]
         return replace(
             self,
             since=past(self.since) or 0.0,
             last_run=past(self.last_run),
-            last_success=past(self.last_success),
+            last_success=max(made, default=None),
             tried_since=past(self.tried_since),
         )
 
@@ -84,6 +89,7 @@ def read_runs(folder: str) -> Runs | None:
             parse_unix_seconds(document, "last_success_unix_seconds"),
             *_parse_sent(document.get("sent")),
             parse_unix_seconds(document, "tried_since_unix_seconds"),
+            _parse_earlier(document.get("earlier_success_unix_seconds")),
         )
     except (ValueError, RecursionError) as error:
         raise _NotRunsError(_unusable_message(path, f"is not what a review leaves: {error}")) from None
@@ -131,7 +137,9 @@ def record_run(folder: str, at: float, *, succeeded: bool, week: str = "", sent_
     """
     known = read_runs(folder) or Runs(at)
     if succeeded:
-        _write_runs(folder, Runs(known.since, at, at))
+        made = () if known.last_success is None else (known.last_success,)
+        earlier = (*made, *known.earlier_successes)[:MOST_EARLIER]
+        _write_runs(folder, Runs(known.since, at, at, earlier_successes=earlier))
         return
     known = replace(known, last_run=at)
     if week:
@@ -148,6 +156,7 @@ def _write_runs(folder: str, runs: Runs) -> None:
         "last_run_unix_seconds": runs.last_run,
         "last_success_unix_seconds": runs.last_success,
         "tried_since_unix_seconds": runs.tried_since,
+        "earlier_success_unix_seconds": list(runs.earlier_successes),
         "sent": {"week": runs.sent_week, "to": list(runs.sent_to)} if runs.sent_to else None,
     }
     try:
@@ -163,6 +172,15 @@ def _parse_sent(found: Any) -> tuple[str, tuple[str, ...]]:
     if not isinstance(found, dict) or not isinstance(found.get("week"), str) or not isinstance(found.get("to"), list):
         raise ValueError("sent is no object with week and to")
     return found["week"], tuple(str(where) for where in found["to"])
+
+
+def _parse_earlier(found: Any) -> tuple[float, ...]:
+    if found is None:
+        return ()
+    if not isinstance(found, list):
+        raise ValueError("earlier_success_unix_seconds is no list")
+    times = (parse_unix_seconds({"earlier_success_unix_seconds": one}, "earlier_success_unix_seconds") for one in found)
+    return tuple(when for when in times if when is not None)[:MOST_EARLIER]
 
 
 def _unusable_message(path: Path, what: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.derive.derive import Settings
@@ -31,12 +32,13 @@ from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.normalise.registry import together
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.scrape.http import Connect, HttpClient
+from llm_serving_exporter.scrape.waits import drive
 from llm_serving_exporter.targets.pipeline import TargetPipeline
 from llm_serving_exporter.targets.served_models import ModelBook
 
 
 class HostedTarget:
-    """A target of a host. `tick` and `refresh_facts` are called by one thread at a time; made by `TargetHost.add_target`."""
+    """A target of a host. `advance` and `refresh`, or `tick` and `refresh_facts`, run one at a time; made by `TargetHost.add_target`."""
 
     def __init__(
         self, pipeline: TargetPipeline, finish: Callable[[TargetReading, TargetReading], TargetReading]
@@ -56,14 +58,22 @@ class HostedTarget:
         """The runtime whose page the target's is; None as long as that is not known."""
         return self._pipeline.runtime
 
-    def tick(self) -> TargetReading:
+    async def advance(self) -> TargetReading:
         """Reads the page once. Gives the whole reading after it, with GPUs and cost. Never raises for what a server does."""
-        self._last = self._finish(self._last, self._pipeline.tick())
+        self._last = self._finish(self._last, await self._pipeline.advance())
         return self._last
 
-    def refresh_facts(self) -> None:
+    async def refresh(self) -> None:
         """Asks the side endpoints where that is due, and looks up models that are new; the next tick uses them. Never raises."""
-        self._pipeline.refresh_facts()
+        await self._pipeline.refresh()
+
+    def tick(self) -> TargetReading:
+        """As `advance`; the caller's thread waits for the server."""
+        return drive(self.advance())
+
+    def refresh_facts(self) -> None:
+        """As `refresh`; the caller's thread waits for the server."""
+        drive(self.refresh())
 
     def relabel(self, target: Target) -> None:
         """Gives the target other labels; everything that is remembered of it stays. May be called from another thread.
@@ -95,7 +105,7 @@ class TargetHost:
         gpu_source: GpuSource | None = None,
         dcgm_source: DcgmReader | None = None,
         kubelet_source: KubeletReader | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = elapsed_seconds,
         wall: Callable[[], float] = time.time,
         proc_root: Path = Path("/proc"),
     ) -> None:
@@ -106,7 +116,8 @@ class TargetHost:
         self.gpus.set_dcgm(dcgm_source)
         self.gpus.set_kubelet(kubelet_source)
         self._models = ModelBook(config.hf_cache)
-        self._costs = Costs()
+        # what the targets have cost; other threads may ask it
+        self.costs = Costs()
         # one at a time: of two threads that find out, the later one must have the last word
         self._claiming = threading.Lock()
         # replaced whole: passes over the GPUs read it in their own thread
@@ -136,7 +147,7 @@ class TargetHost:
             pod_state=lambda: self._pods.get(target.name),
         )
         hosted = HostedTarget(pipeline, self._finish_reading)
-        self._costs.begin_target(target)
+        self.costs.begin_target(target)
         self._targets = {**self._targets, target.name: hosted}
         self.gpus.look_up_processes_soon()
         return hosted
@@ -158,7 +169,7 @@ class TargetHost:
 
         `names` (default: all targets) may include targets that could not be added now and may be later.
         """
-        self._costs.drop_others(self._targets.keys() if names is None else names)
+        self.costs.drop_others(self._targets.keys() if names is None else names)
         self._claim_gpus()
 
     def put_pod_states(self, pods: Mapping[str, PodState]) -> None:
@@ -210,10 +221,10 @@ class TargetHost:
             origin = assignment.origin or place_remedy(assignment.why, reading.target)
             reading = replace(reading, gpu_uuids=uuids, gpu_origin=origin, gpu_parts=assignment.shares)
         now = {"monotonic": self._monotonic(), "unix": self._wall()}
-        return self._costs.advance_target(reading, latest.readings, self.config, **now)
+        return self.costs.advance_target(reading, latest.readings, self.config, **now)
 
     def _claim_gpus(self) -> None:
         """Finds out which targets have the same GPUs, so that none of them is charged for all of these."""
         with self._claiming:
             targets = [hosted.target for hosted in self._targets.values()]
-            self._costs.update_claims(targets, self.gpus.assignments, self.gpus.latest.readings)
+            self.costs.update_claims(targets, self.gpus.assignments, self.gpus.latest.readings)

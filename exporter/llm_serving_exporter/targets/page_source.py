@@ -83,14 +83,14 @@ class PageSource:
         """Ends the connection."""
         self._client.close()
 
-    def ask_restarted(self, samples: Samples, started: float) -> Samples:
+    async def ask_restarted(self, samples: Samples, started: float) -> Samples:
         """`samples`, just read, of a server that has restarted, with what its polled endpoints say now.
 
         What they said before is forgotten. Totals of a JSON page stay: the page itself showed the restart.
         """
         self._polls.forget()
         deadline = started + self._target.http.timeout_seconds
-        return samples if self._page is None else self._join_polled(self._page, deadline)
+        return samples if self._page is None else await self._join_polled(self._page, deadline)
 
     @property
     def url(self) -> str:
@@ -102,13 +102,13 @@ class PageSource:
             return (self.path,)
         return self.runtime.paths if self.runtime is not None else METRICS_PATHS
 
-    def read(self, started: float) -> tuple[Page, Samples]:
+    async def read(self, started: float) -> tuple[Page, Samples]:
         """The page and its samples, polled ones included; `started`: when the tick began. Raises FailedTickError."""
         failures: dict[str, FailedTickError] = {}
         deadline = started + self._target.http.timeout_seconds
         for path in self._list_paths():
             try:
-                found = self._read(path, deadline)
+                found = await self._read(path, deadline)
             except FailedTickError as failure:
                 failures[path] = failure
                 # a page of TensorRT-LLM's that shows nothing yet is its page all the same: going on would read the JSON
@@ -122,14 +122,16 @@ class PageSource:
             return found
         if self._searching:
             for path, failed in failures.items():
-                silent = self._read_silent_page(failed, path, deadline) if failed.reason in _NOBODYS else None
+                silent = await self._read_silent_page(failed, path, deadline) if failed.reason in _NOBODYS else None
                 if silent is not None:
                     return silent
         if self.path is not None:
             self._search_again()
         raise _choose_failure(failures)
 
-    def _read_silent_page(self, failure: FailedTickError, path: str, deadline: float) -> tuple[Page, Samples] | None:
+    async def _read_silent_page(
+        self, failure: FailedTickError, path: str, deadline: float
+    ) -> tuple[Page, Samples] | None:
         """A page that does not say whose it is, as the page of the runtime that an endpoint beside it shows; None where none does.
 
         Of a runtime whose page would say it, `failure` is told that.
@@ -138,7 +140,7 @@ class PageSource:
         if page is None:
             return None
         layout = self._parse(page).layout
-        runtime = self._recognition.ask(layout, path, deadline)
+        runtime = await self._recognition.ask(layout, path, deadline)
         if runtime is None:
             return None
         if runtime.prefixes and not (may_be_silent(runtime) and is_silent(layout) and path in runtime.paths):
@@ -150,7 +152,7 @@ class PageSource:
         self.path = path
         self._set_runtime(runtime)
         self._page = path, self._parse(page)
-        return page, self._join_polled(self._page, deadline)
+        return page, await self._join_polled(self._page, deadline)
 
     def _search_again(self) -> None:
         """Looks for the page again: it is no longer where it was found, and another server at the address may have its own elsewhere."""
@@ -163,10 +165,10 @@ class PageSource:
     def _searching(self) -> bool:
         return self.path is None and self.runtime is None
 
-    def _read(self, path: str, deadline: float) -> tuple[Page, Samples]:
+    async def _read(self, path: str, deadline: float) -> tuple[Page, Samples]:
         if self.runtime is not None and self.runtime.kind is not PageKind.METRICS:
-            return self._read_without_metrics(self.runtime, path)
-        page = self._fetch_while_searching(path) if self._searching else self._client.get_metrics(path)
+            return await self._read_without_metrics(self.runtime, path)
+        page = await self._fetch_while_searching(path) if self._searching else await self._client.get_metrics(path)
         if isinstance(page, Refusal):
             empty = self._make_empty_page(page) if page.reason is FailureReason.EMPTY else None
             if empty is None or self.runtime is None or not may_be_silent(self.runtime):
@@ -177,39 +179,39 @@ class PageSource:
             self._set_runtime(self._detect_runtime(samples.layout, path, page))
             samples = self._parse(page)
         if self._target.runtime is not None and is_silent(samples.layout):
-            self._check_setting(samples.layout, path, page, deadline)
+            await self._check_setting(samples.layout, path, page, deadline)
         self._page = path, samples
-        return page, self._join_polled(self._page, deadline)
+        return page, await self._join_polled(self._page, deadline)
 
     def _make_empty_page(self, refusal: Refusal) -> Page:
         received = self._monotonic()
         return Page(b"", "text/plain", refusal.at_unix_seconds, received, refusal.duration_seconds, 0)
 
-    def _check_setting(self, layout: Layout, path: str, page: Page, deadline: float) -> None:
+    async def _check_setting(self, layout: Layout, path: str, page: Page, deadline: float) -> None:
         """Raises FailedTickError where the page does not say whose it is, and an endpoint shows another runtime than is set."""
         assert self.runtime is not None
         if not self.runtime.shows or self.runtime.name not in RUNTIMES:
             return
-        shown = self._recognition.ask(layout, path, deadline)
+        shown = await self._recognition.ask(layout, path, deadline)
         if shown is not None and shown is not self.runtime:
             raise self._explain_foreign_page(self.runtime, path, f"beside it, {shown.title}", page)
 
-    def _join_polled(self, page: tuple[str, Samples], deadline: float) -> Samples:
+    async def _join_polled(self, page: tuple[str, Samples], deadline: float) -> Samples:
         path, samples = page
         assert self.runtime is not None
-        polled = self._polls.ask(self.runtime, path, samples, deadline)
+        polled = await self._polls.ask(self.runtime, path, samples, deadline)
         return self._joiner.join(samples, polled)
 
-    def _fetch_while_searching(self, path: str) -> Page | Refusal:
+    async def _fetch_while_searching(self, path: str) -> Page | Refusal:
         """What is on a path while no page has been found. A refusal says what to do; JSON that its reader empties is seldom asked for."""
         if path != EMPTIED_BY_READING:
-            page = self._client.get_metrics(path)
+            page = await self._client.get_metrics(path)
             if isinstance(page, Refusal) and page.reason is FailureReason.EMPTY and path == TENSORRT_LLMS:
                 return replace(page, detail=_NOTHING_YET)
             return page
         if self._json_refused is not None and not self._json_refused[1].is_due(self._monotonic()):
             return self._json_refused[0]
-        page = self._client.get_metrics(path)
+        page = await self._client.get_metrics(path)
         # the detail has the content type
         if isinstance(page, Refusal) and page.reason is FailureReason.CONTENT_TYPE and "json" in page.detail.lower():
             page = replace(page, detail=_JSON)
@@ -221,16 +223,16 @@ class PageSource:
             self._json_refused = None
         return page
 
-    def _read_without_metrics(self, runtime: Runtime, path: str) -> tuple[Page, Samples]:
+    async def _read_without_metrics(self, runtime: Runtime, path: str) -> tuple[Page, Samples]:
         """The page of a server that has JSON instead of metrics, or neither."""
         self._page = None
         if runtime.read_page is None:
-            page = self._client.get_any(path)
+            page = await self._client.get_any(path)
             if isinstance(page, Refusal):
                 raise FailedTickError(Stage.SCRAPE, page.reason, page.detail, page.status)
             return page, Samples(EMPTY, ())
         started = self._monotonic()
-        answer = self._client.get_json(path, self._target.http.max_body_bytes)
+        answer = await self._client.get_json(path, self._target.http.max_body_bytes)
         if isinstance(answer, Refusal):
             self._totals.let_go()
             raise FailedTickError(Stage.SCRAPE, answer.reason, answer.detail, answer.status)

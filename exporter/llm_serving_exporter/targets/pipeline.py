@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.falls import (
     NO_FALLS,
@@ -26,6 +27,7 @@ from llm_serving_exporter.derive.held import Held, hold_counters
 from llm_serving_exporter.derive.lengths import Histories, follow_lengths
 from llm_serving_exporter.derive.ring import (
     advance_window,
+    has_gap,
     has_restarted,
     keep_unborn,
     merge_counts,
@@ -50,6 +52,7 @@ from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.scrape.http import Connect, HttpClient
+from llm_serving_exporter.scrape.waits import drive
 from llm_serving_exporter.targets.page_source import FailedTickError, PageSource
 from llm_serving_exporter.targets.served_models import FindModel, TargetModels
 from llm_serving_exporter.targets.several_servers import SeveralServers
@@ -64,7 +67,7 @@ PAGES_OF_A_RESTART = 2
 
 
 class TargetPipeline:
-    """Reads one target. `tick` and `refresh_facts` are called by one thread at a time; `close` ends the connection.
+    """Reads one target. `advance` and `refresh`, or `tick` and `refresh_facts`, run one at a time; `close` ends the connection.
 
     `settings` is asked at each tick for what derive needs (thresholds, GPUs of the target; given what the server said of itself and how
     many engines it has), so that a reload or a GPU that is found takes effect without losing the window. `models` finds
@@ -80,7 +83,7 @@ class TargetPipeline:
         *,
         models: FindModel | None = None,
         runtimes: Mapping[str, Runtime] = RUNTIMES,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = elapsed_seconds,
         wall: Callable[[], float] = time.time,
         connect: Connect = HttpClient,
         pod_state: Callable[[], PodState | None] = lambda: None,
@@ -130,11 +133,15 @@ class TargetPipeline:
         self._models.look_again()
 
     def tick(self) -> TargetReading:
+        """As `advance`; the caller's thread waits for the server."""
+        return drive(self.advance())
+
+    async def advance(self) -> TargetReading:
         """One attempt; the reading after it. Never raises."""
         started = self._monotonic()
         try:
-            page, samples = self._source.read(started)
-            reading = self._derive_reading(page, samples, started)
+            page, samples = await self._source.read(started)
+            reading = await self._derive_reading(page, samples, started)
         except FailedTickError as failure:
             reading = self._record_failure(failure, started)
         except Exception as error:
@@ -153,14 +160,14 @@ class TargetPipeline:
         overrides = Overrides(target.model_name, target.batch_limit_requests, target.context_limit_tokens)
         return Normaliser(runtime, self._side.facts, overrides)
 
-    def _make_named_normaliser(self, runtime: Runtime, layout: Layout) -> Normaliser:
+    async def _make_named_normaliser(self, runtime: Runtime, layout: Layout) -> Normaliser:
         """A normaliser for a server that is new here.
 
         Where its page names no model, its endpoints are asked first: else its series would have one name for a tick and another afterwards.
         """
         silent = not runtime.model_labels or is_silent(layout)
         if silent and self.target.model_name is None and not self._side.facts.model_names:
-            self._side.refresh(runtime, self._source.path or "")
+            await self._side.refresh(runtime, self._source.path or "")
         return self._make_normaliser(runtime)
 
     def _forget_life(self) -> None:
@@ -170,7 +177,7 @@ class TargetPipeline:
 
     # --- what follows from it -----------------------------------------------------------------------------------
 
-    def _derive_reading(self, page: Page, samples: Samples, started: float) -> TargetReading:
+    async def _derive_reading(self, page: Page, samples: Samples, started: float) -> TargetReading:
         runtime = self._source.runtime
         assert runtime is not None
         other = self._normaliser is not None and self._normaliser.runtime is not runtime
@@ -179,7 +186,7 @@ class TargetPipeline:
             self._lengths = {}
             self._side.forget()
         if self._normaliser is None or other:
-            self._normaliser = self._make_named_normaliser(runtime, samples.layout)
+            self._normaliser = await self._make_named_normaliser(runtime, samples.layout)
         snapshot = self._normaliser.apply(samples, page)
         if not snapshot.engines:
             raise self._source.explain_foreign_page(samples.layout, page)
@@ -198,8 +205,8 @@ class TargetPipeline:
             self._several_servers.check_fall(snapshot, page, answered_before=bool(before.up))
             self._forget_life()
             self._side.forget()
-            self._normaliser = self._make_named_normaliser(runtime, samples.layout)
-            snapshot = self._normaliser.apply(self._source.ask_restarted(samples, started), page)
+            self._normaliser = await self._make_named_normaliser(runtime, samples.layout)
+            snapshot = self._normaliser.apply(await self._source.ask_restarted(samples, started), page)
             now = read_counts(snapshot)
             log.info("target=%s: the engine restarted; its window starts again", self.target.name)
         elif self._window is not None and reads_otherwise(self._window.later, snapshot):
@@ -231,7 +238,8 @@ class TargetPipeline:
             default_edges=runtime.default_edges,
         )
         spans = find_spans(self._window_seconds, snapshot)
-        self._window = advance_window(self._window, snapshot, spans, settings.device)
+        goes_on = self._window is not None and not has_gap(self._window.later, snapshot, self.target.interval_seconds)
+        self._window = advance_window(self._window if goes_on else None, snapshot, spans, settings.device)
         self._derived = derive(self._window, settings, self._derived)
         left_out = (*snapshot.left_out, *self._derived.left_out)
         self._log_left_out(left_out)
@@ -287,12 +295,16 @@ class TargetPipeline:
         return drop_frozen(snapshot)
 
     def refresh_facts(self) -> None:
+        """As `refresh`; the caller's thread waits for the server."""
+        drive(self.refresh())
+
+    async def refresh(self) -> None:
         """Asks the side endpoints where that is due, and looks up models that are new. Never raises.
 
         Apart from `tick`, so that a page is shown whatever they do; the next tick uses what they said.
         """
         runtime = self._source.runtime
-        if runtime is not None and self._reading.up and self._side.refresh(runtime, self._source.path or ""):
+        if runtime is not None and self._reading.up and await self._side.refresh(runtime, self._source.path or ""):
             self._normaliser = self._make_normaliser(runtime)
         front = self._reading.role is Role.FRONTEND  # it runs no model itself
         self._models.refresh(self._reading.snapshot if not front else None, self._side.facts)

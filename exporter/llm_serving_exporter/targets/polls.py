@@ -37,7 +37,7 @@ class Polls:
         self._silent.clear()
         self._last.clear()
 
-    def ask(self, runtime: Runtime, metrics_path: str, page: Samples, deadline: float) -> Readings:
+    async def ask(self, runtime: Runtime, metrics_path: str, page: Samples, deadline: float) -> Readings:
         """The samples of every endpoint that answers before `deadline` (monotonic seconds); those that were refused for good are asked
         again now and then.
 
@@ -54,7 +54,7 @@ class Polls:
                 if poll.at_rest is not None and working is not None and silent is None:
                     found.append(poll.at_rest(self._last.get(poll.path, ())))
                 continue
-            answer = self._client.get_json(place_beside(runtime, metrics_path, poll.path), timeout_seconds=left)
+            answer = await self._client.get_json(place_beside(runtime, metrics_path, poll.path), timeout_seconds=left)
             if isinstance(answer, Refusal):
                 log.debug("target=%s: %s does not say %s: %s", self._target.name, poll.path, poll.says, answer.detail)
                 if is_for_good(answer):

@@ -39,7 +39,7 @@ class Recognition:
         # rounds that found nothing
         self._rounds = 0
 
-    def ask(self, layout: Layout, path: str, deadline: float) -> Runtime | None:
+    async def ask(self, layout: Layout, path: str, deadline: float) -> Runtime | None:
         """The runtime that an endpoint beside the page at `path` shows; None where none does, or none did a short while ago.
 
         Each endpoint is asked once a round, until `deadline` (monotonic seconds). A verdict stands while the page's families are the same.
@@ -51,13 +51,13 @@ class Recognition:
             retry = asked.retry if asked and often else Retry(FIRST_ASKING_SECONDS, LONGEST_ASKING_SECONDS)
             asked = self._asked[path] = _Asked(families, retry)
         if asked.runtime is None and asked.retry.is_due(self._monotonic()):
-            asked.runtime = self._ask_all(path, deadline)
+            asked.runtime = await self._ask_all(path, deadline)
             if asked.runtime is None:
                 asked.retry.note_failure(self._monotonic())
                 self._rounds += 1
         return asked.runtime
 
-    def _ask_all(self, path: str, deadline: float) -> Runtime | None:
+    async def _ask_all(self, path: str, deadline: float) -> Runtime | None:
         answers: dict[str, object] = {}
         for runtime in self._runtimes.values():
             for endpoint, is_its in runtime.shows:
@@ -66,7 +66,7 @@ class Recognition:
                     left = deadline - self._monotonic()
                     if left < SHORTEST_TIMEOUT_SECONDS:
                         return None
-                    answer = self._client.get_json(place, timeout_seconds=left)
+                    answer = await self._client.get_json(place, timeout_seconds=left)
                     if isinstance(answer, Refusal) and answer.reason in (
                         FailureReason.TIMEOUT,
                         FailureReason.UNREACHABLE,

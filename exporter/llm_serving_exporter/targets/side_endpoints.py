@@ -50,7 +50,7 @@ class SideEndpoints:
         self.facts = ServerFacts()
         self.ask_again()
 
-    def refresh(self, runtime: Runtime, metrics_path: str) -> bool:
+    async def refresh(self, runtime: Runtime, metrics_path: str) -> bool:
         """One round where one is due; whether something new was said. Never raises.
 
         Each endpoint may take what the interval leaves beside the metrics page; at the first that takes longer the round ends, so that no
@@ -60,7 +60,7 @@ class SideEndpoints:
             return False
         before, self._asks = self.facts, True
         try:
-            self._asks = self._ask(runtime, metrics_path)
+            self._asks = await self._ask(runtime, metrics_path)
         except Exception:
             log.exception("target=%s: side endpoints failed; this is a bug, please report it", self._target.name)
         if self._asks:
@@ -69,7 +69,7 @@ class SideEndpoints:
             self._retry.reset()
         return self.facts != before
 
-    def _ask(self, runtime: Runtime, metrics_path: str) -> bool:
+    async def _ask(self, runtime: Runtime, metrics_path: str) -> bool:
         """One round; whether another may be answered better."""
         http = self._target.http
         timeout = max(SHORTEST_TIMEOUT_SECONDS, self._target.interval_seconds - http.timeout_seconds)
@@ -78,7 +78,7 @@ class SideEndpoints:
         again = False
         try:
             for endpoint in runtime.endpoints:
-                answer = client.get_json(place_beside(runtime, metrics_path, endpoint.path))
+                answer = await client.get_json(place_beside(runtime, metrics_path, endpoint.path))
                 if not isinstance(answer, Refusal):
                     self.facts = endpoint.read(answer.value, self.facts)
                     continue

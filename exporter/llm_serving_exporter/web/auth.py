@@ -44,8 +44,7 @@ class PasswordCheck:
 
     def allows(self, users: Mapping[str, str], name: str, password: bytes) -> bool:
         """Whether the name is known and the password is its own. `users`: name -> bcrypt hash, not empty."""
-        # an unknown name costs what the slowest known one does, so that time does not tell names apart
-        expected = users.get(name) or max(users.values(), key=lambda text: text[4:6])
+        expected = _choose_hash(users, name)
         digest = self._digest(name, expected, password)
         known = self._known(digest)
         if known is None:
@@ -55,6 +54,10 @@ class PasswordCheck:
                     known = _matches(password, expected) and name in users
                     self._keep(digest, allowed=known)
         return known
+
+    def recall(self, users: Mapping[str, str], name: str, password: bytes) -> bool | None:
+        """The same where it is known already; None where it has to be computed."""
+        return self._known(self._digest(name, _choose_hash(users, name), password))
 
     def _digest(self, *parts: str | bytes) -> bytes:
         whole = hmac.new(self._key, digestmod=hashlib.sha256)
@@ -74,6 +77,11 @@ class PasswordCheck:
             if len(digests) >= MOST_RESULTS:
                 del digests[next(iter(digests))]
             digests[digest] = None
+
+
+def _choose_hash(users: Mapping[str, str], name: str) -> str:
+    # an unknown name costs what the slowest known one does, so that time does not tell names apart
+    return users.get(name) or max(users.values(), key=lambda text: text[4:6])
 
 
 def _matches(password: bytes, expected: str) -> bool:

@@ -10,12 +10,16 @@ import ipaddress
 import logging
 import ssl
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.files.watched import Watched
 from llm_serving_exporter.web.auth import PasswordCheck, credentials
-from llm_serving_exporter.web.exchange import Request, Response, plain
+from llm_serving_exporter.web.exchange import Request, plain
+from llm_serving_exporter.web.expiry import read_expiry
 from llm_serving_exporter.web.webconfig import (
     VERIFY_OPTIONAL,
     VERIFY_REQUIRED,
@@ -26,14 +30,19 @@ from llm_serving_exporter.web.webconfig import (
 
 _VERIFY = {VERIFY_OPTIONAL: ssl.CERT_OPTIONAL, VERIFY_REQUIRED: ssl.CERT_REQUIRED}
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
+# how long before its end a certificate is warned of
+WARNED_BEFORE_SECONDS = 14 * 86_400.0
+_DAY_SECONDS = 86_400.0
+_MOST_PEM_CHARACTERS = 1_000_000
 _CHALLENGE = ("WWW-Authenticate", 'Basic realm="llm-serving-exporter", charset="UTF-8"')
-_DENIED = plain(401, "Unauthorized: send a name and password by basic authentication.", _CHALLENGE)
+DENIED = plain(401, "Unauthorized: send a name and password by basic authentication.", _CHALLENGE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
     settings: WebSettings  # as the file stands in use
     context: ssl.SSLContext | None  # None = plain HTTP
+    expiry: float | None  # of the certificate, in Unix seconds; None: none, or not known
 
 
 class Guard:
@@ -42,8 +51,10 @@ class Guard:
     Whether TLS is on is settled when it is made: a change of that needs a restart, which is logged.
     """
 
-    def __init__(self, path: str, log: logging.Logger) -> None:
-        self._path, self._log = path, log
+    def __init__(self, path: str, log: logging.Logger, wall: Callable[[], float] = time.time) -> None:
+        self._path, self._log, self._wall = path, log, wall
+        # when it was last said that the certificate expires
+        self._warned_at: float | None = None
         self._lock = threading.Lock()
         self._check = PasswordCheck()
         self._file: Watched[_Loaded | None] = Watched(path, self._load, None)
@@ -54,9 +65,15 @@ class Guard:
 
     def context(self) -> ssl.SSLContext:
         """For the next handshake. Only where `tls`."""
-        context = self._current().context
-        assert context is not None
-        return context
+        found = self._current()
+        assert found.context is not None
+        self._warn_of_expiry(found.expiry)
+        return found.context
+
+    @property
+    def expiry(self) -> float | None:
+        """When the certificate expires, in Unix seconds; None where there is none, or it cannot be told."""
+        return self._current().expiry
 
     def headers(self) -> tuple[tuple[str, str], ...]:
         """What every answer carries; an empty value means that a header is not sent."""
@@ -73,13 +90,19 @@ class Guard:
         names = {_canonical(name) for name in found if isinstance(name, str)}
         return not names.isdisjoint(map(_canonical, tls.client_allowed_sans))
 
-    def denied(self, request: Request) -> Response | None:
-        """The answer to a request without valid credentials; None for one that may pass."""
+    def judge(self, request: Request) -> bool | None:
+        """Whether the request may pass, by its name and password; None where these have to be checked first, which takes a while."""
         users = self._current().settings.users
         if not users:
-            return None
+            return True
         sent = credentials(request.headers.get("authorization", ""))
-        return None if sent is not None and self._check.allows(users, *sent) else _DENIED
+        return False if sent is None else self._check.recall(users, *sent)
+
+    def check_password(self, request: Request) -> bool:
+        """The same, after the check."""
+        users = self._current().settings.users
+        sent = credentials(request.headers.get("authorization", ""))
+        return not users or (sent is not None and self._check.allows(users, *sent))
 
     def _current(self) -> _Loaded:
         with self._lock:
@@ -103,11 +126,33 @@ class Guard:
             what = "TLS cannot be switched on or off while the exporter runs"
             raise ConfigError(Problem(self._path, "tls_server_config", what, "Restart the exporter."))
         if tls is None:
-            return _Loaded(settings, None)
+            return _Loaded(settings, None, None)
         for file in (tls.cert_file, tls.key_file, tls.client_ca_file):
             if file is not None:
                 self._file.watch(file)
-        return _Loaded(settings, _context(self._path, tls))
+        context = _context(self._path, tls)
+        with open(tls.cert_file, encoding="ascii", errors="replace") as pem:
+            expiry = read_expiry(pem.read(_MOST_PEM_CHARACTERS))
+        self._warned_at = None
+        self._warn_of_expiry(expiry)
+        return _Loaded(settings, context, expiry)
+
+    def _warn_of_expiry(self, expiry: float | None) -> None:
+        """Says once a day that the certificate expires soon, or has expired."""
+        now = self._wall()
+        if expiry is None or expiry - now > WARNED_BEFORE_SECONDS:
+            return
+        if self._warned_at is not None and abs(now - self._warned_at) < _DAY_SECONDS:
+            return
+        self._warned_at = now
+        days = (expiry - now) / _DAY_SECONDS
+        when = datetime.fromtimestamp(expiry, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        said = (
+            f"expires in {days:.1f} days, at {when}"
+            if days > 0
+            else f"expired at {when}: clients that check it are not served"
+        )
+        self._log.warning("the certificate of the web server %s. Replace its file; it is read again by itself.", said)
 
 
 def _canonical(name: str) -> str:

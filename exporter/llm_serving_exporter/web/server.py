@@ -1,37 +1,45 @@
 """The web server: pages by path over HTTP/1.1, with TLS and basic auth where a web config file says so.
 
-One thread accepts, one thread serves each connection, all of them bounded in number and time (`connection.Limits`).
+One thread waits for all clients (`loop`); a whole request is answered in one of a few threads (`workers`); passwords are checked one at a
+time beside them (`passwords`). All of it is bounded (`limits`).
 """
 
 from __future__ import annotations
 
 import logging
-import selectors
-import socket
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 
 from llm_serving_exporter.config.types import WebConfig
-from llm_serving_exporter.web.connection import Connection, Limits, answer_and_close, handshake, is_tls
+from llm_serving_exporter.files.descriptors import read_descriptor_limit
+from llm_serving_exporter.web.browsers import refuse_script
+from llm_serving_exporter.web.clients import Client
+from llm_serving_exporter.web.connection import answer_request
+from llm_serving_exporter.web.credentials import EarnedCredentials
 from llm_serving_exporter.web.exchange import Handler, Request, Response, plain
-from llm_serving_exporter.web.guard import Guard
+from llm_serving_exporter.web.framing import Raw
+from llm_serving_exporter.web.guard import DENIED, Guard
+from llm_serving_exporter.web.limits import Limits, fit_connections
 from llm_serving_exporter.web.listen import describe_listener, listen_on_all, url_of
+from llm_serving_exporter.web.loop import Loop
+from llm_serving_exporter.web.passwords import PasswordLane, Waiting
+from llm_serving_exporter.web.refusals import Reason, Refusals
+from llm_serving_exporter.web.workers import Workers
 
 __all__ = ["Handler", "Limits", "Request", "Response", "WebServer"]
 
 STOP_SECONDS = 2.0
-# accept() fails at once again and again while file descriptors are used up: not a reason to spin
-ACCEPT_PAUSE_SECONDS = 0.2
-_OVERLOAD = plain(503, "Too many connections at once: try again in a few seconds.")
-_PLAIN_HTTP = plain(400, "This server speaks HTTPS: write https:// in place of http://.")
+_OK = 200
+_LATER = plain(429, "Too many passwords are being checked: try again in a few seconds.", ("Retry-After", "5"))
 
 
 class WebServer:
     """Binds when made; `start` serves in the background; `stop` ends every connection and thread within two seconds.
 
-    `routes`: path -> method -> handler; HEAD is answered from GET. A handler runs in its connection's thread; one that
+    `routes`: path -> method -> handler; HEAD is answered from GET. A handler runs in a thread of its own among a few; one that
     raises is logged and answered with 500. Raises ListenError for an address that cannot be had, ConfigError for the web config file.
     """
 
@@ -44,21 +52,22 @@ class WebServer:
         log: logging.Logger | None = None,
     ) -> None:
         self._routes = routes
-        self._limits = limits or Limits()
+        given = limits or Limits()
+        self._limits = replace(given, connections=fit_connections(given, read_descriptor_limit()))
         self._log = log or logging.getLogger("llm_serving_exporter.web")
         self._guard = Guard(web.config_file, self._log) if web.config_file is not None else None
-        self._lock = threading.Lock()
-        self._threads: dict[_Peer, threading.Thread] = {}
-        self._idle: dict[_Peer, None] = {}  # in the order in which they became idle
-        self._ending: list[threading.Thread] = []  # done with their connections, perhaps not yet with their last line
-        self._refusing = 0
-        self._stopping = threading.Event()
+        self.refusals = Refusals(self._log)
+        self._earned = EarnedCredentials()
+        self._workers = Workers(self._limits.workers, self._limits.queued, "web-connection", self._log)
+        # so that a flood of wrong passwords costs one core at most
+        self._checkers = Workers(1, self._limits.password_checks, "web-passwords", self._log)
+        self._passwords = PasswordLane(self._checkers, self._limits.password_checks)
         self._listeners = listen_on_all(web.listen_addresses)
         scheme = "https" if self._guard and self._guard.tls else "http"
         self._urls = tuple(url_of(listener, scheme) for listener in self._listeners)
         self._places = tuple(describe_listener(listener, scheme) for listener in self._listeners)
-        self._wake_reader, self._wake_writer = socket.socketpair()
-        self._acceptor = threading.Thread(target=self._accept_all, name="web-accept", daemon=True)
+        self._loop = Loop(self._listeners, self._limits, self._guard, self._submit, self.refusals, self._log)
+        self._thread = threading.Thread(target=self._loop.run, name="web-loop", daemon=True)
 
     @property
     def url(self) -> str:
@@ -75,180 +84,97 @@ class WebServer:
         """Where it listens, one line for each address, for a person."""
         return self._places
 
+    @property
+    def certificate_expiry(self) -> float | None:
+        """When its certificate expires, in Unix seconds; None without TLS, and where the certificate does not say it readably."""
+        return self._guard.expiry if self._guard is not None else None
+
     def start(self) -> None:
         """Serves from now on."""
-        self._acceptor.start()
+        self._thread.start()
 
     def stop(self) -> None:
         """Accepts no more, lets answers under way end for a moment, then ends every connection. Safe to call twice."""
         deadline = time.monotonic() + STOP_SECONDS
-        if not self._stopping.is_set():
-            self._stopping.set()
-            self._wake_writer.close()
-        if self._acceptor.ident is not None:
-            self._acceptor.join(STOP_SECONDS)
+        self._loop.stop()
+        if self._thread.ident is not None:
+            self._thread.join(STOP_SECONDS / 2)
+            self._loop.cut()
+            self._thread.join(max(0.0, deadline - time.monotonic()))
+        else:
+            self._loop.close()
         for listener in self._listeners:
             listener.close()
-        self._wake_reader.close()
-        with self._lock:
-            waiting, threads = list(self._idle), [*self._threads.values(), *self._ending]
-        for peer in waiting:
-            peer.cut()
-        self._join(threads, deadline - STOP_SECONDS / 2)
-        with self._lock:
-            busy = list(self._threads)
-        for peer in busy:
-            peer.cut()
-        self._join(threads, deadline)
+        for thread in (*self._workers.stop(), *self._checkers.stop()):
+            thread.join(max(0.0, deadline - time.monotonic()))
 
-    @staticmethod
-    def _join(threads: list[threading.Thread], deadline: float) -> None:
-        for thread in threads:
-            if thread.ident is not None:  # it was started
-                thread.join(max(0.0, deadline - time.monotonic()))
+    # --- requests: by the loop, then by a worker ---------------------------------------------------------------------
 
-    # --- connections ----------------------------------------------------------------------------------------------
+    def _submit(self, client: Client, raw: Raw) -> bool:
+        first = client.has_earned or self._earned.has(raw.head)
+        return self._workers.submit(partial(self._serve, client, raw, None), first=first)
 
-    def _accept_all(self) -> None:
-        with selectors.DefaultSelector() as selector:
-            for listener in self._listeners:
-                selector.register(listener, selectors.EVENT_READ)
-            selector.register(self._wake_reader, selectors.EVENT_READ)
-            while not self._stopping.is_set():
-                ready = selector.select()
-                if self._stopping.is_set():
-                    return
-                for key, _ in ready:
-                    self._accept(key.fileobj)
+    def _serve(self, client: Client, raw: Raw, allowed: bool | None) -> None:
+        """Answers a request. `allowed`: what came of the check of its password; None before it."""
+        waits: list[Request] = []
 
-    def _accept(self, listener: object) -> None:
-        assert isinstance(listener, socket.socket)
-        try:
-            source, _ = listener.accept()
-        except BlockingIOError:
-            return  # the client was gone again
-        except OSError as error:
-            self._log.warning("a connection could not be accepted: %s", error)
-            self._stopping.wait(ACCEPT_PAUSE_SECONDS)
+        def respond(request: Request) -> Response:
+            found = self._respond(request, client.peer, allowed)
+            if found is None:
+                waits.append(request)
+            return found or DENIED
+
+        headers = self._guard.headers() if self._guard is not None else ()
+        answer = answer_request(raw, respond, self._limits, headers, closes=self._loop.stopping.is_set)
+        if waits:
+            check = partial(self._check_password, client, raw, waits[0])
+            refuse = partial(self._refuse, client, raw, headers)
+            client.waits_for_check = True
+            self._passwords.submit(client.peer, Waiting(check, refuse))
             return
-        self._admit(source)
+        earned = answer.status == _OK
+        if earned and self._guard is not None:
+            self._earned.add(raw.head)
+        self._loop.complete(client, answer, earned=earned)
 
-    def _admit(self, source: socket.socket) -> None:
-        """Gives a connection its thread. Where there are too many, the one idle for longest makes room; else a short 503."""
-        peer = _Peer(source)
-        with self._lock:
-            self._ending = [thread for thread in self._ending if thread.is_alive()]
-            known = len(self._threads)
-            if known >= self._limits.connections + self._limits.refusals:
-                source.close()
-                return
-            serve = known - self._refusing < self._limits.connections
-            if not serve and self._idle:
-                oldest = next(iter(self._idle))
-                del self._idle[oldest]
-                oldest.cut()
-                serve = True
-            thread = threading.Thread(
-                target=self._serve if serve else self._turn_away, args=(peer,), name="web-connection", daemon=True
-            )
-            self._threads[peer] = thread
-            self._refusing += not serve
-        try:
-            thread.start()
-        except RuntimeError as error:  # no more threads to be had
-            self._log.warning("a connection could not be served: %s", error)
-            self._forget(peer, refused=not serve)
+    def _check_password(self, client: Client, raw: Raw, request: Request) -> None:
+        assert self._guard is not None
+        if client.is_closed:  # it made room
+            return
+        allowed = self._guard.check_password(request)
+        client.waits_for_check = False
+        if not self._workers.submit(partial(self._serve, client, raw, allowed), first=allowed):
+            self._refuse(client, raw, ())
 
-    def _forget(self, peer: _Peer, *, refused: bool) -> None:
-        with self._lock:
-            self._idle.pop(peer, None)
-            self._ending.append(self._threads.pop(peer))
-            self._refusing -= refused
-        peer.socket.close()
+    def _refuse(self, client: Client, raw: Raw, headers: tuple[tuple[str, str], ...]) -> None:
+        self.refusals.add(Reason.PASSWORD, client.peer)
+        answer = answer_request(raw, lambda _request: _LATER, self._limits, headers, closes=lambda: True)
+        self._loop.complete(client, answer, earned=False)
 
-    def _turn_away(self, peer: _Peer) -> None:
-        try:
-            if self._guard is None or not self._guard.tls:
-                answer_and_close(peer.socket, self._limits, _OVERLOAD)
-        finally:
-            self._forget(peer, refused=True)
-
-    def _serve(self, peer: _Peer) -> None:
-        guard = self._guard
-        try:
-            # headers and body go out in one piece, nothing is to be waited for
-            peer.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if guard is not None and guard.tls and not self._secured(peer, guard):
-                return
-            Connection(
-                peer.socket,
-                self._respond,
-                self._limits,
-                lambda idle: self._mark(peer, idle=idle),
-                self._stopping.is_set,
-                guard.headers() if guard is not None else (),
-            )
-        except OSError as error:
-            self._log.debug("a connection ended: %s", error)
-        except Exception:  # noqa: BLE001  # logged with its traceback; one connection must not end the server
-            self._log.exception("a connection failed; this is a bug, please report it")
-        finally:
-            self._forget(peer, refused=False)
-
-    def _secured(self, peer: _Peer, guard: Guard) -> bool:
-        """Puts TLS on a connection. False where the client speaks plain HTTP, which is answered, or is not let in."""
-        self._mark(peer, idle=True)
-        spoken = is_tls(peer.socket, self._limits.idle_seconds)
-        self._mark(peer, idle=False)
-        if not spoken:
-            answer_and_close(peer.socket, self._limits, _PLAIN_HTTP)
-            return False
-        peer.socket = handshake(peer.socket, guard.context(), self._limits.head_seconds)
-        return guard.lets_in(peer.socket)
-
-    def _mark(self, peer: _Peer, *, idle: bool) -> None:
-        with self._lock:
-            if not idle:
-                self._idle.pop(peer, None)
-            elif self._stopping.is_set():
-                peer.cut()
-            else:
-                self._idle[peer] = None
-
-    # --- requests -------------------------------------------------------------------------------------------------
-
-    def _respond(self, request: Request) -> Response:
-        """The page's answer, or why there is none. Never raises."""
+    def _respond(self, request: Request, peer: str, allowed: bool | None) -> Response | None:
+        """The page's answer, or why there is none; None where a password has to be checked first. Never raises."""
         try:
             if self._guard is not None:
-                denied = self._guard.denied(request)
-                if denied is not None:
-                    return denied
+                may = allowed if allowed is not None else self._guard.judge(request)
+                if may is None:
+                    return None
+                if not may:
+                    self.refusals.add(Reason.DENIED, peer)
+                    return DENIED
+            refused = refuse_script(request)
+            if refused is not None:
+                self.refusals.add(Reason.BROWSER, peer)
+                return refused
             methods = self._routes.get(request.path)
             if methods is None:
                 return plain(404, "There is no such page here; / lists them.")
             handler = methods.get("GET" if request.method == "HEAD" else request.method)
             if handler is None:
-                allowed = sorted({*methods, *(("HEAD",) if "GET" in methods else ())})
-                return plain(405, f"This page takes {' and '.join(allowed)} only.", ("Allow", ", ".join(allowed)))
+                named = sorted({*methods, *(("HEAD",) if "GET" in methods else ())})
+                return plain(405, f"This page takes {' and '.join(named)} only.", ("Allow", ", ".join(named)))
             return handler(request)
         except Exception:  # noqa: BLE001  # logged with its traceback; a page's fault is that page's alone
             self._log.exception(
                 "the page %s could not be made; this is a bug, please report it", ascii(request.path[:200])
             )
             return plain(500, "This page could not be made; the exporter's log has the cause.")
-
-
-class _Peer:
-    """An open connection; `socket` changes once TLS is on. Compared by identity."""
-
-    __slots__ = ("socket",)
-
-    def __init__(self, source: socket.socket) -> None:
-        self.socket = source
-
-    def cut(self) -> None:
-        """Ends the connection under its thread's feet, which then finds it ended."""
-        with suppress(OSError):
-            # not SSLSocket.shutdown: that drops the TLS state while its thread still reads
-            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)

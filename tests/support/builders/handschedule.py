@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from llm_serving_exporter.daemon.timetable import Run
+from llm_serving_exporter.scrape.waits import drive
 from tests.support.servers.driven_exporter import HandClock
 
 
 @dataclass
 class _Job:
     seconds: float
-    run: Callable[[], None]
+    run: Run
     due: float
 
 
@@ -28,15 +29,11 @@ class HandSchedule:
     def stop(self) -> None:
         self.jobs = {}
 
-    def every(self, name: str, seconds: float, job: Callable[[], None], delay_seconds: float = 0.0) -> None:
+    def every(self, name: str, seconds: float, job: Run, delay_seconds: float = 0.0) -> None:
         self.jobs[name] = _Job(seconds, job, self._clock.seconds + delay_seconds)
 
     def cancel(self, name: str) -> None:
         self.jobs.pop(name, None)
-
-    def plan_again(self, spread_seconds: float) -> None:
-        for job in self.jobs.values():
-            job.due = self._clock.seconds
 
     def advance(self, seconds: float) -> None:
         """Moves the clock on and runs every job that becomes due meanwhile, as often as it does."""
@@ -45,5 +42,7 @@ class HandSchedule:
             job = min(due, key=lambda one: one.due)
             self._clock.seconds = max(self._clock.seconds, job.due)
             job.due += job.seconds
-            job.run()
+            running = job.run()
+            if running is not None:
+                drive(running)
         self._clock.seconds = end

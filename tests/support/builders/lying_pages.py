@@ -71,16 +71,18 @@ class _Client:
     def __init__(self, server: Server, monotonic: Callable[[], float], wall: Callable[[], float]) -> None:
         self._server, self._monotonic, self._wall = server, monotonic, wall
 
-    def get_metrics(self, path: str) -> Page | Refusal:
+    async def get_metrics(self, path: str) -> Page | Refusal:
         body = self._find(path)
         if not isinstance(body, bytes):
             return Refusal(FailureReason.STATUS, "404", 404, self._wall(), 0.0)
         return Page(body, "text/plain; version=0.0.4", self._wall(), self._monotonic(), 0.0, len(body))
 
-    def get_any(self, path: str) -> Page | Refusal:
-        return self.get_metrics(path)
+    async def get_any(self, path: str) -> Page | Refusal:
+        return await self.get_metrics(path)
 
-    def get_json(self, path: str, max_bytes: int = 0, timeout_seconds: float | None = None) -> JsonAnswer | Refusal:
+    async def get_json(
+        self, path: str, max_bytes: int = 0, timeout_seconds: float | None = None
+    ) -> JsonAnswer | Refusal:
         body = self._find(path)
         if not isinstance(body, bytes | str):
             return Refusal(FailureReason.STATUS, "404", 404, self._wall(), 0.0)

@@ -9,7 +9,6 @@ import pytest
 
 from llm_serving_exporter.cost.meter import (
     COST,
-    LATE_INTERVALS,
     MOST_NAMES,
     PER_MILLION,
     SAVINGS,
@@ -21,6 +20,7 @@ from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.window import GAP_INTERVALS
 from tests.support.builders.costmeter import TARGET, TERMS, WORKED, Bench, page, seconds, usd
 
 
@@ -96,7 +96,7 @@ def test_a_page_that_says_nothing_of_work_is_unknown() -> None:
 def test_a_tick_that_comes_far_too_late_is_unknown() -> None:
     bench = Bench()
     bench.work()
-    late = LATE_INTERVALS * TARGET.interval_seconds + 1
+    late = GAP_INTERVALS * TARGET.interval_seconds + 1
     found = bench.tick(seconds=late, **page(bench.now + late, WORKED))
     assert seconds(found) == {"unknown": 2 * late}
     assert usd(found) == {"unattributed": 2 * late}

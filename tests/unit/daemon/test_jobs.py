@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +17,7 @@ import pytest
 from llm_serving_exporter.config.types import Config, DcgmConfig, FileDiscovery, GpuConfig, SloConfig
 from llm_serving_exporter.daemon.file_jobs import PRICES_EVERY_SECONDS
 from llm_serving_exporter.daemon.jobs import DISCOVERY_EVERY_SECONDS, Daemon
+from llm_serving_exporter.daemon.schedule import MAX_THREADS
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
@@ -25,15 +28,18 @@ from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import HttpSettings, Target
 from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Row, Runtime
 from llm_serving_exporter.normalise.registry import RUNTIMES, reads_otherwise
+from llm_serving_exporter.scrape import lookup
 from llm_serving_exporter.sim.replay import SteppedServer
 from tests.support.builders.configuration import load_text
 from tests.support.builders.handschedule import HandSchedule
 from tests.support.builders.recordings import recording
 from tests.support.servers.driven_exporter import HandClock
 from tests.support.servers.replica import Replica
+
+YEAR = 365 * 86_400.0
 
 
 def until(holds: Callable[[], bool], seconds: float = 15.0) -> None:
@@ -216,16 +222,57 @@ def test_a_target_that_is_only_relabelled_goes_on(tmp_path: Path) -> None:
             assert 'team="ads"' in page
 
 
-def test_a_wall_clock_that_jumps_has_every_target_read_at_once() -> None:
-    # a step of the wall clock against the other one may mean that the machine slept: everything is read at once
+@pytest.mark.parametrize("step", [-20 * YEAR, 20 * YEAR])
+def test_a_step_of_the_wall_clock_is_said_and_moves_no_tick(
+    step: float, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random, "uniform", lambda low, high: low)  # both are read at once
     offset = [0.0]
     with SteppedServer(recording("vllm-0.32")) as engine:
-        config = config_for(Target("replica-0", engine.url, interval_seconds=30.0))
+        rare, often = (
+            Target(name, engine.url, interval_seconds=each) for name, each in (("rare", 60.0), ("often", 0.2))
+        )
+        config = config_for(rare, often)
         daemon = Daemon(config, lambda: config, lambda _config: None, wall=lambda: time.time() + offset[0])
         with Watched(daemon):
-            until(lambda: reading(daemon, "replica-0").attempts_total == 1)
-            offset[0] = -3600.0
-            until(lambda: reading(daemon, "replica-0").attempts_total == 2)
+            until(lambda: reading(daemon, "rare").attempts_total == 1 and reading(daemon, "often").attempts_total > 1)
+            offset[0] = step
+            until(lambda: "the wall clock moved by" in caplog.text)
+            before = reading(daemon, "often").attempts_total
+            until(lambda: reading(daemon, "often").attempts_total >= before + 3)
+            assert reading(daemon, "rare").attempts_total == 1
+            last = reading(daemon, "often").derived
+            assert last is not None
+            assert 0 < last.window_seconds < 60
+
+
+def test_servers_and_names_that_hang_hold_up_no_other_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    real = lookup.get_addresses
+
+    def get_addresses(host: str, port: int) -> lookup.Found:
+        if host.endswith(".invalid"):
+            released.wait(30.0)
+        return real(host, port)
+
+    monkeypatch.setattr(lookup, "get_addresses", get_addresses)
+    with SteppedServer(recording("vllm-0.32")) as engine, socket.create_server(("127.0.0.1", 0), backlog=256) as silent:
+        # the kernel takes their connections, and nobody ever answers
+        hanging = [f"http://127.0.0.1:{silent.getsockname()[1]}"] * 60
+        hanging += [f"http://name-{number}.invalid:8000" for number in range(60)]
+        http = HttpSettings(timeout_seconds=60.0)
+        stuck = [Target(f"stuck-{number}", url, interval_seconds=61.0, http=http) for number, url in enumerate(hanging)]
+        config = config_for(*stuck, Target("good", engine.url, interval_seconds=0.1))
+        daemon = Daemon(config, lambda: config, lambda _config: None)
+        # so that they are all under way
+        monkeypatch.setattr(random, "uniform", lambda low, high: low)
+        try:
+            with Watched(daemon):
+                until(lambda: reading(daemon, "good").attempts_total >= 10)
+                assert all(reading(daemon, target.name).attempts_total == 0 for target in stuck)
+                assert sum(thread.name.startswith(("job", "step")) for thread in threading.enumerate()) <= MAX_THREADS
+        finally:
+            released.set()
 
 
 def test_the_main_loop_reloads_when_a_signal_asks_for_it() -> None:

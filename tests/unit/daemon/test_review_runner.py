@@ -327,3 +327,114 @@ def test_the_end_of_the_exporter_ends_its_review(tmp_path: Path) -> None:
     assert review_runs.read_runs(str(tmp_path)) == Runs(MONDAY - DAY, MONDAY, tried_since=MONDAY)
     assert found._reader is not None
     found._reader.join(PATIENCE_SECONDS)
+
+
+# --- a wall clock that is stepped ----------------------------------------------------------------------------------
+
+YEAR = 365 * DAY
+
+
+class Stepped:
+    """A runner by two clocks: what is due at its wall clock is made, and counted."""
+
+    def __init__(self, tmp_path: Path, now: float) -> None:
+        self.wall, self.elapsed, self.made = Clock(now), Clock(0.0), 0
+        self._settings = tmp_path / "report.yml"
+        self.runner = runner(tmp_path, self.wall, GOOD)
+        self.runner._monotonic = self.elapsed
+
+    def look(self, *, step: float = 0.0, after: float = 30.0) -> ReviewRuns | None:
+        """What is published after the clocks went on, the wall clock by a step more."""
+        self.wall.now += after + step
+        self.elapsed.now += after
+        self._settings.write_text(str(self.wall.now))
+        found = self.runner.run_when_due()
+        if self.runner._process is None:
+            return found
+        self.made += 1
+        return ended(self.runner, self.runner.run_when_due)
+
+
+@pytest.fixture
+def stepped(tmp_path: Path) -> Stepped:
+    """On a Wednesday, with the review of Monday made."""
+    begin_runs(str(tmp_path), MONDAY - 30 * DAY)
+    found = Stepped(tmp_path, MONDAY + 60)
+    found.look()
+    assert found.made == 1
+    found.look(after=2 * DAY)
+    assert found.made == 1
+    return found
+
+
+@pytest.mark.parametrize("step", [HOUR, -HOUR, 2 * DAY, -DAY, 300.0, -300.0])
+def test_a_step_with_nothing_due_in_it_makes_nothing_and_the_next_is_counted_from_now(
+    stepped: Stepped, step: float
+) -> None:
+    found = stepped.look(step=step)
+    assert stepped.made == 1
+    assert found is not None
+    assert found.next_due == MONDAY + 7 * DAY
+    stepped.look(after=MONDAY + 7 * DAY + 60 - stepped.wall.now)
+    assert stepped.made == 2
+
+
+@pytest.mark.parametrize("step", [7 * DAY, YEAR, 20 * YEAR])
+def test_what_lay_within_a_step_is_made_once_and_not_again_when_the_clock_is_put_right(
+    stepped: Stepped, step: float
+) -> None:
+    stepped.look(step=step)
+    assert stepped.made == 2
+    found = stepped.look()
+    assert stepped.made == 2
+    assert found is not None
+    assert stepped.wall.now < found.next_due <= stepped.wall.now + 7 * DAY  # type: ignore[operator]
+    stepped.look(step=-step)
+    stepped.look()
+    assert stepped.made == 2
+    stepped.look(after=MONDAY + 7 * DAY + 60 - stepped.wall.now)
+    assert stepped.made == 3
+
+
+@pytest.mark.parametrize("step", [-YEAR, -20 * YEAR])
+def test_a_clock_that_is_put_back_to_before_all_that_is_known_counts_from_there(stepped: Stepped, step: float) -> None:
+    found = stepped.look(step=step)
+    stepped.look()
+    assert stepped.made == 1
+    assert found is not None
+    assert found.next_due is not None
+    assert stepped.wall.now < found.next_due <= stepped.wall.now + 7 * DAY
+    stepped.look(after=found.next_due + 60 - stepped.wall.now)
+    assert stepped.made == 2
+    # put right: the review of Monday was made before the step
+    stepped.look(step=-step)
+    stepped.look()
+    assert stepped.made == 2 + (stepped.wall.now >= MONDAY + 7 * DAY)
+
+
+def test_a_review_that_failed_is_tried_again_though_the_clock_was_corrected_a_little(tmp_path: Path) -> None:
+    begin_runs(str(tmp_path), MONDAY - DAY)
+    wall, elapsed = Clock(MONDAY + HOUR / 2), Clock(0.0)
+    found = runner(tmp_path, wall, BAD)
+    found._monotonic = elapsed
+    found.run_when_due()
+    ended(found, found.run_when_due)
+    wall.now += HOUR / 2 - 300.0
+    elapsed.now += HOUR / 2
+    found.run_when_due()
+    assert found._process is None
+    wall.now += HOUR
+    elapsed.now += HOUR
+    found.run_when_due()
+    assert found._process is not None
+    ended(found, found.run_when_due)
+
+
+def test_a_slewed_clock_makes_one_review(tmp_path: Path) -> None:
+    begin_runs(str(tmp_path), MONDAY - DAY)
+    found = Stepped(tmp_path, MONDAY - 600)
+    for _ in range(30):
+        found.look(step=-5.0)
+    for _ in range(40):
+        found.look(step=15.0)
+    assert found.made == 1

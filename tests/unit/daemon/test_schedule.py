@@ -1,20 +1,25 @@
-"""Jobs in threads, by the real clock: one that fails goes on, one that hangs is left out and holds up no other."""
+"""Jobs by the real clock, in a few threads: one that fails goes on, one that hangs is left out and holds up no other."""
 
 from __future__ import annotations
 
+import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from selectors import EVENT_READ
 
 import pytest
 
-from llm_serving_exporter.daemon.schedule import ThreadSchedule
+from llm_serving_exporter.clock import elapsed_seconds
+from llm_serving_exporter.daemon.schedule import BLOCKING_THREADS, MAX_THREADS, STEP_THREADS, ThreadSchedule
+from llm_serving_exporter.scrape.waits import SocketWait
 from tests.support.waiting import wait_until
 
 
 @contextmanager
-def running() -> Iterator[ThreadSchedule]:
-    schedule = ThreadSchedule()
+def running(monotonic: Callable[[], float] = elapsed_seconds) -> Iterator[ThreadSchedule]:
+    schedule = ThreadSchedule(monotonic)
     schedule.start()
     try:
         yield schedule
@@ -73,12 +78,83 @@ def test_a_job_that_hangs_never_runs_twice_and_holds_up_no_other() -> None:
         wait_until(lambda: len(started) >= 2, "its next run")
 
 
-def test_everything_planned_again_runs_soon_whatever_its_interval() -> None:
+def test_a_machine_that_slept_runs_what_was_missed_once_it_wakes() -> None:
+    # elapsed time goes on in a suspend, the wait of a condition does not
+    slept, runs = [0.0], []
+    with running(lambda: elapsed_seconds() + slept[0]) as schedule:
+        schedule.every("hourly", 3600.0, lambda: runs.append(1))
+        wait_until(lambda: runs, "its first run")
+        slept[0] = 8 * 3600.0
+        wait_until(lambda: len(runs) == 2, "its run after the sleep")
+
+
+def test_intervals_go_by_the_jobs_own_seconds() -> None:
     runs: list[int] = []
+    schedule = ThreadSchedule(speed=3600.0)
+    schedule.every("hourly", 36.0, lambda: runs.append(1), delay_seconds=36.0)
+    schedule.start()
+    wait_until(lambda: len(runs) >= 3, "three runs")
+    schedule.stop()
+
+
+def test_jobs_that_wait_for_servers_hold_no_thread_and_hold_up_no_other() -> None:
+    began, over, others = [], [], []
+    one, other = socket.socketpair()
+
+    async def hang(sock: socket.socket) -> None:
+        began.append(threading.current_thread())
+        over.append(await SocketWait(sock, EVENT_READ, 3600.0))
+
+    async def tick() -> None:
+        others.append(1)
+
+    with ExitStack() as sockets, one, other, running() as schedule:
+        for number in range(10 * MAX_THREADS):
+            schedule.every(f"hangs {number}", 0.01, partial(hang, sockets.enter_context(one.dup())))
+        wait_until(lambda: len(began) == 10 * MAX_THREADS, "their start")
+        assert len(set(began)) <= STEP_THREADS
+        schedule.every("other", 0.01, tick)
+        schedule.every("blocks", 0.01, lambda: others.append(1))
+        wait_until(lambda: len(others) >= 10, "ten runs of the others")
+        # none ran twice at a time
+        assert len(began) == 10 * MAX_THREADS
+        other.send(b"x")
+        wait_until(lambda: len(over) >= 10 * MAX_THREADS, "their end")
+        assert all(over)
+
+
+def test_jobs_that_block_hold_up_no_job_that_waits() -> None:
+    released, stuck, others = threading.Event(), [], []
+
+    def block() -> None:
+        stuck.append(1)
+        released.wait()
+
+    async def tick() -> None:
+        others.append(1)
+
     with running() as schedule:
-        schedule.every("rare", 3600.0, lambda: runs.append(1), delay_seconds=3600.0)
-        schedule.plan_again(0.01)
-        wait_until(lambda: runs, "its run")
+        for number in range(BLOCKING_THREADS):
+            schedule.every(f"blocks {number}", 0.01, block)
+        wait_until(lambda: len(stuck) == BLOCKING_THREADS, "their start")
+        schedule.every("other", 0.01, tick)
+        wait_until(lambda: len(others) >= 10, "ten runs of the other")
+        released.set()
+
+
+def test_a_coroutine_that_fails_is_logged_and_runs_again(caplog: pytest.LogCaptureFixture) -> None:
+    runs: list[int] = []
+
+    async def fail() -> None:
+        runs.append(1)
+        await SocketWait(one, EVENT_READ, 0.01)
+        raise ValueError("for the test")
+
+    one, other = socket.socketpair()
+    with one, other, running() as schedule:
+        schedule.every("broken", 0.01, fail)
+        wait_until(lambda: len(runs) >= 3, "three runs")
+    assert "job broken failed" in caplog.text
 
 
 def test_a_schedule_that_was_stopped_runs_nothing_more() -> None:

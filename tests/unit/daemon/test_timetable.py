@@ -77,18 +77,6 @@ def test_a_job_that_comes_back_at_the_same_time_runs_once() -> None:
     assert names(table, 1.0) == ["a"]
 
 
-def test_everything_planned_again_runs_within_the_spread_and_once() -> None:
-    table = Timetable()
-    for number in range(50):
-        table.add(f"job {number}", 600.0, do_nothing, 500.0)
-    table.plan_again(100.0, 1.0)
-    assert len(names(table, 101.0)) == 50
-    assert names(table, 500.0) == []
-    following = table.next_at()
-    assert following is not None
-    assert following >= 700.0 - LONGEST_JITTER_SECONDS
-
-
 @pytest.mark.parametrize("seconds", [0.2, 5.0, 600.0])
 def test_jitter_neither_adds_up_nor_has_a_job_due_twice_at_a_time(seconds: float) -> None:
     table = Timetable(random.Random(18).uniform)
@@ -105,10 +93,22 @@ def test_jitter_neither_adds_up_nor_has_a_job_due_twice_at_a_time(seconds: float
     assert max(off) - min(off) > widest
 
 
-def test_jobs_that_are_planned_again_and_again_leave_nothing_behind() -> None:
+def test_jobs_that_are_replaced_again_and_again_leave_nothing_behind() -> None:
     table = steady()
-    table.add("a", 5.0, do_nothing, 0.0)
     for now in range(0, 5000, 5):
-        table.plan_again(float(now), 0.0)
-        table.take_due(float(now))
+        table.add("a", 5.0, do_nothing, float(now))
+        assert names(table, float(now)) == ["a"]
     assert len(table._queue) <= 3
+
+
+@pytest.mark.parametrize("gone", [3600.0, 20 * 365 * 86_400.0])
+def test_however_long_a_machine_slept_each_job_runs_once_and_nothing_is_listed(gone: float) -> None:
+    table = Timetable()
+    for number in range(500):
+        table.add(f"job {number}", 1.0, do_nothing, number / 500)
+    woken = 100.0 + gone
+    assert len(names(table, woken)) == 500
+    assert names(table, woken) == []
+    assert len(table._queue) == 500
+    # none is further away than an interval and a half
+    assert len(names(table, woken + 1.5 + LONGEST_JITTER_SECONDS)) == 500

@@ -21,7 +21,7 @@ OLDER = sorted((ROOT / "tests/unit/deploy/values").glob("values-*.yaml"))
 # maps whose keys are the user's or Kubernetes', not the chart's
 FREE = {
     "global", "config", "prices", "sidecar.target", "sidecar.resources", "podSecurityContext", "securityContext", "seLinuxOptions",
-    "resources", "affinity", "scrape.endpoint", "report.settings", "report.resources",
+    "resources", "affinity", "state.volume", "scrape.endpoint", "report.settings", "report.resources",
 }  # fmt: skip
 # with a default, but a null is taken for nothing of the kind
 NONE_WILL_DO = {"daemonset.tolerations", "dashboards.labels", "resources", "sidecar.resources", "report.resources"}

@@ -71,7 +71,31 @@ def test_the_daemonset_is_root_and_may_do_nothing_else() -> None:
     (host,) = (volume for volume in spec["volumes"] if "hostPath" in volume)
     # a directory that is made where there is none would hide that the kubelet's root is another one
     assert host["hostPath"] == {"path": "/var/lib/kubelet/pod-resources", "type": "Directory"}
-    assert all(mount["readOnly"] for mount in container["volumeMounts"])
+    writable = [mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")]
+    assert writable == ["llm-serving-exporter-state"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_counters_of_cost_have_a_folder_that_outlives_the_container(mode: str) -> None:
+    manifests = render(f"--set=mode={mode}")
+    assert yaml.safe_load(exporter_config(manifests))["state_dir"] == "/var/lib/llm-serving-exporter"
+    if mode == "sidecar":
+        return  # its container is a patch, which the tests of sidecars read
+    spec = pod_spec(manifests)
+    (volume,) = (one for one in spec["volumes"] if one["name"] == "llm-serving-exporter-state")
+    assert volume["emptyDir"] == {"sizeLimit": "128Mi"}
+    (mount,) = (one for one in spec["containers"][0]["volumeMounts"] if one["name"] == volume["name"])
+    assert mount["mountPath"] == "/var/lib/llm-serving-exporter"
+
+
+def test_the_folder_may_be_a_volume_or_left_out() -> None:
+    claim = {"claimName": "costs"}
+    chosen = ("--set=state.volume.emptyDir=null", "--set=state.volume.persistentVolumeClaim.claimName=costs")
+    (volume,) = (one for one in pod_spec(render(*chosen))["volumes"] if one["name"] == "llm-serving-exporter-state")
+    assert volume == {"name": "llm-serving-exporter-state", "persistentVolumeClaim": claim}
+    without = render("--set=state.enabled=false")
+    assert "state_dir" not in exporter_config(without)
+    assert "llm-serving-exporter-state" not in str(pod_spec(without))
 
 
 def downward(container: dict[str, Any]) -> dict[str, str]:
@@ -138,7 +162,10 @@ def test_a_sidecar_takes_no_engine_out_of_service() -> None:
     assert (
         native["volumes"]
         == plain["volumes"]
-        == [{"name": "llm-serving-exporter-config", "configMap": {"name": f"{NAME}-config"}}]
+        == [
+            {"name": "llm-serving-exporter-config", "configMap": {"name": f"{NAME}-config"}},
+            {"name": "llm-serving-exporter-state", "emptyDir": {"sizeLimit": "128Mi"}},
+        ]
     )
 
 

@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
+from llm_serving_exporter.daemon.schedule import MAX_THREADS
+from llm_serving_exporter.scrape.lookup import MOST_THREADS
 from llm_serving_exporter.sim.fleet.exporter_config import exporter_config
 from llm_serving_exporter.sim.fleet.scenario_file import load
+from llm_serving_exporter.web.limits import Limits, fit_connections
 from tests.support.builders.configuration import load_flags
 from tests.support.paths import ROOT
 from tests.support.servers.server_process import program
@@ -25,6 +28,13 @@ DOCKERFILE = ROOT / "deploy/container/Dockerfile"
 UNIT = ROOT / "deploy/systemd/llm-serving-exporter.service"
 # of systemd-analyze security, from 0 (closed) to 10 (open): above this something that is closed now was opened
 MOST_EXPOSED = 2.0
+
+
+def test_the_unit_allows_every_thread_and_socket_that_the_exporter_makes() -> None:
+    text = UNIT.read_text()
+    numbers = {name: int(value) for name, value in re.findall(r"^(LimitNOFILE|TasksMax)=(\d+)$", text, re.MULTILINE)}
+    assert numbers["TasksMax"] == MAX_THREADS + MOST_THREADS + 64
+    assert fit_connections(Limits(), numbers["LimitNOFILE"]) == Limits().connections
 
 
 def services(file: str) -> dict[str, Any]:

@@ -121,7 +121,8 @@ def test_the_sidecars_patch_goes_onto_an_engine(tmp_path: Path, way: str) -> Non
     beside = {"native": ("initContainers", {"download"}), "plain": ("containers", {"vllm"})}[way]
     assert set(containers[beside[0]]) == {NAME, *beside[1]}
     assert {"vllm"} <= set(containers["containers"])
-    assert {volume["name"] for volume in pod["spec"]["volumes"]} == {"shm", "llm-serving-exporter-config"}
+    own = {"llm-serving-exporter-config", "llm-serving-exporter-state"}
+    assert {volume["name"] for volume in pod["spec"]["volumes"]} == {"shm", *own}
     assert pod["metadata"]["labels"] == {
         "app": "chat",
         "llm-serving-exporter/sidecar": NAME,

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.model.target import HttpSettings
-from llm_serving_exporter.scrape.http import HttpClient
+from tests.support.servers.blocking_client import BlockingClient
 
-MakeClient = Callable[..., HttpClient]
+MakeClient = Callable[..., BlockingClient]
 
 
 @pytest.fixture
 def make_client() -> Iterator[MakeClient]:
     """make_client(url, clocks={}, **settings): a client that the test's end closes; its deadline is generous."""
-    made: list[HttpClient] = []
+    made: list[BlockingClient] = []
 
-    def make(url: str, clocks: dict[str, Any] | None = None, **settings: Any) -> HttpClient:
-        made.append(HttpClient(url, HttpSettings(**{"timeout_seconds": 20.0, **settings}), **(clocks or {})))
+    def make(url: str, clocks: dict[str, Any] | None = None, **settings: Any) -> BlockingClient:
+        made.append(BlockingClient(url, HttpSettings(**{"timeout_seconds": 20.0, **settings}), **(clocks or {})))
         return made[-1]
 
     yield make

@@ -194,3 +194,30 @@ def test_flood_of_interim_answers_has_its_limit(make_client):
     with FaultServer(continue_flood()) as server:
         got = refusal(make_client(server.url).get_metrics("/metrics"))
     assert got.reason is FailureReason.PROTOCOL
+
+
+def test_headers_that_come_byte_by_byte_are_read(make_client):
+    answer = head(200, "text/plain", f"X-Long: {'a' * 1500}", f"Content-Length: {len(BODY)}") + BODY
+
+    def drip_all(exchange):
+        for byte in answer:
+            exchange.send(bytes([byte]))
+        return True
+
+    with FaultServer(drip_all) as server:
+        got = make_client(server.url).get_metrics("/metrics")
+    assert isinstance(got, Page)
+    assert got.body == BODY
+
+
+@pytest.mark.parametrize(
+    "chunk", [b"4\r\nup 1 2 3\r\n0\r\n\r\n", b"5\r\nup 1\n\r0\r\n\r\n", b"-5\r\nup 1\n\r\n0\r\n\r\n"]
+)
+def test_chunks_that_are_not_as_long_as_they_say_are_refused(make_client, chunk):
+    def answer(exchange):
+        exchange.send(head(200, "text/plain", "Transfer-Encoding: chunked") + chunk)
+        return False
+
+    with FaultServer(answer) as server:
+        got = refusal(make_client(server.url).get_metrics("/metrics"))
+    assert got.reason in (FailureReason.PROTOCOL, FailureReason.CLOSED)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.model.target import HttpSettings
-from llm_serving_exporter.scrape.http import HttpClient, JsonAnswer
+from llm_serving_exporter.scrape.http import JsonAnswer
+from tests.support.servers.blocking_client import BlockingClient
 from tests.support.servers.faultbehaviours import raw
 from tests.support.servers.faultserver import FaultServer
 
@@ -68,7 +69,7 @@ def server():
 @example(b"HTTP/1.1 302 x\r\nLocation: http://[v1.x]:y/\r\n\r\n")
 def test_any_bytes_as_an_answer(server, answer):
     server.behave("/metrics", raw(answer))
-    client = HttpClient(server.url, SETTINGS)
+    client = BlockingClient(server.url, SETTINGS)
     try:
         metrics, side = client.get_metrics("/metrics"), client.get_json("/metrics")
     finally:
@@ -85,7 +86,7 @@ def test_any_bytes_as_an_answer(server, answer):
 @settings(max_examples=100)
 @given(st.text(max_size=40))
 def test_any_path(server, path):
-    client = HttpClient(server.url, SETTINGS)
+    client = BlockingClient(server.url, SETTINGS)
     try:
         got = client.get_metrics(path)
     finally:

@@ -28,7 +28,7 @@ def test_the_file_keeps_the_last_success_and_since_when_it_is_known(tmp_path: Pa
     record_run(folder, 700.0, succeeded=False, week="2026-W47")
     assert read_runs(folder) == Runs(100.0, 700.0, 300.0)
     record_run(folder, 800.0, succeeded=True, week="2026-W47", sent_to=("the webhook",))
-    assert read_runs(folder) == Runs(100.0, 800.0, 800.0)
+    assert read_runs(folder) == Runs(100.0, 800.0, 800.0, earlier_successes=(300.0,))
     # without a daemon the first run is when it is known from
     record_run(str(tmp_path / "other"), 500.0, succeeded=True)
     assert read_runs(str(tmp_path / "other")) == Runs(500.0, 500.0, 500.0)

@@ -87,7 +87,7 @@ def test_a_configured_model_is_known_at_the_tick_after_the_first() -> None:
         assert it.pipeline.tick().models == {}
         it.pipeline.refresh_facts()
         it.server.behave("/metrics", fault.page(LATE))
-        it.now[0] += 10.0
+        it.now[0] += 3.0
         reading = it.pipeline.tick()
     facts = known(reading)
     # the model of the recordings: 38 million parameters

@@ -31,6 +31,9 @@ A list of `config` takes the place of the whole list.
 {{- if .Values.prices -}}
   {{- $_ := set $made "cost" (dict "price_file" "prices.yml") -}}
 {{- end -}}
+{{- if .Values.state.enabled -}}
+  {{- $_ := set $made "state_dir" "/var/lib/llm-serving-exporter" -}}
+{{- end -}}
 {{- mustMergeOverwrite $made (deepCopy (default dict .Values.config)) | toYaml -}}
 {{- end -}}
 

@@ -61,6 +61,9 @@ securityContext:
   {{- include "llm-serving-exporter.securityContext" .root | nindent 2 }}
 volumeMounts:
   - {name: llm-serving-exporter-config, mountPath: /etc/llm-serving-exporter, readOnly: true}
+  {{- if $values.state.enabled }}
+  - {name: llm-serving-exporter-state, mountPath: /var/lib/llm-serving-exporter}
+  {{- end }}
   {{- if $kubelet }}
   - {name: pod-resources, mountPath: /var/lib/kubelet/pod-resources, readOnly: true}
   {{- end }}
@@ -111,6 +114,10 @@ The directory of the kubelet's socket is root's: so the DaemonSet runs as root, 
 {{- define "llm-serving-exporter.volumes" -}}
 - name: llm-serving-exporter-config
   configMap: {name: "{{ include "llm-serving-exporter.fullname" . }}-config"}
+{{- if .Values.state.enabled }}
+- name: llm-serving-exporter-state
+  {{- toYaml .Values.state.volume | nindent 2 }}
+{{- end }}
 {{- if and (eq .Values.mode "daemonset") .Values.gpu.kubelet }}
 - name: pod-resources
   hostPath: {path: "{{ printf "%s/pod-resources" (trimSuffix "/" .Values.kubelet.root) }}", type: Directory}

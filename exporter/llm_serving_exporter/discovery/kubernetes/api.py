@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import socket
-import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -17,6 +16,7 @@ from lightkube.config.kubeconfig import KubeConfig
 from lightkube.config.models import User
 from lightkube.core.exceptions import ConfigError as ClientConfigError
 
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.secret_text import Masker
 from llm_serving_exporter.model.text import on_one_line
@@ -96,19 +96,19 @@ class Api:
 
     def get_page(self, path: str, parameters: Mapping[str, str]) -> bytes:
         """One page of a list. Raises ApiError."""
-        body, began = bytearray(), time.monotonic()
+        body, began = bytearray(), elapsed_seconds()
         for chunk in self._stream(path, parameters, ANSWER_SECONDS):
             body += chunk
             if len(body) > LARGEST_PAGE:
                 raise ApiError(f"a page of the list is larger than {LARGEST_PAGE} bytes")
-            if time.monotonic() - began > PAGE_SECONDS:
+            if elapsed_seconds() - began > PAGE_SECONDS:
                 raise ApiError(f"a page of the list takes longer than {PAGE_SECONDS:.0f} s")
         return bytes(body)
 
     def watch_lines(self, path: str, parameters: Mapping[str, str]) -> Iterator[bytes]:
         """Events, one a line, as they come, until the server ends the watch. The first is b"": it took the watch. Raises ApiError."""
         buffer = bytearray()
-        began = told = time.monotonic()
+        began = told = elapsed_seconds()
         for chunk in self._stream(path, parameters, SILENCE_SECONDS):
             if not chunk:
                 yield b""
@@ -119,12 +119,12 @@ class Api:
                 buffer = bytearray(rest)
                 for line in lines:
                     if line.strip():
-                        told = time.monotonic()
+                        told = elapsed_seconds()
                         yield line
             if len(buffer) > LONGEST_EVENT:
                 raise ApiError(f"an event is longer than {LONGEST_EVENT} bytes")
             # empty lines and events that never end are no sign of life
-            now = time.monotonic()
+            now = elapsed_seconds()
             if now - told > SILENCE_SECONDS:
                 raise SilentError(f"the API server {self.url} tells nothing for {SILENCE_SECONDS:.0f} s")
             if now - began > WATCH_SECONDS:
@@ -176,7 +176,7 @@ class Api:
             said = parsedate_to_datetime(response.headers.get("date", ""))
         except ValueError:
             return
-        self.clock_offset_seconds = said.timestamp() - time.monotonic()
+        self.clock_offset_seconds = said.timestamp() - elapsed_seconds()
 
 
 class _TokenFile(httpx2.Auth):

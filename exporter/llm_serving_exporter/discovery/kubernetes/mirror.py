@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import random
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.discovery.kubernetes.api import Api, ApiError, SilentError, describe_error
 from llm_serving_exporter.discovery.kubernetes.listing import Listing
 from llm_serving_exporter.errors import Problem
@@ -207,7 +207,7 @@ class Mirror(Generic[K, V]):
         listed = self._listed_last = self._version is None
         if listed:
             self._read_list(self._api)
-        began = time.monotonic()
+        began = elapsed_seconds()
         try:
             events = self._watch(self._api)
         except ApiError as error:
@@ -216,7 +216,7 @@ class Mirror(Generic[K, V]):
                 self._version = None
             raise
         # a quiet list is no failure; a server that ends each watch at once is not asked for the next one at once
-        return listed or events > 0 or time.monotonic() - began >= QUIET_WATCH_SECONDS
+        return listed or events > 0 or elapsed_seconds() - began >= QUIET_WATCH_SECONDS
 
     def _check_version(self, api: Api) -> None:
         """Forgets the version where the server is not that far: it was restored from a backup, or another one has its address.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 
+from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.discovery.kubernetes.engines import list_working
 from llm_serving_exporter.discovery.kubernetes.groups import Group
 from llm_serving_exporter.discovery.kubernetes.records import ContainerRecord, PodRecord
@@ -25,7 +26,7 @@ class StateBook:
     def __init__(
         self,
         loading_limit_seconds: float,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = elapsed_seconds,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._loading_limit_seconds = loading_limit_seconds

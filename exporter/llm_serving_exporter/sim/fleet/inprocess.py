@@ -22,7 +22,7 @@ class _Client:
         self._fleet, self._replica = fleet, fleet.replica(name)
         self._monotonic, self._wall = monotonic, wall
 
-    def get_metrics(self, path: str) -> Page | Refusal:
+    async def get_metrics(self, path: str) -> Page | Refusal:
         """Its page on /metrics, else 404; refused as the server of a fleet refuses."""
         if self._replica.name in self._fleet.unreachable:
             return self._away()
@@ -33,7 +33,7 @@ class _Client:
             return self._refused(FailureReason.STATUS, f"the server answered {path} with 404", 404)
         return Page(page, METRICS_CONTENT_TYPE, self._wall(), self._monotonic(), 0.0, len(page))
 
-    def get_json(
+    async def get_json(
         self, path: str, max_bytes: int = 1024 * 1024, timeout_seconds: float | None = None
     ) -> JsonAnswer | Refusal:
         """A side endpoint."""
@@ -46,9 +46,9 @@ class _Client:
             return self._refused(FailureReason.STATUS, f"the server answered {path} with 404", 404)
         return JsonAnswer(json.loads(body), 200)
 
-    def get_any(self, path: str) -> Page | Refusal:
+    async def get_any(self, path: str) -> Page | Refusal:
         """As `get_metrics`."""
-        return self.get_metrics(path)
+        return await self.get_metrics(path)
 
     def close(self) -> None:
         """There is nothing to close."""

@@ -1,4 +1,4 @@
-"""An exporter beside a served fleet that is faster than time: its jobs go by real time, everything else by the fleet's clock."""
+"""An exporter beside a served fleet that is faster than time: its intervals, as everything else, are stated by the fleet's clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READ_SECONDS = 10.0
 TIMEOUT_SECONDS = 120.0
 
 
-def paced_config(scenario: Scenario, urls: Mapping[str, str], speed: float, folder: Path, listen: str) -> Config:
+def paced_config(scenario: Scenario, urls: Mapping[str, str], folder: Path, listen: str) -> Config:
     """The configuration of an exporter of these replicas (`urls` by name), which is written to `folder`; listens on `listen`."""
     file = folder / "exporter.yml"
     file.write_text(exporter_config(scenario, urls), encoding="utf-8")
@@ -30,14 +30,14 @@ def paced_config(scenario: Scenario, urls: Mapping[str, str], speed: float, fold
 
     def paced(target: Target) -> Target:
         http = replace(target.http, timeout_seconds=TIMEOUT_SECONDS)
-        return replace(target, interval_seconds=READ_SECONDS / speed, http=http)
+        return replace(target, interval_seconds=READ_SECONDS, http=http)
 
     return replace(
         read,
         targets=tuple(map(paced, read.targets)),
-        interval_seconds=READ_SECONDS / speed,
+        interval_seconds=READ_SECONDS,
         stale_after_seconds=3 * READ_SECONDS + TIMEOUT_SECONDS,
-        gpu=replace(read.gpu, enabled=True, interval_seconds=READ_SECONDS / speed),
+        gpu=replace(read.gpu, enabled=True, interval_seconds=READ_SECONDS),
         web=replace(read.web, listen_addresses=(listen,)),
     )
 

@@ -1,0 +1,142 @@
+"""One connection of the web server, between two turns of the loop."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from contextlib import suppress
+from enum import Enum, auto
+
+from llm_serving_exporter.web.framing import Framing
+from llm_serving_exporter.web.limits import Limits
+
+_READ_BYTES = 65536
+# of one client in one turn of the loop, so that one who sends or takes without end does not hold up the others
+_MOST_A_TURN = 16
+
+
+class Doing(Enum):
+    """What a connection is at."""
+
+    HELLO = auto()  # nothing has come that says whether it speaks TLS
+    HANDSHAKE = auto()
+    WAITING = auto()  # for a request
+    READING = auto()  # a part of a request is there
+    WORKING = auto()  # its answer is being made
+    WRITING = auto()
+    DRAINING = auto()  # its answer is out; what it still sends is thrown away
+
+
+class Client:
+    """Reads and writes without waiting. Compared by identity; used by the loop's thread alone.
+
+    `since`, `deadline`: seconds of the loop's clock; a connection at work has no deadline (infinite).
+    """
+
+    __slots__ = (
+        "closes", "deadline", "doing", "drains", "framing", "has_earned", "has_ended", "output", "peer", "since", "socket",
+        "waits_for_check", "wants_write",
+    )  # fmt: skip
+
+    def __init__(self, source: socket.socket, peer: str, doing: Doing, now: float, limits: Limits) -> None:
+        self.socket, self.peer, self.doing, self.since = source, peer, doing, now
+        self.framing = Framing(limits)
+        self.deadline = float("inf")
+        # what of its answer is still to be written
+        self.output = memoryview(b"")
+        # whether a request of it has been answered with what it asked for
+        self.has_earned = False
+        # whether it sends no more
+        self.has_ended = False
+        # what follows its answer
+        self.closes = self.drains = False
+        # whether its password is still to be checked: set by the workers
+        self.waits_for_check = False
+        # whether the next step waits until it can be written to, rather than read from
+        self.wants_write = False
+
+    @property
+    def may_make_room(self) -> bool:
+        """Whether it can be ended for others: an answer that is being made soon makes room by itself."""
+        return self.doing is not Doing.WORKING or self.waits_for_check
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nobody waits for an answer any more. May be asked by any thread."""
+        return self.socket.fileno() < 0
+
+    def peek_is_tls(self) -> bool | None:
+        """Whether its first byte opens a TLS handshake (record type 22); None before it. Raises OSError."""
+        try:
+            first = self.socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return None
+        if not first:
+            raise ConnectionError
+        return first == b"\x16"
+
+    def shake_hands(self) -> bool:
+        """Goes on with the handshake; whether it is over. Raises OSError."""
+        assert isinstance(self.socket, ssl.SSLSocket)
+        try:
+            self.socket.do_handshake()
+        except ssl.SSLWantReadError:
+            self.wants_write = False
+            return False
+        except ssl.SSLWantWriteError:
+            self.wants_write = True
+            return False
+        self.wants_write = False
+        return True
+
+    def read(self) -> None:
+        """Takes what came. Raises OSError."""
+        for _ in range(_MOST_A_TURN):
+            try:
+                data = self.socket.recv(_READ_BYTES)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                return
+            if not data:
+                self.has_ended = True
+                return
+            self.framing.feed(data)
+            if not self.has_more():
+                return
+
+    def has_more(self) -> bool:
+        """Whether TLS has bytes that the selector does not see."""
+        return isinstance(self.socket, ssl.SSLSocket) and self.socket.pending() > 0
+
+    def drain(self) -> bool:
+        """Throws away what came; whether it has ended. Raises OSError."""
+        for _ in range(_MOST_A_TURN):
+            try:
+                if not self.socket.recv(_READ_BYTES):
+                    return True
+            except (BlockingIOError, ssl.SSLWantReadError):
+                break
+        return False
+
+    def write(self) -> int:
+        """Writes what of its answer can be written now; how many bytes. Raises OSError."""
+        written = 0
+        for _ in range(_MOST_A_TURN):
+            if not self.output:
+                break
+            try:
+                sent = self.socket.send(self.output)
+            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                break
+            self.output = self.output[sent:]
+            written += sent
+        return written
+
+    def say(self, data: bytes) -> None:
+        """Writes a few bytes between a request's head and its body. Raises OSError."""
+        with suppress(BlockingIOError, ssl.SSLWantWriteError):
+            self.socket.send(data)
+
+    def end_writing(self) -> None:
+        """Says that nothing more comes. Raises OSError."""
+        # not SSLSocket.shutdown: that drops the TLS state
+        socket.socket.shutdown(self.socket, socket.SHUT_WR)

@@ -1,0 +1,22 @@
+"""The client of one server for tests: its calls wait for the answer in the test's own thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llm_serving_exporter.model.page import Page, Refusal
+from llm_serving_exporter.scrape.http import HttpClient, JsonAnswer
+from llm_serving_exporter.scrape.waits import drive
+
+
+class BlockingClient(HttpClient):
+    """An `HttpClient` whose calls are not coroutines."""
+
+    def get_metrics(self, path: str) -> Page | Refusal:  # type: ignore[override]  # what the other awaits
+        return drive(super().get_metrics(path))
+
+    def get_json(self, path: str, *args: Any, **more: Any) -> JsonAnswer | Refusal:  # type: ignore[override]
+        return drive(super().get_json(path, *args, **more))
+
+    def get_any(self, path: str) -> Page | Refusal:  # type: ignore[override]
+        return drive(super().get_any(path))
