@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "run": "read the targets and serve /metrics until stopped (the default)",
     "once": "print one reading of each target and exit",
-    "check-config": "check the configuration and exit: 0 good, 2 bad",
+    "check-config": "check the configuration and exit: 0 good, 1 where its price file cannot be used, 2 bad",
     "ceiling": "what a model on given GPUs could do at best: fit, tokens/s by batch, price, replicas",
     "rules": "recording rules and alerts from your settings, for Prometheus, its operator or vmalert",
     "dashboards": "Grafana dashboards with your thresholds and labels",
@@ -127,16 +127,19 @@ def _check(config: Config) -> int:
         from llm_serving_exporter.web.guard import Guard
 
         Guard(config.web.config_file, logging.getLogger("llm_serving_exporter.web"))
-    for warning in config.warnings:
+    for warning in (*config.warnings, *config.price_warnings):
         print_message(f"warning: {warning}")
     found = _discovered(config)
     for problem in found.problems:
         print_message(f"warning: {problem}")
-    lines = [f"{config.file or 'flags and environment'}: good, {len(found.targets)} targets{_origin(config, found)}"]
+    for fault in config.price_problems:
+        print_message(f"error: {fault}")
+    good = "good, but for the price file" if config.price_problems else "good"
+    lines = [f"{config.file or 'flags and environment'}: {good}, {len(found.targets)} targets{_origin(config, found)}"]
     lines += target_lines(found.targets)
     for number, table in enumerate(config.runtimes):
         lines += ["", *table_lines(table, f"{config.file}: runtimes[{number}]", RUNTIMES.values())]
-    return EXIT_OK if print_line("\n".join(lines)) else EXIT_FAILED
+    return EXIT_OK if print_line("\n".join(lines)) and not config.price_problems else EXIT_FAILED
 
 
 def _origin(config: Config, found: Discovered) -> str:

@@ -113,6 +113,29 @@ def test_the_cost_of_a_server_that_works_dies_and_is_priced_anew(tmp_path: Path)
         server.close()
 
 
+def test_a_typo_in_the_price_file_costs_the_cost_and_nothing_else(tmp_path: Path) -> None:
+    prices = tmp_path / "prices.yml"
+    state_prices(prices, None)
+    with SteppedServer(recording("vllm-0.32")) as server:
+        chat = {"name": "chat", "url": server.url, "gpu_count": 2, "gpu_model": "H100 SXM"}
+        with Exporter(*configured(tmp_path, chat)) as exporter:
+            page = exporter.until(lambda page: bool(page.series("gpu_seconds_total", target="chat")), "GPU time")
+            assert page.value("target_up", target="chat") == 1.0
+            assert page.value("exporter_config_reload_success") == 0.0
+            assert page.value("signal_available", signal="cost_usd_total", reason="prices_unusable") == 0.0
+            assert not page.series("cost_usd_total")
+            assert any("nothing has a cost until it can" in line and "no amount" in line for line in exporter.log)
+            # written in place, bit by bit: no price of before its end is ever in force
+            with prices.open("w") as file:
+                for part in ("prices: [{target: chat, usd_per_gpu_hour: 360", "0}]", "\n"):
+                    file.write(part)
+                    file.flush()
+                    page = exporter.after_ticks(2)
+                    assert price(page) in (None, 3600.0)
+            page = exporter.until(lambda page: price(page) == 3600.0, "the price")
+            exporter.until(lambda page: page.value("exporter_config_reload_success") == 1.0, "a price file in use")
+
+
 def test_two_targets_on_the_same_gpus_cost_their_shares(tmp_path: Path) -> None:
     state_prices(tmp_path / "prices.yml", 3600.0)
     uuid = "GPU-00000000-0000-0000-0000-000000000001"

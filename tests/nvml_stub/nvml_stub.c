@@ -150,6 +150,30 @@ EXPORT int nvmlDeviceGetMaxClockInfo(struct device *d, u32 type, u32 *out) {
     DEVICE_FUNCTION(d, GIVE(d, clock_max_names[type], out));
 }
 
+struct utilization_sample { u64 timestamp; union { double d; u32 u; u64 bits; } value; };
+_Static_assert(sizeof(struct utilization_sample) == 16, "nvmlSample_t");
+
+/* "samples": "microseconds:percent,…"; of them those that are newer, NOT_FOUND where none is. Without a buffer the count alone. */
+EXPORT int nvmlDeviceGetSamples(struct device *d, int type, u64 since, int *value_type, u32 *count, struct utilization_sample *out) {
+    DEVICE_FUNCTION(d, {
+        const char *at = find(d->scope, "samples");
+        u64 stamp;
+        u32 percent, found = 0;
+        int length;
+        if (!at || type != 1) result = NOT_SUPPORTED;
+        else {
+            for (; sscanf(at, "%llu:%u%n", &stamp, &percent, &length) == 2; at += length, at += *at == ',') {
+                if (stamp <= since) continue;
+                if (out && found < *count) { out[found].timestamp = stamp; out[found].value.bits = percent; }
+                found++;
+            }
+            *value_type = 1;
+            *count = found;
+            if (!found) result = NOT_FOUND;
+        }
+    });
+}
+
 EXPORT int nvmlDeviceGetPowerUsage(struct device *d, u32 *out) { DEVICE_FUNCTION(d, GIVE(d, "power_mw", out)); }
 EXPORT int nvmlDeviceGetEnforcedPowerLimit(struct device *d, u32 *out) {
     DEVICE_FUNCTION(d, GIVE(d, "power_limit_mw", out));

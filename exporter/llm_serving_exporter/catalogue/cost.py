@@ -26,8 +26,13 @@ def _book(
 GPU_SECONDS = _counter(
     "gpu_seconds_total", Unit.SECONDS,
     "GPU time of the engine by state (busy, idle, down, unknown) since the exporter's start; loading and sleeping count as idle; the state is unknown if the page cannot be read or reports no work.",
-    "each tick's seconds x GPUs of the engine x gpu_share; busy: a request ran or a token counter moved in the tick; rate: the rate in force, \"\" without a price",
+    "each tick's seconds x GPUs of the engine x gpu_share; busy: the share of the tick that gpu_busy_source tells, if a request ran or a token counter moved; rate: the rate in force, \"\" without a price",
     "state", "rate",
+)  # fmt: skip
+GPU_BUSY_SOURCE = Metric(
+    "gpu_busy_source", Kind.GAUGE, Unit.BOOLEAN, Group.COST,
+    "What says how long the target's GPUs were busy in its last busy tick, the best first: engine_time, gpm, nvml_samples, estimate, requests; 1 for the current source.",
+    ("target", "source"), "no tick was busy since the exporter's start", "", _OURS,
 )  # fmt: skip
 COST = _counter(
     "cost_usd_total", Unit.USD,
@@ -104,6 +109,6 @@ BUDGET = _book(
 )  # fmt: skip
 
 COSTS = (
-    GPU_SECONDS, COST, ENERGY, ENERGY_COST, CARBON, SAVINGS, COST_PER_MILLION, TOKENS_PER_USD, COST_PER_REQUEST, ENERGY_PER_TOKEN,
+    GPU_SECONDS, GPU_BUSY_SOURCE, COST, ENERGY, ENERGY_COST, CARBON, SAVINGS, COST_PER_MILLION, TOKENS_PER_USD, COST_PER_REQUEST, ENERGY_PER_TOKEN,
     ATTRIBUTION, EFFICIENCY, PRICE, RATE_INFO, COMMITTED_GPUS, BUDGET,
 )  # fmt: skip

@@ -147,6 +147,8 @@ _NOT_PUBLISHED = {
     "prefix_cache_hits": _COUNTED,
     "decode_tokens_live": _COUNTED,
     "decode_pass_tokens": _COUNTED,
+    # thirty years
+    "device_busy_seconds": Bounds(0.0, 1e9),
     "decode_context_tokens": Bounds(0.0, 1e12),
     "accepted_tokens_per_step": Bounds(0.0, 1e6),
     "kv_block_tokens": Bounds(0.0, LONGEST_TOKENS),

@@ -51,6 +51,10 @@ def run(
         here = "" if config.shard is None else f" in shard {config.shard}"
         print_message(f"error: {sources} no target to read{here} now")
         return EXIT_FAILED
+    for fault in config.price_problems:
+        print_message(f"error: {fault}")
+    for warning in config.price_warnings:
+        print_message(f"warning: {warning}")
     host = host if host is not None else open_host(config, wait_seconds)
     try:
         for target in targets:

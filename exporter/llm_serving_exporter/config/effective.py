@@ -13,9 +13,9 @@ from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.model.secret_text import MASK
 from llm_serving_exporter.model.target import HttpSettings, Secret
 
-# the first three change nothing that the exporter does; exporters that share a fleet are meant to differ by the shard alone, so that their
-# hashes tell whether they differ in anything else
-_NOT_HASHED = ("config_hash", "file", "warnings", "shard")
+# all but the shard change nothing that the exporter does; exporters that share a fleet are meant to differ by the shard alone, so that
+# their hashes tell whether they differ in anything else
+_NOT_HASHED = ("config_hash", "file", "warnings", "price_problems", "price_warnings", "shard")
 
 
 def effective(config: Config) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from llm_serving_exporter.config.http import check_file
 from llm_serving_exporter.config.identity import refuse_target_labels
 from llm_serving_exporter.config.lists import read_configured_targets, read_expected_replicas
 from llm_serving_exporter.config.options import Setting, Settings, build_section
-from llm_serving_exporter.config.prices import prices_of
+from llm_serving_exporter.config.prices import PriceReading, look_at_prices
 from llm_serving_exporter.config.runtimes import read_runtimes
 from llm_serving_exporter.config.shard import resolve_shard
 from llm_serving_exporter.config.slo_file import overridden, read_thresholds
@@ -78,7 +78,7 @@ def load(
     `arguments` come from a parser with `options.add_flags`, or None. `read` yields the text of the configuration file, of
     slo.file and of the price file.
     `host_name`: the exporter's own (default: the system's). `runtimes`: the built-in tables, by name.
-    Raises `ConfigError` with every problem found.
+    Raises `ConfigError` with every problem found, but for those of the price file: without prices everything but cost works.
     """
     problems: list[Problem] = []
     given = options.from_environment(environ, problems) | options.from_flags(arguments, problems)
@@ -95,7 +95,9 @@ def load(
     discovery, discovered = read_discovery(settings, file, defaults, context)
     expected = read_expected_replicas(file)
     dcgm = read_dcgm(settings, file, context)
-    prices = prices_of(settings["cost.price-file"], read) if "cost.price-file" in settings else None
+    prices = PriceReading(None, (), ())
+    if "cost.price-file" in settings:
+        prices = look_at_prices(settings["cost.price-file"].value, read)
     everywhere = [*targets, *discovered]
     stale_after = _stale_after(settings, everywhere)
 
@@ -124,7 +126,9 @@ def load(
             expected_replicas=expected,
             runtimes=configured.tables,
             dcgm=dcgm,
-            prices=prices,
+            prices=prices.book,
+            price_problems=prices.problems,
+            price_warnings=prices.warnings,
             file=file.path,
         ),
         shard=shard,

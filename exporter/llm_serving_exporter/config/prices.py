@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from llm_serving_exporter.config.facts import GPU_MODEL
-from llm_serving_exporter.config.options import Setting
 from llm_serving_exporter.derive.price import purchase_usd_per_gpu_hour
+from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.document import read_bounded, read_document
@@ -100,13 +101,34 @@ _HINTS = {
 }
 
 
-def prices_of(path: Setting, read: Callable[[Path], str] = read_bounded) -> PriceBook | None:
-    """The price file that `cost.price-file` names; None where it cannot be used, which is then reported at its places."""
-    return read_prices(path.value, Place(path.value, "", path.place.problems), read)
+class PriceReading(NamedTuple):
+    """What came of reading a price file."""
+
+    # None where it cannot be used
+    book: PriceBook | None
+    # every reason why not
+    problems: tuple[Problem, ...]
+    # what is legal but odd, in sentences
+    warnings: tuple[str, ...]
+
+
+def look_at_prices(path: str, read: Callable[[Path], str] = read_bounded) -> PriceReading:
+    """Reads a price file, and says whether its last line may be cut short: of 3600 there may be only 360 so far."""
+    ends: list[str] = []
+
+    def note_end(file: Path) -> str:
+        text = read(file)
+        ends.append(text[-1:])
+        return text
+
+    problems: list[Problem] = []
+    book = read_prices(path, Place(path, "", problems), note_end)
+    odd = f"{path}: there is no final newline, so that its last line may be cut short. End it with one."
+    return PriceReading(book, tuple(problems), (odd,) if ends and ends[0] not in ("", "\n", "\r") else ())
 
 
 def read_prices(path: str, place: Place, read: Callable[[Path], str] = read_bounded) -> PriceBook | None:
-    """The same for a path."""
+    """The prices that stand in the file; None where it cannot be used, which is then reported at its places."""
     before = len(place.problems)
     document = read_document(path, place, read)
     if document is None:

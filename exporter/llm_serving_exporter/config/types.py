@@ -12,6 +12,7 @@ from typing import ClassVar, TypeAlias
 from llm_serving_exporter.config.identity import TARGET_LABEL
 from llm_serving_exporter.config.option import option
 from llm_serving_exporter.config.shard import SHARD
+from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.cost import Attribution, Efficiency, Method
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.shard import Shard
@@ -356,8 +357,12 @@ class Config:
     )
     # of `report_settings_file`, which the caller of the loader reads
     review: ReviewSchedule | None = None
-    # of `price_file`; None without one
+    # of `price_file`; None without one, or where it cannot be used
     prices: PriceBook | None = None
+    # why `price_file` cannot be used
+    price_problems: tuple[Problem, ...] = ()
+    # what is legal in it but odd, in sentences
+    price_warnings: tuple[str, ...] = ()
     state_file: str | None = option(
         "state-file", kinds.PATH, "File in which the exporter keeps what must outlive a restart."
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from llm_serving_exporter.cost.occupancy import Occupancy
 from llm_serving_exporter.cost.resume import Between, Resume, describe_server
 from llm_serving_exporter.cost.window import CostWindow, WindowFigures
 from llm_serving_exporter.derive import cost
@@ -22,7 +23,7 @@ from llm_serving_exporter.model.cost import (
     TargetCost,
     TickWork,
 )
-from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.device import BusySource, GpuReadings
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kept_cost import KeptCost, KeptEngine
@@ -54,9 +55,10 @@ Key = tuple[str, str, str]
 class Terms:
     """What a tick is priced and split by."""
 
-    book: PriceBook | None  # None: no price file
+    book: PriceBook | None  # None: no price file, or none that could be used so far
     how: Attribution  # how busy time is split between prefill and decode
     window_seconds: float  # of the figures per token and request
+    no_book: Absence = Absence.NOT_CONFIGURED  # why there is no cost where `book` is None
     claimed_twice: bool = False  # another target has the same GPUs, and their shares are not stated or do not add up
 
 
@@ -78,6 +80,8 @@ class CostMeter:
         self._ticked_at: float | None = None
         self._restarts = 0
         self._joules: dict[str, float] = {}
+        self._occupancy = Occupancy()
+        self._busy_source: BusySource | None = None
         # of the last ticks that knew them: a target whose configuration changes while it is down has no page to read them from
         self._names: list[Key] = []
         self._gpus: TargetGpus | None = None
@@ -132,13 +136,19 @@ class CostMeter:
         ticks = _collect_work(reading)
         share = reading.gpu_share or 1.0
         each = reading.target_gpus.count * share / len(engines)
+        worked = any(tick.busy for tick in ticks.values())
+        self._occupancy.advance(reading, gpus, worked=worked, now=monotonic, elapsed=elapsed)
         whole = len(reading.gpu_uuids) == reading.target_gpus.count
         for key in engines:
             one = self._engines[key]
             tick = ticks.get(key[:2])
-            state = GpuState.UNKNOWN if late else _judge_state(reading, tick)
+            found_busy = self._occupancy.choose(tick) if tick is not None else None
+            state = GpuState.UNKNOWN if late else _judge_state(reading, tick, busy=found_busy is not None)
             if tick is None or late:
                 tick = TickWork(busy=False)
+            busy_share = 1.0
+            if found_busy is not None and state is GpuState.BUSY:
+                busy_share, self._busy_source = found_busy
             totals = cost.advance_totals(
                 one.totals,
                 seconds=elapsed,
@@ -147,6 +157,7 @@ class CostMeter:
                 price=found,
                 method=terms.how.method,
                 shares=cost.split_busy_time(terms.how, tick, reading.role),
+                busy_share=busy_share,
                 new_life=new_life,
             )
             totals = cost.add_savings(totals, cached_seconds=tick.cached_seconds, gpus=each, price=found)
@@ -185,7 +196,8 @@ class CostMeter:
             EngineCost(*key, one.totals, (windows or {}).get(key, WindowFigures()).cost)
             for key, one in self._engines.items()
         )
-        return TargetCost(engines, price, terms.how.method, cost.describe_inputs(terms.how), signals, self._life)
+        inputs = cost.describe_inputs(terms.how)
+        return TargetCost(engines, price, terms.how.method, inputs, signals, self._life, self._busy_source)
 
     def _count_joules(self, reading: TargetReading, gpus: GpuReadings | None) -> float | None:
         """Joules of the target's GPUs since the last tick, of each its own share of it; None where one of them does not say.
@@ -292,7 +304,7 @@ def _explain_uncounted(reading: TargetReading, terms: Terms) -> Absence | None:
 
 def _find_price(reading: TargetReading, terms: Terms, unix: float) -> Price | Absence:
     if terms.book is None:
-        return Absence.NOT_CONFIGURED
+        return terms.no_book
     assert reading.target_gpus is not None
     target = reading.target
     return find_price(terms.book, target.name, target.nodes, reading.target_gpus.name, unix)
@@ -312,14 +324,14 @@ def _collect_work(reading: TargetReading) -> dict[tuple[str, str], TickWork]:
     return {(one.model_name, one.engine): one.tick for one in reading.derived.engines if one.tick is not None}
 
 
-def _judge_state(reading: TargetReading, tick: TickWork | None) -> GpuState:
+def _judge_state(reading: TargetReading, tick: TickWork | None, *, busy: bool) -> GpuState:
     if reading.state is not State.READY:
         return _STATES[reading.state]
     if reading.derived is not None and reading.derived.signals.get("decode_tokens_total") is Absence.NO_METRICS:
         return GpuState.UNKNOWN  # the page does not say whether the engine works
     if tick is None:
         return GpuState.UNKNOWN
-    return GpuState.BUSY if tick.busy else GpuState.IDLE
+    return GpuState.BUSY if busy else GpuState.IDLE
 
 
 def _note_absences(

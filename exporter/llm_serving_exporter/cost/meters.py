@@ -17,6 +17,7 @@ from llm_serving_exporter.model.device import GpuIdentity, GpuReadings
 from llm_serving_exporter.model.identity import Identity, is_same_pod
 from llm_serving_exporter.model.kept_cost import KeptCost
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
 
 log = logging.getLogger("llm_serving_exporter.cost")
@@ -121,7 +122,9 @@ class Costs:
             meter = self._meters.get(name)
             if meter is None or not is_same_pod(self._owners[name], reading.target.identity):
                 return reading
-            terms = Terms(config.prices, config.attribution, config.window_seconds, name in self._claimed_twice)
+            no_book = Absence.NOT_CONFIGURED if config.price_file is None else Absence.PRICES_UNUSABLE
+            claimed_twice = name in self._claimed_twice
+            terms = Terms(config.prices, config.attribution, config.window_seconds, no_book, claimed_twice)
             return replace(reading, cost=meter.advance(reading, gpus, terms, monotonic=monotonic, unix=unix))
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from llm_serving_exporter.config.prices import read_prices
+from llm_serving_exporter.config.prices import look_at_prices
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon.store import Store
-from llm_serving_exporter.errors import ConfigError, DrillResultsError, Problem
+from llm_serving_exporter.errors import ConfigError, DrillResultsError
 from llm_serving_exporter.files.watched import Watched
 from llm_serving_exporter.model.drill import DrillResult
 from llm_serving_exporter.model.prices import PriceBook
-from llm_serving_exporter.schema.problems import Place
+from llm_serving_exporter.schema.problems import shown
 from llm_serving_exporter.state import drill_results
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ price_log = logging.getLogger("llm_serving_exporter.prices")
 
 # drills are run by people or once a week
 DRILLS_EVERY_SECONDS = 30.0
-PRICES_EVERY_SECONDS = 5.0
+# a change is believed at the second look
+PRICES_EVERY_SECONDS = 2.5
+MOST_CHANGES_LOGGED = 20
 REVIEW_EVERY_SECONDS = 30.0
 
 
@@ -33,17 +36,22 @@ PriceFile = Watched[PriceBook | None]
 DrillFile = Watched[tuple[DrillResult, ...]]
 
 
-def watch_prices(path: str, book: PriceBook | None) -> PriceFile:
-    """The price file over time. `book`: the prices that are in use until it is read."""
+def watch_prices(path: str, book: PriceBook | None, *, quiet_since: float | None = None) -> PriceFile:
+    """The price file over time. `book`: the prices that are in use until it is read.
+
+    A change is believed at the second look that finds the same stamp, but for a file that nobody has touched since `quiet_since` (Unix
+    time): then the first look is enough, so that a daemon that starts loses no cost.
+    """
 
     def read() -> PriceBook | None:
-        problems: list[Problem] = []
-        found = read_prices(path, Place(path, "", problems))
-        if problems:
-            raise ConfigError(*problems)
-        return found
+        found = look_at_prices(path)
+        if found.problems:
+            raise ConfigError(*found.problems)
+        for warning in found.warnings:
+            price_log.warning("%s", warning)
+        return found.book
 
-    return Watched(path, read, book)
+    return Watched(path, read, book, twice=True, quiet_since=quiet_since)
 
 
 def refresh_prices(file: PriceFile) -> bool:
@@ -52,11 +60,51 @@ def refresh_prices(file: PriceFile) -> bool:
     if not file.refresh():
         return False
     if isinstance(file.problem, ConfigError):
+        kept = "was not reloaded, its last good prices stay"
+        if book is None:
+            kept = "cannot be used, nothing has a cost until it can"
         for fault in file.problem.problems:
-            price_log.error("the price file was not reloaded, its last good prices stay: %s", fault)
+            price_log.error("the price file %s: %s", kept, fault)
     elif file.value is not None and file.value != book:
+        changes = describe_price_changes(book, file.value) if book is not None else []
         price_log.info("price file reloaded, %d prices", len(file.value.statements))
+        for change in changes[:MOST_CHANGES_LOGGED]:
+            price_log.info("price changed: %s", change)
+        if len(changes) > MOST_CHANGES_LOGGED:
+            price_log.info("and %d more prices changed", len(changes) - MOST_CHANGES_LOGGED)
     return file.value != book or (file.problem is None) != (problem is None)
+
+
+def describe_price_changes(old: PriceBook, new: PriceBook) -> list[str]:
+    """What another price file states otherwise, old and new, a line each: prices, rates, electricity, the budget."""
+    before, after = _list_terms(old), _list_terms(new)
+    every = dict.fromkeys((*before, *after))
+    return [
+        f"{what}: {before.get(what, 'none')} -> {after.get(what, 'none')}"
+        for what in every
+        if before.get(what) != after.get(what)
+    ]
+
+
+def _list_terms(book: PriceBook) -> dict[str, str]:
+    found = {}
+    for one in book.statements:
+        begin = one.from_unix_seconds
+        since = "" if begin is None else f" from {datetime.fromtimestamp(begin, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        found[f"{one.scope.value} {shown(one.value)}{since}"] = (
+            f"{one.usd_per_gpu_hour:.12g} USD (rate {shown(one.rate)})"
+        )
+    for rate in book.rates:
+        committed = "" if rate.committed_gpus is None else f", {rate.committed_gpus} committed"
+        power = "with" if rate.includes_power else "without"
+        found[f"rate {shown(rate.name)}"] = f"{rate.kind.value}{committed}, {power} power"
+    power_terms = {
+        "USD per kWh": book.power.usd_per_kwh,
+        "PUE": book.power.pue,
+        "carbon grams per kWh": book.power.carbon_grams_per_kwh,
+        "budget a month in USD": book.budget_usd_per_month,
+    }
+    return found | {what: f"{amount:.12g}" for what, amount in power_terms.items() if amount is not None}
 
 
 def watch_drills(path: str) -> DrillFile:
@@ -101,9 +149,27 @@ class FileJobs:
     def apply(self, config: Config) -> None:
         """Starts and ends jobs as the configuration wants them; each looks at its file at once."""
         self._restart_drills(config.drill_result_file)
-        self._prices = watch_prices(config.price_file, config.prices) if config.price_file is not None else None
         self._set("prices", PRICES_EVERY_SECONDS, self._read_prices if self._prices is not None else None)
         self._restart_review(config)
+
+    @property
+    def prices_are_good(self) -> bool:
+        """Whether nothing is wrong with the price file, as far as it was read."""
+        return self._prices is None or self._prices.problem is None
+
+    def take_prices(self, path: str | None, book: PriceBook | None) -> PriceBook | None:
+        """Looks at the price file of a configuration that is about to be used. `book`: the prices in use so far.
+
+        The prices to use: those of the file, or `book` as long as the file is not believed or not good; None without a file.
+        """
+        if path is None:
+            self._prices = None
+            return None
+        if self._prices is None or self._prices.path != path:
+            quiet_since = self._wall() - PRICES_EVERY_SECONDS
+            self._prices = watch_prices(path, book, quiet_since=quiet_since)
+        refresh_prices(self._prices)
+        return self._prices.value
 
     def close(self) -> None:
         """Ends a review under way."""

@@ -68,6 +68,8 @@ class Daemon:
         self._discovery_problems: tuple[str, ...] = ()
         # whether the configuration could be loaded last, whatever its price file says
         self._config_good = True
+        # whether the configuration in force has been started
+        self._config_applied = False
         # whether a dcgm-exporter is configured that can be asked
         self._dcgm_is_read = False
         self._schedule: Schedule = schedule or ThreadSchedule(speed=speed)
@@ -150,6 +152,13 @@ class Daemon:
             for name, hosted in self._host.targets.items()
             if reads_otherwise(hosted.target, hosted.runtime, self.config.runtimes, config.runtimes)
         ]
+        # until the first reading of a price file nothing has a cost
+        known = self.config.prices if self._config_applied else None
+        prices = self._files.take_prices(config.price_file, known)
+        if prices != config.prices:
+            config = replace(config, prices=prices)
+            config = replace(config, config_hash=hash_of(config))
+        self._config_applied = True
         self._host.config = config
         self._host.forget_models()
         for warning in config.warnings:
@@ -168,6 +177,8 @@ class Daemon:
         self._files.apply(config)
         self._config_good = True
         self.store.put_config(config.config_hash, True, self._wall())
+        if not self._files.prices_are_good:
+            self.store.put_config("", False, self._wall())
 
     def _discover(self) -> None:
         with self._lock:

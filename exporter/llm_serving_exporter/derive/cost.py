@@ -70,9 +70,11 @@ def advance_totals(
     price: Price | None,
     method: Method,
     shares: Mapping[str, float] | None,
+    busy_share: float = 1.0,
     new_life: bool = False,
 ) -> EngineTotals:
-    """The counters after a tick of `seconds` of `gpus` GPUs. `shares`: as `split_busy_time` returns them, for a busy tick.
+    """The counters after a tick of `seconds` of `gpus` GPUs. `shares`: as `split_busy_time` returns them, for a busy tick, of which
+    `busy_share` was busy; the rest of it is idle.
 
     Busy time waits for tokens, because engines book a prompt when its first token comes out: at most five minutes, and not beyond the
     engine's own life (`new_life`: it ended in this tick).
@@ -82,7 +84,9 @@ def advance_totals(
     gpu_seconds = dict(before.gpu_seconds)
     if key not in gpu_seconds:  # all of them: an increase() over a counter that is born above 0 misses its first value
         gpu_seconds |= {(other.value, rate): 0.0 for other in GpuState}
-    gpu_seconds[key] += seconds * gpus
+    busy_share = busy_share if state is GpuState.BUSY else 1.0
+    gpu_seconds[key] += seconds * gpus * busy_share
+    gpu_seconds[GpuState.IDLE.value, rate] += seconds * gpus * (1.0 - busy_share)
     usd = dict(before.usd)
     worth = seconds * gpus * price.usd_per_gpu_hour / 3600.0 if price is not None else None
     if price is not None and (CostPhase.IDLE.value, rate, method.value) not in usd:
@@ -106,7 +110,8 @@ def advance_totals(
     if state is not GpuState.BUSY and worth is not None:
         usd[_PHASE_OF[state].value, rate, method.value] += worth
     if state is GpuState.BUSY and worth is not None:
-        pending[rate] = pending.get(rate, 0.0) + worth
+        usd[CostPhase.IDLE.value, rate, method.value] += worth * (1.0 - busy_share)
+        pending[rate] = pending.get(rate, 0.0) + worth * busy_share
     if pending:
         waited += seconds
         if state is GpuState.BUSY and shares is None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from llm_serving_exporter.catalogue import roofline as names
-from llm_serving_exporter.derive import busy
+from llm_serving_exporter.derive import busy, busy_share
 from llm_serving_exporter.derive.bookings import Bookings, advance_bookings
 from llm_serving_exporter.derive.compute import PREFILL_SECONDS
 from llm_serving_exporter.derive.decode import DECODE_CEILING, KNOWN_CONTEXT
@@ -113,6 +114,22 @@ def _tick_work(
     )
 
 
+def _add_shares(
+    work: TickWork,
+    tick: EngineWindow | None,
+    window: EngineWindow,
+    weights: busy.Weights | None,
+    bookings: Bookings | None,
+) -> TickWork:
+    """With how much of the tick was busy."""
+    if tick is None:
+        return work
+    # weights of what was booked for several ticks say nothing of this one
+    own = weights if bookings is not None and bookings.window is tick else None
+    device, estimated = busy_share.measure_device_share(tick), busy_share.estimate_busy_share(tick, window, own)
+    return replace(work, device_share=device, estimated_share=estimated)
+
+
 def _by_phase(seconds: BusySeconds) -> dict[str, float]:
     return {"prefill": seconds.prefill, "decode": seconds.decode, "unattributed": seconds.unattributed}
 
@@ -139,8 +156,9 @@ BUSY_SECONDS: Row[BusySeconds] = Row(
     series=(Series(names.PHASE_BUSY_SECONDS, part=_by_phase),),
 )
 REFERENCE = gauge(names.PHASE_REFERENCE, _REFERENCE, silent=NOT_ON_A_FRONT_END, of_an_engine=True)
+_WORK = figure(_tick_work, _WAS_BUSY, TICK, ROOF, _WEIGHTS, HARDWARE)
 # for the cost meter; not published
 TICK_WORK: Row[TickWork] = Row(
-    figure(_tick_work, _WAS_BUSY, TICK, ROOF, _WEIGHTS, HARDWARE), silent=NOT_ON_A_FRONT_END, of_an_engine=True
+    figure(_add_shares, _WORK, TICK, WINDOW, _WEIGHTS, _BOOKINGS), silent=NOT_ON_A_FRONT_END, of_an_engine=True
 )
 ROWS = (BUSY_RATIO, BUSY_SECONDS, ROOF_ROW, BOOKINGS_ROW, REFERENCE, TICK_WORK)

@@ -18,6 +18,8 @@ def add_cost(families: Families, reading: TargetReading, *, fresh: bool) -> None
     if found is None:
         return
     of_target = families.of_target(reading.target)
+    if found.busy_source is not None:
+        families.add_value(names.GPU_BUSY_SOURCE, of_target, 1.0, source=found.busy_source.value)
     for one in found.engines:
         labels = of_target.with_labels(model_name=one.model_name, engine=one.engine, role=one.role)
         _totals(families, one.totals, labels)

@@ -38,10 +38,24 @@ class Watched(Generic[Value]):
 
     `read` returns what the file says now. It raises an LLMServingExporterError for a file that cannot be used. Where the value
     depends on further files, `read` names each to `watch` before it opens it.
+
+    `twice`: a change is believed once two calls of `refresh` in a row have found the same stamp, so that a file that somebody writes in
+    place is not read half-written. `quiet_since`: a file whose stamp last moved before this Unix time needs no second look at first.
     """
 
-    def __init__(self, path: str, read: Callable[[], Value], value: Value) -> None:
+    def __init__(
+        self,
+        path: str,
+        read: Callable[[], Value],
+        value: Value,
+        *,
+        twice: bool = False,
+        quiet_since: float | None = None,
+    ) -> None:
         self.path = path
+        self._twice, self._quiet_since = twice, quiet_since
+        # at the look before, of a change that is not believed yet
+        self._seen: Stamp | str | None = None
         # what the file said when it was last good; before the first reading, what the caller gave
         self.value = value
         # why the file cannot be used as it is now; None where `value` is what it says, and before the first reading
@@ -61,9 +75,28 @@ class Watched(Generic[Value]):
     def refresh(self) -> bool:
         """Reads the file if it changed; whether it did. A file that stays bad is read once, so its problem is reported once."""
         if not self.has_changed():
+            self._seen = None
             return False
+        if not self._twice:
+            self.reread()
+            return True
+        before, self._seen = self._seen, _stamp_or_cause(self.path)
+        if before != self._seen and not self._is_quiet(self._seen):
+            return False
+        kept = self.value, self.problem, self._stamps
         self.reread()
-        return True
+        if self._stamps[self.path] == self._seen == _stamp_or_cause(self.path):
+            self._seen = None
+            return True
+        # it was written to while it was read
+        self.value, self.problem, self._stamps = kept
+        self._seen = None
+        return False
+
+    def _is_quiet(self, stamp: Stamp | str) -> bool:
+        if self._stamps or self._quiet_since is None or isinstance(stamp, str):
+            return False
+        return max(stamp.modified_ns, stamp.changed_ns) < self._quiet_since * 1e9
 
     def reread(self) -> None:
         """Reads the file in any case."""

@@ -12,13 +12,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from llm_serving_exporter.gpu.calls import NO_DATA, NO_WINDOW, NOT_SUPPORTED, Nvml, NvmlCallError, classify_refusal
+from llm_serving_exporter.model.device import BusySource, BusyTime
 
 METRICS = {"sm_activity_ratio": 2, "tensor_activity_ratio": 5, "dram_bandwidth_ratio": 10}  # percent
+# share of time in which anything ran, percent
+_GRAPHICS_UTIL = 1
 # nvml.h: the two samples must be more than 100 ms apart, the driver refreshes no faster
 SHORTEST_WINDOW_SECONDS = 0.1
 # an average over a longer time says little about now: after such a gap a new window begins
 LONGEST_WINDOW_SECONDS = 600.0
 _PERCENT = 100.0
+# what rounding makes of 100
+_MOST_PERCENT = 101.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,7 @@ class GpmReading:
     ratios: Mapping[str, float] = field(default_factory=dict)  # name of the field in `GpuReading` -> 0 to 1
     window_seconds: float | None = None  # None where there is no ratio
     absent: Mapping[str, str] = field(default_factory=dict)  # field -> why it has no ratio
+    busy_time: BusyTime | None = None  # over all windows so far; None: the card does not say
 
 
 def make_absent_reading(reason: str) -> GpmReading:
@@ -59,6 +65,7 @@ class GpmSampler:
         self._baseline_at: float | None = None
         self._last = make_absent_reading(NO_WINDOW)
         self._refused = False
+        self._busy: BusyTime | None = None
 
     def read(self, handle: Any, clock: Callable[[], float]) -> GpmReading:
         """The averages since the last pass; the previous ones where that was too short ago.
@@ -110,10 +117,11 @@ class GpmSampler:
     def _compare_samples(self, earlier: Any, later: Any, window_seconds: float) -> GpmReading:
         request = self._nvml.module.c_nvmlGpmMetricsGet_t()
         request.version = self._nvml.module.NVML_GPM_METRICS_GET_VERSION
-        request.numMetrics = len(METRICS)
+        request.numMetrics = len(METRICS) + 1
         request.sample1, request.sample2 = earlier, later
         for index, metric in enumerate(METRICS.values()):
             request.metrics[index].metricId = metric
+        request.metrics[len(METRICS)].metricId = _GRAPHICS_UTIL
         self._nvml.call("nvmlGpmMetricsGet", request)
         ratios: dict[str, float] = {}
         absent: dict[str, str] = {}
@@ -125,4 +133,12 @@ class GpmSampler:
                 ratios[name] = answer.value / _PERCENT
             else:
                 absent[name] = NO_DATA  # NaN is a legal value: no sample of that unit
-        return GpmReading(ratios, window_seconds if ratios else None, absent)
+        self._add_busy_time(request.metrics[len(METRICS)], window_seconds)
+        return GpmReading(ratios, window_seconds if ratios else None, absent, self._busy)
+
+    def _add_busy_time(self, answer: Any, window_seconds: float) -> None:
+        if answer.nvmlReturn != 0 or not 0 <= answer.value <= _MOST_PERCENT:  # NaN fails every comparison
+            return
+        busy, covered = (0.0, 0.0) if self._busy is None else (self._busy.busy_seconds, self._busy.covered_seconds)
+        share = min(1.0, answer.value / _PERCENT)
+        self._busy = BusyTime(BusySource.GPM, busy + share * window_seconds, covered + window_seconds)

@@ -11,7 +11,7 @@ from llm_serving_exporter.gpu.calls import NOT_SUPPORTED, ON_PARENT, Device
 from llm_serving_exporter.gpu.fields import FieldReader
 from llm_serving_exporter.gpu.gpm import GpmReading
 from llm_serving_exporter.gpu.inventory import CLOCK_MEMORY, CLOCK_SM, HERTZ_PER_MEGAHERTZ, read_memory
-from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading
+from llm_serving_exporter.model.device import BusyTime, GpuIdentity, GpuProcess, GpuReading
 
 WATTS_PER_MILLIWATT = 1e-3
 JOULES_PER_MILLIJOULE = 1e-3
@@ -113,9 +113,14 @@ def read_instance(device: Device, identity: GpuIdentity, of_parent: Processes | 
 
 
 def complete_reading(
-    reading: GpuReading, device: Device, gpm: GpmReading, xids: Mapping[int, int] | None, xids_absent: str | None
+    reading: GpuReading,
+    device: Device,
+    gpm: GpmReading,
+    xids: Mapping[int, int] | None,
+    xids_absent: str | None,
+    samples: BusyTime | None = None,
 ) -> GpuReading:
-    """Add what comes last: GPM, the XID counts, and every reason that this pass has gathered."""
+    """Add what comes last: GPM, the XID counts, and every reason that this pass has gathered. `samples`: for a GPU without GPM."""
     absent = {**device.absent, **gpm.absent}
     if xids_absent is not None:
         absent["xid_events_total"] = xids_absent
@@ -124,6 +129,7 @@ def complete_reading(
         dram_bandwidth_ratio=gpm.ratios.get("dram_bandwidth_ratio"),
         sm_activity_ratio=gpm.ratios.get("sm_activity_ratio"),
         tensor_activity_ratio=gpm.ratios.get("tensor_activity_ratio"),
+        busy_time=gpm.busy_time or samples,
         gpm_window_seconds=gpm.window_seconds,
         xid_events_total=xids,
         absent=absent,

@@ -9,6 +9,7 @@ from typing import Any
 
 from llm_serving_exporter.errors import GpuError
 from llm_serving_exporter.gpu import gpm, mig
+from llm_serving_exporter.gpu.busy_time import UtilizationSamples
 from llm_serving_exporter.gpu.calls import (
     DISABLED,
     NO_PERMISSION,
@@ -61,6 +62,7 @@ class _Entity:
 @dataclass(slots=True)
 class _Gpu(_Entity):
     fields: FieldReader = field(default_factory=lambda: FieldReader(Totals()))  # with the totals of `Kept`
+    samples: UtilizationSamples = field(default_factory=UtilizationSamples)  # for a card without GPM
     gpm_refused: str | None = None  # why the GPU has no GPM; None where it has
     instances_max: int | None = None  # how many MIG instances the card can have; None until it is known
     instances: dict[str, _Entity] = field(default_factory=dict)  # UUID -> MIG instance
@@ -156,7 +158,9 @@ class Session:
         xids_absent = DISABLED if self._events is None else self._events.watch(handle, uuid)
         xids = None if xids_absent is not None else self._kept.xids.copy_counts(uuid)
         ratios = self._sample_gpm(gpu, gpu, handle, refused=ON_INSTANCES if instances else gpu.gpm_refused)
-        return [complete_reading(reading, device, ratios, xids, xids_absent), *instances]
+        # one of the two has the time: GPM knows the window exactly
+        samples = gpu.samples.read(device) if ratios.busy_time is None and not in_mig_mode else None
+        return [complete_reading(reading, device, ratios, xids, xids_absent, samples), *instances]
 
     def _add_gpu(self, handle: Any, uuid: str) -> _Gpu:
         """A GPU seen for the first time in this session."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from llm_serving_exporter.model.device import BusySource
 from llm_serving_exporter.model.prices import Price
 from llm_serving_exporter.model.snapshot import Absence
 
@@ -68,6 +69,10 @@ class TickWork:
     decode_tokens: float | None = None  # generated tokens that were booked; None: the engine does not count them
     # what the prompt tokens from the prefix cache would have taken at least; None: it cannot be known
     cached_seconds: float | None = None
+    # share of the time between the pages in which the device worked, by the engine's own count; None: it does not count
+    device_share: float | None = None
+    # the same as its steps, their latency and its work tell; None: they do not
+    estimated_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +125,4 @@ class TargetCost:
     inputs: str  # what the method splits busy time by, for cost_attribution_info
     signals: Mapping[str, Absence]  # each signal of cost and why it is absent; AVAILABLE: it is there
     life: int = 0  # which counting of this process it is: another number where the target's cost began at 0 again
+    busy_source: BusySource | None = None  # what says how long the GPUs were busy; None: no tick needed it yet

@@ -35,6 +35,25 @@ class GpuAbsence(StrEnum):
     ERROR = "error"
 
 
+class BusySource(StrEnum):
+    """What says how long a target's GPUs were busy, the best first: the values of the label `source` of gpu_busy_source."""
+
+    PAGE = "engine_time"  # the engine's page counts the time that its device works
+    GPM = "gpm"  # the card's share of time with work, between two passes
+    NVML = "nvml_samples"  # the driver's buffer of utilization samples
+    ESTIMATE = "estimate"  # latencies over the batch, or the weights of the work, on the engine's page
+    REQUESTS = "requests"  # a tick in which a request ran is busy as a whole
+
+
+@dataclass(frozen=True, slots=True)
+class BusyTime:
+    """How long a GPU was busy, as far as it was watched, since the watch began; both only grow while the source stays."""
+
+    source: BusySource  # who watched it: GPM or NVML
+    busy_seconds: float  # of them, those with work
+    covered_seconds: float  # that were watched
+
+
 @dataclass(frozen=True, slots=True)
 class MigInstance:
     """A MIG instance: a part of a GPU that applications see as a GPU of its own."""
@@ -103,6 +122,7 @@ class GpuReading:
     dram_bandwidth_ratio: float | None = None  # memory bandwidth used over the peak, by GPM
     sm_activity_ratio: float | None = None  # share of multiprocessors that were busy, by GPM
     tensor_activity_ratio: float | None = None  # share of time in which the tensor cores were busy, by GPM
+    busy_time: BusyTime | None = None  # None: nothing watches it
     gpm_window_seconds: float | None = None  # that the three ratios above are averages over
     power_watts: float | None = None  # drawn by the board
     power_limit_watts: float | None = None  # in force now

@@ -37,6 +37,7 @@ class Absence(StrEnum):
     NO_RIDGE = "no_ridge"
     NO_PERMISSION = "no_permission"
     TARGET_DOWN = "target_down"
+    PRICES_UNUSABLE = "prices_unusable"
     NO_PRICE = "no_price"
     PRICE_AMBIGUOUS = "price_ambiguous"
     GPU_CLAIMED_TWICE = "gpu_claimed_twice"
@@ -104,6 +105,8 @@ class EngineSnapshot:
     kv_cache_dtype: str | None = None  # as the engine names it ("auto": the model's)
     kv_block_tokens: float | None = None  # tokens of one block of the KV cache
     estimated_read_bytes_per_gpu: float | None = None  # from HBM since the engine's start, by its own arithmetic
+    # that its device has worked, since its start; of an engine on several GPUs the busiest one's
+    device_busy_seconds: float | None = None
     estimated_flops_per_gpu: float | None = None  # since the engine's start, by its own arithmetic
     # `decode_tokens_total` and what requests under way have generated, where the counter is booked at their end; for
     # rates only
@@ -145,6 +148,7 @@ HIDDEN_COUNTER_FIELDS = (
     "prefix_cache_queries",
     "prefix_cache_hits",
     "decode_pass_tokens",
+    "device_busy_seconds",
     "estimated_read_bytes_per_gpu",
     "estimated_flops_per_gpu",
 )

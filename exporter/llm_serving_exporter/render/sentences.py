@@ -73,6 +73,9 @@ ABSENCES: Mapping[Absence, str] = {
     Absence.NO_DECODE: "An embedding model does not decode.",
     Absence.NO_RIDGE: "At this context decode stays bound by bandwidth at every batch: reading KV takes longer than computing with it.",
     Absence.NO_PERMISSION: "The driver does not let the exporter's user read it.",
+    Absence.PRICES_UNUSABLE: (
+        "The price file cannot be used, or has changed a moment ago and is not believed yet: check-config and the log say what is wrong."
+    ),
     Absence.NO_PRICE: "The price file states no price for its GPUs that has begun: state one by target, node or gpu_model.",
     Absence.PRICE_AMBIGUOUS: "Its nodes, or its several kinds of GPU, have different prices: state one by target.",
     Absence.GPU_CLAIMED_TWICE: (

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from llm_serving_exporter.cli import main
 from llm_serving_exporter.config.prices import read_prices
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.cost import Efficiency, Method
@@ -94,14 +95,32 @@ def test_a_card_that_nobody_knows_can_be_named_as_on_the_series(tmp_path: Path) 
     assert (book.statements[0].scope, book.statements[0].value) == (Scope.GPU_MODEL, "Hyper 9000")
 
 
-def test_all_mistakes_are_told_at_once_and_the_configuration_is_refused(tmp_path: Path) -> None:
+def test_all_mistakes_are_told_at_once_and_the_rest_of_the_configuration_stands(tmp_path: Path) -> None:
     path = tmp_path / "prices.yml"
     path.write_text("prices: [{node: a}, {usd_per_gpu_hour: 1}]\nbudget_usd_per_month: much")
-    with pytest.raises(ConfigError) as caught:
-        load_flags("--target", "a:1", "--cost.price-file", str(path))
-    assert len(caught.value.problems) == 3
-    with pytest.raises(ConfigError, match="does not exist"):
-        load_flags("--target", "a:1", "--cost.price-file", str(tmp_path / "none.yml"))
+    config = load_flags("--target", "a:1", "--cost.price-file", str(path))
+    assert (config.prices, len(config.price_problems), len(config.targets)) == (None, 3, 1)
+    assert "no final newline" in config.price_warnings[0]
+    config = load_flags("--target", "a:1", "--cost.price-file", str(tmp_path / "none.yml"))
+    assert config.prices is None
+    assert "does not exist" in str(config.price_problems[0])
+
+
+def test_check_config_ends_with_1_where_the_price_file_cannot_be_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "prices.yml"
+    words = ["check-config", "--target", "http://a:1", "--cost.price-file", str(path)]
+    path.write_text("prices: [{node: a, usd_per_gpu_hour: 1}]\n")
+    assert main(words) == 0
+    assert capsys.readouterr().err == ""
+    path.write_text("prices: [{node: a, usd_per_gpu_hours: 1}]")
+    assert main(words) == 1
+    said = capsys.readouterr()
+    assert f"error: {path}: prices[0]: no amount is given" in said.err
+    assert "good, but for the price file, 1 targets" in said.out
+    # what is wrong with the configuration itself is told first
+    assert main([*words, "--window", "soon"]) == 2
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReadin
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.reading import State, TargetReading
+from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import HttpSettings, Target
 from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Row, Runtime
 from llm_serving_exporter.normalise.registry import RUNTIMES, reads_otherwise
@@ -381,7 +382,7 @@ def test_a_repaired_price_file_counts_whatever_is_wrong_with_the_configuration(t
         good[0] = False
         assert daemon.reload() is not None
         prices.write_text("prices: [{gpu_model: H100 SXM, usd_per_gpu_hour: 3}]")
-        driven.after(PRICES_EVERY_SECONDS)
+        driven.after(2 * PRICES_EVERY_SECONDS)
         assert price() == 3.0
         assert not daemon.store.view().reload_ok
         good[0] = True
@@ -390,9 +391,34 @@ def test_a_repaired_price_file_counts_whatever_is_wrong_with_the_configuration(t
         assert price() == 3.0
         assert daemon.store.view().reload_ok
         prices.write_text("prices: nonsense")
-        driven.after(PRICES_EVERY_SECONDS)
+        driven.after(2 * PRICES_EVERY_SECONDS)
         assert not daemon.store.view().reload_ok
         assert price() == 3.0
+        # a reload takes what is good of the configuration, and keeps the prices
+        assert daemon.reload() is None
+        assert not daemon.store.view().reload_ok
+        assert price() == 3.0
+
+
+def test_a_daemon_starts_without_a_price_file_that_can_be_used_and_takes_it_when_it_can(tmp_path: Path) -> None:
+    prices = tmp_path / "prices.yml"
+    config = config_for(Target("chat", "http://127.0.0.1:9", gpu_count=1, gpu_model="L40S"), price_file=str(prices))
+
+    def why(daemon: Daemon) -> Absence:
+        cost = reading(daemon, "chat").cost
+        assert cost is not None
+        return cost.signals["cost_usd_total"]
+
+    with Driven(config) as driven:
+        daemon = driven.after(1.0)
+        assert why(daemon) is Absence.PRICES_UNUSABLE
+        assert not daemon.store.view().reload_ok
+        prices.write_text("prices: [{target: chat, usd_per_gpu_hour: 3}]\n")
+        driven.after(PRICES_EVERY_SECONDS)
+        assert why(daemon) is Absence.PRICES_UNUSABLE
+        driven.after(2 * PRICES_EVERY_SECONDS + 30.0)
+        assert why(daemon) is Absence.AVAILABLE
+        assert daemon.store.view().reload_ok
 
 
 def test_a_reload_takes_a_changed_table_and_keeps_the_windows_of_others(tmp_path: Path) -> None:

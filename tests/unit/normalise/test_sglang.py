@@ -41,6 +41,7 @@ def test_every_row_fills_a_field_that_exists_and_says_where_it_comes_from() -> N
         "prefix_cache_hits",
         "kv_block_tokens",
         "decode_pass_tokens",
+        "device_busy_seconds",
         "decode_context_tokens",
         "accepted_tokens_per_step",
         "role",
@@ -51,6 +52,25 @@ def test_every_row_fills_a_field_that_exists_and_says_where_it_comes_from() -> N
     for row in SGLANG.rows:
         assert row.source.startswith("https://"), row
         satisfies((0, 5, 23), row.versions)
+
+
+def test_device_time_is_the_busiest_ranks_and_leaves_out_passes_without_a_request() -> None:
+    def counted(name: str, version: str) -> float | None:
+        text = "".join(
+            f'sglang:{name}_total{{{T},pp_rank="0",tp_rank="{rank}",category="{mode}"}} {seconds}\n'
+            for rank, mode, seconds in (
+                (0, "decode", 100),
+                (1, "decode", 101),
+                (0, "extend", 20),
+                (1, "extend", 19),
+                (0, "idle", 7),
+            )
+        )
+        running = f"sglang:num_running_reqs{{{S}}} 1\n"
+        return engine_of(text + running, runtime=SGLANG, version=version).device_busy_seconds
+
+    assert counted("forward_execution_seconds", "0.5.23") == 121
+    assert counted("gpu_execution_seconds", "0.5.8") == 121
 
 
 def test_decode_is_decode_passes_and_first_tokens() -> None:

@@ -45,6 +45,19 @@ tgi_request_success 2
     assert engine.decode_tokens_total is None  # not observed yet: absent, not 0
 
 
+def test_device_time_is_the_time_of_batches() -> None:
+    engine = engine_of(
+        """# TYPE tgi_batch_inference_duration histogram
+tgi_batch_inference_duration_sum{method="prefill"} 12.5
+tgi_batch_inference_duration_sum{method="decode"} 30
+tgi_batch_inference_duration_count{method="prefill"} 40
+tgi_batch_current_size 1
+""",
+        runtime=TGI,
+    )
+    assert engine.device_busy_seconds == 42.5
+
+
 def test_what_is_not_live_says_so() -> None:
     quality = snapshot_of(PAGE, runtime=TGI).quality
     assert quality["decode_tokens_total"] is Quality.LAGGING

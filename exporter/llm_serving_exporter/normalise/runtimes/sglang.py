@@ -197,6 +197,26 @@ _REQUESTS = (
     ),
 )
 
+_DEVICE_TIMER = (
+    "Only with the device timer (SGLANG_ENABLE_METRICS_DEVICE_TIMER). The largest of the ranks is taken for each mode; passes without a "
+    "request, which data-parallel attention makes, are left out."
+)
+_MODES = "decode|extend|mixed|split_prefill|target_verify|draft_extend|draft_extend_v2|dllm_extend|prebuilt"
+_DEVICE_TIME = (
+    _row(
+        "device_busy_seconds",
+        f'sglang:forward_execution_seconds_total{{category="{_MODES}"}}',
+        versions=">=0.5.11",
+        caveat=_DEVICE_TIMER,
+    ),
+    _row(
+        "device_busy_seconds",
+        f'sglang:gpu_execution_seconds_total{{category="{_MODES}"}}',
+        versions=">=0.5.7,<0.5.11",
+        caveat=f"The same quantity's older name. {_DEVICE_TIMER}",
+    ),
+)
+
 _TTFT = "sglang:time_to_first_token_seconds"
 _LATENCIES = (
     _histogram(
@@ -332,7 +352,7 @@ RUNTIME = Runtime(
     born_at_first_event=True,
     prefixes=("sglang:",),
     fingerprints=(Fingerprint((Mark("sglang:*"),), _OTHERS_WITH_ITS_NAMES),),
-    rows=(*_TOKENS, *_PREFIX_CACHE, *_REQUESTS, *_LATENCIES, *_GAUGES),
+    rows=(*_TOKENS, *_PREFIX_CACHE, *_REQUESTS, *_DEVICE_TIME, *_LATENCIES, *_GAUGES),
     model_labels=("model_name",),
     # tp_rank is no engine: with data-parallel attention it counts on over the data-parallel ranks
     engine_labels=("dp_rank",),

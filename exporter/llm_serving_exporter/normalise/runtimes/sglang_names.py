@@ -18,7 +18,7 @@ NOT_READ = (
     "sglang:new_token_ratio", "sglang:is_cuda_graph", "sglang:spec_*",
     # dead, or only with a device timer
     "sglang:utilization", "sglang:fwd_occupancy", "sglang:max_running_requests_under_SLO",
-    "sglang:forward_execution_seconds*", "sglang:gpu_execution_seconds*", "sglang:gpu_overlap_wait_seconds*",
+    "sglang:gpu_overlap_wait_seconds*",
     # wrong: the weights are charged once a token instead of once a step (metrics_reporter.py:604-690)
     "sglang:estimated_flops_per_gpu*", "sglang:estimated_read_bytes_per_gpu*", "sglang:estimated_write_bytes_per_gpu*",
     # parts of what is read, or the same counted otherwise

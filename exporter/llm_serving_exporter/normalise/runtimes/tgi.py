@@ -79,6 +79,12 @@ _COUNTERS = (
         source=_BACKEND,
         caveat=f"Prefill and decode steps; a chunked prefill step decodes the running batch too. {_OWN_BACK_END}",
     ),
+    Row(
+        "device_busy_seconds",
+        ('tgi_batch_inference_duration_sum{method="prefill|decode"}',),
+        source=_BACKEND,
+        caveat=f"Durations of batches, one at a time: the calls of the model server, what it does on the CPU included. {_OWN_BACK_END}",
+    ),
 )
 
 
