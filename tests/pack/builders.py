@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -119,3 +120,13 @@ def firing(
             "dashboard_url": f"{DASHBOARDS}/{uid}?{variables}" if variables else f"{DASHBOARDS}/{uid}",
         },
     )
+
+
+def told(series: Mapping[str, str]) -> dict[str, str]:
+    """The series, and that each exporter tells of a target as long as it counts for it."""
+    found = dict(series)
+    for name, values in series.items():
+        who = ",".join(re.findall(r'\b(?:instance|cluster|target)="[^"]*"', name))
+        if "_total{" in name:
+            found.setdefault(f"llm_serving_target_up{{{who}}}", values)
+    return found

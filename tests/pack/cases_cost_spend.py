@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.pack.builders import NOTHING, Grows, counter, engine, firing, held
+from tests.pack.builders import NOTHING, Grows, counter, engine, firing, held, told
 from tests.pack.builders_cost import EVERY, HOUR, with_gap
 from tests.pack.promtool import Case, Firing, Kind, Story, together
 
@@ -88,11 +88,13 @@ _BUDGET_RAW = Case(
     "BudgetExceeded",
     "from the counters, energy beside GPU time",
     # 0.3 USD every five minutes are 3.6 an hour, and 0.4 of energy: 4 x 730 = 2920; without the energy 2628
-    {
-        **_spent(engine("chat"), 10 * HOUR, idle=0.2, decode=0.05, prefill=0.05),
-        f"llm_serving_energy_cost_usd_total{{{engine('chat')}}}": counter(Grows(10 * HOUR, 0.4 / HOUR)),
-        "llm_serving_cost_budget_usd_per_month{}": held((10 * HOUR, 2900)),
-    },
+    told(
+        {
+            **_spent(engine("chat"), 10 * HOUR, idle=0.2, decode=0.05, prefill=0.05),
+            f"llm_serving_energy_cost_usd_total{{{engine('chat')}}}": counter(Grows(10 * HOUR, 0.4 / HOUR)),
+            "llm_serving_cost_budget_usd_per_month{}": held((10 * HOUR, 2900)),
+        }
+    ),
     # six hours of history, and two in which it lasts
     "9h2m",
     (_over("2920", "2900", "9"),),

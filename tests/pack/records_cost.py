@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.pack.builders import NOTHING, Grows, counter, engine, held, of_model
+from tests.pack.builders import NOTHING, Grows, counter, engine, held, of_model, told
 from tests.pack.cases_ttft import slo_events
 from tests.pack.promtool import Sampled, attach_rules, document, rule_files
 
@@ -71,7 +71,7 @@ def _known(model: str, *targets: str) -> dict[str, str]:
 _LOST = engine("lost")
 _SPEND = Sampled(
     "two replicas with a price and one without, a small model, and one whose time nobody can attribute",
-    {
+    told({
         # an hour is twelve times: 0.24, 0.48 and 0.72; six hours: 1.44, 2.88 and 4.32, in all 8.64
         **_spent(engine("chat", "chat-0"), prefill=0.02, decode=0.04, idle=0.06, down=0),
         # 0.12, 0.24, 0.12 and 0.48; six hours: 0.72, 1.44, 0.72 and 2.88, in all 5.76
@@ -108,7 +108,7 @@ _SPEND = Sampled(
         **_replicas("small", 2, 2, 3),
         # nobody knows what is needed
         **_replicas("lost", 2, None, None),
-    },
+    }),
     "6h32m",
     {
         _rounded(f'{_COST}{{model_name="chat"}}'): {
@@ -206,30 +206,32 @@ def _near(expression: str, usd: float) -> str:
 _AGAIN = f'llm_serving_cost_usd_total{{{engine("again")},phase="idle",{_H100}}}'
 _EXPORTERS = Sampled(
     "exporters that disagree, restart, come and go",
-    {
-        # 0.1 USD every five minutes: one of a pair cannot reach what the other reads
-        **_as("a", _spent(engine("pair"), down=0.1, decode=0, idle=0)),
-        **_as("b", _spent(engine("pair"), down=0, decode=0.06, idle=0.04)),
-        # the same where it never learnt which model it is
-        **_as("a", _spent(engine("", "blind-0"), down=0.1)),
-        **_as("b", _spent(engine("blind"), decode=0.06, idle=0.04)),
-        # one of a pair goes by yesterday's price for the whole time
-        **_as("a", _spent(engine("rates"), rate='rate="old",method="roofline"', idle=0.1)),
-        **_as("b", _spent(engine("rates"), rate='rate="new",method="roofline"', idle=0.12)),
-        # one of a pair starts after four hours and a half
-        **_as("a", _spent(engine("late"), idle=0.1)),
-        **_as("b", {name: f"{NOTHING}x54 {counter(Grows(25, 0.1))}" for name in _spent(engine("late"), idle=0.1)}),
-        # an exporter that is replaced by another, with an address of its own, in the middle of the last hour
-        **_as("a", {name: f"{values} stale" for name, values in _spent(engine("moved"), 73, idle=0.1).items()}),
-        **_as("b", {name: f"{NOTHING}x73 {counter(Grows(7, 0.1))}" for name in _spent(engine("moved"), idle=0.1)}),
-        # it falls to 0 within the last hour, and goes on: eleven of twelve steps
-        _AGAIN: counter(Grows(71, 0.1), Grows(9, 0.1, True)),
-        # half an hour, six hours ago
-        **{name: f"{values} stale" for name, values in _spent(engine("gone"), 6, idle=0.1).items()},
-        # two engines of one target
-        **_spent(engine("wide", number="0"), idle=0.05),
-        **_spent(engine("wide", number="1"), idle=0.05),
-    },
+    told(
+        {
+            # 0.1 USD every five minutes: one of a pair cannot reach what the other reads
+            **_as("a", _spent(engine("pair"), down=0.1, decode=0, idle=0)),
+            **_as("b", _spent(engine("pair"), down=0, decode=0.06, idle=0.04)),
+            # the same where it never learnt which model it is
+            **_as("a", _spent(engine("", "blind-0"), down=0.1)),
+            **_as("b", _spent(engine("blind"), decode=0.06, idle=0.04)),
+            # one of a pair goes by yesterday's price for the whole time
+            **_as("a", _spent(engine("rates"), rate='rate="old",method="roofline"', idle=0.1)),
+            **_as("b", _spent(engine("rates"), rate='rate="new",method="roofline"', idle=0.12)),
+            # one of a pair starts after four hours and a half
+            **_as("a", _spent(engine("late"), idle=0.1)),
+            **_as("b", {name: f"{NOTHING}x54 {counter(Grows(25, 0.1))}" for name in _spent(engine("late"), idle=0.1)}),
+            # an exporter that is replaced by another, with an address of its own, in the middle of the last hour
+            **_as("a", {name: f"{values} stale" for name, values in _spent(engine("moved"), 73, idle=0.1).items()}),
+            **_as("b", {name: f"{NOTHING}x73 {counter(Grows(7, 0.1))}" for name in _spent(engine("moved"), idle=0.1)}),
+            # it falls to 0 within the last hour, and goes on: eleven of twelve steps
+            _AGAIN: counter(Grows(71, 0.1), Grows(9, 0.1, True)),
+            # half an hour, six hours ago
+            **{name: f"{values} stale" for name, values in _spent(engine("gone"), 6, idle=0.1).items()},
+            # two engines of one target
+            **_spent(engine("wide", number="0"), idle=0.05),
+            **_spent(engine("wide", number="1"), idle=0.05),
+        }
+    ),
     "6h32m",
     {
         # 1.2 and 1.2 USD of an hour that was worth 1.2: everybody is believed by half
@@ -254,35 +256,73 @@ _EXPORTERS = Sampled(
 )
 
 
-def _spent_by_minute(name: str, *spans: tuple[int, float | None]) -> dict[str, str]:
-    """One exporter's counter, 0.02 USD a minute: of each span its minutes and where it begins; None: nobody scrapes it."""
-    series, values = f'llm_serving_cost_usd_total{{{engine(name)},phase="idle",{_H100}}}', []
-    for minutes, begin in spans:
-        # what is gone is marked once, as Prometheus marks it
-        values.append(f"stale {NOTHING}x{2 * minutes - 1}" if begin is None else f"{begin:g}+0.01x{2 * minutes - 1}")
-    return {series: " ".join(values)}
+def _by_minute(name: str, *spans: tuple[int, float | None], passed: float = 0) -> dict[str, str]:
+    """One exporter's counters, 0.02 USD and 60 GPU seconds a minute: of each span its minutes and the USD with which it begins; None:
+    nobody scrapes it. `passed`: prompt tokens a minute, which the engine counts, whoever reads it."""
+    of = engine(name)
+
+    def write(a_minute: float, begins: float | None = None) -> str:
+        values, passed_minutes = [], 0
+        for minutes, usd in spans:
+            begin = None if usd is None else passed_minutes * a_minute if begins is None else usd * begins
+            # what is gone is marked once, as Prometheus marks it
+            values.append(
+                f"stale {NOTHING}x{2 * minutes - 1}"
+                if begin is None
+                else f"{begin:.9g}+{a_minute / 2:.9g}x{2 * minutes - 1}"
+            )
+            passed_minutes += minutes
+        return " ".join(values)
+
+    found = {
+        f'llm_serving_cost_usd_total{{{of},phase="idle",{_H100}}}': write(0.02, 1),
+        f'llm_serving_gpu_seconds_total{{{of},state="idle",rate="h100"}}': write(60, 3000),
+    }
+    if passed:
+        found[f"llm_serving_prompt_tokens_total{{{of}}}"] = write(passed)
+    return found
 
 
 # 1.2 USD an hour, looked at when the hour from 1:02 to 2:02 is over
 _HANDED_ON = Sampled(
     "halves of pairs that were silent for half an hour, and targets that went to another shard",
-    {
-        # it was away, and began at 0: its snapshot was too old to be the newest for certain
-        **_as("a", _spent_by_minute("halves", (130, 0))),
-        **_as("b", _spent_by_minute("halves", (75, 0), (30, None), (25, 0))),
-        # a shard gives it up, and the next one begins at 0 at once
-        **_as("a", _spent_by_minute("shards", (92, 0), (38, None))),
-        **_as("b", _spent_by_minute("shards", (91, None), (39, 0))),
-        # the only exporter starts again after a minute, and has booked it
-        **_as("a", _spent_by_minute("booked", (90, 0), (1, None), (39, 1.82))),
-        # and after half an hour, which is left out
-        **_as("a", _spent_by_minute("away", (75, 0), (30, None), (25, 1.5))),
-    },
+    told(
+        {
+            # it was away, and began at 0: its snapshot was too old to be the newest for certain
+            **_as("a", _by_minute("halves", (130, 0), passed=600)),
+            **_as("b", _by_minute("halves", (75, 0), (30, None), (25, 0), passed=600)),
+            # it counted on, and nobody could scrape it; then it was the other one's turn
+            **_as("a", _by_minute("unseen", (130, 0), passed=600)),
+            **_as("b", _by_minute("unseen", (75, 0), (30, None), (25, 2.1), passed=600)),
+            **_as("a", _by_minute("turns", (65, 0), (20, None), (45, 1.7), passed=600)),
+            **_as("b", _by_minute("turns", (90, 0), (20, None), (20, 2.2), passed=600)),
+            # it was killed and has booked the two minutes; it was killed and has not
+            **_as("a", _by_minute("killed", (130, 0))),
+            **_as("b", _by_minute("killed", (80, 0), (2, None), (48, 1.64))),
+            **_as("a", _by_minute("lost", (130, 0))),
+            **_as("b", _by_minute("lost", (80, 0), (2, None), (48, 0))),
+            # one died in the middle, the other had come before it: half an hour with both of them
+            **_as("a", _by_minute("overlap", (105, 0), (25, None), passed=600)),
+            **_as("b", _by_minute("overlap", (74, None), (56, 0), passed=600)),
+            # a shard gives it up, and the next one begins at 0 at once
+            **_as("a", _by_minute("shards", (92, 0), (38, None), passed=600)),
+            **_as("b", _by_minute("shards", (91, None), (39, 0), passed=600)),
+            # the only exporter starts again after a minute, and has booked it
+            **_as("a", _by_minute("booked", (90, 0), (1, None), (39, 1.82))),
+            # and after half an hour, which is left out
+            **_as("a", _by_minute("away", (75, 0), (30, None), (25, 1.5))),
+        }
+    ),
     "2h2m",
     {
-        _near(f'sum({_COST}{{model_name="halves"}})', 1.2): {"{}": 1},
-        _near(f'sum({_COST}{{model_name="shards"}})', 1.2): {"{}": 1},
-        _near(f'sum({_COST}{{model_name="booked"}})', 1.2): {"{}": 1},
+        **{
+            _near(f'sum({_COST}{{model_name="{name}"}})', 1.2): {"{}": 1}
+            for name in ("halves", "unseen", "turns", "killed", "lost", "overlap", "shards", "booked")
+        },
+        **{
+            _near(f'sum(target:llm_serving_prompt_tokens:increase1h{{model_name="{name}"}})', 36_000): {"{}": 1}
+            for name in ("halves", "unseen", "turns", "overlap", "shards")
+        },
         # 13 minutes before and 17 after
         _near(f'sum({_COST}{{model_name="away"}})', 0.6): {"{}": 1},
     },

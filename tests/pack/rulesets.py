@@ -115,7 +115,7 @@ RULESETS = {
     "cost": RuleSet(("cost", "cost.alerts"), evaluated="2m"),
     # a day of counters takes promtool twenty seconds
     "cost_hours": RuleSet(
-        ("cost.spend", "cost.shares", "cost.alerts"), "alerts: {BudgetExceeded: {hours: 6, for: 2h}}", "2m"
+        ("cost.hours", "cost.shares", "cost.alerts"), "alerts: {BudgetExceeded: {hours: 6, for: 2h}}", "2m"
     ),
     # clusters stand beside one another in one history, where there is no model to tell stories apart by
     "cost_clusters": RuleSet(("cost.alerts",), "identity_labels: [cluster]", "2m"),

@@ -13,7 +13,7 @@ import yaml
 
 from llm_serving_alerts.render import rule_files
 from llm_serving_alerts.settings_file import read_settings
-from tests.pack.builders import Grows, counter, engine, firing, held, of_model, target
+from tests.pack.builders import Grows, counter, engine, firing, held, of_model, target, told
 from tests.pack.cases_ttft import slo_events
 from tests.pack.judging import promtool, verdict
 from tests.pack.narrowing import write_narrowed
@@ -288,7 +288,7 @@ def test_each_cluster_has_its_own_spend_and_its_own_budget(tmp_path: Path) -> No
         counted = f'llm_serving_cost_usd_total{{{engine("chat")},phase="idle",rate="a",method="roofline"}}'
         series = {counted: counter(Grows(60, usd / 12)), "llm_serving_cost_budget_usd_per_month{}": held((61, budget))}
         there = {'llm_serving_target_info{target="chat-0"}': held((61, 1))}
-        labelled = of_cluster(cluster, {**series, **there})
+        labelled = of_cluster(cluster, told({**series, **there}))
         return {key.replace("{,", "{").replace(",}", "}"): text for key, text in labelled.items()}
 
     fires = firing(
@@ -310,7 +310,7 @@ def test_each_cluster_has_its_own_spend_and_its_own_budget(tmp_path: Path) -> No
     judge(
         tmp_path,
         IDENTITY + "alerts: {BudgetExceeded: {hours: 3, for: 30m}}\n",
-        ("identity", "cost.spend", "cost.shares", "cost.alerts"),
+        ("identity", "cost.hours", "cost.shares", "cost.alerts"),
         (
             Case(
                 "BudgetExceeded",

@@ -6,7 +6,7 @@ from llm_serving_alerts.promql import Dialect
 from llm_serving_alerts.records.autoscaling import autoscaling
 from llm_serving_alerts.records.baselines import bandwidth, baselines, tokens, work
 from llm_serving_alerts.records.capacity import capacity, rates
-from llm_serving_alerts.records.cost import bought, spend
+from llm_serving_alerts.records.cost import hours
 from llm_serving_alerts.records.cost_ratios import per_token, replicas, shares
 from llm_serving_alerts.records.gpu import gpu
 from llm_serving_alerts.records.history import history, seen
@@ -29,7 +29,7 @@ from llm_serving_alerts.settings import Settings
 _GROUPS = (
     identity, claims, exporters, seen, targets, workloads, signals, traffic, stalled, history, presence, latency, slo, kv, tail, gpu,
     work, outliers, bandwidth, tokens, baselines, rates, capacity, node_loss, rollouts, autoscaling, missing,
-    spend, bought, per_token, shares, replicas, views,
+    hours, per_token, shares, replicas, views,
 )  # fmt: skip
 
 

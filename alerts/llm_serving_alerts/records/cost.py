@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llm_serving_alerts.promql import ENGINE, FLEET, HOUR, MINUTE, MODEL, TARGET, Dialect, series
+from llm_serving_alerts.promql import ENGINE, FLEET, HOUR, MODEL, TARGET, Dialect, series
 from llm_serving_alerts.records.baselines import INTERVAL_SECONDS
+from llm_serving_alerts.records.counted_once import COUNTED, ONCE, PASSED, once
 from llm_serving_alerts.records.traffic import PHASES
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings
@@ -19,9 +20,20 @@ PHASE_TOKENS = "target:llm_serving_phase_tokens:increase1h"
 PROMPT_TOKENS = "target:llm_serving_prompt_tokens:increase1h"
 MODEL_COST = "model:llm_serving_cost_usd:increase1h"
 FLEET_COST = "fleet:llm_serving_cost_usd:increase1h"
+# what the exporter counts tick by tick; the rest is the engine's own count, which goes on while nobody reads it
+_COUNTED_HERE = {
+    "gpu_seconds_total", "cost_usd_total", "energy_joules_total", "energy_cost_usd_total", "carbon_grams_total",
+    "prefix_cache_savings_usd_total",
+}  # fmt: skip
 
 
-def spend(dialect: Dialect, settings: Settings) -> Group:
+def hours(dialect: Dialect, settings: Settings) -> Group:
+    """What was spent and what was served for it, in an order: all of it rests on how often an hour was counted."""
+    rules = (*once(dialect), *_spend(dialect), *_tokens(dialect), *_requests(dialect))
+    return Group("llm-serving.cost.hours", rules, INTERVAL_SECONDS / dialect.time_scale)
+
+
+def _spend(dialect: Dialect) -> list[Record]:
     """GPU time and what it costs: GPU seconds, USD, joules, grams."""
     by_target = dialect.labels(*TARGET)
     rules = [
@@ -56,16 +68,7 @@ def spend(dialect: Dialect, settings: Settings) -> Group:
             "USD of all GPU time and of the energy that its rate does not include, in the last hour",
         ),
     ]
-    return Group("llm-serving.cost.spend", tuple(rules), INTERVAL_SECONDS / dialect.time_scale)
-
-
-def bought(dialect: Dialect, settings: Settings) -> tuple[Group, Group]:
-    """What was served in that hour: tokens; requests and events of objectives."""
-    interval = INTERVAL_SECONDS / dialect.time_scale
-    return (
-        Group("llm-serving.cost.bought", tuple(_tokens(dialect)), interval),
-        Group("llm-serving.cost.bought.requests", tuple(_requests(dialect)), interval),
-    )
+    return rules
 
 
 def _tokens(dialect: Dialect) -> Iterator[Record]:
@@ -106,17 +109,9 @@ def _increase(dialect: Dialect, counter: str, *own: str) -> str:
 
 
 def _once(dialect: Dialect, counter: str, *own: str) -> str:
-    """The increase of a counter in the last hour by engine and its `own` labels, with each moment of it once.
-
-    An hour may be counted by several: a pair of exporters or servers side by side, of which one may not reach the server, or an exporter
-    that is replaced by another in its middle. Their increases are added up, and divided by how many of them there were at a time
-    in the mean: a pair's by two, of which each may have put the same second into another place; those of one after the other by one.
-    """
+    """The increase of a counter in the last hour by engine and its `own` labels, with each moment of it once."""
     by_place, of_target = dialect.key(*ENGINE, *own), dialect.key("target")
-    places = ", ".join([*(label for label in ENGINE if label != "target"), *own])
-    seen = dialect.apply_over_time("count_over_time", f"(max by ({of_target}) ({series(counter)}))", HOUR, MINUTE)
-    by_each = dialect.apply_over_time("count_over_time", f"(max without ({places}) ({series(counter)}))", HOUR, MINUTE)
+    how = COUNTED if counter in _COUNTED_HERE else PASSED
     return dialect.with_own(
-        f"sum by ({by_place}) ({_raw(dialect, counter)})"
-        f" * on ({of_target}) group_left () ({seen} / on ({of_target}) sum by ({of_target}) ({by_each}))"
+        f'sum by ({by_place}) ({_raw(dialect, counter)}) * on ({of_target}) group_left () {ONCE}{{of="{how}"}}'
     )
