@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #ifdef WITH_CUDA_HEADERS
 #include <cuda.h>
@@ -91,7 +92,10 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
     pthread_mutex_lock(&lock);
     for (int i = 0; current && size <= memory_limit && i < BLOCKS; i++) {
         if (blocks[i].memory) continue;
-        blocks[i] = (struct block){calloc(1, size), size};
+        // not of the heap, whose addresses may be short: a caller that cuts them to an int must be found out
+        void *memory = mmap(NULL, size ? size : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) break;
+        blocks[i] = (struct block){memory, size};
         *address = (CUdeviceptr)(size_t)blocks[i].memory;
         result = 0;
         break;
@@ -105,7 +109,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
     pthread_mutex_lock(&lock);
     for (int i = 0; i < BLOCKS; i++) {
         if (!blocks[i].memory || (CUdeviceptr)(size_t)blocks[i].memory != address) continue;
-        free(blocks[i].memory);
+        munmap(blocks[i].memory, blocks[i].size ? blocks[i].size : 1);
         blocks[i] = (struct block){0};
         result = 0;
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from llm_serving_exporter.cost.meter import PER_MILLION, PER_REQUEST
+from llm_serving_exporter.cost.terms import PER_MILLION, PER_REQUEST
 from llm_serving_exporter.model.cost import EngineCost, TargetCost
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence

@@ -7,16 +7,33 @@ Down and loading engines still cost. They keep the names that their last good pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from llm_serving_exporter.cost.joules import Joules
 from llm_serving_exporter.cost.occupancy import Occupancy
 from llm_serving_exporter.cost.resume import Between, Resume, describe_server
+from llm_serving_exporter.cost.terms import (
+    COST,
+    ENERGY,
+    PER_MILLION,
+    PER_REQUEST,
+    PER_TOKEN,
+    SAVINGS,
+    SECONDS,
+    SIGNALS,
+    Key,
+    Terms,
+    collect_work,
+    explain_uncounted,
+    find_price_of,
+    judge_state,
+    note_absences,
+    select_engines,
+)
 from llm_serving_exporter.cost.window import CostWindow, WindowFigures
 from llm_serving_exporter.derive import cost
-from llm_serving_exporter.derive.price import find_price
 from llm_serving_exporter.model.cost import (
-    Attribution,
     EngineCost,
     EngineTotals,
     GpuState,
@@ -27,39 +44,14 @@ from llm_serving_exporter.model.device import BusySource, GpuReadings
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kept_cost import KeptCost, KeptEngine
-from llm_serving_exporter.model.prices import Price, PriceBook
-from llm_serving_exporter.model.reading import State, TargetReading
-from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
-from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.prices import Price
+from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.window import GAP_INTERVALS
 
 # names that an engine had within one exporter's life; a server that changes its model for each request is not followed further
 MOST_NAMES = 32
-_STATES = {
-    State.READY: GpuState.IDLE,  # or busy, by its pages
-    State.LOADING: GpuState.IDLE,
-    State.SLEEPING: GpuState.IDLE,
-    State.DOWN: GpuState.DOWN,
-    State.UNKNOWN: GpuState.UNKNOWN,
-}
-# signals, and what they are worked out from beside the price
-COST, SECONDS = "cost_usd_total", "gpu_seconds_total"
-PER_MILLION, PER_REQUEST = "cost_usd_per_million_tokens", "cost_usd_per_request_mean"
-ENERGY, PER_TOKEN, SAVINGS = "energy_joules_total", "energy_joules_per_token", "prefix_cache_savings_usd_total"
-_SIGNALS = (COST, SECONDS, PER_MILLION, PER_REQUEST, SAVINGS, ENERGY, PER_TOKEN)
-
-Key = tuple[str, str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a tick is priced and split by."""
-
-    book: PriceBook | None  # None: no price file, or none that could be used so far
-    how: Attribution  # how busy time is split between prefill and decode
-    window_seconds: float  # of the figures per token and request
-    no_book: Absence = Absence.NOT_CONFIGURED  # why there is no cost where `book` is None
-    claimed_twice: bool = False  # another target has the same GPUs, and their shares are not stated or do not add up
 
 
 @dataclass(slots=True)
@@ -79,7 +71,7 @@ class CostMeter:
         self._engines: dict[Key, _Engine] = {}
         self._ticked_at: float | None = None
         self._restarts = 0
-        self._joules: dict[str, float] = {}
+        self._joules = Joules()
         self._occupancy = Occupancy()
         self._busy_source: BusySource | None = None
         # of the last ticks that knew them: a target whose configuration changes while it is down has no page to read them from
@@ -101,13 +93,10 @@ class CostMeter:
                 case Between.UNDECIDED:
                     # from here on it is this process' own time, whatever becomes of that before it
                     self._ticked_at = monotonic if self._ticked_at is None else self._ticked_at
-                    return self._make_cost(None, terms, dict.fromkeys(_SIGNALS, Absence.WARMING_UP))
+                    return self._make_cost(None, terms, dict.fromkeys(SIGNALS, Absence.WARMING_UP))
                 case Between.BOOKED:
-                    resumed, self._ticked_at, self._joules = (
-                        True,
-                        self._resume.counted_at,
-                        dict(self._resume.kept.joules),
-                    )
+                    resumed, self._ticked_at = True, self._resume.counted_at
+                    self._joules.last = dict(self._resume.kept.joules)
             self._resume = None
         elapsed = 0.0 if self._ticked_at is None else max(0.0, monotonic - self._ticked_at)
         self._ticked_at = monotonic if self._ticked_at is None else max(self._ticked_at, monotonic)
@@ -115,10 +104,10 @@ class CostMeter:
         self._restarts = reading.restarts_total
         # nobody saw what went on while no exporter ran
         late = resumed or elapsed > GAP_INTERVALS * reading.target.interval_seconds
-        joules = self._count_joules(reading, gpus)
+        joules = self._joules.count(reading, gpus)
         reading = replace(reading, target_gpus=self._keep_known_gpus(reading))
-        lack = _explain_uncounted(reading, terms)
-        price = lack or _find_price(reading, terms, unix)
+        lack = explain_uncounted(reading, terms)
+        price = lack or find_price_of(reading, terms, unix)
         signals: dict[str, Absence] = {SECONDS: lack or Absence.AVAILABLE}
         signals[COST] = price if isinstance(price, Absence) else Absence.AVAILABLE
         if lack is not None or reading.target_gpus is None:
@@ -133,7 +122,7 @@ class CostMeter:
         if found is None:
             for one in self._engines.values():
                 one.window.note_unpriced_tick(monotonic)
-        ticks = _collect_work(reading)
+        ticks = collect_work(reading)
         share = reading.gpu_share or 1.0
         each = reading.target_gpus.count * share / len(engines)
         worked = any(tick.busy for tick in ticks.values())
@@ -143,7 +132,7 @@ class CostMeter:
             one = self._engines[key]
             tick = ticks.get(key[:2])
             found_busy = self._occupancy.choose(tick) if tick is not None else None
-            state = GpuState.UNKNOWN if late else _judge_state(reading, tick, busy=found_busy is not None)
+            state = GpuState.UNKNOWN if late else judge_state(reading, tick, busy=found_busy is not None)
             if tick is None or late:
                 tick = TickWork(busy=False)
             busy_share = 1.0
@@ -165,7 +154,7 @@ class CostMeter:
             power = terms.book.power if terms.book is not None else None
             one.totals = cost.add_energy(totals, joules=part, price=found, power=power)
         windows = self._measure_windows(reading, engines, terms, monotonic, new_life=new_life)
-        _note_absences(signals, windows, [self._engines[key].totals for key in engines], ticks, whole=whole)
+        note_absences(signals, windows, [self._engines[key].totals for key in engines], ticks, whole=whole)
         return self._make_cost(found, terms, signals, windows)
 
     def keep(self, name: str, identity: Identity, to_boot: Callable[[float], float]) -> KeptCost:
@@ -174,7 +163,7 @@ class CostMeter:
             return replace(self._resume.kept, life=self._life)
         engines = tuple(KeptEngine(*key, one.totals) for key, one in self._engines.items())
         at = None if self._ticked_at is None else to_boot(self._ticked_at)
-        current, joules = len(self._names), dict(self._joules)
+        current, joules = len(self._names), dict(self._joules.last)
         return KeptCost(name, identity, self._server, self._uuids, self._gpus, at, joules, engines, current, self._life)
 
     def restore(self, resume: Resume) -> None:
@@ -199,27 +188,6 @@ class CostMeter:
         inputs = cost.describe_inputs(terms.how)
         return TargetCost(engines, price, terms.how.method, inputs, signals, self._life, self._busy_source)
 
-    def _count_joules(self, reading: TargetReading, gpus: GpuReadings | None) -> float | None:
-        """Joules of the target's GPUs since the last tick, of each its own share of it; None where one of them does not say.
-
-        Only GPUs that the target has now are remembered. What others use a GPU for while it is theirs is not counted here, also where
-        the target gets it back.
-        """
-        uuids = reading.gpu_uuids
-        self._joules = {uuid: known for uuid, known in self._joules.items() if uuid in uuids}
-        if gpus is None or not uuids:
-            return None
-        by_uuid = {gpu.identity.uuid: gpu.energy_joules_total for gpu in gpus.gpus}
-        now = {uuid: joules for uuid in uuids if (joules := by_uuid.get(uuid)) is not None}
-        if len(now) < len(uuids):
-            return None
-        before, self._joules = self._joules, now
-        mean = reading.gpu_share or 1.0
-        # one may be its own and another shared: a mean share of their sum would take too much of the one that draws less
-        shares = {uuid: reading.target.gpu_share or reading.gpu_parts.get(uuid, 1.0) or mean for uuid in uuids}
-        # a driver that was reloaded counts from 0
-        return sum(shares[uuid] * max(0.0, joules - before.get(uuid, joules)) for uuid, joules in now.items())
-
     def _keep_known_gpus(self, reading: TargetReading) -> TargetGpus | None:
         """The target's GPUs by the reading. Where it does not say them: the last known, for the same server on the same GPUs."""
         target = reading.target
@@ -242,7 +210,7 @@ class CostMeter:
     def _find_engines(self, reading: TargetReading) -> list[Key]:
         """The engines that the target's GPUs belong to now; while the target does not answer, those of its last good page."""
         role = reading.role.value
-        shown = _select_engines(reading) if reading.snapshot is not None else []
+        shown = select_engines(reading) if reading.snapshot is not None else []
         names = [(one.model_name, one.engine) for one in shown]
         keys = [(*name, role) for name in names or [(reading.model_name or reading.target.model_name or "", "0")]]
         if names:
@@ -274,7 +242,7 @@ class CostMeter:
             return {}
         span = max(terms.window_seconds, reading.derived.window_seconds)
         found = {}
-        shown = {(one.model_name, one.engine): one for one in _select_engines(reading)}
+        shown = {(one.model_name, one.engine): one for one in select_engines(reading)}
         again = (
             reading.derived.window_seconds == 0
         )  # a gap: tokens of it may have no cost of theirs, or be without a phase
@@ -286,77 +254,3 @@ class CostMeter:
             if snapshot is not None:
                 found[key] = one.window.add_tick(now, one.totals, snapshot, reading.derived.signals, span)
         return found
-
-
-def _explain_uncounted(reading: TargetReading, terms: Terms) -> Absence | None:
-    """Why GPU time cannot be counted; None where it can."""
-    if reading.role is Role.FRONTEND:
-        return Absence.OTHER_ROLE
-    if reading.target.gpus == ():
-        return Absence.NOT_CONFIGURED
-    if reading.target_gpus is None:
-        return Absence.GPUS_UNKNOWN
-    # prices are stated for whole cards
-    if terms.claimed_twice or reading.gpu_share is None:
-        return Absence.GPU_CLAIMED_TWICE
-    return None
-
-
-def _find_price(reading: TargetReading, terms: Terms, unix: float) -> Price | Absence:
-    if terms.book is None:
-        return terms.no_book
-    assert reading.target_gpus is not None
-    target = reading.target
-    return find_price(terms.book, target.name, target.nodes, reading.target_gpus.name, unix)
-
-
-def _select_engines(reading: TargetReading) -> list[EngineSnapshot]:
-    """Engines of the last good page that run on GPUs; where the page does not show which of its parts do, its first part."""
-    assert reading.snapshot is not None
-    every = list(reading.snapshot.engines)
-    return [one for one in every if one.is_engine] or every[:1]
-
-
-def _collect_work(reading: TargetReading) -> dict[tuple[str, str], TickWork]:
-    """What each engine of this tick's page did; {} where there is no such page."""
-    if not reading.up or reading.derived is None:
-        return {}
-    return {(one.model_name, one.engine): one.tick for one in reading.derived.engines if one.tick is not None}
-
-
-def _judge_state(reading: TargetReading, tick: TickWork | None, *, busy: bool) -> GpuState:
-    if reading.state is not State.READY:
-        return _STATES[reading.state]
-    if reading.derived is not None and reading.derived.signals.get("decode_tokens_total") is Absence.NO_METRICS:
-        return GpuState.UNKNOWN  # the page does not say whether the engine works
-    if tick is None:
-        return GpuState.UNKNOWN
-    return GpuState.BUSY if busy else GpuState.IDLE
-
-
-def _note_absences(
-    signals: dict[str, Absence],
-    windows: Mapping[Key, WindowFigures],
-    totals: Sequence[EngineTotals],
-    ticks: Mapping[tuple[str, str], TickWork],
-    *,
-    whole: bool,
-) -> None:
-    """Adds to `signals` why each figure is absent. Without a price every figure in USD is: the old ones are not of now."""
-    priced, found = signals[COST], list(windows.values())
-    signals[PER_MILLION] = priced or _choose_reason(one.tokens for one in found)
-    signals[PER_REQUEST] = priced or _choose_reason(one.requests for one in found)
-    saved = any(one.savings_usd is not None for one in totals)
-    counted = any(tick.cached_seconds is not None for tick in ticks.values())
-    signals[SAVINGS] = priced or (
-        Absence.AVAILABLE if saved else Absence.WARMING_UP if counted else Absence.INPUT_MISSING
-    )
-    energy = any(one.energy_joules is not None for one in totals)
-    signals[ENERGY] = Absence.AVAILABLE if energy else Absence.NOT_EXPORTED if whole else Absence.GPUS_UNKNOWN
-    signals[PER_TOKEN] = signals[ENERGY] or _choose_reason(one.joules for one in found)
-
-
-def _choose_reason(reasons: Iterable[Absence]) -> Absence:
-    """AVAILABLE where one of the engines has the figure; else the first engine's reason; TARGET_DOWN without engines."""
-    every = list(reasons)
-    return Absence.AVAILABLE if Absence.AVAILABLE in every else next(iter(every), Absence.TARGET_DOWN)

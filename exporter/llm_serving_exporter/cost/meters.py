@@ -9,8 +9,9 @@ from dataclasses import replace
 from itertools import count
 
 from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.cost.meter import CostMeter, Terms
+from llm_serving_exporter.cost.meter import CostMeter
 from llm_serving_exporter.cost.resume import Resume
+from llm_serving_exporter.cost.terms import Terms
 from llm_serving_exporter.derive.gpus import YIELDED, Assignment, share_cards
 from llm_serving_exporter.model.claims import claim_of
 from llm_serving_exporter.model.device import GpuIdentity, GpuReadings

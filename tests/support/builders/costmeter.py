@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from llm_serving_exporter.cost.meter import CostMeter, Terms
+from llm_serving_exporter.cost.meter import CostMeter
+from llm_serving_exporter.cost.terms import Terms
 from llm_serving_exporter.model.cost import Attribution, TargetCost, TickWork
 from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.device import GpuReadings

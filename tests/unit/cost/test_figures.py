@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.cost.meter import ENERGY, PER_MILLION, PER_REQUEST, PER_TOKEN, SAVINGS
+from llm_serving_exporter.cost.terms import ENERGY, PER_MILLION, PER_REQUEST, PER_TOKEN, SAVINGS
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.cost import TargetCost, TickWork
 from llm_serving_exporter.model.device import GpuReading, GpuReadings

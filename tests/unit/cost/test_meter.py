@@ -7,14 +7,8 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.cost.meter import (
-    COST,
-    MOST_NAMES,
-    PER_MILLION,
-    SAVINGS,
-    SECONDS,
-    Terms,
-)
+from llm_serving_exporter.cost.meter import MOST_NAMES
+from llm_serving_exporter.cost.terms import COST, PER_MILLION, SAVINGS, SECONDS, Terms
 from llm_serving_exporter.model.cost import TickWork
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.reading import State, TargetReading

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.cost.meter import COST
 from llm_serving_exporter.cost.meters import Costs, find_claimed_twice, list_claims
+from llm_serving_exporter.cost.terms import COST
 from llm_serving_exporter.derive.gpus import YIELDED, Assignment
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.device import GpuReading, GpuReadings, MigInstance

@@ -26,7 +26,7 @@ def test_words_are_written_copied_and_read_back(stub):
     with cuda.opened(FIRST, stub.path) as gpu:
         source, target = gpu.allocate(8), gpu.allocate(8)
         assert source != target
-        # heap addresses here need more than 32 bits: passed as a C int they would not be found
+        # addresses here need more than 32 bits: passed as a C int they would not be found
         assert source > 1 << 32
         gpu.fill(source, 0xBEEF, 4)
         gpu.copy(target, source, 6)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.config.types import Config, DcgmConfig, SloConfig
-from llm_serving_exporter.cost.meter import COST
+from llm_serving_exporter.cost.terms import COST
 from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.devices.dcgm_source import DcgmSource
 from llm_serving_exporter.gpu.nvml import NvmlSource

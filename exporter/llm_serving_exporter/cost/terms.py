@@ -1,0 +1,117 @@
+"""What of a reading counts for the cost of a tick, at which price, and why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from llm_serving_exporter.cost.window import WindowFigures
+from llm_serving_exporter.derive.price import find_price
+from llm_serving_exporter.model.cost import Attribution, EngineTotals, GpuState, TickWork
+from llm_serving_exporter.model.prices import Price, PriceBook
+from llm_serving_exporter.model.reading import State, TargetReading
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
+from llm_serving_exporter.model.target import Role
+
+_STATES = {
+    State.READY: GpuState.IDLE,  # or busy, by its pages
+    State.LOADING: GpuState.IDLE,
+    State.SLEEPING: GpuState.IDLE,
+    State.DOWN: GpuState.DOWN,
+    State.UNKNOWN: GpuState.UNKNOWN,
+}
+# signals, and what they are worked out from beside the price
+COST, SECONDS = "cost_usd_total", "gpu_seconds_total"
+PER_MILLION, PER_REQUEST = "cost_usd_per_million_tokens", "cost_usd_per_request_mean"
+ENERGY, PER_TOKEN, SAVINGS = "energy_joules_total", "energy_joules_per_token", "prefix_cache_savings_usd_total"
+SIGNALS = (COST, SECONDS, PER_MILLION, PER_REQUEST, SAVINGS, ENERGY, PER_TOKEN)
+
+
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a tick is priced and split by."""
+
+    book: PriceBook | None  # None: no price file, or none that could be used so far
+    how: Attribution  # how busy time is split between prefill and decode
+    window_seconds: float  # of the figures per token and request
+    no_book: Absence = Absence.NOT_CONFIGURED  # why there is no cost where `book` is None
+    claimed_twice: bool = False  # another target has the same GPUs, and their shares are not stated or do not add up
+
+
+def explain_uncounted(reading: TargetReading, terms: Terms) -> Absence | None:
+    """Why GPU time cannot be counted; None where it can."""
+    if reading.role is Role.FRONTEND:
+        return Absence.OTHER_ROLE
+    if reading.target.gpus == ():
+        return Absence.NOT_CONFIGURED
+    if reading.target_gpus is None:
+        return Absence.GPUS_UNKNOWN
+    # prices are stated for whole cards
+    if terms.claimed_twice or reading.gpu_share is None:
+        return Absence.GPU_CLAIMED_TWICE
+    return None
+
+
+def find_price_of(reading: TargetReading, terms: Terms, unix: float) -> Price | Absence:
+    """The price of the target's GPUs at this time, or why there is none."""
+    if terms.book is None:
+        return terms.no_book
+    assert reading.target_gpus is not None
+    target = reading.target
+    return find_price(terms.book, target.name, target.nodes, reading.target_gpus.name, unix)
+
+
+def select_engines(reading: TargetReading) -> list[EngineSnapshot]:
+    """Engines of the last good page that run on GPUs; where the page does not show which of its parts do, its first part."""
+    assert reading.snapshot is not None
+    every = list(reading.snapshot.engines)
+    return [one for one in every if one.is_engine] or every[:1]
+
+
+def collect_work(reading: TargetReading) -> dict[tuple[str, str], TickWork]:
+    """What each engine of this tick's page did; {} where there is no such page."""
+    if not reading.up or reading.derived is None:
+        return {}
+    return {(one.model_name, one.engine): one.tick for one in reading.derived.engines if one.tick is not None}
+
+
+def judge_state(reading: TargetReading, tick: TickWork | None, *, busy: bool) -> GpuState:
+    """What the GPUs are counted as: `tick` is what the engine did, None where no page says; `busy`: whether it worked."""
+    if reading.state is not State.READY:
+        return _STATES[reading.state]
+    if reading.derived is not None and reading.derived.signals.get("decode_tokens_total") is Absence.NO_METRICS:
+        return GpuState.UNKNOWN  # the page does not say whether the engine works
+    if tick is None:
+        return GpuState.UNKNOWN
+    return GpuState.BUSY if busy else GpuState.IDLE
+
+
+def note_absences(
+    signals: dict[str, Absence],
+    windows: Mapping[Key, WindowFigures],
+    totals: Sequence[EngineTotals],
+    ticks: Mapping[tuple[str, str], TickWork],
+    *,
+    whole: bool,
+) -> None:
+    """Adds to `signals` why each figure is absent. Without a price every figure in USD is: the old ones are not of now."""
+    priced, found = signals[COST], list(windows.values())
+    signals[PER_MILLION] = priced or _choose_reason(one.tokens for one in found)
+    signals[PER_REQUEST] = priced or _choose_reason(one.requests for one in found)
+    saved = any(one.savings_usd is not None for one in totals)
+    counted = any(tick.cached_seconds is not None for tick in ticks.values())
+    signals[SAVINGS] = priced or (
+        Absence.AVAILABLE if saved else Absence.WARMING_UP if counted else Absence.INPUT_MISSING
+    )
+    energy = any(one.energy_joules is not None for one in totals)
+    signals[ENERGY] = Absence.AVAILABLE if energy else Absence.NOT_EXPORTED if whole else Absence.GPUS_UNKNOWN
+    signals[PER_TOKEN] = signals[ENERGY] or _choose_reason(one.joules for one in found)
+
+
+def _choose_reason(reasons: Iterable[Absence]) -> Absence:
+    """AVAILABLE where one of the engines has the figure; else the first engine's reason; TARGET_DOWN without engines."""
+    every = list(reasons)
+    return Absence.AVAILABLE if Absence.AVAILABLE in every else next(iter(every), Absence.TARGET_DOWN)
