@@ -126,10 +126,14 @@ def write_overrides(panel: Panel) -> list[Json]:
         }
         for word, colour in panel.series_colours
     ]
+    # else a cell without a value would show the sentence for a table without rows
+    blank: list[Json] = [{"id": "noValue", "value": "–"}] if panel.may_be_empty else []  # a dash, as in our documents
     for column in panel.columns:
         if isinstance(column.source, str):
+            if blank:
+                found.append({"matcher": {"id": "byName", "options": column.title}, "properties": blank})
             continue
-        properties: list[Json] = [{"id": "unit", "value": column.unit.value}]
+        properties: list[Json] = [{"id": "unit", "value": column.unit.value}, *blank]
         if column.unit is Unit.MILLISECONDS_SINCE:
             # words, not a number
             properties += [{"id": "custom.align", "value": "left"}, {"id": "custom.width", "value": 120}]
