@@ -19,6 +19,7 @@ WARM_SECONDS = HOUR
 # hours of a long scenario that are run: from when, and for how long
 SLICES = {"calm-day": (12 * HOUR, 3 * HOUR), "weekend-idle": (DAY_SECONDS + 8 * HOUR, 2.5 * HOUR)}
 ALWAYS = "LLMServingWatchdog"
+MADE_BY_THE_MACHINE = "LLMServingReplicaOutlier"
 # where the machine, and with it everything but the simulated time, stood still for that long, nothing can be said of when an alert comes
 STOOD_STILL_SECONDS = 2 * EVALUATE_SECONDS
 ATTEMPTS = 3
@@ -68,10 +69,15 @@ def _played(name: str, folder: Path, servers: int, runtime: str | None) -> tuple
 
 
 def assert_as_listed(scenario: Scenario, seen: Watched) -> None:
-    """Exactly the alerts that the scenario lists, in time."""
+    """Exactly the alerts that the scenario lists, in time.
+
+    But for an outlier: on a busy machine one simulated replica of an overloaded fleet gets less time than the others, and is one. Where
+    time is simulated too (notifications.py), none may be told of.
+    """
     wanted = {alert.name for alert in scenario.alerts}
-    unexpected = {name: seen.labels.get(name) for name in set(seen.fired) - {ALWAYS} - wanted}
-    assert set(seen.fired) - {ALWAYS} == wanted, f"fired: {seen.fired}; unexpected: {unexpected}"
+    fired = set(seen.fired) - {ALWAYS, MADE_BY_THE_MACHINE}
+    unexpected = {name: seen.labels.get(name) for name in fired - wanted}
+    assert fired == wanted - {MADE_BY_THE_MACHINE}, f"fired: {seen.fired}; unexpected: {unexpected}"
     assert ALWAYS in seen.fired
     for alert in scenario.alerts:
         at = seen.fired[alert.name]

@@ -29,6 +29,7 @@ OF_QUEUES = frozenset(
 # recorded only where something is wrong: a failed scrape, a slowed GPU, one name or one GPU for two
 OF_FAULTS = frozenset(
     {
+        "engine:llm_serving_stalled_requests:max",
         "gpu:llm_serving_gpu_slowdown:max",
         "target:llm_serving_scrape_failures:increase5m",
         "gpu:llm_serving_claims:count",

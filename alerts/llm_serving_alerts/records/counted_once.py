@@ -16,7 +16,7 @@ from llm_serving_alerts.rules import Record
 
 ONCE = "exporter:llm_serving_hour_counted_once:ratio"
 PASSED, COUNTED = "passed", "counted"
-_ANY = "exporter:llm_serving_target_seen:seconds"
+SEEN = "exporter:llm_serving_target_seen:seconds"
 # a minute would be 1.7 % of an hour
 _STEP_SECONDS = 15.0
 # of the time of all of them: increases of shorter spans are estimates, by half a scrape at each end
@@ -32,23 +32,23 @@ def once(dialect: Dialect) -> tuple[Record, ...]:
     minute = dialect.length(MINUTE)
     each = f"clamp_min({last} - {first}, {minute})"
     counted = f"sum without ({places}) ({dialect.increase(series('gpu_seconds_total'), HOUR)})"
-    long_enough = f"({each} >= on ({of_target}) group_left () {_LONG_ENOUGH:g} * {_ANY})"
+    long_enough = f"({each} >= on ({of_target}) group_left () {_LONG_ENOUGH:g} * {SEEN})"
     pace = f"max by ({of_target}) ({counted} / {long_enough})"
     return (
         Record(
-            _ANY,
+            SEEN,
             f"clamp_min(max by ({of_target}) ({last}) - min by ({of_target}) ({first}), {minute})",
             "seconds of the last hour from the first to the last moment at which some exporter told of a target",
         ),
         Record(
             ONCE,
-            f"{_ANY} / on ({of_target}) sum by ({of_target}) ({each})",
+            f"{SEEN} / on ({of_target}) sum by ({of_target}) ({each})",
             "one over how many there were at a time, of what an engine counts and exporters pass on",
             {"of": PASSED},
         ),
         Record(
             ONCE,
-            f"{_ANY} * on ({of_target}) {pace} / on ({of_target}) (sum by ({of_target}) ({counted}) > 0)"
+            f"{SEEN} * on ({of_target}) {pace} / on ({of_target}) (sum by ({of_target}) ({counted}) > 0)"
             f' or on ({of_target}) {ONCE}{{of="{PASSED}"}}',
             "the same of what exporters count themselves",
             {"of": COUNTED},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_alerts.promql import ENGINE, MINUTE, Dialect, clauses, series
 from llm_serving_alerts.records.traffic import IN_FLIGHT
-from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
+from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings
 
 STALLED = "engine:llm_serving_stalled_requests:max"
@@ -20,10 +20,10 @@ _GIVEN_UP = 3
 
 
 def stalled(dialect: Dialect, settings: Settings) -> Group:
-    """Once a minute, as what it rests on."""
+    """What pages does not wait for the next minute."""
     expr = _stalled(dialect, settings.alerts["Stalled"]["range"])
     records = (Record(STALLED, expr, "requests at each engine that stands still"),)
-    return Group("llm-serving.stalled", records, MINUTELY_SECONDS / dialect.time_scale)
+    return Group("llm-serving.stalled", records)
 
 
 def _stalled(dialect: Dialect, span: float) -> str:
