@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from llm_serving_alerts.declare import Alert, Text, label, of_target, value
 from llm_serving_alerts.promql import ENGINE, Dialect, seconds_text
-from llm_serving_alerts.records.stalled import STALLED
+from llm_serving_alerts.records.stalled import find_stalled
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import RANGE
 from llm_serving_alerts.settings import AlertSettings, Settings
 
 
 def _stalled(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    return f"{STALLED} > 0"
+    return find_stalled(dialect, own["range"])
 
 
 def _stalled_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_alerts.promql import ENGINE, MINUTE, Dialect, clauses, series
 from llm_serving_alerts.records.traffic import IN_FLIGHT
-from llm_serving_alerts.rules import Group, Record
+from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
 from llm_serving_alerts.settings import Settings
 
 STALLED = "engine:llm_serving_stalled_requests:max"
@@ -20,13 +20,14 @@ _GIVEN_UP = 3
 
 
 def stalled(dialect: Dialect, settings: Settings) -> Group:
-    """What pages does not wait for the next minute."""
-    expr = _stalled(dialect, settings.alerts["Stalled"]["range"])
+    """Once a minute: the alert does not wait for it."""
+    expr = find_stalled(dialect, settings.alerts["Stalled"]["range"])
     records = (Record(STALLED, expr, "requests at each engine that stands still"),)
-    return Group("llm-serving.stalled", records)
+    return Group("llm-serving.stalled", records, MINUTELY_SECONDS / dialect.time_scale)
 
 
-def _stalled(dialect: Dialect, span: float) -> str:
+def find_stalled(dialect: Dialect, span: float) -> str:
+    """PromQL: requests at each engine that has stood still for so many seconds."""
     by_engine, of_target = dialect.key(*ENGINE), dialect.key("target")
     longer = 2 * span
     least, moments = (dialect.apply_over_time(f"{how}_over_time", IN_FLIGHT, span, MINUTE) for how in ("min", "count"))

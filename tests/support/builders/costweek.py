@@ -28,7 +28,8 @@ OLD_USD, NEW_USD, GUEST_USD = 2.40, 1.80, 1.20
 MIX = Mix(Lengths(800, 0.5, most=4000), Lengths(20_000, 0.2, most=26_000))
 SERIES = (
     "llm_serving_target_up", "llm_serving_gpu_seconds_total", "llm_serving_cost_usd_total", "llm_serving_gpu_price_usd_per_hour",
-    "llm_serving_rate_info", "llm_serving_rate_committed_gpus", "llm_serving_target_info", "llm_serving_target_node_info", "llm_serving_target_gpus",
+    "llm_serving_rate_info", "llm_serving_rate_committed_gpus",
+    "llm_serving_target_info", "llm_serving_target_node_info", "llm_serving_target_gpus",
     "llm_serving_prefill_tokens_total", "llm_serving_decode_tokens_total", "llm_serving_prompt_tokens_total",
     "llm_serving_cached_prompt_tokens_total", "llm_serving_requests_finished_total", "llm_serving_cost_attribution_info",
     "llm_serving_prefix_cache_savings_usd_total", "llm_serving_target_state",
