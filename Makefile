@@ -102,6 +102,7 @@ bench: $(DEVELOPS) ## benchmarks against peers
 	@$(TOOLS) nginx prometheus victoria-metrics vmalert
 	$(BIN)/python -m bench.run $(ARGS)
 	$(BIN)/python -m bench.large
+	$(BIN)/python -m bench.fleet
 	$(BIN)/python -m bench.rules
 
 format: $(DEVELOPS) ## put the code in shape

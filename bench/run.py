@@ -1,7 +1,8 @@
 """The budgets of the design, measured side by side in one run: `make bench`, or `python -m bench.run`.
 
 One page (the recorded vLLM run with MFU metrics, second 60), served by nginx with keep-alive and without TLS, is read by this exporter, by
-vmagent and by Prometheus. CPU per cycle is CPU seconds of the process over scrapes made, without what it uses while it scrapes
+vmagent and by Prometheus. Our cycle is a tick and its share of /metrics, which is read at every third; beside it stands a tick at which
+all is derived that there is. CPU per cycle is CPU seconds of the process over scrapes made, without what it uses while it scrapes
 nothing. Ratios in one run on one machine compare; milliseconds of two machines do not.
 """
 
@@ -15,19 +16,14 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
-
-from bench.cycle import OurCycle, idle_share, metric, say, scrape_config, side_by_side, vmagent
+from bench.cycle import Asking, OurCycle, idle_share, metric, say, scrape_config, side_by_side, vmagent
 from bench.parse import plain_pass
 from bench.servers import Nginx, Program, build_nvml, fetch, free_port, need
-from llm_serving_exporter.daemon.store import Store
-from llm_serving_exporter.expose.collector import Setup, ViewCollector
-from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.target import Target
@@ -36,7 +32,6 @@ from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
 from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.sim.carry import Carry
 from llm_serving_exporter.sim.recording import demo_model_config
-from llm_serving_exporter.targets.host import HostedTarget
 from tests.support.builders.recordings import page as recorded_page
 from tests.support.builders.recordings import recording
 
@@ -51,10 +46,6 @@ def best_ms(work: Callable[[], object], rounds: int) -> float:
         times.append(time.perf_counter() - started)
     gc.enable()
     return 1000 * min(times)
-
-
-# what Prometheus 2.42 asks for: OpenMetrics first
-PROMETHEUS_ACCEPTS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
 
 
 # everything known that the roofline needs: the dearest tick there is
@@ -79,7 +70,7 @@ def prometheus(folder: Path, config: Path, port: int) -> Program:
     )  # fmt: skip
 
 
-def peers(folder: Path, nginx: Nginx, ours: OurCycle, seconds: float) -> dict[str, float]:
+def peers(folder: Path, nginx: Nginx, ours: Sequence[OurCycle], seconds: float) -> dict[str, float]:
     """CPU per scrape of each peer at 20 ms between scrapes, ours beside it, and its resident size at the usual 5 s."""
     found: dict[str, float] = {}
     target = f"'127.0.0.1:{nginx.port}'"
@@ -95,8 +86,10 @@ def peers(folder: Path, nginx: Nginx, ours: OurCycle, seconds: float) -> dict[st
         port = free_port()
         with make(fast, port) as program:
             scrapes = partial(metric, f"http://127.0.0.1:{port}/metrics", counter)
-            beside, found[f"{name} cycle ms"] = side_by_side(ours, program, scrapes, seconds, idle)
-            found[f"{name} ratio"] = beside / found[f"{name} cycle ms"]
+            beside, theirs = side_by_side(ours, program, scrapes, seconds, idle)
+            found[f"{name} cycle ms"] = theirs
+            for asking, each in zip(Asking, beside, strict=True):
+                found[f"{name} {asking.name}"] = each / theirs
         with make(usual, free_port()) as program:
             time.sleep(15)
             found[f"{name} resident MB"] = program.resident_bytes() / 1e6
@@ -148,17 +141,6 @@ def targets_on_a_core(folder: Path, nginx: Nginx) -> float:
     return 15 * made / used
 
 
-def render_ms(hosted: HostedTarget) -> float:
-    store = Store()
-    store.add_target(hosted.target)
-    store.put_target(hosted.tick())
-    registry = CollectorRegistry()
-    now = store.view().targets[0].snapshot
-    assert now is not None
-    registry.register(ViewCollector(store.view, lambda: Setup(15.0, 15.0, "node"), lambda: now.monotonic_seconds))
-    return best_ms(lambda: encode(registry, PROMETHEUS_ACCEPTS), 100)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -178,17 +160,19 @@ def main() -> None:
         nginx = Nginx(body, Path(name))
         with nginx.program:
             say(f"measuring our cycle, {arguments.rounds} times …")
-            cycle = OurCycle(nginx, our_target(nginx.url), moving_pages())
-            derived = cycle.tick().derived
+            cycles = [OurCycle(nginx, our_target(nginx.url), moving_pages(), asking) for asking in Asking]
+            derived = cycles[0].tick().derived
             assert derived is not None
             assert derived.engines[0].roofline.ratio, "the roofline is not worked out: the figure would be too good"
-            first = len(cycle.costs)
+            first = len(cycles[0].costs), len(cycles[1].costs)
             for _ in range(arguments.rounds):
-                cycle.tick()
-            alone = cycle.mean_ms(first)
-            render = render_ms(cycle.hosted)
-            others = {} if arguments.no_peers else peers(Path(name), nginx, cycle, arguments.seconds)
-            cycle.hosted.close()
+                for cycle in cycles:
+                    cycle.tick()
+            alone = [cycle.mean_ms(since) for cycle, since in zip(cycles, first, strict=True)]
+            render = best_ms(cycles[0].render, 100)
+            others = {} if arguments.no_peers else peers(Path(name), nginx, cycles, arguments.seconds)
+            for cycle in cycles:
+                cycle.hosted.close()
             ours = our_daemon(nginx)
             with_nvml = our_daemon(nginx, build_nvml(Path(name), gpus=1))
             carried = targets_on_a_core(Path(name), nginx)
@@ -199,17 +183,17 @@ def main() -> None:
     def row(what: str, measured: str, budget: str = "") -> None:
         say(f"| {what:<46} | {measured:>12} | {budget:>24} |")
 
-    row("CPU per scrape cycle, ours", f"{alone:.3f} ms", "<= vmagent's")
+    for asking, each in zip(Asking, alone, strict=True):
+        row(f"CPU per cycle, {asking.value}", f"{each:.3f} ms")
     for peer in ("vmagent", "prometheus"):
         if f"{peer} cycle ms" in others:
-            row(
-                f"CPU per scrape cycle, {peer}",
-                f"{others[f'{peer} cycle ms']:.3f} ms",
-                f"ours beside it {others[f'{peer} ratio']:.2f} x",
-            )
+            row(f"CPU per scrape, {peer}", f"{others[f'{peer} cycle ms']:.3f} ms")
+            for asking in Asking:
+                budget = "<= 0.75 x vmagent's" if asking is Asking.SCRAPED and peer == "vmagent" else ""
+                row(f"  ours beside it, {asking.value}", f"{others[f'{peer} {asking.name}']:.2f} x", budget)
     row("parse, steady state", f"{parse:.3f} ms", "<= 2 x plain pass")
     row("plain split-and-dict pass", f"{plain:.3f} ms", f"ours is {parse / plain:.2f} x")
-    row("render of /metrics, one target", f"{render:.2f} ms", "<= 3 ms")
+    row("render of /metrics, one target", f"{render:.2f} ms", "<= 1 ms")
     row("CPU of the whole daemon, one target at 5 s", f"{100 * ours['daemon CPU share']:.2f} %", "of one core")
     row("resident memory of the daemon, no NVML", f"{ours['resident MB']:.1f} MB", "<= 45 MB")
     row("resident memory, the tests' NVML, one GPU", f"{with_nvml['resident MB']:.1f} MB", "<= 45 MB")

@@ -95,6 +95,10 @@ class Program:
         """With all of what it shares with other processes."""
         return self._find_bytes("status", "VmRSS")
 
+    def peak_resident_bytes(self) -> int:
+        """The most that it was so far."""
+        return self._find_bytes("status", "VmHWM")
+
     def proportional_bytes(self) -> int:
         """With its part of what it shares with other processes: the same program elsewhere on the machine makes it less."""
         return self._find_bytes("smaps_rollup", "Pss")
@@ -109,8 +113,11 @@ class Program:
 class Nginx:
     """nginx with the page at /metrics (keep-alive, no TLS), and a /write that takes remote writes and forgets them."""
 
-    def __init__(self, page: bytes, folder: Path, *, everywhere: bool = False) -> None:
-        """`everywhere`: on all addresses of loopback, as many servers with one page."""
+    def __init__(self, page: bytes, folder: Path, *, everywhere: bool = False, log: Path | None = None) -> None:
+        """`everywhere`: on all addresses of loopback, as many servers with one page.
+
+        `log`: gets a line for each answer: Unix seconds, path, and the client's own name for itself.
+        """
         self.port = free_port()
         listen = f"listen {self.port}; allow 127.0.0.0/8; deny all" if everywhere else f"listen 127.0.0.1:{self.port}"
         (folder / "page").mkdir()
@@ -124,7 +131,8 @@ class Nginx:
         config.write_text(
             f"daemon off; master_process off; pid {folder}/nginx.pid; error_log stderr error;\n"
             f"worker_rlimit_nofile {CONNECTIONS}; events {{ worker_connections {CONNECTIONS}; }}\n"
-            f"http {{ access_log off; {temp} keepalive_requests 100000000; client_max_body_size 64m;\n"
+            "http { log_format asked '$msec $request_uri $http_user_agent'; "
+            f"access_log {f'{log} asked' if log else 'off'}; {temp} keepalive_requests 100000000; client_max_body_size 64m;\n"
             f"server {{ {listen}; root {folder}/page; default_type 'text/plain; version=0.0.4';\n"
             "location ~ ^/replica-[0-9]+/metrics$ { try_files /metrics =404; }\n"
             "location /write { client_body_in_single_buffer on; return 204; } } }\n"

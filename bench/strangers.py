@@ -2,7 +2,8 @@
 
 500 connections send a byte of their headers a second, 500 send nothing, 500 guess a password each second, and 100 with a right name
 ask for /metrics and never read it; whoever is cut comes again. Beside them one scraper keeps its connection and one opens a new one
-for each scrape, once a second each, both from 127.0.0.1. The crowd comes from 127.0.0.2 to 127.0.0.254, or with `--own-address` from
+for each scrape, once a second each, both from 127.0.0.1; a third one asks a plain server that nobody else does: what it waits for is the
+machine, which the crowd keeps busy too. The crowd comes from 127.0.0.2 to 127.0.0.254, or with `--own-address` from
 127.0.0.1 too. `--nofile 1024:4096` limits the exporter's open files, `--source FOLDER` takes another version of the exporter (the
 folder that holds the package).
 """
@@ -13,6 +14,7 @@ import argparse
 import base64
 import http.client
 import multiprocessing
+import os
 import resource
 import shutil
 import socket
@@ -36,6 +38,8 @@ HASH_ROUNDS = 10
 PASSWORD = "correct horse"
 WARM_UP_SECONDS = 10.0
 PACE_SECONDS = 1.0
+# the first byte of Linux's struct tcp_info
+TCP_ESTABLISHED = 1
 
 
 def authorize(word: str) -> str:
@@ -58,11 +62,12 @@ class Stranger:
     def act(self) -> None:
         """What it does once a second."""
         try:
+            self._notice_end()
             if self._socket is None:
                 self._connect()
             elif self.kind == "slow":
                 self._socket.send(b"H")
-            self._notice_end()
+            # at once, not a second later: by then it may have been cut
             if self.kind == "guessing" and self._socket is not None:
                 self._guesses += 1
                 self._socket.send(ask_for(f"guess {self._number} {self._guesses}"))
@@ -87,8 +92,15 @@ class Stranger:
             self._socket.send(ask_for(PASSWORD) * 20)
 
     def _notice_end(self) -> None:
-        if self.kind != "greedy" and self._socket is not None and not self._socket.recv(65536):
-            self._drop()
+        if self._socket is None:
+            return
+        if self.kind == "greedy":  # without taking what came
+            if self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != TCP_ESTABLISHED:
+                self._drop()
+            return
+        with suppress(BlockingIOError):
+            if not self._socket.recv(65536):
+                self._drop()
 
     def _drop(self) -> None:
         if self._socket is not None:
@@ -140,6 +152,11 @@ class Scraper:
         else:
             connection.close()
 
+    def forget(self) -> None:
+        """Counts from here on."""
+        self.seconds.clear()
+        self.failed = 0
+
     def report(self, name: str) -> None:
         if not self.seconds:
             say(f"{name:<15} answered 0 of {self.failed}")
@@ -181,14 +198,25 @@ def main(words: Sequence[str] | None = None) -> None:
             f"--web.listen-address=127.0.0.1:{port}",
         ]  # fmt: skip
         environment = {"PYTHONPATH": str(args.source)} if args.source else {}
-        with Program(*command, environment=environment) as exporter:
-            scrapers = {"kept": Scraper(port, keeps=True), "new each time": Scraper(port, keeps=False)}
-            time.sleep(2.0)
+        plain_port = free_port()
+        (Path(folder) / "metrics").write_text("up 1\n")
+        plain = [sys.executable, "-m", "http.server", str(plain_port), "--bind", "127.0.0.1", "--directory", folder]
+        with Program(*plain), Program(*command, environment=environment) as exporter:
+            scrapers = {
+                "kept": Scraper(port, keeps=True),
+                "new each time": Scraper(port, keeps=False),
+                "plain server": Scraper(plain_port, keeps=False),
+            }
+            while not all(scraper.seconds for scraper in scrapers.values()):
+                time.sleep(0.2)
+                measure(scrapers, 0.1)
+            for scraper in scrapers.values():
+                scraper.forget()
             measure(scrapers, 5.0)
             alone = exporter.cpu_seconds()
             for name, scraper in scrapers.items():
                 scraper.report(f"alone, {name}")
-                scraper.seconds.clear()
+                scraper.forget()
             strangers = multiprocessing.Process(target=crowd, args=(port, args.own_address), daemon=True)
             strangers.start()
             try:
@@ -198,9 +226,10 @@ def main(words: Sequence[str] | None = None) -> None:
                 threads = len(list(Path(f"/proc/{exporter.process.pid}/task").iterdir()))
                 for name, scraper in scrapers.items():
                     scraper.report(name)
+                load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
                 say(
                     f"CPU {100 * used / (WARM_UP_SECONDS + args.seconds):.0f} % of a core, threads {threads}, descriptors {files}, "
-                    f"resident {exporter.resident_bytes() / 1e6:.0f} MB"
+                    f"resident {exporter.resident_bytes() / 1e6:.0f} MB; the machine's load {load} on {os.cpu_count()} cores"
                 )
             finally:
                 strangers.terminate()

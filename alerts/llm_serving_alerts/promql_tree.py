@@ -86,6 +86,21 @@ def parse(expression: str) -> Node:
     return found
 
 
+def list_selectors(node: Node) -> Iterator[Leaf]:
+    """Every operand that reads series, from left to right."""
+    match node:
+        case Leaf():
+            yield from (node,) if node.is_selector else ()
+        case Call():
+            for argument in node.arguments:
+                yield from list_selectors(argument)
+        case Unary() | Noted():
+            yield from list_selectors(node.operand)
+        case Binary():
+            yield from list_selectors(node.left)
+            yield from list_selectors(node.right)
+
+
 def write_flat(node: Node) -> str:
     """On one line, without comments."""
     match node:

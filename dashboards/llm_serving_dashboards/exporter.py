@@ -74,9 +74,9 @@ def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Failed scrapes by reason",
-            "Failed scrapes in 5m, by reason. The exporter's log has the full messages.",
+            "Failed scrapes in 5m by the stage at which they ended, with the reason of the last one. The exporter's log has the full messages.",
             Unit.COUNT,
-            Query(failures, f"{TARGET} {{{{reason}}}}"),
+            Query(failures, f"{TARGET} {{{{stage}}}} {{{{reason}}}}"),
             width=6,
             minimum=0,
             may_be_empty="no scrape failed",
@@ -144,8 +144,16 @@ def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 Column(0, "replicas", Unit.COUNT),
             ),
             _find_unknown_checks(queries),
-            width=24,
+            width=18,
             may_be_empty="every check has a verdict",
+        ),
+        make_time_series(
+            "Signals",
+            "Signals of the chosen targets: how many are available, and how many are absent. Without data, no exporter looks at these targets.",
+            Unit.COUNT,
+            Query(queries.aggregate("sum", queries.select_one("signals", "target", "state"), "state"), "{{state}}"),
+            width=6,
+            minimum=0,
         ),
     )  # fmt: skip
 

@@ -93,13 +93,14 @@ def test_each_fault_shows_and_passes(watched: tuple[FaultServer, Exporter], name
     server, exporter = watched
     behaviour, state, stage, reason = FAULTS[name]
     server.behave("/metrics", GOOD)
-    before = exporter.until(is_up, "target_up 1").value("scrape_failures_total", stage=stage, reason=reason)
+    before = exporter.until(is_up, "target_up 1").value("scrape_failures_total", stage=stage)
 
     server.behave("/metrics", behaviour)
     # on a busy machine a scrape in between may fail by the timeout
     page = exporter.until(
         lambda page: (
-            page.value("scrape_failures_total", stage=stage, reason=reason) > before
+            page.value("scrape_failures_total", stage=stage) > before
+            and bool(page.series("target_last_failure_timestamp_seconds", stage=stage, reason=reason))
             and page.value("target_state", state=state) == 1
         ),
         f"a failure by {reason} and the state {state}",
@@ -111,7 +112,9 @@ def test_each_fault_shows_and_passes(watched: tuple[FaultServer, Exporter], name
     assert page.value("target_sample_age_seconds") > 0
 
     server.behave("/metrics", GOOD)
-    exporter.until(is_up, f"recovery from {name}")
+    recovered = exporter.until(is_up, f"recovery from {name}")
+    # why and when it failed stays
+    assert len(recovered.series("target_last_failure_timestamp_seconds")) == 1
 
 
 def test_values_that_are_no_numbers_are_absent_not_zero(watched: tuple[FaultServer, Exporter]) -> None:
@@ -163,7 +166,7 @@ def test_refused_connection_then_stale_then_gone() -> None:
             exporter.until(is_up, "target_up 1")
             server.__exit__(None, None, None)
             page = exporter.until(
-                lambda page: page.value("scrape_failures_total", reason="connection_refused") > 0,
+                lambda page: bool(page.series("target_last_failure_timestamp_seconds", reason="connection_refused")),
                 "a refused connection",
             )
             assert page.value("target_state", state="down") == 1

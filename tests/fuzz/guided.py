@@ -19,8 +19,9 @@ import atheris
 
 with atheris.instrument_imports(include=["llm_serving_exporter"]):
     from tests.fuzz import harness
+    from tests.fuzz.harness import CORPUS
+    from tests.fuzz.inputs import REQUESTS
     from tests.fuzz.mutations import seeds
-    from tests.fuzz.test_fuzz import CORPUS, REQUESTS
     from tests.support.paths import ROOT
 
 # a longer input says the same more slowly

@@ -27,6 +27,7 @@ from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.parse.exposition import parse_text
+from llm_serving_exporter.parse.known import KnownPages
 from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.render.isolated import UNSHOWN
 from llm_serving_exporter.render.json_text import write_json
@@ -40,7 +41,10 @@ from tests.support.builders.configuration import load_text
 from tests.support.builders.exposition_oracle import difference, oracle_samples
 from tests.support.builders.pipelines import UNIX_START, make_pipeline
 
+# folder of a door -> what once made something fail there
+CORPUS = Path(__file__).parent / "corpus"
 TEXT, OPENMETRICS = "text/plain; version=0.0.4", "application/openmetrics-text; version=1.0.0"
+Wanted = Callable[[str], bool] | None
 # what our own page may be asked as
 ACCEPTED = ("text/plain;version=0.0.4", "application/openmetrics-text;version=1.0.0")
 
@@ -78,6 +82,27 @@ def check_page(body: bytes, *, asks_oracle: bool = True) -> None:
         if openmetrics and len(set(ours.keys)) < len(ours.keys):
             continue  # it drops a series that comes twice
         assert difference(ours.samples, theirs) == ""
+
+
+def check_successor(before: bytes, body: bytes, *, openmetrics: bool = False, wanted: Wanted = None) -> None:
+    """A page after another one, and to a parser that shares what a third one knows, reads as it does alone: same samples, same refusal."""
+    content_type = OPENMETRICS if openmetrics else TEXT
+    alone = _outcome(PageParser(wanted), body, content_type)
+    known = KnownPages()
+    parser = PageParser(wanted, known=known)
+    _outcome(parser, before, content_type)
+    assert _outcome(PageParser(wanted, known=known), body, content_type) == alone
+    assert _outcome(parser, body, content_type) == alone
+    assert _outcome(parser, before, content_type) == _outcome(PageParser(wanted), before, content_type)
+
+
+def _outcome(parser: PageParser, body: bytes, content_type: str) -> tuple[object, ...]:
+    try:
+        samples = parser.parse(_page(body, content_type))
+    except ExpositionError as error:
+        return error.line, error.reason, str(error)
+    layout = samples.layout
+    return layout.keys, repr(samples.values), layout.types, layout.names, layout.series_count
 
 
 class _Server:

@@ -48,6 +48,14 @@ def mutate(random: Random, page: bytes, other: bytes, most: int = 8) -> bytes:
     return body
 
 
+def revalue(random: Random, page: bytes) -> bytes:
+    """A page after one to four mutations of its values alone."""
+    lines = page.split(b"\n")
+    for _ in range(random.randint(1, 4)):
+        random.choice((_values, _arithmetic))(random, lines)
+    return b"\n".join(lines)
+
+
 def splice(random: Random, lines: Lines, others: Lines) -> None:
     """Puts some lines of another page in."""
     at, begin = random.randrange(len(lines) + 1), random.randrange(len(others))

@@ -1,7 +1,7 @@
 """When the alert on signals that a workload has lost fires and when it does not.
 
 Rules are evaluated every minute here, so that six moments are six minutes and not half an hour. Of signals that
-are available nothing is said, but for some stories in which the exporter has a line for each.
+are available nothing is said, but for some stories with an exporter of an older version, which has a line for each.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ _UPGRADES = together(
     ),
     Story(
         (Kind.FIRES, Kind.RECOVERY),
-        # half of them, until the old version is back; today's page, which has a line for what is available
+        # half of them, until the old version is back; the exporter is of an older version
         _all(
             *(_replica("half", name) for name in ("a", "b")),
             *(_absent("half", name, KV, (MINUTES, ""), lines=True) for name in ("a", "b")),
@@ -339,6 +339,85 @@ _READERS = together(
     doubled=False,
     rules="signals",
 )  # fmt: skip
+_THERE: tuple[int, str | None] = (_AT, "")
+_OLDER = {"version": "0.9.0"}
+# exporters of an older version, which has a line of 1 for what is available, beside others
+_MIXED = together(
+    "SignalLost",
+    "exporters of two versions",
+    MOMENTS,
+    Story(
+        (Kind.FIRES,),
+        # both read it, and both say that it is gone
+        _all(
+            _seen_by(1, **_OLDER),
+            _seen_by(2),
+            *(_replica("both", "0", exporter=_exporter(number)) for number in (1, 2)),
+            _absent("both", "0", KV, _THERE, (MINUTES - _AT, "not_exported"), lines=True, exporter=_exporter(1)),
+            _absent("both", "0", KV, *_GONE, exporter=_exporter(2)),
+        ),
+        {moment: _lost("both", 1, 1, (OLD, _KV_1)) for moment in MOMENTS[1:]},
+    ),
+    Story(
+        (Kind.BELOW,),
+        # only the newer one lacks it
+        _all(
+            _seen_by(3, **_OLDER),
+            _seen_by(4),
+            *(_replica("newer", "0", exporter=_exporter(number)) for number in (3, 4)),
+            _absent("newer", "0", KV, (MINUTES, ""), lines=True, exporter=_exporter(3)),
+            _absent("newer", "0", KV, *_GONE, exporter=_exporter(4)),
+        ),
+    ),
+    Story(
+        (Kind.BELOW,),
+        # only the older one does
+        _all(
+            _seen_by(5, **_OLDER),
+            _seen_by(6),
+            *(_replica("older", "0", exporter=_exporter(number)) for number in (5, 6)),
+            _absent("older", "0", KV, _THERE, (MINUTES - _AT, "gpus_unknown"), lines=True, exporter=_exporter(5)),
+        ),
+    ),
+    Story(
+        (Kind.FIRES,),
+        # each reads a replica of its own; that of the newer one loses it
+        _all(
+            _seen_by(7, **_OLDER),
+            _seen_by(8),
+            _replica("parts", "0", exporter=_exporter(7)),
+            _absent("parts", "0", KV, (MINUTES, ""), lines=True, exporter=_exporter(7)),
+            _replica("parts", "1", exporter=_exporter(8)),
+            _absent("parts", "1", KV, *_GONE, exporter=_exporter(8)),
+        ),
+        {moment: _lost("parts", 1, 2, (OLD, _KV_1)) for moment in MOMENTS[1:]},
+    ),
+    Story(
+        (Kind.BELOW, Kind.RESTART),
+        # the lines of an exporter end when it is replaced by a newer one: nothing is lost
+        _all(
+            _seen_by(9, *_AWAY, last="1.0.0", **_OLDER),
+            _replica("calm", "0", *_AWAY, exporter=_exporter(9)),
+            *(
+                _absent("calm", "0", signal, (30, ""), (MINUTES - 30, None), lines=True, exporter=_exporter(9))
+                for signal in (KV, STEPS, TTFT)
+            ),
+        ),
+    ),
+    Story(
+        (Kind.FIRES,),
+        # the same, and half an hour later one is
+        _all(
+            _seen_by(10, *_AWAY, last="1.0.0", **_OLDER),
+            _replica("later", "0", *_AWAY, exporter=_exporter(10)),
+            _absent("later", "0", KV, (30, ""), (MINUTES - 30, None), lines=True, exporter=_exporter(10)),
+            _absent("later", "0", KV, *_since(_END, "not_exported"), exporter=_exporter(10)),
+        ),
+        {"85m": _lost("later", 1, 1, (OLD, _KV_1))},
+    ),
+    doubled=False,
+    rules="signals",
+)
 # until minute 60, when Kubernetes is told otherwise; the pods end three minutes later
 _LEAVES = _until(_END + 3)
 _FIRST: dict[str, int] = {"45m": 1, "62m": 1}
@@ -446,4 +525,4 @@ _HORIZON = together(
     rules="signals_long",
 )  # fmt: skip
 
-CASES: tuple[Case, ...] = (_UPGRADES, _SILENT, _READERS, _ENDS, _RETIRED, _HORIZON)
+CASES: tuple[Case, ...] = (_UPGRADES, _SILENT, _READERS, _MIXED, _ENDS, _RETIRED, _HORIZON)

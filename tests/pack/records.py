@@ -300,6 +300,7 @@ _HANDED_ON = Sampled(
 _ONE, _OTHER = engine("chat", "chat-0"), engine("chat", "chat-1")
 _GPU = 'gpu="GPU-1",gpu_name="H100",node="n1"'
 _PROMPTS = "request_prompt_tokens"
+_LAST_FAILURE = "llm_serving_target_last_failure_timestamp_seconds"
 
 
 def _source(identity: str, name: str, value: float) -> dict[str, str]:
@@ -311,8 +312,17 @@ _VIEWS = Sampled(
     {
         'llm_serving_target_state{target="chat-0",state="ready"}': held((13, 1)),
         'llm_serving_target_state{target="chat-0",state="down"}': held((13, 0)),
-        'llm_serving_scrape_failures_total{target="chat-0",stage="scrape",reason="timeout"}': counter(Grows(12, 2)),
-        'llm_serving_scrape_failures_total{target="chat-0",stage="scrape",reason="tls"}': held((13, 4)),
+        # two exporters, of which the second meets what the first does not; it failed last
+        'llm_serving_scrape_failures_total{instance="a",target="chat-0",stage="scrape"}': counter(Grows(12, 1)),
+        'llm_serving_scrape_failures_total{instance="b",target="chat-0",stage="scrape"}': counter(Grows(12, 2)),
+        'llm_serving_scrape_failures_total{instance="b",target="chat-0",stage="parse"}': counter(Grows(12, 3)),
+        'llm_serving_scrape_failures_total{instance="b",target="chat-0",stage="normalise"}': held((13, 4)),
+        f'{_LAST_FAILURE}{{instance="a",target="chat-0",stage="scrape",reason="timeout"}}': held((13, 700)),
+        f'{_LAST_FAILURE}{{instance="b",target="chat-0",stage="scrape",reason="tls"}}': held((13, 710)),
+        # one of an older version counts by reason
+        'llm_serving_scrape_failures_total{target="chat-1",stage="scrape",reason="timeout"}': counter(Grows(12, 2)),
+        'llm_serving_scrape_failures_total{target="chat-1",stage="scrape",reason="dns"}': counter(Grows(12, 1)),
+        'llm_serving_scrape_failures_total{target="chat-1",stage="scrape",reason="tls"}': held((13, 4)),
         f'llm_serving_gpu_slowdown{{{_GPU},reason="hw_thermal_slowdown"}}': held((13, 1)),
         f'llm_serving_gpu_slowdown{{{_GPU},reason="sw_power_cap"}}': held((13, 0)),
         f"llm_serving_gpu_up{{{_GPU}}}": held((13, 1)),
@@ -331,8 +341,12 @@ _VIEWS = Sampled(
     "12m",
     {
         "target:llm_serving_state:max * 1": {'{target="chat-0", state="ready"}': 1},
-        _rounded("target:llm_serving_scrape_failures:increase5m"): {
-            '{target="chat-0", stage="scrape", reason="timeout"}': 10
+        _rounded('target:llm_serving_scrape_failures:increase5m{reason!=""}'): {
+            '{target="chat-0", stage="scrape", reason="tls"}': 10
+        },
+        'sum by (target, stage) (round(target:llm_serving_scrape_failures:increase5m{reason=""}))': {
+            '{target="chat-0", stage="parse"}': 15,
+            '{target="chat-1", stage="scrape"}': 15,
         },
         "gpu:llm_serving_gpu_slowdown:max * 1": {
             '{gpu="GPU-1", gpu_name="H100", node="n1", reason="hw_thermal_slowdown"}': 1

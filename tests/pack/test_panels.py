@@ -106,6 +106,26 @@ def test_requests_that_wait_with_room_are_counted_by_limiter(tmp_path: Path) -> 
     assert not judge(tmp_path, "kv", "Waiting with free KV cache, by limiter", series, said)
 
 
+def test_one_of_two_exporters_that_lacks_a_signal_says_so(tmp_path: Path) -> None:
+    """One reads `a`, the other `b`; both read `c`. The second is of an older version, with a line for what is available, too."""
+    series: dict[str, str] = {}
+    for instance, targets, signals in (("new", "ac", (5, 1)), ("old", "bc", None)):
+        for name in targets:
+            of = {"instance": instance, "target": name}
+            if signals is None:
+                series |= line("llm_serving_signal_available", 1, **of, signal="kv_cache_usage_ratio", reason="")
+            else:
+                for state, count in zip(("available", "absent"), signals, strict=True):
+                    series |= line("llm_serving_signals", count, **of, state=state)
+                series |= line(
+                    "llm_serving_signal_available", 0, **of, signal="kv_cache_usage_ratio", reason="gpus_unknown"
+                )
+    said = [({"signal": "kv_cache_usage_ratio", "reason": "gpus_unknown"}, 2.0)]
+    assert not judge(tmp_path, "exporter", "Missing signals", series, said)
+    counted = [({"state": "absent"}, 2.0), ({"state": "available"}, 10.0)]
+    assert not judge(tmp_path, "exporter", "Signals", series, counted)
+
+
 BUILD = line("llm_serving_exporter_build_info", 1, version="1")
 
 

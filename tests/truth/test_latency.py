@@ -44,10 +44,11 @@ def window_quantiles() -> dict[str, dict[str, float]]:
                 exporter.tick()
                 exporter.tick(WINDOW_SECONDS)  # the window now holds the first page only
                 server.show(last)
-                exporter.tick()
+                (reading,) = exporter.tick()
                 page = exporter.scrape()
                 found[phase] = {q: page.value("window_latency_seconds", latency="ttft", rank=q) for q in ("p50", "p99")}
-                found[phase]["events"] = page.value("window_latency_events", latency="ttft")
+                assert reading.derived is not None
+                found[phase]["events"] = reading.derived.engines[0].latency["ttft"].events
     return found
 
 

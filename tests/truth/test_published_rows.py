@@ -188,9 +188,8 @@ def test_limiter_of_saturated_replicas_by_their_counters(row: Published) -> None
     """Prefill and slow steps among the evidence, as a live server has them: half of the work is prefill, just below what is called
     interference. Their decode would be compute-bound without it."""
     window, hardware = minute(row), Hardware(row.roof.peaks, row.roof.parallel, row.tensor)
-    found = limiter.gather_evidence(
-        [limiter.Judged(window, roofline(window, (), row.facts, hardware).roofline, window)]
-    )
+    judged = [limiter.Judged(window, roofline(window, (), row.facts, hardware).roofline, window)]
+    found = {**limiter.gather_evidence(judged), **limiter.gather_rest(judged)}
     assert found["prefill_busy"] == pytest.approx(0.499, abs=5e-4)
     assert found["decode_slowdown"] > 3
     assert limiter.decide_limiter(found) is Limiter.COMPUTE

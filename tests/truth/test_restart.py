@@ -142,7 +142,7 @@ def test_an_exporter_that_restarts_loses_nothing_and_makes_no_reset() -> None:
         if key[0] in counters - ours:
             assert after.samples[key] >= value, key
             checked += 1
-    assert checked > 150
+    assert checked > 130
     # last minus first over the restart is what the engine counted
     tokens = {number: decode(run.pages[number].decode()) for number in (60, 119)}
     assert last.total("decode_tokens_total") - first.total("decode_tokens_total") == tokens[119] - tokens[60]

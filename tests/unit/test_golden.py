@@ -24,7 +24,7 @@ from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.derive.derive import Settings
-from llm_serving_exporter.devices.attribution import Gpus, keep_known_gpus
+from llm_serving_exporter.devices.attribution import GpuCounter, Gpus
 from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
@@ -46,7 +46,7 @@ from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import ExpectedReplicas, Role, Target
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.sim.recording import demo_model_config
-from tests.support.builders.golden_cases import CASES
+from tests.support.builders.golden_cases import CASES, MAIN
 from tests.support.builders.pipelines import make_pipeline, settings_without_gpus
 from tests.support.paths import TESTS
 from tests.support.servers.replica import Replica
@@ -106,7 +106,9 @@ def rendered(name: str, target_labels: tuple[str, ...] = ()) -> CollectorRegistr
     case = CASES[name]
     now = [0.0]
     store, config, costs = Store(), Config(targets=()), Costs()
-    priced = replace(config, prices=PRICES)
+    # one run has no price
+    prices = replace(PRICES, statements=()) if name == "vllm-0.32-mfu-unreadable" else PRICES
+    priced = replace(config, prices=prices)
     steps = case.steps()
     with Replica(steps[0]) as server:
         settled = {
@@ -127,7 +129,7 @@ def rendered(name: str, target_labels: tuple[str, ...] = ()) -> CollectorRegistr
             server.show(routes)
             now[0] += 10.0
             reading = pipeline.tick()
-            found = keep_known_gpus(reading, reading, (), Gpus(), GpuFacts())
+            found = GpuCounter().keep_known(reading, reading, None, Gpus(), GpuFacts())
             reading = replace(reading, gpu_uuids=OWN_GPUS, gpu_origin="configured", target_gpus=found)
             # 630 W for ten seconds a tick
             drawn = tuple(
@@ -216,6 +218,19 @@ def test_target_labels_stand_on_every_series_of_the_target() -> None:
     of_target = [sample for sample in found if "target" in sample.labels]
     assert len({sample.name for sample in of_target}) > 80
     assert all(chosen.items() <= sample.labels.items() for sample in of_target)
+
+
+MOST_SERIES = 350
+
+
+def test_a_target_has_at_most_so_many_series_where_everything_is_known_of_it() -> None:
+    page = text_string_to_metric_families((GOLDEN / f"{MAIN}.prom").read_text())
+    found = [sample for family in page for sample in family.samples if "target" in sample.labels]
+    # model, GPUs and prices are known
+    reasons = {sample.labels["reason"] for sample in found if sample.name == f"{PREFIX}signal_available"}
+    assert reasons == {"not_exported", "not_configured", "no_ridge"}
+    assert any(sample.name == f"{PREFIX}cost_usd_total" for sample in found)
+    assert len(found) <= MOST_SERIES
 
 
 # declared, but on no golden: each with its reason

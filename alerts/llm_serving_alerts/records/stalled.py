@@ -6,6 +6,7 @@ from llm_serving_alerts.promql import ENGINE, MINUTE, Dialect, clauses, series
 from llm_serving_alerts.records.traffic import IN_FLIGHT
 from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
 from llm_serving_alerts.settings import Settings
+from llm_serving_exporter.catalogue.health import ASKED_WHETHER_LIVE
 
 STALLED = "engine:llm_serving_stalled_requests:max"
 # a request that its client gives up is no progress
@@ -79,4 +80,6 @@ def _moved(dialect: Dialect, span: float) -> str:
 
 
 def _live(signal: str) -> str:
+    if signal not in ASKED_WHETHER_LIVE:
+        raise ValueError(f"{signal} is not in ASKED_WHETHER_LIVE: the exporter does not say whether it is live")
     return f"{series('signal_quality', signal=signal, quality='live')} == 1"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.promql import ENGINE, MODEL, Dialect, series
+from llm_serving_alerts.promql import ENGINE, MODEL, Dialect, clauses, series
 from llm_serving_alerts.records.traffic import RATE_SECONDS, common_edges
 from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
 from llm_serving_alerts.settings import Settings
@@ -12,7 +12,6 @@ _PROMPTS = "request_prompt_tokens"
 
 def views(dialect: Dialect, settings: Settings) -> Group:
     """One value where there are several exporters. Of states, reasons and failures only those that hold: most do not."""
-    failures = dialect.increase(series("scrape_failures_total"), RATE_SECONDS)
     steps = dialect.one(series("step_bytes_mean"), *ENGINE, "part")
     return Group(
         "llm-serving.views",
@@ -24,8 +23,8 @@ def views(dialect: Dialect, settings: Settings) -> Group:
             ),
             Record(
                 "target:llm_serving_scrape_failures:increase5m",
-                f"{dialect.one(failures, 'target', 'stage', 'reason')} > 0",
-                "failed attempts of 5m by reason, where there were any",
+                _count_failures(dialect),
+                "failed attempts of 5m by stage, where there were any, with the reason of the last one at that stage",
             ),
             Record(
                 "gpu:llm_serving_gpu_slowdown:max",
@@ -61,4 +60,20 @@ def views(dialect: Dialect, settings: Settings) -> Group:
             ),
         ),
         MINUTELY_SECONDS / dialect.time_scale,
+    )
+
+
+def _count_failures(dialect: Dialect) -> str:
+    """An exporter of an older version counts by reason, too, and says no last failure: of that there is no reason here."""
+    of_stage = dialect.key("target", "stage")
+    grown = f"sum without (reason) ({dialect.increase(series('scrape_failures_total'), RATE_SECONDS)})"
+    failed = f"{dialect.one(grown, 'target', 'stage')} > 0"
+    # of several exporters the one that failed last
+    last = f"topk by ({of_stage}) (1, {dialect.bare(series('target_last_failure_timestamp_seconds'), 'target', 'stage', 'reason')})"
+    return clauses(
+        (
+            "with the reason of the last failure at that stage",
+            f"({failed}) + on ({of_stage}) group_left (reason) {last} * 0",
+        ),
+        ("or without, where the last failure was at another stage", f"or on ({of_stage}) {failed}"),
     )

@@ -103,21 +103,6 @@ WINDOW_LATENCY_SECONDS = _derived(
     "rank",
     most=LONGEST_SECONDS,
 )
-WINDOW_LATENCY_MEAN_SECONDS = _derived(
-    "window_latency_mean_seconds",
-    Unit.SECONDS,
-    "Mean of a latency over the window.",
-    "increase of sum / increase of count",
-    "latency",
-    most=LONGEST_SECONDS,
-)
-WINDOW_LATENCY_EVENTS = _derived(
-    "window_latency_events",
-    Unit.COUNT,
-    "Events behind the quantiles and the mean of a latency over the window.",
-    "increase of count",
-    "latency",
-)
 
 _LAST_REQUESTS = "over the last hour of finished requests, or the last 1,000 where that is longer"
 LONG_CONTEXT_REQUESTS_OBSERVED = _derived(
@@ -195,8 +180,6 @@ DERIVED = (
     CONTEXT_TOKENS_MEAN,
     PREEMPTIONS_PER_SECOND,
     WINDOW_LATENCY_SECONDS,
-    WINDOW_LATENCY_MEAN_SECONDS,
-    WINDOW_LATENCY_EVENTS,
     LONG_CONTEXT_REQUESTS_OBSERVED,
     LONG_CONTEXT_KV_SHARE,
     LONG_CONTEXT_AMPLIFICATION,

@@ -68,14 +68,17 @@ TARGET_SAMPLE_AGE = _target(
 )
 SCRAPE_ATTEMPTS = _target("scrape_attempts_total", Kind.COUNTER, Unit.COUNT, "Attempts to read the target.")
 SCRAPE_FAILURES = _target(
-    "scrape_failures_total",
-    Kind.COUNTER,
-    Unit.COUNT,
-    "Failed attempts to read the target, by stage and reason.",
+    "scrape_failures_total", Kind.COUNTER, Unit.COUNT,
+    "Failed attempts to read the target, by the stage at which they ended: scrape (no metrics page came), parse (its text is broken), normalise (it is not the page of an "
+    "engine that is known). Each stage is there at 0 from the start.",
     "stage",
-    "reason",
-    absent="as scrape_attempts_total; reasons that have not occurred are 0",
-)
+)  # fmt: skip
+TARGET_LAST_FAILURE = _target(
+    "target_last_failure_timestamp_seconds", Kind.GAUGE, Unit.TIMESTAMP,
+    "When an attempt to read the target last failed, with the stage at which it ended and the reason. It stays after the target has recovered: target_up says whether it "
+    "fails now.",
+    "stage", "reason", absent="none has failed since the exporter's start",
+)  # fmt: skip
 SCRAPE_DURATION = _target(
     "scrape_duration_seconds", Kind.GAUGE, Unit.SECONDS, "Time that the last attempt took.", absent="not tried yet"
 )
@@ -89,15 +92,16 @@ SCRAPE_PAGE = _target(
 TARGET_RESTARTS = _target(
     "target_restarts_total", Kind.COUNTER, Unit.COUNT, "Restarts of the engine seen since the exporter's start."
 )
+SIGNALS = _target(
+    "signals", Kind.GAUGE, Unit.COUNT,
+    "How many signals the target has (available), and how many it could have and lacks (absent); signal_available names those.",
+    "state", absent="no page was ever read, and nothing of the target's cost is known",
+)  # fmt: skip
 SIGNAL_AVAILABLE = _target(
-    "signal_available",
-    Kind.GAUGE,
-    Unit.BOOLEAN,
-    "Whether a signal is available; 0 with the code of the reason if it is not.",
-    "signal",
-    "reason",
-    absent="no page was ever read",
-)
+    "signal_available", Kind.GAUGE, Unit.BOOLEAN,
+    "0 for a signal that is absent, with the code of the reason. A signal that is available has no such series.",
+    "signal", "reason", absent="the signal is available, or nobody looked: then signals is absent, too",
+)  # fmt: skip
 IMPLAUSIBLE_VALUES = _target(
     "implausible_values_total", Kind.COUNTER, Unit.COUNT,
     "Values that cannot be true and were left out, by the series that they would have been, or the field of the page: outside the declared range, or a counter that fell without "
@@ -115,15 +119,14 @@ TARGET_WINDOW = _target(
     "refreshes slowly, shorter after a restart. Figures of live signals keep the configured window.",
     absent="no page was ever read",
 )  # fmt: skip
+# the signals whose quality is published when it is live, too: rules ask for it. A test holds the list against the rules
+ASKED_WHETHER_LIVE = frozenset({"decode_tokens_total", "engine_steps_total", "requests_running"})
 SIGNAL_QUALITY = _target(
-    "signal_quality",
-    Kind.GAUGE,
-    Unit.BOOLEAN,
-    "How far an available signal can be trusted: 1 for its current quality.",
-    "signal",
-    "quality",
-    absent="the signal is not available",
-)
+    "signal_quality", Kind.GAUGE, Unit.BOOLEAN,
+    "How far an available signal can be trusted: 1 for its current quality. What is live is said only of the signals of which rules ask it: "
+    f"{', '.join(sorted(ASKED_WHETHER_LIVE))}.",
+    "signal", "quality", absent="the signal is live, or not available: then signal_available has it",
+)  # fmt: skip
 UNMAPPED_FAMILIES = _target(
     "unmapped_families",
     Kind.GAUGE,
@@ -338,7 +341,7 @@ COST_SNAPSHOT_FAILURES = _exporter(
 
 HEALTH = (
     TARGET_INFO, TARGET_NODE_INFO, TARGET_GPUS, TARGET_START_TIME, TARGET_UP, TARGET_STATE, TARGET_FAULT, TARGET_SAMPLE_AGE, TARGET_RESTARTS, SCRAPE_ATTEMPTS,
-    SCRAPE_FAILURES, SCRAPE_DURATION, SCRAPE_PAGE, SIGNAL_AVAILABLE, SIGNAL_QUALITY, IMPLAUSIBLE_VALUES, SIGNAL_RESOLUTION, TARGET_WINDOW, UNMAPPED_FAMILIES, EXPECTED_REPLICAS, PODS_WAITING, WRITTEN_LABELS, NVML_UP, DCGM_UP,
+    SCRAPE_FAILURES, TARGET_LAST_FAILURE, SCRAPE_DURATION, SCRAPE_PAGE, SIGNALS, SIGNAL_AVAILABLE, SIGNAL_QUALITY, IMPLAUSIBLE_VALUES, SIGNAL_RESOLUTION, TARGET_WINDOW, UNMAPPED_FAMILIES, EXPECTED_REPLICAS, PODS_WAITING, WRITTEN_LABELS, NVML_UP, DCGM_UP,
     NVML_FAILURES, NVML_DURATION, KUBELET_UP, KUBELET_FAILURES, BUILD_INFO, CONFIG_INFO, RELOAD_SUCCESS, RELOAD_TIME, DISCOVERY_FAILURES, WEB_REFUSALS, WEB_CERTIFICATE_EXPIRY, TARGETS, SHARD_INFO,
     SHARD_HELD, MODE_INFO, INSTALLED_TIME, COST_STORAGE, COST_SNAPSHOT_TIME, COST_SNAPSHOT_FAILURES,
     DRILL_LAST_RUN, DRILL_LAST_SUCCESS, DRILL_LAST_VERDICT, REPORT_DUE, REPORT_NEXT_DUE, REPORT_LAST_RUN, REPORT_LAST_SUCCESS,

@@ -18,9 +18,19 @@ def _counter(name: str, unit: Unit, help: str, *labels: str) -> Metric:
     return Metric(name, Kind.COUNTER, unit, Group.COUNTERS, help, (*SERVING_LABELS, *labels), _NOT_THERE)
 
 
-def _histogram(name: str, unit: Unit, help: str) -> Metric:
+def _histogram(name: str, unit: Unit, help: str, *, finite_buckets: bool = True) -> Metric:
     most = LONGEST_SECONDS if unit is Unit.SECONDS else LONGEST_TOKENS
-    return Metric(name, Kind.HISTOGRAM, unit, Group.HISTOGRAMS, help, SERVING_LABELS, _NOT_THERE, most=most)
+    return Metric(
+        name,
+        Kind.HISTOGRAM,
+        unit,
+        Group.HISTOGRAMS,
+        help,
+        SERVING_LABELS,
+        _NOT_THERE,
+        most=most,
+        finite_buckets=finite_buckets,
+    )
 
 
 def _gauge(
@@ -87,6 +97,7 @@ HISTOGRAMS = (
         "time_per_output_token_seconds",
         Unit.SECONDS,
         "Mean time per output token after the first, one event per request.",
+        finite_buckets=False,
     ),
     _histogram(
         "e2e_request_latency_seconds", Unit.SECONDS, "Time from arrival to the last token of finished requests."
@@ -97,10 +108,16 @@ HISTOGRAMS = (
         "Time that finished requests waited in the queue before they first ran.",
     ),
     _histogram(
-        "request_prefill_time_seconds", Unit.SECONDS, "Time from the first run to the first token of finished requests."
+        "request_prefill_time_seconds",
+        Unit.SECONDS,
+        "Time from the first run to the first token of finished requests.",
+        finite_buckets=False,
     ),
     _histogram(
-        "request_decode_time_seconds", Unit.SECONDS, "Time from the first to the last token of finished requests."
+        "request_decode_time_seconds",
+        Unit.SECONDS,
+        "Time from the first to the last token of finished requests.",
+        finite_buckets=False,
     ),
     _histogram("request_prompt_tokens", Unit.TOKENS, "Prompt length of finished requests in tokens."),
     _histogram("request_generation_tokens", Unit.TOKENS, "Output length of finished requests in tokens."),

@@ -144,6 +144,8 @@ class Metric:
     least: float | None = None  # least value that can be, of a histogram's event; None: the unit's
     most: float | None = None  # most that can be; None: the unit's
     suspect_above: float | None = None  # from here on it is published and suspect; None: there is no such edge
+    # of a histogram, whether its finite buckets are always published; else count and sum, and the buckets where `all_buckets` asks for them
+    finite_buckets: bool = True
     # the range in force: what is outside is not published, but absent as implausible
     bounds: Bounds = field(init=False)
     # the name as exposed, with the prefix

@@ -322,6 +322,13 @@ class Config:
     expected_replicas: tuple[
         ExpectedReplicas, ...
     ] = ()  # replicas that the user means to run, by model, role and identity
+    all_buckets: bool = option(
+        "all-buckets",
+        kinds.BOOLEAN,
+        "Publish the buckets of every histogram. By default time per output token, prefill time and decode time have only their count "
+        "and sum: no rule or dashboard reads more of them.",
+        default="false",
+    )
     target_labels: tuple[str, ...] = option(
         "target-labels",
         TARGET_LABEL,

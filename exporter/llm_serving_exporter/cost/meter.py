@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from types import MappingProxyType
 
 from llm_serving_exporter.cost.joules import Joules
 from llm_serving_exporter.cost.occupancy import Occupancy
@@ -28,7 +30,7 @@ from llm_serving_exporter.cost.terms import (
     explain_uncounted,
     find_price_of,
     judge_state,
-    note_absences,
+    list_absences,
     select_engines,
 )
 from llm_serving_exporter.cost.window import CostWindow, WindowFigures
@@ -39,11 +41,13 @@ from llm_serving_exporter.model.cost import (
     GpuState,
     TargetCost,
     TickWork,
+    WindowCost,
 )
 from llm_serving_exporter.model.device import BusySource, GpuReadings
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kept_cost import KeptCost, KeptEngine
+from llm_serving_exporter.model.later import Later
 from llm_serving_exporter.model.prices import Price
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence
@@ -52,6 +56,16 @@ from llm_serving_exporter.model.window import GAP_INTERVALS
 
 # names that an engine had within one exporter's life; a server that changes its model for each request is not followed further
 MOST_NAMES = 32
+
+
+# a setting's words stay as long as it
+describe_inputs = lru_cache(maxsize=8)(cost.describe_inputs)
+# of an engine without a page
+_NOTHING = Later(WindowCost)
+
+
+def _take_cost(figures: Later[WindowFigures]) -> Later[WindowCost]:
+    return Later(lambda: figures.value.cost)
 
 
 @dataclass(slots=True)
@@ -93,7 +107,7 @@ class CostMeter:
                 case Between.UNDECIDED:
                     # from here on it is this process' own time, whatever becomes of that before it
                     self._ticked_at = monotonic if self._ticked_at is None else self._ticked_at
-                    return self._make_cost(None, terms, dict.fromkeys(SIGNALS, Absence.WARMING_UP))
+                    return self._make_cost(None, terms, lambda: dict.fromkeys(SIGNALS, Absence.WARMING_UP))
                 case Between.BOOKED:
                     resumed, self._ticked_at = True, self._resume.counted_at
                     self._joules.last = dict(self._resume.kept.joules)
@@ -105,7 +119,9 @@ class CostMeter:
         # nobody saw what went on while no exporter ran
         late = resumed or elapsed > GAP_INTERVALS * reading.target.interval_seconds
         joules = self._joules.count(reading, gpus)
-        reading = replace(reading, target_gpus=self._keep_known_gpus(reading))
+        target_gpus = self._keep_known_gpus(reading)
+        if target_gpus is not reading.target_gpus:
+            reading = replace(reading, target_gpus=target_gpus)
         lack = explain_uncounted(reading, terms)
         price = lack or find_price_of(reading, terms, unix)
         signals: dict[str, Absence] = {SECONDS: lack or Absence.AVAILABLE}
@@ -115,7 +131,7 @@ class CostMeter:
             for one in self._engines.values():
                 one.window.clear()
             self._settle_departed((), terms)
-            return self._make_cost(None, terms, signals)
+            return self._make_cost(None, terms, lambda: signals)
         found = None if isinstance(price, Absence) else price
         engines = self._find_engines(reading)
         self._settle_departed(engines, terms)
@@ -154,8 +170,15 @@ class CostMeter:
             power = terms.book.power if terms.book is not None else None
             one.totals = cost.add_energy(totals, joules=part, price=found, power=power)
         windows = self._measure_windows(reading, engines, terms, monotonic, new_life=new_life)
-        note_absences(signals, windows, [self._engines[key].totals for key in engines], ticks, whole=whole)
-        return self._make_cost(found, terms, signals, windows)
+        explain = partial(
+            list_absences,
+            signals,
+            tuple(windows.values()),
+            [self._engines[key].totals for key in engines],
+            counts_cached=any(tick.cached_seconds is not None for tick in ticks.values()),
+            whole=whole,
+        )
+        return self._make_cost(found, terms, explain, windows)
 
     def keep(self, name: str, identity: Identity, to_boot: Callable[[float], float]) -> KeptCost:
         """What outlives the process. `to_boot`: a moment of the meter's clock by the clock of the host's boot."""
@@ -178,15 +201,17 @@ class CostMeter:
         self,
         price: Price | None,
         terms: Terms,
-        signals: Mapping[str, Absence],
-        windows: Mapping[Key, WindowFigures] | None = None,
+        signals: Callable[[], Mapping[str, Absence]],
+        windows: Mapping[Key, Later[WindowFigures]] = MappingProxyType({}),
     ) -> TargetCost:
         engines = tuple(
-            EngineCost(*key, one.totals, (windows or {}).get(key, WindowFigures()).cost)
-            for key, one in self._engines.items()
+            [
+                EngineCost(*key, one.totals, _take_cost(windows[key]) if key in windows else _NOTHING)
+                for key, one in self._engines.items()
+            ]
         )
-        inputs = cost.describe_inputs(terms.how)
-        return TargetCost(engines, price, terms.how.method, inputs, signals, self._life, self._busy_source)
+        inputs = describe_inputs(terms.how)
+        return TargetCost(engines, price, terms.how.method, inputs, Later(signals), self._life, self._busy_source)
 
     def _keep_known_gpus(self, reading: TargetReading) -> TargetGpus | None:
         """The target's GPUs by the reading. Where it does not say them: the last known, for the same server on the same GPUs."""
@@ -236,15 +261,15 @@ class CostMeter:
 
     def _measure_windows(
         self, reading: TargetReading, engines: Collection[Key], terms: Terms, now: float, *, new_life: bool
-    ) -> dict[Key, WindowFigures]:
+    ) -> dict[Key, Later[WindowFigures]]:
         """Figures over the window, for the engines that are on this tick's page."""
-        if not reading.up or reading.snapshot is None or reading.derived is None:
+        if not reading.up or reading.snapshot is None or reading.derivation is None:
             return {}
-        span = max(terms.window_seconds, reading.derived.window_seconds)
+        span = max(terms.window_seconds, reading.derivation.window_seconds)
         found = {}
         shown = {(one.model_name, one.engine): one for one in select_engines(reading)}
         again = (
-            reading.derived.window_seconds == 0
+            reading.derivation.window_seconds == 0
         )  # a gap: tokens of it may have no cost of theirs, or be without a phase
         fallen = {(model, engine) for model, engine, _ in reading.snapshot.fallen}
         for key in engines:
@@ -252,5 +277,5 @@ class CostMeter:
             if new_life or again or key[:2] in fallen:
                 one.window.clear()
             if snapshot is not None:
-                found[key] = one.window.add_tick(now, one.totals, snapshot, reading.derived.signals, span)
+                found[key] = one.window.add_tick(now, one.totals, snapshot, reading.derivation.why_absent, span)
         return found

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 from llm_serving_exporter.config.types import Config
@@ -17,6 +18,7 @@ from llm_serving_exporter.model.claims import claim_of
 from llm_serving_exporter.model.device import GpuIdentity, GpuReadings
 from llm_serving_exporter.model.identity import Identity, is_same_pod
 from llm_serving_exporter.model.kept_cost import KeptCost
+from llm_serving_exporter.model.later import Unchanged
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
@@ -37,6 +39,8 @@ class Costs:
         self._lives = count(1)
         # by target: what an earlier process kept, until the target begins
         self._resumes: dict[str, Resume] = {}
+        # by whether the target's GPUs are claimed twice
+        self._make_terms = {claimed: Unchanged(partial(_make_terms, claimed)) for claimed in (False, True)}
 
     def put_kept(self, resumes: Iterable[Resume]) -> dict[str, KeptCost]:
         """Has targets that begin from now on go on from what an earlier process kept of them.
@@ -114,7 +118,7 @@ class Costs:
     def advance_target(
         self, reading: TargetReading, gpus: GpuReadings | None, config: Config, *, monotonic: float, unix: float
     ) -> TargetReading:
-        """The reading of a tick, with what the target has cost so far; unchanged where the target is gone by now, or another pod.
+        """The reading of a tick, with what the target has cost so far; with no cost where the target is gone by now, or another pod.
 
         `gpus`: the last pass over the GPUs of this node.
         """
@@ -122,11 +126,14 @@ class Costs:
         with self._lock:
             meter = self._meters.get(name)
             if meter is None or not is_same_pod(self._owners[name], reading.target.identity):
-                return reading
-            no_book = Absence.NOT_CONFIGURED if config.price_file is None else Absence.PRICES_UNUSABLE
-            claimed_twice = name in self._claimed_twice
-            terms = Terms(config.prices, config.attribution, config.window_seconds, no_book, claimed_twice)
+                return reading if reading.cost is None else replace(reading, cost=None)
+            terms = self._make_terms[name in self._claimed_twice](config)
             return replace(reading, cost=meter.advance(reading, gpus, terms, monotonic=monotonic, unix=unix))
+
+
+def _make_terms(claimed_twice: bool, config: Config) -> Terms:
+    no_book = Absence.NOT_CONFIGURED if config.price_file is None else Absence.PRICES_UNUSABLE
+    return Terms(config.prices, config.attribution, config.window_seconds, no_book, claimed_twice)
 
 
 def list_claims(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from llm_serving_exporter.cost.window import WindowFigures
 from llm_serving_exporter.derive.price import find_price
 from llm_serving_exporter.model.cost import Attribution, EngineTotals, GpuState, TickWork
+from llm_serving_exporter.model.later import Later
 from llm_serving_exporter.model.prices import Price, PriceBook
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
@@ -73,42 +74,48 @@ def select_engines(reading: TargetReading) -> list[EngineSnapshot]:
 
 def collect_work(reading: TargetReading) -> dict[tuple[str, str], TickWork]:
     """What each engine of this tick's page did; {} where there is no such page."""
-    if not reading.up or reading.derived is None:
+    if not reading.up or reading.derivation is None:
         return {}
-    return {(one.model_name, one.engine): one.tick for one in reading.derived.engines if one.tick is not None}
+    return {(one.model_name, one.engine): one.tick for one in reading.derivation.kept if one.tick is not None}
 
 
 def judge_state(reading: TargetReading, tick: TickWork | None, *, busy: bool) -> GpuState:
     """What the GPUs are counted as: `tick` is what the engine did, None where no page says; `busy`: whether it worked."""
     if reading.state is not State.READY:
         return _STATES[reading.state]
-    if reading.derived is not None and reading.derived.signals.get("decode_tokens_total") is Absence.NO_METRICS:
+    if reading.derivation is not None and reading.derivation.why_absent("decode_tokens_total") is Absence.NO_METRICS:
         return GpuState.UNKNOWN  # the page does not say whether the engine works
     if tick is None:
         return GpuState.UNKNOWN
     return GpuState.BUSY if busy else GpuState.IDLE
 
 
-def note_absences(
-    signals: dict[str, Absence],
-    windows: Mapping[Key, WindowFigures],
+def list_absences(
+    signals: Mapping[str, Absence],
+    windows: Sequence[Later[WindowFigures]],
     totals: Sequence[EngineTotals],
-    ticks: Mapping[tuple[str, str], TickWork],
     *,
+    counts_cached: bool,
     whole: bool,
-) -> None:
-    """Adds to `signals` why each figure is absent. Without a price every figure in USD is: the old ones are not of now."""
-    priced, found = signals[COST], list(windows.values())
-    signals[PER_MILLION] = priced or _choose_reason(one.tokens for one in found)
-    signals[PER_REQUEST] = priced or _choose_reason(one.requests for one in found)
+) -> Mapping[str, Absence]:
+    """`signals` with why each figure is absent. Without a price every figure in USD is: the old ones are not of now.
+
+    `windows` and `totals` of the engines; `counts_cached`: whether an engine tells what its prefix cache saved; `whole`: whether all of the
+    target's GPUs are seen here.
+    """
+    priced, found = signals[COST], [one.value for one in windows]
     saved = any(one.savings_usd is not None for one in totals)
-    counted = any(tick.cached_seconds is not None for tick in ticks.values())
-    signals[SAVINGS] = priced or (
-        Absence.AVAILABLE if saved else Absence.WARMING_UP if counted else Absence.INPUT_MISSING
-    )
     energy = any(one.energy_joules is not None for one in totals)
-    signals[ENERGY] = Absence.AVAILABLE if energy else Absence.NOT_EXPORTED if whole else Absence.GPUS_UNKNOWN
-    signals[PER_TOKEN] = signals[ENERGY] or _choose_reason(one.joules for one in found)
+    used = Absence.AVAILABLE if energy else Absence.NOT_EXPORTED if whole else Absence.GPUS_UNKNOWN
+    not_saved = Absence.WARMING_UP if counts_cached else Absence.INPUT_MISSING
+    return {
+        **signals,
+        PER_MILLION: priced or _choose_reason(one.tokens for one in found),
+        PER_REQUEST: priced or _choose_reason(one.requests for one in found),
+        SAVINGS: priced or (Absence.AVAILABLE if saved else not_saved),
+        ENERGY: used,
+        PER_TOKEN: used or _choose_reason(one.joules for one in found),
+    }
 
 
 def _choose_reason(reasons: Iterable[Absence]) -> Absence:

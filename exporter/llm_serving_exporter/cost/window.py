@@ -1,13 +1,18 @@
-"""What one engine's tokens cost over the exporter's window, from a point each tick, and why that is not known where it is not."""
+"""What one engine's tokens cost over the exporter's window, from a point each tick, and why that is not known where it is not.
+
+The figures are worked out for whoever asks; a tick adds its point.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from llm_serving_exporter.derive import cost
 from llm_serving_exporter.model.cost import EngineTotals, WindowCost
+from llm_serving_exporter.model.later import Later
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 
 PREFILL, DECODE, PROMPT = "prefill_tokens_total", "decode_tokens_total", "prompt_tokens_total"
@@ -26,15 +31,19 @@ class WindowFigures:
     joules: Absence = Absence.WARMING_UP  # why joules per token is absent
 
 
+# the counters of a point, in their order
+_COUNTERS = (PREFILL, DECODE, PROMPT, FINISHED)
+
+
 @dataclass(frozen=True, slots=True)
 class _Point:
     at: float  # monotonic seconds
-    usd: Mapping[str, float]  # so far, by phase
-    joules: float | None  # so far; None: not known
-    counters: Mapping[str, float | None]  # of the engine; None: not on its page
+    totals: EngineTotals  # so far
+    counters: tuple[float | None, ...]  # of the engine, one for each of `_COUNTERS`; None: not on its page
 
     def since(self, first: _Point, name: str) -> float | None:
-        before, after = first.counters[name], self.counters[name]
+        place = _COUNTERS.index(name)
+        before, after = first.counters[place], self.counters[place]
         return after - before if before is not None and after is not None and after >= before else None
 
 
@@ -62,32 +71,50 @@ class CostWindow:
         now: float,
         totals: EngineTotals,
         engine: EngineSnapshot,
-        absent: Mapping[str, Absence],
+        why_absent: Callable[[str], Absence],
         span_seconds: float,
-    ) -> WindowFigures:
-        """The figures after a tick of which `engine` is on the page. `absent`: why a field is not there."""
-        counters = {name: getattr(engine, name) for name in (PREFILL, DECODE, PROMPT)}
+    ) -> Later[WindowFigures]:
+        """The figures after a tick of which `engine` is on the page. `why_absent`: why a field is not there."""
         finished = engine.requests_finished_total
-        counters[FINISHED] = sum(finished.values()) if finished is not None else None
-        last = _Point(now, cost.usd_by_phase(totals.usd), totals.energy_joules, counters)
-        self._points.append(last)
-        while now - self._points[0].at > span_seconds:
-            self._points.popleft()
-        whole = self._points[0]
-        priced = next(point for point in self._points if point.at >= self._priced_since)
-        usd = {phase: amount - priced.usd.get(phase, 0.0) for phase, amount in last.usd.items()}
-        found = _compare_points(priced, last, usd if priced is not last else {})
-        # energy needs no price
-        joules = None if whole.joules is None or last.joules is None else last.joules - whole.joules
-        each = _compare_points(whole, last, {}, joules).joules_per_token
-        return WindowFigures(
-            replace(found, joules_per_token=each),
-            Absence.AVAILABLE if found.usd_per_million_tokens else _explain_absence(priced, last, absent, usd),
-            Absence.AVAILABLE
-            if found.usd_per_request is not None
-            else _explain_absence(priced, last, absent, usd, FINISHED),
-            Absence.AVAILABLE if each is not None else _explain_absence(whole, last, absent, usd),
+        last = _Point(
+            now,
+            totals,
+            (
+                engine.prefill_tokens_total,
+                engine.decode_tokens_total,
+                engine.prompt_tokens_total,
+                sum(finished.values()) if finished is not None else None,
+            ),
         )
+        points = self._points
+        points.append(last)
+        while now - points[0].at > span_seconds:
+            points.popleft()
+        whole = points[0]
+        since = self._priced_since
+        priced = whole if whole.at >= since else next(point for point in points if point.at >= since)
+        return Later(partial(_work_out_figures, whole, priced, last, why_absent))
+
+
+def _work_out_figures(
+    whole: _Point, priced: _Point, last: _Point, why_absent: Callable[[str], Absence]
+) -> WindowFigures:
+    """From the first point of the window, the first from which on all have a price, and the last one."""
+    before = cost.usd_by_phase(priced.totals.usd)
+    usd = {phase: amount - before.get(phase, 0.0) for phase, amount in cost.usd_by_phase(last.totals.usd).items()}
+    found = _compare_points(priced, last, usd if priced is not last else {})
+    # energy needs no price
+    used, used_before = last.totals.energy_joules, whole.totals.energy_joules
+    joules = None if used is None or used_before is None else used - used_before
+    each = _compare_points(whole, last, {}, joules).joules_per_token
+    return WindowFigures(
+        replace(found, joules_per_token=each),
+        Absence.AVAILABLE if found.usd_per_million_tokens else _explain_absence(priced, last, why_absent, usd),
+        Absence.AVAILABLE
+        if found.usd_per_request is not None
+        else _explain_absence(priced, last, why_absent, usd, FINISHED),
+        Absence.AVAILABLE if each is not None else _explain_absence(whole, last, why_absent, usd),
+    )
 
 
 def _compare_points(first: _Point, last: _Point, usd: Mapping[str, float], joules: float | None = None) -> WindowCost:
@@ -102,15 +129,19 @@ def _compare_points(first: _Point, last: _Point, usd: Mapping[str, float], joule
 
 
 def _explain_absence(
-    first: _Point, last: _Point, absent: Mapping[str, Absence], usd: Mapping[str, float], counter: str | None = None
+    first: _Point,
+    last: _Point,
+    why_absent: Callable[[str], Absence],
+    usd: Mapping[str, float],
+    counter: str | None = None,
 ) -> Absence:
     """Why there is no figure. `counter`: that it is worked out from; None: a figure per token, from generated and prompt tokens."""
-    counted = {name for name, value in last.counters.items() if value is not None}
+    counted = {name for name, value in zip(_COUNTERS, last.counters, strict=True) if value is not None}
     of_prompts = next((name for name in (PROMPT, PREFILL) if name in counted), PROMPT)
     names = (DECODE, of_prompts) if counter is None else (counter,)
     for name in names:
         if name not in counted:
-            said = absent.get(name, Absence.INPUT_MISSING)
+            said = why_absent(name)
             return said if said in _SAID else Absence.INPUT_MISSING
     moved = [last.since(first, name) for name in names]
     if first is last or None in moved:

@@ -15,6 +15,7 @@ from llm_serving_exporter.config.effective import hash_of
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.daemon.file_jobs import FileJobs, PriceFile
+from llm_serving_exporter.daemon.garbage import fit_collector
 from llm_serving_exporter.daemon.schedule import Schedule, ThreadSchedule
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.devices.attribution import gpu_interval
@@ -34,6 +35,10 @@ log = logging.getLogger("llm_serving_exporter.daemon")
 DISCOVERY_EVERY_SECONDS = 2.0
 # the wall clock was stepped when it moved this much against elapsed time between two looks
 CLOCK_STEP_SECONDS = 2.0
+# a target that is new is read within this
+FIRST_WITHIN_SECONDS = 5.0
+# places that lie so far apart, on and on around an interval, are spread evenly over it however many there are
+_GOLDEN_SHARE = (5**0.5 - 1) / 2
 
 
 class Daemon:
@@ -70,6 +75,8 @@ class Daemon:
         self._config_good = True
         # whether the configuration in force has been started
         self._config_applied = False
+        # of the last target that was added, in its interval: a share of that; exporters that start together do not begin at the same place
+        self._place = random.random()
         # whether a dcgm-exporter is configured that can be asked
         self._dcgm_is_read = False
         self._schedule: Schedule = schedule or ThreadSchedule(speed=speed)
@@ -216,6 +223,7 @@ class Daemon:
             if name not in self._host.targets:
                 self._add(target, alone=len(wanted) == 1)
         self._host.settle_targets(wanted)
+        fit_collector(len(wanted))
 
     def _add(self, target: Target, *, alone: bool) -> None:
         reading = self.store.add_target(target)
@@ -226,9 +234,11 @@ class Daemon:
             log.error("target=%s cannot be read: %s", target.name, error)
             self.store.put_target(replace(reading, problem=str(error)))
             return
-        # many targets are spread over the interval, a single one is read at once
-        delay = 0.0 if alone else random.uniform(0, min(target.interval_seconds, 5.0))
-        self._schedule.every(f"target {target.name}", target.interval_seconds, partial(self._tick, hosted), delay)
+        # a single one is read at once; many are, for the first time, within a few seconds, and from then on all over their interval
+        self._place = (self._place + _GOLDEN_SHARE) % 1.0
+        place, interval = 0.0 if alone else self._place, target.interval_seconds
+        first, later = place * min(interval, FIRST_WITHIN_SECONDS), place * interval
+        self._schedule.every(f"target {target.name}", interval, partial(self._tick, hosted), first, later)
 
     def _relabel(self, target: Target) -> None:
         hosted = self._host.targets.get(target.name)

@@ -98,6 +98,7 @@ class Service:
             prices=config.prices,
             attribution=config.attribution,
             target_labels=config.target_labels,
+            all_buckets=config.all_buckets,
             storage=self._cost.report(),
             web_refusals=self._web.refusals.counts(),
             web_certificate_expiry=self._web.certificate_expiry,

@@ -7,6 +7,7 @@ import itertools
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 
 from llm_serving_exporter.scrape.waits import Wait
 
@@ -29,6 +30,8 @@ class Job:
     seconds: float
     # what is done
     run: Run
+    # whether that gives a coroutine
+    waits: bool
     # when it is planned next, without jitter
     planned_at: float
     # when it is due next, with jitter
@@ -45,9 +48,13 @@ class Timetable:
         self._queue: list[tuple[float, int, Job]] = []
         self._numbers = itertools.count()
 
-    def add(self, name: str, seconds: float, run: Run, first_at: float) -> None:
-        """Plans a job at `first_at` and every `seconds` from then on. Replaces a job of that name."""
-        self._jobs[name] = job = Job(name, seconds, run, first_at, first_at)
+    def add(self, name: str, seconds: float, run: Run, first_at: float, then_at: float | None = None) -> None:
+        """Plans a job at `first_at` and every `seconds` from then on. Replaces a job of that name.
+
+        `then_at`: when one of the later runs is planned, where they are not to be whole intervals from the first.
+        """
+        planned_at = first_at if then_at is None else then_at
+        self._jobs[name] = job = Job(name, seconds, run, iscoroutinefunction(run), planned_at, first_at)
         self._push(job)
 
     def remove(self, name: str) -> None:
@@ -64,7 +71,7 @@ class Timetable:
             at, _number, job = heapq.heappop(self._queue)
             if self._is_current(at, job):
                 found.append(job)
-                job.planned_at += job.seconds * max(1.0, (now - job.planned_at + job.seconds / 2) // job.seconds + 1.0)
+                job.planned_at += job.seconds * ((now - job.planned_at + job.seconds / 2) // job.seconds + 1.0)
                 width = min(JITTER_SHARE * job.seconds, LONGEST_JITTER_SECONDS)
                 job.due_at = job.planned_at + self._jitter(-width, width)
                 self._push(job)

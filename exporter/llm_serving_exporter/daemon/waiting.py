@@ -17,17 +17,20 @@ Wake = Callable[[bool], None]
 
 
 class _Entry:
-    """One wait. `wake` is None once it is over; `number`: the descriptor that is registered for it, -1 where none is."""
+    """One wait. `wake` is None once it is over."""
 
-    __slots__ = ("number", "wake")
+    __slots__ = ("wake",)
 
     def __init__(self, wake: Wake) -> None:
         self.wake: Wake | None = wake
-        self.number = -1
 
 
 class Waiting:
-    """Waits that any thread may begin; one thread, that of `wait_and_wake`, ends them. `monotonic`: elapsed seconds."""
+    """Waits that any thread may begin; one thread at a time, that of `wait_and_wake`, ends them. `monotonic`: elapsed seconds.
+
+    A socket stays registered when its wait ends, since the next one is mostly for the same event; it is let go where that comes about
+    while nobody waits for it.
+    """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -38,6 +41,10 @@ class Waiting:
         for end in (self._bell, self._rung):
             end.setblocking(False)
         self._selector.register(self._rung, selectors.EVENT_READ)
+        # by descriptor: the socket that is registered with it, and for what
+        self._registered: dict[int, tuple[socket.socket, int]] = {}
+        # by descriptor: who waits, or waited last, for it
+        self._entries: dict[int, _Entry] = {}
         # (deadline, number, entry); entries that are over are left out when their time comes
         self._deadlines: list[tuple[float, int, _Entry]] = []
         self._numbers = itertools.count()
@@ -84,13 +91,16 @@ class Waiting:
         with self._lock:
             self._looks_until = 0.0
             for key, _events in found:
-                if key.data is None:
+                entry = self._entries.get(key.fd)
+                if entry is None:
                     self._drain()
-                elif (wake := self._end_wait(key.data)) is not None:
+                elif (wake := _end_wait(entry)) is not None:
                     came.append(wake)
+                else:
+                    self._let_go(key.fd)
             while self._deadlines and self._deadlines[0][0] <= now:
                 _deadline, _number, entry = heapq.heappop(self._deadlines)
-                wake = self._end_wait(entry)
+                wake = _end_wait(entry)
                 if wake is not None:
                     over.append(wake)
         for wake in came:
@@ -109,38 +119,33 @@ class Waiting:
 
     def _end(self, entry: _Entry, *, came_about: bool) -> None:
         with self._lock:
-            wake = self._end_wait(entry)
+            wake = _end_wait(entry)
         if wake is not None:
             wake(came_about)
-
-    def _end_wait(self, entry: _Entry) -> Wake | None:
-        """Ends a wait, as the lock's holder; None where it is over already."""
-        wake, entry.wake = entry.wake, None
-        if wake is not None and entry.number >= 0 and not self._closed:
-            self._unregister(entry)
-        return wake
+            self.ring()
 
     def _register(self, entry: _Entry, wait: SocketWait) -> bool:
         """Whether the socket can be waited for: nobody closed it meanwhile, and the kernel has room for it."""
+        number = wait.sock.fileno()
+        known = self._registered.get(number)
         try:
-            try:
-                key = self._selector.register(wait.sock, wait.events, entry)
-            except KeyError:
-                # its number was another socket's, which was closed while somebody waited for it: that wait ends at its deadline
-                self._selector.unregister(wait.sock)
-                key = self._selector.register(wait.sock, wait.events, entry)
+            if known is None:
+                self._selector.register(wait.sock, wait.events)
+            elif known[0] is not wait.sock:
+                # its number was another socket's, which was closed: who waits for that one does so until its deadline
+                self._let_go(number)
+                self._selector.register(wait.sock, wait.events)
+            elif known[1] != wait.events:
+                self._selector.modify(wait.sock, wait.events)
         except (OSError, ValueError):
+            self._registered.pop(number, None)
             return False
-        entry.number = key.fd
+        self._registered[number], self._entries[number] = (wait.sock, wait.events), entry
         return True
 
-    def _unregister(self, entry: _Entry) -> None:
-        try:
-            key = self._selector.get_key(entry.number)
-        except KeyError:
-            return
-        if key.data is entry:  # else the socket was closed meanwhile, and another one has its number
-            self._selector.unregister(entry.number)
+    def _let_go(self, number: int) -> None:
+        self._selector.unregister(number)
+        del self._registered[number], self._entries[number]
 
     def _drain(self) -> None:
         try:
@@ -148,3 +153,9 @@ class Waiting:
                 pass
         except OSError:
             return
+
+
+def _end_wait(entry: _Entry) -> Wake | None:
+    """Ends a wait, as the lock's holder; None where it is over already."""
+    wake, entry.wake = entry.wake, None
+    return wake

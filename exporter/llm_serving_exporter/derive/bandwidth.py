@@ -151,6 +151,7 @@ def _ratio_row(source: Source) -> Row[float]:
         of_an_engine=True,
         of_gpus=source in achieved.MEASURED,
         series=(Series(names.BANDWIDTH_RATIO, (source.value,)),),
+        kept=source is not Source.RUNTIME,  # the limiter does not believe it
     )
 
 

@@ -91,6 +91,7 @@ RATIO = gauge(
     silent=NOT_ON_A_FRONT_END,
     cause=figure(_cause, _RATIO, HARDWARE),
     of_an_engine=True,
+    kept=True,
 )
 FLOPS_PER_SECOND: Row[float] = Row(
     figure(_flops_per_second, LOAD, _FLOPS), silent=NOT_ON_A_FRONT_END, of_an_engine=True

@@ -94,5 +94,5 @@ def _is_contradicted(evidence: float) -> bool:
 _EVIDENCE = figure(_weigh, TICK, TARGET_WINDOW, EARLIER)
 CONTRADICTED = figure(_is_contradicted, _EVIDENCE)
 # for the next tick; not published
-EVIDENCE: Row[float] = Row(_EVIDENCE, silent=NOT_ON_A_FRONT_END, of_an_engine=True)
+EVIDENCE: Row[float] = Row(_EVIDENCE, silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True)
 ROWS = (EVIDENCE,)

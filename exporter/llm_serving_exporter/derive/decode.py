@@ -9,13 +9,12 @@ from llm_serving_exporter.derive import capacity
 from llm_serving_exporter.derive import roof as roofs
 from llm_serving_exporter.derive.bandwidth import MODEL_CAUSE
 from llm_serving_exporter.derive.figures import figure
-from llm_serving_exporter.derive.inputs import EARLIER, HARDWARE, window_by
-from llm_serving_exporter.derive.load import ENCODER, LOAD, SAME_ROOF, WORK, WORK_FIELDS, WORK_WINDOW, Load
+from llm_serving_exporter.derive.inputs import HARDWARE, window_by
+from llm_serving_exporter.derive.load import ENCODER, LOAD, WORK, WORK_FIELDS, WORK_WINDOW, Load
 from llm_serving_exporter.derive.roof import Ceiling
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series
 from llm_serving_exporter.derive.steps import list_step_fields, speculates, tokens_per_sequence_step
 from llm_serving_exporter.derive.traffic import Work
-from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.roofline import Cause, Range
 from llm_serving_exporter.model.snapshot import Absence
@@ -62,17 +61,11 @@ def _ridge(load: Load | Absence) -> float | Absence:
     return ridge if math.isfinite(ridge) else Absence.NO_RIDGE
 
 
-def _weights_ridge(load: Load | Absence, same: bool, earlier: EngineDerived | None) -> float | None:
-    """With no context; recurrent state is read at any: it too may take longer than computing with it. A constant of the roof and the
-    drafts of a step."""
+def _weights_ridge(load: Load | Absence) -> float | None:
+    """With no context; recurrent state is read at any: it too may take longer than computing with it."""
     if isinstance(load, Absence):
         return None
-    if same and earlier is not None and WEIGHTS_RIDGE in earlier.figures:
-        before = earlier.figures.get(STEPS)
-        if before is not None and before.drafts == load.done.drafts:
-            known: float = earlier.figures[WEIGHTS_RIDGE]
-            return known
-    ridge = roofs.ridge_batch(load.roof, 0.0, tokens_per_step=1 + load.done.drafts)
+    ridge = roofs.weights_ridge_batch(load.roof, tokens_per_step=1 + load.done.drafts)
     return ridge if ridge is not None and math.isfinite(ridge) else None
 
 
@@ -168,7 +161,7 @@ RIDGE: Row[float] = Row(
     series=(Series(names.BATCH_RIDGE, ("step",)),),
 )
 WEIGHTS_RIDGE: Row[float] = Row(
-    figure(_weights_ridge, _DECODING, SAME_ROOF, EARLIER),
+    figure(_weights_ridge, _DECODING),
     silent=_SILENT,
     of_an_engine=True,
     series=(Series(names.BATCH_RIDGE, ("weights",)),),

@@ -1,60 +1,161 @@
-"""One window -> Derived: asks for each row of the signal table, and keeps the reason of everything that is not there."""
+"""One window -> Derived: asks for rows of the signal table, and keeps the reason of everything that is not there.
+
+At each tick only those rows are worked out that the next tick, the bill or the limiter reads; the rest when somebody asks, at a scrape
+or for a page: most ticks nobody looks at. Each figure is worked out once whoever asks, and nobody's asking changes what is counted.
+"""
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 from llm_serving_exporter.derive import batch, kv, latency, memory, phases, slo, ticks
 from llm_serving_exporter.derive.contradiction import CONTRADICTED, EVIDENCE, RUNNING
 from llm_serving_exporter.derive.figures import Computed, Figure, order_figures
 from llm_serving_exporter.derive.inputs import EARLIER, SETTINGS, TARGET_WINDOW, WINDOW, Settings, hand_in_windows
-from llm_serving_exporter.derive.limiter import GAUGES, JUDGED, LACKING, LIMITER, NOW, PREVIOUS, VERDICT, Judged
+from llm_serving_exporter.derive.limiter import GAUGES, JUDGED, LACKING, LIMITER, NOW, PREVIOUS, TOLD, VERDICT, Judged
 from llm_serving_exporter.derive.load import WORK_WINDOW
 from llm_serving_exporter.derive.long_context import TAIL, shown_tail
-from llm_serving_exporter.derive.reasons import Reasons
-from llm_serving_exporter.derive.roofline import gather_roofline
+from llm_serving_exporter.derive.reasons import Reasons, explain_field
+from llm_serving_exporter.derive.roofline import REST, gather_limits, gather_rest, gather_roofline
 from llm_serving_exporter.derive.signals import Row, Shown
 from llm_serving_exporter.derive.table import ENGINE_ROWS
-from llm_serving_exporter.model.derived import Derived, EngineDerived
-from llm_serving_exporter.model.roofline import Cause, Verdict
+from llm_serving_exporter.model.derived import Derivation, Derived, EngineDerived
+from llm_serving_exporter.model.roofline import Cause, Roofline, Verdict
 from llm_serving_exporter.model.snapshot import Absence, LeftOut, Quality
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import Window
 
-__all__ = ["Settings", "derive"]
+__all__ = ["Settings", "Tick", "derive"]
 
 
-def derive(window: Window, settings: Settings, previous: Derived | None) -> Derived:
+def derive(window: Window, settings: Settings, previous: Derivation | None) -> Derived:
     """Everything derived from a window. `previous` is the last result of the same engine life, None after a restart."""
-    later, role = window.later, settings.role
-    reasons = Reasons(later, role)
-    before = {(engine.model_name, engine.engine): engine for engine in previous.engines} if previous else {}
-    engines: list[EngineDerived] = []
-    causes: dict[str, Cause] = {}
-    judged: list[Judged] = []
-    left_out: list[LeftOut] = []
-    for windows in window.engine_windows():
-        last = windows.configured.last
-        earlier = before.get((last.model_name, last.engine))
-        computed = Computed({**hand_in_windows(windows), TARGET_WINDOW: window, SETTINGS: settings, EARLIER: earlier})
-        an_engine = last.is_engine or len(later.engines) == 1
-        contradicted = role not in EVIDENCE.silent and computed.value(CONTRADICTED)
-        if contradicted:
-            reasons.quality[RUNNING], causes[RUNNING] = Quality.SUSPECT, Cause.COUNTERS
-        figures = _derive_engine(computed, role, reasons, left_out, an_engine=an_engine)
-        causes.update(figures.roofline.causes)
-        if an_engine and role is not Role.FRONTEND:
-            gauges, worked = windows.cover(GAUGES), computed.value(WORK_WINDOW)
-            judged.append(Judged(gauges, figures.roofline, worked, contradicted))
-        engines.append(figures)
-    if not judged:
-        _record_no_engine(reasons)
-    verdict = _derive_verdict(judged, previous, later.monotonic_seconds, role, reasons)
-    elapsed, live = _measure(window), None
-    if window.spans is not None and window.spans.longer:
-        live = _measure(window.cut(window.spans.configured_seconds))
-    return Derived(tuple(engines), elapsed, reasons.signals, reasons.quality, verdict, causes, live, tuple(left_out))
+    return Tick(window, settings, previous).whole()
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    """One engine at one tick."""
+
+    # its figures, as far as they have been asked for
+    computed: Computed
+    # whether it is an engine, and not what families of a page of several are kept under that name none
+    is_one: bool
+    # whether its counters exclude what its gauge of running requests shows
+    contradicted: bool
+
+
+class Tick:
+    """What follows from one page: at once what the next tick, the bill and the limiter need, everything else by `whole`.
+
+    `asking` is entered while everything else is worked out: a lock where threads share it, since pages are made side by side.
+    """
+
+    __slots__ = (
+        "_asking",
+        "_derived",
+        "_engines",
+        "_limits",
+        "_settings",
+        "_window",
+        "kept",
+        "kept_left_out",
+        "verdict",
+    )
+
+    def __init__(
+        self,
+        window: Window,
+        settings: Settings,
+        previous: Derivation | None,
+        asking: AbstractContextManager[object] | None = None,
+    ) -> None:
+        role = settings.role
+        before = {(one.model_name, one.engine): one for one in previous.kept} if previous is not None else {}
+        engines: list[_Engine] = []
+        kept: list[EngineDerived] = []
+        judged: list[Judged] = []
+        left_out: list[LeftOut] = []
+        for windows in window.engine_windows():
+            last = windows.configured.last
+            earlier = before.get((last.model_name, last.engine))
+            handed_in = {**hand_in_windows(windows), TARGET_WINDOW: window, SETTINGS: settings, EARLIER: earlier}
+            computed = Computed(handed_in)
+            is_one = last.is_engine or len(window.later.engines) == 1
+            contradicted = role not in EVIDENCE.silent and computed.value(CONTRADICTED)
+            engines.append(_Engine(computed, is_one, contradicted))
+            shown = _keep_rows(computed, role, left_out, an_engine=is_one)
+            kept.append(_keep_engine(last.model_name, last.engine, shown))
+            if is_one and role is not Role.FRONTEND:
+                gauges, worked = windows.cover(GAUGES), computed.value(WORK_WINDOW)
+                rest = partial(_find_rest, computed, role)
+                judged.append(Judged(gauges, gather_limits(shown), worked, contradicted, rest))
+        self._window, self._settings, self._engines = window, settings, engines
+        self._asking = asking if asking is not None else nullcontext()
+        self._derived: Derived | None = None
+        self.kept: tuple[EngineDerived, ...] = tuple(kept)
+        self.kept_left_out: tuple[LeftOut, ...] = tuple(left_out)
+        self._limits = None
+        if role not in LIMITER.silent:
+            known = previous.verdict if previous is not None else None
+            self._limits = Computed({JUDGED: judged, PREVIOUS: known, NOW: window.later.monotonic_seconds})
+        self.verdict: Verdict | None = self._limits.value(VERDICT) if self._limits is not None else None
+
+    @property
+    def window_seconds(self) -> float:
+        """As of `Derived`."""
+        return _measure(self._window)
+
+    @property
+    def asked_left_out(self) -> tuple[LeftOut, ...]:
+        """As of `Derived`, as far as somebody has asked."""
+        return self._derived.left_out if self._derived is not None else self.kept_left_out
+
+    def why_absent(self, field_name: str) -> Absence:
+        """As of `Derivation`."""
+        return explain_field(self._window.later, self._settings.role, field_name)
+
+    def whole(self) -> Derived:
+        """Everything, worked out at the first call."""
+        if self._derived is None:
+            with self._asking:
+                if self._derived is None:
+                    self._derived = self._derive_rest()
+                    self._engines, self._limits = [], None  # their figures are in it
+        return self._derived
+
+    def _derive_rest(self) -> Derived:
+        window, role = self._window, self._settings.role
+        reasons = Reasons(window.later, role)
+        engines: list[EngineDerived] = []
+        causes: dict[str, Cause] = {}
+        left_out: list[LeftOut] = []
+        for one in self._engines:
+            if one.contradicted:
+                reasons.quality[RUNNING], causes[RUNNING] = Quality.SUSPECT, Cause.COUNTERS
+            engine = _derive_engine(one.computed, role, reasons, left_out, an_engine=one.is_one)
+            causes.update(engine.roofline.causes)
+            engines.append(engine)
+        if role is Role.FRONTEND or not any(one.is_one for one in self._engines):
+            _record_no_engine(reasons)
+        _record_verdict(reasons, self._limits)
+        live = None
+        if window.spans is not None and window.spans.longer:
+            live = _measure(window.cut(window.spans.configured_seconds))
+        return Derived(
+            tuple(engines),
+            self.window_seconds,
+            reasons.signals,
+            reasons.quality,
+            self._limits.value(TOLD) if self._limits is not None else None,
+            causes,
+            live,
+            tuple(left_out),
+        )
 
 
 def _measure(window: Window) -> float:
@@ -69,9 +170,74 @@ def _list_rows(role: Role, *, an_engine: bool) -> tuple[tuple[Row[Any], bool], .
 
 
 @cache
+def _list_kept_rows(role: Role, *, an_engine: bool) -> tuple[Row[Any], ...]:
+    """Those that are worked out at every tick."""
+    return tuple(row for row, silent in _list_rows(role, an_engine=an_engine) if row.kept and not silent)
+
+
+@cache
 def _order_rows(role: Role, *, an_engine: bool) -> tuple[Figure[Any], ...]:
-    """What these rows are computed from, in an order in which it can be computed."""
+    """What all rows are computed from, in an order in which it can be computed."""
     return order_figures(row.figure for row, silent in _list_rows(role, an_engine=an_engine) if not silent)
+
+
+@cache
+def _order_kept_rows(role: Role, *, an_engine: bool) -> tuple[Figure[Any], ...]:
+    """The same of the rows that are worked out at every tick."""
+    return order_figures(row.figure for row in _list_kept_rows(role, an_engine=an_engine))
+
+
+def _keep_rows(computed: Computed, role: Role, left_out: list[LeftOut], *, an_engine: bool) -> Shown:
+    """The values of the rows that are worked out at every tick; what comes out of its range is in `left_out` instead."""
+    values = computed.compute(_order_kept_rows(role, an_engine=an_engine))
+    return _show_rows(_list_kept_rows(role, an_engine=an_engine), values, computed, left_out)
+
+
+def _show_rows(
+    rows: Iterable[Row[Any]], values: Mapping[Figure[Any], Any], computed: Computed, left_out: list[LeftOut]
+) -> Shown:
+    shown = Shown()
+    figures = shown.figures
+    for row in rows:
+        value = values[row.figure]
+        if value is None or isinstance(value, Absence):
+            continue
+        wrong = row.find_implausible(value)
+        if wrong is None:
+            figures[row] = value
+        else:
+            left_out.append(_leave_out(computed, wrong))
+    return shown
+
+
+@cache
+def _list_rest(role: Role) -> tuple[tuple[Row[Any], ...], tuple[Figure[Any], ...]]:
+    rows = tuple(row for row in REST if role not in row.silent)
+    return rows, order_figures(row.figure for row in rows)
+
+
+def _find_rest(computed: Computed, role: Role) -> Roofline:
+    """What of an engine the limiter reads only where compute may be what binds."""
+    rows, ordered = _list_rest(role)
+    return gather_rest(_show_rows(rows, computed.compute(ordered), computed, []))
+
+
+def _leave_out(computed: Computed, wrong: tuple[str, float]) -> LeftOut:
+    last = computed.value(WINDOW).last
+    return LeftOut(last.model_name, last.engine, wrong[0], f"{wrong[1]:g}")
+
+
+def _keep_engine(model_name: str, engine: str, shown: Shown) -> EngineDerived:
+    """What the cost meter and the next tick read by name."""
+    return EngineDerived(
+        model_name,
+        engine,
+        server_errors=shown.get(slo.SERVER_ERRORS),
+        busy=shown.get(ticks.BUSY_SECONDS),
+        tick=shown.get(ticks.TICK_WORK),
+        phase_reference_seconds_per_token=shown.get(ticks.REFERENCE) or {},
+        figures=shown.figures,
+    )
 
 
 def _derive_engine(
@@ -80,9 +246,8 @@ def _derive_engine(
     """The figures of one engine; what comes out of its range is in `left_out` instead, and in no later figure, limiter or bill."""
     shown, causes = Shown(), dict[str, Cause]()
     figures, value_of = shown.figures, computed.value
-    rows = _list_rows(role, an_engine=an_engine)
     values = computed.compute(_order_rows(role, an_engine=an_engine))
-    for row, silent in rows:
+    for row, silent in _list_rows(role, an_engine=an_engine):
         name = row.name
         if silent:
             if name:
@@ -93,15 +258,9 @@ def _derive_engine(
             if name:
                 reasons.record_absent(name, value or Absence.INPUT_MISSING, row.fields, of_gpus=row.of_gpus)
             continue
-        bounds, suspect = row.bounds, False
-        if bounds is not None and type(value) is float:  # the most of them
-            wrong = None if bounds.least <= value <= bounds.most else (row.series[0].metric.name, value)
-            suspect = bounds.suspect_above is not None and bounds.suspects(value)
-        else:
-            wrong = row.find_implausible(value) if row.series else None
+        wrong = row.find_implausible(value)
         if wrong is not None:
-            last = value_of(WINDOW).last
-            left_out.append(LeftOut(last.model_name, last.engine, wrong[0], f"{wrong[1]:g}"))
+            left_out.append(_leave_out(computed, wrong))
             if name:
                 reasons.record_absent(name, Absence.IMPLAUSIBLE, (), of_gpus=row.of_gpus)
             continue
@@ -109,7 +268,7 @@ def _derive_engine(
         if not name:
             continue
         quality = value_of(row.quality) if row.quality is not None else None
-        if suspect:
+        if row.is_suspect(value):
             quality = Quality.SUSPECT
         if row.cause is not None and (cause := value_of(row.cause)) is not None:
             causes[name], quality = cause, Quality.SUSPECT
@@ -153,16 +312,10 @@ def _record_no_engine(reasons: Reasons) -> None:
             reasons.record_absent(row.name, Absence.INPUT_MISSING, tuple(phases.COUNTERS.values()), of_gpus=row.of_gpus)
 
 
-def _derive_verdict(
-    judged: list[Judged], previous: Derived | None, now: float, role: Role, reasons: Reasons
-) -> Verdict | None:
-    if role in LIMITER.silent:
+def _record_verdict(reasons: Reasons, limits: Computed | None) -> None:
+    if limits is None:
         reasons.record_silent(LIMITER.name)
-        return None
-    computed = Computed({JUDGED: judged, PREVIOUS: previous.verdict if previous else None, NOW: now})
-    found = computed.value(LIMITER.figure)
-    if isinstance(found, Verdict):
+    elif isinstance(limits.value(LIMITER.figure), Verdict):
         reasons.record_available(LIMITER.name, (), None)
     else:
-        reasons.record_absent(LIMITER.name, Absence.INPUT_MISSING, computed.value(LACKING))
-    return computed.value(VERDICT)
+        reasons.record_absent(LIMITER.name, Absence.INPUT_MISSING, limits.value(LACKING))

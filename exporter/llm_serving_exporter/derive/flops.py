@@ -15,9 +15,9 @@ from llm_serving_exporter.model.weights import Precision
 def token_flops(roof: Roof, context_tokens: float) -> dict[Precision, float]:
     """One decode token: 2 FLOPs for each matrix parameter it passes, lm_head included, and attention over its context at BF16."""
     work = _matrices(roof, 1.0, sampled_tokens=1.0)
-    looked = sum(
-        group.layers * group.decode_flops * group.tokens_read(context_tokens) for group in roof.model.geometry.attention
-    )
+    looked = 0.0
+    for each, window in roof.attention_terms:
+        looked += each * (context_tokens if window is None else min(context_tokens, window))
     return _added(work, looked)
 
 
@@ -51,24 +51,11 @@ def compute_seconds(roof: Roof, flops: Mapping[Precision, float], *, gpus: int |
     return seconds / (gpus if gpus is not None else roof.parallel.gpus)
 
 
-def runs_at(roof: Roof, multiplied: Precision) -> Precision:
-    """The rate that matrices of a format run at on this GPU: without a native path they are dequantised to BF16.
-
-    FP32 stays what it is: a GPU of which that rate is not known is not faster for it.
-    """
-    if multiplied in roof.peaks.flops or multiplied is Precision.FP32:
-        return multiplied
-    return Precision.BF16
-
-
 def _matrices(roof: Roof, tokens: float, *, sampled_tokens: float) -> dict[Precision, float]:
-    per_token = roof.model.geometry.experts_per_token
     work: dict[Precision, float] = {}
-    for group in roof.model.groups:
-        passed = tokens * (group.fixed_parameters + per_token * group.expert_parameters)
-        passed += sampled_tokens * group.lm_head_parameters
+    for precision, each, sampled in roof.matrix_terms:
+        passed = tokens * each + sampled_tokens * sampled
         if passed > 0:
-            precision = runs_at(roof, group.format.multiplied)
             work[precision] = work.get(precision, 0.0) + 2.0 * passed
     return work
 

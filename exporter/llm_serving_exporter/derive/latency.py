@@ -67,14 +67,6 @@ def _by_rank(found: Latency) -> dict[str, float]:
     return {_RANKS[q]: quantile.value for q, quantile in found.quantiles.items()}
 
 
-def _mean(found: Latency) -> float | None:
-    return found.mean_seconds
-
-
-def _events(found: Latency) -> float:
-    return found.events
-
-
 def _row(name: str, field: str) -> Row[Latency]:
     found = figure(_latency_of(field), window_over(field))
     return Row(
@@ -83,11 +75,7 @@ def _row(name: str, field: str) -> Row[Latency]:
         fields=(field,),
         explained_by=field,
         quality=figure(_quality, found),
-        series=(
-            Series(names.WINDOW_LATENCY_SECONDS, (name,), _by_rank),
-            Series(names.WINDOW_LATENCY_MEAN_SECONDS, (name,), _mean),
-            Series(names.WINDOW_LATENCY_EVENTS, (name,), _events),
-        ),
+        series=(Series(names.WINDOW_LATENCY_SECONDS, (name,), _by_rank),),
     )
 
 

@@ -18,7 +18,7 @@ The first row that holds; docs/limiter.md has the table with its reasons and wha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.derive import achieved, bandwidth, compute
@@ -61,13 +61,16 @@ class Judged:
     """One engine, as far as the limiter looks at it."""
 
     live: EngineWindow  # of what is averaged over readings
-    roofline: Roofline  # how near it is to its ceilings
+    roofline: Roofline  # how near it is to its ceilings: ratios of bandwidth and of compute
     worked: EngineWindow  # of the roofline's own work; longer where that is booked late
     contradicted: bool = False  # whether its counters exclude what its gauge of running requests shows
+    # has the rest of the roofline, which is worked out only where it may decide: decode's ratio, floor and ridge, phases; None: it is in
+    # `roofline`
+    find_rest: Callable[[], Roofline] | None = None
 
 
 def gather_evidence(engines: Sequence[Judged]) -> dict[str, float]:
-    """The numbers that the table reads, over the engines of one target; what is not known is not there.
+    """The numbers that the table always reads, over the engines of one target; what is not known is not there.
 
     `bandwidth` and `compute` are over the time in which the engines worked that have them, `busy` is the mean over all. Where requests
     wait, `kv_cache_usage` and `batch_utilization` are the fullest engine's that has them waiting, else the fullest of all.
@@ -86,9 +89,17 @@ def gather_evidence(engines: Sequence[Judged]) -> dict[str, float]:
     _add(found, "preemptions_per_second", [_rate(one, "preemptions_total") for one, _ in both], sum)
     _add_per_working_time(found, "bandwidth", [achieved.choose_ratio(roof.ratio) for _, roof in both], busy)
     _add_per_working_time(found, "compute", [_possible(roof.compute_ratio) for _, roof in both], busy)
-    _add(found, "prefill_busy", [roof.phase_busy_ratio.get("prefill") for _, roof in both], _mean)
-    _add(found, "batch_of_ridge", [_of_ridge(roof) for _, roof in both], _mean)
-    _add(found, "decode_slowdown", [_slowdown(one.worked, one.roofline) for one in judged], _mean)
+    return found
+
+
+def gather_rest(engines: Sequence[Judged]) -> dict[str, float]:
+    """The numbers that the table reads only where compute may be what binds: means over the engines."""
+    found: dict[str, float] = {}
+    there = [one for one in engines if one.live.elapsed_seconds > 0]
+    judged = [(one.worked, one.find_rest() if one.find_rest else one.roofline) for one in there]
+    _add(found, "prefill_busy", [roof.phase_busy_ratio.get("prefill") for _, roof in judged], _mean)
+    _add(found, "batch_of_ridge", [_of_ridge(roof) for _, roof in judged], _mean)
+    _add(found, "decode_slowdown", [_slowdown(worked, roof) for worked, roof in judged], _mean)
     return found
 
 
@@ -145,8 +156,13 @@ def _slowdown(window: EngineWindow, roofline: Roofline) -> float | None:
     return mean / roofline.step_floor_seconds if mean is not None else None
 
 
-def decide_limiter(found: Evidence, current: Limiter | None = None) -> Limiter:
-    """The first row of the table that holds. `current` has its thresholds eased by MARGIN."""
+def decide_limiter(
+    found: Evidence, current: Limiter | None = None, ask_rest: Callable[[], Evidence] | None = None
+) -> Limiter:
+    """The first row of the table that holds. `current` has its thresholds eased by MARGIN.
+
+    `ask_rest`: has what `gather_rest` finds, where `found` lacks it; asked only where it may decide.
+    """
 
     def is_at_least(name: str, threshold: float, state: Limiter) -> bool:
         eased = threshold * (1 - MARGIN) if state is current else threshold
@@ -163,8 +179,11 @@ def decide_limiter(found: Evidence, current: Limiter | None = None) -> Limiter:
     if is_below("busy", STARVED_BELOW, Limiter.STARVED) and not waiting:
         return Limiter.STARVED
     interference = Limiter.PREFILL_INTERFERENCE
+    may_interfere = is_at_least("compute", COMPUTE_FROM, interference)
+    if may_interfere and ask_rest is not None:
+        found = {**found, **ask_rest()}
     if (
-        is_at_least("compute", COMPUTE_FROM, interference)
+        may_interfere
         and is_at_least("prefill_busy", PREFILL_SHARE_FROM, interference)
         and is_at_least("decode_slowdown", DECODE_SLOWDOWN_FROM, interference)
         and is_below("batch_of_ridge", RIDGE_REACHED_FROM, interference)
@@ -191,14 +210,19 @@ def list_lacking_signals(found: Evidence) -> tuple[str, ...]:
     return tuple(signal for name, signal in _GIVEN_BY.items() if name not in found)
 
 
-def judge_limiter(found: Evidence, previous: Verdict | None, now_monotonic_seconds: float) -> Verdict:
+def judge_limiter(
+    found: Evidence,
+    previous: Verdict | None,
+    now_monotonic_seconds: float,
+    ask_rest: Callable[[], Evidence] | None = None,
+) -> Verdict:
     """The verdict after another tick: the state changes once another candidate has held for HOLD_SECONDS.
 
     Candidates that take turns hold for none; after LONGEST_DOUBT_SECONDS without a word for the state in force the one of now takes
     its place. `unknown` gives way at once.
     """
     now = now_monotonic_seconds
-    candidate = decide_limiter(found, previous.state if previous else None)
+    candidate = decide_limiter(found, previous.state if previous else None, ask_rest)
     if previous is None or previous.state in (candidate, Limiter.UNKNOWN):
         return Verdict(candidate, candidate, now, found)
     since = previous.candidate_since_monotonic_seconds if previous.candidate is candidate else now
@@ -218,12 +242,24 @@ JUDGED: Figure[Sequence[Judged]] = given("judged")
 PREVIOUS: Figure[Verdict | None] = given("previous")
 NOW: Figure[float] = given("now")
 
+
+def _judge(found: Evidence, previous: Verdict | None, now: float, judged: Sequence[Judged]) -> Verdict:
+    return judge_limiter(found, previous, now, lambda: gather_rest(judged))
+
+
+def _tell_all(verdict: Verdict, judged: Sequence[Judged]) -> Verdict:
+    return replace(verdict, evidence={**verdict.evidence, **gather_rest(judged)})
+
+
 _EVIDENCE = figure(gather_evidence, JUDGED)
-VERDICT = figure(judge_limiter, _EVIDENCE, PREVIOUS, NOW)
+# at every tick; with as much of the evidence as it takes
+VERDICT = figure(_judge, _EVIDENCE, PREVIOUS, NOW, JUDGED)
+# the same with all of the evidence, for whoever shows it
+TOLD = figure(_tell_all, VERDICT, JUDGED)
 # the signals among the row's fields whose absence explains that there is no verdict
 LACKING = figure(list_lacking_signals, _EVIDENCE)
 LIMITER: Row[Verdict] = Row(
-    figure(_known, VERDICT),
+    figure(_known, TOLD),
     names.LIMITER.name,
     fields=tuple(_GIVEN_BY.values()),
     # what is suspect has not been used, so that it does not make the verdict suspect

@@ -60,6 +60,16 @@ def make_roof(model: ModelFacts | Absence, hardware: Hardware) -> Roof | Absence
     return Roof(model, hardware.peaks, hardware.parallel)
 
 
+def _roof(model: ModelFacts | Absence, hardware: Hardware, earlier: EngineDerived | None) -> Roof | Absence:
+    """That of the tick before where nothing has changed: it has worked out what follows from it alone."""
+    known: Roof | None = earlier.figures.get(ROOF_ROW) if earlier is not None else None
+    if known is not None and known.model is model and known.parallel == hardware.parallel:
+        peaks = hardware.peaks
+        if known.peaks is peaks or known.peaks == peaks:
+            return known
+    return make_roof(model, hardware)
+
+
 def _is_encoder(model: ModelFacts | Absence) -> bool:
     return isinstance(model, ModelFacts) and model.geometry.encoder
 
@@ -90,12 +100,12 @@ def _load(window: EngineWindow, task: Task | Absence) -> Load | Absence:
 
 
 def _same_roof(roof: Roof | Absence, earlier: EngineDerived | None) -> bool:
-    return earlier is not None and not isinstance(roof, Absence) and earlier.figures.get(ROOF_ROW) == roof
+    return earlier is not None and earlier.figures.get(ROOF_ROW) is roof
 
 
-ROOF = figure(make_roof, MODEL, HARDWARE)
+ROOF = figure(_roof, MODEL, HARDWARE, EARLIER)
 # for the next tick; not published
-ROOF_ROW: Row[Roof] = Row(ROOF, silent=NOT_ON_A_FRONT_END, of_an_engine=True)
+ROOF_ROW: Row[Roof] = Row(ROOF, silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True)
 # whether the roof is that of the tick before: what depends on the roof alone is taken from there
 SAME_ROOF = figure(_same_roof, ROOF, EARLIER)
 ENCODER = figure(_is_encoder, MODEL)

@@ -5,12 +5,12 @@ Activations are left out: for decode-sized batches they stay in the GPUs' caches
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from llm_serving_exporter.derive.experts import Band, estimate_touched_experts
 from llm_serving_exporter.model.geometry import AttentionLayers
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
-from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.weights import ModelFacts, Precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,59 @@ class Roof:
     parallel: Parallel
     # weights that each tensor-parallel rank keeps whole: 0 for vLLM, the lm_head for engines that do not shard it
     replicated_bytes: float = 0.0
+    # what follows from these alone and is asked for dozens of times a tick: bytes of the weights that each step reads, the lm_head included
+    read_whole_bytes: float = field(init=False, repr=False, compare=False)
+    # the same without the lm_head
+    unsampled_bytes: float = field(init=False, repr=False, compare=False)
+    # bytes of one routed expert in each layer, of those that this engine has
+    routed_bytes: float = field(init=False, repr=False, compare=False)
+    # of each kind of attention layer: KV bytes of a token over all ranks, and the tokens of its window, None without one
+    kv_terms: tuple[tuple[float, int | None], ...] = field(init=False, repr=False, compare=False)
+    # what a step reads and writes of a sequence's recurrent state
+    state_moved_bytes: float = field(init=False, repr=False, compare=False)
+    # of each format of weights: the rate that its matrices run at, parameters that a token passes, those of the lm_head
+    matrix_terms: tuple[tuple[Precision, int, int], ...] = field(init=False, repr=False, compare=False)
+    # of each kind of attention layer: FLOPs of a decode token for each token of context, and the tokens of its window, None without one
+    attention_terms: tuple[tuple[int, int | None], ...] = field(init=False, repr=False, compare=False)
+
+    # by tokens of a step, the ridge without context: the last one that was asked for
+    weights_ridge: dict[float, float | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        groups, ranks = self.model.groups, (self.parallel.tensor - 1) * self.replicated_bytes
+        known = {
+            "read_whole_bytes": sum(group.fixed_bytes + group.lm_head_bytes for group in groups) + ranks,
+            "unsampled_bytes": sum(group.fixed_bytes for group in groups) + ranks,
+            "routed_bytes": sum(group.expert_bytes for group in groups) / self.parallel.expert_engines,
+            "kv_terms": tuple(
+                (_of_group(self.model, self.parallel, group), group.window_tokens)
+                for group in self.model.geometry.attention
+            ),
+            "state_moved_bytes": 2 * self.model.state_bytes_per_sequence(),
+            "matrix_terms": tuple(
+                (
+                    choose_rate(self.peaks, group.format.multiplied),
+                    group.fixed_parameters + self.model.geometry.experts_per_token * group.expert_parameters,
+                    group.lm_head_parameters,
+                )
+                for group in groups
+            ),
+            "attention_terms": tuple(
+                (group.layers * group.decode_flops, group.window_tokens) for group in self.model.geometry.attention
+            ),
+        }
+        for name, value in known.items():
+            object.__setattr__(self, name, value)
+
+
+def choose_rate(peaks: GpuPeaks, multiplied: Precision) -> Precision:
+    """The rate that matrices of a format run at on a GPU: without a native path they are dequantised to BF16.
+
+    FP32 stays what it is: a GPU of which that rate is not known is not faster for it.
+    """
+    if multiplied in peaks.flops or multiplied is Precision.FP32:
+        return multiplied
+    return Precision.BF16
 
 
 def weight_read_bytes(roof: Roof, tokens: float, *, sampled: bool = True) -> Band:
@@ -33,13 +86,11 @@ def weight_read_bytes(roof: Roof, tokens: float, *, sampled: bool = True) -> Ban
     `sampled`: some token of the step needs logits, so that the lm_head is read. Where experts are spread over several engines, their tokens
     all route here: the engine reads its part of the experts that all tokens together touch, engines taken as equally busy.
     """
-    groups = roof.model.groups
-    whole = sum(group.fixed_bytes + (group.lm_head_bytes if sampled else 0.0) for group in groups)
-    whole += (roof.parallel.tensor - 1) * roof.replicated_bytes
+    whole = roof.read_whole_bytes if sampled else roof.unsampled_bytes
     distinct = experts_touched(roof, tokens)
     if distinct is None:
         return Band(whole, whole, whole)
-    routed = sum(group.expert_bytes for group in groups) / roof.parallel.expert_engines
+    routed = roof.routed_bytes
     return Band(
         whole + distinct.lower * routed,
         whole + distinct.expected * routed,
@@ -70,16 +121,15 @@ def experts_elsewhere_bytes(model: ModelFacts, parallel: Parallel) -> float:
 
 def kv_read_bytes(roof: Roof, context_tokens: float) -> float:
     """What one sequence's decode step reads of its KV cache, windows and chunks respected, and reads and writes of recurrent state."""
-    kv = sum(
-        _of_group(roof.model, roof.parallel, group) * group.tokens_read(context_tokens)
-        for group in roof.model.geometry.attention
-    )
-    return kv + 2 * roof.model.state_bytes_per_sequence()
+    kv = 0.0
+    for token_bytes, window in roof.kv_terms:
+        kv += token_bytes * (context_tokens if window is None else min(context_tokens, window))
+    return kv + roof.state_moved_bytes
 
 
 def kv_token_bytes(roof: Roof) -> float:
     """What one token adds to the KV cache, every attention layer and every rank's copy counted."""
-    return kept_token_bytes(roof.model, roof.parallel)
+    return sum([token_bytes for token_bytes, _ in roof.kv_terms])
 
 
 def kept_token_bytes(model: ModelFacts, parallel: Parallel) -> float:

@@ -31,15 +31,9 @@ class Reasons:
 
     def _record_page(self, page: Snapshot, role: Role) -> None:
         engines = page.engines
-        self._no_metrics = _why_not_on_page(page, WORK_FIELD) is Absence.NO_METRICS and not _shown(engines, WORK_FIELD)
-        signals = self.signals
-        for name, row in PAGE_FIELDS.items():
-            if role in row.silent:
-                self._set(name, Absence.OTHER_ROLE)
-            elif getattr(engines[0], name) is not None or _shown(engines, name):
-                signals[name] = Absence.AVAILABLE
-            else:
-                self._set(name, _why_not_on_page(page, name))
+        self._no_metrics = _has_no_metrics(page)
+        for name in PAGE_FIELDS:
+            self.signals[name] = _explain_field(page, role, name, no_metrics=self._no_metrics)
         for name, bounds in _WITH_AN_EDGE:  # exported as it is: hiding it would hide the fault
             if any(bounds.suspects(getattr(engine, name) or 0.0) for engine in engines):
                 self.quality[name] = Quality.SUSPECT
@@ -74,8 +68,29 @@ class Reasons:
 
     def _set(self, signal: str, why: Absence, *, of_gpus: bool = False) -> None:
         """Where a runtime publishes nothing of its work, no setting and no model would help."""
-        helpless = self._no_metrics and not of_gpus and why not in _SAID_ALL_THE_SAME
-        self.signals[signal] = Absence.NO_METRICS if helpless else why
+        self.signals[signal] = why if of_gpus else _say_helpless(why, no_metrics=self._no_metrics)
+
+
+def explain_field(page: Snapshot, role: Role, name: str) -> Absence:
+    """Why a field is absent on the page of a target in this role; AVAILABLE where an engine has it."""
+    return _explain_field(page, role, name, no_metrics=_has_no_metrics(page))
+
+
+def _explain_field(page: Snapshot, role: Role, name: str, *, no_metrics: bool) -> Absence:
+    if role in PAGE_FIELDS[name].silent:
+        return _say_helpless(Absence.OTHER_ROLE, no_metrics=no_metrics)
+    if getattr(page.engines[0], name) is not None or _shown(page.engines, name):
+        return Absence.AVAILABLE
+    return _say_helpless(_why_not_on_page(page, name), no_metrics=no_metrics)
+
+
+def _has_no_metrics(page: Snapshot) -> bool:
+    """Whether the runtime publishes nothing of its work."""
+    return _why_not_on_page(page, WORK_FIELD) is Absence.NO_METRICS and not _shown(page.engines, WORK_FIELD)
+
+
+def _say_helpless(why: Absence, *, no_metrics: bool) -> Absence:
+    return Absence.NO_METRICS if no_metrics and why not in _SAID_ALL_THE_SAME else why
 
 
 def _shown(engines: Sequence[EngineSnapshot], name: str) -> bool:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import cast
 
 from llm_serving_exporter.derive.experts import Band, estimate_touched_experts
-from llm_serving_exporter.derive.flops import compute_seconds, matrix_flops, prefill_flops, runs_at, token_flops
+from llm_serving_exporter.derive.flops import compute_seconds, matrix_flops, prefill_flops, token_flops
 from llm_serving_exporter.derive.reads import (
     Roof,
+    choose_rate,
     experts_touched,
     kv_read_bytes,
     kv_stored_bytes,
@@ -46,6 +48,7 @@ __all__ = [
     "token_flops",
     "weight_held_bytes",
     "weight_read_bytes",
+    "weights_ridge_batch",
 ]
 
 # halvings of the search for a ridge among experts: far below the last digit of a double
@@ -109,7 +112,7 @@ def lacks(roof: Roof) -> tuple[Lack, ...]:
         found.append(Lack(Absence.NO_DECODE, f"{roof.model.name} is an encoder: it does not decode"))
     if not _bandwidth(roof):
         found.append(Lack(Absence.PEAK_UNKNOWN, f"peak memory bandwidth of {name} is not known: no bandwidth ceiling"))
-    needed = {runs_at(roof, group.format.multiplied) for group in roof.model.groups}
+    needed = {choose_rate(roof.peaks, group.format.multiplied) for group in roof.model.groups}
     if roof.model.geometry.attention:
         needed.add(Precision.BF16)
     unknown = sorted(precision for precision in needed if not roof.peaks.flops.get(precision))
@@ -183,6 +186,16 @@ def ridge_batch(roof: Roof, context_tokens: float, *, tokens_per_step: float = 1
         middle = (low + high) / 2
         low, high = (low, middle) if compute_bound(middle) else (middle, high)
     return roof.parallel.pipeline * high
+
+
+def weights_ridge_batch(roof: Roof, *, tokens_per_step: float = 1.0) -> float | None:
+    """As `ridge_batch` without context: a constant of the roof and of the drafts of a step, worked out when one of them changes."""
+    known = roof.weights_ridge.get(tokens_per_step, roof)  # None is an answer
+    if known is roof:
+        known = ridge_batch(roof, 0.0, tokens_per_step=tokens_per_step)
+        roof.weights_ridge.clear()
+        roof.weights_ridge[tokens_per_step] = known
+    return cast("float | None", known)
 
 
 def prefill_floor_seconds(roof: Roof, prompt_tokens: float, prefix_tokens: float = 0.0) -> float | None:

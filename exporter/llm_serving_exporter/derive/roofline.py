@@ -9,6 +9,27 @@ from llm_serving_exporter.derive.signals import Shown
 from llm_serving_exporter.model.roofline import Cause, Roofline
 
 
+def gather_limits(shown: Shown) -> Roofline:
+    """As `gather_roofline`, as far as the limiter always reads it: of rows that are worked out at every tick."""
+    return Roofline(ratio=shown.by_key(bandwidth.RATIOS), compute_ratio=shown.get(compute.RATIO))
+
+
+# what the limiter reads beside them where compute may be what binds
+REST = (decode.CEILING, decode.RATIO, decode.RIDGE, decode.BATCH, ticks.BUSY_RATIO)
+
+
+def gather_rest(shown: Shown) -> Roofline:
+    """As `gather_roofline`, of the rows of `REST` alone."""
+    ceiling = shown.get(decode.CEILING)
+    return Roofline(
+        decode_ratio=shown.get(decode.RATIO),
+        batch_ridge=shown.get(decode.RIDGE),
+        batch=shown.get(decode.BATCH),
+        step_floor_seconds=ceiling.step_seconds if ceiling else None,
+        phase_busy_ratio=shown.get(ticks.BUSY_RATIO) or {},
+    )
+
+
 def gather_roofline(shown: Shown, causes: Mapping[str, Cause]) -> Roofline:
     """The roofline of the values that are shown; what is not among them is None. `causes`: of the engine's suspect signals."""
     ceiling, done, context = shown.get(decode.CEILING), shown.get(decode.STEPS), shown.get(decode.CONTEXT)

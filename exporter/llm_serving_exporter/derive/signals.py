@@ -89,6 +89,8 @@ class Row(Generic[T_co]):
     of_gpus: bool = False
     # the series that its value becomes
     series: tuple[Series, ...] = ()
+    # whether the next tick, the bill or the limiter always reads it: worked out at every tick, everything else when somebody asks
+    kept: bool = False
     # the range of its value, where that is all of one series; None: the series' values have to be looked at
     bounds: Bounds | None = field(init=False)
 
@@ -98,12 +100,22 @@ class Row(Generic[T_co]):
 
     def find_implausible(self, value: Any) -> tuple[str, float] | None:
         """The first of its series' values that cannot be, with the metric's name; None where all can."""
+        bounds = self.bounds
+        if bounds is not None and type(value) is float:  # the most of them; NaN fails every comparison
+            return None if bounds.least <= value <= bounds.most else (self.series[0].metric.name, value)
         for one in self.series:
             part, bounds = value if one.part is None else one.part(value), one.metric.bounds
             for number in _list_numbers(part):
-                if not bounds.least <= number <= bounds.most:  # NaN fails every comparison
+                if not bounds.least <= number <= bounds.most:
                     return one.metric.name, number
         return None
+
+    def is_suspect(self, value: Any) -> bool:
+        """Whether a value that is one series' alone lies beyond an edge of which something is wrong."""
+        bounds = self.bounds
+        return (
+            bounds is not None and bounds.suspect_above is not None and type(value) is float and bounds.suspects(value)
+        )
 
     def publish(self, value: Any) -> list[tuple[str, dict[tuple[str, ...], float]]]:
         """The row's series for a value of it: each metric's name and its samples, as `Series.samples` has them."""
@@ -121,6 +133,7 @@ def gauge(
     quality: Figure[Quality | None] | None = None,
     cause: Figure[Cause | None] | None = None,
     of_an_engine: bool = False,
+    kept: bool = False,
 ) -> Row[T]:
     """The row of a signal that is one metric and has its name; the arguments are fields of `Row`."""
     return Row(
@@ -134,6 +147,7 @@ def gauge(
         cause=cause,
         of_an_engine=of_an_engine,
         series=(Series(metric),),
+        kept=kept,
     )
 
 

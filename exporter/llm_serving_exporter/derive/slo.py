@@ -182,5 +182,6 @@ BY_NAME[ERRORS] = Row(
 SERVER_ERRORS: Row[ServerErrors] = Row(
     figure(_uncovered, WINDOW, TARGET_WINDOW, SETTINGS, AWAITED, EARLIER),
     series=(Series(names.SLO_EVENTS, (ERRORS, "bad", "http", ""), _total),),
+    kept=True,
 )
 ROWS = (*BY_NAME.values(), SERVER_ERRORS)

@@ -137,7 +137,7 @@ def _by_phase(seconds: BusySeconds) -> dict[str, float]:
 _REFERENCE = figure(_reference, ROOF, SAME_ROOF, EARLIER)
 _BOOKINGS = figure(_bookings, TICK, WINDOW, TARGET_WINDOW, EARLIER)
 # for the next tick; not published
-BOOKINGS_ROW: Row[Bookings] = Row(_BOOKINGS, silent=NOT_ON_A_FRONT_END, of_an_engine=True)
+BOOKINGS_ROW: Row[Bookings] = Row(_BOOKINGS, silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True)
 _WAS_BUSY = figure(_was_busy, WINDOW, TICK, EARLIER)
 _WEIGHTS = figure(_weights, ROOF, _BOOKINGS, KNOWN_CONTEXT, HARDWARE)
 
@@ -154,11 +154,15 @@ BUSY_SECONDS: Row[BusySeconds] = Row(
     silent=NOT_ON_A_FRONT_END,
     of_an_engine=True,
     series=(Series(names.PHASE_BUSY_SECONDS, part=_by_phase),),
+    kept=True,
 )
-REFERENCE = gauge(names.PHASE_REFERENCE, _REFERENCE, silent=NOT_ON_A_FRONT_END, of_an_engine=True)
+REFERENCE = gauge(names.PHASE_REFERENCE, _REFERENCE, silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True)
 _WORK = figure(_tick_work, _WAS_BUSY, TICK, ROOF, _WEIGHTS, HARDWARE)
 # for the cost meter; not published
 TICK_WORK: Row[TickWork] = Row(
-    figure(_add_shares, _WORK, TICK, WINDOW, _WEIGHTS, _BOOKINGS), silent=NOT_ON_A_FRONT_END, of_an_engine=True
+    figure(_add_shares, _WORK, TICK, WINDOW, _WEIGHTS, _BOOKINGS),
+    silent=NOT_ON_A_FRONT_END,
+    of_an_engine=True,
+    kept=True,
 )
 ROWS = (BUSY_RATIO, BUSY_SECONDS, ROOF_ROW, BOOKINGS_ROW, REFERENCE, TICK_WORK)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.derive import devices
 from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.derive.gpus import Assignment, share_cards
 from llm_serving_exporter.derive.parallel import spread_engines
 from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.gpu.dcgm import select_dcgm_ratios
@@ -16,6 +17,7 @@ from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, TargetGpus
+from llm_serving_exporter.model.later import Unchanged
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role, Target
@@ -37,37 +39,61 @@ class Gpus:
     peaks: Mapping[str, GpuPeaks] = field(default_factory=dict)
 
 
-def build_settings(
+class SettingsBuilder:
+    """Builds one target's settings tick after tick, again only what rests on something that has changed. Used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._hardware = Unchanged(_describe_hardware)
+        self._sample = Unchanged(_sample_devices)
+        self._thresholds = Unchanged(_list_thresholds)
+
+    def build(
+        self,
+        config: Config,
+        target: Target,
+        uuids: Sequence[str],
+        gpus: Gpus,
+        known: GpuFacts,
+        facts: ServerFacts,
+        engines: int,
+        *,
+        shared: bool = False,
+    ) -> Settings:
+        """What derive needs for one target whose page shows `engines` engines; `uuids`: its GPUs that are here, () if not known.
+
+        `shared`: whether others share the time of its GPUs, so that what the driver measures is not the target's alone.
+        """
+        if len(uuids) < len(target.gpus or ()):
+            uuids = ()  # what is known of some of them is not known of the target
+        hardware = self._hardware(config, target, uuids, gpus.peaks, known, facts, engines)
+        device = self._sample(config, uuids, gpus, shared)
+        return Settings(self._thresholds(config), config.slo.errors, hardware, device=device)
+
+
+def _list_thresholds(config: Config) -> dict[str, float]:
+    seconds = {"ttft": config.slo.ttft_seconds, "itl": config.slo.itl_seconds, "e2e": config.slo.e2e_seconds}
+    return {name: value for name, value in seconds.items() if value is not None}
+
+
+def _describe_hardware(
     config: Config,
     target: Target,
     uuids: Sequence[str],
-    gpus: Gpus,
+    peaks: Mapping[str, GpuPeaks],
     known: GpuFacts,
     facts: ServerFacts,
     engines: int,
-    *,
-    shared: bool = False,
-) -> Settings:
-    """What derive needs for one target whose page shows `engines` engines; `uuids`: its GPUs that are here, () if not known.
-
-    `shared`: whether others share the time of its GPUs, so that what the driver measures is not the target's alone.
-    """
-    seconds = {"ttft": config.slo.ttft_seconds, "itl": config.slo.itl_seconds, "e2e": config.slo.e2e_seconds}
-    thresholds = {name: value for name, value in seconds.items() if value is not None}
-    configured = len(target.gpus) if target.gpus is not None else 0
-    if len(uuids) < configured:
-        uuids = ()  # what is known of some of them is not known of the target
+) -> Hardware:
     work = spread_engines(target, facts, _count_gpus(target, uuids) or None, engines)
     version = parse_version(facts.version)
-    hardware = Hardware(
-        peaks=known.find_target_peaks(target, uuids, gpus.peaks, facts.gpu_name),
+    return Hardware(
+        peaks=known.find_target_peaks(target, uuids, peaks, facts.gpu_name),
         parallel=work.parallel,
         gpus=work.gpus_per_engine,
         assumed_gpus=work.assumed,
         efficiency=config.attribution.efficiency,
         version=(version[0], version[1] if len(version) > 1 else 0) if version is not None else None,
     )
-    return Settings(thresholds, config.slo.errors, hardware, device=_sample_devices(config, uuids, gpus, shared))
 
 
 def count_target_gpus(
@@ -121,25 +147,38 @@ def _count_gpus(target: Target, uuids: Sequence[str]) -> int | None:
     return (max(len(uuids), stated) if len(target.nodes) > 1 else len(uuids) or stated) or None
 
 
-def keep_known_gpus(
-    before: TargetReading,
-    now: TargetReading,
-    uuids: Sequence[str],
-    gpus: Gpus,
-    known: GpuFacts,
-    shares: Mapping[str, float | None] | None = None,
-) -> TargetGpus | None:
-    """As `count_target_gpus`, for a target's reading `now`. What the reading `before` knew stays where nothing is known now.
+class GpuCounter:
+    """Counts one target's GPUs tick after tick: again only where something has changed. Used by one thread at a time."""
 
-    A front end has none. At the tick that shows a restart the server has not been asked yet what it says of itself: what was known stays.
-    """
-    if now.role is Role.FRONTEND:
-        return None
-    engines = sum(engine.is_engine for engine in now.snapshot.engines) or 1 if now.snapshot is not None else 0
-    found = count_target_gpus(now.target, uuids, gpus, known, now.facts, engines, shares)
-    if before.target_gpus is None or found is None or now.restarts_total != before.restarts_total:
-        return before.target_gpus or found
-    return found if found.name else replace(found, name=before.target_gpus.name)
+    def __init__(self) -> None:
+        self._count = Unchanged(_count_assigned)
+
+    def keep_known(
+        self, before: TargetReading, now: TargetReading, assignment: Assignment | None, gpus: Gpus, known: GpuFacts
+    ) -> TargetGpus | None:
+        """As `count_target_gpus`, for a target's reading `now`. What the reading `before` knew stays where nothing is known now.
+
+        A front end has none. At the tick that shows a restart the server has not been asked yet what it says of itself: what was known
+        stays.
+        """
+        if now.role is Role.FRONTEND:
+            return None
+        engines = 0
+        if now.snapshot is not None:
+            engines = sum([engine.is_engine for engine in now.snapshot.engines]) or 1
+        found = self._count(now.target, assignment, gpus, known, now.facts, engines)
+        if before.target_gpus is None or found is None or now.restarts_total != before.restarts_total:
+            return before.target_gpus or found
+        return found if found.name else replace(found, name=before.target_gpus.name)
+
+
+def _count_assigned(
+    target: Target, assignment: Assignment | None, gpus: Gpus, known: GpuFacts, facts: ServerFacts, engines: int
+) -> TargetGpus | None:
+    if assignment is None:
+        return count_target_gpus(target, (), gpus, known, facts, engines)
+    seen = [gpu.identity for gpu in gpus.readings.gpus] if gpus.readings is not None else []
+    return count_target_gpus(target, assignment.uuids, gpus, known, facts, engines, share_cards(assignment, seen))
 
 
 def gpu_interval(config: Config) -> float:

@@ -24,9 +24,21 @@ ratios from 0 to 1, joules). An absent series means what the last column says, n
 engine counted them, so `increase()` works across restarts of the exporter; derived gauges cover the exporter's window
 (`--window`, default 60 s) and are for a glance: longer ranges belong to recording rules over the counters.
 
-`llm_serving_signal_available{signal,reason}` is 1 for a signal that is there and 0 with the reason's code where it is not; the
-landing page (`/`) says it in a sentence, and [the last table](#why-a-signal-is-absent) has them all.
-`llm_serving_signal_quality{signal,quality}` says how far to trust it.
+`llm_serving_signal_available{signal,reason}` is 0 for each signal that is absent, with the reason's code; the landing page (`/`)
+says it in a sentence, and [the last table](#why-a-signal-is-absent) has them all. What is available has no such series:
+`llm_serving_signals{state="available"}` counts it, and shows that somebody looked. `llm_serving_signal_quality{signal,quality}`
+says how far to trust a signal that is less than live.
+
+A server of one engine has 340 to 400 series where model, GPUs and price are known, by how many buckets it has, and fewer where
+less is known. What nobody reads is not there:
+
+- Three histograms have count, sum and the bucket `+Inf` only, as their table says. Their quantiles over the window are in
+  `llm_serving_window_latency_seconds`; `--all-buckets` publishes all that the engine has.
+- The mean and the number of events of a latency have no series of their own: they are `rate(…_sum[1m]) / rate(…_count[1m])` and
+  `increase(…_count[1m])` of its histogram.
+- A failed attempt is counted by its stage; the reason stands on `llm_serving_target_last_failure_timestamp_seconds`.
+
+What each of these cost: [docs/performance.md](docs/performance.md#series-of-a-target).
 
 A value outside its **range** (of a histogram: that of one event) cannot be true, whatever said it: it is left out, absent as
 `implausible`, and counted by `llm_serving_implausible_values_total`; one *suspect above* an edge goes out and is flagged:
@@ -87,6 +99,8 @@ def _metric_row(metric: Metric) -> str:
         what += f" = {metric.formula}."
     elif metric.source not in ("page", "exporter", "derived"):
         what += f" From {metric.source}."
+    if not metric.finite_buckets:
+        what += " Count and sum only, unless `all_buckets` is set."
     labels = ", ".join(f"`{label}`" for label in metric.labels) or "–"
     kind, unit = metric.kind.value, metric.unit.value
     return f"| `{metric.full_name}` | {kind} | {unit} | {_range(metric)} | {cell(what)} | {labels} | {cell(metric.absent)} |"

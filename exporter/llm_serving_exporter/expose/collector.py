@@ -17,7 +17,7 @@ from llm_serving_exporter import __version__
 from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.expose import cost, gpu, serving
 from llm_serving_exporter.expose.families import Families
-from llm_serving_exporter.expose.identity import list_own_labels
+from llm_serving_exporter.expose.identity import LabelBook, list_own_labels
 from llm_serving_exporter.expose.labels import NO_LABELS
 from llm_serving_exporter.model.cost import Attribution
 from llm_serving_exporter.model.drill import Verdict
@@ -51,6 +51,7 @@ class Setup:
     storage: StorageReport = field(default_factory=StorageReport)  # where the counters of cost are safe
     web_refusals: Mapping[str, int] = field(default_factory=dict)  # by reason; {}: there is no web server
     web_certificate_expiry: float | None = None  # Unix seconds; None: no TLS, or not known
+    all_buckets: bool = False  # whether histograms of which usually count and sum are enough have their buckets too
 
 
 class ViewCollector(Collector):
@@ -62,13 +63,17 @@ class ViewCollector(Collector):
         self._monotonic = monotonic
         # by target and metric: what the last gate has left out of pages so far
         self._left_out: Counter[tuple[str, str]] = Counter()
+        # by target: when the last page of its server was read (monotonic) whose figures that only pages ask for have been counted
+        self._looked_at: dict[str, float] = {}
+        self._book = LabelBook()
         # pages are made side by side
         self._counting = threading.Lock()
 
     def collect(self) -> Iterator[Family]:
         """All families with samples."""
         view, setup, now = self._view(), self._setup(), self._monotonic()
-        families = Families(setup.target_labels, _own_labels(view, setup))
+        self._book.forget_others({reading.target.name for reading in view.targets})
+        families = Families(setup.target_labels, _own_labels(view, setup), self._book, all_buckets=setup.all_buckets)
         for reading in view.targets:
             _guarded(f"target {reading.target.name}", _target, families, reading, setup, now)
         oldest = now - setup.gpu_stale_after_seconds
@@ -87,13 +92,27 @@ class ViewCollector(Collector):
                 if (target, name) not in self._left_out:
                     log.warning("target=%s: %s is not published, its value cannot be true", target or "none", name)
                 self._left_out[target, name] += number
+            self._count_asked(view)
             for key in [key for key in self._left_out if key[0] and key[0] not in known]:
                 del self._left_out[key]
+            self._looked_at = {name: one for name, one in self._looked_at.items() if name in known}
             counted = dict(self._left_out)
         for reading in view.targets:
             found = Counter(reading.implausible_total)
             found.update({name: number for (target, name), number in counted.items() if target == reading.target.name})
             families.add_by_label(health.IMPLAUSIBLE_VALUES, families.of_target(reading.target), "signal", found)
+
+    def _count_asked(self, view: View) -> None:
+        """Counts figures that cannot be true and that only pages ask for, once for each page of a target's server; ticks count others."""
+        for reading in view.targets:
+            name, found = reading.target.name, reading.derivation
+            if found is None or reading.snapshot is None:
+                continue
+            read_at = reading.snapshot.monotonic_seconds
+            if self._looked_at.get(name) != read_at:
+                self._looked_at[name] = read_at
+                new = [one for one in found.asked_left_out if one not in found.kept_left_out]
+                self._left_out.update((name, one.name) for one in new)
 
     def describe(self) -> Iterator[Family]:
         """Nothing is promised: series come and go with targets."""

@@ -7,14 +7,14 @@ when the catalogue is made. What it is asked for (the Accept header) is still th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
-from prometheus_client.utils import floatToGoString
 
-from llm_serving_exporter.expose.labels import SeriesLabels, SharedLabels
+from llm_serving_exporter.expose.blocks import BlockFamily, write_blocks, write_number
 from llm_serving_exporter.model.text import escape_label_value
 
 _OPENMETRICS = "application/openmetrics-text"
@@ -32,6 +32,7 @@ def encode(registry: Collector, accept: str) -> tuple[bytes, str]:
     return write(families), content_type
 
 
+@lru_cache(maxsize=64)
 def _choose_encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
     try:
         return choose_encoder(accept)
@@ -43,10 +44,8 @@ def write_text(families: Iterable[Family]) -> bytes:
     """Prometheus' text format 0.0.4."""
     lines = []
     for family in families:
-        name = family.name + _SUFFIX.get(family.type, "")
-        lines.append(f"# HELP {name} {_help(family.documentation)}\n")
-        lines.append(f"# TYPE {name} {_TEXT_TYPES.get(family.type, family.type)}\n")
-        lines += map(_line, family.samples)
+        lines.append(_text_header(family.name, family.documentation, family.type))
+        lines += _lines(family)
     return "".join(lines).encode()
 
 
@@ -54,11 +53,21 @@ def write_openmetrics(families: Iterable[Family]) -> bytes:
     """OpenMetrics 1.0."""
     lines = []
     for family in families:
-        lines.append(f"# HELP {family.name} {escape_label_value(family.documentation)}\n")
-        lines.append(f"# TYPE {family.name} {family.type}\n")
-        lines += map(_line, family.samples)
+        lines.append(_openmetrics_header(family.name, family.documentation, family.type))
+        lines += _lines(family)
     lines.append("# EOF\n")
     return "".join(lines).encode()
+
+
+@lru_cache(maxsize=1024)
+def _text_header(family: str, documentation: str, kind: str) -> str:
+    name = family + _SUFFIX.get(kind, "")
+    return f"# HELP {name} {_help(documentation)}\n# TYPE {name} {_TEXT_TYPES.get(kind, kind)}\n"
+
+
+@lru_cache(maxsize=1024)
+def _openmetrics_header(family: str, documentation: str, kind: str) -> str:
+    return f"# HELP {family} {escape_label_value(documentation)}\n# TYPE {family} {kind}\n"
 
 
 class _Collected(Collector):
@@ -73,7 +82,7 @@ class _Collected(Collector):
 
 def _plain(family: Family) -> bool:
     """Whether nothing in it needs more than a name, labels and a value."""
-    return (
+    return isinstance(family, BlockFamily) or (
         not family.unit
         and family.type != "gaugehistogram"
         and all(
@@ -86,13 +95,13 @@ def _plain(family: Family) -> bool:
     )
 
 
+def _lines(family: Family) -> list[str]:
+    return write_blocks(family.blocks) if isinstance(family, BlockFamily) else [_line(one) for one in family.samples]
+
+
 def _line(sample: Sample) -> str:
-    value = floatToGoString(sample.value)  # type: ignore[no-untyped-call]  # the library leaves it unannotated
-    labels: object = sample.labels
-    if isinstance(labels, (SharedLabels, SeriesLabels)):
-        text = labels.as_text()
-    else:
-        text = ",".join([f'{name}="{escape_label_value(label)}"' for name, label in sorted(sample.labels.items())])
+    text = ",".join([f'{name}="{escape_label_value(label)}"' for name, label in sorted(sample.labels.items())])
+    value = write_number(float(sample.value))
     return f"{sample.name}{{{text}}} {value}\n" if text else f"{sample.name} {value}\n"
 
 

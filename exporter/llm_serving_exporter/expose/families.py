@@ -3,62 +3,63 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import cast
-
-from prometheus_client.metrics_core import Metric as Family
-from prometheus_client.samples import Sample
-from prometheus_client.utils import floatToGoString
 
 from llm_serving_exporter.catalogue.spec import SERVING_LABELS, Kind, Metric
-from llm_serving_exporter.expose.identity import label_fleet, label_gpu, label_target, label_target_info, label_written
-from llm_serving_exporter.expose.labels import Labels, SeriesLabels, SharedLabels
+from llm_serving_exporter.expose.blocks import Block, BlockFamily, write_number
+from llm_serving_exporter.expose.identity import LabelBook, label_fleet, label_gpu, label_written
+from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import Target
 
 _FAMILY_SUFFIX = {Kind.COUNTER: "_total", Kind.INFO: "_info"}
 _LE = ("le",)
-_INFINITE = ("+Inf",)
-# the library writes whatever mapping a sample has, although it says dict
-_sample = cast("Callable[[str, Labels, float], Sample]", Sample)
+# the key of a series that has no labels of its own
+_ALONE = ((),)
 
 
 @lru_cache(maxsize=256)
 def _le(edges: tuple[float, ...]) -> tuple[tuple[str], ...]:
-    """Bucket edges as label values; engines share a handful of layouts."""
-    return tuple((floatToGoString(edge),) for edge in edges)  # type: ignore[no-untyped-call]  # the library leaves it unannotated
+    """Bucket edges as label values, the infinite one last; engines share a handful of layouts."""
+    return (*((write_number(edge),) for edge in edges), ("+Inf",))
 
 
 class Families:
     """Collects samples by metric, in the order of first use, and yields families. One use each.
 
     Series that share labels are given one `SharedLabels`, so that its text is made once. `chosen`: the identity labels that stand on
-    every series of a target, as `target_labels` of the configuration. `own`: labels that some target has of its own.
+    every series of a target, as `target_labels` of the configuration. `own`: labels that some target has of its own. `book`: labels of
+    the pages before. `all_buckets`: as the key of the configuration.
 
     The last gate stands here: a value outside the range that its metric declares is no sample, whatever it comes from. `left_out` counts
     such values by target ("" where the series is of none) and metric.
     """
 
-    def __init__(self, chosen: tuple[str, ...] = (), own: tuple[str, ...] = ()) -> None:
-        self._families: dict[str, Family] = {}
+    def __init__(
+        self,
+        chosen: tuple[str, ...] = (),
+        own: tuple[str, ...] = (),
+        book: LabelBook | None = None,
+        *,
+        all_buckets: bool = False,
+    ) -> None:
+        self._families: dict[str, BlockFamily] = {}
         self._chosen = chosen
         # a label that one target has is "" on the info series of the others, so that no scrape fills it in there
         self._known = tuple(dict.fromkeys((*chosen, *own)))
-        self._of_targets: dict[str, SharedLabels] = {}
+        self._book = LabelBook() if book is None else book
+        self._all_buckets = all_buckets
         self.left_out: Counter[tuple[str, str]] = Counter()
 
     def of_target(self, target: Target) -> SharedLabels:
         """The labels that every series of a target has."""
-        found = self._of_targets.get(target.name)
-        if found is None:
-            found = self._of_targets[target.name] = label_target(target, self._chosen)
-        return found
+        return self._book.of_target(target, self._chosen)
 
     def of_target_info(self, target: Target) -> SharedLabels:
         """The labels of the target's info series: its whole identity."""
-        return label_target_info(target, self._known)
+        return self._book.of_target_info(target, self._known)
 
     def of_gpu(self, uuid: str, name: str, node: str) -> SharedLabels:
         """The labels that every series of a GPU has."""
@@ -76,12 +77,12 @@ class Families:
         """Whether series of the metric are wanted: all are, but for a subclass that says otherwise."""
         return True
 
-    def _samples(self, metric: Metric) -> list[Sample]:
+    def _blocks(self, metric: Metric) -> list[Block]:
         family = self._families.get(metric.name)
         if family is None:
             name = metric.full_name.removesuffix(_FAMILY_SUFFIX.get(metric.kind, ""))
-            family = self._families[metric.name] = Family(name, metric.help, metric.kind.value)
-        return family.samples
+            family = self._families[metric.name] = BlockFamily(name, metric.help, metric.kind.value)
+        return family.blocks
 
     def add_value(self, metric: Metric, labels: SharedLabels, value: float | None, /, **own: str) -> None:
         """One series, with the labels `own` beside shared ones; None adds nothing."""
@@ -89,8 +90,8 @@ class Families:
             if not metric.bounds.admits(value):
                 self._leave_out(metric, labels)
                 return
-            whole = SeriesLabels(labels, tuple(own), tuple(own.values())) if own else labels
-            self._samples(metric).append(_sample(metric.full_name, whole, float(value)))
+            names, keys = (tuple(own), (tuple(own.values()),)) if own else ((), _ALONE)
+            self._blocks(metric).append(Block(metric.full_name, labels, names, keys, (float(value),)))
 
     def _leave_out(self, metric: Metric, labels: SharedLabels) -> None:
         self.left_out[labels.get("target", ""), metric.name] += 1
@@ -104,15 +105,16 @@ class Families:
     ) -> None:
         """Many series of one metric: the values of the labels that `own` names, and the series' value."""
         if self.keeps(metric):
-            name, least, most = metric.full_name, metric.bounds.least, metric.bounds.most
-            samples = []
+            least, most = metric.bounds.least, metric.bounds.most
+            keys, values = [], []
             for key, value in found:
                 if least <= value <= most:  # NaN fails every comparison
-                    samples.append(_sample(name, SeriesLabels(labels, own, key), float(value)))
+                    keys.append(key)
+                    values.append(float(value))
                 else:
                     self._leave_out(metric, labels)
-            if samples:
-                self._samples(metric).extend(samples)
+            if keys:
+                self._blocks(metric).append(Block(metric.full_name, labels, own, keys, values))
 
     def add_by_label(
         self, metric: Metric, labels: SharedLabels, label: str, values: Mapping[str, float] | None
@@ -132,22 +134,23 @@ class Families:
             self.add_value(metric, labels, values.get(()))
 
     def add_histogram(self, metric: Metric, labels: SharedLabels, histogram: Histogram | None) -> None:
-        """Buckets with the engine's own edges, `+Inf`; count and sum where the sum is sound."""
+        """Buckets with the engine's own edges where the metric has them, `+Inf`; count and sum where the sum is sound."""
         if histogram is None or not self.keeps(metric):
             return
         if not metric.bounds.admits_histogram(histogram):
             self._leave_out(metric, labels)
             return
-        samples = self._samples(metric)
-        bucket = metric.full_name + "_bucket"
-        for edge, count in zip(_le(histogram.edges), histogram.cumulative, strict=True):
-            samples.append(_sample(bucket, SeriesLabels(labels, _LE, edge), count))
-        samples.append(_sample(bucket, SeriesLabels(labels, _LE, _INFINITE), histogram.count))
+        blocks, name = self._blocks(metric), metric.full_name
+        finite = metric.finite_buckets or self._all_buckets
+        edges, counts = (
+            (histogram.edges, (*histogram.cumulative, histogram.count)) if finite else ((), (histogram.count,))
+        )
+        blocks.append(Block(f"{name}_bucket", labels, _LE, _le(edges), counts))
         if (
             histogram.sum is not None
         ):  # OpenMetrics has count and sum both or neither; the +Inf bucket says the count too
-            samples.append(_sample(metric.full_name + "_count", labels, histogram.count))
-            samples.append(_sample(metric.full_name + "_sum", labels, histogram.sum))
+            blocks.append(Block(f"{name}_count", labels, (), _ALONE, (histogram.count,)))
+            blocks.append(Block(f"{name}_sum", labels, (), _ALONE, (histogram.sum,)))
 
-    def __iter__(self) -> Iterator[Family]:
+    def __iter__(self) -> Iterator[BlockFamily]:
         return iter(self._families.values())

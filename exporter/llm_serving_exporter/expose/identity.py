@@ -7,7 +7,7 @@ then adds nothing of the exporter's own pod to a series of something else.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from llm_serving_exporter.catalogue.health import AS_WRITTEN
 from llm_serving_exporter.catalogue.own_labels import MOST_LABELS
@@ -58,3 +58,32 @@ def label_written(names: Iterable[str]) -> SharedLabels:
 def label_gpu(uuid: str, name: str, node: str) -> SharedLabels:
     """The labels of a GPU's series."""
     return SharedLabels({**_NO_PLACE, "gpu": uuid, "gpu_name": name, "node": node})
+
+
+class LabelBook:
+    """The labels of targets, kept from one page to the next, so that their text is made once. Threads may share it."""
+
+    def __init__(self) -> None:
+        # by the target's name: for whom they were made, and they
+        self._of_series: dict[str, tuple[Target, tuple[str, ...], SharedLabels]] = {}
+        self._of_info: dict[str, tuple[Target, tuple[str, ...], SharedLabels]] = {}
+
+    def of_target(self, target: Target, chosen: tuple[str, ...]) -> SharedLabels:
+        """As `label_target`."""
+        found = self._of_series.get(target.name)
+        if found is None or found[0] is not target or found[1] != chosen:
+            found = self._of_series[target.name] = target, chosen, label_target(target, chosen)
+        return found[2]
+
+    def of_target_info(self, target: Target, known: tuple[str, ...]) -> SharedLabels:
+        """As `label_target_info`."""
+        found = self._of_info.get(target.name)
+        if found is None or found[0] is not target or found[1] != known:
+            found = self._of_info[target.name] = target, known, label_target_info(target, known)
+        return found[2]
+
+    def forget_others(self, names: Collection[str]) -> None:
+        """Forgets every target but `names`."""
+        for kept in (self._of_series, self._of_info):
+            for name in kept.keys() - names:
+                kept.pop(name, None)

@@ -10,7 +10,6 @@ from llm_serving_exporter.catalogue.roofline import ROOFLINE
 from llm_serving_exporter.catalogue.serving import COUNTERS, GAUGES, HISTOGRAMS
 from llm_serving_exporter.expose import roofline
 from llm_serving_exporter.expose.families import Families
-from llm_serving_exporter.expose.gpu import KUBELET_REASONS, NVML_REASONS
 from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.derived import EngineDerived
@@ -27,27 +26,8 @@ from llm_serving_exporter.model.snapshot import (
 )
 from llm_serving_exporter.model.weights import ModelFacts
 
-# Which stage a reason belongs to: failure counters exist at 0 from the start, because an increase() over a counter born at 1 is 0.
-_STAGE_OF = {
-    FailureReason.MALFORMED: Stage.PARSE,
-    FailureReason.TRUNCATED: Stage.PARSE,
-    FailureReason.TOO_MANY_SERIES: Stage.PARSE,
-    FailureReason.UNKNOWN_RUNTIME: Stage.NORMALISE,
-    FailureReason.NOT_AN_ENGINE: Stage.NORMALISE,
-    FailureReason.SEVERAL_SERVERS: Stage.NORMALISE,
-}
-# those that a server's page can have too stay: an internal fault can end any reading
-_OF_PAGES = {
-    FailureReason.INTERNAL,
-    FailureReason.REFUSED,
-    FailureReason.TIMEOUT,
-    FailureReason.TOO_LARGE,
-    FailureReason.PROTOCOL,
-}
-_GPU_REASONS = frozenset((*NVML_REASONS, *KUBELET_REASONS)) - _OF_PAGES
-TARGET_FAILURES = tuple(
-    (_STAGE_OF.get(reason, Stage.SCRAPE), reason) for reason in FailureReason if reason not in _GPU_REASONS
-)
+# those at which the reading of a target can end: their counters exist at 0 from the start, because an increase() over one born at 1 is 0
+TARGET_STAGES = (Stage.SCRAPE, Stage.PARSE, Stage.NORMALISE)
 
 # values of labels: `.value` of an enum takes several times as long, a hundred times a page
 _CODES: dict[str, str] = {code: code.value for codes in (Absence, Quality, Stage, FailureReason) for code in codes}
@@ -139,16 +119,7 @@ def add_target_health(families: Families, reading: TargetReading, *, fresh: bool
         families.add_value(health.UNMAPPED_FAMILIES, labels, len(reading.snapshot.unmapped_families))
     families.add_value(health.TARGET_RESTARTS, labels, reading.restarts_total)
     families.add_value(health.SCRAPE_ATTEMPTS, labels, reading.attempts_total)
-    counted = reading.failures_total
-    families.add_values(
-        health.SCRAPE_FAILURES,
-        labels,
-        ("stage", "reason"),
-        [
-            ((_CODES[stage], _CODES[reason]), counted.get((stage, reason), 0))
-            for stage, reason in dict.fromkeys((*TARGET_FAILURES, *counted))
-        ],
-    )
+    _failures(families, reading, labels)
     if reading.last is not None:
         families.add_value(health.SCRAPE_DURATION, labels, reading.last.duration_seconds)
         families.add_value(health.SCRAPE_PAGE, labels, reading.last.page_bytes)
@@ -157,6 +128,19 @@ def add_target_health(families: Families, reading: TargetReading, *, fresh: bool
     _signals(families, reading, labels, fresh=fresh)
     if reading.snapshot is not None and fresh:
         _resolution(families, reading.snapshot, labels)
+
+
+def _failures(families: Families, reading: TargetReading, labels: SharedLabels) -> None:
+    counted = dict.fromkeys(TARGET_STAGES, 0)
+    for (stage, _), number in reading.failures_total.items():
+        counted[stage] = counted.get(stage, 0) + number
+    families.add_values(
+        health.SCRAPE_FAILURES, labels, ("stage",), [((_CODES[stage],), number) for stage, number in counted.items()]
+    )
+    last = reading.recent_failures[-1] if reading.recent_failures else None
+    if last is not None and last.reason is not None:
+        own = {"stage": _CODES[last.stage], "reason": _CODES[last.reason]}
+        families.add_value(health.TARGET_LAST_FAILURE, labels, last.at_unix_seconds, **own)
 
 
 def _list_faults(reading: TargetReading) -> Iterator[str]:
@@ -186,19 +170,27 @@ def _resolution(families: Families, snapshot: Snapshot, labels: SharedLabels) ->
 
 
 def _signals(families: Families, reading: TargetReading, labels: SharedLabels, *, fresh: bool) -> None:
-    """Those of cost without a good page too: a target that was down all the while costs as well."""
+    """What is absent, and why; how many signals are there and how many are not; how far those that are there can be trusted.
+
+    Those of cost without a good page too: a target that was down all the while costs as well.
+    """
     of_page = reading.derived.signals if reading.derived is not None else {}
     qualities = reading.derived.quality if reading.derived is not None else {}
     of_cost = reading.cost.signals if reading.cost is not None else {}
-    available: list[tuple[tuple[str, ...], float]] = []
+    absent: list[tuple[tuple[str, ...], float]] = []
     trusted: list[tuple[tuple[str, ...], float]] = []
     for signal, why in (*of_page.items(), *of_cost.items()):
         # what is counted goes on while the target does not answer
         goes_on = signal in of_cost and signal not in OF_WINDOW
         reason = why if fresh or goes_on else Absence.TARGET_DOWN
-        available.append(((signal, _CODES[reason]), not reason))
-        if not reason:
-            quality = qualities.get(signal, Quality.LIVE)
-            trusted.append(((signal, _CODES[quality]), 1))
-    families.add_values(health.SIGNAL_AVAILABLE, labels, ("signal", "reason"), available)
+        if reason:
+            absent.append(((signal, _CODES[reason]), 0.0))
+            continue
+        quality = qualities.get(signal, Quality.LIVE)
+        if quality is not Quality.LIVE or signal in health.ASKED_WHETHER_LIVE:
+            trusted.append(((signal, _CODES[quality]), 1.0))
+    if known := len(of_page) + len(of_cost):
+        counts = {"available": known - len(absent), "absent": len(absent)}
+        families.add_by_label(health.SIGNALS, labels, "state", counts)
+    families.add_values(health.SIGNAL_AVAILABLE, labels, ("signal", "reason"), absent)
     families.add_values(health.SIGNAL_QUALITY, labels, ("signal", "quality"), trusted)

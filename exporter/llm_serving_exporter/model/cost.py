@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from llm_serving_exporter.model.device import BusySource
+from llm_serving_exporter.model.later import Later
 from llm_serving_exporter.model.prices import Price
 from llm_serving_exporter.model.snapshot import Absence
 
@@ -111,7 +112,13 @@ class EngineCost:
     engine: str  # the label `engine`: its rank within the server, "" where the page does not name one
     role: str  # a value of Role
     totals: EngineTotals  # since the exporter's start
-    window: WindowCost = field(default_factory=WindowCost)  # empty while no page of the engine can be read
+    # the figures of `window`; nobody reads them at a tick
+    of_window: Later[WindowCost] = field(default=Later(WindowCost), compare=False)
+
+    @property
+    def window(self) -> WindowCost:
+        """Figures over the exporter's window; empty while no page of the engine can be read."""
+        return self.of_window.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +129,14 @@ class TargetCost:
     engines: tuple[EngineCost, ...]
     price: Price | None  # in force; None: there is none, `signals` has the reason
     method: Method  # that splits busy time
-    inputs: str  # what the method splits busy time by, for cost_attribution_info
-    signals: Mapping[str, Absence]  # each signal of cost and why it is absent; AVAILABLE: it is there
+    # what the method splits busy time by, for cost_attribution_info
+    inputs: str
+    # what `signals` says
+    reasons: Later[Mapping[str, Absence]] = field(compare=False)
     life: int = 0  # which counting of this process it is: another number where the target's cost began at 0 again
     busy_source: BusySource | None = None  # what says how long the GPUs were busy; None: no tick needed it yet
+
+    @property
+    def signals(self) -> Mapping[str, Absence]:
+        """Each signal of cost and why it is absent; AVAILABLE: it is there."""
+        return self.reasons.value

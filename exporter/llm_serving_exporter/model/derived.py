@@ -167,3 +167,63 @@ class Derived:
     live_window_seconds: float | None = None
     # figures that cannot be true; their signals are absent
     left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def kept(self) -> tuple[EngineDerived, ...]:
+        """As of `Derivation`."""
+        return self.engines
+
+    @property
+    def kept_left_out(self) -> tuple[LeftOut, ...]:
+        """As of `Derivation`."""
+        return self.left_out
+
+    @property
+    def asked_left_out(self) -> tuple[LeftOut, ...]:
+        """As of `Derivation`."""
+        return self.left_out
+
+    def why_absent(self, field_name: str) -> Absence:
+        """As of `Derivation`."""
+        return self.signals.get(field_name, Absence.AVAILABLE)
+
+    def whole(self) -> Derived:
+        """As of `Derivation`."""
+        return self
+
+
+class Derivation(Protocol):
+    """What is derived at a tick: what is needed of every tick, and all of it for whoever asks. `Derived` is one that knows all."""
+
+    @property
+    def kept(self) -> tuple[EngineDerived, ...]:
+        """The engines, as far as the next tick and the cost meter read them: without figures that only pages have."""
+        ...
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """As of `Derived`."""
+        ...
+
+    @property
+    def window_seconds(self) -> float:
+        """As of `Derived`."""
+        ...
+
+    @property
+    def kept_left_out(self) -> tuple[LeftOut, ...]:
+        """As `Derived.left_out`, of `kept` alone: the same whether anybody asks for the whole or not."""
+        ...
+
+    @property
+    def asked_left_out(self) -> tuple[LeftOut, ...]:
+        """As `Derived.left_out`, as far as anybody has asked for the whole."""
+        ...
+
+    def why_absent(self, field_name: str) -> Absence:
+        """Why a field of the page is absent, as `Derived.signals` has it; AVAILABLE where it is there."""
+        ...
+
+    def whole(self) -> Derived:
+        """Everything. Worked out at the first call; threads may share it."""
+        ...

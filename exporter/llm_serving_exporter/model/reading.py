@@ -9,7 +9,7 @@ from enum import StrEnum
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.cost import TargetCost
-from llm_serving_exporter.model.derived import Derived
+from llm_serving_exporter.model.derived import Derivation, Derived
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.drill import DrillResult
 from llm_serving_exporter.model.facts import ServerFacts
@@ -56,7 +56,7 @@ class TargetReading:
     implausible_total: Mapping[str, int] = field(default_factory=dict)
     # the last good page, however old: a reader asks `fresh`; None: no page was ever read
     snapshot: Snapshot | None = None
-    derived: Derived | None = None  # worked out from that page and those before it
+    derivation: Derivation | None = None  # what follows from that page and those before it
     # when the engine started: its process start, else the last fall of a counter, else when it was first seen; None
     # before the first page
     start_unix_seconds: float | None = None
@@ -74,6 +74,11 @@ class TargetReading:
     missing: Mapping[str, str] = field(default_factory=dict)  # field -> why this runtime never says it
     # since the exporter's start, whatever the target's state; None before its first tick
     cost: TargetCost | None = None
+
+    @property
+    def derived(self) -> Derived | None:
+        """Everything that follows from the last good page and those before it; for whoever shows it, no tick asks."""
+        return self.derivation.whole() if self.derivation is not None else None
 
     @property
     def role(self) -> Role:

@@ -25,9 +25,12 @@ class SeriesKey:
         return None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Layout:
-    """What a page consists of, without values. Compared by identity: the same object means the same layout."""
+    """What a page consists of, without values. Compared by identity: the same object means the same layout.
+
+    Targets whose pages are alike share one.
+    """
 
     keys: tuple[SeriesKey, ...]  # the samples that were asked for, in page order, duplicates included
     types: Mapping[str, str]  # family name -> type of every TYPE line, as on the wire

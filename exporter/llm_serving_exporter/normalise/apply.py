@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.page import Page
@@ -29,6 +31,8 @@ from llm_serving_exporter.normalise.index import Identity
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.normalise.plan import Plan, make_plan, on_the_wire
 
+# of engines whose pages have one layout; what a server says of itself comes from outside
+MOST_VERSIONS = 16
 FIELDS = (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS, *GAUGE_FIELDS)
 
 # counters that alerts watch: at 0 from the start, because an increase() over one that is born at 1 is 0
@@ -54,20 +58,47 @@ def wanted_by(runtime: Runtime) -> Callable[[str], bool]:
     return names.__contains__
 
 
-class Normaliser:
-    """Samples -> Snapshot for one target. Holds only the plan of the current layout; `apply` has no other memory."""
+class Plans:
+    """The plans of many targets: those whose pages have one layout share it. Each is kept as long as its layout. Threads may share it."""
 
-    def __init__(self, runtime: Runtime, facts: ServerFacts, overrides: Overrides) -> None:
+    def __init__(self) -> None:
+        self._lock = Lock()
+        # by layout: a table, the version of the engine, and how such a page is read by it
+        self._plans: WeakKeyDictionary[Layout, list[tuple[Runtime, str | None, Plan]]] = WeakKeyDictionary()
+
+    def find(self, runtime: Runtime, layout: Layout, version: str | None) -> Plan:
+        """As `make_plan`."""
+        with self._lock:
+            known = self._plans.setdefault(layout, [])
+            for of_runtime, of_version, plan in known:
+                if of_runtime is runtime and of_version == version:
+                    return plan
+        plan = make_plan(runtime, layout, version)
+        with self._lock:
+            if len(known) >= MOST_VERSIONS:
+                known.clear()
+            known.append((runtime, version, plan))
+        return plan
+
+
+class Normaliser:
+    """Samples -> Snapshot for one target. Holds only the plan of the current layout; `apply` has no other memory.
+
+    `plans`: of other targets.
+    """
+
+    def __init__(self, runtime: Runtime, facts: ServerFacts, overrides: Overrides, plans: Plans | None = None) -> None:
         self.runtime = runtime
         self._facts = facts
         self._overrides = overrides
+        self._plans = Plans() if plans is None else plans
         self._layout: Layout | None = None
         self._plan: Plan | None = None
 
     def apply(self, samples: Samples, page: Page) -> Snapshot:
         """One snapshot of the page. Never fails: a gap is None and has its reason in `absent`; what cannot be true is one."""
         if self._plan is None or samples.layout is not self._layout:
-            self._plan = make_plan(self.runtime, samples.layout, self._facts)
+            self._plan = self._plans.find(self.runtime, samples.layout, self._facts.version)
             self._layout = samples.layout
         plan, values = self._plan, samples.values
         absent = dict(plan.absent)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.samples import Layout
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
@@ -101,14 +100,14 @@ def _applies(row: Row, index: Index, version: Version | None) -> Absence | None:
     return None if satisfies(version, row.versions) else Absence.NOT_EXPORTED
 
 
-def make_plan(runtime: Runtime, layout: Layout, facts: ServerFacts) -> Plan:
-    """Works out how a page of this layout is read.
+def make_plan(runtime: Runtime, layout: Layout, engine_version: str | None) -> Plan:
+    """Works out how a page of this layout is read. `engine_version`: as the engine writes it; None: not known.
 
     A field that several rows could fill takes the first that can; where none can, the last reason other than
     "not exported" is kept, because it says more.
     """
     index = Index(runtime, layout)
-    version = parse_version(facts.version)
+    version = parse_version(engine_version)
     start = index.positions(runtime.start_sample) if runtime.start_sample else []
     engines: dict[Identity, dict[str, Reader]] = {}
     absent: dict[str, Absence] = {}

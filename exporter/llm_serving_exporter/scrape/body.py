@@ -8,6 +8,7 @@ import zlib
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.scrape.failure import ScrapeError
+from llm_serving_exporter.scrape.head import Head
 from llm_serving_exporter.scrape.wire import READ_BYTES, Connection
 
 _GZIP = 16 + zlib.MAX_WBITS  # zlib.decompressobj: a gzip header and trailer, the largest window
@@ -20,7 +21,7 @@ _MAX_GZIP_MEMBERS = 100
 class Body:
     """The bytes of an answer's body as they come, without their framing."""
 
-    def __init__(self, response: http.client.HTTPResponse, connection: Connection) -> None:
+    def __init__(self, response: Head, connection: Connection) -> None:
         self._connection, self._chunked = connection, response.chunked
         # bytes that are still to come of the body, or of the chunk; None: until the connection ends
         self._left: int | None = 0 if response.chunked else response.length
@@ -63,7 +64,7 @@ class Body:
         return False
 
 
-async def read_body(response: http.client.HTTPResponse, connection: Connection, max_bytes: int) -> tuple[bytes, int]:
+async def read_body(response: Head, connection: Connection, max_bytes: int) -> tuple[bytes, int]:
     """The body after decompression, and its size in bytes before.
 
     Raises ScrapeError: TOO_LARGE as soon as more than `max_bytes` would come out; ENCODING for an encoding that was not
@@ -86,7 +87,7 @@ async def read_body(response: http.client.HTTPResponse, connection: Connection, 
     return await _collect(body, max_bytes) if plain else await _unpack(body, max_bytes)
 
 
-async def read_excerpt(response: http.client.HTTPResponse, connection: Connection) -> str:
+async def read_excerpt(response: Head, connection: Connection) -> str:
     """The beginning of an error's body as text: what the first read returned, "" where it failed."""
     try:
         raw = (await Body(response, connection).read_block())[:_EXCERPT_BYTES]
@@ -97,7 +98,7 @@ async def read_excerpt(response: http.client.HTTPResponse, connection: Connectio
     return raw.decode(errors="replace")
 
 
-def _refuse_unknown_framing(response: http.client.HTTPResponse) -> None:
+def _refuse_unknown_framing(response: Head) -> None:
     # http.client reads such answers to the end of the connection, which on a live one only comes with the deadline.
     if "content-length" in response.headers:
         raise ScrapeError(FailureReason.PROTOCOL, "the answer's Content-Length is not a length", 200)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import ssl
@@ -21,6 +20,7 @@ from llm_serving_exporter.scrape.body import Body, read_body, read_excerpt
 from llm_serving_exporter.scrape.connect import connect, start_tls
 from llm_serving_exporter.scrape.credentials import RequestHeaders
 from llm_serving_exporter.scrape.failure import ScrapeError, quote_first_line
+from llm_serving_exporter.scrape.head import Head
 from llm_serving_exporter.scrape.tls import make_client_context
 from llm_serving_exporter.scrape.translate import translate_error
 from llm_serving_exporter.scrape.wire import Connection
@@ -191,7 +191,7 @@ class HttpClient:
         if connection is not None:
             connection.close()
 
-    async def _get_answer(self, path: str, accept: str, deadline: float) -> http.client.HTTPResponse:
+    async def _get_answer(self, path: str, accept: str, deadline: float) -> Head:
         """The 200 answer with its headers read, after redirects within the server."""
         headers = self._headers.render_block()
         if self._address.scheme == "https":
@@ -237,7 +237,7 @@ class HttpClient:
             raise ScrapeError(FailureReason.EMPTY, f"the answer of {_show_path(path)} is empty", 200)
         return body, wire_bytes
 
-    async def _exchange(self, request: bytes, deadline: float) -> http.client.HTTPResponse:
+    async def _exchange(self, request: bytes, deadline: float) -> Head:
         connection = self._connection
         if connection is not None and not connection.is_stale():
             try:
@@ -262,7 +262,7 @@ class HttpClient:
     def _server_name(self) -> str:
         return self._settings.server_name or self._address.host.partition("%")[0]
 
-    async def _read_body(self, response: http.client.HTTPResponse, max_bytes: int) -> tuple[bytes, int]:
+    async def _read_body(self, response: Head, max_bytes: int) -> tuple[bytes, int]:
         assert self._connection is not None
         self._connection.limit_rest(2 * max_bytes + _FRAMING_ALLOWANCE_BYTES)
         content, wire_bytes = await read_body(response, self._connection, max_bytes)
@@ -278,7 +278,7 @@ class HttpClient:
             200,
         )
 
-    async def _bad_status_error(self, response: http.client.HTTPResponse, path: str) -> ScrapeError:
+    async def _bad_status_error(self, response: Head, path: str) -> ScrapeError:
         assert self._connection is not None
         status, path = response.status, _show_path(path)
         if status in (401, 403):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import http.client
-import io
 import select
 import socket
 import ssl
 from collections.abc import Callable
 from selectors import EVENT_READ, EVENT_WRITE
-from typing import cast
 
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.scrape.failure import ScrapeError
+from llm_serving_exporter.scrape.head import Head, IncompleteHeadError, read_head
 from llm_serving_exporter.scrape.waits import SocketWait
 
 # One recv() of this size takes the whole page of an engine (50 to 80 KB) in one or two calls.
@@ -26,32 +25,6 @@ HEADER_LIMIT_BYTES = 256 * 1024 + READ_BYTES
 LONGEST_LINE = 65536
 # a head is parsed again with each piece that ends a line of it, a hundred at most; one comes in one piece
 _MOST_PARSED = 500
-
-
-class _IncompleteHeadError(Exception):
-    """What has been received ends before the headers do; never leaves this module."""
-
-
-class _Head(io.BytesIO):
-    """What has been received of an answer, as http.client reads a status line and headers."""
-
-    def __init__(self, received: bytes, *, at_end: bool) -> None:
-        super().__init__(received)
-        self._at_end = at_end
-        # whether the end of the connection was taken for the end of the headers
-        self.cut_short = False
-
-    def readline(self, size: int | None = -1, /) -> bytes:
-        line = super().readline(size)
-        if not line.endswith(b"\n") and len(line) != size:
-            if not self._at_end:
-                raise _IncompleteHeadError
-            self.cut_short = True
-        return line
-
-    def makefile(self, mode: str) -> _Head:
-        """http.client asks a socket for nothing else."""
-        return self
 
 
 class Connection:
@@ -81,8 +54,8 @@ class Connection:
         """
         return bool(self._rest) or bool(self._poll.poll(0))
 
-    async def exchange(self, request: bytes, deadline: float) -> http.client.HTTPResponse:
-        """Sends the request. Returns the answer with its status line and headers read; its body is still to be read, from here.
+    async def exchange(self, request: bytes, deadline: float) -> Head:
+        """Sends the request. Returns the head of the answer; its body is still to be read, from here.
 
         Raises what sockets and http.client raise; TimeoutError at the deadline.
         """
@@ -94,16 +67,11 @@ class Connection:
             at_end = await self._receive_line(pieces)
             received = b"".join(pieces)
             pieces = [received]
-            head = _Head(received, at_end=at_end)
-            response = http.client.HTTPResponse(cast(socket.socket, head), method="GET")
             try:
-                response.begin()
-            except _IncompleteHeadError:
+                head, self._rest = read_head(received, at_end=at_end)
+            except IncompleteHeadError:
                 continue
-            if head.cut_short:
-                raise ConnectionResetError
-            self._rest = received[head.tell() :]
-            return response
+            return head
         raise http.client.HTTPException("headers in too many pieces")
 
     async def _receive_line(self, pieces: list[bytes]) -> bool:

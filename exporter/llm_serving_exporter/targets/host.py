@@ -9,14 +9,16 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.derive.derive import Settings
-from llm_serving_exporter.derive.gpus import share_cards
-from llm_serving_exporter.devices.attribution import build_settings, keep_known_gpus
+from llm_serving_exporter.derive.gpus import Assignment
+from llm_serving_exporter.devices.attribution import GpuCounter, SettingsBuilder
 from llm_serving_exporter.devices.kubelet import KubeletReader
 from llm_serving_exporter.devices.node_gpus import DcgmReader, NodeGpus
 from llm_serving_exporter.errors import FactsError
@@ -33,6 +35,7 @@ from llm_serving_exporter.normalise.registry import together
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.scrape.waits import drive
+from llm_serving_exporter.targets.page_book import PageBook
 from llm_serving_exporter.targets.pipeline import TargetPipeline
 from llm_serving_exporter.targets.served_models import ModelBook
 
@@ -46,7 +49,6 @@ class HostedTarget:
         self._pipeline = pipeline
         # adds to the pipeline's reading what the host knows: (the target's last reading, this one) -> the whole reading
         self._finish = finish
-        self._last = TargetReading(pipeline.target)
 
     @property
     def target(self) -> Target:
@@ -60,8 +62,9 @@ class HostedTarget:
 
     async def advance(self) -> TargetReading:
         """Reads the page once. Gives the whole reading after it, with GPUs and cost. Never raises for what a server does."""
-        self._last = self._finish(self._last, await self._pipeline.advance())
-        return self._last
+        before = self._pipeline.reading
+        self._pipeline.reading = self._finish(before, await self._pipeline.advance())
+        return self._pipeline.reading
 
     async def refresh(self) -> None:
         """Asks the side endpoints where that is due, and looks up models that are new; the next tick uses them. Never raises."""
@@ -116,6 +119,8 @@ class TargetHost:
         self.gpus.set_dcgm(dcgm_source)
         self.gpus.set_kubelet(kubelet_source)
         self._models = ModelBook(config.hf_cache)
+        # the configuration's own runtimes, and what is known of pages with them
+        self._book = config.runtimes, PageBook(together(config.runtimes))
         # what the targets have cost; other threads may ask it
         self.costs = Costs()
         # one at a time: of two threads that find out, the later one must have the last word
@@ -135,22 +140,30 @@ class TargetHost:
 
         Raises ConfigError where the target cannot be asked as configured.
         """
+        settings, counter = SettingsBuilder(), GpuCounter()
         pipeline = TargetPipeline(
             target,
-            lambda facts, engines: self._settings_for(pipeline.target, facts, engines),
+            lambda facts, engines: self._settings_for(settings, pipeline.target, facts, engines),
             self.config.window_seconds,
             models=self._find_model,
-            runtimes=together(self.config.runtimes),
+            book=self._find_book(),
             monotonic=self._monotonic,
             wall=self._wall,
             connect=connect,
             pod_state=lambda: self._pods.get(target.name),
         )
-        hosted = HostedTarget(pipeline, self._finish_reading)
+        hosted = HostedTarget(pipeline, partial(self._finish_reading, counter))
         self.costs.begin_target(target)
         self._targets = {**self._targets, target.name: hosted}
         self.gpus.look_up_processes_soon()
         return hosted
+
+    def _find_book(self) -> PageBook:
+        runtimes, book = self._book
+        if runtimes != self.config.runtimes:
+            book = PageBook(together(self.config.runtimes))
+            self._book = self.config.runtimes, book
+        return book
 
     def remove_target(self, name: str) -> None:
         """Ends a target, if there is one of that name. What it has cost is kept until `settle_targets`: it may be added again, changed.
@@ -199,27 +212,25 @@ class TargetHost:
 
     # --- what a tick asks for -------------------------------------------------------------------------------------
 
-    def _settings_for(self, target: Target, facts: ServerFacts, engines: int) -> Settings:
-        uuids, gpus = self.gpus.find_uuids(target), self.gpus
-        assignment = gpus.assignments.get(target.name)
+    def _settings_for(self, builder: SettingsBuilder, target: Target, facts: ServerFacts, engines: int) -> Settings:
+        gpus, assignment = self.gpus, self.gpus.assignments.get(target.name)
+        uuids = assignment.uuids if assignment is not None else ()
         shared = assignment is not None and bool(assignment.shares)
-        return build_settings(self.config, target, uuids, gpus.latest, gpus.facts, facts, engines, shared=shared)
+        return builder.build(self.config, target, uuids, gpus.latest, gpus.facts, facts, engines, shared=shared)
 
     def _find_model(self, settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
         return self._models.find(settings, served)
 
     # --- what follows from a tick ---------------------------------------------------------------------------------
 
-    def _finish_reading(self, before: TargetReading, reading: TargetReading) -> TargetReading:
+    def _finish_reading(self, counter: GpuCounter, before: TargetReading, reading: TargetReading) -> TargetReading:
         latest, assignment = self.gpus.latest, self.gpus.assignments.get(reading.target.name)
-        uuids = assignment.uuids if assignment is not None else ()
-        seen = [gpu.identity for gpu in latest.readings.gpus] if latest.readings is not None else []
-        shares = share_cards(assignment, seen) if assignment is not None else {}
-        target_gpus = keep_known_gpus(before, reading, uuids, latest, self.gpus.facts, shares)
-        reading = replace(reading, target_gpus=target_gpus)
-        if assignment is not None:
-            origin = assignment.origin or place_remedy(assignment.why, reading.target)
-            reading = replace(reading, gpu_uuids=uuids, gpu_origin=origin, gpu_parts=assignment.shares)
+        found: dict[str, Any] = {
+            "target_gpus": counter.keep_known(before, reading, assignment, latest, self.gpus.facts)
+        }
+        found |= _describe_assignment(assignment, reading)
+        if any(getattr(reading, name) != value for name, value in found.items()):
+            reading = replace(reading, **found)
         now = {"monotonic": self._monotonic(), "unix": self._wall()}
         return self.costs.advance_target(reading, latest.readings, self.config, **now)
 
@@ -228,3 +239,11 @@ class TargetHost:
         with self._claiming:
             targets = [hosted.target for hosted in self._targets.values()]
             self.costs.update_claims(targets, self.gpus.assignments, self.gpus.latest.readings)
+
+
+def _describe_assignment(assignment: Assignment | None, reading: TargetReading) -> dict[str, Any]:
+    """What a reading says of the GPUs that were found for its target."""
+    if assignment is None:
+        return {"gpu_uuids": (), "gpu_origin": "", "gpu_parts": {}}
+    origin = assignment.origin or place_remedy(assignment.why, reading.target)
+    return {"gpu_uuids": assignment.uuids, "gpu_origin": origin, "gpu_parts": assignment.shares}

@@ -11,14 +11,13 @@ from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.model.retry import Retry
 from llm_serving_exporter.model.samples import Layout, Samples
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.normalise.apply import wanted_by
 from llm_serving_exporter.normalise.at_rest import is_silent, may_be_silent
-from llm_serving_exporter.normalise.detect import detect, labels_needed
+from llm_serving_exporter.normalise.detect import detect
 from llm_serving_exporter.normalise.mapping import PageKind, Runtime
 from llm_serving_exporter.normalise.polled import EMPTY, Joiner, Totals
 from llm_serving_exporter.normalise.registry import RUNTIMES
-from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.scrape.http import Connect, HttpClient
+from llm_serving_exporter.targets.page_book import PageBook
 from llm_serving_exporter.targets.polls import Polls
 from llm_serving_exporter.targets.recognition import Recognition
 
@@ -53,19 +52,18 @@ class FailedTickError(Exception):
 class PageSource:
     """Reads one target's page. Used by one thread at a time.
 
-    `runtime`: whose page it is, None until it was recognised; `path`: where it is, None until it was found. `runtimes`: those that
-    have a table.
+    `runtime`: whose page it is, None until it was recognised; `path`: where it is, None until it was found. `book`: what is known of pages.
     """
 
     def __init__(
         self,
         target: Target,
-        runtimes: Mapping[str, Runtime],
+        book: PageBook,
         monotonic: Callable[[], float],
         wall: Callable[[], float],
         connect: Connect = HttpClient,
     ) -> None:
-        self._target, self._runtimes = target, runtimes
+        self._target, self._book, self._runtimes = target, book, book.runtimes
         self._monotonic, self._wall = monotonic, wall
         self._client = connect(target.url, target.http, monotonic=monotonic, wall=wall)
         self._polls = Polls(target, self._client, monotonic)
@@ -74,10 +72,10 @@ class PageSource:
         self._json_refused: tuple[Refusal, Retry] | None = None
         # the path of the last page of metrics, and its samples without polled ones
         self._page: tuple[str, Samples] | None = None
-        self._recognition = Recognition(runtimes, self._client, monotonic)
+        self._recognition = Recognition(book.runtimes, self._client, monotonic)
         self.path: str | None = target.metrics_path
         self.runtime: Runtime | None = None
-        self._set_runtime(runtimes.get(target.runtime) if target.runtime else None)
+        self._set_runtime(book.runtimes.get(target.runtime) if target.runtime else None)
 
     def close(self) -> None:
         """Ends the connection."""
@@ -174,10 +172,9 @@ class PageSource:
             if empty is None or self.runtime is None or not may_be_silent(self.runtime):
                 raise FailedTickError(Stage.SCRAPE, page.reason, page.detail, page.status, empty)
             page = empty
-        samples = self._parse(page)
         if self.runtime is None:
-            self._set_runtime(self._detect_runtime(samples.layout, path, page))
-            samples = self._parse(page)
+            self._set_runtime(self._recognise(page, path))
+        samples = self._parse(page)
         if self._target.runtime is not None and is_silent(samples.layout):
             await self._check_setting(samples.layout, path, page, deadline)
         self._page = path, samples
@@ -248,6 +245,13 @@ class PageSource:
         detail = f"{path} has nothing of {runtime.title} (seen: {seen}); check runtime and metrics_path of the target"
         return FailedTickError(Stage.NORMALISE, FailureReason.UNKNOWN_RUNTIME, detail, page.status, page)
 
+    def _recognise(self, page: Page, path: str) -> Runtime:
+        runtime = self._book.recall_runtime(page)
+        if runtime is None:
+            runtime = self._detect_runtime(self._parse(page).layout, path, page)
+            self._book.note_runtime(page, runtime)
+        return runtime
+
     def _parse(self, page: Page) -> Samples:
         if not page.body:
             return Samples(EMPTY, ())
@@ -277,8 +281,7 @@ class PageSource:
     def _set_runtime(self, runtime: Runtime | None) -> None:
         self.runtime = runtime
         # until the runtime is known only names are needed, and the page is read again once it is
-        wanted = wanted_by(runtime) if runtime else labels_needed(self._runtimes)
-        self._parser = PageParser(wanted, self._target.max_series)
+        self._parser = self._book.make_parser(runtime, self._target.max_series)
 
     def explain_foreign_page(self, layout: Layout, page: Page) -> FailedTickError:
         """The failure for a page without any series of the runtime: another server took the address, or the setting is wrong."""

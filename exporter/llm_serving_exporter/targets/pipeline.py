@@ -7,13 +7,14 @@ never raises: every failure is an Attempt.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from llm_serving_exporter.clock import elapsed_seconds
-from llm_serving_exporter.derive.derive import Settings, derive
+from llm_serving_exporter.derive.derive import Settings, Tick
 from llm_serving_exporter.derive.falls import (
     NO_FALLS,
     Counts,
@@ -37,7 +38,7 @@ from llm_serving_exporter.derive.ring import (
 from llm_serving_exporter.derive.span import find_spans
 from llm_serving_exporter.derive.stale import FROZEN_AFTER_SECONDS, drop_frozen, has_moved
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
-from llm_serving_exporter.model.derived import Derived
+from llm_serving_exporter.model.derived import Derivation
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.pod import PodState
@@ -49,10 +50,10 @@ from llm_serving_exporter.model.window import Window
 from llm_serving_exporter.normalise.apply import Normaliser, Overrides
 from llm_serving_exporter.normalise.at_rest import is_silent
 from llm_serving_exporter.normalise.mapping import Runtime
-from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.scrape.waits import drive
+from llm_serving_exporter.targets.page_book import PageBook
 from llm_serving_exporter.targets.page_source import FailedTickError, PageSource
 from llm_serving_exporter.targets.served_models import FindModel, TargetModels
 from llm_serving_exporter.targets.several_servers import SeveralServers
@@ -71,8 +72,8 @@ class TargetPipeline:
 
     `settings` is asked at each tick for what derive needs (thresholds, GPUs of the target; given what the server said of itself and how
     many engines it has), so that a reload or a GPU that is found takes effect without losing the window. `models` finds
-    out about a served model; without it none is known. `runtimes`: those that have a table. `connect` makes what reads the server.
-    `pod_state`: what Kubernetes says of the target's pod now.
+    out about a served model; without it none is known. `book`: what is known of pages, which targets may share. `connect` makes what
+    reads the server. `pod_state`: what Kubernetes says of the target's pod now.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class TargetPipeline:
         window_seconds: float,
         *,
         models: FindModel | None = None,
-        runtimes: Mapping[str, Runtime] = RUNTIMES,
+        book: PageBook | None = None,
         monotonic: Callable[[], float] = elapsed_seconds,
         wall: Callable[[], float] = time.time,
         connect: Connect = HttpClient,
@@ -93,7 +94,8 @@ class TargetPipeline:
         self._settings, self._pod_state = settings, pod_state
         self._window_seconds = window_seconds
         self._monotonic, self._wall = monotonic, wall
-        self._source = PageSource(target, runtimes, monotonic, wall, connect)
+        self._book = PageBook() if book is None else book
+        self._source = PageSource(target, self._book, monotonic, wall, connect)
         # None before the first page that is recognised
         self._normaliser: Normaliser | None = None
         # monotonic seconds of the last page that showed the engine at work; None before one
@@ -106,7 +108,8 @@ class TargetPipeline:
         self._born: frozenset[str] = frozenset()
         # pages in a row that lack every counter of work that this engine life had
         self._bare_pages = 0
-        self._reading = TargetReading(target)
+        # after the last attempt; whoever adds to it puts it back, so that it need not be added again
+        self.reading = TargetReading(target)
         self._window: Window | None = None
         # first and highest values of counters that may be missing for a moment, or step back
         self._held: Held = {}
@@ -114,7 +117,9 @@ class TargetPipeline:
         self._lengths: Histories = {}
         # (model_name, engine, name) of what pages of this engine life had that cannot be true
         self._left_out: frozenset[tuple[str, str, str]] = frozenset()
-        self._derived: Derived | None = None
+        self._derivation: Derivation | None = None
+        # two pages that are made side by side may ask for the rest of it
+        self._asking = threading.Lock()
         self._models = TargetModels(target, models)
         self._closed = False
 
@@ -150,7 +155,7 @@ class TargetPipeline:
             reading = self._record_failure(FailedTickError(Stage.SCRAPE, FailureReason.INTERNAL, detail), started)
         if reading.target is not self.target:  # it was relabelled meanwhile
             reading = replace(reading, target=self.target)
-        self._reading = reading
+        self.reading = reading
         if self._closed:
             self._source.close()
         return reading
@@ -158,7 +163,7 @@ class TargetPipeline:
     def _make_normaliser(self, runtime: Runtime) -> Normaliser:
         target = self.target
         overrides = Overrides(target.model_name, target.batch_limit_requests, target.context_limit_tokens)
-        return Normaliser(runtime, self._side.facts, overrides)
+        return Normaliser(runtime, self._side.facts, overrides, self._book.plans)
 
     async def _make_named_normaliser(self, runtime: Runtime, layout: Layout) -> Normaliser:
         """A normaliser for a server that is new here.
@@ -172,7 +177,7 @@ class TargetPipeline:
 
     def _forget_life(self) -> None:
         """Forgets what cannot be compared across a restart of the engine. Lengths of requests can be."""
-        self._window, self._derived, self._held, self._moved_at, self._counts = None, None, {}, None, {}
+        self._window, self._derivation, self._held, self._moved_at, self._counts = None, None, {}, None, {}
         self._bare_pages, self._born, self._left_out = 0, frozenset(), frozenset()
 
     # --- what follows from it -----------------------------------------------------------------------------------
@@ -191,7 +196,7 @@ class TargetPipeline:
         if not snapshot.engines:
             raise self._source.explain_foreign_page(samples.layout, page)
         self._several_servers.check_start(snapshot, page)
-        before, pod = self._reading, self._pod_state()
+        before, pod = self.reading, self._pod_state()
         now = read_counts(snapshot)
         self._bare_pages = self._bare_pages + 1 if shows_nothing_any_more(snapshot, self._counts) else 0
         fallen = find_falls(self._window.later, snapshot, self._counts, now) if self._window is not None else NO_FALLS
@@ -226,11 +231,15 @@ class TargetPipeline:
         snapshot = self._drop_frozen_gauges(snapshot)
         snapshot, self._held = hold_counters(self._held, snapshot, self._window.later if self._window else None)
         self._lengths = follow_lengths(self._lengths, snapshot, new_life=again)
-        engines = sum(engine.is_engine for engine in snapshot.engines)
+        engines = sum([engine.is_engine for engine in snapshot.engines])
         page_role = _find_page_role(snapshot) or runtime.role
-        settings = replace(
-            self._settings(self._side.facts, engines),
-            models=self._models.facts_or_absence(),
+        known = self._settings(self._side.facts, engines)
+        settings = Settings(  # `replace` would look at every field
+            slo_seconds=known.slo_seconds,
+            slo_errors=known.slo_errors,
+            hardware=known.hardware,
+            device=known.device,
+            models=self._models.facts_or_absence,
             significant_digits=snapshot.significant_digits,
             errors_counted=snapshot.errors_counted,
             role=self.target.role or page_role or Role.UNIFIED,
@@ -240,8 +249,10 @@ class TargetPipeline:
         spans = find_spans(self._window_seconds, snapshot)
         goes_on = self._window is not None and not has_gap(self._window.later, snapshot, self.target.interval_seconds)
         self._window = advance_window(self._window if goes_on else None, snapshot, spans, settings.device)
-        self._derived = derive(self._window, settings, self._derived)
-        left_out = (*snapshot.left_out, *self._derived.left_out)
+        if self._derivation is not None:
+            self._log_left_out(self._derivation.asked_left_out)
+        self._derivation = Tick(self._window, settings, self._derivation, self._asking)
+        left_out = (*snapshot.left_out, *self._derivation.kept_left_out)
         self._log_left_out(left_out)
         attempt = Attempt(
             Stage.SCRAPE, None, "", page.received_unix_seconds, self._monotonic() - started, page.status, len(page.body)
@@ -268,8 +279,8 @@ class TargetPipeline:
             attempts_total=before.attempts_total + 1,
             restarts_total=before.restarts_total + (again or other),
             snapshot=snapshot,
-            derived=self._derived,
-            models=self._models.found(),
+            derivation=self._derivation,
+            models=self._models.found,
             implausible_total=_count_left_out(before.implausible_total, left_out),
             start_unix_seconds=_find_engine_start(snapshot, before, restarted=again or other),
             problem="",
@@ -304,13 +315,13 @@ class TargetPipeline:
         Apart from `tick`, so that a page is shown whatever they do; the next tick uses what they said.
         """
         runtime = self._source.runtime
-        if runtime is not None and self._reading.up and await self._side.refresh(runtime, self._source.path or ""):
+        if runtime is not None and self.reading.up and await self._side.refresh(runtime, self._source.path or ""):
             self._normaliser = self._make_normaliser(runtime)
-        front = self._reading.role is Role.FRONTEND  # it runs no model itself
-        self._models.refresh(self._reading.snapshot if not front else None, self._side.facts)
+        front = self.reading.role is Role.FRONTEND  # it runs no model itself
+        self._models.refresh(self.reading.snapshot if not front else None, self._side.facts)
 
     def _record_failure(self, failure: FailedTickError, started: float) -> TargetReading:
-        before, pod = self._reading, self._pod_state()
+        before, pod = self.reading, self._pod_state()
         page = failure.page
         detail = place_remedy(failure.detail, self.target)
         attempt = Attempt(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.model.facts import ServerFacts
@@ -70,21 +70,14 @@ class TargetModels:
         # by served name: what the server says of the model, and what was found under that
         self._known: dict[str, tuple[ServedModel, ModelFacts | FactsError]] = {}
         self._look_again = False
+        # by served name, what is known about the model, or why nothing is; replaced whole
+        self.found: Mapping[str, ModelFacts | FactsError] = {}
+        # the same for derive, which needs of a reason no more than its code
+        self.facts_or_absence: Mapping[str, ModelFacts | Absence] = {}
 
     def look_again(self) -> None:
         """Has every model looked up again at the next `refresh`."""
         self._look_again = True
-
-    def found(self) -> dict[str, ModelFacts | FactsError]:
-        """By served name, what is known about the model, or why nothing is."""
-        return {name: found for name, (_, found) in self._known.items()}
-
-    def facts_or_absence(self) -> dict[str, ModelFacts | Absence]:
-        """The same for derive, which needs of a reason no more than its code."""
-        return {
-            name: Absence(found.reason) if isinstance(found, FactsError) else found
-            for name, found in self.found().items()
-        }
 
     def refresh(self, snapshot: Snapshot | None, facts: ServerFacts) -> None:
         """Looks up the models of a page that have not been looked up under what the server says of them now; forgets those not on it.
@@ -92,7 +85,8 @@ class TargetModels:
         None: there is no page yet, or its server runs no model itself.
         """
         if self._look_again:
-            self._look_again, self._known = False, {}
+            self._look_again = False
+            self._keep({})
         if snapshot is None or self._find is None:
             return
         known: dict[str, tuple[ServedModel, ModelFacts | FactsError]] = {}
@@ -107,7 +101,16 @@ class TargetModels:
             found = self._find(self._target.model, served)
             known[engine.model_name] = served, found
             _log_finding(self._target.name, engine.model_name, found)
+        if known != self._known:
+            self._keep(known)
+
+    def _keep(self, known: dict[str, tuple[ServedModel, ModelFacts | FactsError]]) -> None:
         self._known = known
+        self.found = {name: found for name, (_, found) in known.items()}
+        self.facts_or_absence = {
+            name: Absence(found.reason) if isinstance(found, FactsError) else found
+            for name, found in self.found.items()
+        }
 
 
 def served_model(name: str, facts: ServerFacts, kv_cache_dtype: str | None) -> ServedModel:

@@ -34,8 +34,8 @@ class Client:
     """
 
     __slots__ = (
-        "closes", "deadline", "doing", "drains", "framing", "has_earned", "has_ended", "output", "peer", "since", "socket",
-        "waits_for_check", "wants_write",
+        "closes", "deadline", "doing", "drains", "earns", "framing", "has_earned", "has_ended", "hurries", "output", "peer", "since",
+        "socket", "waits_for_check", "waits_for_thread", "wants_write", "watched",
     )  # fmt: skip
 
     def __init__(self, source: socket.socket, peer: str, doing: Doing, now: float, limits: Limits) -> None:
@@ -44,16 +44,20 @@ class Client:
         self.deadline = float("inf")
         # what of its answer is still to be written
         self.output = memoryview(b"")
-        # whether a request of it has been answered with what it asked for
-        self.has_earned = False
+        # whether what is written to it is what it asked for; and whether it has taken such an answer
+        self.earns = self.has_earned = False
+        # whether it has asked again before it took its answer, as nobody does who waits for one
+        self.hurries = False
         # whether it sends no more
         self.has_ended = False
         # what follows its answer
         self.closes = self.drains = False
-        # whether its password is still to be checked: set by the workers
-        self.waits_for_check = False
+        # whether its request waits for a thread; and whether its password is still to be checked: set by the workers
+        self.waits_for_thread = self.waits_for_check = False
         # whether the next step waits until it can be written to, rather than read from
         self.wants_write = False
+        # the events that the selector tells of, 0 for none
+        self.watched = 0
 
     @property
     def may_make_room(self) -> bool:

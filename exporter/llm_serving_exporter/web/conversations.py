@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import time
 from collections.abc import Callable
 
 from llm_serving_exporter.web.clients import Client, Doing
@@ -31,10 +30,9 @@ class Conversations:
         submit: Callable[[Client, Raw], bool],
         refusals: Refusals,
         is_stopping: Callable[[], bool],
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._guests, self._limits, self._guard, self._submit = guests, limits, guard, submit
-        self._refusals, self._is_stopping, self._monotonic = refusals, is_stopping, monotonic
+        self._refusals, self._is_stopping = refusals, is_stopping
 
     def go_on(self, client: Client) -> None:
         """Does what a connection can do now. Raises OSError."""
@@ -103,9 +101,11 @@ class Conversations:
         """Answers a client whose request is not read, and ends. Raises OSError."""
         self.begin_answer(client, refuse_connection(response), self._limits.refusal_seconds)
 
-    def begin_answer(self, client: Client, answer: Answer, seconds: float | None = None) -> None:
-        """Begins to write an answer; `seconds` for it, where not the usual ones. Raises OSError."""
-        client.output = memoryview(answer.data)
+    def begin_answer(
+        self, client: Client, answer: Answer, seconds: float | None = None, *, earns: bool = False
+    ) -> None:
+        """Begins to write an answer; `seconds` for it, where not the usual ones. `earns`: it is what was asked for. Raises OSError."""
+        client.output, client.earns = memoryview(answer.data), earns
         client.closes, client.drains = answer.closes or self._is_stopping(), answer.drains
         self._guests.unread_bytes += len(answer.data)
         self._guests.put_to(client, Doing.WRITING, self._limits.write_seconds if seconds is None else seconds)
@@ -117,6 +117,8 @@ class Conversations:
         self._guests.unread_bytes -= client.write()
         if client.output:
             return
+        client.hurries |= client.framing.has_begun
+        client.has_earned = not client.hurries and (client.has_earned or client.earns)
         if client.drains:
             client.end_writing()
             self._guests.put_to(client, Doing.DRAINING, self._limits.refusal_seconds)
@@ -130,7 +132,7 @@ class Conversations:
 
     def _cut_slowest_readers(self) -> None:
         # but for the last of them: one page may be larger than all that is allowed together
-        for client in self._guests.choose_readers(self._monotonic())[:-1]:
+        for client in self._guests.choose_readers()[:-1]:
             self._refusals.add(Reason.UNREAD, client.peer)
             self._guests.close(client)
             if self._guests.unread_bytes <= self._limits.unread_bytes:

@@ -1,14 +1,18 @@
-"""Who a client is, and who makes room when there are too many: no clock, no socket is read."""
+"""Who a client is, and who makes room when there are too many: no clock, no socket is read.
+
+In a flood somebody makes room hundreds of times a second, while scrapes wait: what is done for each connection there is kept cheap.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from heapq import heapify, heappop, heapreplace
+from operator import attrgetter
 from typing import Protocol, TypeVar
 
-# a connection is not called slow before it is so old: whoever has just come is about to send its request
-GRACE_SECONDS = 1.0
 # of all connections, as many as this share are kept for those who were answered
 RESERVE_SHARE = 2
 # of a full house, this share makes room at once: to look for one at each newcomer would take the time of a flood
@@ -17,7 +21,7 @@ _IPV6_NETWORK_BITS = 64
 
 
 class Guest(Protocol):
-    """What is asked of a connection."""
+    """What is asked of a connection. Compared by identity."""
 
     # whose it is, as `name_peer` says it
     peer: str
@@ -33,9 +37,13 @@ One = TypeVar("One", bound=Guest)
 def name_peer(address: object) -> str:
     """Whose connection it is: an IPv4 address, or the /64 network of an IPv6 address, of which one host has as many as it likes. "" for
     what is no such address."""
-    host = address[0] if isinstance(address, tuple) and address else ""
+    return _name_host(str(address[0])) if isinstance(address, tuple) and address else ""
+
+
+@lru_cache(maxsize=1024)
+def _name_host(host: str) -> str:
     try:
-        found = ipaddress.ip_address(str(host).partition("%")[0])
+        found = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return ""
     if isinstance(found, ipaddress.IPv6Address):
@@ -45,39 +53,39 @@ def name_peer(address: object) -> str:
     return str(found)
 
 
-def choose_leaving(
-    guests: Collection[One], counts: Mapping[str, int], now: float, wanted: int, reserve: int = 0
-) -> list[One]:
+def choose_leaving(guests: Collection[One], counts: Mapping[str, int], wanted: int, reserve: int = 0) -> list[One]:
     """Who makes room for others, at most `wanted`: of the peers with the most connections (`counts`) the slowest first.
 
-    Slow is who has had time and has not come to an answer; then come those who have only just come, the oldest first. Who was answered
-    stays as long as there are others: the latest `reserve` of them, so that nobody fills the house by asking once with each connection.
-    `guests`: who may be asked to leave.
+    Slowest is who has been at the same thing for longest. Who was answered stays as long as there are others: the latest `reserve` of them,
+    so that nobody fills the house by asking once with each connection. `guests`: who may be asked to leave.
     """
-    earned = sorted((guest for guest in guests if guest.has_earned), key=lambda guest: guest.since)
-    kept = set(map(id, earned[max(0, len(earned) - reserve) :])) if reserve else set()
+    earned = [guest for guest in guests if reserve and guest.has_earned]
+    earned.sort(key=_since)
+    kept = earned[max(0, len(earned) - reserve) :]
     left = Counter(counts)
-    leaving = _choose([guest for guest in guests if id(guest) not in kept], left, now, wanted)
-    return leaving + _choose([guest for guest in guests if id(guest) in kept], left, now, wanted - len(leaving))
+    leaving = _choose(set(guests).difference(kept) if kept else guests, left, wanted)
+    return leaving + _choose(kept, left, wanted - len(leaving))
 
 
-def _choose(guests: Iterable[One], left: Counter[str], now: float, wanted: int) -> list[One]:
+def _choose(guests: Iterable[One], left: Counter[str], wanted: int) -> list[One]:
     by_peer: dict[str, list[One]] = {}
     for guest in guests:
         by_peer.setdefault(guest.peer, []).append(guest)
     for found in by_peer.values():
-        found.sort(key=lambda guest: _rank(guest, now), reverse=True)
+        found.sort(key=_since, reverse=True)
+    # of two peers with as many, whose next one is slower
+    order = [(-left[peer], found[-1].since, peer) for peer, found in by_peer.items()]
+    heapify(order)
     leaving: list[One] = []
-    while by_peer and len(leaving) < wanted:
-        # of two peers with as many, whose next one is slower
-        peer = min(by_peer, key=lambda name: (-left[name], _rank(by_peer[name][-1], now)))
+    while order and len(leaving) < wanted:
+        peer = order[0][2]
         leaving.append(by_peer[peer].pop())
         left[peer] -= 1
-        if not by_peer[peer]:
-            del by_peer[peer]
+        if by_peer[peer]:
+            heapreplace(order, (-left[peer], by_peer[peer][-1].since, peer))
+        else:
+            heappop(order)
     return leaving
 
 
-def _rank(guest: Guest, now: float) -> tuple[bool, float]:
-    """Who leaves first has the least."""
-    return now - guest.since < GRACE_SECONDS, guest.since
+_since = attrgetter("since")

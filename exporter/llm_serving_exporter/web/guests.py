@@ -86,24 +86,28 @@ class Guests:
 
     def watch(self, client: Client, events: int) -> None:
         """Has the selector tell of these events of a connection; 0 of none."""
-        known = self._selector.get_map().get(client.socket)
-        if known is None and events:
+        # not asked of the selector: of what it does not know it first makes a text, with two calls of the system
+        if not client.watched and events:
             self._selector.register(client.socket, events, client)
-        elif known is not None and not events:  # a client that is gone would be told of in every turn
+        elif client.watched and not events:  # a client that is gone would be told of in every turn
             self._selector.unregister(client.socket)
-        elif known is not None and known.events != events:
+        elif client.watched != events:
             self._selector.modify(client.socket, events, client)
+        client.watched = events
 
-    def choose_leaving(self, now: float) -> list[Client]:
-        """Who makes room for others."""
+    def choose_leaving(self) -> list[Client]:
+        """Who makes room for others; one whose request waits for a thread where nobody else can."""
         most = self._limits.connections
-        asked = [client for client in self._clients if client.may_make_room]
-        return choose_leaving(asked, self._by_peer, now, max(1, most // ROOM_SHARE), most // RESERVE_SHARE)
+        asked = [client for client in self._clients - self._refused if client.may_make_room]
+        leaving = choose_leaving(asked, self._by_peer, max(1, most // ROOM_SHARE), most // RESERVE_SHARE)
+        if leaving:
+            return leaving
+        return choose_leaving([client for client in self._clients if client.waits_for_thread], self._by_peer, 1)
 
-    def choose_readers(self, now: float) -> list[Client]:
+    def choose_readers(self) -> list[Client]:
         """Who takes an answer, the slowest of the peer with the most connections first."""
         readers = [client for client in self._clients if client.doing is Doing.WRITING]
-        return choose_leaving(readers, self._by_peer, now, len(readers))
+        return choose_leaving(readers, self._by_peer, len(readers))
 
     def find_overdue(self, now: float) -> list[Client]:
         """Whose time is over; the others are looked at when the first of them is due."""

@@ -16,8 +16,8 @@ class Limits:
     connections: int = 512
     # connections that get a 503 while nobody can make room; beyond them there is no answer
     refusals: int = 16
-    # requests that are answered at the same time, each in a thread
-    workers: int = 8
+    # requests that are answered at the same time, each in a thread: the thread that waits for all clients takes turns with them
+    workers: int = 4
     # requests that wait for one of these threads
     queued: int = 128
     # requests that wait until a password has been compared with its hash

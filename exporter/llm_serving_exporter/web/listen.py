@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from llm_serving_exporter.errors import ListenError
 
 FLAG = "--web.listen-address"
-# a crowd that comes at once is taken in, not sent to try again a second later; the kernel has a bound of its own (net.core.somaxconn)
-BACKLOG = 1024
+# whoever finds it full tries again one second later, a scraper among a crowd too; the kernel has a bound of its own (net.core.somaxconn)
+BACKLOG = 65535
 _ANY = ("", "::")
 _CAUSES = {
     errno.EADDRINUSE: "the port is already in use by another process",

@@ -62,9 +62,7 @@ class Loop:
         self._accepts_again_at = 0.0
         # asked to end; and to end at once
         self.stopping, self._cutting = threading.Event(), threading.Event()
-        self._conversations = Conversations(
-            self._guests, limits, guard, submit, refusals, self.stopping.is_set, monotonic
-        )
+        self._conversations = Conversations(self._guests, limits, guard, submit, refusals, self.stopping.is_set)
         self._wake_reader, self._wake_writer = socket.socketpair()
         for end in (self._wake_reader, self._wake_writer):
             end.setblocking(False)
@@ -121,11 +119,7 @@ class Loop:
                 self._guarded(key.data, self._conversations.go_on)
             else:
                 self._accept(key.fileobj)
-        while self._completed:
-            client, answer, earned = self._completed.popleft()
-            client.has_earned |= earned
-            if client in self._guests:
-                self._guarded(client, partial(self._conversations.begin_answer, answer=answer))
+        self._begin_answers()
         if self.stopping.is_set():
             self._listen(False)
             for client in self._guests:
@@ -137,6 +131,12 @@ class Loop:
             self._listen(not self.stopping.is_set())
         if now >= self._guests.next_sweep:
             self._end_overdue(now)
+
+    def _begin_answers(self) -> None:
+        while self._completed:
+            client, answer, earned = self._completed.popleft()
+            if client in self._guests:
+                self._guarded(client, partial(self._conversations.begin_answer, answer=answer, earns=earned))
 
     def _guarded(self, client: Client, do: Callable[[Client], None]) -> None:
         try:
@@ -171,16 +171,16 @@ class Loop:
                 continue
             except OSError:
                 self._refusals.add(Reason.DESCRIPTORS, "")
-                self._make_room(self._monotonic())
+                self._make_room()
                 self._listen(False)
                 self._accepts_again_at = self._monotonic() + ACCEPT_PAUSE_SECONDS
                 return
             self._admit(source, name_peer(address))
 
     def _admit(self, source: socket.socket, peer: str) -> None:
-        now = self._monotonic()
         if self._guests.is_full:
-            self._make_room(now)
+            self._begin_answers()  # who is given an answer is at work no longer, and can make room
+            self._make_room()
         serves = not self._guests.is_full
         is_tls = self._guard is not None and self._guard.tls
         if not serves:
@@ -189,7 +189,7 @@ class Loop:
                 source.close()
                 return
         source.setblocking(False)
-        client = Client(source, peer, Doing.HELLO if is_tls else Doing.WAITING, now, self._limits)
+        client = Client(source, peer, Doing.HELLO if is_tls else Doing.WAITING, self._monotonic(), self._limits)
         self._guests.add(client, serves=serves)
 
         def begin(client: Client) -> None:
@@ -197,13 +197,15 @@ class Loop:
                 # headers and body go out in one piece, nothing is to be waited for
                 source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._guests.put_to(client, client.doing, self._limits.idle_seconds)
+                # its request is often there already: it waits for no other newcomer
+                self._conversations.go_on(client)
             else:
                 self._conversations.refuse(client, OVERLOAD)
 
         self._guarded(client, begin)
 
-    def _make_room(self, now: float) -> None:
-        for client in self._guests.choose_leaving(now):
+    def _make_room(self) -> None:
+        for client in self._guests.choose_leaving():
             if not client.has_earned or client.doing is Doing.WRITING:
                 self._refusals.add(Reason.MADE_ROOM, client.peer)
             self._guests.close(client)

@@ -111,11 +111,15 @@ class WebServer:
     # --- requests: by the loop, then by a worker ---------------------------------------------------------------------
 
     def _submit(self, client: Client, raw: Raw) -> bool:
-        first = client.has_earned or self._earned.has(raw.head)
+        first = not client.hurries and (client.has_earned or self._earned.has(raw.head))
+        client.waits_for_thread = not first
         return self._workers.submit(partial(self._serve, client, raw, None), first=first)
 
     def _serve(self, client: Client, raw: Raw, allowed: bool | None) -> None:
         """Answers a request. `allowed`: what came of the check of its password; None before it."""
+        if client.is_closed:  # it made room
+            return
+        client.waits_for_thread = False
         waits: list[Request] = []
 
         def respond(request: Request) -> Response:
@@ -142,7 +146,7 @@ class WebServer:
         if client.is_closed:  # it made room
             return
         allowed = self._guard.check_password(request)
-        client.waits_for_check = False
+        client.waits_for_check, client.waits_for_thread = False, not allowed
         if not self._workers.submit(partial(self._serve, client, raw, allowed), first=allowed):
             self._refuse(client, raw, ())
 

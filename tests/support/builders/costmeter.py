@@ -35,7 +35,7 @@ def page(at: float, tick: TickWork | None, *names: str, **counters: float) -> di
     every = names or ("m",)
     engines = tuple(EngineSnapshot(name, "0", requests_running=1.0, **counters) for name in every)
     derived = Derived(tuple(EngineDerived(name, "0", tick=tick) for name in every), 60.0, {}, {})
-    return {"up": True, "state": State.READY, "snapshot": Snapshot(engines, "vllm", at, at), "derived": derived}
+    return {"up": True, "state": State.READY, "snapshot": Snapshot(engines, "vllm", at, at), "derivation": derived}
 
 
 class Bench:

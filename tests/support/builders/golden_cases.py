@@ -20,7 +20,8 @@ class Case:
     """Ticks ten seconds apart over `pages` of the recorded `run`, or over `made`: tests/made/NAME.prom twice, then NAME-later.prom.
 
     The page stands at `path`; `beside`: what the server answers elsewhere at a page. `target`: settings of the Target. A first page stands
-    twice, because facts are looked up after a page and busy time is counted between two that have them.
+    twice, because facts are looked up after a page and busy time is counted between two that have them. `unreadable`: ticks at the end
+    at which the server has no page.
     """
 
     run: str = ""
@@ -29,13 +30,15 @@ class Case:
     path: str = "/metrics"
     beside: Callable[[Recording, int], Routes] = lambda run, number: {}
     target: Mapping[str, Any] = field(default_factory=dict)
+    unreadable: int = 0
 
     def steps(self) -> list[Routes]:
         if self.made:
             first, later = (MADE / f"{self.made}{which}.prom" for which in ("", "-later"))
             return [{self.path: page.read_bytes()} for page in (first, first, later)]
         run = recording(self.run)
-        return [{**self.beside(run, number), self.path: run.pages[number]} for number in self.pages]
+        found: list[Routes] = [{**self.beside(run, number), self.path: run.pages[number]} for number in self.pages]
+        return [*found, *({} for _ in range(self.unreadable))]
 
 
 def vllm_says(run: Recording, number: int) -> Routes:
@@ -67,6 +70,8 @@ def infinity_says(run: Recording, number: int) -> Routes:
     return {"/models": run.members[f"json/models-{number:04}.json"]}
 
 
+# the page that budgets are measured on, with everything known
+MAIN = "vllm-0.32-mfu-saturated"
 CASES: dict[str, Case] = {
     "vllm-0.32-idle": _vllm("vllm-0.32", 0, 10),
     "vllm-0.32-light": _vllm("vllm-0.32", 20, 30),
@@ -74,6 +79,9 @@ CASES: dict[str, Case] = {
     "vllm-0.32-kv-pressure": _vllm("vllm-0.32", 90, 100),
     "vllm-0.32-prefill-heavy": _vllm("vllm-0.32", 125, 135),
     "vllm-0.32-mfu-rejections": _vllm("vllm-0.32-mfu", 22, 32),
+    MAIN: _vllm("vllm-0.32-mfu", 50, 60),
+    # longer than its last good values stay
+    "vllm-0.32-mfu-unreadable": Case("vllm-0.32-mfu", (50, 50, 60), beside=vllm_says, unreadable=2),
     "vllm-0.32-spec": _vllm("vllm-0.32-spec", 24, 44),
     "vllm-0.32-dp2": _vllm("vllm-0.32-dp2", 6, 16),
     "vllm-0.32-embed": _vllm("vllm-0.32-embed", 10, 40),

@@ -29,7 +29,9 @@ class HandSchedule:
     def stop(self) -> None:
         self.jobs = {}
 
-    def every(self, name: str, seconds: float, job: Run, delay_seconds: float = 0.0) -> None:
+    def every(
+        self, name: str, seconds: float, job: Run, delay_seconds: float = 0.0, phase_seconds: float | None = None
+    ) -> None:
         self.jobs[name] = _Job(seconds, job, self._clock.seconds + delay_seconds)
 
     def cancel(self, name: str) -> None:

@@ -46,4 +46,4 @@ def reading(
     begun = derive(Window(window.snapshots[:1]), settings, None)
     derived = derive(replace(window, devices=(device,) if device else ()), settings, begun)
     shown = [(one, derived.engines[rank]) for rank, one in enumerate(window.later.engines)]
-    return replace(views.reading("chat-0", shown), derived=derived, models={"m": model})
+    return replace(views.reading("chat-0", shown), derivation=derived, models={"m": model})

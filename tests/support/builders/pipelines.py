@@ -8,7 +8,7 @@ from typing import Any
 
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.derive.derive import Settings
-from llm_serving_exporter.devices.attribution import Gpus, build_settings
+from llm_serving_exporter.devices.attribution import Gpus, SettingsBuilder
 from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.target import Target
@@ -20,7 +20,7 @@ UNIX_START = 1_795_147_700.0
 
 def settings_without_gpus(config: Config, target: Target, facts: ServerFacts, engines: int) -> Settings:
     """What derive needs for a target of whose GPUs only the configuration is known."""
-    return build_settings(config, target, (), Gpus(), GpuFacts(), facts, engines)
+    return SettingsBuilder().build(config, target, (), Gpus(), GpuFacts(), facts, engines)
 
 
 def make_pipeline(

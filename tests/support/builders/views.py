@@ -100,7 +100,7 @@ def reading(
         last=Attempt(Stage.SCRAPE, None, "", ended, 0.0061, 200, 56_379),
         attempts_total=2201,
         snapshot=Snapshot(tuple(one for one, _ in engines), "vllm", ended, NOW_MONOTONIC - age),
-        derived=Derived(
+        derivation=Derived(
             tuple(figures for _, figures in engines),
             60.0,
             {**AVAILABLE, **(absent or {})},

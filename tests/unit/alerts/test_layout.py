@@ -13,11 +13,12 @@ import yaml
 from llm_serving_alerts.layout import lay_out
 from llm_serving_alerts.promql import clauses
 from llm_serving_alerts.promql_tree import strip_comments
-from llm_serving_alerts.render import every_rule, rule_document, rule_groups
+from llm_serving_alerts.render import DUMPERS, dump, every_rule, rule_document, rule_groups
 from llm_serving_alerts.rules import AlertRule, Record
 from llm_serving_alerts.runbook_expressions import complete_runbook
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings, read_settings
+from tests.pack.rulesets import LOADER
 from tests.support.servers.prometheus_server import PrometheusServer
 from tests.support.servers.server_process import find_program
 
@@ -41,13 +42,23 @@ def every_setting(folder: Path) -> Settings:
 def written(settings: Settings) -> dict[str, tuple[str, str]]:
     """Each rule's expression on one line, and as the file has it, by name and number."""
     rules = list(every_rule(rule_groups(settings)))
-    rendered = [rule["expr"] for group in yaml.safe_load(rule_document(settings))["groups"] for rule in group["rules"]]
+    rendered = [
+        rule["expr"] for group in yaml.load(rule_document(settings), LOADER)["groups"] for rule in group["rules"]
+    ]
     names = [rule.record if isinstance(rule, Record) else rule.alert for rule in rules]
     assert len(rules) == len(rendered)
     return {
         f"{name} {number}": (rule.expr, text)
         for number, (name, rule, text) in enumerate(zip(names, rules, rendered, strict=True))
     }
+
+
+def test_libyaml_and_its_python_twin_write_the_same_bytes(tmp_path: Path) -> None:
+    """Which of them there is depends on how PyYAML was built; the committed files must not. (A smiley libyaml writes as \\U0001F600.)"""
+    document = yaml.load(rule_document(every_setting(tmp_path)), LOADER)
+    document["odd"] = [*"'#|", "", " both ", "a: b", "µ – ×", "x" * 300, "one\ntwo", "one\n\n two \n", "yes", "1"]
+    fast, plain = DUMPERS
+    assert dump(document, fast) == dump(document, plain)
 
 
 @pytest.mark.parametrize("program", ["prometheus", "prometheus3"])

@@ -116,7 +116,7 @@ def test_rest_is_what_counters_show_that_are_there() -> None:
     silent = page(bench.now + 5, WORKED)
     for why in (Absence.NO_METRICS, Absence.IDLE):
         signals = dict.fromkeys((*COUNTED, "requests_finished_total"), why)
-        found = bench.tick(**{**silent, "derived": replace(silent["derived"], signals=signals)})
+        found = bench.tick(**{**silent, "derivation": replace(silent["derivation"], signals=signals)})
         assert found.signals[PER_MILLION] is found.signals[PER_REQUEST] is why
 
 

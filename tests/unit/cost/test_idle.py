@@ -98,7 +98,7 @@ def watch(
             State.READY,
             up=True,
             snapshot=Snapshot((readings[-1],), "vllm", now, now),
-            derived=Derived((EngineDerived("m", "0", tick=tick),), 60.0, {}, {}),
+            derivation=Derived((EngineDerived("m", "0", tick=tick),), 60.0, {}, {}),
             target_gpus=TargetGpus(2, "H100"),
             gpu_uuids=UUIDS,
         )

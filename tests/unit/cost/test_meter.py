@@ -83,7 +83,7 @@ def test_a_page_that_says_nothing_of_work_is_unknown() -> None:
     bench = Bench()
     bench.work()
     silent = page(10, WORKED)
-    silent["derived"] = replace(silent["derived"], signals={"decode_tokens_total": Absence.NO_METRICS})
+    silent["derivation"] = replace(silent["derivation"], signals={"decode_tokens_total": Absence.NO_METRICS})
     assert seconds(bench.tick(**silent)) == {"unknown": 10.0}
 
 

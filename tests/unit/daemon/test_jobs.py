@@ -10,14 +10,16 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from llm_serving_exporter.config.types import Config, DcgmConfig, FileDiscovery, GpuConfig, SloConfig
 from llm_serving_exporter.daemon.file_jobs import PRICES_EVERY_SECONDS
-from llm_serving_exporter.daemon.jobs import DISCOVERY_EVERY_SECONDS, Daemon
+from llm_serving_exporter.daemon.jobs import DISCOVERY_EVERY_SECONDS, FIRST_WITHIN_SECONDS, Daemon
 from llm_serving_exporter.daemon.schedule import MAX_THREADS
+from llm_serving_exporter.daemon.timetable import Run, Timetable
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
@@ -102,6 +104,30 @@ class Driven:
         """The daemon once every job that becomes due in so many seconds has run."""
         self.schedule.advance(seconds)
         return self.daemon
+
+
+def test_many_targets_are_read_soon_and_from_then_on_all_over_their_interval() -> None:
+    table = Timetable(lambda _low, _high: 0.0)
+
+    class Planned(HandSchedule):
+        def every(
+            self, name: str, seconds: float, job: Run, delay_seconds: float = 0.0, phase_seconds: float | None = None
+        ) -> None:
+            table.add(name, seconds, job, delay_seconds, phase_seconds)
+
+    targets = [Target(f"replica-{number}", "http://127.0.0.1:1", interval_seconds=15.0) for number in range(90)]
+    schedule = Planned(HandClock())
+    daemon = Daemon(config_for(*targets), lambda: config_for(*targets), lambda _config: None, schedule=schedule)
+    daemon.start()
+    firsts = {job.name for job in table.take_due(FIRST_WITHIN_SECONDS)}
+    assert firsts >= {f"target {target.name}" for target in targets}
+    table.take_due(60.0)
+    following = sorted(job.due_at for job in table.take_due(90.0) if job.name.startswith("target"))
+    assert len(following) == 90
+    # a second for six of them
+    apart = [later - earlier for earlier, later in pairwise(following)]
+    assert max(apart) < 0.5
+    daemon.stop()
 
 
 def test_discovered_targets_come_change_and_go_with_their_file(tmp_path: Path) -> None:

@@ -142,6 +142,61 @@ def test_jobs_that_block_hold_up_no_job_that_waits() -> None:
         released.set()
 
 
+def test_a_step_that_hangs_holds_up_no_other_for_long() -> None:
+    """As one that reads a token from a file system that hangs. As many of them as threads are there for leave one to the others."""
+    released, stuck, others, over = threading.Event(), [], [], []
+    hanging = STEP_THREADS - 1
+
+    async def hang() -> None:
+        stuck.append(1)
+        released.wait()
+        over.append(await SocketWait(one, EVENT_READ, 0.01))
+
+    async def tick() -> None:
+        others.append(1)
+
+    one, other = socket.socketpair()
+    with one, other, running() as schedule:
+        first = schedule._thread
+        for number in range(hanging):
+            schedule.every(f"hangs {number}", 3600.0, hang)
+        schedule.every("other", 0.01, tick)
+        wait_until(lambda: len(stuck) == hanging, "their start")
+        seen = len(others)
+        wait_until(lambda: len(others) >= seen + 10, "ten more runs of the other")
+        released.set()
+        # their steps go on in whichever thread runs them then
+        wait_until(lambda: len(over) == hanging, "their end")
+        wait_until(lambda: not schedule._relieved, "the end of the threads that were relieved")
+        first.join(30.0)
+        assert not first.is_alive()
+        assert schedule._thread.is_alive()
+
+
+def test_a_machine_without_a_thread_to_take_over_goes_on_once_the_step_is_over(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    released, others = threading.Event(), []
+
+    async def hang() -> None:
+        released.wait()
+
+    async def tick() -> None:
+        others.append(1)
+
+    with running() as schedule:
+
+        def refuse(_thread: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        schedule.every("hangs", 3600.0, hang)
+        wait_until(lambda: "a step hangs" in caplog.text, "the refusal")
+        schedule.every("other", 0.01, tick)
+        released.set()
+        wait_until(lambda: len(others) >= 3, "runs of the other in the thread that there is")
+
+
 def test_a_coroutine_that_fails_is_logged_and_runs_again(caplog: pytest.LogCaptureFixture) -> None:
     runs: list[int] = []
 

@@ -77,6 +77,20 @@ def test_a_job_that_comes_back_at_the_same_time_runs_once() -> None:
     assert names(table, 1.0) == ["a"]
 
 
+@pytest.mark.parametrize(
+    ("first", "then", "second"), [(2.0, 6.0, 21.0), (5.0, 14.0, 14.0), (0.0, 0.0, 15.0), (1.0, 9.0, 9.0)]
+)
+def test_later_runs_may_have_a_place_of_their_own(first: float, then: float, second: float) -> None:
+    """Half an interval at least lies between the first and the second."""
+    table = steady()
+    table.add("a", 15.0, do_nothing, first, then)
+    assert names(table, first - 0.001) == []
+    assert names(table, first) == ["a"]
+    assert table.next_at() == second
+    assert names(table, second) == ["a"]
+    assert table.next_at() == second + 15.0
+
+
 @pytest.mark.parametrize("seconds", [0.2, 5.0, 600.0])
 def test_jitter_neither_adds_up_nor_has_a_job_due_twice_at_a_time(seconds: float) -> None:
     table = Timetable(random.Random(18).uniform)

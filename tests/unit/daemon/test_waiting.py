@@ -69,6 +69,21 @@ def test_a_socket_that_can_be_used_wakes_who_waits_for_it_once(
     assert look_until(waiting, again) is True
 
 
+def test_a_socket_that_says_something_while_nobody_waits_is_let_go(
+    waiting: Waiting, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    """A server that closes a kept connection must not have the wait come back again and again."""
+    woken, again = Woken(), Woken()
+    waiting.begin(SocketWait(pair[0], EVENT_READ, LONG), woken)
+    pair[1].send(b"x")
+    assert look_until(waiting, woken) is True
+    waiting.wait_and_wake(0.0)
+    assert list(waiting._registered) == []
+    assert waiting._selector.select(0.0) == []
+    waiting.begin(SocketWait(pair[0], EVENT_READ, LONG), again)
+    assert look_until(waiting, again) is True
+
+
 def test_a_wait_ends_when_its_time_is_over(waiting: Waiting, pair: tuple[socket.socket, socket.socket]) -> None:
     woken, future = Woken(), Woken()
     waiting.begin(SocketWait(pair[0], EVENT_READ, 0.01), woken)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 
 import pytest
 
 from llm_serving_exporter.derive.busy import LONGEST_PENDING_SECONDS
-from llm_serving_exporter.derive.derive import Settings, derive
+from llm_serving_exporter.derive.derive import Settings, Tick
 from llm_serving_exporter.derive.ring import advance_window
 from llm_serving_exporter.derive.roof import compute_seconds, decode_ceiling, prefill_flops
 from llm_serving_exporter.derive.span import find_spans
 from llm_serving_exporter.derive.ticks import BOOKINGS_ROW
-from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.roofline import BusySeconds
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Quality, Snapshot
@@ -100,48 +100,74 @@ class Engine:
         self.live[name] += count
 
 
-def read(engine: Engine, late: frozenset[str], *, latencies: bool) -> EngineSnapshot:
-    """What its page says while it does what comes next."""
-    shown = {name: (engine.late if name in late else engine.live)[name] for name in (PREFILL, DECODE, ITL)}
+@dataclass(frozen=True)
+class Moment:
+    """What the engine has booked, as it happens and at the end of requests, and what it holds."""
+
+    live: dict[str, float]
+    late: dict[str, float]
+    steps: int
+    running: int
+    waiting: int
+    kv_tokens: int
+
+
+def look_at(engine: Engine) -> Moment:
+    held = sum(one.prompt + one.made for one in engine.running)
+    running, waiting = len(engine.running), len(engine.waiting)
+    return Moment(dict(engine.live), dict(engine.late), engine.steps, running, waiting, held)
+
+
+def watch(engine: Engine, seconds: float) -> Iterator[Moment]:
+    """Works, and yields at each interval how things stood when what it does then began."""
+    at = 0.0
+    moment = look_at(engine)
+    while at < seconds:
+        while engine.now <= at:
+            moment = look_at(engine)
+            engine.work()
+        yield moment
+        at += INTERVAL
+
+
+def read(moment: Moment, late: frozenset[str], *, latencies: bool) -> EngineSnapshot:
+    """What the engine's page says."""
+    shown = {name: (moment.late if name in late else moment.live)[name] for name in (PREFILL, DECODE, ITL)}
     return EngineSnapshot(
         "m",
         "0",
         prefill_tokens_total=shown[PREFILL],
         decode_tokens_total=shown[DECODE],
-        engine_steps_total=float(engine.steps),
+        engine_steps_total=float(moment.steps),
         inter_token_latency_seconds=all_of(0.01, shown[ITL]) if latencies else None,
-        requests_running=float(len(engine.running) + bool(engine.waiting)),
-        requests_waiting=float(max(0, len(engine.waiting) - 1)),
-        kv_cache_usage_ratio=sum(one.prompt + one.made for one in engine.running) / CAPACITY,
+        requests_running=float(moment.running + bool(moment.waiting)),
+        requests_waiting=float(max(0, moment.waiting - 1)),
+        kv_cache_usage_ratio=moment.kv_tokens / CAPACITY,
         kv_cache_capacity_tokens=CAPACITY,
     )
 
 
-def pages(engine: Engine, seconds: float, late: frozenset[str], *, latencies: bool) -> Iterator[Snapshot]:
+def pages(moments: Iterable[Moment], late: frozenset[str], *, latencies: bool) -> Iterator[Snapshot]:
     """A page an interval. `late`: fields that are booked at a request's end; `latencies`: whether it has inter-token latencies."""
-    at = 0.0
-    reading = read(engine, late, latencies=latencies)
-    while at < seconds:
-        while engine.now <= at:
-            reading = read(engine, late, latencies=latencies)
-            engine.work()
+    for number, moment in enumerate(moments):
+        reading, at = read(moment, late, latencies=latencies), number * INTERVAL
         yield Snapshot((reading,), "vllm", 1e9 + at, at, quality=dict.fromkeys(late, Quality.LAGGING))
-        at += INTERVAL
 
 
-def run(snapshots: Iterator[Snapshot]) -> list[EngineDerived]:
-    """Each tick's engine, as the pipeline makes it."""
+def run(snapshots: Iterator[Snapshot]) -> list[Tick]:
+    """What is derived at each tick, as the pipeline does it: what nobody asks for of a tick is not worked out."""
     window: Window | None = None
-    result: Derived | None = None
+    result: Tick | None = None
     found = []
     for snapshot in snapshots:
         window = advance_window(window, snapshot, find_spans(60.0, snapshot))
-        result = derive(window, KNOWN, result)
-        found.append(result.engines[0])
+        result = Tick(window, KNOWN, result)
+        found.append(result)
     return found
 
 
-def busy_of(engine: EngineDerived) -> BusySeconds:
+def busy_of(result: Tick) -> BusySeconds:
+    [engine] = result.kept
     assert engine.busy is not None
     return engine.busy
 
@@ -160,6 +186,13 @@ LATE = {
 LOADS = {"long answers": ((4000, 30_000), (3000, 9000)), "long prompts": ((100_000, 400_000), (300, 3000))}
 
 
+@cache
+def an_hour(clients: int, prompts: tuple[int, int], outputs: tuple[int, int]) -> tuple[list[Moment], dict[str, float]]:
+    """The moments of an hour, and the seconds that were spent; the same however they are booked and shown."""
+    engine = Engine(clients, random.Random(18), outputs, prompts)
+    return list(watch(engine, 3600.0)), engine.spent
+
+
 @pytest.mark.parametrize("latencies", [True, False], ids=["latencies", "tokens only"])
 @pytest.mark.parametrize("clients", [1, pytest.param(3, marks=pytest.mark.e2e), 12])
 @pytest.mark.parametrize("late", LATE.values(), ids=LATE.keys())
@@ -167,19 +200,19 @@ LOADS = {"long answers": ((4000, 30_000), (3000, 9000)), "long prompts": ((100_0
 def test_busy_time_is_split_as_it_was_spent(
     prompts: tuple[int, int], outputs: tuple[int, int], late: frozenset[str], clients: int, *, latencies: bool
 ) -> None:
-    engine = Engine(clients, random.Random(18), outputs, prompts)
-    results = run(pages(engine, 3600.0, late, latencies=latencies))
+    moments, spent = an_hour(clients, prompts, outputs)
+    results = run(pages(moments, late, latencies=latencies))
     first, last = busy_of(results[BEGUN]), busy_of(results[-1])
     assert last.unattributed == first.unattributed
     prefill, decode = last.prefill - first.prefill, last.decode - first.decode
-    truth = engine.spent["prefill"] / (engine.spent["prefill"] + engine.spent["decode"])
+    truth = spent["prefill"] / (spent["prefill"] + spent["decode"])
     assert prefill / (prefill + decode) == pytest.approx(truth, rel=0.2)
 
 
 def test_decode_of_unknown_length_is_nobodys() -> None:
     """Answers of more than five minutes: what waits for them is unattributed, and never the prompts', which took a second."""
     engine = Engine(1, random.Random(18), outputs=(90_000, 90_000))
-    results = run(pages(engine, 1800.0, LATE["decode late"], latencies=False))
+    results = run(pages(watch(engine, 1800.0), LATE["decode late"], latencies=False))
     first = next(number for number, one in enumerate(results) if busy_of(one).decode > 0)
     last = busy_of(results[-1])
     assert last.unattributed > LONGEST_PENDING_SECONDS
@@ -190,7 +223,7 @@ def test_decode_of_unknown_length_is_nobodys() -> None:
 
 def test_prompts_that_are_not_booked_for_minutes_leave_the_time_to_decode() -> None:
     engine = Engine(1, random.Random(18), outputs=(90_000, 90_000))
-    last = busy_of(run(pages(engine, 1800.0, LATE["prompts late"], latencies=True))[-1])
+    last = busy_of(run(pages(watch(engine, 1800.0), LATE["prompts late"], latencies=True))[-1])
     assert last.unattributed == 0.0
     assert last.prefill < 10
     assert last.decode > 1500 - LONGEST_PENDING_SECONDS
@@ -201,7 +234,7 @@ def test_an_engine_that_only_embeds_waits_for_no_decode() -> None:
     engine.late[DECODE] = 0.0
 
     def embedding() -> Iterator[Snapshot]:
-        for snapshot in pages(engine, 300.0, LATE["decode late"], latencies=False):
+        for snapshot in pages(watch(engine, 300.0), LATE["decode late"], latencies=False):
             [reading] = snapshot.engines
             yield Snapshot(
                 (
@@ -249,6 +282,7 @@ def test_a_pause_ends_what_is_waited_for() -> None:
     assert last.unattributed == last.pending_seconds == 0.0
     assert last.prefill + last.decode - before.prefill - before.decode == pytest.approx(2 * INTERVAL)
     assert last.prefill - before.prefill < 0.1
-    waits = results[720].figures[BOOKINGS_ROW]
+    [engine] = results[720].kept
+    waits = engine.figures[BOOKINGS_ROW]
     assert waits.window is None
     assert waits.started_seconds == 719 * INTERVAL

@@ -16,6 +16,7 @@ from llm_serving_exporter.derive.limiter import (
     Judged,
     decide_limiter,
     gather_evidence,
+    gather_rest,
     judge_limiter,
     list_lacking_signals,
 )
@@ -37,7 +38,8 @@ WELL = {"busy": 1.0, "requests_waiting": 0.0, "kv_cache_usage": 0.5, "preemption
 
 def gather(windows: list[EngineWindow], rooflines: list[Roofline], *, contradicted: bool = False) -> dict[str, float]:
     """The evidence of engines that count nothing late."""
-    return gather_evidence([Judged(one, roof, one, contradicted) for one, roof in zip(windows, rooflines, strict=True)])
+    judged = [Judged(one, roof, one, contradicted) for one, roof in zip(windows, rooflines, strict=True)]
+    return {**gather_evidence(judged), **gather_rest(judged)}
 
 
 def replica(row: Published, **gauges: float) -> dict[str, float]:

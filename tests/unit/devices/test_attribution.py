@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from llm_serving_exporter.config.types import Config, DcgmConfig, SloConfig
+from llm_serving_exporter.derive.gpus import Assignment
 from llm_serving_exporter.devices.attribution import (
     DCGM_STALE_INTERVALS,
+    GpuCounter,
     Gpus,
-    build_settings,
+    SettingsBuilder,
     count_target_gpus,
-    keep_known_gpus,
 )
 from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
@@ -48,28 +49,28 @@ def gpus(now: float = 100.0, dcgm_at: float | None = None) -> Gpus:
 
 
 def test_nothing_seen_is_absent_with_its_reason() -> None:
-    found = build_settings(CONFIG, TARGET, (), Gpus(), GpuFacts(), ServerFacts(), 1)
+    found = SettingsBuilder().build(CONFIG, TARGET, (), Gpus(), GpuFacts(), ServerFacts(), 1)
     assert found.device is None
     assert found.hardware.peaks is Absence.GPUS_UNKNOWN
     assert (found.hardware.parallel, found.hardware.gpus, found.hardware.version) == (None, None, None)
 
 
 def test_gpus_seen_are_shared_by_the_engines() -> None:
-    found = build_settings(CONFIG, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(version="0.32.0"), 1)
+    found = SettingsBuilder().build(CONFIG, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(version="0.32.0"), 1)
     assert (found.hardware.parallel, found.hardware.gpus, found.hardware.assumed_gpus) == (Parallel(2, 1, 1), 2.0, True)
     assert isinstance(found.hardware.peaks, GpuPeaks)
     assert found.hardware.version == (0, 32)
-    two = build_settings(CONFIG, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 2)
+    two = SettingsBuilder().build(CONFIG, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 2)
     assert (two.hardware.parallel, two.hardware.gpus) == (Parallel(1, 1, 2), 1.0)
 
 
 def test_a_configured_gpu_that_is_not_here_is_not_left_out_of_the_count() -> None:
     """One of two: half the peak, or one GPU's bandwidth, would pass for the target's."""
     target = replace(TARGET, gpus=(0, 1))
-    found = build_settings(CONFIG, target, UUIDS[:1], gpus(), GpuFacts(), ServerFacts(), 1)
+    found = SettingsBuilder().build(CONFIG, target, UUIDS[:1], gpus(), GpuFacts(), ServerFacts(), 1)
     assert (found.hardware.peaks, found.device) == (Absence.GPUS_UNKNOWN, None)
     assert (found.hardware.parallel, found.hardware.gpus) == (Parallel(2, 1, 1), 2.0)
-    both = build_settings(CONFIG, target, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1)
+    both = SettingsBuilder().build(CONFIG, target, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1)
     assert isinstance(both.hardware.peaks, GpuPeaks)
     assert both.device is not None
 
@@ -78,7 +79,7 @@ def test_a_remote_target_is_what_is_configured() -> None:
     remote = Target(
         "r", "http://far:8000", gpu_count=8, gpu_model="H100 SXM", tensor_parallel_size=4, pipeline_parallel_size=2
     )
-    found = build_settings(CONFIG, remote, (), Gpus(), GpuFacts(), ServerFacts(), 1)
+    found = SettingsBuilder().build(CONFIG, remote, (), Gpus(), GpuFacts(), ServerFacts(), 1)
     assert isinstance(found.hardware.peaks, GpuPeaks)
     assert (found.hardware.parallel, found.hardware.gpus) == (Parallel(4, 2, 1), 8.0)
     assert found.device is None
@@ -86,12 +87,12 @@ def test_a_remote_target_is_what_is_configured() -> None:
 
 def test_thresholds_are_those_that_are_on() -> None:
     config = replace(CONFIG, slo=SloConfig(ttft_seconds=2.5, itl_seconds=None, e2e_seconds=30.0, errors=False))
-    found = build_settings(config, TARGET, (), Gpus(), GpuFacts(), ServerFacts(), 1)
+    found = SettingsBuilder().build(config, TARGET, (), Gpus(), GpuFacts(), ServerFacts(), 1)
     assert (found.slo_seconds, found.slo_errors) == ({"ttft": 2.5, "e2e": 30.0}, False)
 
 
 def test_the_pass_is_the_mean_of_the_targets_gpus() -> None:
-    found = build_settings(CONFIG, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1).device
+    found = SettingsBuilder().build(CONFIG, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1).device
     assert found is not None
     assert found.gpm_ratio == pytest.approx(0.3)
     assert found.memory_used_bytes == 20 * 10**9
@@ -101,7 +102,7 @@ def test_the_pass_is_the_mean_of_the_targets_gpus() -> None:
 
 def test_a_pass_that_failed_is_none() -> None:
     failed = readings(attempt=Attempt(Stage.GPU, FailureReason.NO_DRIVER, "", 0.0, 0.0), gpus=())
-    found = build_settings(CONFIG, TARGET, UUIDS, Gpus(failed), GpuFacts(), ServerFacts(), 1)
+    found = SettingsBuilder().build(CONFIG, TARGET, UUIDS, Gpus(failed), GpuFacts(), ServerFacts(), 1)
     assert found.device is None
     assert found.hardware.peaks is Absence.GPUS_UNKNOWN
 
@@ -110,7 +111,11 @@ def test_dcgm_counts_until_it_missed_three_readings() -> None:
     config = replace(CONFIG, dcgm=DcgmConfig(url="http://localhost:9400", interval_seconds=10.0))
 
     def ratio(now: float) -> tuple[float | None, Absence | None]:
-        found = build_settings(config, TARGET, UUIDS, gpus(now, dcgm_at=100.0), GpuFacts(), ServerFacts(), 1).device
+        found = (
+            SettingsBuilder()
+            .build(config, TARGET, UUIDS, gpus(now, dcgm_at=100.0), GpuFacts(), ServerFacts(), 1)
+            .device
+        )
         assert found is not None
         return found.dcgm_ratio, found.absent.get("dcgm_ratio")
 
@@ -120,13 +125,13 @@ def test_dcgm_counts_until_it_missed_three_readings() -> None:
     stale, why = ratio(last + 0.1)
     assert stale is None
     assert why not in (None, Absence.AVAILABLE)
-    unread = build_settings(config, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1).device
+    unread = SettingsBuilder().build(config, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1).device
     assert unread is not None
     assert unread.dcgm_ratio is None
 
 
 def test_what_the_driver_measures_of_a_shared_gpu_is_nobodys() -> None:
-    found = build_settings(CONFIG, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1, shared=True)
+    found = SettingsBuilder().build(CONFIG, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1, shared=True)
     assert found.device is not None
     assert (found.device.gpm_ratio, found.device.memory_used_bytes) == (None, None)
     assert set(found.device.absent.values()) == {Absence.GPU_CLAIMED_TWICE}
@@ -169,7 +174,7 @@ def test_the_gpus_of_a_target_are_those_of_all_its_engines() -> None:
 def test_a_stated_number_counts_where_the_gpus_of_other_nodes_cannot_be_seen() -> None:
     spans = replace(TARGET, gpu_count=16, nodes=("a", "b"))
     assert count(spans, UUIDS) == count(spans, UUIDS, engines=0) == TargetGpus(16, H100)
-    assert build_settings(CONFIG, spans, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1).hardware.gpus == 16
+    assert SettingsBuilder().build(CONFIG, spans, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1).hardware.gpus == 16
     # what is seen is believed on one node, and where it is more
     assert (
         count(replace(spans, nodes=("a",)), UUIDS) == count(replace(spans, gpu_count=1), UUIDS) == TargetGpus(2, H100)
@@ -178,7 +183,7 @@ def test_a_stated_number_counts_where_the_gpus_of_other_nodes_cannot_be_seen() -
 
 def test_a_guess_how_gpus_share_the_work_is_none_about_their_number() -> None:
     remote = replace(TARGET, gpu_count=8, gpu_model="H100 SXM")
-    assert build_settings(CONFIG, remote, (), Gpus(), GpuFacts(), ServerFacts(), 1).hardware.assumed_gpus
+    assert SettingsBuilder().build(CONFIG, remote, (), Gpus(), GpuFacts(), ServerFacts(), 1).hardware.assumed_gpus
     assert count(remote) == TargetGpus(8, H100)
 
 
@@ -202,7 +207,8 @@ def seen(target: Target = TARGET, **changes: object) -> TargetReading:
 
 
 def known(before: TargetReading, now: TargetReading, uuids: tuple[str, ...] = ()) -> TargetGpus | None:
-    return keep_known_gpus(before, now, uuids, gpus(), GpuFacts())
+    assignment = Assignment(uuids, "configured") if uuids else None
+    return GpuCounter().keep_known(before, now, assignment, gpus(), GpuFacts())
 
 
 def test_what_was_known_of_a_targets_gpus_stays_while_nothing_is_said() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from llm_serving_exporter.model.cost import Method, TargetCost
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.later import Later
 from llm_serving_exporter.model.pod import WaitingPod
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
@@ -25,9 +27,10 @@ PLACE = 'namespace="",node="",pod=""'
 PAGE = 'vllm:num_requests_running{engine="0",model_name="m"} 3\n'
 
 
-def exposed(store: Store, now: float) -> str:
+def exposed(store: Store, now: float, *, all_buckets: bool = False) -> str:
     registry = CollectorRegistry()
-    registry.register(ViewCollector(store.view, lambda: Setup(15.0, 20.0, "node-a"), lambda: now))
+    setup = Setup(15.0, 20.0, "node-a", all_buckets=all_buckets)
+    registry.register(ViewCollector(store.view, lambda: setup, lambda: now))
     return generate_latest(registry).decode()
 
 
@@ -50,14 +53,42 @@ def test_a_target_that_was_never_up_says_why_it_has_no_cost() -> None:
     store, target = Store(), Target("a", "http://127.0.0.1:9")
     signals = {"gpu_seconds_total": Absence.AVAILABLE, "cost_usd_total": Absence.NO_PRICE}
     signals["cost_usd_per_million_tokens"] = Absence.NO_PRICE
-    store.put_target(replace(store.add_target(target), cost=TargetCost((), None, Method.ROOFLINE, "", signals)))
+    store.put_target(
+        replace(store.add_target(target), cost=TargetCost((), None, Method.ROOFLINE, "", Later(lambda: signals)))
+    )
     text = exposed(store, 100.0)
-    for signal, reason in (("gpu_seconds_total", ""), ("cost_usd_total", "no_price")):
-        labels = f'{{container="",{PLACE},reason="{reason}",signal="{signal}",target="a"}}'
-        assert f"llm_serving_signal_available{labels} {float(not reason)}" in text
-    trusted = f'{{container="",{PLACE},quality="live",signal="gpu_seconds_total",target="a"}}'
-    assert f"llm_serving_signal_quality{trusted} 1.0" in text
-    assert 'reason="target_down",signal="cost_usd_per_million_tokens"' in text
+    lines = [line for line in text.splitlines() if line.startswith("llm_serving_signal")]
+    found = {("no_price", "cost_usd_total"), ("target_down", "cost_usd_per_million_tokens")}
+    assert lines == [
+        *(
+            f'llm_serving_signals{{container="",{PLACE},state="{state}",target="a"}} {number}.0'
+            for state, number in (("available", 1), ("absent", 2))
+        ),
+        *(
+            f'llm_serving_signal_available{{container="",{PLACE},reason="{reason}",signal="{signal}",target="a"}} 0.0'
+            for reason, signal in sorted(found)
+        ),
+    ]
+
+
+def test_buckets_that_nothing_reads_are_there_where_they_are_asked_for() -> None:
+    page = PAGE
+    for name in ("time_to_first_token_seconds", "request_decode_time_seconds"):
+        page += f"# TYPE vllm:{name} histogram\n"
+        for edge, count in (("0.5", 2), ("1", 5), ("+Inf", 6)):
+            page += f'vllm:{name}_bucket{{engine="0",le="{edge}",model_name="m"}} {count}\n'
+        page += f'vllm:{name}_sum{{engine="0",model_name="m"}} 7.5\nvllm:{name}_count{{engine="0",model_name="m"}} 6\n'
+    store, target = Store(), Target("a", "http://127.0.0.1:9")
+    store.put_target(replace(store.add_target(target), snapshot=snapshot_of(page, at=100.0)))
+
+    def published(name: str, text: str) -> list[tuple[str, str]]:
+        return re.findall(rf'^llm_serving_{name}_(bucket|sum|count)\{{.*?(?:,le="(.+?)".*)?\}} ', text, re.MULTILINE)
+
+    few, every = exposed(store, 101.0), exposed(store, 101.0, all_buckets=True)
+    whole = [("bucket", "0.5"), ("bucket", "1.0"), ("bucket", "+Inf"), ("count", ""), ("sum", "")]
+    assert published("time_to_first_token_seconds", few) == whole
+    assert published("request_decode_time_seconds", few) == whole[2:]
+    assert published("request_decode_time_seconds", every) == whole
 
 
 @pytest.mark.parametrize(("age", "shown"), [(19.0, True), (21.0, False)])

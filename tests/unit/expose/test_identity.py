@@ -15,10 +15,12 @@ from prometheus_client.samples import Sample
 from llm_serving_exporter.catalogue.roofline import BANDWIDTH_RATIO
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, PLACE_LABELS
 from llm_serving_exporter.daemon.store import Store
+from llm_serving_exporter.expose.blocks import Block, write_blocks
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.expose.families import Families
-from llm_serving_exporter.expose.labels import SeriesLabels, SharedLabels
+from llm_serving_exporter.expose.identity import LabelBook
+from llm_serving_exporter.expose.labels import MOST_KEPT, SharedLabels
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import ExpectedReplicas, Role, Target
@@ -127,14 +129,29 @@ def test_the_text_of_labels_is_that_of_the_mapping_that_they_are(shared: dict[st
         return ",".join(f'{name}="{text}"' for name, text in sorted(escaped.items()))
 
     common = SharedLabels(shared)
-    whole = SeriesLabels(common, tuple(own), tuple(own.values()))
-    assert common.as_text() == written(shared)
-    assert dict(whole) == {**shared, **own}
-    assert len(whole) == len({**shared, **own})
-    assert whole.as_text() == written({**shared, **own})
-    assert common.with_labels(**own) == {**shared, **own}
+    (start,) = write_blocks([Block("n", common, (), ((),), (0.5,))])
+    (line,) = write_blocks([Block("n", common, tuple(own), (tuple(own.values()),), (0.5,))])
+    assert start == (f"n{{{written(shared)}}} 0.5\n" if shared else "n 0.5\n")
+    whole = {**shared, **own}
+    assert line == (f"n{{{written(whole)}}} 0.5\n" if whole else "n 0.5\n")
+    assert common.with_labels(**own) == whole
 
 
 def test_a_row_whose_values_do_not_fit_its_labels_is_refused() -> None:
     with pytest.raises(ValueError, match="bandwidth_ceiling_ratio has the labels"):
         Families().add_engine_samples(BANDWIDTH_RATIO, SharedLabels({}), {("gpm", "extra"): 0.5})
+
+
+def test_what_is_kept_of_labels_is_forgotten_with_its_target_and_bounded() -> None:
+    book, target = LabelBook(), Target("a", "http://a:1", identity=Identity(namespace="one"))
+    first = book.of_target(target, ("namespace",))
+    assert book.of_target(target, ("namespace",)) is first
+    assert book.of_target(target, ()) == {"target": "a", **dict.fromkeys(PLACE_LABELS, "")}
+    relabelled = replace(target, identity=Identity(namespace="two"))
+    assert book.of_target(relabelled, ("namespace",))["namespace"] == "two"
+    kept = book.of_target_info(relabelled, ())
+    book.forget_others({"b"})
+    assert book.of_target_info(relabelled, ()) is not kept
+    for number in range(3 * MOST_KEPT):  # a server with a new name for each request
+        assert first.with_labels(model_name=f"m{number}")["model_name"] == f"m{number}"
+    assert len(first._more) <= MOST_KEPT

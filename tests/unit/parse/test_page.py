@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +13,7 @@ from llm_serving_exporter.errors import ExpositionError
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.samples import Samples, SeriesKey
+from llm_serving_exporter.parse.known import KnownPages
 from llm_serving_exporter.parse.page import PageParser
 
 # how long an example takes is the machine's matter, not the parser's
@@ -179,6 +183,44 @@ def test_nobody_asks_for_anything() -> None:
     assert second.values == ()
 
 
+def test_parsers_that_share_what_they_know_give_pages_that_are_alike_one_layout() -> None:
+    known = KnownPages()
+    one, other = PageParser(known=known), PageParser(known=known)
+    first, second = one.parse(page(FIRST)), other.parse(page(FIRST.replace(b" 3\n", b" 9\n")))
+    assert second.layout is first.layout
+    assert second.values[2] == 9.0
+    changed = other.parse(page(FIRST.replace(b'"d"', b'"x"')))
+    assert changed.layout is not first.layout
+    assert one.parse(page(FIRST)).layout is first.layout
+    assert other.parse(page(FIRST)).layout is first.layout
+
+
+def test_a_page_that_others_know_may_have_too_many_series_for_one() -> None:
+    known = KnownPages()
+    PageParser(known=known).parse(page(FIRST))
+    with pytest.raises(ExpositionError, match="more than 3 series"):
+        PageParser(max_series=3, known=known).parse(page(FIRST))
+
+
+def test_a_page_that_nobody_reads_any_more_is_forgotten() -> None:
+    known = KnownPages()
+    parser = PageParser(known=known)
+    layout = weakref.ref(parser.parse(page(FIRST)).layout)
+    parser.parse(page(b"b 1\n"))
+    gc.collect()
+    assert layout() is None
+    assert known.find(FIRST, openmetrics=False) is None
+
+
+def test_comments_that_change_places_are_another_page() -> None:
+    """Their lengths together stay as they are."""
+    body = b"# TYPE a gauge\n# TYPE b counter\na 1\nb 2\n"
+    parser = PageParser()
+    parser.parse(page(body))
+    moved = parser.parse(page(body.replace(b"b counter", b"b gauge").replace(b"a gauge", b"a counter")))
+    assert moved.layout.types == {"a": "counter", "b": "gauge"}
+
+
 tokens = st.sampled_from(
     [
         "0",
@@ -229,10 +271,12 @@ def page_sequences(draw: st.DrawFn) -> list[bytes]:
 def test_any_sequence_of_pages_reads_as_each_page_alone(
     pages: list[bytes], content_type: str, everything: bool
 ) -> None:
-    wanted = None if everything else "a".__eq__
-    parser = PageParser(wanted)
+    wanted, known = None if everything else "a".__eq__, KnownPages()
+    parser, other = PageParser(wanted, known=known), PageParser(wanted, known=known)
     for body in pages:
         assert outcome(parser, body, content_type) == outcome(PageParser(wanted), body, content_type)
+    for body in reversed(pages):
+        assert outcome(other, body, content_type) == outcome(PageParser(wanted), body, content_type)
 
 
 @settings(max_examples=300)

@@ -24,7 +24,7 @@ def broken(name: str) -> TargetReading:
     """A reading that no code of ours makes: whatever looks at its engines fails."""
     good = views.reading(name, [views.engine("m")])
     assert good.derived is not None
-    return replace(good, derived=replace(good.derived, engines=(None,)))  # type: ignore[arg-type]  # the fault
+    return replace(good, derivation=replace(good.derived, engines=(None,)))  # type: ignore[arg-type]  # the fault
 
 
 @pytest.mark.parametrize("more", [0, 25])
@@ -62,7 +62,7 @@ def test_a_target_whose_series_cannot_be_made_leaves_those_of_the_others(caplog:
     with DrivenExporter("http://one", "http://two", connect=server.connect, config=Config(targets=())) as exporter:
         first, _ = exporter.tick()
         assert first.derived is not None
-        exporter.store.put_target(replace(first, derived=replace(first.derived, engines=(None,))))  # type: ignore[arg-type]  # the fault
+        exporter.store.put_target(replace(first, derivation=replace(first.derived, engines=(None,))))  # type: ignore[arg-type]  # the fault
         with caplog.at_level(logging.ERROR):
             found = exporter.scrape()
     assert found.value("decode_tokens_total", target="replica-1") > 0

@@ -13,6 +13,7 @@ import pytest
 from llm_serving_exporter.config.types import Config, DcgmConfig, SloConfig
 from llm_serving_exporter.cost.terms import COST
 from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.devices.attribution import SettingsBuilder
 from llm_serving_exporter.devices.dcgm_source import DcgmSource
 from llm_serving_exporter.gpu.nvml import NvmlSource
 from llm_serving_exporter.model.attempt import Attempt, Stage
@@ -60,7 +61,7 @@ def host_of(*targets: Target, config: Config | None = None, **sources: object) -
 def settings(host: TargetHost, target: Target) -> Settings:
     """What the next tick of a target would be worked out with."""
     host.read_gpus()
-    return host._settings_for(target, ServerFacts(), 1)
+    return host._settings_for(SettingsBuilder(), target, ServerFacts(), 1)
 
 
 def test_without_gpus_there_is_what_is_configured() -> None:

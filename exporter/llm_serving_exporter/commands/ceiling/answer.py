@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from llm_serving_exporter.derive import planning
 from llm_serving_exporter.derive import roof as roofs
 from llm_serving_exporter.derive.fit import Fit, check_fit, least_gpus
-from llm_serving_exporter.derive.flops import runs_at
 from llm_serving_exporter.derive.memory import CHECKPOINT_BELIEVED_WITHIN_RATIO
+from llm_serving_exporter.derive.reads import choose_rate
 from llm_serving_exporter.derive.roof import Ceiling, Roof
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.weights import ModelFacts, Precision
@@ -218,7 +218,7 @@ def _notes(roof: Roof, question: Question, room: Fit, least: int | None) -> Iter
         yield f"{model.name} is made for {limit} tokens by its config, fewer than asked"
     yield from _spread(roof)
     for wanted in dict.fromkeys(group.format.multiplied for group in model.groups):
-        if runs_at(roof, wanted) is not wanted and Precision.BF16 in question.peaks.flops:
+        if choose_rate(roof.peaks, wanted) is not wanted and Precision.BF16 in question.peaks.flops:
             yield f"{question.peaks.name} has no {wanted} rate: such weights are dequantised and multiplied at {Precision.BF16}"
     yield from model.notes
     yield from (f"not counted: {part}" for part in model.geometry.left_out)

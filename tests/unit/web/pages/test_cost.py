@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from llm_serving_exporter.model.cost import EngineCost, EngineTotals, Method, TargetCost, WindowCost
 from llm_serving_exporter.model.hardware import TargetGpus
+from llm_serving_exporter.model.later import Later
 from llm_serving_exporter.model.prices import Price, Rate, RateKind
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence
@@ -35,8 +36,10 @@ WINDOW = WindowCost(
 
 
 def costing(reading: TargetReading, **changes: object) -> TargetReading:
-    engine = EngineCost("meta-llama/Llama-3.3-70B-Instruct", "0", "unified", EngineTotals({}, SPENT), WINDOW)
-    found = TargetCost((engine,), Price(2.49, RESERVED), Method.ROOFLINE, "model facts", {})
+    engine = EngineCost(
+        "meta-llama/Llama-3.3-70B-Instruct", "0", "unified", EngineTotals({}, SPENT), Later(lambda: WINDOW)
+    )
+    found = TargetCost((engine,), Price(2.49, RESERVED), Method.ROOFLINE, "model facts", Later(dict))
     return replace(reading, target_gpus=TargetGpus(2, "H100 SXM 80GB"), cost=replace(found, **changes))
 
 
@@ -60,12 +63,14 @@ def test_one_that_is_down_still_shows_what_it_has_cost() -> None:
 def test_without_a_price_there_is_no_table_but_the_reason() -> None:
     chat = views.fleet().targets[0]
     bare = EngineCost("m", "0", "unified", EngineTotals({("busy", ""): 5.0}))
-    unpriced = costing(chat, engines=(bare,), price=None, signals={"cost_usd_total": Absence.NO_PRICE})
+    unpriced = costing(chat, engines=(bare,), price=None, reasons=Later(lambda: {"cost_usd_total": Absence.NO_PRICE}))
     page = page_of(views.view(unpriced))
     assert "blended, $/M" not in page.text
     assert "cost USD" in page.text
     assert "The price file states no price for its GPUs that has begun" in page.text
-    unset = costing(chat, engines=(bare,), price=None, signals={"cost_usd_total": Absence.NOT_CONFIGURED})
+    unset = costing(
+        chat, engines=(bare,), price=None, reasons=Later(lambda: {"cost_usd_total": Absence.NOT_CONFIGURED})
+    )
     assert "Set cost.price_file" in page_of(views.view(unset)).text
 
 

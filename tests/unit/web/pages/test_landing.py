@@ -93,7 +93,7 @@ def test_what_is_to_be_read_with_care():
     }
     reading = views.reading("a", [views.engine("m")], absent={"batch_size_mean": Absence.IDLE})
     assert reading.derived is not None
-    reading = replace(reading, derived=replace(reading.derived, quality=quality))
+    reading = replace(reading, derivation=replace(reading.derived, quality=quality))
     lines = page_of(views.view(reading)).card("a").partition("Read with care")[2]
     assert lines.split(".")[0].strip() == "decode tokens: Contradicts another reading: an input is wrong"
     assert "request prompt tokens: Counted when a request ends" in lines

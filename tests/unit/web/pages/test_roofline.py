@@ -92,7 +92,7 @@ def test_a_model_that_is_not_known_says_why_and_is_escaped() -> None:
 
 def test_nothing_is_said_of_a_target_without_a_page() -> None:
     assert render_roofline(replace(reading(DECODING), snapshot=None)) == ""
-    assert render_roofline(replace(reading(DECODING), derived=None)) == ""
+    assert render_roofline(replace(reading(DECODING), derivation=None)) == ""
 
 
 @pytest.mark.parametrize("state", Limiter)

@@ -1,0 +1,220 @@
+"""The whole daemon with 2,000 targets at 15 s beside vmagent with the same: `.venv/bin/python -m bench.fleet`, about four minutes.
+
+Every target is one of 2,000 paths of one nginx, whose page moves each second; model and GPUs of each are stated, the dearest case. Both
+programs read them in the same seconds. First nobody asks for our page; then it is read every 15 s, as Prometheus reads it: as
+OpenMetrics and compressed. It prints CPU, resident memory, and how far apart the ticks of one target come, as nginx sees them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import re
+import statistics
+import sys
+import tempfile
+import threading
+import time
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import yaml
+
+from bench.cycle import PROMETHEUS_ACCEPTS, say, vmagent
+from bench.hanging import quantile
+from bench.pictures import draw_ticks, write_picture
+from bench.run import moving_pages
+from bench.servers import Nginx, Program, free_port
+from llm_serving_exporter.sim.recording import demo_model_config
+
+OURS, THEIRS = "ours", "vmagent"
+# what each calls itself
+AGENTS = {"llm-serving-exporter": OURS, "vm_promscrape": THEIRS}
+_ASKED = re.compile(r"(?P<at>[0-9.]+) /(?P<target>replica-[0-9]+)/metrics (?P<agent>[\w-]+)")
+# until each window has its minute
+WARM_UP_SECONDS = 75.0
+
+# program -> target -> when it was asked, in seconds
+Asked = Mapping[str, Mapping[str, list[float]]]
+
+
+@dataclass(frozen=True)
+class Span:
+    """What happened in some seconds."""
+
+    # Unix seconds of its begin and its end
+    begin: float
+    end: float
+    # CPU seconds by program
+    cpu: Mapping[str, float]
+    # seconds that each of our pages took, and its bytes on the wire and unpacked
+    pages: tuple[tuple[float, int, int], ...]
+
+
+def write_configs(folder: Path, nginx: Nginx, targets: int, interval: float) -> tuple[Path, Path]:
+    """Ours and vmagent's."""
+    paths = [f"/replica-{number}/metrics" for number in range(targets)]
+    known = {"model": {"config": demo_model_config()}, "gpu_model": "H100 SXM", "gpu_count": 1}
+    listed = [{"name": path[1:-8], "url": nginx.url, "metrics_path": path, **known} for path in paths]
+    ours, theirs = folder / "exporter.yml", folder / "vmagent.yml"
+    ours.write_text(
+        yaml.safe_dump({"gpu": {"enabled": False}, "scrape": {"interval": f"{interval:g}s"}, "targets": listed})
+    )
+    address = f"127.0.0.1:{nginx.port}"
+    static = [{"targets": [address], "labels": {"__metrics_path__": path, "replica": path[1:-8]}} for path in paths]
+    timing = {"scrape_interval": f"{interval:g}s", "scrape_timeout": f"{interval:g}s"}
+    theirs.write_text(
+        yaml.safe_dump({"global": timing, "scrape_configs": [{"job_name": "page", "static_configs": static}]})
+    )
+    return ours, theirs
+
+
+def read_page(port: int, look: Callable[[bytes], None] = lambda _part: None) -> tuple[float, int, int]:
+    """Asks for our page as Prometheus does. Seconds, bytes on the wire, bytes unpacked; `look` gets each part of it."""
+    started = time.monotonic()
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", "/metrics", headers={"Accept": PROMETHEUS_ACCEPTS, "Accept-Encoding": "gzip"})
+    answer = connection.getresponse()
+    assert answer.status == 200, answer.status
+    unpacker, wire, size = zlib.decompressobj(31), 0, 0
+    while block := answer.read(1 << 20):
+        wire += len(block)
+        part = unpacker.decompress(block)
+        size += len(part)
+        look(part)
+    connection.close()
+    return time.monotonic() - started, wire, size
+
+
+def count_lines(port: int, *starts: str) -> dict[str, int]:
+    """How many of our page's lines begin so and have a value that is not 0."""
+    found = dict.fromkeys(starts, 0)
+    rest = b""
+
+    def look(part: bytes) -> None:
+        nonlocal rest
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            for start in starts:
+                if line.startswith(start.encode()):
+                    found[start] += float(line.rsplit(b" ", 1)[1]) != 0
+
+    read_page(port, look)
+    return found
+
+
+def measure_span(programs: Mapping[str, Program], seconds: float, port: int | None, interval: float) -> Span:
+    """`port`: our web server's, whose page is read every `interval`; None: nobody reads it."""
+    before = {name: program.cpu_seconds() for name, program in programs.items()}
+    begin, pages, stopping = time.time(), list[tuple[float, int, int]](), threading.Event()
+
+    def scrape(port: int) -> None:
+        while not stopping.is_set():
+            pages.append(read_page(port))
+            stopping.wait(interval - pages[-1][0])
+
+    scraper = threading.Thread(target=scrape, args=(port,)) if port is not None else None
+    if scraper is not None:
+        scraper.start()
+    time.sleep(seconds)
+    stopping.set()
+    after = {name: program.cpu_seconds() for name, program in programs.items()}
+    end = time.time()
+    if scraper is not None:
+        scraper.join()
+    return Span(begin, end, {name: after[name] - before[name] for name in programs}, tuple(pages))
+
+
+def read_asked(log: Path, begin: float, end: float) -> Asked:
+    """When each target was asked, by whom, between two moments."""
+    found: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in AGENTS.values()}
+    with log.open() as lines:
+        for match in filter(None, map(_ASKED.match, lines)):
+            at, program = float(match["at"]), AGENTS.get(match["agent"])
+            if program is not None and begin <= at <= end:
+                found[program][match["target"]].append(at)
+    return found
+
+
+def show_pages(nginx: Nginx, pages: Iterator[bytes], stopping: threading.Event) -> None:
+    while not stopping.wait(1.0):
+        nginx.show(next(pages))
+
+
+def report_span(what: str, span: Span, asked: Asked, interval: float) -> None:
+    say(f"\n{what}, {span.end - span.begin:.0f} s")
+    for name, cpu in span.cpu.items():
+        ticks = sum(len(times) for times in asked[name].values())
+        gaps = [later - earlier for times in asked[name].values() for earlier, later in pairwise(sorted(times))]
+        missed = sum(round(gap / interval) - 1 for gap in gaps if gap > 1.5 * interval)
+        off = [100 * abs(gap - interval) / interval for gap in gaps]
+        say(
+            f"  {name:<8} {cpu:6.2f} CPU s, {ticks} ticks, {1000 * cpu / ticks:.3f} ms each; off the interval "
+            f"p50 {statistics.median(off):.1f} %, p99 {quantile(off, 0.99):.1f} %, most {max(off):.1f} %; {missed} missed"
+        )
+    say(f"  ours is {span.cpu[OURS] / span.cpu[THEIRS]:.2f} x vmagent's")
+    for seconds, wire, size in span.pages:
+        say(f"  page: {seconds:.2f} s, {wire / 1e6:.1f} MB on the wire, {size / 1e6:.1f} MB unpacked")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.fleet", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--targets", type=int, default=2000)
+    parser.add_argument("--interval", type=float, default=15.0)
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each of the two spans (default 60)")
+    parser.add_argument("--picture", type=Path, help="where the picture of the ticks goes, an SVG")
+    arguments = parser.parse_args()
+    if sys.dont_write_bytecode:
+        raise SystemExit("PYTHONDONTWRITEBYTECODE is set: compiling at start leaves memory behind. Unset it.")
+    targets, interval, seconds = arguments.targets, arguments.interval, arguments.seconds
+    pages, stopping = moving_pages(), threading.Event()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        log = folder / "asked.log"
+        nginx = Nginx(next(pages), folder, log=log)
+        ours, theirs = write_configs(folder, nginx, targets, interval)
+        port = free_port()
+        command = ("-m", "llm_serving_exporter", "--config.file", str(ours), f"--web.listen-address=127.0.0.1:{port}")
+        ready = f"http://127.0.0.1:{port}/-/healthy"
+        with (
+            nginx.program,
+            vmagent(folder, nginx, theirs, free_port()) as peer,
+            Program(sys.executable, *command, ready_url=ready) as exporter,
+        ):
+            mover = threading.Thread(target=show_pages, args=(nginx, pages, stopping))
+            mover.start()
+            programs = {OURS: exporter, THEIRS: peer}
+            time.sleep(WARM_UP_SECONDS)
+            unscraped = measure_span(programs, seconds, None, interval)
+            resident = {name: program.resident_bytes() for name, program in programs.items()}
+            scraped = measure_span(programs, seconds, port, interval)
+            peak = {name: program.peak_resident_bytes() for name, program in programs.items()}
+            up, ceiling = "llm_serving_target_up{", "llm_serving_decode_ceiling_ratio{"
+            found = count_lines(port, up, ceiling)
+            stopping.set()
+            mover.join()
+        asked = read_asked(log, unscraped.begin, unscraped.end)
+        report_span("nobody asks for our page", unscraped, asked, interval)
+        report_span(
+            f"our page is read every {interval:g} s", scraped, read_asked(log, scraped.begin, scraped.end), interval
+        )
+        if arguments.picture is not None:
+            write_picture(draw_ticks(asked, interval), arguments.picture)
+    say("")
+    for name in programs:
+        say(
+            f"resident, {name}: {resident[name] / 1e6:.0f} MB before the first page, at most {peak[name] / 1e6:.0f} MB; "
+            f"{resident[name] / targets / 1000:.0f} and {peak[name] / targets / 1000:.0f} KB a target"
+        )
+    if found[up] != targets or found[ceiling] != targets:
+        raise SystemExit(f"not every target is up and fully known: {found}; the measurement says little")
+
+
+if __name__ == "__main__":
+    main()

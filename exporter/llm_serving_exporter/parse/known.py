@@ -1,0 +1,101 @@
+"""Pages that are read again and again: of a page whose layout is known only the values are read.
+
+From one page to the next, and from one replica of a model to another, mostly values differ. So what a page has beside its values is kept,
+once for all targets whose pages have it, and a page that has it to the byte has that layout. Nothing of a page itself is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import compress
+from threading import Lock
+from weakref import WeakValueDictionary
+
+from llm_serving_exporter.model.samples import Layout
+from llm_serving_exporter.parse.exposition import ParsedPage
+from llm_serving_exporter.parse.grammar import NUMBER
+
+# With these characters alone float() accepts nothing that the strict grammar refuses: no underscore, no blank.
+_NUMBER_BYTES = b"0123456789.eE+-NaInf"
+_NUMBERS = re.compile(rf"{NUMBER}(?:\n{NUMBER})*".encode())
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class KnownPage:
+    """A page without its values."""
+
+    openmetrics: bool  # the format
+    layout: Layout  # the object that every such page gets
+    has_value: bytes  # for each line 1 where it ends in a value, else 0
+    is_bare: bytes  # the opposite
+    prefixes: tuple[bytes, ...]  # of each line with a value, the text before that
+    bare_lines: tuple[bytes, ...]  # the other lines, whole
+    is_wanted: bytes  # for each value 1 where its sample was asked for, else 0
+    is_other: bytes  # the opposite
+    # place among the values and value of the samples asked for whose line ends in something else, such as a timestamp
+    fixed: tuple[tuple[int, float], ...]
+    size: int  # bytes of such a page, but for its values
+
+    def read_values(self, body: bytes) -> tuple[float, ...] | None:
+        """The values of a page that differs from this one in nothing else; None of any other, and of one whose values are no numbers."""
+        lines = body.split(b"\n")
+        if len(lines) != len(self.has_value) or tuple(compress(lines, self.is_bare)) != self.bare_lines:
+            return None
+        tokens = list(map(bytes.removeprefix, compress(lines, self.has_value), self.prefixes))
+        digits = b"".join(tokens)
+        # A line without its prefix comes back whole, which the sum of the lengths shows.
+        if len(digits) + self.size != len(body) or digits.translate(None, _NUMBER_BYTES):
+            return None
+        # a number of many digits takes longer to read than its line takes to find: those that nobody asked for are only looked at
+        others = b"\n".join(compress(tokens, self.is_other))
+        if 1 in self.is_other and _NUMBERS.fullmatch(others) is None:
+            return None
+        try:
+            numbers = map(float, compress(tokens, self.is_wanted))
+            if not self.fixed:
+                return tuple(numbers)
+            values = list(numbers)
+        except ValueError:
+            return None
+        for place, value in self.fixed:
+            values.insert(place, value)
+        return tuple(values)
+
+
+def outline_page(body: bytes) -> int:
+    """A number that pages which differ only in their values have in common, and hardly any others."""
+    return hash(tuple([line.rpartition(b" ")[0] for line in body.split(b"\n")]))
+
+
+def remember_page(body: bytes, parsed: ParsedPage, layout: Layout, *, openmetrics: bool) -> KnownPage:
+    """What is known of a page that was parsed. `layout`: that of `parsed`, or an older one that equals it."""
+    lines, widths, indexes = body.split(b"\n"), parsed.value_widths, parsed.indexes
+    has_value = bytes(map(bool, widths))
+    is_bare = bytes(not width for width in widths)
+    prefixes = tuple(line[:-width] for line, width in zip(lines, widths, strict=True) if width)
+    bare_lines = tuple(compress(lines, is_bare))
+    is_wanted = bytes(index >= 0 for index in compress(indexes, has_value))
+    is_other = bytes(not wanted for wanted in is_wanted)
+    fixed = tuple((index, parsed.values[index]) for index in compress(indexes, is_bare) if index >= 0)
+    size = sum(map(len, prefixes)) + sum(map(len, bare_lines)) + len(lines) - 1
+    return KnownPage(openmetrics, layout, has_value, is_bare, prefixes, bare_lines, is_wanted, is_other, fixed, size)
+
+
+class KnownPages:
+    """The pages that parsers which want the same samples know; each is kept as long as one of them uses it. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        # by format and outline
+        self._pages: WeakValueDictionary[tuple[bool, int], KnownPage] = WeakValueDictionary()
+
+    def find(self, body: bytes, *, openmetrics: bool) -> KnownPage | None:
+        """The one that this page most likely differs from in nothing but values; None where there is none."""
+        with self._lock:
+            return self._pages.get((openmetrics, outline_page(body)))
+
+    def add(self, body: bytes, page: KnownPage) -> None:
+        """`body`: a page of which `page` is what is known."""
+        with self._lock:
+            self._pages[page.openmetrics, outline_page(body)] = page
