@@ -234,8 +234,18 @@ def _make_spare_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "statements fit; gpu_claimed_twice that two targets claim the same card.",
             (Column("model_name", "model"), Column("target", "target"), Column("reason", "reason")),
             _find_unpriced(queries),
-            width=24,
+            width=12,
             height=6,
             may_be_empty="every target has a price",
+        ),
+        make_table(
+            "What tells busy time from idle time",
+            "Source of each target's busy time, the best first: engine_time (the engine counts the time that its device works), gpm, nvml_samples (100 % may also be "
+            "waiting for other GPUs), estimate (latencies over the batch, or the time that the work takes at the ceiling), requests (a tick in which a request ran is busy as a whole).",
+            (Column("model_name", "model"), Column("target", "target"), Column("source", "source")),
+            queries.name_models(queries.select_one("gpu_busy_source", "target", "source")),
+            width=12,
+            height=6,
+            may_be_empty="no target was busy since its exporter's start",
         ),
     )

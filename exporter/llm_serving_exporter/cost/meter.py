@@ -44,6 +44,7 @@ from llm_serving_exporter.model.cost import (
     WindowCost,
 )
 from llm_serving_exporter.model.device import BusySource, GpuReadings
+from llm_serving_exporter.model.frozen import replace_fields
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kept_cost import KeptCost, KeptEngine
@@ -121,7 +122,7 @@ class CostMeter:
         joules = self._joules.count(reading, gpus)
         target_gpus = self._keep_known_gpus(reading)
         if target_gpus is not reading.target_gpus:
-            reading = replace(reading, target_gpus=target_gpus)
+            reading = replace_fields(reading, target_gpus=target_gpus)
         lack = explain_uncounted(reading, terms)
         price = lack or find_price_of(reading, terms, unix)
         signals: dict[str, Absence] = {SECONDS: lack or Absence.AVAILABLE}

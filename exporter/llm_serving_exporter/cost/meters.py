@@ -16,6 +16,7 @@ from llm_serving_exporter.cost.terms import Terms
 from llm_serving_exporter.derive.gpus import YIELDED, Assignment, share_cards
 from llm_serving_exporter.model.claims import claim_of
 from llm_serving_exporter.model.device import GpuIdentity, GpuReadings
+from llm_serving_exporter.model.frozen import replace_fields
 from llm_serving_exporter.model.identity import Identity, is_same_pod
 from llm_serving_exporter.model.kept_cost import KeptCost
 from llm_serving_exporter.model.later import Unchanged
@@ -126,9 +127,9 @@ class Costs:
         with self._lock:
             meter = self._meters.get(name)
             if meter is None or not is_same_pod(self._owners[name], reading.target.identity):
-                return reading if reading.cost is None else replace(reading, cost=None)
+                return reading if reading.cost is None else replace_fields(reading, cost=None)
             terms = self._make_terms[name in self._claimed_twice](config)
-            return replace(reading, cost=meter.advance(reading, gpus, terms, monotonic=monotonic, unix=unix))
+            return replace_fields(reading, cost=meter.advance(reading, gpus, terms, monotonic=monotonic, unix=unix))
 
 
 def _make_terms(claimed_twice: bool, config: Config) -> Terms:

@@ -12,6 +12,7 @@ from functools import partial
 
 from llm_serving_exporter.derive import cost
 from llm_serving_exporter.model.cost import EngineTotals, WindowCost
+from llm_serving_exporter.model.frozen import speed_up
 from llm_serving_exporter.model.later import Later
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 
@@ -35,6 +36,7 @@ class WindowFigures:
 _COUNTERS = (PREFILL, DECODE, PROMPT, FINISHED)
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class _Point:
     at: float  # monotonic seconds

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 
 from llm_serving_exporter.derive.busy import LONGEST_PENDING_SECONDS, was_busy
 from llm_serving_exporter.derive.steps import find_decode_field
+from llm_serving_exporter.model.frozen import speed_up
 from llm_serving_exporter.model.snapshot import HISTOGRAM_FIELDS, EngineSnapshot, Quality
 from llm_serving_exporter.model.window import EngineWindow, Window
 
 PREFILL = "prefill_tokens_total"
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class Bookings:
     """What has been booked at a tick, and what the next one counts from."""

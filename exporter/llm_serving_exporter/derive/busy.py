@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from llm_serving_exporter.derive import capacity
 from llm_serving_exporter.derive import roof as roofs
 from llm_serving_exporter.derive.roof import Ceiling, Roof
 from llm_serving_exporter.derive.traffic import Work, prefill_flops
 from llm_serving_exporter.model.cost import Efficiency
+from llm_serving_exporter.model.frozen import replace_fields, speed_up
 from llm_serving_exporter.model.roofline import BusySeconds
 from llm_serving_exporter.model.window import EngineWindow
 
@@ -21,6 +22,7 @@ REFERENCE_BATCH, REFERENCE_CONTEXT_TOKENS, REFERENCE_PROMPT_TOKENS = 32, 1024, 1
 COUNTERS = ("prefill_tokens_total", "decode_tokens_total", "engine_steps_total")
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class Weights:
     """Seconds that the prefill and the decode of some work need at the ceilings."""
@@ -79,15 +81,15 @@ def advance_busy_seconds(before: BusySeconds | None, tick: EngineWindow, shares:
     pending = totals.pending_seconds + tick.elapsed_seconds
     ratio = split_busy_time(shares)
     if ratio:
-        return replace(
+        return replace_fields(
             totals,
             prefill=totals.prefill + pending * ratio["prefill"],
             decode=totals.decode + pending * ratio["decode"],
             pending_seconds=0.0,
         )
     if pending > LONGEST_PENDING_SECONDS:
-        return replace(totals, unattributed=totals.unattributed + pending, pending_seconds=0.0)
-    return replace(totals, pending_seconds=pending)
+        return replace_fields(totals, unattributed=totals.unattributed + pending, pending_seconds=0.0)
+    return replace_fields(totals, pending_seconds=pending)
 
 
 def compute_reference_seconds(roof: Roof) -> dict[str, float]:

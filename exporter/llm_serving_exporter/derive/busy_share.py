@@ -59,8 +59,8 @@ def _find_batch(tick: EngineWindow, window: EngineWindow) -> float:
 
 def _divide_sum(tick: EngineWindow, name: str, batch: float) -> float | None:
     """Seconds in which the histogram's events took place, `batch` of them at a time; None where it is not on the page."""
-    gained = tick.gained(name)
-    return None if gained is None or gained.sum is None else gained.sum / batch
+    gained = tick.grown(name)
+    return None if gained is None or gained.total is None else gained.total / batch
 
 
 def _is_never_at_rest(window: EngineWindow) -> bool:

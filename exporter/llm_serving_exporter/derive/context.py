@@ -43,6 +43,8 @@ def holds_every_token(geometry: Geometry) -> bool:
 
 def _decoding(window: EngineWindow) -> float | None:
     """Mean context of a decoding sequence over the readings with some; None where the engine does not say it."""
+    if not window.values("decode_context_tokens"):
+        return None
     tokens = requests = 0.0
     for reading in window.readings:
         if reading.decode_context_tokens and reading.requests_running:

@@ -38,13 +38,13 @@ def weigh_zero(tick: EngineWindow, live: frozenset[str]) -> float:
     which any decoded is the engine's steps x the mean of those seconds; where steps are not counted, what that many sequences take if the
     largest batch runs. `live`: the fields that are true at the moment of the page; others tell nothing of one tick.
     """
-    gained = tick.gained(ITL) if ITL in live else None
+    gained = tick.grown(ITL) if ITL in live else None
     mean = gained.mean() if gained is not None else None
     if gained is None or not mean or tick.increase("preemptions_total"):
         return 0.0  # what a preempted request waited is no decode
-    if _may_have_begun_and_ended(tick, gained.count):
+    if _may_have_begun_and_ended(tick, gained.events):
         return 0.0
-    sequences = gained.count * mean / tick.elapsed_seconds
+    sequences = gained.events * mean / tick.elapsed_seconds
     steps = tick.increase(STEPS) if STEPS in live else None
     limit = tick.last.batch_limit_requests
     busy = steps * mean / tick.elapsed_seconds if steps is not None else sequences / limit if limit else 0.0
@@ -58,12 +58,12 @@ def _may_have_begun_and_ended(tick: EngineWindow, events: float) -> bool:
 
     By their tokens, where the engine books these at a request's end, else by the number of requests. True where it counts neither.
     """
-    booked, decoded = tick.gained(BOOKED), tick.increase(DECODED)
+    booked, decoded = tick.grown(BOOKED), tick.increase(DECODED)
     ended, all_ended = tick.events(ENDED), _count_finished(tick)
-    if booked is not None and booked.sum is not None:
+    if booked is not None and booked.total is not None:
         # of a request that was cancelled no tokens are booked
-        cancelled = all_ended is not None and all_ended > booked.count
-        return cancelled or (booked.count > 0 and booked.sum in (decoded, events + booked.count))
+        cancelled = all_ended is not None and all_ended > booked.events
+        return cancelled or (booked.events > 0 and booked.total in (decoded, events + booked.events))
     begun = tick.events(BEGUN)
     return begun is None or (ended is None and all_ended is None) or (begun > 0 and begun in (ended, all_ended))
 

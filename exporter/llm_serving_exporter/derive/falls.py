@@ -58,7 +58,10 @@ def find_falls(earlier: Snapshot, later: Snapshot, known: Counts, now: Counts) -
     fell = [
         key
         for key, value in now.items()
-        if (before := last(key)) is not None and before is not value and _fell(before, value)
+        if (before := last(key)) is not None
+        and before is not value
+        # numbers are the most of them
+        and (value < before if type(value) is float and type(before) is float else _fell(before, value))
     ]
     if not fell:
         return NO_FALLS

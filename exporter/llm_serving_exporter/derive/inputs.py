@@ -10,6 +10,7 @@ from llm_serving_exporter.derive.figures import Figure, figure, given
 from llm_serving_exporter.derive.lengths import Histories
 from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.frozen import speed_up
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role
@@ -17,6 +18,7 @@ from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import EngineWindow, EngineWindows, Window
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What derive needs beside the window."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from llm_serving_exporter.derive.tail import FEWEST, measure_tail
 from llm_serving_exporter.model.derived import Tail
+from llm_serving_exporter.model.frozen import speed_up
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 
@@ -42,6 +43,7 @@ class Point(NamedTuple):
     lengths: Lengths
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class History:
     """The lengths of one engine's requests over time."""

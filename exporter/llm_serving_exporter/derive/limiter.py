@@ -18,13 +18,14 @@ The first row that holds; docs/limiter.md has the table with its reasons and wha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.derive import achieved, bandwidth, compute
 from llm_serving_exporter.derive.figures import Figure, figure, given
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
 from llm_serving_exporter.derive.steps import ITL, busy_ratio
+from llm_serving_exporter.model.frozen import replace_fields, speed_up
 from llm_serving_exporter.model.roofline import Limiter, Roofline, Source, Verdict
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
@@ -56,6 +57,7 @@ _GIVEN_BY = {
 }
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class Judged:
     """One engine, as far as the limiter looks at it."""
@@ -151,7 +153,7 @@ def _slowdown(window: EngineWindow, roofline: Roofline) -> float | None:
     """Mean inter-token latency over the floor of a step that decodes only; not where decode outran its ceiling."""
     if not roofline.step_floor_seconds or _possible(roofline.decode_ratio) is None:
         return None
-    gained = window.gained(ITL)
+    gained = window.grown(ITL)
     mean = gained.mean() if gained is not None else None
     return mean / roofline.step_floor_seconds if mean is not None else None
 
@@ -248,7 +250,7 @@ def _judge(found: Evidence, previous: Verdict | None, now: float, judged: Sequen
 
 
 def _tell_all(verdict: Verdict, judged: Sequence[Judged]) -> Verdict:
-    return replace(verdict, evidence={**verdict.evidence, **gather_rest(judged)})
+    return replace_fields(verdict, evidence={**verdict.evidence, **gather_rest(judged)})
 
 
 _EVIDENCE = figure(gather_evidence, JUDGED)

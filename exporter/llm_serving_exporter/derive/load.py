@@ -12,6 +12,7 @@ from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
 from llm_serving_exporter.derive.steps import list_step_fields
 from llm_serving_exporter.derive.traffic import Work, measure_work
 from llm_serving_exporter.model.derived import EngineDerived
+from llm_serving_exporter.model.frozen import speed_up
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.roofline import Range
 from llm_serving_exporter.model.snapshot import Absence
@@ -33,6 +34,7 @@ class Task:
     done: Work
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class Load:
     """A task with the context that its decode read."""

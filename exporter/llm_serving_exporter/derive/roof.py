@@ -23,6 +23,7 @@ from llm_serving_exporter.derive.reads import (
     weight_held_bytes,
     weight_read_bytes,
 )
+from llm_serving_exporter.model.frozen import speed_up
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision
 
@@ -62,6 +63,7 @@ class Bound(StrEnum):
     COMPUTE = "compute"
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class Ceiling:
     """Decode at best, at one batch and context. A token is a sequence-step: speculation gets more than one out of it."""

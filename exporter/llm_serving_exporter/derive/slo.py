@@ -32,8 +32,9 @@ LATENCY_FIELDS = {
 def _sum(readings: Sequence[EngineSnapshot], field: str, key: str | None) -> float:
     total = 0.0
     for reading in readings:
-        values = getattr(reading, field) or {}
-        total += sum(values.values()) if key is None else values.get(key, 0.0)
+        values = getattr(reading, field)
+        if values:
+            total += sum(values.values()) if key is None else values.get(key, 0.0)
     return total
 
 

@@ -44,8 +44,8 @@ def _books_late(snapshot: Snapshot, field: str, live: str) -> bool:
 
 def _finds_late(snapshot: Snapshot) -> bool:
     """Whether cache hits are booked at a request's end, and what was looked up is not: their ratio needs both of most requests."""
-    lookups, hits = (snapshot.quality.get(field) for field in ("prefix_cache_queries", "prefix_cache_hits"))
-    return hits is Quality.LAGGING and lookups is not Quality.LAGGING
+    quality = snapshot.quality.get
+    return quality("prefix_cache_hits") is Quality.LAGGING and quality("prefix_cache_queries") is not Quality.LAGGING
 
 
 def _longest_request(engine: EngineSnapshot) -> float | None:

@@ -76,7 +76,7 @@ def count_steps(window: EngineWindow, *, encoder: bool = False) -> Steps | Absen
         return Absence.WARMING_UP if count is None else Steps(count, counted=True)
     if getattr(window.last, ITL) is None and not encoder:
         return Absence.INPUT_MISSING
-    gained = window.gained(ITL)
+    gained = window.grown(ITL)
     if gained is None and not encoder:
         return Absence.WARMING_UP
     mean = gained.mean() if gained is not None else None
@@ -87,7 +87,7 @@ def count_steps(window: EngineWindow, *, encoder: bool = False) -> Steps | Absen
     seconds = window.elapsed_seconds * (1.0 if busy is None else busy)
     # each of them has at least one sequence
     most = count_sequence_steps(window)
-    return Steps(min(seconds / mean, gained.count if isinstance(most, Absence) else most), counted=False)
+    return Steps(min(seconds / mean, gained.events if isinstance(most, Absence) else most), counted=False)
 
 
 def count_prompts(window: EngineWindow) -> float:
@@ -104,7 +104,7 @@ def count_prompts(window: EngineWindow) -> float:
 
 def average_running(window: EngineWindow) -> float | None:
     """Running requests over the readings that have some; None where no reading has."""
-    running = [reading.requests_running for reading in window.readings if reading.requests_running]
+    running = [value for value in window.values("requests_running") if value]
     return sum(running) / len(running) if running else None
 
 
@@ -114,11 +114,11 @@ def busy_ratio(window: EngineWindow) -> float | None:
     The larger of two: the share of readings with a running request, which misses requests shorter than the time between two
     readings, and the counted steps x the mean inter-token latency, which misses prefill.
     """
-    running = [reading.requests_running for reading in window.readings if reading.requests_running is not None]
+    running = window.values("requests_running")
     if not running:
         return None
-    seen = sum(value > 0 for value in running) / len(running)
-    counted, gained = window.increase("engine_steps_total"), window.gained(ITL)
+    seen = sum([value > 0 for value in running]) / len(running)
+    counted, gained = window.increase("engine_steps_total"), window.grown(ITL)
     mean = gained.mean() if gained is not None else None
     if not counted or not mean:
         return seen

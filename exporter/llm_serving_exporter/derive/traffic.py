@@ -14,6 +14,7 @@ from llm_serving_exporter.derive.steps import (
     count_steps,
     drafts_per_sequence_step,
 )
+from llm_serving_exporter.model.frozen import speed_up
 from llm_serving_exporter.model.roofline import Range, Steps
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision
@@ -23,6 +24,7 @@ from llm_serving_exporter.model.window import EngineWindow
 FEWEST_STEPS = 0.01
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class Work:
     """What an engine did in a window: counts only."""
@@ -66,6 +68,7 @@ class Work:
         return self.prefill_tokens + self.sequence_steps * (1 + self.drafts)
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """Bytes that a window moved between HBM and the GPUs, all GPUs of the engine together, activations not counted."""
@@ -128,7 +131,10 @@ def estimate_traffic(roof: Roof, done: Work, context: Range) -> Traffic:
     out: next to the weights of a chunk's step it is little.
     """
     count = done.steps.count
-    weights = average_per_step(done, lambda tokens: roofs.weight_read_bytes(roof, tokens))
+    if roof.model.geometry.experts:
+        weights = average_per_step(done, lambda tokens: roofs.weight_read_bytes(roof, tokens))
+    else:  # a dense model's do not depend on the step's tokens
+        weights = roofs.weight_read_bytes(roof, 1.0)
     cached = prefix_read_bytes(roof, done)
     reads = [cached + done.sequence_steps * roofs.kv_read_bytes(roof, tokens)
              for tokens in (context.lower, context.expected, context.upper)]  # fmt: skip

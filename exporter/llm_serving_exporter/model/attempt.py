@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from llm_serving_exporter.model.frozen import speed_up
+
 
 class Stage(StrEnum):
     """Where an attempt ended."""
@@ -61,6 +63,7 @@ class FailureReason(StrEnum):
     INTERNAL = "internal_error"
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """Outcome of one attempt to read a target, the GPUs, dcgm-exporter or the kubelet."""

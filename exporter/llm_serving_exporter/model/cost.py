@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from llm_serving_exporter.model.device import BusySource
+from llm_serving_exporter.model.frozen import speed_up
 from llm_serving_exporter.model.later import Later
 from llm_serving_exporter.model.prices import Price
 from llm_serving_exporter.model.snapshot import Absence
@@ -59,6 +60,7 @@ class Attribution:
     efficiency: Efficiency = field(default_factory=Efficiency)  # only for Method.ROOFLINE
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class TickWork:
     """What one engine did between its last two pages."""
@@ -76,6 +78,7 @@ class TickWork:
     estimated_share: float | None = None
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class EngineTotals:
     """Counters of one engine since the exporter's first start. None: never known so far."""
@@ -93,6 +96,7 @@ class EngineTotals:
     carbon_grams: float | None = None  # CO2 equivalent of that energy
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class WindowCost:
     """Figures over the exporter's window. None, or an absent key: not known, or nothing happened."""
@@ -104,6 +108,7 @@ class WindowCost:
     joules_per_token: float | None = None  # mean over prompt tokens as sent and generated tokens, idle draw included
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class EngineCost:
     """One engine of a target, under the labels that it had when it was last seen."""
@@ -121,6 +126,7 @@ class EngineCost:
         return self.of_window.value
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class TargetCost:
     """A target's cost after a tick."""

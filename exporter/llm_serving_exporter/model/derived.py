@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from llm_serving_exporter.model.cost import TickWork
+from llm_serving_exporter.model.frozen import speed_up
 from llm_serving_exporter.model.histogram import Quantile
 from llm_serving_exporter.model.roofline import BusySeconds, Cause, Range, Roofline, Verdict
 from llm_serving_exporter.model.snapshot import Absence, LeftOut, Quality
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class Latency:
     """Events of one latency inside the window."""
@@ -24,6 +26,7 @@ class Latency:
     quantiles: Mapping[float, Quantile]
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class SloCount:
     """Good and bad events of one objective since the engine started."""
@@ -38,6 +41,7 @@ class SloCount:
     counted_seconds: float | None = None
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class ServerErrors:
     """HTTP 5xx answers that nothing else accounts for, counted by the exporter from 0 since it first saw the engine's life."""
@@ -81,6 +85,7 @@ class Publishes(Protocol):
         """The row's series: a metric's name without prefix, and values by those of its labels beyond every serving series'."""
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class EngineDerived:
     """Derived figures of one engine over the window. None, or {}: absent, for the reason in `Derived.signals`.

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from operator import add, sub
 from typing import NamedTuple
 
+from llm_serving_exporter.model.frozen import speed_up
+
 
 class Quantile(NamedTuple):
     """A quantile read from buckets."""
@@ -17,6 +19,18 @@ class Quantile(NamedTuple):
     clipped: str
 
 
+class Grown(NamedTuple):
+    """How many events there were between two readings."""
+
+    events: float  # all of them
+    total: float | None  # what they add up to; None: the engine's sum is not of what was observed
+
+    def mean(self) -> float | None:
+        """Total over events; None without one of them."""
+        return self.total / self.events if self.events > 0 and self.total is not None else None
+
+
+@speed_up
 @dataclass(frozen=True, slots=True)
 class Histogram:
     """A cumulative histogram with the engine's own counts: nothing is known of how events lie between two edges.
@@ -29,15 +43,21 @@ class Histogram:
     count: float  # all events, those above the top edge included
     sum: float | None  # total of all events; None: the engine's is not of what was observed
 
+    def grown_since(self, earlier: Histogram | None) -> Grown | None:
+        """How many events there were between two readings of one engine life, without their buckets. None as for `since`."""
+        # most pages were read by one plan, which has the edges once
+        if earlier is None or (earlier.edges is not self.edges and earlier.edges != self.edges):
+            return None
+        count = self.count - earlier.count
+        total = None if self.sum is None or earlier.sum is None else self.sum - earlier.sum
+        return None if count < 0 or (total is not None and total < 0) else Grown(count, total)
+
     def since(self, earlier: Histogram | None) -> Histogram | None:
         """Events between two readings of one engine life. None where the layout changed, or the count or the sum fell (a reset)."""
-        if earlier is None or earlier.edges != self.edges or earlier.count > self.count:
+        grown = self.grown_since(earlier)
+        if grown is None or earlier is None:
             return None
-        total = None if self.sum is None or earlier.sum is None else self.sum - earlier.sum
-        if total is not None and total < 0:
-            return None
-        grown = tuple(map(sub, self.cumulative, earlier.cumulative))
-        return Histogram(self.edges, grown, self.count - earlier.count, total)
+        return Histogram(self.edges, tuple(map(sub, self.cumulative, earlier.cumulative)), grown.events, grown.total)
 
     def plus(self, other: Histogram) -> Histogram | None:
         """Events of two engines together. None where their edges differ."""

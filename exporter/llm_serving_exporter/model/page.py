@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.frozen import speed_up
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class Page:
     """An answer with status 200 to a request for a metrics page."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from llm_serving_exporter.model.frozen import speed_up
+
 
 class RateKind(StrEnum):
     """How GPUs are paid for."""
@@ -63,6 +65,7 @@ class PriceBook:
     budget_usd_per_month: float | None = None  # of a month of 730 hours; None: not stated
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class Price:
     """What one GPU of a target costs now."""

@@ -13,6 +13,7 @@ from llm_serving_exporter.model.derived import Derivation, Derived
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.drill import DrillResult
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.frozen import speed_up
 from llm_serving_exporter.model.hardware import GpuPeaks, TargetGpus
 from llm_serving_exporter.model.kubelet import WorkerGpus
 from llm_serving_exporter.model.pod import PodState, WaitingPod
@@ -34,6 +35,7 @@ class State(StrEnum):
     UNKNOWN = "unknown"
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class TargetReading:
     """Everything known about one target at one instant."""

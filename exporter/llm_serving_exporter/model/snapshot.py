@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from llm_serving_exporter.model.frozen import speed_up
 from llm_serving_exporter.model.histogram import Histogram
 
 
@@ -58,6 +59,7 @@ class Quality(StrEnum):
 SHOWS_AN_ENGINE = ("requests_running", "decode_tokens_total", "prefill_tokens_total", "requests_waiting")
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
     """Readings of one engine (data-parallel rank) of one model. None: not on the page, `Snapshot.absent` has the reason.
@@ -205,6 +207,7 @@ class LeftOut(NamedTuple):
     what: str
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """One page, normalised."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from llm_serving_exporter.model.devices import DeviceSample
-from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.frozen import speed_up
+from llm_serving_exporter.model.histogram import Grown, Histogram
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 
 # two readings that are further apart have a gap between them, over which nobody knows what went on: three intervals, and what the jitter of
@@ -14,6 +16,7 @@ from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 GAP_INTERVALS = 3.1
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class EngineWindow:
     """One engine's readings with no gap and no counter falling inside."""
@@ -26,6 +29,10 @@ class EngineWindow:
     unborn: frozenset[str] = frozenset()
     # histograms' gains that were asked for
     _gained: dict[str, Histogram | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    # these without buckets
+    _grown: dict[str, Grown | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    # fields' values that were asked for
+    _values: dict[str, list[float]] = field(default_factory=dict, init=False, repr=False, compare=False)
     # gauges' means that were asked for
     _means: dict[str, float | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -50,8 +57,23 @@ class EngineWindow:
 
     def events(self, name: str) -> float | None:
         """How many events a histogram gained. None with one reading, or where an end lacks it."""
-        grown = self.gained(name)
-        return grown.count if grown is not None else None
+        grown = self.grown(name)
+        return grown.events if grown is not None else None
+
+    def grown(self, name: str) -> Grown | None:
+        """How many events a histogram gained, and their total. None as for `events`."""
+        if self.elapsed_seconds <= 0:
+            return None
+        if name not in self._grown:
+            before, after = getattr(self.first, name), getattr(self.last, name)
+            if after is None:
+                found = None
+            elif before is None:
+                found = Grown(after.count, after.sum) if name in self.unborn else None
+            else:
+                found = after.grown_since(before)
+            self._grown[name] = found
+        return self._grown[name]
 
     def gained(self, name: str) -> Histogram | None:
         """The events that a histogram gained; one that has just been born counts from 0. None as for `events`."""
@@ -65,10 +87,17 @@ class EngineWindow:
                 self._gained[name] = None if after is None or before is None else after.since(before)
         return self._gained[name]
 
+    def values(self, name: str) -> list[float]:
+        """A field's values at the readings that have it, oldest first. Not to be changed."""
+        if name not in self._values:
+            read = attrgetter(name)
+            self._values[name] = [value for value in map(read, self.readings) if value is not None]
+        return self._values[name]
+
     def mean(self, name: str) -> float | None:
         """Mean of a gauge over the readings that have it; None where none has."""
         if name not in self._means:
-            values = [value for reading in self.readings if (value := getattr(reading, name)) is not None]
+            values = self.values(name)
             self._means[name] = sum(values) / len(values) if values else None
         return self._means[name]
 
@@ -116,6 +145,7 @@ class EngineWindows:
         return self.by_span[self.spans.cover(fields)]
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class Window:
     """Snapshots of one engine life; no counter falls inside."""

@@ -7,6 +7,7 @@ once for all targets whose pages have it, and a page that has it to the byte has
 from __future__ import annotations
 
 import re
+from collections import deque
 from dataclasses import dataclass
 from itertools import compress
 from threading import Lock
@@ -18,6 +19,8 @@ from llm_serving_exporter.parse.grammar import NUMBER
 
 # With these characters alone float() accepts nothing that the strict grammar refuses: no underscore, no blank.
 _NUMBER_BYTES = b"0123456789.eE+-NaInf"
+# on average; a double has 17, and an exponent
+_USUAL_DIGITS = 24
 _NUMBERS = re.compile(rf"{NUMBER}(?:\n{NUMBER})*".encode())
 
 
@@ -47,11 +50,13 @@ class KnownPage:
         # A line without its prefix comes back whole, which the sum of the lengths shows.
         if len(digits) + self.size != len(body) or digits.translate(None, _NUMBER_BYTES):
             return None
-        # a number of many digits takes longer to read than its line takes to find: those that nobody asked for are only looked at
-        others = b"\n".join(compress(tokens, self.is_other))
-        if 1 in self.is_other and _NUMBERS.fullmatch(others) is None:
-            return None
+        others = compress(tokens, self.is_other)
         try:
+            # a number of many digits takes longer to read than its line takes to find: of those that nobody asked for it is only looked at
+            if len(digits) <= _USUAL_DIGITS * len(tokens):
+                deque(map(float, others), maxlen=0)
+            elif 1 in self.is_other and _NUMBERS.fullmatch(b"\n".join(others)) is None:
+                return None
             numbers = map(float, compress(tokens, self.is_wanted))
             if not self.fixed:
                 return tuple(numbers)

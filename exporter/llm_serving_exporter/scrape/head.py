@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from llm_serving_exporter.model.frozen import speed_up
+
 # 200, and lines of visible ASCII, none of which goes on with the next one
 _USUAL = re.compile(rb"HTTP/1\.1 200(?: [\x20-\x7e]*)?\r\n((?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e]*\r\n)*)\r\n")
 # as http.client: a head with more lines is refused
@@ -24,6 +26,7 @@ _LONGEST_USUAL = 8192
 _LONGEST_LENGTH = 15
 
 
+@speed_up
 @dataclass(frozen=True, slots=True)
 class Head:
     """An answer's status and headers, and what they say of its body."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.frozen import replace_fields
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.pod import PodState
 from llm_serving_exporter.model.reading import TargetReading
@@ -230,7 +230,7 @@ class TargetHost:
         }
         found |= _describe_assignment(assignment, reading)
         if any(getattr(reading, name) != value for name, value in found.items()):
-            reading = replace(reading, **found)
+            reading = replace_fields(reading, **found)
         now = {"monotonic": self._monotonic(), "unix": self._wall()}
         return self.costs.advance_target(reading, latest.readings, self.config, **now)
 

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.derive.derive import Settings, Tick
@@ -40,6 +39,7 @@ from llm_serving_exporter.derive.stale import FROZEN_AFTER_SECONDS, drop_frozen,
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.derived import Derivation
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.frozen import replace_fields
 from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.pod import PodState
 from llm_serving_exporter.model.reading import RECENT_FAILURES, TargetReading
@@ -154,7 +154,7 @@ class TargetPipeline:
             detail = f"internal error ({type(error).__name__}); the log has the traceback"
             reading = self._record_failure(FailedTickError(Stage.SCRAPE, FailureReason.INTERNAL, detail), started)
         if reading.target is not self.target:  # it was relabelled meanwhile
-            reading = replace(reading, target=self.target)
+            reading = replace_fields(reading, target=self.target)
         self.reading = reading
         if self._closed:
             self._source.close()
@@ -264,7 +264,7 @@ class TargetPipeline:
                 f"{runtime.title} {self._side.facts.version or ''}".rstrip(),
                 self._source.url,
             )
-        return replace(
+        return replace_fields(
             before,
             state=choose_good_state(snapshot, pod),
             pod=pod,
@@ -335,7 +335,7 @@ class TargetPipeline:
             self.target.name, failure.stage.value, failure.reason.value, detail,
         )  # fmt: skip
         key = (failure.stage, failure.reason)
-        return replace(
+        return replace_fields(
             before,
             state=choose_failed_state(failure.reason, failure.status, pod, self._monotonic()),
             pod=pod,
