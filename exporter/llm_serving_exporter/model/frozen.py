@@ -15,7 +15,7 @@ __all__ = ["replace_fields", "speed_up"]
 
 T = TypeVar("T")
 
-# what stands for a default that is made anew for each object
+# what stands for a default that each object gets a new one of
 _MADE = object()
 # by class
 _copiers: dict[type, Callable[[Any, dict[str, Any]], Any]] = {}

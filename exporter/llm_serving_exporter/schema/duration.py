@@ -66,7 +66,7 @@ def parse_duration(text: str) -> float:
         position = part.end()
     if position != len(text):
         raise InvalidValueError(f"{shown(text)} is not a duration", _UNITS_SENTENCE)
-    seconds = total / (1000 * _PARTS)  # of whole numbers: rounded once, to the nearest
+    seconds: float = total / (1000 * _PARTS)  # of whole numbers: rounded once, to the nearest
     if seconds > LONGEST_SECONDS:
         raise InvalidValueError(f"the duration {shown(text)} is too long", "The longest is 292y.")
     return seconds
