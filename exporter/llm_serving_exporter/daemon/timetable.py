@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -14,6 +15,11 @@ from llm_serving_exporter.scrape.waits import Wait
 # jobs run up to this share of their interval, and at most so many seconds, earlier or later: it keeps many exporters from asking one
 # server in step, and is small against the interval, so that rates stay smooth and two runs are within a tenth of it
 JITTER_SHARE, LONGEST_JITTER_SECONDS = 0.03, 0.5
+
+
+# jobs that wait for servers run at beats that all jobs of an interval share, this share of it and at most so many seconds apart: those of
+# one beat find the interpreter's code in the processor's caches, where each of thousands that runs alone takes twice as long
+BEAT_SHARE, LONGEST_BEAT_SECONDS = 0.02, 0.25
 
 
 # what a job does: it blocks, or gives a coroutine, which waits as `scrape.waits` says and holds no thread meanwhile
@@ -73,7 +79,7 @@ class Timetable:
                 found.append(job)
                 job.planned_at += job.seconds * ((now - job.planned_at + job.seconds / 2) // job.seconds + 1.0)
                 width = min(JITTER_SHARE * job.seconds, LONGEST_JITTER_SECONDS)
-                job.due_at = job.planned_at + self._jitter(-width, width)
+                job.due_at = _find_beat(job, job.planned_at + self._jitter(-width, width))
                 self._push(job)
         return found
 
@@ -88,3 +94,9 @@ class Timetable:
 
     def _push(self, job: Job) -> None:
         heapq.heappush(self._queue, (job.due_at, next(self._numbers), job))
+
+
+def _find_beat(job: Job, at: float) -> float:
+    """The first beat of the job at or after a moment. One that blocks has a thread of its own, and no beats."""
+    beat = min(BEAT_SHARE * job.seconds, LONGEST_BEAT_SECONDS)
+    return math.ceil(at / beat) * beat if job.waits else at

@@ -6,7 +6,13 @@ import random
 
 import pytest
 
-from llm_serving_exporter.daemon.timetable import JITTER_SHARE, LONGEST_JITTER_SECONDS, Timetable
+from llm_serving_exporter.daemon.timetable import (
+    BEAT_SHARE,
+    JITTER_SHARE,
+    LONGEST_BEAT_SECONDS,
+    LONGEST_JITTER_SECONDS,
+    Timetable,
+)
 
 
 def do_nothing() -> None:
@@ -126,3 +132,39 @@ def test_however_long_a_machine_slept_each_job_runs_once_and_nothing_is_listed(g
     assert len(table._queue) == 500
     # none is further away than an interval and a half
     assert len(names(table, woken + 1.5 + LONGEST_JITTER_SECONDS)) == 500
+
+
+async def wait_for_nothing() -> None:
+    """What a job that waits for servers does here."""
+
+
+@pytest.mark.parametrize("seconds", [1.0, 5.0, 15.0, 60.0])
+def test_jobs_that_wait_share_beats_and_keep_their_times(seconds: float) -> None:
+    table, choose = Timetable(random.Random(7).uniform), random.Random(3)
+    beat = min(BEAT_SHARE * seconds, LONGEST_BEAT_SECONDS)
+    widest = min(JITTER_SHARE * seconds, LONGEST_JITTER_SECONDS)
+    firsts = {f"target {number}": choose.uniform(0.0, seconds) for number in range(300)}
+    for name, first in firsts.items():
+        table.add(name, seconds, wait_for_nothing, first)
+    ran: dict[str, list[float]] = {name: [] for name in firsts}
+    together = []
+    while (at := table.next_at()) is not None and at < 20 * seconds:
+        due = names(table, at)
+        for name in due:
+            ran[name].append(at)
+        if at > seconds:
+            together.append(len(due))
+    for name, first in firsts.items():
+        assert ran[name][0] == first  # a first run waits for no beat
+        for number, at in enumerate(ran[name][1:], 1):
+            assert -widest <= at - (first + number * seconds) < widest + beat
+            assert at / beat == pytest.approx(round(at / beat))
+    # 300 in 50 beats of an interval, or in as many as a longer one has
+    assert sum(together) / len(together) > 0.8 * 300 * beat / seconds
+
+
+def test_a_job_that_blocks_runs_at_its_own_time() -> None:
+    table = steady()
+    table.add("gpus", 5.0, do_nothing, 1.003)
+    assert names(table, 1.003) == ["gpus"]
+    assert table.next_at() == pytest.approx(6.003)
