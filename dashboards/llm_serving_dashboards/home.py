@@ -22,7 +22,10 @@ LIMITERS = (
     ("batch_limit", "yellow"),
     ("kv_capacity", Colour.WARNING),
     ("prefill_interference", Colour.BAD),
+    ("transfer", "purple"),
+    ("blocked", "super-light-orange"),
     ("overhead", Colour.DEAD),
+    ("stalled", "dark-red"),
     ("unknown", Colour.UNKNOWN),
 )
 

@@ -7,17 +7,10 @@ from llm_serving_alerts.records.traffic import IN_FLIGHT
 from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
 from llm_serving_alerts.settings import Settings
 from llm_serving_exporter.catalogue.health import ASKED_WHETHER_LIVE
+from llm_serving_exporter.catalogue.standstill import GIVEN_UP_FROM, LONGER, MOVES, SAYS_WHAT_IS_DONE, SAYS_WHAT_RUNS
 
 STALLED = "engine:llm_serving_stalled_requests:max"
-# a request that its client gives up is no progress
-_MOVES = {
-    "prefill_tokens_total": "",
-    "decode_tokens_total": "",
-    "engine_steps_total": "",
-    "requests_finished_total": 'reason!="abort"',
-}
-# one client may change its mind
-_GIVEN_UP = 3
+_MOVES = {name: ",".join(f'reason!="{reason}"' for reason in reasons) for name, reasons in MOVES.items()}
 
 
 def stalled(dialect: Dialect, settings: Settings) -> Group:
@@ -30,14 +23,14 @@ def stalled(dialect: Dialect, settings: Settings) -> Group:
 def find_stalled(dialect: Dialect, span: float) -> str:
     """PromQL: requests at each engine that has stood still for so many seconds."""
     by_engine, of_target = dialect.key(*ENGINE), dialect.key("target")
-    longer = 2 * span
+    longer = LONGER * span
     least, moments = (dialect.apply_over_time(f"{how}_over_time", IN_FLIGHT, span, MINUTE) for how in ("min", "count"))
     most = dialect.apply_over_time("max_over_time", IN_FLIGHT, longer, MINUTE)
     # whoever waits in front of engines is given up by their clients, too
     aborted = series("requests_finished_total", 'role!="frontend"', reason="abort")
     gave_up = dialect.bare(dialect.increase(aborted, longer), *ENGINE)
     # what a gauge says that is written only while there is work is no request that waits
-    runs = f"and on ({of_target}) {dialect.bare(_live('requests_running'), 'target')}"
+    runs = f"and on ({of_target}) {dialect.bare(_live(SAYS_WHAT_RUNS), 'target')}"
     held_for_long = clauses(
         ("requests were there for half of a longer time, since clients give up and others come", most),
         ("of which each moment counts", f"and on ({by_engine}) {dialect.half(f'({IN_FLIGHT} > bool 0)', span)}"),
@@ -45,7 +38,7 @@ def find_stalled(dialect: Dialect, span: float) -> str:
     )
     come_and_go = clauses(
         ("they come and go", f"({held_for_long})"),
-        ("or nobody is let in, and clients give up", f"or on ({by_engine}) round({gave_up}) >= {_GIVEN_UP}"),
+        ("or nobody is let in, and clients give up", f"or on ({by_engine}) round({gave_up}) >= {GIVEN_UP_FROM}"),
     )
     stuck = (
         clauses(
@@ -60,8 +53,7 @@ def find_stalled(dialect: Dialect, span: float) -> str:
             ("and nothing has moved in that time", f"and on ({by_engine}) {_moved(dialect, longer)} == 0"),
         ),
     )
-    # one of the two suffices: tokens that are booked late do not excuse steps that are counted at once
-    flows = dialect.bare(f"{_live('decode_tokens_total')} or {_live('engine_steps_total')}", "target")
+    flows = dialect.bare(" or ".join(_live(name) for name in SAYS_WHAT_IS_DONE), "target")
     either = f" or on ({by_engine}) ".join(f"({one})" for one in stuck)
     return clauses(
         ("an engine stands still", f"({dialect.one(either, *ENGINE)})"),

@@ -163,7 +163,7 @@ LIMITER = Metric(
 )  # fmt: skip
 LIMITER_EVIDENCE = Metric(
     "limiter_evidence", Kind.GAUGE, Unit.COUNT, Group.ROOFLINE,
-    "The numbers that the limiter is based on: ratios 0 to 1, requests_waiting, preemptions_per_second, decode_slowdown, batch_of_ridge; docs/limiter.md explains each of them.",
+    "The numbers that the limiter is based on: ratios 0 to 1, requests_waiting, requests_deferred, preemptions_per_second, decode_slowdown, batch_of_ridge, next_prompt_kv, standstill_seconds; docs/limiter.md explains each of them.",
     (*_TARGET, "evidence"), _WHY, "bandwidth and compute per working time", _OURS,
 )  # fmt: skip
 SUSPECT = Metric(

@@ -173,6 +173,8 @@ _NOT_PUBLISHED = {
     "estimated_read_bytes_per_gpu": Bounds(0.0, 1e24),
     "estimated_flops_per_gpu": Bounds(0.0, 1e27),
     "awake": Bounds(0.0, 1.0),
+    "requests_deferred": _COUNTED,
+    "kv_connector": _COUNTED,
 }
 # the range of every number of a page, by its field of the snapshot
 FIELD_BOUNDS: Mapping[str, Bounds] = {**{metric.name: metric.bounds for metric in SERVING}, **_NOT_PUBLISHED}

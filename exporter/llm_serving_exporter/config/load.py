@@ -24,6 +24,7 @@ from llm_serving_exporter.config.file import DISCOVERY_KEYS, ConfigFile, read_co
 from llm_serving_exporter.config.host import read_host
 from llm_serving_exporter.config.http import check_file
 from llm_serving_exporter.config.identity import refuse_target_labels
+from llm_serving_exporter.config.limiter import LimiterConfig
 from llm_serving_exporter.config.lists import read_configured_targets, read_expected_replicas
 from llm_serving_exporter.config.options import Setting, Settings, build_section
 from llm_serving_exporter.config.prices import PriceReading, look_at_prices
@@ -61,7 +62,8 @@ MOST_COMMON_RUNTIME = "vllm"
 
 # fields of Config that declare options of their own
 _SECTIONS: Mapping[str, type] = {
-    "web": WebConfig, "log": LogConfig, "scrape": ScrapeConfig, "gpu": GpuConfig, "slo": SloConfig, "cost": CostConfig,
+    "web": WebConfig, "log": LogConfig, "scrape": ScrapeConfig, "gpu": GpuConfig, "slo": SloConfig,
+    "limiter": LimiterConfig, "cost": CostConfig,
 }  # fmt: skip
 
 

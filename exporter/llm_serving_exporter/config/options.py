@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from llm_serving_exporter.config.limiter import LimiterConfig
 from llm_serving_exporter.config.option import ENVIRONMENT_PREFIX, Option
 from llm_serving_exporter.config.target_keys import DcgmSettings
 from llm_serving_exporter.config.types import (
@@ -56,7 +57,7 @@ SLO_FILE = Option(
     help="Settings file of the alert rules, for the latency thresholds. A threshold that is set here wins over it.",
 )
 # whose fields are the other options
-_DECLARING = (WebConfig, LogConfig, Config, ScrapeConfig, GpuConfig, DcgmSettings, SloConfig, CostConfig)
+_DECLARING = (WebConfig, LogConfig, Config, ScrapeConfig, GpuConfig, DcgmSettings, SloConfig, LimiterConfig, CostConfig)
 
 
 def _options_of(declaring: type) -> list[Option]:

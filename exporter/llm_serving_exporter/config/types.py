@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
 from llm_serving_exporter.config.identity import TARGET_LABEL
+from llm_serving_exporter.config.limiter import LimiterConfig
 from llm_serving_exporter.config.option import option
 from llm_serving_exporter.config.shard import SHARD
 from llm_serving_exporter.errors import Problem
@@ -319,6 +320,7 @@ class Config:
     # None = no dcgm-exporter is read
     dcgm: DcgmConfig | None = None
     slo: SloConfig = field(default_factory=SloConfig)  # thresholds that good and bad events are counted by
+    limiter: LimiterConfig = field(default_factory=LimiterConfig)  # what the limiter goes by
     expected_replicas: tuple[
         ExpectedReplicas, ...
     ] = ()  # replicas that the user means to run, by model, role and identity

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
-from llm_serving_exporter.derive import batch, kv, latency, memory, phases, slo, ticks
+from llm_serving_exporter.derive import batch, kv, latency, memory, phases, slo, standstill, ticks
 from llm_serving_exporter.derive.contradiction import CONTRADICTED, EVIDENCE, RUNNING
 from llm_serving_exporter.derive.figures import Computed, Figure, order_figures
 from llm_serving_exporter.derive.inputs import EARLIER, SETTINGS, TARGET_WINDOW, WINDOW, Settings, hand_in_windows
@@ -93,7 +93,19 @@ class Tick:
             if is_one and role is not Role.FRONTEND:
                 gauges, worked = windows.cover(GAUGES), computed.value(WORK_WINDOW)
                 rest = partial(_find_rest, computed, role)
-                judged.append(Judged(gauges, gather_limits(shown), worked, contradicted, rest))
+                tail = computed.value(TAIL)
+                judged.append(
+                    Judged(
+                        gauges,
+                        gather_limits(shown),
+                        worked,
+                        contradicted,
+                        shown.get(standstill.ROW),
+                        tail.prompt_mean if tail is not None else None,
+                        role is Role.DECODE,
+                        rest,
+                    )
+                )
         self._window, self._settings, self._engines = window, settings, engines
         self._asking = asking if asking is not None else nullcontext()
         self._derived: Derived | None = None
@@ -102,7 +114,8 @@ class Tick:
         self._limits = None
         if role not in LIMITER.silent:
             known = previous.verdict if previous is not None else None
-            self._limits = Computed({JUDGED: judged, PREVIOUS: known, NOW: window.later.monotonic_seconds})
+            now = window.later.monotonic_seconds
+            self._limits = Computed({JUDGED: judged, PREVIOUS: known, NOW: now, SETTINGS: settings})
         self.verdict: Verdict | None = self._limits.value(VERDICT) if self._limits is not None else None
 
     @property

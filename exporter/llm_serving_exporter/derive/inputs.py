@@ -17,6 +17,9 @@ from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import EngineWindow, EngineWindows, Window
 
+# longer than the longest prefill: a million tokens at 10,000 tokens/s take 100 s; LLMServingStalled's own range
+STALLED_AFTER_SECONDS = 300.0
+
 
 @speed_up
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class Settings:
     role: Role = Role.UNIFIED
     # lengths of the last finished requests by model and engine, this page's included
     lengths: Histories = field(default_factory=dict)
+    # for how long nothing moves while requests are there, from which on an engine is stalled
+    stalled_after_seconds: float = STALLED_AFTER_SECONDS
     # bucket edges of the runtime's latency histograms by SLO name, unless it is configured otherwise
     default_edges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 

@@ -5,11 +5,14 @@ The first row that holds; docs/limiter.md has the table with its reasons and wha
 | state | holds when |
 |---|---|
 | unknown | the engine says nothing of its requests, or has been read only once |
+| stalled | requests run or wait and nothing moves for longer than the longest prefill: LLMServingStalled's condition |
 | starved | it works less than a tenth of the time and nothing waits |
 | prefill_interference | compute's threshold is met by work that is half prefill or more, while decode alone is bound by bandwidth and its steps take three times their floor or more |
 | compute | the FLOPs need a quarter of the time or more at peak, and compute is nearer to what kernels reach than bandwidth is |
-| kv_capacity | requests wait and the KV cache is full, or sequences are preempted |
+| kv_capacity | requests wait and the KV cache is full, or has no room for a usual prompt while the batch has, or sequences are preempted |
 | batch_limit | requests wait and the batch is at its limit |
+| transfer | requests are deferred, and the page shows a KV connector or the role is decode |
+| blocked | requests are deferred for a reason that the page does not name |
 | bandwidth | memory moves at 0.4 of its peak or more while the engine works |
 | overhead | both ratios are known and low |
 | unknown | they are not |
@@ -23,7 +26,9 @@ from dataclasses import dataclass
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.derive import achieved, bandwidth, compute
 from llm_serving_exporter.derive.figures import Figure, figure, given
+from llm_serving_exporter.derive.inputs import SETTINGS, STALLED_AFTER_SECONDS, Settings
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
+from llm_serving_exporter.derive.standstill import Standstill, measure_standstill
 from llm_serving_exporter.derive.steps import ITL, busy_ratio
 from llm_serving_exporter.model.frozen import replace_fields, speed_up
 from llm_serving_exporter.model.roofline import Limiter, Roofline, Source, Verdict
@@ -37,6 +42,8 @@ REACHABLE_BANDWIDTH, REACHABLE_COMPUTE = 0.9, 0.75
 COMPUTE_FROM, BANDWIDTH_FROM = 0.25, 0.4
 STARVED_BELOW, WAITING_FROM = 0.1, 0.5
 KV_FULL_FROM, BATCH_FULL_FROM = 0.95, 0.95
+# a usual prompt that waits over what is free of the KV cache: from here on it does not fit
+PROMPT_FITS_BELOW = 1.0
 # decode without prefill takes 1.4 to 2.2 times its floor on up to four GPUs (rows 1-6, 9, 16-18); as much prefill in between doubles that
 PREFILL_SHARE_FROM, DECODE_SLOWDOWN_FROM = 0.5, 3.0
 # from here on decode is bound by compute by itself (rows 26-28): prefill beside it is more of the same, not interference
@@ -66,20 +73,28 @@ class Judged:
     roofline: Roofline  # how near it is to its ceilings: ratios of bandwidth and of compute
     worked: EngineWindow  # of the roofline's own work; longer where that is booked late
     contradicted: bool = False  # whether its counters exclude what its gauge of running requests shows
+    standstill: Standstill | None = None  # since when nothing has moved; None: it does not say so at once
+    prompt_tokens: float | None = None  # mean prompt of its last finished requests
+    # what of a page's KV connector follows from the role: decode gets its prompts' KV from another engine
+    receives_kv: bool = False
     # has the rest of the roofline, which is worked out only where it may decide: decode's ratio, floor and ridge, phases; None: it is in
     # `roofline`
     find_rest: Callable[[], Roofline] | None = None
 
 
-def gather_evidence(engines: Sequence[Judged]) -> dict[str, float]:
+def gather_evidence(
+    engines: Sequence[Judged], stalled_after_seconds: float = STALLED_AFTER_SECONDS
+) -> dict[str, float]:
     """The numbers that the table always reads, over the engines of one target; what is not known is not there.
 
     `bandwidth` and `compute` are over the time in which the engines worked that have them, `busy` is the mean over all. Where requests
     wait, `kv_cache_usage` and `batch_utilization` are the fullest engine's that has them waiting, else the fullest of all.
-    `requests_waiting` and `preemptions_per_second` are sums. Ratios above 1 are wrong and not used.
+    `requests_waiting`, `requests_deferred` and `preemptions_per_second` are sums, `next_prompt_kv` and `kv_connector` the largest. Ratios
+    above 1 are wrong and not used.
     """
     found: dict[str, float] = {}
     judged = [one for one in engines if one.live.elapsed_seconds > 0]
+    _add(found, "standstill_seconds", [_measure_standstill(one, stalled_after_seconds) for one in judged], max)
     both = [(one.live, one.roofline) for one in judged]
     _add(found, "busy", [busy_ratio(one) for one, _ in both], _mean)
     busy = [busy_ratio(one.worked) for one in judged]
@@ -88,10 +103,35 @@ def gather_evidence(engines: Sequence[Judged]) -> dict[str, float]:
     queued = [one for one, value in zip(judged, waiting, strict=True) if value and value >= WAITING_FROM] or judged
     _add(found, "kv_cache_usage", [_possible(one.live.mean("kv_cache_usage_ratio")) for one in queued], max)
     _add(found, "batch_utilization", [_batch(one.live) for one in queued if not one.contradicted], max)
+    if found.get("requests_waiting", 0.0) >= WAITING_FROM:
+        _add_of_waiting(found, queued)
     _add(found, "preemptions_per_second", [_rate(one, "preemptions_total") for one, _ in both], sum)
     _add_per_working_time(found, "bandwidth", [achieved.choose_ratio(roof.ratio) for _, roof in both], busy)
     _add_per_working_time(found, "compute", [_possible(roof.compute_ratio) for _, roof in both], busy)
     return found
+
+
+def _add_of_waiting(found: dict[str, float], queued: Sequence[Judged]) -> None:
+    """What is known of the requests that wait: by the reasons that pages give, and by whether the next of them would fit."""
+    _add(found, "requests_deferred", [one.live.mean("requests_deferred") for one in queued], sum)
+    if found.get("requests_deferred", 0.0) >= WAITING_FROM:
+        _add(found, "kv_connector", [_shows_connector(one) for one in queued], max)
+    _add(found, "next_prompt_kv", [_fill_by_next_prompt(one) for one in queued], max)
+
+
+def _shows_connector(one: Judged) -> float | None:
+    return 1.0 if one.receives_kv or one.live.last.kv_connector else 0.0
+
+
+def _fill_by_next_prompt(one: Judged) -> float | None:
+    """Estimated KV of a usual prompt that waits / what is free, at least a token. None where a part is not known."""
+    last, usage = one.live.last, _possible(one.live.mean("kv_cache_usage_ratio"))
+    if one.prompt_tokens is None or usage is None or not last.kv_cache_capacity_tokens:
+        return None
+    queries, hits = one.worked.increase("prefix_cache_queries"), one.worked.increase("prefix_cache_hits")
+    hit = min(1.0, hits / queries) if queries and hits is not None else 0.0
+    need, free = one.prompt_tokens * (1.0 - hit), (1.0 - usage) * last.kv_cache_capacity_tokens
+    return need / max(free, 1.0)
 
 
 def gather_rest(engines: Sequence[Judged]) -> dict[str, float]:
@@ -103,6 +143,10 @@ def gather_rest(engines: Sequence[Judged]) -> dict[str, float]:
     _add(found, "batch_of_ridge", [_of_ridge(roof) for _, roof in judged], _mean)
     _add(found, "decode_slowdown", [_slowdown(worked, roof) for worked, roof in judged], _mean)
     return found
+
+
+def _measure_standstill(one: Judged, span_seconds: float) -> float | None:
+    return measure_standstill(one.standstill, span_seconds) if one.standstill is not None else None
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -177,7 +221,12 @@ def decide_limiter(
 
     if "busy" not in found:
         return Limiter.UNKNOWN
+    if "standstill_seconds" in found:
+        return Limiter.STALLED
     waiting = found.get("requests_waiting", 0.0) >= WAITING_FROM
+    deferred = found.get("requests_deferred", 0.0)
+    # of those that wait, the ones that room for them would help
+    for_room = found.get("requests_waiting", 0.0) - deferred >= WAITING_FROM
     if is_below("busy", STARVED_BELOW, Limiter.STARVED) and not waiting:
         return Limiter.STARVED
     interference = Limiter.PREFILL_INTERFERENCE
@@ -196,12 +245,18 @@ def decide_limiter(
         nearer_compute = compute / REACHABLE_COMPUTE > bandwidth / REACHABLE_BANDWIDTH
         if nearer_compute and is_at_least("compute", COMPUTE_FROM, Limiter.COMPUTE):
             return Limiter.COMPUTE
-    if waiting and (
-        is_at_least("kv_cache_usage", KV_FULL_FROM, Limiter.KV_CAPACITY) or found.get("preemptions_per_second", 0.0) > 0
+    batch_is_full = is_at_least("batch_utilization", BATCH_FULL_FROM, Limiter.BATCH_LIMIT)
+    if found.get("preemptions_per_second", 0.0) > 0 and waiting:
+        return Limiter.KV_CAPACITY
+    if for_room and (
+        is_at_least("kv_cache_usage", KV_FULL_FROM, Limiter.KV_CAPACITY)
+        or (not batch_is_full and is_at_least("next_prompt_kv", PROMPT_FITS_BELOW, Limiter.KV_CAPACITY))
     ):
         return Limiter.KV_CAPACITY
-    if waiting and is_at_least("batch_utilization", BATCH_FULL_FROM, Limiter.BATCH_LIMIT):
+    if for_room and batch_is_full:
         return Limiter.BATCH_LIMIT
+    if deferred >= WAITING_FROM:
+        return Limiter.TRANSFER if found.get("kv_connector", 0.0) > 0 else Limiter.BLOCKED
     if is_at_least("bandwidth", BANDWIDTH_FROM, Limiter.BANDWIDTH):
         return Limiter.BANDWIDTH
     return Limiter.OVERHEAD if bandwidth is not None and compute is not None else Limiter.UNKNOWN
@@ -232,7 +287,8 @@ def judge_limiter(
     doubted = now if doubted is None else doubted
     if now - since >= HOLD_SECONDS or now - doubted >= LONGEST_DOUBT_SECONDS:
         return Verdict(candidate, candidate, now, found)
-    return Verdict(previous.state, candidate, since, found, doubted)
+    # what is shown is what the state in force was decided on
+    return Verdict(previous.state, candidate, since, previous.evidence, doubted)
 
 
 def _known(verdict: Verdict) -> Verdict | Absence:
@@ -245,15 +301,21 @@ PREVIOUS: Figure[Verdict | None] = given("previous")
 NOW: Figure[float] = given("now")
 
 
+def _gather(judged: Sequence[Judged], settings: Settings) -> dict[str, float]:
+    return gather_evidence(judged, settings.stalled_after_seconds)
+
+
 def _judge(found: Evidence, previous: Verdict | None, now: float, judged: Sequence[Judged]) -> Verdict:
     return judge_limiter(found, previous, now, lambda: gather_rest(judged))
 
 
 def _tell_all(verdict: Verdict, judged: Sequence[Judged]) -> Verdict:
+    if verdict.state is not verdict.candidate:
+        return verdict  # what was found now speaks for another state
     return replace_fields(verdict, evidence={**verdict.evidence, **gather_rest(judged)})
 
 
-_EVIDENCE = figure(gather_evidence, JUDGED)
+_EVIDENCE = figure(_gather, JUDGED, SETTINGS)
 # at every tick; with as much of the evidence as it takes
 VERDICT = figure(_judge, _EVIDENCE, PREVIOUS, NOW, JUDGED)
 # the same with all of the evidence, for whoever shows it

@@ -18,6 +18,7 @@ from llm_serving_exporter.derive import (
     long_context,
     phases,
     slo,
+    standstill,
     ticks,
 )
 from llm_serving_exporter.derive.cost_sentences import COST_SENTENCES
@@ -33,6 +34,7 @@ ENGINE_ROWS: tuple[Row[Any], ...] = (
     *batch.ROWS,
     *kv.ROWS,
     *contradiction.ROWS,
+    *standstill.ROWS,
     *latency.ROWS,
     *long_context.ROWS,
     *slo.ROWS,

@@ -20,6 +20,8 @@ from llm_serving_exporter.model.roofline import Range
 
 # the longest 1 % of fewer requests is less than one of them
 FEWEST = 100.0
+# fewer say too little about the mean of those to come
+FEWEST_OF_A_MEAN = 8
 LONGEST, RANK = 0.01, 0.99
 # a page may be read between an event's sum and its bucket: so far the two may contradict each other
 CONTRADICTION = 0.01
@@ -28,12 +30,15 @@ CONTRADICTION = 0.01
 def measure_tail(
     prompts: Histogram, outputs: Histogram | None, capacity_tokens: float | None, context_limit_tokens: float | None
 ) -> Tail:
-    """Figures of the requests in two histograms of lengths in tokens. Only `observed` below FEWEST requests.
+    """Figures of the requests in two histograms of lengths in tokens. Only `observed` and the mean prompt below FEWEST requests.
 
     `outputs` None: not known, nor what needs them. No prompt is longer than `context_limit_tokens`; a limit that what was observed
     contradicts is not used, nor is a sum that contradicts its buckets.
     """
-    known = Tail(prompts.count, capacity_tokens=capacity_tokens, context_limit_tokens=context_limit_tokens)
+    mean = _believed(prompts, context_limit_tokens)[0].mean() if prompts.count >= FEWEST_OF_A_MEAN else None
+    known = Tail(
+        prompts.count, capacity_tokens=capacity_tokens, context_limit_tokens=context_limit_tokens, prompt_mean=mean
+    )
     p99 = prompts.quantile(RANK)
     if prompts.count < FEWEST or p99 is None:
         return known

@@ -67,7 +67,13 @@ class SettingsBuilder:
             uuids = ()  # what is known of some of them is not known of the target
         hardware = self._hardware(config, target, uuids, gpus.peaks, known, facts, engines)
         device = self._sample(config, uuids, gpus, shared)
-        return Settings(self._thresholds(config), config.slo.errors, hardware, device=device)
+        return Settings(
+            self._thresholds(config),
+            config.slo.errors,
+            hardware,
+            device=device,
+            stalled_after_seconds=config.limiter.stalled_after_seconds,
+        )
 
 
 def _list_thresholds(config: Config) -> dict[str, float]:

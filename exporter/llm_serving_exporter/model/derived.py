@@ -72,6 +72,8 @@ class Tail:
     requests_fit: Mapping[str, float] = field(default_factory=dict)
     # the p99 prompt in tokens
     prompt_p99: Quantile | None = None
+    # the mean prompt in tokens
+    prompt_mean: float | None = None
     # what the KV cache holds, as it was used here
     capacity_tokens: float | None = None
     # the longest context, as it was used here

@@ -109,6 +109,9 @@ class Limiter(StrEnum):
     PREFILL_INTERFERENCE = "prefill_interference"
     OVERHEAD = "overhead"
     STARVED = "starved"
+    STALLED = "stalled"  # LLMServingStalled's condition
+    TRANSFER = "transfer"  # requests wait for KV that is on its way from another engine
+    BLOCKED = "blocked"  # they wait for something that the page does not name: a LoRA budget, a grammar, KV
     UNKNOWN = "unknown"
 
 

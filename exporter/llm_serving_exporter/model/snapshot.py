@@ -99,6 +99,10 @@ class EngineSnapshot:
     request_generation_tokens: Histogram | None = None  # output length of finished requests
     requests_running: float | None = None  # in the running batch now
     requests_waiting: float | None = None  # that have arrived and do not run yet
+    # of these, held back for another reason than that batch or KV cache are full
+    requests_deferred: float | None = None
+    # above 0: the page shows a KV connector, over which KV comes from another engine or another memory
+    kv_connector: float | None = None
     batch_limit_requests: float | None = None  # most that run at once
     kv_cache_usage_ratio: float | None = None  # share of the KV cache that live requests hold, 0-1
     kv_cache_capacity_tokens: float | None = None  # that the whole KV cache can hold

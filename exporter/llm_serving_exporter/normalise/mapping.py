@@ -24,6 +24,7 @@ class Reads(Enum):
     MEAN = "mean"  # two samples, a sum and its count: a histogram without buckets
     LABELS = "labels"  # the product of numeric labels of an info series whose value is 1
     TEXT = "text"  # a label of an info series, as it stands
+    PRESENCE = "presence"  # 1 where the sample, or a histogram of that name, is on the page, whatever its value
 
 
 class Aggregate(Enum):

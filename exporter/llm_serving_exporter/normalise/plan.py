@@ -61,7 +61,7 @@ class Plan:
     silent: bool  # whether it has nothing of any engine's
 
 
-_SUFFIXES = {Reads.HISTOGRAM: ("_bucket", "_sum", "_count")}
+_SUFFIXES = {Reads.HISTOGRAM: ("_bucket", "_sum", "_count"), Reads.PRESENCE: ("", "_count")}
 
 
 def _named(row: Row) -> Iterable[str]:
@@ -229,7 +229,7 @@ def _quality(used: Mapping[str, Row], *, multiprocess: bool) -> dict[str, Qualit
 
 def _declared(row: Row, layout: Layout, runtime: Runtime) -> bool:
     """Whether the page has the families' TYPE lines: a family without samples waits for its first event."""
-    if row.reads in (Reads.LABELS, Reads.TEXT):
+    if row.reads in (Reads.LABELS, Reads.TEXT, Reads.PRESENCE):
         return False
     names = [selector(text).name for text in (row.samples[0], *row.minus[:1])]
     return all(

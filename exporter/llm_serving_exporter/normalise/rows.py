@@ -220,10 +220,16 @@ def _text_readers(row: Row, index: Index) -> Outcome:
     return readers or Absence.NOT_EXPORTED
 
 
+def _presence_readers(row: Row, index: Index) -> Outcome:
+    found = [*index.select(row.samples[0], row), *index.select(row.samples[0], row, "_count")]
+    return {identity: constant(1.0) for identity in index.by_identity(found)} or Absence.NOT_EXPORTED
+
+
 _READERS: dict[Reads, Callable[[Row, Index], Outcome]] = {
     Reads.VALUE: _value_readers,
     Reads.HISTOGRAM: _histogram_readers,
     Reads.MEAN: _mean_readers,
     Reads.LABELS: _label_readers,
     Reads.TEXT: _text_readers,
+    Reads.PRESENCE: _presence_readers,
 }

@@ -200,6 +200,12 @@ LIMITERS: Mapping[Limiter, str] = {
     Limiter.PREFILL_INTERFERENCE: "prefill in decode's steps: smaller prefill chunks, or prefill and decode on replicas of their own",
     Limiter.OVERHEAD: "overhead: launches, communication or the scheduler; neither memory nor compute is near its ceiling",
     Limiter.STARVED: "nothing: there is hardly any work",
+    Limiter.STALLED: "a standstill: requests are there and nothing moves; take a stack dump, then restart the replica",
+    Limiter.TRANSFER: "KV on its way: requests wait for it from another engine or memory; look at the link and at the prefill replicas",
+    Limiter.BLOCKED: (
+        "something that holds requests back and that the page does not name: a LoRA budget, a grammar that is compiled, "
+        "or KV that is loaded"
+    ),
     Limiter.UNKNOWN: "not known",
 }
 

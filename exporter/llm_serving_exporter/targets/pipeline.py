@@ -245,6 +245,7 @@ class TargetPipeline:
             role=self.target.role or page_role or Role.UNIFIED,
             lengths=self._lengths,
             default_edges=runtime.default_edges,
+            stalled_after_seconds=known.stalled_after_seconds,
         )
         spans = find_spans(self._window_seconds, snapshot)
         goes_on = self._window is not None and not has_gap(self._window.later, snapshot, self.target.interval_seconds)

@@ -47,6 +47,7 @@ SAMPLES = {
     "report.settings-file": ("/r.yml", lambda config: config.report_settings_file, "/r.yml"),
     "report.run": ("false", lambda config: config.report_run, False),
     "cost.price-file": (PRICES, lambda config: config.price_file, PRICES),
+    "limiter.stalled-after": ("10m", lambda config: config.limiter.stalled_after_seconds, 600.0),
     "cost.method": ("flat", lambda config: config.attribution.method, Method.FLAT),
     "cost.decode-to-prefill-ratio": ("2.5", lambda config: config.attribution.decode_to_prefill_ratio, 2.5),
     "cost.compute-efficiency": ("0.5", lambda config: config.attribution.efficiency.compute, 0.5),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -20,10 +21,13 @@ from llm_serving_exporter.derive.limiter import (
     judge_limiter,
     list_lacking_signals,
 )
+from llm_serving_exporter.derive.standstill import Standstill
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.roofline import Limiter, Roofline, Verdict
 from llm_serving_exporter.model.window import EngineWindow
+from llm_serving_exporter.normalise.runtimes.llamacpp import RUNTIME as LLAMACPP
 from tests.support.builders.engine_roofline import roofline
+from tests.support.builders.snapshots import engine_of
 from tests.support.builders.windows import all_of, engine, held, window
 from tests.support.models.rooflines import ROWS, Published, rows
 from tests.support.models.roofs import H100, LLAMA_8B, served
@@ -162,6 +166,54 @@ TABLE = [
     ({**WELL, "bandwidth": 0.6}, Limiter.BANDWIDTH),
     ({**WELL, "bandwidth": 0.2}, Limiter.UNKNOWN),
     ({**WELL}, Limiter.UNKNOWN),
+    # a long prefill is no standstill; one that lasts is, whatever else there is
+    ({**WELL, "standstill_seconds": 310.0, "bandwidth": 0.0, "compute": 0.0}, Limiter.STALLED),
+    ({**WELL, "standstill_seconds": 310.0, "requests_waiting": 9.0, "kv_cache_usage": 0.99}, Limiter.STALLED),
+    # 20 prompts of 8 % of the KV cache each before an engine that has 7 % free
+    (
+        {
+            **WELL,
+            "requests_waiting": 20.0,
+            "kv_cache_usage": 0.93,
+            "next_prompt_kv": 0.08 / 0.07,
+            "batch_utilization": 0.4,
+            "bandwidth": 0.6,
+            "compute": 0.1,
+        },
+        Limiter.KV_CAPACITY,
+    ),
+    # the batch is full before the cache is
+    (
+        {
+            **WELL,
+            "requests_waiting": 20.0,
+            "kv_cache_usage": 0.93,
+            "next_prompt_kv": 1.2,
+            "batch_utilization": 1.0,
+            "bandwidth": 0.6,
+            "compute": 0.1,
+        },
+        Limiter.BATCH_LIMIT,
+    ),
+    ({**WELL, "requests_waiting": 20.0, "next_prompt_kv": 0.5, "bandwidth": 0.6, "compute": 0.1}, Limiter.BANDWIDTH),
+    # nobody waits for room, however full the cache is
+    (
+        {
+            **WELL,
+            "requests_waiting": 6.0,
+            "requests_deferred": 6.0,
+            "kv_connector": 1.0,
+            "kv_cache_usage": 0.97,
+            "bandwidth": 0.1,
+            "compute": 0.1,
+        },
+        Limiter.TRANSFER,
+    ),
+    (
+        {**WELL, "requests_waiting": 6.0, "requests_deferred": 6.0, "kv_connector": 0.0, "batch_utilization": 1.0},
+        Limiter.BLOCKED,
+    ),
+    ({**WELL, "requests_waiting": 6.0, "requests_deferred": 0.2, "bandwidth": 0.6, "compute": 0.1}, Limiter.BANDWIDTH),
 ]
 
 
@@ -265,6 +317,60 @@ def test_shares_lie_between_0_and_1(windows: list[EngineWindow]) -> None:
     assert all(0 <= found[name] <= 1 for name in ("busy", "bandwidth", "compute", "prefill_busy") if name in found)
 
 
+# --- what waits ---------------------------------------------------------------------------------------------------------------------
+
+
+def of_waiting(one: EngineWindow, **more: object) -> dict[str, float]:
+    return gather_evidence([Judged(one, Roofline(), one, **more)])  # type: ignore[arg-type]
+
+
+def test_a_prompt_that_waits_is_held_against_what_is_free() -> None:
+    """20 prompts of 8 % of the KV cache each, 7 % free; with half of each prompt in the prefix cache 4 % do."""
+    waits = {"requests_waiting": 20.0, "kv_cache_usage_ratio": 0.93, "kv_cache_capacity_tokens": 100_000.0}
+    found = of_waiting(window(**waits), prompt_tokens=8000.0)
+    assert found["next_prompt_kv"] == pytest.approx(8 / 7)
+    assert decide_limiter(found) is Limiter.KV_CAPACITY
+    cached = window(**waits, prefix_cache_queries=1000.0, prefix_cache_hits=500.0)
+    first = replace(cached.first, prefix_cache_queries=0.0, prefix_cache_hits=0.0)
+    found = of_waiting(EngineWindow((first, cached.last), 60.0), prompt_tokens=8000.0)
+    assert found["next_prompt_kv"] == pytest.approx(4 / 7)
+    assert decide_limiter(found) is Limiter.UNKNOWN
+    # nothing free at all is a number, too
+    full = of_waiting(window(**{**waits, "kv_cache_usage_ratio": 1.0}), prompt_tokens=8000.0)
+    assert decide_limiter(full) is Limiter.KV_CAPACITY
+
+
+def test_what_is_not_known_of_a_prompt_that_waits_is_no_evidence() -> None:
+    waits = {"requests_waiting": 20.0, "kv_cache_usage_ratio": 0.93, "kv_cache_capacity_tokens": 100_000.0}
+    assert "next_prompt_kv" not in of_waiting(window(**waits))
+    assert "next_prompt_kv" not in of_waiting(window(requests_waiting=9.0, kv_cache_usage_ratio=0.9), prompt_tokens=8e3)
+    # where nobody waits there is no next prompt
+    assert "next_prompt_kv" not in of_waiting(window(**{**waits, "requests_waiting": 0.0}), prompt_tokens=8000.0)
+
+
+@pytest.mark.parametrize(
+    ("connector", "receives", "state"),
+    [
+        (1.0, False, Limiter.TRANSFER),
+        (None, True, Limiter.TRANSFER),
+        (None, False, Limiter.BLOCKED),
+        (0.0, False, Limiter.BLOCKED),
+    ],
+)
+def test_deferred_requests_wait_for_a_transfer_only_where_there_is_one(
+    connector: float | None, receives: bool, state: Limiter
+) -> None:
+    waits = window(requests_waiting=5.0, requests_deferred=5.0, kv_connector=connector)
+    assert decide_limiter(of_waiting(waits, receives_kv=receives)) is state
+
+
+def test_llamacpps_requests_deferred_only_means_queued() -> None:
+    """Its page says no reason: its queue is `requests_waiting`, and nothing is deferred."""
+    page = "llamacpp:requests_processing 4\nllamacpp:requests_deferred 9\n"
+    one = engine_of(page, runtime=LLAMACPP)
+    assert (one.requests_waiting, one.requests_deferred) == (9.0, None)
+
+
 # --- over time --------------------------------------------------------------------------------------------------------------------
 
 EVIDENCE = {
@@ -280,7 +386,10 @@ def over_time(steps: str, interval: float = 5.0, first: Verdict | None = None) -
     verdict, states = first, ""
     for tick, one in enumerate(steps):
         verdict = judge_limiter(EVIDENCE[one], verdict, tick * interval)
-        assert verdict.evidence == EVIDENCE[one]
+        if verdict.state is verdict.candidate:
+            assert verdict.evidence == EVIDENCE[one]
+        # what is shown is what the state in force was decided on
+        assert decide_limiter(verdict.evidence, verdict.state) is verdict.state
         states += "?" if verdict.state is Limiter.UNKNOWN else verdict.state.value[0].upper()
     return states
 
@@ -336,14 +445,16 @@ def test_the_page_has_every_threshold_as_the_code_has_it() -> None:
 
 def test_the_page_has_every_state_and_every_piece_of_evidence() -> None:
     table = PAGE.split("## The table")[1].split("## ")[0]
-    assert {state.value for state in Limiter} == set(re.findall(r"^\| \d \| `(\w+)` \|", table, re.MULTILINE))
+    assert {state.value for state in Limiter} == set(re.findall(r"^\| \d+ \| `(\w+)` \|", table, re.MULTILINE))
     todo = PAGE.split("## What to do")[1].split("## ")[0]
     assert {state.value for state in Limiter} == set(re.findall(r"^\| `(\w+)` \|", todo, re.MULTILINE))
     names = set(re.findall(r"^\| `(\w+)` \|", PAGE.split("## The evidence")[1].split("## ")[0], re.MULTILINE))
     full = window(
         decoded=100, steps=10, prompts=5, prefill=500, batch_limit_requests=10.0, preemptions_total=1.0, **held(100, 64)
     )
-    assert names == set(judged(full))
+    waits = window(**{**held(100, 64), "requests_waiting": 4.0, "requests_deferred": 2.0})
+    still = Judged(waits, Roofline(), waits, standstill=Standstill(0.0, 0.0, 400.0), prompt_tokens=500.0)
+    assert names == {*judged(full), *gather_evidence([still])}
 
 
 def test_a_gauge_of_running_requests_that_is_contradicted_is_no_evidence_of_room_in_the_batch() -> None:

@@ -116,7 +116,7 @@ def test_below_the_first_edge_p99_is_at_most_that_edge() -> None:
 
 def test_fewer_than_a_hundred_requests_have_no_longest_1_percent() -> None:
     few = Histogram((100.0,), (99.0,), 99.0, 5000.0)
-    assert of(few) == Tail(99.0, capacity_tokens=50_000.0)
+    assert of(few) == Tail(99.0, capacity_tokens=50_000.0, prompt_mean=5000.0 / 99)
     assert of(replace(few, cumulative=(100.0,), count=100.0)).amplification_ratio is not None
 
 
@@ -131,7 +131,7 @@ def test_what_is_not_known_is_absent_and_the_rest_is_there() -> None:
 
 
 def test_a_histogram_without_buckets_says_how_many_and_no_more() -> None:
-    assert of(Histogram((), (), 1000.0, 300_000.0)) == Tail(1000.0, capacity_tokens=50_000.0)
+    assert of(Histogram((), (), 1000.0, 300_000.0)) == Tail(1000.0, capacity_tokens=50_000.0, prompt_mean=300.0)
 
 
 @pytest.mark.parametrize("total", [70_000.0, 470_000.0])

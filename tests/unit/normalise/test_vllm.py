@@ -21,7 +21,7 @@ L = 'engine="0",model_name="m"'
 def test_every_row_fills_a_field_that_exists_and_says_where_it_comes_from() -> None:
     internal = {
         "prefix_cache_queries", "prefix_cache_hits", "awake", "kv_cache_dtype", "kv_block_tokens",
-        "estimated_read_bytes_per_gpu", "estimated_flops_per_gpu",
+        "estimated_read_bytes_per_gpu", "estimated_flops_per_gpu", "requests_deferred", "kv_connector",
     }  # fmt: skip
     for row in VLLM.rows:
         assert row.field in {*FIELDS, *internal}, row.field

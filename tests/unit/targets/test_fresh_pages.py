@@ -20,7 +20,7 @@ REST_TICKS = 40  # of ten seconds: longer than what is booked late is waited for
 TYPE = re.compile(r"# TYPE (\S+) (\S+)")
 # gauges of what goes on now; others are limits and sizes
 NOW = re.compile(
-    r"running|waiting|pending|queue|usage|used|active|processing|deferred|throughput|_per_second|busy|in_?flight"
+    r"running|waiting|pending|queue|usage|used|active|processing|deferred|throughput|_per_second|busy|in_?flight|batch_current"
 )
 PAGES = {
     name: case

@@ -24,6 +24,7 @@ _REPORTED = {
     Reads.HISTOGRAM: "Updated every 10 s. Without a sum: Ray makes it up from bucket midpoints.",
     Reads.LABELS: "Gone with the gauges of an idle replica.",
     Reads.TEXT: "Gone with the gauges of an idle replica.",
+    Reads.PRESENCE: "",
 }
 
 
@@ -33,7 +34,7 @@ def _passed_on(row: Row) -> bool:
 
 
 def _through_ray(row: Row) -> Row:
-    live = row.quality is Quality.LIVE and row.reads in (Reads.VALUE, Reads.HISTOGRAM)
+    live = row.quality is Quality.LIVE and row.reads in (Reads.VALUE, Reads.HISTOGRAM, Reads.PRESENCE)
     return replace(
         row,
         quality=Quality.SLOW if live else row.quality,

@@ -25,6 +25,10 @@ _PREFILL_WORKER = (_RUNNING, "engine_type", "prefill")
 # with priority scheduling the queue gauges have a series a priority beside the total; request counters have the parts only
 _TOTAL = {"priority": frozenset({""})}
 
+# those of them that wait for KV, at either end
+_TRANSFER_QUEUES = (
+    "sglang:num_decode_transfer_queue_reqs", "sglang:num_decode_prealloc_queue_reqs", "sglang:num_prefill_inflight_queue_reqs",
+)  # fmt: skip
 # 0 outside disaggregation. num_decode_host_receive_queue_reqs is a part of the transfer queue
 _DISAGGREGATION_QUEUES = (
     "sglang:num_prefill_bootstrap_queue_reqs", "sglang:num_prefill_inflight_queue_reqs",
@@ -303,6 +307,19 @@ _GAUGES = (
         where=_TOTAL,
         caveat="Queued and waiting for a grammar (0.4.7+); in prefill/decode disaggregation also waiting for a connection, for memory and for KV "
         f"on its way: on a prefill worker computed prompts that are being sent are in it. {_EVERY_40}",
+    ),
+    _gauge(
+        "requests_deferred",
+        "sglang:num_grammar_queue_reqs",
+        *_DISAGGREGATION_QUEUES,
+        where=_TOTAL,
+        caveat=f"Waiting for a grammar, or in disaggregation for a connection, memory or KV on its way. {_EVERY_40}",
+    ),
+    _gauge(
+        "kv_connector",
+        *_TRANSFER_QUEUES,
+        where=_TOTAL,
+        caveat="Requests whose KV is on its way; 0 outside disaggregation.",
     ),
     _gauge(
         "kv_cache_usage_ratio",

@@ -8,7 +8,6 @@ from llm_serving_exporter.normalise.runtimes.vllm_rows import ESTIMATES, GAUGES,
 from llm_serving_exporter.normalise.runtimes.vllm_tokens import PREFIX_CACHE, TOKENS
 
 _NOT_READ = (
-    "vllm:num_requests_waiting_by_reason",
     "vllm:num_requests_kv_fetch_by_stage",
     "vllm:engine_sleep_state",
     "vllm:lora_requests_info",

@@ -11,6 +11,15 @@ _SIMULATOR = "https://github.com/llm-d/llm-d-inference-sim/blob/v0.10.2/pkg/llm-
 _NIM = "https://docs.nvidia.com/nim/large-language-models/latest/observability.html"
 _SPECULATION = "https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/v1/spec_decode/metrics.py"
 
+_CONNECTORS = "https://github.com/vllm-project/vllm/tree/v0.32.0/vllm/distributed/kv_transfer/kv_connector/v1"
+# one of each connector that there is; each is on the page only with its connector
+_CONNECTOR_SAMPLES = (
+    "vllm:num_requests_kv_fetch_by_stage", "vllm:nixl_xfer_time_seconds", "vllm:mooncake_xfer_time_seconds",
+    "vllm:mooncake_store_operation_time_seconds", "vllm:kv_offload_load_bytes_total", "vllm:kv_offload_total_bytes",
+    "vllm:simple_kv_offload_info", "vllm:hf3fs_load_duration_seconds", "vllm:hisparse_host_cache_usage_perc",
+    "vllm:umbp_transfer_submitted_total",
+)  # fmt: skip
+
 # only the V1 engine has it, and only it has the label
 _V1_SPECULATES = ("vllm:spec_decode_num_drafts_total", "engine", "0")
 _V1_SPECULATION = "Only with a speculative config. Of the V1 engine: V0 added its running totals up again and again under the same names."
@@ -165,6 +174,17 @@ GAUGES = (
         caveat="What the last processed step left; counts prefilling requests too. A starved front end can read 0 while tokens flow.",
     ),
     counter("requests_waiting", "vllm:num_requests_waiting"),
+    counter(
+        "requests_deferred",
+        "vllm:num_requests_waiting_by_reason",
+        where={"reason": frozenset({"deferred"})},
+        versions=">=0.20",
+        caveat="Requests that wait for KV on its way, for a LoRA adapter's turn or for a grammar; the page does not say which.",
+    ),
+    *(
+        Row("kv_connector", (name,), reads=Reads.PRESENCE, source=_CONNECTORS, caveat="Whether the page shows one.")
+        for name in _CONNECTOR_SAMPLES
+    ),
     counter(
         "kv_cache_usage_ratio",
         "vllm:kv_cache_usage_perc",

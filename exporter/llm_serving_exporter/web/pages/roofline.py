@@ -13,7 +13,7 @@ from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.render.html import NO_MARKUP, bar, fill, header, join, note, row, table, tile
-from llm_serving_exporter.render.numbers import NOTHING, number, share, size
+from llm_serving_exporter.render.numbers import NOTHING, number, share, size, span
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.render.sentences import LIMITERS, describe_suspect
 
@@ -41,14 +41,17 @@ def _limiter(derived: Derived) -> Markup:
     if verdict is None or verdict.state is Limiter.UNKNOWN:
         return NO_MARKUP
     evidence = ", ".join(f"{name.replace('_', ' ')} {_figure(name, value)}" for name, value in verdict.evidence.items())
-    said = fill("<span>Limited by <b>{}</b>.</span>", LIMITERS[verdict.state])
+    changing = ""
+    if verdict.candidate not in (verdict.state, Limiter.UNKNOWN):
+        changing = f" Changing to {verdict.candidate.value.replace('_', ' ')}."
+    said = fill("<span>Limited by <b>{}</b>.{}</span>", LIMITERS[verdict.state], changing)
     return fill('<p class="facts">{} <small>{}</small></p>', said, evidence)
 
 
 def _figure(name: str, value: float) -> str:
-    if name in ("requests_waiting", "preemptions_per_second", "decode_slowdown"):
+    if name in ("requests_waiting", "requests_deferred", "preemptions_per_second", "decode_slowdown", "next_prompt_kv"):
         return number(value)
-    return share(value)
+    return span(value) if name.endswith("_seconds") else share(value)
 
 
 def _tiles(one: EngineDerived, derived: Derived) -> Markup:
