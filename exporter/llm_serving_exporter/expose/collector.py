@@ -31,6 +31,9 @@ from llm_serving_exporter.model.target import ExpectedReplicas, Role
 
 log = logging.getLogger("llm_serving_exporter.expose")
 
+# targets between two looks at how much text there is
+_SPOOLED_EVERY = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Setup:
@@ -74,8 +77,10 @@ class ViewCollector(Collector):
         view, setup, now = self._view(), self._setup(), self._monotonic()
         self._book.forget_others({reading.target.name for reading in view.targets})
         families = Families(setup.target_labels, _own_labels(view, setup), self._book, all_buckets=setup.all_buckets)
-        for reading in view.targets:
+        for number, reading in enumerate(view.targets, 1):
             _guarded(f"target {reading.target.name}", _target, families, reading, setup, now)
+            if not number % _SPOOLED_EVERY:
+                families.spool_lines()
         oldest = now - setup.gpu_stale_after_seconds
         _guarded("gpus", gpu.add_gpus, families, view, setup.node, oldest_monotonic_seconds=oldest)
         _guarded("gpu assignment", gpu.add_assignments, families, view, setup.node)

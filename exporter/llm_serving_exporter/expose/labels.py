@@ -12,9 +12,9 @@ MOST_KEPT = 256
 
 
 class Pieces(NamedTuple):
-    """The text between the braces of a series, around the values of its own labels."""
+    """The text between a series' name and its number, around the values of its own labels."""
 
-    # one more than there are own labels: before the first, between two, after the last
+    # one more than there are own labels: before the first, between two, after the last; with the braces and the blank behind them
     texts: tuple[str, ...]
     # places of the own labels' values, in the order in which they stand in the text
     order: tuple[int, ...]
@@ -23,7 +23,7 @@ class Pieces(NamedTuple):
 class SharedLabels(Mapping[str, str]):
     """Labels that many series have in common; of a series that has no more, all of its labels."""
 
-    __slots__ = ("_more", "_pairs", "_pieces")
+    __slots__ = ("_more", "_pairs", "_pieces", "text")
 
     def __init__(self, pairs: Mapping[str, str]) -> None:
         self._pairs = dict(pairs)
@@ -31,6 +31,8 @@ class SharedLabels(Mapping[str, str]):
         self._pieces: dict[tuple[str, ...], Pieces] = {}
         # by the labels that they have more
         self._more: dict[tuple[tuple[str, str], ...], SharedLabels] = {}
+        # between the name and the number of a series that has no more
+        self.text = self.cut(()).texts[0]
 
     def with_labels(self, **own: str) -> SharedLabels:
         """These and more, for series that share those too; one of the same name takes the place of the old one."""
@@ -59,6 +61,10 @@ class SharedLabels(Mapping[str, str]):
                     texts[-1] = start
                     texts.append('"')
                     order.append(own.index(name))
+            if own or shared:
+                texts[0], texts[-1] = f"{{{texts[0]}", f"{texts[-1]}}} " if own else f"{{{texts[0]}}} "
+            else:
+                texts = [" "]
             found = self._pieces[own] = Pieces(tuple(texts), tuple(order))
         return found
 

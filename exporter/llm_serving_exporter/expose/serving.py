@@ -32,6 +32,8 @@ TARGET_STAGES = (Stage.SCRAPE, Stage.PARSE, Stage.NORMALISE)
 # values of labels: `.value` of an enum takes several times as long, a hundred times a page
 _CODES: dict[str, str] = {code: code.value for codes in (Absence, Quality, Stage, FailureReason) for code in codes}
 
+_STATES = tuple((state, state.value) for state in State)
+
 # nothing at the target's address takes a connection: a dead process refuses it, a dead host cannot
 SILENT = "silent"
 # figures of the window among those of cost
@@ -108,7 +110,7 @@ def add_target_health(families: Families, reading: TargetReading, *, fresh: bool
     families.add_value(health.TARGET_START_TIME, labels, reading.start_unix_seconds)
     families.add_value(health.TARGET_UP, labels, reading.up)
     families.add_by_label(
-        health.TARGET_STATE, labels, "state", {state.value: state is reading.state for state in State}
+        health.TARGET_STATE, labels, "state", {code: state is reading.state for state, code in _STATES}
     )
     for fault in _list_faults(reading):
         # the first node has the address: a leader's stands before those of its workers
@@ -135,7 +137,7 @@ def _failures(families: Families, reading: TargetReading, labels: SharedLabels) 
     for (stage, _), number in reading.failures_total.items():
         counted[stage] = counted.get(stage, 0) + number
     families.add_values(
-        health.SCRAPE_FAILURES, labels, ("stage",), [((_CODES[stage],), number) for stage, number in counted.items()]
+        health.SCRAPE_FAILURES, labels, ("stage",), [(_CODES[one],) for one in counted], counted.values()
     )
     last = reading.recent_failures[-1] if reading.recent_failures else None
     if last is not None and last.reason is not None:
@@ -177,20 +179,17 @@ def _signals(families: Families, reading: TargetReading, labels: SharedLabels, *
     of_page = reading.derived.signals if reading.derived is not None else {}
     qualities = reading.derived.quality if reading.derived is not None else {}
     of_cost = reading.cost.signals if reading.cost is not None else {}
-    absent: list[tuple[tuple[str, ...], float]] = []
-    trusted: list[tuple[tuple[str, ...], float]] = []
-    for signal, why in (*of_page.items(), *of_cost.items()):
-        # what is counted goes on while the target does not answer
-        goes_on = signal in of_cost and signal not in OF_WINDOW
-        reason = why if fresh or goes_on else Absence.TARGET_DOWN
-        if reason:
-            absent.append(((signal, _CODES[reason]), 0.0))
-            continue
-        quality = qualities.get(signal, Quality.LIVE)
-        if quality is not Quality.LIVE or signal in health.ASKED_WHETHER_LIVE:
-            trusted.append(((signal, _CODES[quality]), 1.0))
-    if known := len(of_page) + len(of_cost):
-        counts = {"available": known - len(absent), "absent": len(absent)}
+    known = [*of_page.items(), *of_cost.items()]
+    if not fresh:  # what is counted goes on while the target does not answer
+        goes_on = of_cost.keys() - OF_WINDOW
+        known = [(signal, why if signal in goes_on else Absence.TARGET_DOWN) for signal, why in known]
+    absent = [(signal, _CODES[why]) for signal, why in known if why]
+    told = health.ASKED_WHETHER_LIVE | qualities.keys()
+    trusted = [
+        (signal, _CODES[qualities.get(signal, Quality.LIVE)]) for signal, why in known if not why and signal in told
+    ]
+    if known:
+        counts = {"available": len(known) - len(absent), "absent": len(absent)}
         families.add_by_label(health.SIGNALS, labels, "state", counts)
-    families.add_values(health.SIGNAL_AVAILABLE, labels, ("signal", "reason"), absent)
-    families.add_values(health.SIGNAL_QUALITY, labels, ("signal", "quality"), trusted)
+    families.add_values(health.SIGNAL_AVAILABLE, labels, ("signal", "reason"), absent, [0.0] * len(absent))
+    families.add_values(health.SIGNAL_QUALITY, labels, ("signal", "quality"), trusted, [1.0] * len(trusted))

@@ -30,7 +30,7 @@ def test_a_value_outside_its_range_is_no_sample_and_is_counted(value: float) -> 
     families = Families()
     families.add_value(derived.PREFIX_CACHE_HIT_RATIO, LABELS, value)
     families.add_values(
-        derived.SLO_EVENTS, LABELS, ("slo",), [(("ttft",), 1.0), (("e2e",), value if value != 11.0 else nan)]
+        derived.SLO_EVENTS, LABELS, ("slo",), [("ttft",), ("e2e",)], [1.0, value if value != 11.0 else nan]
     )
     families.add_histogram(LATENCY, LABELS, Histogram((1.0,), (1.0,), 2.0, value if value != 11.0 else nan))
     assert samples(families) == [1.0]

@@ -1,0 +1,116 @@
+"""Series as lines of text: the samples of one name that share labels, and the families that they make up.
+
+A page has hundreds of samples a target. An object for each of them costs more than its text, so that none is made unless somebody asks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.samples import Sample
+from prometheus_client.utils import floatToGoString
+
+from llm_serving_exporter.catalogue.spec import Kind, Metric
+from llm_serving_exporter.expose.labels import SharedLabels
+from llm_serving_exporter.expose.spool import PART_BYTES, Spool
+from llm_serving_exporter.model.text import escape_label_value
+
+# most label values are a bucket's edge, a phase or a signal, again on every target
+_escaped = lru_cache(maxsize=4096)(escape_label_value)
+# from here on the client library writes numbers otherwise than Python
+PLAIN_BELOW = 1e6
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(r"\\(.)")
+
+Keys = Sequence[tuple[str, ...]]
+
+
+class LineFamily(Family):
+    """A family of lines; to the client library's functions one like its own."""
+
+    unit = ""
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+        # behind those of `spool`; each piece is whole lines
+        self.lines: list[str] = []
+        # None: nothing of it was compressed yet
+        self.spool: Spool | None = None
+
+    @property
+    def name(self) -> str:  # type: ignore[override]  # an attribute there
+        """Without the suffix of its kind."""
+        kind = self.metric.kind
+        return self.metric.full_name.removesuffix(
+            "_total" if kind is Kind.COUNTER else "_info" if kind is Kind.INFO else ""
+        )
+
+    @property
+    def documentation(self) -> str:  # type: ignore[override]  # an attribute there
+        """The help text."""
+        return self.metric.help
+
+    @property
+    def type(self) -> str:  # type: ignore[override]  # an attribute there
+        """The kind in the client library's words."""
+        return self.metric.kind.value
+
+    @property
+    def samples(self) -> list[Sample]:  # type: ignore[override]  # an attribute there
+        """The samples as objects, read back from the lines each time."""
+        text = b"".join(self.spool.read()).decode() if self.spool is not None else ""
+        return [_read_line(line) for line in "".join((text, *self.lines)).split("\n")[:-1]]
+
+    def spool_lines(self) -> None:
+        """Compresses the lines where they are enough for a part."""
+        if sum(map(len, self.lines)) >= PART_BYTES:
+            if self.spool is None:
+                self.spool = Spool()
+            self.spool.add_parts("".join(self.lines))
+            self.lines.clear()
+
+
+def write_number(value: float) -> str:
+    """A number as the client library writes it."""
+    if -PLAIN_BELOW < value < PLAIN_BELOW:  # neither NaN nor an infinity
+        return repr(value)
+    text: str = floatToGoString(value)  # type: ignore[no-untyped-call]  # the library leaves it unannotated
+    return text
+
+
+def write_lines(name: str, shared: SharedLabels, own: tuple[str, ...], keys: Keys, values: Iterable[float]) -> str:
+    """The lines of samples of one name, each with its newline.
+
+    `name`: on the wire, with its suffix. `shared`: labels that all of them have. `own`: names of the labels that each has beside them.
+    `keys`: for each sample the values of `own`. `values`: for each sample its value.
+    """
+    texts, order = shared.cut(own)
+    # repr, as `write_number`: a call costs as much as the rest of a line
+    numbers = [repr(value) if -PLAIN_BELOW < value < PLAIN_BELOW else write_number(value) for value in values]
+    first, last = name + texts[0], texts[-1]
+    if len(own) == 1:
+        return "".join(
+            [f"{first}{_escaped(key)}{last}{number}\n" for (key,), number in zip(keys, numbers, strict=True)]
+        )
+    if not own:
+        return "".join([f"{first}{number}\n" for number in numbers])
+    places, end = tuple(zip(order[:-1], texts[1:-1], strict=True)), order[-1]
+    lines = []
+    for key, number in zip(keys, numbers, strict=True):
+        inner = "".join([f"{_escaped(key[place])}{text}" for place, text in places])
+        lines.append(f"{first}{inner}{_escaped(key[end])}{last}{number}\n")
+    return "".join(lines)
+
+
+def _read_line(line: str) -> Sample:
+    """A sample of a line as written here."""
+    start, _, number = line.rpartition(" ")
+    name, _, labels = start.partition("{")
+    return Sample(name, {label: _unescape(text) for label, text in _LABEL.findall(labels)}, float(number))
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda found: "\n" if found[1] == "n" else found[1], text) if "\\" in text else text
