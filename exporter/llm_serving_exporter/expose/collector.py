@@ -32,7 +32,7 @@ from llm_serving_exporter.model.target import ExpectedReplicas, Role
 log = logging.getLogger("llm_serving_exporter.expose")
 
 # targets between two looks at how much text there is
-_SPOOLED_EVERY = 8
+_SPOOLED_EVERY = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def _guarded(part: str, render: Callable[P, None], *args: P.args, **kwargs: P.kw
 def _own_labels(view: View, setup: Setup) -> tuple[str, ...]:
     """Labels of targets, of expected replicas and of drills that are nobody else's."""
     stated = [*(one.identity for one in setup.expected_replicas), *(one.identity for one in view.drills)]
-    return list_own_labels([*(reading.target.identity for reading in view.targets), *stated])
+    return list_own_labels([*[reading.target.identity for reading in view.targets], *stated])
 
 
 def _target(families: Families, reading: TargetReading, setup: Setup, now_monotonic_seconds: float) -> None:

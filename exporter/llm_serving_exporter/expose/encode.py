@@ -14,6 +14,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from llm_serving_exporter.catalogue.spec import Metric
 from llm_serving_exporter.expose.lines import LineFamily, write_number
 from llm_serving_exporter.expose.spool import Spool, join_text
 from llm_serving_exporter.model.text import escape_label_value
@@ -64,18 +65,26 @@ def _join(pieces: Iterable[str | Spool]) -> bytes:
 
 
 def _list_text(families: Iterable[Family]) -> list[str | Spool]:
-    return _list_pieces(families, _text_header)
+    return _list_pieces(families, _text_header, _TEXT_HEADERS)
 
 
 def _list_openmetrics(families: Iterable[Family]) -> list[str | Spool]:
-    return [*_list_pieces(families, _openmetrics_header), "# EOF\n"]
+    return [*_list_pieces(families, _openmetrics_header, _OPENMETRICS_HEADERS), "# EOF\n"]
 
 
-def _list_pieces(families: Iterable[Family], write_header: Callable[[str, str, str], str]) -> list[str | Spool]:
+def _list_pieces(
+    families: Iterable[Family],
+    write_header: Callable[[str, str, str], str],
+    known: dict[str, tuple[Metric, str]],
+) -> list[str | Spool]:
     pieces: list[str | Spool] = []
     for family in families:
         if isinstance(family, LineFamily):
-            pieces.append(write_header(family.name, family.documentation, family.type))
+            metric = family.metric
+            found = known.get(metric.name)
+            if found is None or found[0] is not metric:
+                found = known[metric.name] = metric, write_header(family.name, family.documentation, family.type)
+            pieces.append(found[1])
             if family.spool is not None:
                 pieces.append(family.spool)
             pieces += family.lines
@@ -94,6 +103,11 @@ def _text_header(family: str, documentation: str, kind: str) -> str:
 @lru_cache(maxsize=1024)
 def _openmetrics_header(family: str, documentation: str, kind: str) -> str:
     return f"# HELP {family} {escape_label_value(documentation)}\n# TYPE {family} {kind}\n"
+
+
+# the catalogue's, by the metric's name
+_TEXT_HEADERS: dict[str, tuple[Metric, str]] = {}
+_OPENMETRICS_HEADERS: dict[str, tuple[Metric, str]] = {}
 
 
 class _Collected(Collector):

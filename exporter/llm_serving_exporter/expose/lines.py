@@ -40,6 +40,16 @@ class LineFamily(Family):
         # None: nothing of it was compressed yet
         self.spool: Spool | None = None
 
+    def spool_lines(self) -> None:
+        """Compresses the lines where they are enough for a part."""
+        if sum(map(len, self.lines)) >= PART_BYTES:
+            if self.spool is None:
+                self.spool = Spool()
+            self.spool.add_parts("".join(self.lines))
+            self.lines.clear()
+
+    # --- for the client library --------------------------------------------------------------------------------------
+
     @property
     def name(self) -> str:  # type: ignore[override]  # an attribute there
         """Without the suffix of its kind."""
@@ -63,14 +73,6 @@ class LineFamily(Family):
         """The samples as objects, read back from the lines each time."""
         text = b"".join(self.spool.read()).decode() if self.spool is not None else ""
         return [_read_line(line) for line in "".join((text, *self.lines)).split("\n")[:-1]]
-
-    def spool_lines(self) -> None:
-        """Compresses the lines where they are enough for a part."""
-        if sum(map(len, self.lines)) >= PART_BYTES:
-            if self.spool is None:
-                self.spool = Spool()
-            self.spool.add_parts("".join(self.lines))
-            self.lines.clear()
 
 
 def write_number(value: float) -> str:
@@ -97,6 +99,14 @@ def write_lines(name: str, shared: SharedLabels, own: tuple[str, ...], keys: Key
         )
     if not own:
         return "".join([f"{first}{number}\n" for number in numbers])
+    if len(own) == 2:
+        (one, other), middle = order, texts[1]
+        return "".join(
+            [
+                f"{first}{_escaped(key[one])}{middle}{_escaped(key[other])}{last}{number}\n"
+                for key, number in zip(keys, numbers, strict=True)
+            ]
+        )
     places, end = tuple(zip(order[:-1], texts[1:-1], strict=True)), order[-1]
     lines = []
     for key, number in zip(keys, numbers, strict=True):

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llm_serving_exporter.catalogue import cost, health
-from llm_serving_exporter.catalogue.derived import DERIVED
-from llm_serving_exporter.catalogue.roofline import ROOFLINE
 from llm_serving_exporter.catalogue.serving import COUNTERS, GAUGES, HISTOGRAMS
 from llm_serving_exporter.expose import roofline
 from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.expose.figures import add_figures
 from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.model.attempt import FailureReason, Stage
-from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.numbers import resolution
 from llm_serving_exporter.model.reading import State, TargetReading
@@ -38,8 +36,6 @@ _STATES = tuple((state, state.value) for state in State)
 SILENT = "silent"
 # figures of the window among those of cost
 OF_WINDOW = (cost.COST_PER_MILLION.name, cost.COST_PER_REQUEST.name, cost.ENERGY_PER_TOKEN.name)
-# of an engine, in the order of METRICS.md
-_OF_ENGINE = (*DERIVED, *ROOFLINE)
 
 
 def add_serving(families: Families, reading: TargetReading) -> None:
@@ -57,7 +53,7 @@ def add_serving(families: Families, reading: TargetReading) -> None:
     if reading.derived is None:
         return
     for one in derived:
-        _derived(families, one, shared[one.model_name, one.engine])
+        add_figures(families, one, shared[one.model_name, one.engine])
     roofline.add_limiter(families, reading, reading.derived)
     for name, facts in reading.models.items():
         if isinstance(facts, ModelFacts):
@@ -76,14 +72,6 @@ def _passed_through(families: Families, engine: EngineSnapshot, labels: SharedLa
         families.add_histogram(metric, labels, getattr(engine, metric.name))
     for metric in GAUGES:
         families.add_value(metric, labels, getattr(engine, metric.name))
-
-
-def _derived(families: Families, derived: EngineDerived, labels: SharedLabels) -> None:
-    series = derived.series
-    for metric in _OF_ENGINE:
-        values = series.get(metric.name)
-        if values is not None:
-            families.add_engine_samples(metric, labels, values)
 
 
 def add_target_health(families: Families, reading: TargetReading, *, fresh: bool, now_monotonic_seconds: float) -> None:

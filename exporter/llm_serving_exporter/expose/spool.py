@@ -8,7 +8,7 @@ and the CRC of all the text (RFC 1951, RFC 1952).
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 # text of a part: twice the window that deflate looks back in, so that little is lost at its start
@@ -89,8 +89,11 @@ class Spool:
         return self.text_bytes
 
 
-def join_text(pieces: Iterable[str | Spool], largest: int) -> bytes | Spool:
+def join_text(pieces: Sequence[str | Spool], largest: int) -> bytes | Spool:
     """A page of such pieces: as it is where it has at most `largest` characters and nothing of it is compressed yet, else in parts."""
+    texts = [piece for piece in pieces if type(piece) is str]
+    if len(texts) == len(pieces) and sum(map(len, texts)) <= largest:
+        return "".join(texts).encode()
     spool, pending, size = Spool(), list[str](), 0
     for piece in pieces:
         if isinstance(piece, Spool):
@@ -100,13 +103,10 @@ def join_text(pieces: Iterable[str | Spool], largest: int) -> bytes | Spool:
             continue
         pending.append(piece)
         size += len(piece)
-        if size > largest or (spool.parts and size >= PART_BYTES):
+        if size >= PART_BYTES:
             spool.add_parts("".join(pending))
             pending, size = [], 0
-    rest = "".join(pending)
-    if not spool.parts:
-        return rest.encode()
-    spool.add_parts(rest)
+    spool.add_parts("".join(pending))
     return spool
 
 
