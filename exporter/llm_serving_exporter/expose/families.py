@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
+from typing import TypeVar
 
 from llm_serving_exporter.catalogue.spec import SERVING_LABELS, Metric
 from llm_serving_exporter.expose.identity import LabelBook, label_fleet, label_gpu, label_written
@@ -14,6 +15,7 @@ from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import Target
 
+T = TypeVar("T")
 _LE = ("le",)
 
 
@@ -100,13 +102,13 @@ class Families:
         self.add_value(metric, labels, 1.0, **own)
 
     def add_values(
-        self, metric: Metric, labels: SharedLabels, own: tuple[str, ...], keys: Keys, values: Iterable[float]
+        self, metric: Metric, labels: SharedLabels, own: tuple[str, ...], keys: Keys, values: Collection[float]
     ) -> None:
         """Many series of one metric: for each the values of the labels that `own` names, and its value."""
         least, most = metric.bounds.least, metric.bounds.most
-        numbers = list(map(float, values))
-        admitted = [value for value in numbers if least <= value <= most]  # NaN fails every comparison
-        if len(admitted) != len(numbers):
+        admitted = [float(value) for value in values if least <= value <= most]  # NaN fails every comparison
+        if len(admitted) != len(keys):
+            numbers = list(values)
             keys = [key for key, value in zip(keys, numbers, strict=True) if least <= value <= most]
             for _ in range(len(numbers) - len(admitted)):
                 self._leave_out(metric, labels)
@@ -147,6 +149,20 @@ class Families:
         if total is not None:  # OpenMetrics has count and sum both or neither; the +Inf bucket says the count too
             rest = f"{name}_count{labels.text}{write_number(count)}\n{name}_sum{labels.text}{write_number(total)}\n"
             lines.append(rest)
+
+    def add_unchanged(self, labels: SharedLabels, facts: T, add: Callable[[Families, SharedLabels, T], None]) -> None:
+        """What `add` adds of facts that are the same object from page to page; kept with their labels, so that it is written once."""
+        found = labels.unchanged
+        if found is None or found[0] is not facts:
+            alone = Families()
+            add(alone, labels, facts)
+            if alone.left_out:  # to be counted each time
+                self.left_out.update(alone.left_out)
+            written = tuple((family.metric, "".join(family.lines)) for family in alone)
+            found = facts, written
+            labels.unchanged = None if alone.left_out else found
+        for metric, lines in found[1]:
+            (self._families.get(metric.name) or self._add_family(metric)).lines.append(lines)
 
     def spool_lines(self) -> None:
         """Compresses what has become much: to be called again and again while a large page is made."""

@@ -19,6 +19,8 @@ class _Planned(NamedTuple):
     """A metric, and what its samples come from."""
 
     metric: Metric
+    # its labels beyond those of every serving series
+    own: tuple[str, ...]
     # rows with those of their series that are the metric's
     sources: tuple[tuple[Publishes, PublishedSeries], ...]
 
@@ -31,22 +33,28 @@ def _plan_series(rows: tuple[Publishes, ...]) -> tuple[_Planned, ...]:
         for one in row.series:
             if one.metric.name in _PLACES:
                 found.setdefault(one.metric.name, []).append((row, one))
+    metrics = {name: sources[0][1].metric for name, sources in found.items()}
     return tuple(
-        _Planned(found[name][0][1].metric, tuple(found[name])) for name in sorted(found, key=_PLACES.__getitem__)
+        _Planned(metrics[name], metrics[name].labels[len(SERVING_LABELS) :], tuple(found[name]))
+        for name in sorted(found, key=_PLACES.__getitem__)
     )
 
 
 def add_figures(families: Families, derived: EngineDerived, labels: SharedLabels) -> None:
     """Adds every figure of an engine that there is."""
     figures: Any = derived.figures
-    for metric, sources in _plan_series(tuple(figures)):
-        row, series = sources[0]
-        value = figures[row]
-        part = value if series.part is None else series.part(value)
-        if type(part) is float and metric.labels == SERVING_LABELS:  # the most of them
-            families.add_value(metric, labels, part)
-            continue
-        samples = series.samples(value)
-        for row, series in sources[1:]:
+    for metric, own, sources in _plan_series(tuple(figures)):
+        if len(sources) == 1:
+            row, series = sources[0]
+            value = figures[row]
+            part = value if series.part is None else series.part(value)
+            if type(part) is float and not own:  # the most of them
+                families.add_value(metric, labels, part)
+                continue
+            if type(part) is dict and len(own) == 1 and not series.labels:
+                families.add_by_label(metric, labels, own[0], part)
+                continue
+        samples: dict[tuple[str, ...], float] = {}
+        for row, series in sources:
             samples.update(series.samples(figures[row]))
         families.add_engine_samples(metric, labels, samples)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from llm_serving_exporter.catalogue.spec import Metric
 from llm_serving_exporter.model.text import escape_label_value
 
 # derived labels that are kept for the next page: engines and models of one target, whose names may change without end
@@ -23,7 +24,7 @@ class Pieces(NamedTuple):
 class SharedLabels(Mapping[str, str]):
     """Labels that many series have in common; of a series that has no more, all of its labels."""
 
-    __slots__ = ("_more", "_pairs", "_pieces", "text")
+    __slots__ = ("_more", "_pairs", "_pieces", "text", "unchanged")
 
     def __init__(self, pairs: Mapping[str, str]) -> None:
         self._pairs = dict(pairs)
@@ -31,6 +32,8 @@ class SharedLabels(Mapping[str, str]):
         self._pieces: dict[tuple[str, ...], Pieces] = {}
         # by the labels that they have more
         self._more: dict[tuple[tuple[str, str], ...], SharedLabels] = {}
+        # lines that were written for the last page, by metric, with what they were written from; None: there are none to be used again
+        self.unchanged: tuple[object, tuple[tuple[Metric, str], ...]] | None = None
         # between the name and the number of a series that has no more
         self.text = self.cut(()).texts[0]
 

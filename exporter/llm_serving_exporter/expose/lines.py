@@ -6,7 +6,7 @@ A page has hundreds of samples a target. An object for each of them costs more t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 from prometheus_client.metrics_core import Metric as Family
@@ -18,10 +18,11 @@ from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.expose.spool import PART_BYTES, Spool
 from llm_serving_exporter.model.text import escape_label_value
 
-# most label values are a bucket's edge, a phase or a signal, again on every target
-_escaped = lru_cache(maxsize=4096)(escape_label_value)
 # from here on the client library writes numbers otherwise than Python
 PLAIN_BELOW = 1e6
+# for the text before the first label of a sample's own, and after each of them
+_MARKS = tuple(map(chr, range(1, 9)))
+_NO_MARKS = dict.fromkeys(range(1, 9), "\N{REPLACEMENT CHARACTER}")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(.)")
 
@@ -83,36 +84,41 @@ def write_number(value: float) -> str:
     return text
 
 
-def write_lines(name: str, shared: SharedLabels, own: tuple[str, ...], keys: Keys, values: Iterable[float]) -> str:
+def write_lines(name: str, shared: SharedLabels, own: tuple[str, ...], keys: Keys, values: Collection[float]) -> str:
     """The lines of samples of one name, each with its newline.
 
     `name`: on the wire, with its suffix. `shared`: labels that all of them have. `own`: names of the labels that each has beside them.
     `keys`: for each sample the values of `own`. `values`: for each sample its value.
     """
     texts, order = shared.cut(own)
-    # repr, as `write_number`: a call costs as much as the rest of a line
-    numbers = [repr(value) if -PLAIN_BELOW < value < PLAIN_BELOW else write_number(value) for value in values]
-    first, last = name + texts[0], texts[-1]
-    if len(own) == 1:
-        return "".join(
-            [f"{first}{_escaped(key)}{last}{number}\n" for (key,), number in zip(keys, numbers, strict=True)]
-        )
-    if not own:
-        return "".join([f"{first}{number}\n" for number in numbers])
-    if len(own) == 2:
-        (one, other), middle = order, texts[1]
-        return "".join(
-            [
-                f"{first}{_escaped(key[one])}{middle}{_escaped(key[other])}{last}{number}\n"
-                for key, number in zip(keys, numbers, strict=True)
-            ]
-        )
-    places, end = tuple(zip(order[:-1], texts[1:-1], strict=True)), order[-1]
+    numbers: tuple[float | str, ...] = tuple(values)
+    if max(values) >= PLAIN_BELOW or min(values) <= -PLAIN_BELOW:
+        numbers = tuple(map(write_number, values))
+    # what is less is written by %s as `write_number` writes it
+    lines = _lay_out(order, tuple(keys)) % numbers
+    lines = lines.replace(_MARKS[0], name + texts[0])
+    for mark, text in zip(_MARKS[1:], texts[1:], strict=False):
+        lines = lines.replace(mark, text)
+    return lines
+
+
+@lru_cache(maxsize=1024)
+def _lay_out(order: tuple[int, ...], keys: tuple[tuple[str, ...], ...]) -> str:
+    """Lines with marks for what their target makes different, and places for the numbers: the same for all targets and all pages.
+
+    `order`: as of `Pieces`.
+    """
     lines = []
-    for key, number in zip(keys, numbers, strict=True):
-        inner = "".join([f"{_escaped(key[place])}{text}" for place, text in places])
-        lines.append(f"{first}{inner}{_escaped(key[end])}{last}{number}\n")
+    for key in keys:
+        values = [_clean(escape_label_value(key[place])) for place in order]
+        between = [f"{value}{mark}" for value, mark in zip(values, _MARKS[1:], strict=False)]
+        lines.append("".join((_MARKS[0], *between, "%s\n")))
     return "".join(lines)
+
+
+def _clean(text: str) -> str:
+    """A label's value in a layout; marks are control characters, which no value has that was cleaned."""
+    return text.translate(_NO_MARKS).replace("%", "%%")
 
 
 def _read_line(line: str) -> Sample:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.roofline import Limiter
@@ -32,6 +33,10 @@ def add_limiter(families: Families, reading: TargetReading, derived: Derived) ->
 def add_model_facts(families: Families, target: Target, model_name: str, facts: ModelFacts) -> None:
     """What is known about one served model."""
     labels = families.of_target(target).with_labels(model_name=model_name)
+    families.add_unchanged(labels, facts, _add_facts)
+
+
+def _add_facts(families: Families, labels: SharedLabels, facts: ModelFacts) -> None:
     formats = sorted({group.format.name for group in facts.groups})
     geometry = facts.geometry
     families.add_info(

@@ -82,6 +82,10 @@ class PublishedSeries(Protocol):
         """The catalogue's declaration."""
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """Values of its own labels that are the same for the whole row."""
+
+    @property
     def part(self) -> Callable[[Any], Any] | None:
         """The part of the row's value that is published; None: the value itself."""
 

@@ -199,7 +199,7 @@ class _Wanted(Families):
             super().add_value(metric, labels, value, **own)
 
     def add_values(
-        self, metric: Metric, labels: SharedLabels, own: tuple[str, ...], keys: Keys, values: Iterable[float]
+        self, metric: Metric, labels: SharedLabels, own: tuple[str, ...], keys: Keys, values: Collection[float]
     ) -> None:
         if self._keeps(metric):
             super().add_values(metric, labels, own, keys, values)
