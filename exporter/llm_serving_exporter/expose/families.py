@@ -121,7 +121,7 @@ class Families:
     ) -> None:
         """One series a key."""
         if values:
-            self.add_values(metric, labels, (label,), list(zip(values, strict=True)), values.values())
+            self.add_values(metric, labels, (label,), tuple(zip(values, strict=True)), values.values())
 
     def add_engine_samples(self, metric: Metric, labels: SharedLabels, values: Mapping[tuple[str, ...], float]) -> None:
         """One series a key: the values of the labels that the metric declares beyond those of every serving series."""

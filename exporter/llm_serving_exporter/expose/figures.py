@@ -54,6 +54,9 @@ def add_figures(families: Families, derived: EngineDerived, labels: SharedLabels
             if type(part) is dict and len(own) == 1 and not series.labels:
                 families.add_by_label(metric, labels, own[0], part)
                 continue
+            if type(part) is float and len(series.labels) == len(own):
+                families.add_values(metric, labels, own, (series.labels,), (part,))
+                continue
         samples: dict[tuple[str, ...], float] = {}
         for row, series in sources:
             samples.update(series.samples(figures[row]))

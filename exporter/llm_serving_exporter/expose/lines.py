@@ -33,6 +33,8 @@ class LineFamily(Family):
     """A family of lines; to the client library's functions one like its own."""
 
     unit = ""
+    # how many of its lines were counted, and the characters of them
+    _counted = _size = 0
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
@@ -43,11 +45,14 @@ class LineFamily(Family):
 
     def spool_lines(self) -> None:
         """Compresses the lines where they are enough for a part."""
-        if sum(map(len, self.lines)) >= PART_BYTES:
+        self._size += sum(map(len, self.lines[self._counted :]))
+        self._counted = len(self.lines)
+        if self._size >= PART_BYTES:
             if self.spool is None:
                 self.spool = Spool()
             self.spool.add_parts("".join(self.lines))
             self.lines.clear()
+            self._counted = self._size = 0
 
     # --- for the client library --------------------------------------------------------------------------------------
 
@@ -102,7 +107,7 @@ def write_lines(name: str, shared: SharedLabels, own: tuple[str, ...], keys: Key
     return lines
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=512)
 def _lay_out(order: tuple[int, ...], keys: tuple[tuple[str, ...], ...]) -> str:
     """Lines with marks for what their target makes different, and places for the numbers: the same for all targets and all pages.
 
