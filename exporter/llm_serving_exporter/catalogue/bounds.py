@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
+from operator import le
 
 from llm_serving_exporter.model.histogram import Histogram
 
@@ -40,12 +41,9 @@ class Bounds:
 
         A page may be read between an event's sum and its count: the sum may be one event ahead.
         """
-        below = 0.0
-        for value in found.cumulative:
-            if not value >= below:  # NaN fails every comparison
-                return False
-            below = value
-        count, total = found.count, found.sum
-        if not below <= count <= MOST_EVENTS:
+        cumulative, count, total = found.cumulative, found.count, found.sum
+        if not (
+            all(map(le, (0.0, *cumulative), (*cumulative, count))) and count <= MOST_EVENTS
+        ):  # NaN fails every comparison
             return False
         return total is None or self.least * count <= total <= self.most * (count + 1.0)

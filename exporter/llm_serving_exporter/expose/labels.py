@@ -24,12 +24,12 @@ class Pieces(NamedTuple):
 class SharedLabels(Mapping[str, str]):
     """Labels that many series have in common; of a series that has no more, all of its labels."""
 
-    __slots__ = ("_more", "_pairs", "_pieces", "text", "unchanged")
+    __slots__ = ("_more", "_pairs", "pieces", "text", "unchanged")
 
     def __init__(self, pairs: Mapping[str, str]) -> None:
         self._pairs = dict(pairs)
-        # by the names of a series' own labels
-        self._pieces: dict[tuple[str, ...], Pieces] = {}
+        # what `cut` has found, by the names of a series' own labels
+        self.pieces: dict[tuple[str, ...], Pieces] = {}
         # by the labels that they have more
         self._more: dict[tuple[tuple[str, str], ...], SharedLabels] = {}
         # lines that were written for the last page, by metric, with what they were written from; None: there are none to be used again
@@ -52,7 +52,7 @@ class SharedLabels(Mapping[str, str]):
 
         A label of `own` takes the place of a shared one of its name.
         """
-        found = self._pieces.get(own)
+        found = self.pieces.get(own)
         if found is None:
             shared = {name: text for name, text in self._pairs.items() if name not in own}
             texts, order = [""], []
@@ -68,7 +68,7 @@ class SharedLabels(Mapping[str, str]):
                 texts[0], texts[-1] = f"{{{texts[0]}", f"{texts[-1]}}} " if own else f"{{{texts[0]}}} "
             else:
                 texts = [" "]
-            found = self._pieces[own] = Pieces(tuple(texts), tuple(order))
+            found = self.pieces[own] = Pieces(tuple(texts), tuple(order))
         return found
 
     def __getitem__(self, name: str) -> str:

@@ -22,6 +22,7 @@ from llm_serving_exporter.model.text import escape_label_value
 PLAIN_BELOW = 1e6
 # for the text before the first label of a sample's own, and after each of them
 _MARKS = tuple(map(chr, range(1, 9)))
+_FIRST_MARK, _SECOND_MARK = _MARKS[:2]
 _NO_MARKS = dict.fromkeys(range(1, 9), "\N{REPLACEMENT CHARACTER}")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(.)")
@@ -95,13 +96,14 @@ def write_lines(name: str, shared: SharedLabels, own: tuple[str, ...], keys: Key
     `name`: on the wire, with its suffix. `shared`: labels that all of them have. `own`: names of the labels that each has beside them.
     `keys`: for each sample the values of `own`. `values`: for each sample its value.
     """
-    texts, order = shared.cut(own)
+    texts, order = shared.pieces.get(own) or shared.cut(own)
     numbers: tuple[float | str, ...] = tuple(values)
-    if max(values) >= PLAIN_BELOW or min(values) <= -PLAIN_BELOW:
+    # what is less is written by %s as `write_number` writes it, negative numbers too
+    if max(values) >= PLAIN_BELOW:
         numbers = tuple(map(write_number, values))
-    # what is less is written by %s as `write_number` writes it
-    lines = _lay_out(order, tuple(keys)) % numbers
-    lines = lines.replace(_MARKS[0], name + texts[0])
+    lines = (_lay_out(order, tuple(keys)) % numbers).replace(_FIRST_MARK, name + texts[0])
+    if len(texts) == 2:  # as most have, and half of this would be the loop
+        return lines.replace(_SECOND_MARK, texts[1])
     for mark, text in zip(_MARKS[1:], texts[1:], strict=False):
         lines = lines.replace(mark, text)
     return lines
