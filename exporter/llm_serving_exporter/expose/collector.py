@@ -101,10 +101,12 @@ class ViewCollector(Collector):
             for key in [key for key in self._left_out if key[0] and key[0] not in known]:
                 del self._left_out[key]
             self._looked_at = {name: one for name, one in self._looked_at.items() if name in known}
-            counted = dict(self._left_out)
+            counted: dict[str, dict[str, int]] = {}
+            for (target, name), number in self._left_out.items():
+                counted.setdefault(target, {})[name] = number
         for reading in view.targets:
             found = Counter(reading.implausible_total)
-            found.update({name: number for (target, name), number in counted.items() if target == reading.target.name})
+            found.update(counted.get(reading.target.name, {}))
             families.add_by_label(health.IMPLAUSIBLE_VALUES, families.of_target(reading.target), "signal", found)
 
     def _count_asked(self, view: View) -> None:
