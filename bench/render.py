@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import argparse
 import gc
+import gzip
 import statistics
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,9 +23,9 @@ from bench.cycle import PROMETHEUS_ACCEPTS, say
 from bench.run import moving_pages, our_target
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon.store import Store
-from llm_serving_exporter.expose import spool
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import write_page
+from llm_serving_exporter.expose.spool import LEVEL, Spool
 from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.targets.host import TargetHost
 from tests.support.servers.replica import Replica
@@ -89,20 +89,17 @@ class Fleet:
 
 @contextmanager
 def _timed(compressions: list[float]) -> Iterator[None]:
-    """Notes how long each compression of a part of a page takes."""
-    real = spool.compress_part
+    """Notes how long each part of a page takes to be compressed, its CRC included."""
+    real = Spool.add
 
-    def compress(text: bytes) -> bytes:
-        started = time.thread_time()
-        found = real(text)
-        compressions.append(_MILLI * (time.thread_time() - started))
-        return found
+    def add(spool: Spool, text: bytes) -> None:
+        compressions.append(_measure(lambda: real(spool, text)))
 
-    spool.compress_part = compress
+    Spool.add = add  # type: ignore[method-assign]
     try:
         yield
     finally:
-        spool.compress_part = real
+        Spool.add = real  # type: ignore[method-assign]
 
 
 def _measure(do: Callable[[], object]) -> float:
@@ -129,8 +126,8 @@ def measure_pages(count: int, rounds: int) -> Costs:
             costs.encode.append(made - kept)
             sent = b""
             if isinstance(page, bytes):
-                kept += _measure(lambda page=page: zlib.compress(page, 1))  # type: ignore[misc]
-                sent = zlib.compress(page, 1)
+                kept += _measure(lambda page=page: gzip.compress(page, LEVEL, mtime=0))  # type: ignore[misc]
+                sent = gzip.compress(page, LEVEL, mtime=0)
             costs.gzip.append(kept)
             costs.page_bytes = len(page)
             costs.sent_bytes = len(sent) if isinstance(page, bytes) else page.gzip_bytes
