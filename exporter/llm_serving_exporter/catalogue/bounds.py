@@ -43,8 +43,6 @@ class Bounds:
         """
         counts, count, total = found.cumulative, found.count, found.sum
         # NaN fails every comparison
-        if counts and not (counts[0] >= 0.0 and counts[-1] <= count and all(map(le, counts, counts[1:]))):
-            return False
-        if not 0.0 <= count <= MOST_EVENTS:
+        if not (all(map(le, (0.0, *counts), (*counts, count))) and count <= MOST_EVENTS):
             return False
         return total is None or self.least * count <= total <= self.most * (count + 1.0)

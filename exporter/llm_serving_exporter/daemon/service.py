@@ -23,7 +23,7 @@ from llm_serving_exporter.devices.attribution import gpu_interval
 from llm_serving_exporter.devices.locality import find_node_name
 from llm_serving_exporter.devices.node_gpus import open_nvml
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
-from llm_serving_exporter.expose.encode import encode
+from llm_serving_exporter.expose.encode import write_page
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.state.install_time import read_or_write_install_time
 from llm_serving_exporter.web.pages.debug import answer_debug_targets, answer_ready
@@ -116,7 +116,7 @@ class Service:
         }
 
     def _metrics(self, request: Request) -> Response:
-        body, content_type = encode(self._registry, request.headers.get("accept", ""))
+        body, content_type = write_page(self._registry, request.headers.get("accept", ""))
         return Response(200, content_type, body)
 
     def _landing(self, request: Request) -> Response:

@@ -31,6 +31,9 @@ from llm_serving_exporter.model.target import ExpectedReplicas, Role
 
 log = logging.getLogger("llm_serving_exporter.expose")
 
+# targets between two looks at how much text there is
+_SPOOLED_EVERY = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Setup:
@@ -74,8 +77,10 @@ class ViewCollector(Collector):
         view, setup, now = self._view(), self._setup(), self._monotonic()
         self._book.forget_others({reading.target.name for reading in view.targets})
         families = Families(setup.target_labels, _own_labels(view, setup), self._book, all_buckets=setup.all_buckets)
-        for reading in view.targets:
+        for number, reading in enumerate(view.targets, 1):
             _guarded(f"target {reading.target.name}", _target, families, reading, setup, now)
+            if not number % _SPOOLED_EVERY:
+                families.spool_lines()
         oldest = now - setup.gpu_stale_after_seconds
         _guarded("gpus", gpu.add_gpus, families, view, setup.node, oldest_monotonic_seconds=oldest)
         _guarded("gpu assignment", gpu.add_assignments, families, view, setup.node)
@@ -96,10 +101,12 @@ class ViewCollector(Collector):
             for key in [key for key in self._left_out if key[0] and key[0] not in known]:
                 del self._left_out[key]
             self._looked_at = {name: one for name, one in self._looked_at.items() if name in known}
-            counted = dict(self._left_out)
+            counted: dict[str, dict[str, int]] = {}
+            for (target, name), number in self._left_out.items():
+                counted.setdefault(target, {})[name] = number
         for reading in view.targets:
             found = Counter(reading.implausible_total)
-            found.update({name: number for (target, name), number in counted.items() if target == reading.target.name})
+            found.update(counted.get(reading.target.name, {}))
             families.add_by_label(health.IMPLAUSIBLE_VALUES, families.of_target(reading.target), "signal", found)
 
     def _count_asked(self, view: View) -> None:
@@ -133,7 +140,7 @@ def _guarded(part: str, render: Callable[P, None], *args: P.args, **kwargs: P.kw
 def _own_labels(view: View, setup: Setup) -> tuple[str, ...]:
     """Labels of targets, of expected replicas and of drills that are nobody else's."""
     stated = [*(one.identity for one in setup.expected_replicas), *(one.identity for one in view.drills)]
-    return list_own_labels([*(reading.target.identity for reading in view.targets), *stated])
+    return list_own_labels([*[reading.target.identity for reading in view.targets], *stated])
 
 
 def _target(families: Families, reading: TargetReading, setup: Setup, now_monotonic_seconds: float) -> None:

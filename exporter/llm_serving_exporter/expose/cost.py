@@ -32,10 +32,9 @@ def add_cost(families: Families, reading: TargetReading, *, fresh: bool) -> None
 
 
 def _totals(families: Families, totals: EngineTotals, labels: SharedLabels) -> None:
-    for (state, rate), seconds in totals.gpu_seconds.items():
-        families.add_value(names.GPU_SECONDS, labels, seconds, state=state, rate=rate)
-    for (phase, rate, method), usd in totals.usd.items():
-        families.add_value(names.COST, labels, usd, phase=phase, rate=rate, method=method)
+    seconds, usd = totals.gpu_seconds, totals.usd
+    families.add_values(names.GPU_SECONDS, labels, ("state", "rate"), list(seconds), seconds.values())
+    families.add_values(names.COST, labels, ("phase", "rate", "method"), list(usd), usd.values())
     families.add_value(names.ENERGY, labels, totals.energy_joules)
     families.add_value(names.ENERGY_COST, labels, totals.energy_usd)
     families.add_value(names.CARBON, labels, totals.carbon_grams)
@@ -43,8 +42,9 @@ def _totals(families: Families, totals: EngineTotals, labels: SharedLabels) -> N
 
 
 def _window(families: Families, window: WindowCost, labels: SharedLabels, method: str) -> None:
-    for (phase, basis), usd in window.usd_per_million_tokens.items():
-        families.add_value(names.COST_PER_MILLION, labels, usd, phase=phase, basis=basis, method=method)
+    per_million = window.usd_per_million_tokens
+    keys = [(*key, method) for key in per_million]
+    families.add_values(names.COST_PER_MILLION, labels, ("phase", "basis", "method"), keys, per_million.values())
     families.add_value(names.TOKENS_PER_USD, labels, window.tokens_per_usd)
     families.add_value(names.COST_PER_REQUEST, labels, window.usd_per_request)
     families.add_value(names.ENERGY_PER_TOKEN, labels, window.joules_per_token)

@@ -14,22 +14,32 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from llm_serving_exporter.expose.blocks import BlockFamily, write_blocks, write_number
+from llm_serving_exporter.catalogue.spec import Metric
+from llm_serving_exporter.expose.lines import LineFamily, write_number
+from llm_serving_exporter.expose.spool import Spool, join_text
 from llm_serving_exporter.model.text import escape_label_value
 
+# a page of at most so many bytes goes out as it is: that of four targets
+LARGEST_WHOLE = 256 * 1024
 _OPENMETRICS = "application/openmetrics-text"
 _SUFFIX = {"counter": "_total", "info": "_info"}
 _TEXT_TYPES = {"info": "gauge", "stateset": "gauge", "gaugehistogram": "histogram", "unknown": "untyped"}
 
 
-def encode(registry: Collector, accept: str) -> tuple[bytes, str]:
-    """The page and its content type, as the Accept header asks for."""
+def write_page(registry: Collector, accept: str) -> tuple[bytes | Spool, str]:
+    """The page and its content type, as the Accept header asks for. A large page is compressed part by part."""
     theirs, content_type = _choose_encoder(accept)
     families = list(registry.collect())
     if not all(map(_plain, families)):
         return theirs(_Collected(families)), content_type
-    write = write_openmetrics if content_type.startswith(_OPENMETRICS) else write_text
-    return write(families), content_type
+    write = _list_openmetrics if content_type.startswith(_OPENMETRICS) else _list_text
+    return join_text(write(families), LARGEST_WHOLE), content_type
+
+
+def encode(registry: Collector, accept: str) -> tuple[bytes, str]:
+    """As `write_page`, all of it as bytes."""
+    page, content_type = write_page(registry, accept)
+    return page if isinstance(page, bytes) else b"".join(page.read()), content_type
 
 
 @lru_cache(maxsize=64)
@@ -42,21 +52,46 @@ def _choose_encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
 
 def write_text(families: Iterable[Family]) -> bytes:
     """Prometheus' text format 0.0.4."""
-    lines = []
-    for family in families:
-        lines.append(_text_header(family.name, family.documentation, family.type))
-        lines += _lines(family)
-    return "".join(lines).encode()
+    return _join(_list_text(families))
 
 
 def write_openmetrics(families: Iterable[Family]) -> bytes:
     """OpenMetrics 1.0."""
-    lines = []
+    return _join(_list_openmetrics(families))
+
+
+def _join(pieces: Iterable[str | Spool]) -> bytes:
+    return b"".join([piece.encode() if isinstance(piece, str) else b"".join(piece.read()) for piece in pieces])
+
+
+def _list_text(families: Iterable[Family]) -> list[str | Spool]:
+    return _list_pieces(families, _text_header, _TEXT_HEADERS)
+
+
+def _list_openmetrics(families: Iterable[Family]) -> list[str | Spool]:
+    return [*_list_pieces(families, _openmetrics_header, _OPENMETRICS_HEADERS), "# EOF\n"]
+
+
+def _list_pieces(
+    families: Iterable[Family],
+    write_header: Callable[[str, str, str], str],
+    known: dict[str, tuple[Metric, str]],
+) -> list[str | Spool]:
+    pieces: list[str | Spool] = []
     for family in families:
-        lines.append(_openmetrics_header(family.name, family.documentation, family.type))
-        lines += _lines(family)
-    lines.append("# EOF\n")
-    return "".join(lines).encode()
+        if isinstance(family, LineFamily):
+            metric = family.metric
+            found = known.get(metric.name)
+            if found is None or found[0] is not metric:
+                found = known[metric.name] = metric, write_header(family.name, family.documentation, family.type)
+            pieces.append(found[1])
+            if family.spool is not None:
+                pieces.append(family.spool)
+            pieces += family.lines
+        else:
+            pieces.append(write_header(family.name, family.documentation, family.type))
+            pieces += map(_line, family.samples)
+    return pieces
 
 
 @lru_cache(maxsize=1024)
@@ -68,6 +103,11 @@ def _text_header(family: str, documentation: str, kind: str) -> str:
 @lru_cache(maxsize=1024)
 def _openmetrics_header(family: str, documentation: str, kind: str) -> str:
     return f"# HELP {family} {escape_label_value(documentation)}\n# TYPE {family} {kind}\n"
+
+
+# the catalogue's, by the metric's name
+_TEXT_HEADERS: dict[str, tuple[Metric, str]] = {}
+_OPENMETRICS_HEADERS: dict[str, tuple[Metric, str]] = {}
 
 
 class _Collected(Collector):
@@ -82,7 +122,7 @@ class _Collected(Collector):
 
 def _plain(family: Family) -> bool:
     """Whether nothing in it needs more than a name, labels and a value."""
-    return isinstance(family, BlockFamily) or (
+    return isinstance(family, LineFamily) or (
         not family.unit
         and family.type != "gaugehistogram"
         and all(
@@ -93,10 +133,6 @@ def _plain(family: Family) -> bool:
             for sample in family.samples
         )
     )
-
-
-def _lines(family: Family) -> list[str]:
-    return write_blocks(family.blocks) if isinstance(family, BlockFamily) else [_line(one) for one in family.samples]
 
 
 def _line(sample: Sample) -> str:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
+from typing import TypeVar
 
-from llm_serving_exporter.catalogue.spec import SERVING_LABELS, Kind, Metric
-from llm_serving_exporter.expose.blocks import Block, BlockFamily, write_number
+from llm_serving_exporter.catalogue.spec import SERVING_LABELS, Metric
 from llm_serving_exporter.expose.identity import LabelBook, label_fleet, label_gpu, label_written
 from llm_serving_exporter.expose.labels import SharedLabels
+from llm_serving_exporter.expose.lines import PLAIN_BELOW, Keys, LineFamily, write_lines, write_number
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import Target
 
-_FAMILY_SUFFIX = {Kind.COUNTER: "_total", Kind.INFO: "_info"}
+T = TypeVar("T")
 _LE = ("le",)
-# the key of a series that has no labels of its own
-_ALONE = ((),)
 
 
 @lru_cache(maxsize=256)
@@ -27,7 +26,7 @@ def _le(edges: tuple[float, ...]) -> tuple[tuple[str], ...]:
 
 
 class Families:
-    """Collects samples by metric, in the order of first use, and yields families. One use each.
+    """Collects samples by metric, as text, in the order of first use, and yields families. One use each.
 
     Series that share labels are given one `SharedLabels`, so that its text is made once. `chosen`: the identity labels that stand on
     every series of a target, as `target_labels` of the configuration. `own`: labels that some target has of its own. `book`: labels of
@@ -45,7 +44,7 @@ class Families:
         *,
         all_buckets: bool = False,
     ) -> None:
-        self._families: dict[str, BlockFamily] = {}
+        self._families: dict[str, LineFamily] = {}
         self._chosen = chosen
         # a label that one target has is "" on the info series of the others, so that no scrape fills it in there
         self._known = tuple(dict.fromkeys((*chosen, *own)))
@@ -73,25 +72,27 @@ class Families:
         """The labels of the series that shows what a scrape does to labels."""
         return label_written(self._known)
 
-    def keeps(self, metric: Metric) -> bool:
-        """Whether series of the metric are wanted: all are, but for a subclass that says otherwise."""
-        return True
-
-    def _blocks(self, metric: Metric) -> list[Block]:
-        family = self._families.get(metric.name)
-        if family is None:
-            name = metric.full_name.removesuffix(_FAMILY_SUFFIX.get(metric.kind, ""))
-            family = self._families[metric.name] = BlockFamily(name, metric.help, metric.kind.value)
-        return family.blocks
+    def _add_family(self, metric: Metric) -> LineFamily:
+        found = self._families[metric.name] = LineFamily(metric)
+        return found
 
     def add_value(self, metric: Metric, labels: SharedLabels, value: float | None, /, **own: str) -> None:
         """One series, with the labels `own` beside shared ones; None adds nothing."""
-        if value is not None and self.keeps(metric):
-            if not metric.bounds.admits(value):
-                self._leave_out(metric, labels)
-                return
-            names, keys = (tuple(own), (tuple(own.values()),)) if own else ((), _ALONE)
-            self._blocks(metric).append(Block(metric.full_name, labels, names, keys, (float(value),)))
+        if value is None:
+            return
+        bounds = metric.bounds
+        if not bounds.least <= value <= bounds.most:  # as NaN
+            self._leave_out(metric, labels)
+            return
+        family = self._families.get(metric.name) or self._add_family(metric)
+        value = float(value)
+        if own:
+            lines = write_lines(metric.full_name, labels, tuple(own), (tuple(own.values()),), (value,))
+        else:
+            # half of a target's series are such: no call that can be saved
+            number = repr(value) if -PLAIN_BELOW < value < PLAIN_BELOW else write_number(value)
+            lines = f"{metric.full_name}{labels.text}{number}\n"
+        family.lines.append(lines)
 
     def _leave_out(self, metric: Metric, labels: SharedLabels) -> None:
         self.left_out[labels.get("target", ""), metric.name] += 1
@@ -101,56 +102,72 @@ class Families:
         self.add_value(metric, labels, 1.0, **own)
 
     def add_values(
-        self, metric: Metric, labels: SharedLabels, own: tuple[str, ...], found: Iterable[tuple[tuple[str, ...], float]]
+        self, metric: Metric, labels: SharedLabels, own: tuple[str, ...], keys: Keys, values: Collection[float]
     ) -> None:
-        """Many series of one metric: the values of the labels that `own` names, and the series' value."""
-        if self.keeps(metric):
-            least, most = metric.bounds.least, metric.bounds.most
-            keys, values = [], []
-            for key, value in found:
-                if least <= value <= most:  # NaN fails every comparison
-                    keys.append(key)
-                    values.append(float(value))
-                else:
-                    self._leave_out(metric, labels)
-            if keys:
-                self._blocks(metric).append(Block(metric.full_name, labels, own, keys, values))
+        """Many series of one metric: for each the values of the labels that `own` names, and its value."""
+        least, most = metric.bounds.least, metric.bounds.most
+        admitted = [float(value) for value in values if least <= value <= most]  # NaN fails every comparison
+        if len(admitted) != len(keys):
+            numbers = list(values)
+            keys = [key for key, value in zip(keys, numbers, strict=True) if least <= value <= most]
+            for _ in range(len(numbers) - len(admitted)):
+                self._leave_out(metric, labels)
+        if admitted:
+            family = self._families.get(metric.name) or self._add_family(metric)
+            family.lines.append(write_lines(metric.full_name, labels, own, keys, admitted))
 
     def add_by_label(
         self, metric: Metric, labels: SharedLabels, label: str, values: Mapping[str, float] | None
     ) -> None:
         """One series a key."""
         if values:
-            self.add_values(metric, labels, (label,), (((key,), value) for key, value in values.items()))
+            self.add_values(metric, labels, (label,), tuple(zip(values, strict=True)), values.values())
 
     def add_engine_samples(self, metric: Metric, labels: SharedLabels, values: Mapping[tuple[str, ...], float]) -> None:
         """One series a key: the values of the labels that the metric declares beyond those of every serving series."""
         own = metric.labels[len(SERVING_LABELS) :]
-        if any(len(key) != len(own) for key in values):
-            raise ValueError(f"{metric.name} has the labels {own}, its values those of {list(values)}")
+        for key in values:
+            if len(key) != len(own):
+                raise ValueError(f"{metric.name} has the labels {own}, its values those of {list(values)}")
         if own:
-            self.add_values(metric, labels, own, values.items())
+            self.add_values(metric, labels, own, list(values), values.values())
         else:
             self.add_value(metric, labels, values.get(()))
 
     def add_histogram(self, metric: Metric, labels: SharedLabels, histogram: Histogram | None) -> None:
         """Buckets with the engine's own edges where the metric has them, `+Inf`; count and sum where the sum is sound."""
-        if histogram is None or not self.keeps(metric):
+        if histogram is None:
             return
         if not metric.bounds.admits_histogram(histogram):
             self._leave_out(metric, labels)
             return
-        blocks, name = self._blocks(metric), metric.full_name
+        name, count, total = metric.full_name, histogram.count, histogram.sum
         finite = metric.finite_buckets or self._all_buckets
-        edges, counts = (
-            (histogram.edges, (*histogram.cumulative, histogram.count)) if finite else ((), (histogram.count,))
-        )
-        blocks.append(Block(f"{name}_bucket", labels, _LE, _le(edges), counts))
-        if (
-            histogram.sum is not None
-        ):  # OpenMetrics has count and sum both or neither; the +Inf bucket says the count too
-            blocks.append(Block(f"{name}_count", labels, (), _ALONE, (histogram.count,)))
-            blocks.append(Block(f"{name}_sum", labels, (), _ALONE, (histogram.sum,)))
+        edges, counts = (histogram.edges, (*histogram.cumulative, count)) if finite else ((), (count,))
+        lines = (self._families.get(metric.name) or self._add_family(metric)).lines
+        lines.append(write_lines(f"{name}_bucket", labels, _LE, _le(edges), counts))
+        if total is not None:  # OpenMetrics has count and sum both or neither; the +Inf bucket says the count too
+            rest = f"{name}_count{labels.text}{write_number(count)}\n{name}_sum{labels.text}{write_number(total)}\n"
+            lines.append(rest)
 
-    def __iter__(self) -> Iterator[BlockFamily]:
+    def add_unchanged(self, labels: SharedLabels, facts: T, add: Callable[[Families, SharedLabels, T], None]) -> None:
+        """What `add` adds of facts that are the same object from page to page; kept with their labels, so that it is written once."""
+        found = labels.unchanged
+        if found is None or found[0] is not facts:
+            alone = Families()
+            add(alone, labels, facts)
+            if alone.left_out:  # to be counted each time
+                self.left_out.update(alone.left_out)
+            written = tuple((family.metric, "".join(family.lines)) for family in alone)
+            found = facts, written
+            labels.unchanged = None if alone.left_out else found
+        for metric, lines in found[1]:
+            (self._families.get(metric.name) or self._add_family(metric)).lines.append(lines)
+
+    def spool_lines(self) -> None:
+        """Compresses what has become much: to be called again and again while a large page is made."""
+        for family in self._families.values():
+            family.spool_lines()
+
+    def __iter__(self) -> Iterator[LineFamily]:
         return iter(self._families.values())

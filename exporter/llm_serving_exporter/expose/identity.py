@@ -46,7 +46,10 @@ def label_fleet(identity: Identity, known: Sequence[str], own: Mapping[str, str]
 
 def list_own_labels(identities: Iterable[Identity]) -> tuple[str, ...]:
     """The labels that these have of their own: the most usual ones, at most as many as one target may have."""
-    counts = Counter(name for labels in (identity.labels for identity in identities) if labels for name, _ in labels)
+    stated = [identity.labels for identity in identities if identity.labels]
+    if not stated:  # as usual
+        return ()
+    counts = Counter(name for labels in stated for name, _ in labels)
     return tuple(name for name, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_LABELS])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.roofline import Limiter
@@ -12,6 +13,8 @@ from llm_serving_exporter.model.weights import ModelFacts
 
 # free text about where facts come from may hold a path of any length
 LONGEST_ORIGIN = 120
+# with their codes: `.value` of an enum takes several times as long as a line
+_STATES = tuple((state, state.value) for state in Limiter)
 
 
 def add_limiter(families: Families, reading: TargetReading, derived: Derived) -> None:
@@ -21,9 +24,7 @@ def add_limiter(families: Families, reading: TargetReading, derived: Derived) ->
     labels = of_target.with_labels(model_name=model_name, role=reading.role.value)
     verdict = derived.verdict
     if verdict is not None:
-        families.add_by_label(
-            names.LIMITER, labels, "state", {state.value: state is verdict.state for state in Limiter}
-        )
+        families.add_by_label(names.LIMITER, labels, "state", {code: state is verdict.state for state, code in _STATES})
         families.add_by_label(names.LIMITER_EVIDENCE, labels, "evidence", verdict.evidence)
     for signal, cause in derived.causes.items():
         families.add_value(names.SUSPECT, of_target, 1, signal=signal, cause=cause.value)
@@ -32,6 +33,10 @@ def add_limiter(families: Families, reading: TargetReading, derived: Derived) ->
 def add_model_facts(families: Families, target: Target, model_name: str, facts: ModelFacts) -> None:
     """What is known about one served model."""
     labels = families.of_target(target).with_labels(model_name=model_name)
+    families.add_unchanged(labels, facts, _add_facts)
+
+
+def _add_facts(families: Families, labels: SharedLabels, facts: ModelFacts) -> None:
     formats = sorted({group.format.name for group in facts.groups})
     geometry = facts.geometry
     families.add_info(

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llm_serving_exporter.catalogue import cost, health
-from llm_serving_exporter.catalogue.derived import DERIVED
-from llm_serving_exporter.catalogue.roofline import ROOFLINE
 from llm_serving_exporter.catalogue.serving import COUNTERS, GAUGES, HISTOGRAMS
 from llm_serving_exporter.expose import roofline
 from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.expose.figures import add_figures
 from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.model.attempt import FailureReason, Stage
-from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.numbers import resolution
 from llm_serving_exporter.model.reading import State, TargetReading
@@ -29,15 +27,12 @@ from llm_serving_exporter.model.weights import ModelFacts
 # those at which the reading of a target can end: their counters exist at 0 from the start, because an increase() over one born at 1 is 0
 TARGET_STAGES = (Stage.SCRAPE, Stage.PARSE, Stage.NORMALISE)
 
-# values of labels: `.value` of an enum takes several times as long, a hundred times a page
-_CODES: dict[str, str] = {code: code.value for codes in (Absence, Quality, Stage, FailureReason) for code in codes}
+_STATES = tuple((state, state.value) for state in State)
 
 # nothing at the target's address takes a connection: a dead process refuses it, a dead host cannot
 SILENT = "silent"
 # figures of the window among those of cost
 OF_WINDOW = (cost.COST_PER_MILLION.name, cost.COST_PER_REQUEST.name, cost.ENERGY_PER_TOKEN.name)
-# of an engine, in the order of METRICS.md
-_OF_ENGINE = (*DERIVED, *ROOFLINE)
 
 
 def add_serving(families: Families, reading: TargetReading) -> None:
@@ -55,7 +50,7 @@ def add_serving(families: Families, reading: TargetReading) -> None:
     if reading.derived is None:
         return
     for one in derived:
-        _derived(families, one, shared[one.model_name, one.engine])
+        add_figures(families, one, shared[one.model_name, one.engine])
     roofline.add_limiter(families, reading, reading.derived)
     for name, facts in reading.models.items():
         if isinstance(facts, ModelFacts):
@@ -74,14 +69,6 @@ def _passed_through(families: Families, engine: EngineSnapshot, labels: SharedLa
         families.add_histogram(metric, labels, getattr(engine, metric.name))
     for metric in GAUGES:
         families.add_value(metric, labels, getattr(engine, metric.name))
-
-
-def _derived(families: Families, derived: EngineDerived, labels: SharedLabels) -> None:
-    series = derived.series
-    for metric in _OF_ENGINE:
-        values = series.get(metric.name)
-        if values is not None:
-            families.add_engine_samples(metric, labels, values)
 
 
 def add_target_health(families: Families, reading: TargetReading, *, fresh: bool, now_monotonic_seconds: float) -> None:
@@ -108,7 +95,7 @@ def add_target_health(families: Families, reading: TargetReading, *, fresh: bool
     families.add_value(health.TARGET_START_TIME, labels, reading.start_unix_seconds)
     families.add_value(health.TARGET_UP, labels, reading.up)
     families.add_by_label(
-        health.TARGET_STATE, labels, "state", {state.value: state is reading.state for state in State}
+        health.TARGET_STATE, labels, "state", {code: state is reading.state for state, code in _STATES}
     )
     for fault in _list_faults(reading):
         # the first node has the address: a leader's stands before those of its workers
@@ -135,11 +122,11 @@ def _failures(families: Families, reading: TargetReading, labels: SharedLabels) 
     for (stage, _), number in reading.failures_total.items():
         counted[stage] = counted.get(stage, 0) + number
     families.add_values(
-        health.SCRAPE_FAILURES, labels, ("stage",), [((_CODES[stage],), number) for stage, number in counted.items()]
+        health.SCRAPE_FAILURES, labels, ("stage",), [(one._value_,) for one in counted], counted.values()
     )
     last = reading.recent_failures[-1] if reading.recent_failures else None
     if last is not None and last.reason is not None:
-        own = {"stage": _CODES[last.stage], "reason": _CODES[last.reason]}
+        own = {"stage": last.stage.value, "reason": last.reason.value}
         families.add_value(health.TARGET_LAST_FAILURE, labels, last.at_unix_seconds, **own)
 
 
@@ -177,20 +164,18 @@ def _signals(families: Families, reading: TargetReading, labels: SharedLabels, *
     of_page = reading.derived.signals if reading.derived is not None else {}
     qualities = reading.derived.quality if reading.derived is not None else {}
     of_cost = reading.cost.signals if reading.cost is not None else {}
-    absent: list[tuple[tuple[str, ...], float]] = []
-    trusted: list[tuple[tuple[str, ...], float]] = []
-    for signal, why in (*of_page.items(), *of_cost.items()):
-        # what is counted goes on while the target does not answer
-        goes_on = signal in of_cost and signal not in OF_WINDOW
-        reason = why if fresh or goes_on else Absence.TARGET_DOWN
-        if reason:
-            absent.append(((signal, _CODES[reason]), 0.0))
-            continue
-        quality = qualities.get(signal, Quality.LIVE)
-        if quality is not Quality.LIVE or signal in health.ASKED_WHETHER_LIVE:
-            trusted.append(((signal, _CODES[quality]), 1.0))
-    if known := len(of_page) + len(of_cost):
-        counts = {"available": known - len(absent), "absent": len(absent)}
+    known = [*of_page.items(), *of_cost.items()]
+    if not fresh:  # what is counted goes on while the target does not answer
+        goes_on = of_cost.keys() - OF_WINDOW
+        known = [(signal, why if signal in goes_on else Absence.TARGET_DOWN) for signal, why in known]
+    # `.value` of an enum takes several times as long, a hundred times a page
+    absent = [(signal, why._value_) for signal, why in known if why]
+    told = health.ASKED_WHETHER_LIVE | qualities.keys()
+    trusted = [
+        (signal, qualities.get(signal, Quality.LIVE)._value_) for signal, why in known if not why and signal in told
+    ]
+    if known:
+        counts = {"available": len(known) - len(absent), "absent": len(absent)}
         families.add_by_label(health.SIGNALS, labels, "state", counts)
-    families.add_values(health.SIGNAL_AVAILABLE, labels, ("signal", "reason"), absent)
-    families.add_values(health.SIGNAL_QUALITY, labels, ("signal", "quality"), trusted)
+    families.add_values(health.SIGNAL_AVAILABLE, labels, ("signal", "reason"), absent, [0.0] * len(absent))
+    families.add_values(health.SIGNAL_QUALITY, labels, ("signal", "quality"), trusted, [1.0] * len(trusted))

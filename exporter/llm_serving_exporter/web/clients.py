@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Iterator
 from contextlib import suppress
 from enum import Enum, auto
 
@@ -34,8 +35,8 @@ class Client:
     """
 
     __slots__ = (
-        "closes", "deadline", "doing", "drains", "earns", "framing", "has_earned", "has_ended", "hurries", "output", "peer", "since",
-        "socket", "waits_for_check", "waits_for_thread", "wants_write", "watched",
+        "closes", "deadline", "doing", "drains", "earns", "framing", "has_earned", "has_ended", "hurries", "output", "peer", "rest",
+        "rest_bytes", "since", "socket", "waits_for_check", "waits_for_thread", "wants_write", "watched",
     )  # fmt: skip
 
     def __init__(self, source: socket.socket, peer: str, doing: Doing, now: float, limits: Limits) -> None:
@@ -44,6 +45,9 @@ class Client:
         self.deadline = float("inf")
         # what of its answer is still to be written
         self.output = memoryview(b"")
+        # pieces of it that come after that, and what they take in memory
+        self.rest: Iterator[bytes] = iter(())
+        self.rest_bytes = 0
         # whether what is written to it is what it asked for; and whether it has taken such an answer
         self.earns = self.has_earned = False
         # whether it has asked again before it took its answer, as nobody does who waits for one
@@ -121,19 +125,35 @@ class Client:
                 break
         return False
 
-    def write(self) -> int:
-        """Writes what of its answer can be written now; how many bytes. Raises OSError."""
-        written = 0
+    @property
+    def unread_bytes(self) -> int:
+        """What its answer takes in memory."""
+        return len(self.output) + self.rest_bytes
+
+    def write(self) -> bool:
+        """Writes what of its answer can be written now; whether that was the last of it. Raises OSError."""
         for _ in range(_MOST_A_TURN):
-            if not self.output:
-                break
+            if not self.output and not self._take_piece():
+                return True
             try:
                 sent = self.socket.send(self.output)
             except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
-                break
+                return False
             self.output = self.output[sent:]
-            written += sent
-        return written
+        return not self.output and not self._take_piece()
+
+    def _take_piece(self) -> bool:
+        """Goes on to the next piece; whether there is one."""
+        for piece in self.rest:
+            if piece:
+                self.output = memoryview(piece)
+                return True
+        self.drop_answer()
+        return False
+
+    def drop_answer(self) -> None:
+        """Forgets what has not been written."""
+        self.output, self.rest, self.rest_bytes = memoryview(b""), iter(()), 0
 
     def say(self, data: bytes) -> None:
         """Writes a few bytes between a request's head and its body. Raises OSError."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from email.utils import formatdate
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -16,7 +16,8 @@ from llm_serving_exporter.web.exchange import Handler, Request, Response, plain
 from llm_serving_exporter.web.framing import Raw
 from llm_serving_exporter.web.limits import Limits
 
-GZIP_LEVEL = 4
+# the quickest: the way to a scraper is short, and a core that compresses does nothing else
+GZIP_LEVEL = 1
 # below this the gzip header and the work outweigh what is saved; one packet carries about 1.4 kB
 GZIP_FROM_BYTES = 1024
 
@@ -36,7 +37,7 @@ BASE_HEADERS = (
 class Answer(NamedTuple):
     """What goes out for a request."""
 
-    # head and body, as they go over the wire
+    # head and body, as they go over the wire; of a large body as much as `rest` has not
     data: bytes
     # HTTP status
     status: int
@@ -44,6 +45,10 @@ class Answer(NamedTuple):
     closes: bool
     # whether the client may still be sending, so that closing at once would destroy the answer on its way
     drains: bool = False
+    # pieces that follow `data`, each made when it is taken
+    rest: Iterator[bytes] = iter(())
+    # what they take in memory until the last of them is taken
+    rest_bytes: int = 0
 
 
 def answer_request(
@@ -63,7 +68,8 @@ def answer_request(
 
 
 def refuse_connection(response: Response) -> Answer:
-    """The answer to a client whose request is not read."""
+    """The answer to a client whose request is not read: a line, as `plain` makes it."""
+    assert isinstance(response.body, bytes)
     head = (
         f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}\r\nContent-Type: {response.content_type}\r\n"
     )
@@ -155,13 +161,16 @@ class _Exchange(BaseHTTPRequestHandler):
     def _answer(self, response: Response, *, compress: bool, drains: bool = False) -> None:
         body = response.body
         headers = {"Date": formatdate(usegmt=True), "Content-Type": response.content_type, **self._fixed}
-        if len(body) > GZIP_FROM_BYTES:
+        size = len(body)
+        if size > GZIP_FROM_BYTES:
             headers["Vary"] = "Accept-Encoding"
             if compress:
-                body = gzip.compress(body, GZIP_LEVEL, mtime=0)
                 headers["Content-Encoding"] = "gzip"
+                if isinstance(body, bytes):
+                    body = gzip.compress(body, GZIP_LEVEL, mtime=0)
+                size = len(body) if isinstance(body, bytes) else body.gzip_bytes
         headers |= dict(response.headers)
-        headers["Content-Length"] = str(len(body))
+        headers["Content-Length"] = str(size)
         if self.close_connection or self._closes():
             self.close_connection = True
             headers["Connection"] = "close"
@@ -170,8 +179,13 @@ class _Exchange(BaseHTTPRequestHandler):
         lines = [f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         head = "\r\n".join((*lines, "\r\n")).encode("latin-1", "replace")
-        data = head if self.command == "HEAD" else head + body
-        self.answer = Answer(data, response.status, self.close_connection, drains)
+        if self.command == "HEAD":
+            self.answer = Answer(head, response.status, self.close_connection, drains)
+        elif isinstance(body, bytes):
+            self.answer = Answer(head + body, response.status, self.close_connection, drains)
+        else:
+            rest = body.read_gzip() if compress else body.read()
+            self.answer = Answer(head, response.status, self.close_connection, drains, rest, body.gzip_bytes)
 
 
 def _read_absolute(target: str) -> str:

@@ -106,16 +106,21 @@ class Conversations:
     ) -> None:
         """Begins to write an answer; `seconds` for it, where not the usual ones. `earns`: it is what was asked for. Raises OSError."""
         client.output, client.earns = memoryview(answer.data), earns
+        client.rest, client.rest_bytes = answer.rest, answer.rest_bytes
         client.closes, client.drains = answer.closes or self._is_stopping(), answer.drains
-        self._guests.unread_bytes += len(answer.data)
+        self._guests.unread_bytes += client.unread_bytes
         self._guests.put_to(client, Doing.WRITING, self._limits.write_seconds if seconds is None else seconds)
         self._go_on_writing(client)
         if self._guests.unread_bytes > self._limits.unread_bytes:
             self._cut_slowest_readers()
 
     def _go_on_writing(self, client: Client) -> None:
-        self._guests.unread_bytes -= client.write()
-        if client.output:
+        before = client.unread_bytes
+        try:
+            is_over = client.write()
+        finally:
+            self._guests.unread_bytes += client.unread_bytes - before
+        if not is_over:
             return
         client.hurries |= client.framing.has_begun
         client.has_earned = not client.hurries and (client.has_earned or client.earns)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 PLAIN = "text/plain; charset=utf-8"
 
@@ -22,16 +23,33 @@ class Request:
     headers: Mapping[str, str]
 
 
+class LargeBody(Protocol):
+    """A body that is kept compressed: too large to be in memory as it is."""
+
+    def __len__(self) -> int:
+        """Bytes as it is, not compressed."""
+
+    @property
+    def gzip_bytes(self) -> int:
+        """Bytes with gzip, which is about what it takes in memory."""
+
+    def read(self) -> Iterator[bytes]:
+        """All of it as it is, piece by piece; each is made when it is taken."""
+
+    def read_gzip(self) -> Iterator[bytes]:
+        """All of it with gzip, piece by piece."""
+
+
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer, not yet compressed."""
+    """An answer, as its page makes it."""
 
     # HTTP status
     status: int
     # value of Content-Type
     content_type: str
-    # not compressed
-    body: bytes
+    # not compressed, unless it is large
+    body: bytes | LargeBody
     # added to the server's own; they replace those of the same name
     headers: tuple[tuple[str, str], ...] = ()
 

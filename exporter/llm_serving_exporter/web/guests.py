@@ -23,7 +23,7 @@ class Guests:
         self._by_peer: Counter[str] = Counter()
         # those that only get a 503
         self._refused: set[Client] = set()
-        # bytes of answers that are not taken yet
+        # what answers that are not taken yet hold in memory
         self.unread_bytes = 0
         # when somebody's deadline is to be looked at
         self.next_sweep = float("inf")
@@ -65,8 +65,8 @@ class Guests:
         self._by_peer[client.peer] -= 1
         if not self._by_peer[client.peer]:
             del self._by_peer[client.peer]
-        self.unread_bytes -= len(client.output)
-        client.output = memoryview(b"")
+        self.unread_bytes -= client.unread_bytes
+        client.drop_answer()
         client.socket.close()
 
     def put_to(self, client: Client, doing: Doing, seconds: float | None) -> None:

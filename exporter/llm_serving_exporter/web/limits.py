@@ -22,7 +22,8 @@ class Limits:
     queued: int = 128
     # requests that wait until a password has been compared with its hash
     password_checks: int = 64
-    # bytes of answers that their clients have not taken yet; one answer may be larger, while no other is taken
+    # memory of answers that their clients have not taken yet: a large page counts as it is kept, compressed. One answer may be larger,
+    # while no other is taken
     unread_bytes: int = 64 * 1024 * 1024
     # from a request's first byte to its last, and for the TLS handshake
     head_seconds: float = 10.0

@@ -30,7 +30,7 @@ def test_a_value_outside_its_range_is_no_sample_and_is_counted(value: float) -> 
     families = Families()
     families.add_value(derived.PREFIX_CACHE_HIT_RATIO, LABELS, value)
     families.add_values(
-        derived.SLO_EVENTS, LABELS, ("slo",), [(("ttft",), 1.0), (("e2e",), value if value != 11.0 else nan)]
+        derived.SLO_EVENTS, LABELS, ("slo",), [("ttft",), ("e2e",)], [1.0, value if value != 11.0 else nan]
     )
     families.add_histogram(LATENCY, LABELS, Histogram((1.0,), (1.0,), 2.0, value if value != 11.0 else nan))
     assert samples(families) == [1.0]
@@ -62,3 +62,26 @@ def test_what_only_the_last_gate_finds_is_published_as_a_count_and_logged_once(
             counts = [exporter.scrape().value("implausible_values_total", signal=cost.ENERGY.name) for _ in range(2)]
     assert counts == [1, 2]
     assert caplog.text.count("energy_joules_total is not published") == 1
+
+
+def test_facts_that_are_the_same_are_written_once_and_others_anew() -> None:
+    """As long as nothing of them is left out, which is counted on every page."""
+    labels, asked = SharedLabels({"target": "a"}), list[float]()
+
+    def add(families: Families, of: SharedLabels, facts: tuple[float, ...]) -> None:
+        asked.append(facts[0])
+        families.add_value(derived.PREFIX_CACHE_HIT_RATIO, of, facts[0])
+
+    def page_of(facts: tuple[float, ...]) -> Families:
+        families = Families()
+        families.add_unchanged(labels, facts, add)
+        return families
+
+    first, second, wrong = (0.25,), (0.5,), (nan,)
+    assert [samples(page_of(facts)) for facts in (first, first, second, second)] == [[0.25], [0.25], [0.5], [0.5]]
+    assert asked == [0.25, 0.5]
+    for _ in range(2):
+        families = page_of(wrong)
+        assert samples(families) == []
+        assert families.left_out == {("a", "prefix_cache_hit_ratio"): 1}
+    assert len(asked) == 4

@@ -14,7 +14,9 @@ from llm_serving_exporter.expose import cost, gpu, serving
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.identity import list_identity
 from llm_serving_exporter.expose.labels import SharedLabels
+from llm_serving_exporter.expose.lines import Keys
 from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.target import Role, Target
@@ -192,7 +194,21 @@ class _Wanted(Families):
         super().__init__()
         self._names = names
 
-    def keeps(self, metric: Metric) -> bool:
+    def add_value(self, metric: Metric, labels: SharedLabels, value: float | None, /, **own: str) -> None:
+        if self._keeps(metric):
+            super().add_value(metric, labels, value, **own)
+
+    def add_values(
+        self, metric: Metric, labels: SharedLabels, own: tuple[str, ...], keys: Keys, values: Collection[float]
+    ) -> None:
+        if self._keeps(metric):
+            super().add_values(metric, labels, own, keys, values)
+
+    def add_histogram(self, metric: Metric, labels: SharedLabels, histogram: Histogram | None) -> None:
+        if self._keeps(metric):
+            super().add_histogram(metric, labels, histogram)
+
+    def _keeps(self, metric: Metric) -> bool:
         return self._names is None or _kept(self._names, metric)
 
     def of_target(self, target: Target) -> SharedLabels:

@@ -1,0 +1,169 @@
+"""What /metrics costs: CPU to derive what only it asks for, to encode, and to compress, of one target and of many.
+
+    python -m bench.render [--targets 200] [--rounds 5]
+
+The targets all read the recorded vLLM run with MFU metrics, everything known; between two pages each of them is ticked once, so that every
+page has moved. Each row is CPU of the thread that makes the page, best and mean of the rounds, in milliseconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import gzip
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from prometheus_client import CollectorRegistry
+
+from bench.cycle import PROMETHEUS_ACCEPTS, say
+from bench.run import moving_pages, our_target
+from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.daemon.store import Store
+from llm_serving_exporter.expose.collector import Setup, ViewCollector
+from llm_serving_exporter.expose.encode import write_page
+from llm_serving_exporter.expose.spool import LEVEL, Spool
+from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
+from llm_serving_exporter.targets.host import TargetHost
+from tests.support.servers.replica import Replica
+
+# plans are made, and rates have two pages
+WARM_UP = 15
+INTERVAL_SECONDS = 5.0
+_MILLI = 1000.0
+
+
+@dataclass
+class Costs:
+    """CPU milliseconds of each page."""
+
+    derive: list[float] = field(default_factory=list)  # what no tick works out
+    encode: list[float] = field(default_factory=list)  # readings to text, compression of what is kept compressed aside
+    gzip: list[float] = field(default_factory=list)  # all compression of the page that goes out, level 1
+    page_bytes: int = 0  # as text, of the last one
+    sent_bytes: int = 0  # compressed
+
+
+class Fleet:
+    """So many targets, ticked through real exchanges with one server; `now` is the clock of all of it."""
+
+    def __init__(self, server: Replica, count: int) -> None:
+        names = [f"replica-{number}" for number in range(count)]
+        prices = PriceBook(
+            tuple(PriceStatement(Scope.TARGET, name, 2.5, "owned") for name in names), (Rate("owned", RateKind.OWNED),)
+        )
+        self.now = 0.0
+        self._server, self._pages = server, moving_pages()
+        self._host = TargetHost(replace(Config(targets=()), prices=prices), monotonic=lambda: self.now)
+        self._store, self.registry = Store(), CollectorRegistry()
+        setup = Setup(15.0, 15.0, "node", prices=prices)
+        self.registry.register(ViewCollector(self._store.view, lambda: setup, lambda: self.now))
+        self._hosted = [self._host.add_target(replace(our_target(server.url), name=name)) for name in names]
+        for one in self._hosted:
+            self._store.add_target(one.target)
+        self.tick()
+        for one in self._hosted:
+            one.refresh_facts()
+        for _ in range(WARM_UP):
+            self.tick()
+
+    def tick(self) -> None:
+        """Every target reads the next page."""
+        self._server.show({"/metrics": next(self._pages)})
+        self.now += INTERVAL_SECONDS
+        for one in self._hosted:
+            self._store.put_target(one.tick())
+
+    def derive(self) -> None:
+        """Works out what the page will ask for."""
+        for reading in self._store.view().targets:
+            assert reading.derived is not None, reading.problem
+
+    def close(self) -> None:
+        for one in self._hosted:
+            one.close()
+
+
+@contextmanager
+def _timed(compressions: list[float]) -> Iterator[None]:
+    """Notes how long each part of a page takes to be compressed, its CRC included."""
+    real = Spool.add
+
+    def add(spool: Spool, text: bytes) -> None:
+        compressions.append(_measure(lambda: real(spool, text)))
+
+    Spool.add = add  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Spool.add = real  # type: ignore[method-assign]
+
+
+def _measure(do: Callable[[], object]) -> float:
+    started = time.thread_time()
+    do()
+    return _MILLI * (time.thread_time() - started)
+
+
+def measure_pages(count: int, rounds: int) -> Costs:
+    """The costs of so many pages of so many targets."""
+    costs, compressions = Costs(), list[float]()
+    with Replica({"/metrics": b""}) as server:
+        fleet = Fleet(server, count)
+        gc.freeze()  # as the daemon does once it is up
+        for _ in range(rounds):
+            fleet.tick()
+            costs.derive.append(_measure(fleet.derive))
+            with _timed(compressions):
+                compressions.clear()
+                started = time.thread_time()
+                page, _ = write_page(fleet.registry, PROMETHEUS_ACCEPTS)
+                made = _MILLI * (time.thread_time() - started)
+            kept = sum(compressions)
+            costs.encode.append(made - kept)
+            sent = b""
+            if isinstance(page, bytes):
+                kept += _measure(lambda page=page: gzip.compress(page, LEVEL, mtime=0))  # type: ignore[misc]
+                sent = gzip.compress(page, LEVEL, mtime=0)
+            costs.gzip.append(kept)
+            costs.page_bytes = len(page)
+            costs.sent_bytes = len(sent) if isinstance(page, bytes) else page.gzip_bytes
+        fleet.close()
+        gc.unfreeze()
+    return costs
+
+
+def print_table(found: dict[int, Costs]) -> None:
+    names = ("derive what only a page asks for", "encode", "gzip level 1")
+    say(f"| what | {' | '.join(f'{count} of them, best and mean' for count in found)} |")
+    say(f"|---|{'---|' * len(found)}")
+    for name, one in zip(names, ("derive", "encode", "gzip"), strict=True):
+        values = [getattr(costs, one) for costs in found.values()]
+        say(f"| {name} | {' | '.join(f'{min(each):.2f} ms, {statistics.mean(each):.2f} ms' for each in values)} |")
+    say(
+        f"| page | {' | '.join(f'{one.page_bytes / 1e3:.1f} KB, {one.sent_bytes / 1e3:.1f} KB sent' for one in found.values())} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.render", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--targets", type=int, default=200, help="beside one (default 200)")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="pages of all of them (default 5); of one, forty times as many"
+    )
+    arguments = parser.parse_args()
+    print_table(
+        {
+            1: measure_pages(1, 40 * arguments.rounds),
+            arguments.targets: measure_pages(arguments.targets, arguments.rounds),
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

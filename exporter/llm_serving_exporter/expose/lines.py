@@ -1,0 +1,139 @@
+"""Series as lines of text: the samples of one name that share labels, and the families that they make up.
+
+A page has hundreds of samples a target. An object for each of them costs more than its text, so that none is made unless somebody asks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.samples import Sample
+from prometheus_client.utils import floatToGoString
+
+from llm_serving_exporter.catalogue.spec import Kind, Metric
+from llm_serving_exporter.expose.labels import SharedLabels
+from llm_serving_exporter.expose.spool import PART_BYTES, Spool
+from llm_serving_exporter.model.text import escape_label_value
+
+# from here on the client library writes numbers otherwise than Python
+PLAIN_BELOW = 1e6
+# for the text before the first label of a sample's own, and after each of them
+_MARKS = tuple(map(chr, range(1, 9)))
+_FIRST_MARK, _SECOND_MARK = _MARKS[:2]
+_NO_MARKS = dict.fromkeys(range(1, 9), "\N{REPLACEMENT CHARACTER}")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(r"\\(.)")
+
+Keys = Sequence[tuple[str, ...]]
+
+
+class LineFamily(Family):
+    """A family of lines; to the client library's functions one like its own."""
+
+    unit = ""
+    # how many of its lines were counted, and the characters of them
+    _counted = _size = 0
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+        # behind those of `spool`; each piece is whole lines
+        self.lines: list[str] = []
+        # None: nothing of it was compressed yet
+        self.spool: Spool | None = None
+
+    def spool_lines(self) -> None:
+        """Compresses the lines where they are enough for a part."""
+        self._size += sum(map(len, self.lines[self._counted :]))
+        self._counted = len(self.lines)
+        if self._size >= PART_BYTES:
+            if self.spool is None:
+                self.spool = Spool()
+            self.spool.add_parts("".join(self.lines))
+            self.lines.clear()
+            self._counted = self._size = 0
+
+    # --- for the client library --------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:  # type: ignore[override]  # an attribute there
+        """Without the suffix of its kind."""
+        kind = self.metric.kind
+        return self.metric.full_name.removesuffix(
+            "_total" if kind is Kind.COUNTER else "_info" if kind is Kind.INFO else ""
+        )
+
+    @property
+    def documentation(self) -> str:  # type: ignore[override]  # an attribute there
+        """The help text."""
+        return self.metric.help
+
+    @property
+    def type(self) -> str:  # type: ignore[override]  # an attribute there
+        """The kind in the client library's words."""
+        return self.metric.kind.value
+
+    @property
+    def samples(self) -> list[Sample]:  # type: ignore[override]  # an attribute there
+        """The samples as objects, read back from the lines each time."""
+        text = b"".join(self.spool.read()).decode() if self.spool is not None else ""
+        return [_read_line(line) for line in "".join((text, *self.lines)).split("\n")[:-1]]
+
+
+def write_number(value: float) -> str:
+    """A number as the client library writes it."""
+    if -PLAIN_BELOW < value < PLAIN_BELOW:  # neither NaN nor an infinity
+        return repr(value)
+    text: str = floatToGoString(value)  # type: ignore[no-untyped-call]  # the library leaves it unannotated
+    return text
+
+
+def write_lines(name: str, shared: SharedLabels, own: tuple[str, ...], keys: Keys, values: Collection[float]) -> str:
+    """The lines of samples of one name, each with its newline.
+
+    `name`: on the wire, with its suffix. `shared`: labels that all of them have. `own`: names of the labels that each has beside them.
+    `keys`: for each sample the values of `own`. `values`: for each sample its value.
+    """
+    texts, order = shared.pieces.get(own) or shared.cut(own)
+    numbers: tuple[float | str, ...] = tuple(values)
+    # what is less is written by %s as `write_number` writes it, negative numbers too
+    if max(values) >= PLAIN_BELOW:
+        numbers = tuple(map(write_number, values))
+    lines = (_lay_out(order, tuple(keys)) % numbers).replace(_FIRST_MARK, name + texts[0])
+    if len(texts) == 2:  # as most have, and half of this would be the loop
+        return lines.replace(_SECOND_MARK, texts[1])
+    for mark, text in zip(_MARKS[1:], texts[1:], strict=False):
+        lines = lines.replace(mark, text)
+    return lines
+
+
+@lru_cache(maxsize=512)
+def _lay_out(order: tuple[int, ...], keys: tuple[tuple[str, ...], ...]) -> str:
+    """Lines with marks for what their target makes different, and places for the numbers: the same for all targets and all pages.
+
+    `order`: as of `Pieces`.
+    """
+    lines = []
+    for key in keys:
+        values = [_clean(escape_label_value(key[place])) for place in order]
+        between = [f"{value}{mark}" for value, mark in zip(values, _MARKS[1:], strict=False)]
+        lines.append("".join((_MARKS[0], *between, "%s\n")))
+    return "".join(lines)
+
+
+def _clean(text: str) -> str:
+    """A label's value in a layout; marks are control characters, which no value has that was cleaned."""
+    return text.translate(_NO_MARKS).replace("%", "%%")
+
+
+def _read_line(line: str) -> Sample:
+    """A sample of a line as written here."""
+    start, _, number = line.rpartition(" ")
+    name, _, labels = start.partition("{")
+    return Sample(name, {label: _unescape(text) for label, text in _LABEL.findall(labels)}, float(number))
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda found: "\n" if found[1] == "n" else found[1], text) if "\\" in text else text
