@@ -1,93 +1,50 @@
-"""Our scrape cycle, and a peer's beside it on the same pages in the same seconds."""
+"""Our scrape cycle beside a peer's, on the same pages in the same seconds."""
 
 from __future__ import annotations
 
-import gc
 import statistics
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from enum import Enum
+from contextlib import contextmanager
+from itertools import cycle, islice
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
-
+from bench.our_cycle import PROMETHEUS_ACCEPTS, Asking, OurCycle
 from bench.servers import Nginx, Program, fetch, need
-from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.daemon.store import Store
-from llm_serving_exporter.expose.collector import Setup, ViewCollector
-from llm_serving_exporter.expose.encode import encode
-from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
-from llm_serving_exporter.model.reading import TargetReading
-from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.targets.host import TargetHost
 
-# until every plan is made and the window has its usual twelve snapshots
-WARM_UP = 50
+__all__ = ["PROMETHEUS_ACCEPTS", "Asking", "OurCycle"]
 
-
-# 15 s over 5 s
-SCRAPED_EVERY = 3
-# what Prometheus 2.42 asks for: OpenMetrics first
-PROMETHEUS_ACCEPTS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
-# a price too, so that everything is known that there is to know
-PRICES = PriceBook((PriceStatement(Scope.TARGET, "bench", 2.5, "owned"),), (Rate("owned", RateKind.OWNED),))
+# between two scrapes of a peer, and between two pages
+PACE_SECONDS = 0.02
+# of a peer's, made before anything is measured; their counters begin again after as many
+PAGES_AHEAD = 1000
 
 
 def say(text: str) -> None:
     print(text, flush=True)
 
 
-class Asking(Enum):
-    """What is asked of a reading, beside what each tick works out."""
+@contextmanager
+def show_pages(nginx: Nginx, pages: Iterator[bytes], count: int = PAGES_AHEAD) -> Iterator[None]:
+    """Shows another page every 20 ms. They are made before: what makes them is no part of what is measured."""
+    ahead, stopping = list(islice(pages, count)), threading.Event()
+    nginx.show(ahead[0])
 
-    # /metrics as Prometheus 2.42 asks for it, at every third tick: intervals of 5 s and 15 s
-    SCRAPED = "scraped every third tick"
-    # every figure at every tick, and no /metrics
-    EVERYTHING = "everything derived at every tick"
+    def show() -> None:
+        for page in cycle(ahead):
+            if stopping.wait(PACE_SECONDS):
+                return
+            nginx.show(page)
 
-
-class OurCycle:
-    """Ticks over `pages`, each as if five seconds after the last; `costs`: CPU seconds of each."""
-
-    def __init__(
-        self, nginx: Nginx, target: Target, pages: Iterator[bytes], asking: Asking = Asking.EVERYTHING
-    ) -> None:
-        self._nginx, self._pages, self._asking = nginx, pages, asking
-        self.costs: list[float] = []
-        host = TargetHost(Config(targets=(), prices=PRICES), monotonic=self._monotonic)
-        self.hosted = host.add_target(target)
-        self._store, self._registry = Store(), CollectorRegistry()
-        self._store.add_target(target)
-        self._registry.register(ViewCollector(self._store.view, lambda: Setup(15.0, 15.0, "node"), self._monotonic))
-        self.tick()
-        self.hosted.refresh_facts()
-        for _ in range(WARM_UP):
-            self.tick()
-        gc.freeze()  # as the daemon does once it is up
-
-    def _monotonic(self) -> float:
-        return time.monotonic() + 5.0 * len(self.costs)
-
-    def tick(self) -> TargetReading:
-        self._nginx.show(next(self._pages))
-        before = time.process_time()
-        reading = self.hosted.tick()
-        if self._asking is Asking.EVERYTHING:
-            assert reading.derived is not None
-        else:
-            self._store.put_target(reading)
-            if len(self.costs) % SCRAPED_EVERY == 0:
-                self.render()
-        self.costs.append(time.process_time() - before)
-        assert reading.up, reading.problem
-        return reading
-
-    def render(self) -> bytes:
-        """The page of the last tick."""
-        return encode(self._registry, PROMETHEUS_ACCEPTS)[0]
-
-    def mean_ms(self, since: int) -> float:
-        return 1000 * statistics.mean(self.costs[since:])
+    thread = threading.Thread(target=show)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
 
 
 def side_by_side(
@@ -99,13 +56,17 @@ def side_by_side(
     `idle`: CPU seconds a second that the peer uses while it scrapes nothing.
     """
     time.sleep(3)
-    cpu, done, first, started = program.cpu_seconds(), scrapes(), [len(one.costs) for one in ours], time.monotonic()
-    while time.monotonic() < started + seconds:
-        for one in ours:
-            one.tick()
+    cpu, done, first, started = program.cpu_seconds(), scrapes(), [one.count() for one in ours], time.monotonic()
+    time.sleep(seconds)
     elapsed = time.monotonic() - started
     used, made = program.cpu_seconds() - cpu - idle * elapsed, scrapes() - done
-    return [one.mean_ms(since) for one, since in zip(ours, first, strict=True)], 1000 * used / made
+    return [one.count().mean_ms(since) for one, since in zip(ours, first, strict=True)], 1000 * used / made
+
+
+def spread(values: Sequence[float], unit: str, digits: int = 2) -> str:
+    """The median of runs, from the least to the most."""
+    middle = f"{statistics.median(values):.{digits}f} {unit}"
+    return middle if len(values) < 2 else f"{middle} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 def metric(url: str, name: str) -> float:
@@ -133,4 +94,25 @@ def vmagent(folder: Path, nginx: Nginx, config: Path, port: int) -> Program:
     return Program(
         need("vmagent"), f"-promscrape.config={config}", f"-remoteWrite.url={nginx.url}/write", f"-httpListenAddr=127.0.0.1:{port}",
         f"-remoteWrite.tmpDataPath={folder}/vmagent-{port}", ready_url=f"http://127.0.0.1:{port}/metrics",
+    )  # fmt: skip
+
+
+def agent(folder: Path, nginx: Nginx, config: Path, port: int) -> Program:
+    """Prometheus as an agent, which only forwards: to where vmagent forwards to."""
+    own = folder / f"agent-{port}.yml"
+    own.write_text(f"{config.read_text()}remote_write: [{{url: '{nginx.url}/write'}}]\n")
+    return Program(
+        need("prometheus"), "--enable-feature=agent", f"--config.file={own}", f"--storage.agent.path={folder}/agent-{port}",
+        f"--web.listen-address=127.0.0.1:{port}", ready_url=f"http://127.0.0.1:{port}/-/ready",
+    )  # fmt: skip
+
+
+def naive(folder: Path, nginx: Nginx, config: Path, port: int) -> Program:
+    """What a team writes by itself: bench/naive.py. Of `config` it reads whether there is a target, and how often."""
+    text = config.read_text()
+    url = f"{nginx.url}/metrics" if f"127.0.0.1:{nginx.port}" in text else ""
+    interval = text.partition("scrape_interval: ")[2].partition(",")[0]
+    seconds = float(interval[:-2]) / 1000 if interval.endswith("ms") else float(interval[:-1])
+    return Program(
+        sys.executable, "-m", "bench.naive", str(port), f"{seconds:g}", url, ready_url=f"http://127.0.0.1:{port}/metrics"
     )  # fmt: skip

@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 import itertools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from bench.cycle import Asking, OurCycle, idle_share, metric, say, scrape_config, side_by_side, vmagent
+from bench.cycle import Asking, OurCycle, idle_share, metric, say, scrape_config, show_pages, side_by_side, vmagent
 from bench.servers import Nginx, free_port
 from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.target import Target
@@ -36,20 +36,30 @@ def moving(name: str) -> Iterator[bytes]:
         yield carry.page(pages[tick % 2], tick // 2)
 
 
-def side_by_side_ms(folder: Path, nginx: Nginx, pages: Iterator[bytes], seconds: float) -> tuple[list[float], float]:
+def side_by_side_ms(
+    folder: Path, nginx: Nginx, pages: Callable[[], Iterator[bytes]], seconds: float
+) -> tuple[list[float], float]:
     """Ours, the model known, by what is asked of it, and vmagent's."""
     model = ModelSettings(name="Qwen3-30B-A3B")
-    target = Target("bench", nginx.url, metrics_path="/metrics", model=model, gpu_model="H100 SXM", gpu_count=8)
     address = f"'127.0.0.1:{nginx.port}'"
     with vmagent(folder, nginx, scrape_config(folder, "none", "", "20ms"), free_port()) as program:
         idle = idle_share(program)
-    ours = [OurCycle(nginx, target, pages, asking) for asking in Asking]
+    ours = [
+        OurCycle(
+            Target("bench", nginx.url, metrics_path=f"/{asking.name}", model=model, gpu_model="H100 SXM", gpu_count=8),
+            nginx.place(asking.name), pages, asking,
+        )
+        for asking in Asking
+    ]  # fmt: skip
     port = free_port()
-    with vmagent(folder, nginx, scrape_config(folder, "fast", address, "20ms"), port) as program:
+    with (
+        show_pages(nginx, pages(), count=200),
+        vmagent(folder, nginx, scrape_config(folder, "fast", address, "20ms"), port) as program,
+    ):
         scrapes = partial(metric, f"http://127.0.0.1:{port}/metrics", "vm_promscrape_scrapes_total")
         found = side_by_side(ours, program, scrapes, seconds, idle)
     for one in ours:
-        one.hosted.close()
+        one.close()
     return found
 
 
@@ -61,8 +71,8 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = []
     for name in ("dynamo-frontend", "sglang-8-ranks"):
-        pages = moving(name)
-        body = next(pages)
+        pages = partial(moving, name)
+        body = next(pages())
         with tempfile.TemporaryDirectory() as folder:
             nginx = Nginx(body, Path(folder))
             with nginx.program:

@@ -1,9 +1,11 @@
 """The budgets of the design, measured side by side in one run: `make bench`, or `python -m bench.run`.
 
 One page (the recorded vLLM run with MFU metrics, second 60), served by nginx with keep-alive and without TLS, is read by this exporter, by
-vmagent and by Prometheus. Our cycle is a tick and its share of /metrics, which is read at every third; beside it stands a tick at which
-all is derived that there is. CPU per cycle is CPU seconds of the process over scrapes made, without what it uses while it scrapes
-nothing. Ratios in one run on one machine compare; milliseconds of two machines do not.
+vmagent, by Prometheus, also as an agent, and by a naive exporter (bench/naive.py). Our cycle is a tick and its share of /metrics, which
+is read at every third. It has a process of its own (bench/our_cycle.py) and ticks back to back, as the ticks of many targets do; another
+one ticks every 20 ms, as the peers scrape, and a third one derives at each tick all that there is. CPU per cycle is CPU seconds of the
+process over scrapes made, without what it uses while it scrapes nothing. Ratios in one run on one machine compare; milliseconds of two
+machines do not.
 """
 
 from __future__ import annotations
@@ -11,17 +13,34 @@ from __future__ import annotations
 import argparse
 import gc
 import itertools
+import json
 import os
 import platform
 import sys
+import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from bench.cycle import Asking, OurCycle, idle_share, metric, say, scrape_config, side_by_side, vmagent
+from bench.cycle import (
+    PACE_SECONDS,
+    Asking,
+    OurCycle,
+    agent,
+    idle_share,
+    metric,
+    naive,
+    say,
+    scrape_config,
+    show_pages,
+    side_by_side,
+    spread,
+    vmagent,
+)
+from bench.our_cycle import list_stages
 from bench.parse import plain_pass
 from bench.servers import Nginx, Program, build_nvml, fetch, free_port, need
 from llm_serving_exporter.model.model_settings import ModelSettings
@@ -49,9 +68,9 @@ def best_ms(work: Callable[[], object], rounds: int) -> float:
 
 
 # everything known that the roofline needs: the dearest tick there is
-def our_target(url: str) -> Target:
+def our_target(url: str, path: str = "/metrics") -> Target:
     model = ModelSettings(config=demo_model_config())
-    return Target("bench", url, metrics_path="/metrics", model=model, gpu_model="H100 SXM", gpu_count=1)
+    return Target("bench", url, metrics_path=path, model=model, gpu_model="H100 SXM", gpu_count=1)
 
 
 def moving_pages() -> Iterator[bytes]:
@@ -63,37 +82,81 @@ def moving_pages() -> Iterator[bytes]:
         yield carry.page(run.pages[numbers[tick % len(numbers)]], tick // len(numbers))
 
 
-def prometheus(folder: Path, config: Path, port: int) -> Program:
+def prometheus(folder: Path, nginx: Nginx, config: Path, port: int) -> Program:
     return Program(
         need("prometheus"), f"--config.file={config}", f"--storage.tsdb.path={folder}/tsdb-{port}",
         f"--web.listen-address=127.0.0.1:{port}", ready_url=f"http://127.0.0.1:{port}/-/ready",
     )  # fmt: skip
 
 
-def peers(folder: Path, nginx: Nginx, ours: Sequence[OurCycle], seconds: float) -> dict[str, float]:
-    """CPU per scrape of each peer at 20 ms between scrapes, ours beside it, and its resident size at the usual 5 s."""
+# name -> how it is started, and the counter of its scrapes
+PEERS: tuple[tuple[str, Callable[..., Program], str], ...] = (
+    ("vmagent", vmagent, "vm_promscrape_scrapes_total"),
+    ("prometheus", prometheus, "prometheus_target_interval_length_seconds_count"),
+    ("prometheus agent", agent, "prometheus_target_interval_length_seconds_count"),
+    ("naive exporter", naive, "naive_scrapes_total"),
+)
+
+
+# label -> what is asked of a reading, and seconds between two ticks; the first is the one that has a budget
+CYCLES: Mapping[str, tuple[Asking, float]] = {
+    **{asking.value: (asking, 0.0) for asking in Asking},
+    f"{Asking.SCRAPED.value}, at 20 ms": (Asking.SCRAPED, PACE_SECONDS),
+}
+
+
+def peers(folder: Path, nginx: Nginx, seconds: float) -> dict[str, float]:
+    """CPU ms per scrape of each peer at 20 ms between scrapes, and of ours over that beside it.
+
+    Each of ours runs beside the first peer, one after the other: two cores have room for one that ticks back to back. One of them runs
+    beside the other peers.
+    """
     found: dict[str, float] = {}
     target = f"'127.0.0.1:{nginx.port}'"
     fast, none = scrape_config(folder, "fast", target, "20ms"), scrape_config(folder, "none", "", "20ms")
-    usual = scrape_config(folder, "usual", target, "5s")
-    for name, make, counter in (
-        ("vmagent", partial(vmagent, folder, nginx), "vm_promscrape_scrapes_total"),
-        ("prometheus", partial(prometheus, folder), "prometheus_target_interval_length_seconds_count"),
-    ):
-        say(f"measuring {name}, about {seconds + 30:.0f} s …")
-        with make(none, free_port()) as program:
-            idle = idle_share(program)
-        port = free_port()
-        with make(fast, port) as program:
-            scrapes = partial(metric, f"http://127.0.0.1:{port}/metrics", counter)
-            beside, theirs = side_by_side(ours, program, scrapes, seconds, idle)
-            found[f"{name} cycle ms"] = theirs
-            for asking, each in zip(Asking, beside, strict=True):
-                found[f"{name} {asking.name}"] = each / theirs
-        with make(usual, free_port()) as program:
-            time.sleep(15)
-            found[f"{name} resident MB"] = program.resident_bytes() / 1e6
+    with show_pages(nginx, moving_pages()):
+        for name, make, counter in PEERS:
+            say(f"measuring {name} …")
+            with make(folder, nginx, none, free_port()) as program:
+                idle = idle_share(program)
+            port = free_port()
+            with make(folder, nginx, fast, port) as program:
+                scrapes = partial(metric, f"http://127.0.0.1:{port}/metrics", counter)
+                for label, (asking, pace) in CYCLES.items():
+                    if name != PEERS[0][0] and label != Asking.SCRAPED.value:
+                        continue
+                    ours = OurCycle(
+                        our_target(nginx.url, "/ours"), nginx.place("ours"), moving_pages, asking, pace_seconds=pace
+                    )
+                    (each,), theirs = side_by_side((ours,), program, scrapes, seconds, idle)
+                    ours.close()
+                    found.setdefault(name, theirs)
+                    found[f"{name}: {label}"] = each / theirs
+                    if name == PEERS[0][0]:
+                        found[label] = each
     return found
+
+
+def peers_resident(folder: Path, nginx: Nginx) -> dict[str, float]:
+    """MB of each peer with one target at 5 s."""
+    found = {}
+    usual = scrape_config(folder, "usual", f"'127.0.0.1:{nginx.port}'", "5s")
+    for name, make, _counter in PEERS:
+        with make(folder, nginx, usual, free_port()) as program:
+            time.sleep(15)
+            found[name] = program.resident_bytes() / 1e6
+    return found
+
+
+def measure_stages(nginx: Nginx, seconds: float) -> list[tuple[str, float]]:
+    """CPU milliseconds of each stage a tick, of the cycle that is scraped. Telling them apart adds to each."""
+    say(f"measuring our stages, {seconds:.0f} s …")
+    one = OurCycle(our_target(nginx.url, "/stages"), nginx.place("stages"), moving_pages, Asking.SCRAPED, stages=True)
+    before = one.count()
+    time.sleep(seconds)
+    after = one.count()
+    one.close()
+    return list(list_stages(after, before))
 
 
 def our_daemon(nginx: Nginx, environment: Mapping[str, str] | None = None) -> dict[str, float]:
@@ -114,93 +177,64 @@ def our_daemon(nginx: Nginx, environment: Mapping[str, str] | None = None) -> di
         return {"resident MB": program.resident_bytes() / 1e6, "daemon CPU share": (program.cpu_seconds() - cpu) / 30}
 
 
-def targets_on_a_core(folder: Path, nginx: Nginx) -> float:
-    """How many targets at 15 s the whole daemon carries on one core, from its CPU with 200 targets at 1 s, scheduler included."""
-    targets, interval = 200, 1
-    say(f"measuring the daemon with {targets} targets at {interval} s, 40 s …")
-    config = folder / "fleet.yml"
-    lines = [
-        f"  - {{name: replica-{n}, url: '{nginx.url}', metrics_path: /replica-{n}/metrics}}" for n in range(targets)
-    ]
-    config.write_text(
-        "\n".join(["gpu: {enabled: false}", f"scrape: {{interval: {interval}s}}", "targets:", *lines]) + "\n"
-    )
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    command = ("-m", "llm_serving_exporter", "--config.file", str(config), f"--web.listen-address=127.0.0.1:{port}")
-    with Program(sys.executable, *command, ready_url=f"{url}/-/healthy") as program:
-        time.sleep(15)
-        done = metric(f"{url}/metrics", "llm_serving_scrape_attempts_total")
-        cpu = program.cpu_seconds()
-        time.sleep(20)
-        used = program.cpu_seconds() - cpu
-        made = metric(f"{url}/metrics", "llm_serving_scrape_attempts_total") - done
-        up = metric(f"{url}/metrics", "llm_serving_target_up")
-    if up != targets:
-        raise SystemExit(f"only {up:g} of {targets} targets were up: the measurement says nothing")
-    return 15 * made / used
+def describe_python() -> str:
+    """Which Python this is, and whether it was built with the optimisations that distributions build it with."""
+    optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+    return f"CPython {platform.python_version()}, built {'with' if optimised else 'without'} optimisations"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=2000, help="cycles of ours (default 2000)")
-    parser.add_argument("--seconds", type=float, default=20.0, help="seconds each peer scrapes (default 20)")
-    parser.add_argument("--no-peers", action="store_true", help="leave vmagent and Prometheus out")
+    parser.add_argument("--runs", type=int, default=1, help="of what stands beside peers (default 1)")
+    parser.add_argument("--seconds", type=float, default=15.0, help="seconds each peer scrapes (default 15)")
+    parser.add_argument("--no-peers", action="store_true", help="leave the peers out")
+    parser.add_argument("--json", type=Path, help="where the figures go, too")
     arguments = parser.parse_args()
+    if sys.dont_write_bytecode:
+        raise SystemExit("PYTHONDONTWRITEBYTECODE is set: compiling at start leaves memory behind. Unset it.")
     body = recorded_page("vllm-0.32-mfu", 60)
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, CPython {platform.python_version()}"
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, {describe_python()}"
     say(f"{datetime.now(UTC):%Y-%m-%d}, {machine}, page of {len(body)} bytes")
     page_parser = PageParser(wanted_by(VLLM))
     pages = itertools.cycle(Page(recorded_page("vllm-0.32-mfu", n), "text/plain", 0.0, 0.0, 0.0, 0) for n in (60, 61))
     page_parser.parse(next(pages))
     plain, parse = best_ms(lambda: plain_pass(body), 400), best_ms(lambda: page_parser.parse(next(pages)), 400)
     with tempfile.TemporaryDirectory() as name:
-        nginx = Nginx(body, Path(name))
+        folder = Path(name)
+        nginx = Nginx(body, folder)
         with nginx.program:
-            say(f"measuring our cycle, {arguments.rounds} times …")
-            cycles = [OurCycle(nginx, our_target(nginx.url), moving_pages(), asking) for asking in Asking]
-            derived = cycles[0].tick().derived
-            assert derived is not None
-            assert derived.engines[0].roofline.ratio, "the roofline is not worked out: the figure would be too good"
-            first = len(cycles[0].costs), len(cycles[1].costs)
-            for _ in range(arguments.rounds):
-                for cycle in cycles:
-                    cycle.tick()
-            alone = [cycle.mean_ms(since) for cycle, since in zip(cycles, first, strict=True)]
-            render = best_ms(cycles[0].render, 100)
-            others = {} if arguments.no_peers else peers(Path(name), nginx, cycles, arguments.seconds)
-            for cycle in cycles:
-                cycle.hosted.close()
+            stages = measure_stages(nginx, arguments.seconds)
+            runs: list[dict[str, float]] = []
+            resident: dict[str, float] = {}
+            if not arguments.no_peers:
+                runs = [peers(folder, nginx, arguments.seconds) for _ in range(arguments.runs)]
+                resident = peers_resident(folder, nginx)
             ours = our_daemon(nginx)
-            with_nvml = our_daemon(nginx, build_nvml(Path(name), gpus=1))
-            carried = targets_on_a_core(Path(name), nginx)
-    say("")
-    say(f"| {'what':<46} | {'measured':>12} | {'budget':>24} |")
-    say(f"|{'-' * 48}|{'-' * 14}|{'-' * 26}|")
+            with_nvml = our_daemon(nginx, build_nvml(folder, gpus=1))
+    say(f"\n| {'what':<62} | {'median of runs, least to most':>30} | budget |\n|{'-' * 64}|{'-' * 32}|{'-' * 8}|")
 
     def row(what: str, measured: str, budget: str = "") -> None:
-        say(f"| {what:<46} | {measured:>12} | {budget:>24} |")
+        say(f"| {what:<62} | {measured:>30} | {budget} |")
 
-    for asking, each in zip(Asking, alone, strict=True):
-        row(f"CPU per cycle, {asking.value}", f"{each:.3f} ms")
-    for peer in ("vmagent", "prometheus"):
-        if f"{peer} cycle ms" in others:
-            row(f"CPU per scrape, {peer}", f"{others[f'{peer} cycle ms']:.3f} ms")
-            for asking in Asking:
-                budget = "<= 0.75 x vmagent's" if asking is Asking.SCRAPED and peer == "vmagent" else ""
-                row(f"  ours beside it, {asking.value}", f"{others[f'{peer} {asking.name}']:.2f} x", budget)
-    row("parse, steady state", f"{parse:.3f} ms", "<= 2 x plain pass")
+    for key in runs[0] if runs else ():
+        values, ratio = [run[key] for run in runs], ":" in key
+        budget = "at most 0.75 x" if key == f"vmagent: {Asking.SCRAPED.value}" else ""
+        row(f"ours / {key}" if ratio else f"CPU, {key}", spread(values, "x" if ratio else "ms"), budget)
+    for label, each in stages:
+        row(f"stage: {label}", f"{each:.3f} ms")
+    row("parse alone, steady state", f"{parse:.3f} ms", "at most a plain pass")
     row("plain split-and-dict pass", f"{plain:.3f} ms", f"ours is {parse / plain:.2f} x")
-    row("render of /metrics, one target", f"{render:.2f} ms", "<= 1 ms")
-    row("CPU of the whole daemon, one target at 5 s", f"{100 * ours['daemon CPU share']:.2f} %", "of one core")
-    row("resident memory of the daemon, no NVML", f"{ours['resident MB']:.1f} MB", "<= 45 MB")
-    row("resident memory, the tests' NVML, one GPU", f"{with_nvml['resident MB']:.1f} MB", "<= 45 MB")
-    for peer in ("vmagent", "prometheus"):
-        if f"{peer} resident MB" in others:
-            row(f"resident memory, {peer}", f"{others[f'{peer} resident MB']:.1f} MB")
-    row("targets on one core at 15 s, whole daemon", f"{carried:,.0f}", ">= 1,000")
+    row("CPU of the whole daemon, one target at 5 s", f"{100 * ours['daemon CPU share']:.2f} % of a core")
+    row("resident memory of the daemon, no NVML", f"{ours['resident MB']:.1f} MB", "at most 45 MB")
+    row("resident memory, the tests' NVML, one GPU", f"{with_nvml['resident MB']:.1f} MB", "at most 45 MB")
+    for peer, size in resident.items():
+        row(f"resident memory, {peer}", f"{size:.1f} MB")
+    if arguments.json is not None:
+        arguments.json.write_text(
+            json.dumps({"machine": machine, "runs": runs, "stages": stages, "resident": resident}, indent=1)
+        )
 
 
 if __name__ == "__main__":

@@ -142,6 +142,10 @@ class Nginx:
         self.program = Program(need("nginx"), "-c", str(config), "-p", str(folder), ready_url=url)
         self.url = f"http://127.0.0.1:{self.port}"
 
+    def place(self, name: str) -> Path:
+        """The file of a page of its own, at /name."""
+        return self._page.with_name(name)
+
     def show(self, page: bytes) -> None:
         """Another page from the next request on."""
         fresh = self._page.with_suffix(".new")
