@@ -103,6 +103,8 @@ bench: $(DEVELOPS) ## benchmarks against peers
 	$(BIN)/python -m bench.run $(ARGS)
 	$(BIN)/python -m bench.large
 	$(BIN)/python -m bench.fleet
+	$(BIN)/python -m bench.render
+	$(BIN)/python -m bench.start
 	$(BIN)/python -m bench.rules
 
 format: $(DEVELOPS) ## put the code in shape

@@ -11,10 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from llm_serving_exporter.config.load import load
 from llm_serving_exporter.config.options import add_flags
-from llm_serving_exporter.config.types import Config
-from llm_serving_exporter.normalise.registry import RUNTIMES, together
 from llm_serving_exporter.schema.flags import CommandParser, duration_once_bare
 from llm_serving_exporter.schema.problems import listed, nearest, shown
 from llm_serving_exporter.terminal import (
@@ -27,7 +24,10 @@ from llm_serving_exporter.terminal import (
     run_command,
 )
 
-if TYPE_CHECKING:
+if (
+    TYPE_CHECKING
+):  # what reads a configuration is imported once there is one to read: --help needs a third less time without it
+    from llm_serving_exporter.config.types import Config
     from llm_serving_exporter.discovery.sections import Discovered
 
 _COMMANDS = {
@@ -88,6 +88,9 @@ def _parser(command: str) -> CommandParser:
 
 
 def _load(arguments: argparse.Namespace) -> Config:
+    from llm_serving_exporter.config.load import load
+    from llm_serving_exporter.normalise.registry import RUNTIMES
+
     config = load(arguments, os.environ, runtimes=RUNTIMES)
     if config.report_settings_file is None:
         return config
@@ -122,6 +125,7 @@ def _run_words(words: list[str]) -> int:
 
 def _check(config: Config) -> int:
     from llm_serving_exporter.config.tables import table_lines, target_lines
+    from llm_serving_exporter.normalise.registry import RUNTIMES
 
     if config.web.config_file is not None:
         from llm_serving_exporter.web.guard import Guard
@@ -159,6 +163,7 @@ def _name_discovery(config: Config) -> str:
 
 def _discovered(config: Config) -> Discovered:
     from llm_serving_exporter.discovery.first_answer import discover_once
+    from llm_serving_exporter.normalise.registry import together
 
     return discover_once(config, together(config.runtimes), print_message)
 

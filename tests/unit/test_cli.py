@@ -254,3 +254,15 @@ def test_the_metrics_path_is_found_and_a_wrong_one_is_said() -> None:
         done = run("once", "--target", f"{server.url}/nothing-here", "--wait", "0")
     assert done.returncode == 1
     assert "404" in done.stdout
+
+
+def test_help_does_not_wait_for_what_reads_a_configuration() -> None:
+    code = (
+        "import sys\n"
+        "from llm_serving_exporter.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "late = {'llm_serving_exporter.config.load', 'llm_serving_exporter.normalise.registry', 'yaml', 'prometheus_client', 'pynvml'}\n"
+        "print(sorted(late & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"

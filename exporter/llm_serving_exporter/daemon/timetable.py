@@ -19,7 +19,7 @@ JITTER_SHARE, LONGEST_JITTER_SECONDS = 0.03, 0.5
 
 # jobs that wait for servers run at beats that all jobs of an interval share, this share of it and at most so many seconds apart: those of
 # one beat find the interpreter's code in the processor's caches, where each of thousands that runs alone takes twice as long
-BEAT_SHARE, LONGEST_BEAT_SECONDS = 0.02, 0.25
+BEAT_SHARE, LONGEST_BEAT_SECONDS = 0.03, 0.5
 
 
 # what a job does: it blocks, or gives a coroutine, which waits as `scrape.waits` says and holds no thread meanwhile
