@@ -113,8 +113,10 @@ def gather_evidence(
 
 def _add_of_waiting(found: dict[str, float], queued: Sequence[Judged]) -> None:
     """What is known of the requests that wait: by the reasons that pages give, and by whether the next of them would fit."""
-    _add(found, "requests_deferred", [one.live.mean("requests_deferred") for one in queued], sum)
-    if found.get("requests_deferred", 0.0) >= WAITING_FROM:
+    deferred = sum(one.live.mean("requests_deferred") or 0.0 for one in queued)
+    if deferred > 0:
+        found["requests_deferred"] = deferred
+    if deferred >= WAITING_FROM:
         _add(found, "kv_connector", [_shows_connector(one) for one in queued], max)
     _add(found, "next_prompt_kv", [_fill_by_next_prompt(one) for one in queued], max)
 
