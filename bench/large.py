@@ -47,7 +47,7 @@ def side_by_side_ms(
     ours = [
         OurCycle(
             Target("bench", nginx.url, metrics_path=f"/{asking.name}", model=model, gpu_model="H100 SXM", gpu_count=8),
-            nginx.place(asking.name), pages, asking,
+            nginx.place(asking.name), pages, asking, roofline=False,
         )
         for asking in Asking
     ]  # fmt: skip
