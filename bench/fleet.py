@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import http.client
+import json
 import re
 import statistics
 import sys
@@ -168,7 +169,9 @@ def main() -> None:
     parser.add_argument("--targets", type=int, default=2000)
     parser.add_argument("--interval", type=float, default=15.0)
     parser.add_argument("--seconds", type=float, default=60.0, help="of each of the two spans (default 60)")
+    parser.add_argument("--warm-up", type=float, default=WARM_UP_SECONDS, help="seconds before them (default 75)")
     parser.add_argument("--picture", type=Path, help="where the picture of the ticks goes, an SVG")
+    parser.add_argument("--json", type=Path, help="where the figures go, too")
     arguments = parser.parse_args()
     if sys.dont_write_bytecode:
         raise SystemExit("PYTHONDONTWRITEBYTECODE is set: compiling at start leaves memory behind. Unset it.")
@@ -190,7 +193,7 @@ def main() -> None:
             mover = threading.Thread(target=show_pages, args=(nginx, pages, stopping))
             mover.start()
             programs = {OURS: exporter, THEIRS: peer}
-            time.sleep(WARM_UP_SECONDS)
+            time.sleep(arguments.warm_up)
             unscraped = measure_span(programs, seconds, None, interval)
             resident = {name: program.resident_bytes() for name, program in programs.items()}
             scraped = measure_span(programs, seconds, port, interval)
@@ -206,6 +209,16 @@ def main() -> None:
         )
         if arguments.picture is not None:
             write_picture(draw_ticks(asked, interval), arguments.picture)
+        if arguments.json is not None:
+            spans = {"unscraped": unscraped, "scraped": scraped}
+            shares = {
+                what: {each: cpu / (span.end - span.begin) for each, cpu in span.cpu.items()}
+                for what, span in spans.items()
+            }
+            figures = {"cpu_share": shares, "resident_bytes": resident, "peak_resident_bytes": peak}
+            arguments.json.write_text(
+                json.dumps({"targets": targets, "interval_seconds": interval, **figures}, indent=1)
+            )
     say("")
     for name in programs:
         say(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -68,8 +69,9 @@ def main() -> None:
         prog="python -m bench.large", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=10.0, help="seconds of measuring each page (default 10)")
+    parser.add_argument("--json", type=Path, help="where the figures go, too")
     arguments = parser.parse_args()
-    rows = []
+    rows, found = [], []
     for name in ("dynamo-frontend", "sglang-8-ranks"):
         pages = partial(moving, name)
         body = next(pages())
@@ -82,6 +84,8 @@ def main() -> None:
             f"| {name:<16} | {len(body) / 1000:>6.0f} KB | {theirs:>8.2f} ms |"
             + "".join(f" {one:>8.2f} ms | {one / theirs:>8.2f} x |" for one in ours)
         )
+        by_asking = {asking.name: one for asking, one in zip(Asking, ours, strict=True)}
+        found.append({"page": name, "bytes": len(body), "vmagent_ms": theirs, "ours_ms": by_asking})
     say("")
     say(
         f"| {'page':<16} | {'size':>9} | {'vmagent':>11} | {'scraped':>11} | {'ours is':>10} | {'everything':>11} | {'ours is':>10} |"
@@ -89,6 +93,8 @@ def main() -> None:
     say(f"|{'-' * 18}|{'-' * 11}" + f"|{'-' * 13}" + f"|{'-' * 13}|{'-' * 12}" * 2 + "|")
     for row in rows:
         say(row)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps({"pages": found}, indent=1))
 
 
 if __name__ == "__main__":

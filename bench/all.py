@@ -1,0 +1,185 @@
+"""All figures of docs/performance.md about CPU, memory and start in one command: `.venv/bin/python -m bench.all --out FOLDER`.
+
+About 35 minutes on a machine with nothing else to do, or two with `--quick`, whose figures say nothing. FOLDER gets what each bench
+printed and its figures as JSON, all tables as Markdown in `tables.md`, and the pictures: CPU a scrape against the size of the page, CPU
+of the daemon against its targets, and the gaps between the ticks of most targets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.cycle import Asking, say
+from bench.pictures import Line, draw_lines, write_picture
+from tests.support.builders.recordings import page as recorded_page
+
+TARGETS = (1, 50, 200, 500, 2000)
+QUICK_TARGETS = (1, 20)
+
+# what a bench wrote with --json
+Figures = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One bench to run."""
+
+    # its module is bench.NAME, its files begin with `file`
+    name: str
+    file: str
+    arguments: tuple[str, ...] = ()
+    # whether it takes --json
+    figures: bool = True
+
+
+def list_steps(out: Path, *, quick: bool) -> list[Step]:
+    runs, seconds = ("1", "1") if quick else ("5", "8")
+    targets = QUICK_TARGETS if quick else TARGETS
+    steps = [
+        Step("run", "run", ("--runs", runs, "--seconds", seconds)),
+        Step("large", "large", ("--seconds", seconds)),
+        Step("start", "start", figures=False),
+    ]
+    for number in targets:
+        times = ("--seconds", "10", "--interval", "5", "--warm-up", "15") if quick else ("--seconds", "60")
+        arguments = ("--targets", str(number), *times)
+        if number == targets[-1]:
+            arguments += ("--picture", str(out / "ticks.svg"))
+        steps.append(Step("fleet", f"fleet-{number}", arguments))
+    return steps
+
+
+def run_step(step: Step, out: Path) -> tuple[str, str]:
+    """What it printed, and "" or how it failed. A step that fails is told, and the others go on."""
+    words = [sys.executable, "-m", f"bench.{step.name}", *step.arguments]
+    if step.figures:
+        words += ["--json", str(out / f"{step.file}.json")]
+    say(f"\n$ python {' '.join(words[1:])}")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            say(line.rstrip("\n"))
+            lines.append(line)
+    text = "".join(lines)
+    (out / f"{step.file}.txt").write_text(text)
+    return text, f"bench.{step.name} ended with {process.returncode}" if process.returncode else ""
+
+
+def keep_tables(printed: str) -> list[str]:
+    """The lines of Markdown tables."""
+    return [line for line in printed.splitlines() if line.startswith("|")]
+
+
+def list_pages(run: Figures | None, large: Figures | None, usual_bytes: int) -> list[tuple[float, float, float]]:
+    """KB of each page, our CPU milliseconds scraped every third tick, vmagent's; the usual page's are medians of runs."""
+    pages = []
+    if run is not None and run["runs"]:
+        ours, theirs = (statistics.median(one[key] for one in run["runs"]) for key in (Asking.SCRAPED.value, "vmagent"))
+        pages.append((usual_bytes / 1000, ours, theirs))
+    for page in large["pages"] if large is not None else ():
+        pages.append((page["bytes"] / 1000, page["ours_ms"][Asking.SCRAPED.name], page["vmagent_ms"]))
+    return sorted(pages)
+
+
+def tabulate_fleets(fleets: Iterable[Figures]) -> list[str]:
+    """A row for each number of targets: percent of a core and MB, of ours and of vmagent."""
+    heads = (
+        "targets",
+        "ours, not scraped",
+        "ours, scraped",
+        "vmagent",
+        "ours, most resident",
+        "vmagent, most resident",
+    )
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    for fleet in fleets:
+        shares, peak = fleet["cpu_share"], fleet["peak_resident_bytes"]
+        unscraped, scraped, theirs = (
+            f"{100 * share:.2f} %"
+            for share in (shares["unscraped"]["ours"], shares["scraped"]["ours"], shares["unscraped"]["vmagent"])
+        )
+        ratios = [each["ours"] / each["vmagent"] if each["vmagent"] else None for each in shares.values()]
+        times = ["" if ratio is None else f", {ratio:.2f} x" for ratio in ratios]
+        sizes = [f"{peak[name] / 1e6:.0f} MB" for name in ("ours", "vmagent")]
+        cells = [f"{fleet['targets']:,}", unscraped + times[0], scraped + times[1], theirs, *sizes]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def draw_pages(pages: Sequence[tuple[float, float, float]], out: Path) -> None:
+    """CPU a scrape against the size of the page."""
+    lines = [
+        Line("ours, /metrics read every third tick", "ours", [(size, ours) for size, ours, _ in pages]),
+        Line("vmagent", "peer", [(size, theirs) for size, _, theirs in pages]),
+    ]
+    write_picture(draw_lines("CPU a scrape by size of the page", "KB", "ms", lines), out / "page-size.svg")
+
+
+def draw_fleets(fleets: Sequence[Figures], out: Path) -> None:
+    """CPU against the number of targets. What was too little to be counted, in steps of 10 ms, is not drawn."""
+
+    def points(what: str, program: str) -> list[tuple[float, float]]:
+        shares = [(fleet["targets"], 100 * fleet["cpu_share"][what][program]) for fleet in fleets]
+        return [(targets, share) for targets, share in shares if share > 0]
+
+    lines = [
+        Line("ours, nobody reads /metrics", "ours", points("unscraped", "ours")),
+        Line("ours, /metrics read every 15 s", "ours-scraped", points("scraped", "ours")),
+        Line("vmagent", "peer", points("unscraped", "vmagent")),
+    ]
+    seen = [line for line in lines if line.points]
+    if seen:
+        title = "CPU by number of targets at 15 s, both scales logarithmic"
+        write_picture(draw_lines(title, "targets", "% of a core", seen, logarithmic=True), out / "targets.svg")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.all", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder of tables, figures and pictures")
+    parser.add_argument("--quick", action="store_true", help="whether all of it works; the figures say nothing")
+    arguments = parser.parse_args()
+    if sys.dont_write_bytecode:
+        raise SystemExit("PYTHONDONTWRITEBYTECODE is set: compiling at start leaves memory behind. Unset it.")
+    out: Path = arguments.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    say(f"load of the machine before: {os.getloadavg()[0]:.2f}")
+    tables, problems = list[str](), list[str]()
+    figures: dict[str, Figures] = {}
+    for step in list_steps(out, quick=arguments.quick):
+        path = out / f"{step.file}.json"
+        path.unlink(missing_ok=True)  # those of a run before are not of this one
+        printed, problem = run_step(step, out)
+        if problem:
+            problems.append(problem)
+            continue
+        if step.figures:
+            figures[step.file] = json.loads(path.read_text())
+        said = printed.splitlines()
+        tables += [f"\n## {step.file}\n", *(keep_tables(printed) or [f"- {line}" for line in said if line])]
+    fleets = [each for name, each in figures.items() if name.startswith("fleet-")]
+    pages = list_pages(figures.get("run"), figures.get("large"), len(recorded_page("vllm-0.32-mfu", 60)))
+    if len(pages) > 1:
+        draw_pages(pages, out)
+    if fleets:
+        draw_fleets(fleets, out)
+        tables += ["\n## targets\n", *tabulate_fleets(fleets)]
+    (out / "tables.md").write_text("\n".join(tables).lstrip() + "\n")
+    say(f"\n{(out / 'tables.md').read_text()}")
+    if problems:
+        raise SystemExit("; ".join(problems))
+
+
+if __name__ == "__main__":
+    main()
