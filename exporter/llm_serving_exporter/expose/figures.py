@@ -18,6 +18,7 @@ _PLACES = {metric.name: place for place, metric in enumerate((*DERIVED, *ROOFLIN
 class _Planned(NamedTuple):
     """A metric, and what its samples come from."""
 
+    # as the catalogue declares it
     metric: Metric
     # its labels beyond those of every serving series
     own: tuple[str, ...]
