@@ -1,6 +1,6 @@
 """All figures of docs/performance.md about CPU, memory and start in one command: `.venv/bin/python -m bench.all --out FOLDER`.
 
-About 35 minutes on a machine with nothing else to do, or two with `--quick`, whose figures say nothing. FOLDER gets what each bench
+About 35 minutes on a machine with nothing else to do, or seven with `--quick`, whose figures say nothing. FOLDER gets what each bench
 printed and its figures as JSON, all tables as Markdown in `tables.md`, and the pictures: CPU a scrape against the size of the page, CPU
 of the daemon against its targets, and the gaps between the ticks of most targets.
 """
@@ -81,13 +81,13 @@ def keep_tables(printed: str) -> list[str]:
 
 
 def list_pages(run: Figures | None, large: Figures | None, usual_bytes: int) -> list[tuple[float, float, float]]:
-    """KB of each page, our CPU milliseconds scraped every third tick, vmagent's; the usual page's are medians of runs."""
+    """Whole KB of each page, our CPU milliseconds scraped every third tick, vmagent's; the usual page's are medians of runs."""
     pages = []
     if run is not None and run["runs"]:
         ours, theirs = (statistics.median(one[key] for one in run["runs"]) for key in (Asking.SCRAPED.value, "vmagent"))
-        pages.append((usual_bytes / 1000, ours, theirs))
+        pages.append((round(usual_bytes / 1000), ours, theirs))
     for page in large["pages"] if large is not None else ():
-        pages.append((page["bytes"] / 1000, page["ours_ms"][Asking.SCRAPED.name], page["vmagent_ms"]))
+        pages.append((round(page["bytes"] / 1000), page["ours_ms"][Asking.SCRAPED.name], page["vmagent_ms"]))
     return sorted(pages)
 
 

@@ -153,11 +153,16 @@ def report_span(what: str, span: Span, asked: Asked, interval: float) -> None:
         gaps = [later - earlier for times in asked[name].values() for earlier, later in pairwise(sorted(times))]
         missed = sum(round(gap / interval) - 1 for gap in gaps if gap > 1.5 * interval)
         off = [100 * abs(gap - interval) / interval for gap in gaps]
-        say(
-            f"  {name:<8} {cpu:6.2f} CPU s, {ticks} ticks, {1000 * cpu / ticks:.3f} ms each; off the interval "
-            f"p50 {statistics.median(off):.1f} %, p99 {quantile(off, 0.99):.1f} %, most {max(off):.1f} %; {missed} missed"
-        )
-    say(f"  ours is {span.cpu[OURS] / span.cpu[THEIRS]:.2f} x vmagent's")
+        each = f"{1000 * cpu / ticks:.3f} ms each" if ticks else "none to divide by"
+        spacing = "no target was asked twice"
+        if off:
+            spacing = (
+                f"off the interval p50 {statistics.median(off):.1f} %, p99 {quantile(off, 0.99):.1f} %, most {max(off):.1f} %; "
+                f"{missed} missed"
+            )
+        say(f"  {name:<8} {cpu:6.2f} CPU s, {ticks} ticks, {each}; {spacing}")
+    if span.cpu[THEIRS]:
+        say(f"  ours is {span.cpu[OURS] / span.cpu[THEIRS]:.2f} x vmagent's")
     for seconds, wire, size in span.pages:
         say(f"  page: {seconds:.2f} s, {wire / 1e6:.1f} MB on the wire, {size / 1e6:.1f} MB unpacked")
 

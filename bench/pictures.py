@@ -22,7 +22,7 @@ _LEFT, _HEIGHT, _TOP, _GAP = 4.0, 70.0, 18.0, 34.0
 # gaps are drawn as far off the interval as this share of it, and those further out in the last column
 _WIDEST, _COLUMNS = 0.1, 40
 # the field of lines: its left and right edges leave room for numbers, its height is that of a picture beside text
-_FIELD_LEFT, _FIELD_RIGHT, _FIELD_HEIGHT, _LEGEND = 44.0, WIDTH - 12.0, 160.0, 14.0
+_FIELD_LEFT, _FIELD_RIGHT, _FIELD_HEIGHT, _LEGEND = 44.0, WIDTH - 20.0, 160.0, 14.0
 
 
 @dataclass(frozen=True)

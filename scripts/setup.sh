@@ -4,8 +4,8 @@
 #   scripts/setup.sh venv              .venv with the project in it (what the demo needs)
 #   scripts/setup.sh venv dev          the same with the tools for tests and checks; likewise grafana and fuzz
 #   scripts/setup.sh release           .venv-release with what makes and examines a release, without the project
-#   scripts/setup.sh tools NAME...     programs on PATH, installed with apt-get where they are missing; helm, kubeconform and
-#                                      Prometheus 3, which Debian lacks, are built into .venv/go/bin where Go is there
+#   scripts/setup.sh tools NAME...     programs on PATH, installed with apt-get where they are missing; helm, kubeconform,
+#                                      otelcol and Prometheus 3, which Debian lacks, are built into .venv/go/bin where Go is there
 #
 # Says what it installs before it does so. Where there is no apt-get it names what to install and ends with 1.
 # PYTHON=/path/to/python3 chooses the interpreter.
@@ -122,6 +122,7 @@ need_named_tool() {
     helm) need_built helm helm.sh/helm/v3/cmd/helm@v3.22.0 "rendering the Helm chart" ;;
     kubeconform) need_built kubeconform github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0 "checking manifests against schemas" ;;
     promtool3 | prometheus3) need_prometheus3 "$1" ;;
+    otelcol) need_otelcol ;;
     vmalert) need_tool vmalert "tests of the rules on VictoriaMetrics" victoria-metrics ;;
     *) fail "unknown tool: $1" ;;
     esac
@@ -163,6 +164,30 @@ need_prometheus3() {
         say "$1 could not be built: what needs it is skipped"
     fi
     rm -rf "$module"
+}
+
+# The OpenTelemetry Collector with the two parts that the benchmarks use, put together by its own builder.
+need_otelcol() {
+    have otelcol && return
+    [ -x .venv/go/bin/otelcol ] && return
+    have go || {
+        say "no otelcol and no Go to build it with (a peer in the benchmarks): what needs it is skipped"
+        return
+    }
+    say "building otelcol with Go into .venv/go/bin (a peer in the benchmarks), many minutes"
+    folder=$(mktemp -d)
+    contrib=github.com/open-telemetry/opentelemetry-collector-contrib
+    mkdir -p .venv/go/bin
+    cat >"$folder/builder.yml" <<END
+dist: {name: otelcol, output_path: $folder/out, build_tags: remove_all_sd}
+receivers: [{gomod: $contrib/receiver/prometheusreceiver v0.165.0}]
+exporters: [{gomod: $contrib/exporter/prometheusremotewriteexporter v0.165.0}]
+END
+    if ! { GOFLAGS=-mod=mod go run go.opentelemetry.io/collector/cmd/builder@v0.165.0 --config "$folder/builder.yml" &&
+        mv "$folder/out/otelcol" .venv/go/bin/otelcol; }; then
+        say "otelcol could not be built: what needs it is skipped"
+    fi
+    rm -rf "$folder"
 }
 
 version_fits() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }

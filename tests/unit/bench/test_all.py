@@ -38,7 +38,7 @@ def test_pages_by_size_the_usual_one_as_the_median_of_runs() -> None:
             {"bytes": 102_000, "vmagent_ms": 1.5, "ours_ms": {"SCRAPED": 1.1, "EVERYTHING": 1.3}},
         ]
     }
-    assert list_pages({"runs": runs}, large, 56_379) == [(56.379, 1.2, 1.4), (102.0, 1.1, 1.5), (544.0, 7.0, 12.0)]
+    assert list_pages({"runs": runs}, large, 56_379) == [(56, 1.2, 1.4), (102, 1.1, 1.5), (544, 7.0, 12.0)]
     # without peers, or where the bench failed
     assert list_pages({"runs": []}, None, 56_379) == []
 

@@ -20,10 +20,10 @@ def _segments(rules: object, kind: str) -> list[Rule]:
 
 
 def test_lines_lie_where_their_values_are() -> None:
-    # the field goes from 44 to 408 and is 160 high; one line's legend puts its upper edge at 18 + 14
+    # the field goes from 44 to 400 and is 160 high; one line's legend puts its upper edge at 18 + 14
     chart = draw_lines("CPU", "KB", "ms", [Line("ours", "ours", [(100.0, 1.0), (50.0, 0.5), (200.0, 2.0)])])
     first, second = _segments(chart.rules, "ours")
-    assert (first.x1, first.x2, second.x2) == pytest.approx((44 + 364 / 4, 44 + 364 / 2, 408))
+    assert (first.x1, first.x2, second.x2) == pytest.approx((44 + 356 / 4, 44 + 356 / 2, 400))
     assert (first.y1, first.y2, second.y2) == pytest.approx((32 + 120, 32 + 80, 32))
 
 
@@ -31,7 +31,7 @@ def test_equal_factors_are_equally_far_apart_on_a_logarithmic_scale() -> None:
     points = [(1.0, 0.1), (10.0, 1.0), (100.0, 10.0)]
     chart = draw_lines("CPU", "targets", "%", [Line("ours", "ours", points)], logarithmic=True)
     first, second = _segments(chart.rules, "ours")
-    assert (first.x1, first.x2, second.x2) == pytest.approx((44, 44 + 182, 408))
+    assert (first.x1, first.x2, second.x2) == pytest.approx((44, 44 + 178, 400))
     assert (first.y1, first.y2, second.y2) == pytest.approx((192, 112, 32))
 
 
