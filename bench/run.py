@@ -40,6 +40,9 @@ from bench.cycle import (
     spread,
     vmagent,
 )
+from bench.otelcol import PROGRAM as OTELCOL
+from bench.otelcol import SCRAPES as OTELCOL_SCRAPES
+from bench.otelcol import otelcol
 from bench.our_cycle import list_stages
 from bench.parse import plain_pass
 from bench.servers import Nginx, Program, build_nvml, fetch, free_port, need
@@ -53,6 +56,7 @@ from llm_serving_exporter.sim.carry import Carry
 from llm_serving_exporter.sim.recording import demo_model_config
 from tests.support.builders.recordings import page as recorded_page
 from tests.support.builders.recordings import recording
+from tests.support.servers.server_process import find_program
 
 
 def best_ms(work: Callable[[], object], rounds: int) -> float:
@@ -95,6 +99,7 @@ PEERS: tuple[tuple[str, Callable[..., Program], str], ...] = (
     ("prometheus", prometheus, "prometheus_target_interval_length_seconds_count"),
     ("prometheus agent", agent, "prometheus_target_interval_length_seconds_count"),
     ("naive exporter", naive, "naive_scrapes_total"),
+    *((("opentelemetry collector", otelcol, OTELCOL_SCRAPES),) if find_program(OTELCOL) else ()),
 )
 
 
@@ -197,6 +202,8 @@ def main() -> None:
     body = recorded_page("vllm-0.32-mfu", 60)
     machine = f"{os.cpu_count()} cores, {platform.machine()}, {describe_python()}"
     say(f"{datetime.now(UTC):%Y-%m-%d}, {machine}, page of {len(body)} bytes")
+    if not arguments.no_peers and find_program(OTELCOL) is None:
+        say(f"{OTELCOL} is left out: `scripts/setup.sh tools {OTELCOL}` builds it")
     page_parser = PageParser(wanted_by(VLLM))
     pages = itertools.cycle(Page(recorded_page("vllm-0.32-mfu", n), "text/plain", 0.0, 0.0, 0.0, 0) for n in (60, 61))
     page_parser.parse(next(pages))

@@ -72,7 +72,7 @@ def test_a_bench_that_fails_is_told(tmp_path: Path) -> None:
     assert (tmp_path / "none.txt").read_text() == printed
 
 
-@pytest.mark.parametrize("name", ["large", "fleet"])
+@pytest.mark.parametrize("name", ["large", "fleet", "run", "start"])
 def test_a_bench_takes_what_it_is_given(name: str, tmp_path: Path) -> None:
     step = next(step for step in list_steps(tmp_path, quick=True) if step.name == name)
     printed, problem = run_step(Step(name, name, ("--help",), figures=False), tmp_path)
