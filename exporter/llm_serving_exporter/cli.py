@@ -24,9 +24,8 @@ from llm_serving_exporter.terminal import (
     run_command,
 )
 
-if (
-    TYPE_CHECKING
-):  # what reads a configuration is imported once there is one to read: --help needs a third less time without it
+if TYPE_CHECKING:
+    # what reads a configuration is imported once there is one to read: --help needs a third less time without it
     from llm_serving_exporter.config.types import Config
     from llm_serving_exporter.discovery.sections import Discovered
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+# for how long nothing moves: longer than the longest prefill (a million tokens at 10,000 tokens/s take 100 s). LLMServingStalled's range and
+# the limiter's key may each be set otherwise
+SPAN_SECONDS = 300.0
 # what moves while an engine works: a counter's field, and of one by reason the reasons that are no progress
 MOVES: Mapping[str, tuple[str, ...]] = {
     "prefill_tokens_total": (),
@@ -23,5 +26,5 @@ SAYS_WHAT_IS_DONE = ("decode_tokens_total", "engine_steps_total")
 GIVEN_UP_FROM = 3
 # the longer time, in which requests may come and go, is so many times the usual one
 LONGER = 2
-# share of moments of the longer time at which requests have to be there
+# share of moments of the longer time at which requests have to be there; in the rules `Dialect.half`
 HELD_SHARE = 0.5

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from llm_serving_exporter.catalogue.standstill import SPAN_SECONDS
 from llm_serving_exporter.derive.figures import Figure, figure, given
 from llm_serving_exporter.derive.lengths import Histories
 from llm_serving_exporter.model.derived import EngineDerived
@@ -16,9 +17,6 @@ from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import EngineWindow, EngineWindows, Window
-
-# longer than the longest prefill: a million tokens at 10,000 tokens/s take 100 s; LLMServingStalled's own range
-STALLED_AFTER_SECONDS = 300.0
 
 
 @speed_up
@@ -45,7 +43,7 @@ class Settings:
     # lengths of the last finished requests by model and engine, this page's included
     lengths: Histories = field(default_factory=dict)
     # for how long nothing moves while requests are there, from which on an engine is stalled
-    stalled_after_seconds: float = STALLED_AFTER_SECONDS
+    stalled_after_seconds: float = SPAN_SECONDS
     # bucket edges of the runtime's latency histograms by SLO name, unless it is configured otherwise
     default_edges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 

@@ -24,9 +24,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from llm_serving_exporter.catalogue import roofline as names
+from llm_serving_exporter.catalogue.standstill import SPAN_SECONDS as STALLED_AFTER_SECONDS
 from llm_serving_exporter.derive import achieved, bandwidth, compute
 from llm_serving_exporter.derive.figures import Figure, figure, given
-from llm_serving_exporter.derive.inputs import SETTINGS, STALLED_AFTER_SECONDS, Settings
+from llm_serving_exporter.derive.inputs import SETTINGS, Settings
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
 from llm_serving_exporter.derive.standstill import Standstill, measure_standstill
 from llm_serving_exporter.derive.steps import ITL, busy_ratio

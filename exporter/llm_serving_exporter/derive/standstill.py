@@ -75,12 +75,12 @@ def measure_standstill(found: Standstill, span_seconds: float) -> float | None:
 
 
 def says_it_at_once(last: EngineSnapshot, quality: Mapping[str, Quality]) -> bool:
-    """Whether the page says what runs and what is done when it happens: else a silence tells nothing."""
+    """Whether the page says what runs and what is done when it happens: else a silence tells nothing. Of a sleeping engine it is meant."""
 
     def is_live(name: str) -> bool:
         return getattr(last, name) is not None and quality.get(name, Quality.LIVE) is Quality.LIVE
 
-    return is_live(SAYS_WHAT_RUNS) and any(is_live(name) for name in SAYS_WHAT_IS_DONE)
+    return last.awake != 0 and is_live(SAYS_WHAT_RUNS) and any(is_live(name) for name in SAYS_WHAT_IS_DONE)
 
 
 def _has_moved(tick: EngineWindow) -> bool:

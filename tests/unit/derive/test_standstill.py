@@ -11,7 +11,7 @@ from llm_serving_exporter.catalogue import standstill as declared
 from llm_serving_exporter.catalogue.health import ASKED_WHETHER_LIVE
 from llm_serving_exporter.config.limiter import LimiterConfig
 from llm_serving_exporter.derive.derive import derive
-from llm_serving_exporter.derive.inputs import STALLED_AFTER_SECONDS, Settings
+from llm_serving_exporter.derive.inputs import Settings
 from llm_serving_exporter.derive.standstill import Standstill, advance_standstill, measure_standstill, says_it_at_once
 from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Quality, Snapshot
@@ -20,7 +20,7 @@ from tests.support.builders.windows import engine
 from tests.support.paths import ROOT
 
 STEP = 5.0
-SPAN = STALLED_AFTER_SECONDS
+SPAN = declared.SPAN_SECONDS
 
 
 def follow(pages: list[EngineSnapshot]) -> Standstill:
@@ -113,6 +113,11 @@ def test_a_gap_begins_a_new_count() -> None:
 def test_only_live_signals_tell(quality: dict[str, Quality], says: bool) -> None:
     assert says_it_at_once(page(), quality) is says
     assert not says_it_at_once(replace(page(), requests_running=None), {})
+
+
+def test_an_engine_that_was_put_to_sleep_does_not_stand_still() -> None:
+    assert not says_it_at_once(replace(page(), awake=0.0), {})
+    assert says_it_at_once(replace(page(), awake=1.0), {})
 
 
 def test_the_limiter_calls_it_stalled_after_the_span_and_its_hold() -> None:
