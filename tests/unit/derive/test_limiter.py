@@ -398,9 +398,3 @@ def test_the_page_has_every_state_and_every_piece_of_evidence() -> None:
     waits = window(**{**held(100, 64), "requests_waiting": 4.0, "requests_deferred": 2.0})
     still = Judged(waits, Roofline(), waits, standstill=Standstill(0.0, 0.0, 400.0), prompt_tokens=500.0)
     assert names == {*judged(full), *gather_evidence([still])}
-
-
-def test_a_gauge_of_running_requests_that_is_contradicted_is_no_evidence_of_room_in_the_batch() -> None:
-    waits = window(requests_running=0.0, requests_waiting=9.0, batch_limit_requests=16.0)
-    assert gather([waits], [Roofline()])["batch_utilization"] == 0.0
-    assert "batch_utilization" not in gather([waits], [Roofline()], contradicted=True)

@@ -63,3 +63,9 @@ def test_llamacpps_requests_deferred_only_means_queued() -> None:
     page = "llamacpp:requests_processing 4\nllamacpp:requests_deferred 9\n"
     one = engine_of(page, runtime=LLAMACPP)
     assert (one.requests_waiting, one.requests_deferred) == (9.0, None)
+
+
+def test_a_gauge_of_running_requests_that_is_contradicted_is_no_evidence_of_room_in_the_batch() -> None:
+    waits = window(requests_running=0.0, requests_waiting=9.0, batch_limit_requests=16.0)
+    assert of_waiting(waits)["batch_utilization"] == 0.0
+    assert "batch_utilization" not in of_waiting(waits, contradicted=True)
