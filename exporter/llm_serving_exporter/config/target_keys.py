@@ -176,7 +176,15 @@ class TargetSettings:
     pipeline_parallel_size: int | None = target_key(
         PARALLEL_SIZE, "Pipeline stages, where the server does not say so.", label="pipeline_parallel_size"
     )
-    data_parallel_size: int | None = target_key(PARALLEL_SIZE, "Data-parallel ranks, where the server does not say so.")
+    data_parallel_size: int | None = target_key(
+        PARALLEL_SIZE,
+        "Data-parallel ranks, where the server does not say so; under data-parallel attention `tensor_parallel_size` is that of one rank.",
+    )
+    decode_context_parallel_size: int | None = target_key(
+        PARALLEL_SIZE,
+        "Parts that a sequence's KV is cut into among the tensor-parallel GPUs (vLLM's decode context parallelism), where the server "
+        "does not say so.",
+    )
     experts_shared: bool | None = target_key(
         kinds.BOOLEAN,
         "Whether the data-parallel ranks of a mixture-of-experts model share one set of experts. Default: as "

@@ -25,7 +25,7 @@ def prefill_tokens_per_second(roof: Roof, done: Work, compute_seconds: float | N
     """
     if not done.prompts:
         return Absence.IDLE
-    bandwidth = (roof.peaks.bandwidth_bytes_per_second or 0.0) * roof.parallel.gpus
+    bandwidth = (roof.peaks.bandwidth_bytes_per_second or 0.0) * roof.parallel.rank_gpus
     if not compute_seconds or not bandwidth:
         return Absence.PEAK_UNKNOWN
     moved = prefix_read_bytes(roof, done) + done.prefill_tokens * roofs.kv_token_bytes(roof)

@@ -10,7 +10,7 @@ from llm_serving_exporter.derive.reads import Roof, kv_stored_bytes, weight_held
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Bytes over all GPUs of one engine."""
+    """Bytes over all GPUs of one replica."""
 
     # whether the weights and one sequence of the context asked for do
     fits: bool
@@ -22,11 +22,13 @@ class Fit:
     weight_bytes: float
     # of one such sequence
     kv_bytes_per_sequence: float
+    # data-parallel ranks
+    ranks: int = 1
 
     @property
     def shortfall_bytes(self) -> float:
-        """What is missing for the weights and one sequence; 0 where they fit."""
-        return max(0.0, self.kv_bytes_per_sequence - self.free_kv_bytes)
+        """What is missing for the weights and one sequence of each rank; 0 where they fit."""
+        return max(0.0, self.ranks * self.kv_bytes_per_sequence - self.free_kv_bytes)
 
 
 def check_fit(
@@ -39,14 +41,16 @@ def check_fit(
     all_full: bool = False,
 ) -> Fit:
     """What is left for KV when each GPU gives `utilisation` of its memory, less `overhead_bytes` a GPU (activations, CUDA graphs,
-    buffers). Weights and KV count as evenly spread over the GPUs. `all_full` as for `kv_stored_bytes`."""
-    weights = weight_held_bytes(roof)
+    buffers). Weights and KV count as evenly spread over the GPUs of a data-parallel rank; a sequence stays within its rank.
+    `all_full` as for `kv_stored_bytes`."""
+    ranks = roof.parallel.data
+    weights = ranks * weight_held_bytes(roof)
     free = roof.parallel.gpus * (memory_bytes_per_gpu * utilisation - overhead_bytes) - weights
     sequence = kv_stored_bytes(roof, context_tokens, all_full=all_full)
     if sequence <= 0:
-        return Fit(free >= 0, free, None if free >= 0 else 0, weights, 0.0)
-    batch = max(0, math.floor(free / sequence))
-    return Fit(batch > 0, free, batch, weights, sequence)
+        return Fit(free >= 0, free, None if free >= 0 else 0, weights, 0.0, ranks)
+    batch = ranks * max(0, math.floor(free / ranks / sequence))
+    return Fit(batch > 0, free, batch, weights, sequence, ranks)
 
 
 def least_gpus(weight_bytes: float, memory_bytes_per_gpu: float) -> int | None:

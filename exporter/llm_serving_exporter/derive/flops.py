@@ -39,8 +39,20 @@ def matrix_flops(roof: Roof, tokens: float) -> dict[Precision, float]:
     return _matrices(roof, tokens, sampled_tokens=0.0)
 
 
+def routed_flops(roof: Roof, tokens: float) -> dict[Precision, float]:
+    """Of these, what the routed experts take."""
+    work: dict[Precision, float] = {}
+    per_token = roof.model.geometry.experts_per_token
+    for (precision, _, _), group in zip(roof.matrix_terms, roof.model.groups, strict=True):
+        if group.expert_parameters:
+            work[precision] = work.get(precision, 0.0) + 2.0 * tokens * per_token * group.expert_parameters
+    return work
+
+
 def compute_seconds(roof: Roof, flops: Mapping[Precision, float], *, gpus: int | None = None) -> float | None:
-    """Time that the work needs at the dense peak of all GPUs of the engine, or of `gpus` of them; None where a rate is not known."""
+    """Time that the work needs at the dense peak of all GPUs of the engine (one rank), or of `gpus` of them.
+
+    None where a rate is not known."""
     seconds = 0.0
     for precision, amount in flops.items():
         peak = roof.peaks.flops.get(precision)
@@ -48,7 +60,7 @@ def compute_seconds(roof: Roof, flops: Mapping[Precision, float], *, gpus: int |
             if not peak or peak <= 0:
                 return None
             seconds += amount / peak
-    return seconds / (gpus if gpus is not None else roof.parallel.gpus)
+    return seconds / (gpus if gpus is not None else roof.parallel.rank_gpus)
 
 
 def _matrices(roof: Roof, tokens: float, *, sampled_tokens: float) -> dict[Precision, float]:

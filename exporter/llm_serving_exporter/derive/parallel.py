@@ -26,13 +26,15 @@ def spread_engines(target: Target, facts: ServerFacts, gpus: int | None, engines
 
     Configuration over the server's own word; without either, all GPUs of an engine are taken for one tensor-parallel group, which
     is how engines start by default and what one GPU can only be. An engine that spans nodes has more GPUs than are seen
-    here. `expert_engines`: data-parallel ranks that share one set of experts.
+    here. Data-parallel ranks share one set of routed experts unless somebody says that they do not: vLLM's do with and without
+    expert parallelism, those of SGLang, TensorRT-LLM and LMDeploy under data-parallel attention.
     """
     engines = max(1, engines)
     tensor = target.tensor_parallel_size or facts.tensor_parallel_size
     pipeline = target.pipeline_parallel_size or facts.pipeline_parallel_size
     ranks = target.data_parallel_size or facts.data_parallel_size or engines
-    shared = ranks if facts.experts_spread is not False and target.experts_shared is not False else 1
+    shared = facts.experts_spread is not False and target.experts_shared is not False
+    context = target.decode_context_parallel_size or facts.decode_context_parallel_size or 1
     said = facts.gpu_count * engines if facts.gpu_count else None
     count = gpus if gpus is not None else target.gpu_count or said
     per_engine = count / engines if count else None
@@ -42,5 +44,6 @@ def spread_engines(target: Target, facts: ServerFacts, gpus: int | None, engines
         tensor, assumed = int(per_engine) // stages, per_engine > stages
     if tensor is None:
         return Spread(None, per_engine)
-    parallel = Parallel(tensor, stages, shared)
-    return Spread(parallel, max(float(parallel.gpus), per_engine or 0.0), assumed)
+    experts = tensor * ranks if shared and ranks > 1 else 1
+    parallel = Parallel(tensor, stages, ranks, experts, context if tensor % context == 0 else 1)
+    return Spread(parallel, max(float(parallel.rank_gpus), per_engine or 0.0), assumed)

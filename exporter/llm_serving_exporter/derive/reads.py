@@ -1,4 +1,4 @@
-"""Bytes that a step moves from and to HBM, all GPUs of one engine together (facts model-math B.9, D.2, D.3).
+"""Bytes that a step moves from and to HBM, all GPUs of one engine (a data-parallel rank) together (facts model-math B.9, D.2, D.3).
 
 Activations are left out: for decode-sized batches they stay in the GPUs' caches.
 """
@@ -15,13 +15,16 @@ from llm_serving_exporter.model.weights import ModelFacts, Precision
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """What one engine works with."""
+    """What one engine works with: a data-parallel rank of a replica, or the whole replica where it has one rank.
+
+    Where ranks share routed experts, all of them count as equally busy: figures of the rank times `parallel.data` are the replica's.
+    """
 
     # the model that it serves
     model: ModelFacts
     # of one of its GPUs, which are all alike
     peaks: GpuPeaks
-    # how they share the work
+    # how the GPUs of the replica share the work
     parallel: Parallel
     # weights that each tensor-parallel rank keeps whole: 0 for vLLM, the lm_head for engines that do not shard it
     replicated_bytes: float = 0.0
@@ -48,7 +51,7 @@ class Roof:
         known = {
             "read_whole_bytes": sum(group.fixed_bytes + group.lm_head_bytes for group in groups) + ranks,
             "unsampled_bytes": sum(group.fixed_bytes for group in groups) + ranks,
-            "routed_bytes": sum(group.expert_bytes for group in groups) / self.parallel.expert_engines,
+            "routed_bytes": sum(group.expert_bytes for group in groups) / self.parallel.sharing_ranks,
             "kv_terms": tuple(
                 (_of_group(self.model, self.parallel, group), group.window_tokens)
                 for group in self.model.geometry.attention
@@ -104,7 +107,7 @@ def experts_touched(roof: Roof, tokens: float) -> Band | None:
     geometry = roof.model.geometry
     if not geometry.experts:
         return None
-    return estimate_touched_experts(geometry.experts, geometry.experts_per_token, tokens * roof.parallel.expert_engines)
+    return estimate_touched_experts(geometry.experts, geometry.experts_per_token, tokens * roof.parallel.sharing_ranks)
 
 
 def weight_held_bytes(roof: Roof) -> float:
@@ -116,7 +119,7 @@ def weight_held_bytes(roof: Roof) -> float:
 def experts_elsewhere_bytes(model: ModelFacts, parallel: Parallel) -> float:
     """Routed experts that other engines keep; 0 where each engine has all of its own."""
     routed = sum(group.expert_bytes for group in model.groups) * model.geometry.experts
-    return routed * (1 - 1 / parallel.expert_engines)
+    return routed * (1 - 1 / parallel.sharing_ranks)
 
 
 def kv_read_bytes(roof: Roof, context_tokens: float) -> float:
@@ -150,6 +153,6 @@ def kv_stored_bytes(roof: Roof, context_tokens: float, *, all_full: bool = False
 
 
 def _of_group(model: ModelFacts, parallel: Parallel, group: AttentionLayers) -> float:
-    """Of a token, over all tensor-parallel ranks: where there are more of them than KV heads, several keep the same head (B.9)."""
-    copies = parallel.tensor / min(parallel.tensor, max(1, group.kv_heads))
+    """Of a token, over all tensor-parallel GPUs, copies included."""
+    copies = parallel.count_kv_copies(group.kv_heads)
     return group.layers * group.kv_elements * model.kv_bytes_per_element * copies

@@ -1,7 +1,8 @@
-"""What the hardware could do at best: ceilings of decode, the ridge, floors of prefill (facts model-math D.3, design section 6).
+"""What one engine's hardware allows: ceilings of decode, the ridge, floors of prefill (facts model-math D.3, design section 6).
 
-Pure functions of a `Roof`; None where something they need is not known. The bytes and FLOPs they rest on are in `reads` and `flops`
-and can be had from here too: live derivation, command line, cost and simulator ask this one module.
+An engine is a data-parallel rank of a replica; `bounds` has the replica, and what nothing real is above. Pure functions of a `Roof`;
+None where something they need is not known. The bytes and FLOPs they rest on are in `reads` and `flops` and can be had from here too:
+live derivation, command line, cost and simulator ask this one module.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from enum import StrEnum
 from typing import cast
 
 from llm_serving_exporter.derive.experts import Band, estimate_touched_experts
-from llm_serving_exporter.derive.flops import compute_seconds, matrix_flops, prefill_flops, token_flops
+from llm_serving_exporter.derive.flops import compute_seconds, matrix_flops, prefill_flops, routed_flops, token_flops
 from llm_serving_exporter.derive.reads import (
     Roof,
     choose_rate,
@@ -30,12 +31,11 @@ from llm_serving_exporter.model.weights import Precision
 __all__ = [
     "Bound",
     "Ceiling",
-    "CeilingBand",
     "Lack",
     "Roof",
     "compute_seconds",
     "decode_ceiling",
-    "decode_ceiling_band",
+    "decode_ceiling_at",
     "encoder_ceiling_tokens_per_second",
     "experts_touched",
     "kv_read_bytes",
@@ -66,7 +66,7 @@ class Bound(StrEnum):
 @speed_up
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """Decode at best, at one batch and context. A token is a sequence-step: speculation gets more than one out of it."""
+    """Decode's ceiling at one batch and context. A token is a sequence-step: speculation gets more than one out of it."""
 
     # the lower of the two arms
     tokens_per_second: float
@@ -82,18 +82,6 @@ class Ceiling:
     intensity_flops_per_byte: float
     # intensity from which its mix of precisions is bound by compute; None without a compute peak
     ridge_flops_per_byte: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class CeilingBand:
-    """The ceiling by how many experts a step touches. For a dense model all three are the same."""
-
-    # if no two tokens agree
-    lower: Ceiling
-    # for independent uniform routing
-    expected: Ceiling
-    # if all tokens agree
-    upper: Ceiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +115,7 @@ def lacks(roof: Roof) -> tuple[Lack, ...]:
 
 
 def decode_ceiling(roof: Roof, batch: float, context_tokens: float, *, tokens_per_step: float = 1.0) -> Ceiling | None:
-    """The ceiling for `batch` decoding sequences of `context_tokens` each, with the experts expected to be touched.
+    """The ceiling for the `batch` sequences of one rank, of `context_tokens` each, with the experts expected to be touched.
 
     `tokens_per_step`: tokens that a step computes for each sequence, 1 + drafts under speculation. None without a bandwidth, for an
     encoder, and for a batch that is not above 0.
@@ -139,18 +127,15 @@ def decode_ceiling(roof: Roof, batch: float, context_tokens: float, *, tokens_pe
     return _ceiling(roof, batch, micro, context_tokens, tokens_per_step, weights.expected)
 
 
-def decode_ceiling_band(
-    roof: Roof, batch: float, context_tokens: float, *, tokens_per_step: float = 1.0
-) -> CeilingBand | None:
-    """The same with its bounds by experts touched."""
+def decode_ceiling_at(
+    roof: Roof, batch: float, context_tokens: float, distinct_experts: float, *, tokens_per_step: float = 1.0
+) -> Ceiling | None:
+    """The same where each layer of a step touches so many distinct experts, of all ranks that share them."""
     step = _micro_batch(roof, batch, context_tokens, tokens_per_step)
     if step is None:
         return None
-    micro, weights = step
-    at = (batch, micro, context_tokens, tokens_per_step)
-    return CeilingBand(
-        _ceiling(roof, *at, weights.upper), _ceiling(roof, *at, weights.expected), _ceiling(roof, *at, weights.lower)
-    )
+    weight_bytes = roof.read_whole_bytes + distinct_experts * roof.routed_bytes
+    return _ceiling(roof, batch, step[0], context_tokens, tokens_per_step, weight_bytes)
 
 
 def ridge_batch(roof: Roof, context_tokens: float, *, tokens_per_step: float = 1.0) -> float | None:
@@ -174,7 +159,7 @@ def ridge_batch(roof: Roof, context_tokens: float, *, tokens_per_step: float = 1
     # weight_read_bytes() with what does not depend on the batch worked out once: this is asked for dozens of batches
     experts, per_token = geometry.experts, geometry.experts_per_token
     fixed, everything = (weight_read_bytes(roof, tokens).expected for tokens in (0.0, math.inf))
-    tokens_each = tokens_per_step * roof.parallel.expert_engines
+    tokens_each = tokens_per_step * roof.parallel.sharing_ranks
 
     def compute_bound(micro: float) -> bool:
         share = estimate_touched_experts(experts, per_token, micro * tokens_each).expected / experts
@@ -203,24 +188,30 @@ def weights_ridge_batch(roof: Roof, *, tokens_per_step: float = 1.0) -> float | 
 def prefill_floor_seconds(roof: Roof, prompt_tokens: float, prefix_tokens: float = 0.0) -> float | None:
     """The least time to the first token of one prompt alone, `prefix_tokens` of its `prompt_tokens` taken from the prefix cache.
 
-    Pipeline stages take turns at one prompt, so that the tensor-parallel GPUs of one stage count. None where a peak is not known.
+    Pipeline stages take turns at one prompt, so that the tensor-parallel GPUs of one stage count, and for routed experts those of the
+    other ranks that share them, which idle meanwhile. None where a peak is not known.
     """
     bandwidth = _bandwidth(roof)
     # the last token is always computed: its logits are what the first answer token comes from
     new = max(1.0, prompt_tokens - prefix_tokens)
     prefix_tokens = max(0.0, prompt_tokens - new)
     flops = prefill_flops(roof, new, prefix_tokens, 0.0 if roof.model.geometry.encoder else 1.0)
+    sharing = roof.parallel.sharing_ranks
+    if sharing > 1:
+        for precision, amount in routed_flops(roof, new).items():
+            flops[precision] -= amount * (1 - 1 / sharing)
     computed = compute_seconds(roof, flops, gpus=roof.parallel.tensor)
     if not bandwidth or computed is None:
         return None
-    moved = weight_read_bytes(roof, new).expected + new * kv_token_bytes(roof)
+    # weight_read_bytes() takes the other ranks for as busy
+    moved = weight_read_bytes(roof, new / sharing).expected + new * kv_token_bytes(roof)
     if prefix_tokens > 0:
         moved += kv_read_bytes(roof, prefix_tokens)
     return max(computed, moved / bandwidth)
 
 
 def encoder_ceiling_tokens_per_second(roof: Roof, mean_tokens: float) -> float | None:
-    """Tokens/s of an embedding server at the dense peak, its inputs `mean_tokens` long (facts B.7); batches can always be made so
+    """Tokens/s of one engine that embeds at the dense peak, its inputs `mean_tokens` long (facts B.7); batches can always be made so
     large that the weights' bytes do not count. None where a rate is not known, and for an input length that is not above 0."""
     if not 0 < mean_tokens < math.inf:
         return None
@@ -233,8 +224,9 @@ def _micro_batch(roof: Roof, batch: float, context_tokens: float, tokens_per_ste
     sane = 0 < batch < math.inf and 0 <= context_tokens < math.inf and 0 < tokens_per_step < math.inf
     if not sane or not _bandwidth(roof) or roof.model.geometry.encoder:
         return None
-    # stages work on a micro-batch each; fewer sequences than stages leave stages idle, one after the other (facts D.3)
-    micro = max(batch / roof.parallel.pipeline, 1.0)
+    # stages work on a micro-batch each; fewer sequences than stages leave stages idle, one after the other (facts D.3). Of a replica's
+    # one sequence each rank counts its share
+    micro = max(batch / roof.parallel.pipeline, 1.0 / roof.parallel.data)
     return micro, weight_read_bytes(roof, micro * tokens_per_step)
 
 

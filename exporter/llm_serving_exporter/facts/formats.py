@@ -4,8 +4,9 @@ Bits: facts model-math D.5; derived from each layout as written beside it. Rates
 16-bit is dequantised and multiplied at BF16's rate, also where the GPU has tensor cores for the stored width.
 
 MXFP4 without quantised activations (gpt-oss) counts as such: its checkpoint says nothing of activations, and engines keep them bf16
-(or MXFP8 on request on Blackwell, which then runs at FP8's rate, never at FP4's). GGUF likewise: llama.cpp multiplies long batches of
-some types in int8, at a rate that no data sheet states.
+(or MXFP8 on request on Blackwell, which then runs at FP8's rate, never at FP4's). GGUF: llama.cpp quantises activations to 8 bits
+(Q8_1) and multiplies in int8, in mmvq.cu for one sequence and in mmq.cu for many
+(https://github.com/ggml-org/llama.cpp/tree/master/ggml/src/ggml-cuda).
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def gguf_block(name: str) -> WeightFormat:
     key = _key(name)
     if key not in GGUF_BLOCK_BITS:
         raise _unknown(name, GGUF_BLOCK_BITS)
-    return WeightFormat(f"gguf_{key}", GGUF_BLOCK_BITS[key], Precision.BF16)
+    return WeightFormat(f"gguf_{key}", GGUF_BLOCK_BITS[key], Precision.INT8)
 
 
 def gguf_file(name: str) -> WeightFormat:
@@ -103,7 +104,7 @@ def gguf_file(name: str) -> WeightFormat:
     bits = GGUF_FILE_BITS.get(key, GGUF_BLOCK_BITS.get(key))
     if bits is None:
         raise _unknown(name, sorted({*GGUF_FILE_BITS, *GGUF_BLOCK_BITS}))
-    return WeightFormat(f"gguf_{key}", bits, Precision.BF16)
+    return WeightFormat(f"gguf_{key}", bits, Precision.INT8)
 
 
 _AWQ = integer(4, 128, zero_point=True)

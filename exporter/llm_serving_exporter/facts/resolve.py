@@ -215,7 +215,7 @@ def _mix(word: str, stated: float) -> WeightFormat | None:
         meant = formats.named(word)
     except FactsError:
         # a type newer than the table
-        return WeightFormat(f"gguf_{word[:64].lower()}", stated, Precision.BF16)
+        return WeightFormat(f"gguf_{word[:64].lower()}", stated, Precision.INT8)
     near = meant.bits / _SIZE_TOLERANCE <= stated <= meant.bits * _SIZE_TOLERANCE
     return replace(meant, bits=stated) if formats.is_gguf(meant) and near else None
 

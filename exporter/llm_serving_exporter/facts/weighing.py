@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.quantisation import Assignment
-from llm_serving_exporter.model.geometry import Geometry, Part
+from llm_serving_exporter.model.geometry import Geometry, Module, Part
 from llm_serving_exporter.model.weights import Precision, WeightFormat, WeightGroup
 
 _KEPT_ONLY = frozenset({Part.EMBEDDING, Part.ENCODER_ONLY})
@@ -21,12 +21,21 @@ class _Sums:
     def __init__(self) -> None:
         self.bytes = {"fixed": 0.0, "lm_head": 0.0, "expert": 0.0, "embedding": 0.0}
         self.parameters = {"fixed": 0, "lm_head": 0, "expert": 0, "embedding": 0}
+        self.ffn_bytes = 0.0
+
+    def add(self, module: Module, elements: int, bytes_each: float) -> None:
+        """So many weights of a module's kind."""
+        added = elements * bytes_each
+        self.bytes[_role(module.part)] += added
+        if module.part is Part.FFN:
+            self.ffn_bytes += added
 
     def group(self, weight_format: WeightFormat) -> WeightGroup:
         return WeightGroup(
             weight_format,
             fixed_bytes=self.bytes["fixed"],
             fixed_parameters=self.parameters["fixed"],
+            ffn_bytes=self.ffn_bytes,
             lm_head_bytes=self.bytes["lm_head"],
             lm_head_parameters=self.parameters["lm_head"],
             expert_bytes=self.bytes["expert"],
@@ -51,14 +60,14 @@ def weigh(geometry: Geometry, assignment: Assignment) -> tuple[WeightGroup, ...]
     """
     sums: dict[WeightFormat, _Sums] = {}
     for share in assignment.shares:
-        role = _role(share.module.part)
-        if share.module.matrix:
+        module = share.module
+        if module.matrix:
             into = sums.setdefault(share.format, _Sums())
-            into.bytes[role] += share.module.matrix * share.places * share.format.bytes
-            into.parameters[role] += share.module.matrix * share.places
-        if share.module.vector:
+            into.add(module, module.matrix * share.places, share.format.bytes)
+            into.parameters[_role(module.part)] += module.matrix * share.places
+        if module.vector:
             into = sums.setdefault(assignment.dtype, _Sums())
-            into.bytes[role] += share.module.vector * share.places * assignment.dtype.bytes
+            into.add(module, module.vector * share.places, assignment.dtype.bytes)
     return tuple(added.group(weight_format) for weight_format, added in sums.items())
 
 

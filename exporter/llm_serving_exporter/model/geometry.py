@@ -80,6 +80,7 @@ class AttentionLayers:
     prefill_flops: int  # MLA: with keys and values of each head expanded from the latent
     span: Span = Span.FULL  # how far back a token looks
     window_tokens: int | None = None  # of a sliding or chunked span; None: a full one
+    heads: int = 0  # of queries, which engines divide among tensor-parallel ranks; 0: not known
 
     def tokens_read(self, context_tokens: float) -> float:
         """Tokens of context that one layer looks at; for a chunked layer, which looks back to the start of its chunk, an upper bound."""

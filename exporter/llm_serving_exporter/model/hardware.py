@@ -64,6 +64,10 @@ class GpuPeaks:
     by_origin: Mapping[str, float] = field(default_factory=dict)
     # dense tensor rates in FLOP/s by precision; {} where the catalogue knows none
     flops: Mapping[Precision, float] = field(default_factory=dict)
+    # the highest that the vendor has published, where its documents differ; {}: as `flops`
+    flops_upper: Mapping[Precision, float] = field(default_factory=dict)
+    # likewise; None: as `bandwidth_bytes_per_second`
+    bandwidth_upper_bytes_per_second: float | None = None
     # major and minor; None where not known
     compute_capability: tuple[int, int] | None = None
     # None where not known
@@ -84,19 +88,39 @@ class TargetGpus:
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """How one engine's work is spread over GPUs."""
+    """How one replica's work is spread over GPUs (design section 6, docs/ceiling.md). What engines call these: derive/parallel.py."""
 
-    # GPUs that share each layer
+    # GPUs that share each layer within one attention data-parallel rank
     tensor: int = 1
     # stages, each with that many GPUs
     pipeline: int = 1
-    # engines (data-parallel ranks) that share one set of routed experts, each with its part; 1: each engine has all of them
-    expert_engines: int = 1
+    # attention data-parallel ranks, each with sequences of its own and all weights but the routed experts
+    data: int = 1
+    # GPUs over which one set of routed experts is spread, of tensor x data; up to `tensor` of them are within a rank
+    expert: int = 1
+    # decode context parallelism: parts that a sequence's KV is cut into among the tensor-parallel GPUs, which otherwise keep copies
+    context: int = 1
 
     @property
     def gpus(self) -> int:
-        """GPUs of one engine."""
+        """GPUs of the replica."""
+        return self.tensor * self.pipeline * self.data
+
+    @property
+    def rank_gpus(self) -> int:
+        """GPUs of one data-parallel rank, which is what an engine's page calls an engine."""
         return self.tensor * self.pipeline
+
+    @property
+    def sharing_ranks(self) -> float:
+        """Ranks that share one set of routed experts, each with its part; 1: each rank has all of them. Not whole where `expert` is no
+        multiple of `tensor`."""
+        return min(float(self.data), max(1.0, self.expert / self.tensor))
+
+    def count_kv_copies(self, kv_heads: int) -> float:
+        """How often a rank keeps a token's KV: tensor-parallel GPUs beyond the KV heads keep copies, unless the context is cut among them
+        (facts model-math B.9). MLA has one latent for all heads: `kv_heads` 1."""
+        return max(1.0, self.tensor / (max(1, kv_heads) * self.context))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +129,7 @@ class Hardware:
 
     # peaks of one of them, or why they are not known
     peaks: GpuPeaks | Absence = Absence.GPUS_UNKNOWN
-    # how the engine's work is spread over them; None where nothing says it
+    # how the work of the replica that the engine is a rank of is spread; None where nothing says it
     parallel: Parallel | None = None
     # how many are allotted to the engine, idle ones included; None: those of `parallel`, where that is known
     gpus: float | None = None
@@ -119,7 +143,7 @@ class Hardware:
     @property
     def working_gpus(self) -> float | None:
         """GPUs that share one engine's steps; None where not known."""
-        return float(self.parallel.gpus) if self.parallel is not None else self.gpus
+        return float(self.parallel.rank_gpus) if self.parallel is not None else self.gpus
 
     @property
     def engine_gpus(self) -> float | None:

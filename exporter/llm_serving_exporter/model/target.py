@@ -74,6 +74,7 @@ class Target:
     tensor_parallel_size: int | None = None  # GPUs that share each layer
     pipeline_parallel_size: int | None = None  # stages that the layers are split into
     data_parallel_size: int | None = None  # engines (ranks) of the server
+    decode_context_parallel_size: int | None = None  # parts that a sequence's KV is cut into among the GPUs of a layer
     experts_shared: bool | None = None  # whether its data-parallel ranks share one set of routed experts
     interval_seconds: float = 5.0  # from one attempt to the next
     max_series: int = 50_000  # cap on the series of a page

@@ -44,6 +44,8 @@ class WeightGroup:
     format: WeightFormat  # of all of them
     fixed_bytes: float = 0.0  # read whole by every step: all but routed experts, input embedding and lm_head
     fixed_parameters: int = 0  # of the same matrices
+    # of `fixed_bytes`: dense MLPs and shared experts, which engines may spread over data-parallel ranks whose attention they do not
+    ffn_bytes: float = 0.0
     lm_head_bytes: float = 0.0  # read whole by every step that has tokens to sample
     lm_head_parameters: int = 0  # of the same matrix
     expert_bytes: float = 0.0  # of one routed expert, summed over the layers that have it

@@ -128,8 +128,10 @@ def flat(
 
 
 def roof(model: ModelFacts, peaks: GpuPeaks = H100, tensor: int = 1, pipeline: int = 1, **more: Any) -> Roof:
-    """A roof over tensor x pipeline GPUs."""
-    return Roof(model, peaks, Parallel(tensor, pipeline, more.pop("expert_engines", 1)), **more)
+    """A roof over tensor x pipeline x data GPUs. `sharing`: so many ranks, which share one set of experts."""
+    sharing = more.pop("sharing", 1)
+    data, expert = more.pop("data", sharing), more.pop("expert", tensor * sharing)
+    return Roof(model, peaks, Parallel(tensor, pipeline, data, expert, more.pop("context", 1)), **more)
 
 
 def catalogue_row(name: str) -> dict[str, Any]:

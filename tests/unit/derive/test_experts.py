@@ -79,9 +79,9 @@ def test_active_parameters_as_weights_understate_deepseek_18_fold_at_a_large_bat
 def test_experts_spread_over_engines_see_the_tokens_of_all() -> None:
     """Two ranks of 8 tokens: the 16 tokens' distinct experts, of which each rank holds half."""
     model = flat(0.0, FP8, shape(experts=256, per_token=8), expert_parameters=1e6)
-    spread = weight_read_bytes(roof(model, expert_engines=2), 8)
+    spread = weight_read_bytes(roof(model, sharing=2), 8)
     assert spread.expected == pytest.approx(estimate_touched_experts(256, 8, 16).expected / 2 * 1e6)
-    assert experts_touched(roof(model, expert_engines=2), 8) == estimate_touched_experts(256, 8, 16)
+    assert experts_touched(roof(model, sharing=2), 8) == estimate_touched_experts(256, 8, 16)
 
 
 def test_a_dense_model_touches_none() -> None:

@@ -81,7 +81,7 @@ def test_windows_are_kept_only_with_the_hybrid_manager() -> None:
 def test_experts_of_several_engines() -> None:
     model = flat(10e9, FP8, shape(experts=64, per_token=4), expert_parameters=1e9)
     assert check_fit(roof(model), 80e9, context_tokens=1).free_kv_bytes == pytest.approx(6e9)
-    assert check_fit(roof(model, expert_engines=8), 80e9, context_tokens=1).free_kv_bytes == pytest.approx(62e9)
+    assert check_fit(roof(model, sharing=8), 80e9, context_tokens=1).free_kv_bytes == pytest.approx(8 * 62e9)
 
 
 @pytest.mark.parametrize(

@@ -286,7 +286,7 @@ def test_a_recorded_run_from_its_first_page_to_its_last() -> None:
 def test_data_parallel_engines_share_the_gpus_and_the_verdict() -> None:
     run_ = recording("vllm-0.32-dp2")
     model = served(LLAMA_8B)
-    settings = Settings(hardware=Hardware(H100, Parallel(1, 1, 2)), models={"tiny-llama": model})
+    settings = Settings(hardware=Hardware(H100, Parallel(1, 1, 2, 2)), models={"tiny-llama": model})
     window = None
     for number in (8, 12, 16):
         window = advance_window(

@@ -54,7 +54,9 @@ def test_each_rank_keeps_the_latent() -> None:
 def test_experts_spread_over_engines_are_held_in_part() -> None:
     """V3: 58 layers of 256 experts of 3 x 7168 x 2048; each of 8 engines holds 32."""
     routed = 58 * 256 * 3 * 7168 * 2048 * 2
-    assert parts(DEEPSEEK)["weights"] - parts(DEEPSEEK, Parallel(1, 1, 8))["weights"] == pytest.approx(routed * 7 / 8)
+    assert parts(DEEPSEEK)["weights"] - parts(DEEPSEEK, Parallel(1, 1, 8, 8))["weights"] == pytest.approx(
+        routed * 7 / 8
+    )
 
 
 def test_layers_that_forget_have_no_kv_part_and_so_no_rest() -> None:

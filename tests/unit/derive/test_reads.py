@@ -97,4 +97,4 @@ def test_a_step_without_tokens_to_sample_leaves_the_lm_head_alone() -> None:
 def test_experts_held_by_an_engine_are_its_part() -> None:
     model = flat(1e9, FP8, shape(experts=256, per_token=8), expert_parameters=1e6)
     assert weight_held_bytes(roof(model)) == 1e9 + 256e6
-    assert weight_held_bytes(roof(model, expert_engines=8)) == 1e9 + 32e6
+    assert weight_held_bytes(roof(model, sharing=8)) == 1e9 + 32e6

@@ -230,7 +230,7 @@ def test_drafts_move_the_ridge_and_the_floor() -> None:
 def test_experts_touched_with_the_tokens_of_the_engines_that_share_them() -> None:
     alone = of(window(decoded=8000, steps=1000, **held(1000, 8)), QWEN).roofline.experts
     shared = of(
-        window(decoded=8000, steps=1000, **held(1000, 8)), QWEN, replace(ONE, parallel=Parallel(1, 1, 4))
+        window(decoded=8000, steps=1000, **held(1000, 8)), QWEN, replace(ONE, parallel=Parallel(1, 1, 4, 4))
     ).roofline.experts
     assert alone is not None
     assert shared is not None

@@ -61,7 +61,7 @@ def test_gpus_seen_are_shared_by_the_engines() -> None:
     assert isinstance(found.hardware.peaks, GpuPeaks)
     assert found.hardware.version == (0, 32)
     two = SettingsBuilder().build(CONFIG, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 2)
-    assert (two.hardware.parallel, two.hardware.gpus) == (Parallel(1, 1, 2), 1.0)
+    assert (two.hardware.parallel, two.hardware.gpus) == (Parallel(1, 1, 2, 2), 1.0)
 
 
 def test_a_configured_gpu_that_is_not_here_is_not_left_out_of_the_count() -> None:

@@ -67,6 +67,7 @@ VLLM_CONFIG = {
         "tensor_parallel_size": 2,
         "pipeline_parallel_size": 2,
         "data_parallel_size": 2,
+        "decode_context_parallel_size": 2,
         "is_moe_model": True,
     },
     "model_config": {

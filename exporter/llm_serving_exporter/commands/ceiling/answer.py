@@ -1,16 +1,18 @@
-"""`ceiling`: what a model on given GPUs could do at best: fit, ceilings by batch, price, replicas."""
+"""`ceiling`: what a model on given GPUs could do: fit, ceilings by batch, price, replicas."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from llm_serving_exporter.derive import planning
 from llm_serving_exporter.derive import roof as roofs
+from llm_serving_exporter.derive.bounds import Speculation, bound_decode, replica_ceiling
 from llm_serving_exporter.derive.fit import Fit, check_fit, least_gpus
 from llm_serving_exporter.derive.memory import CHECKPOINT_BELIEVED_WITHIN_RATIO
 from llm_serving_exporter.derive.reads import choose_rate
+from llm_serving_exporter.derive.refusals import list_refusals
 from llm_serving_exporter.derive.roof import Ceiling, Roof
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.weights import ModelFacts, Precision
@@ -63,6 +65,8 @@ class Question:
     overhead_bytes: float = 0.0
     # None where none is to be served
     load: Load | None = None
+    # drafts of each sequence and step
+    speculation: Speculation = field(default_factory=Speculation)
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -76,8 +80,12 @@ class Line:
 
     # sequences that decode together
     batch: int
-    # tokens/s at best, and what bounds them
+    # the expected tokens/s, and what bounds them
     ceiling: Ceiling
+    # tokens/s at best: nothing real is above
+    upper_tokens_per_second: float
+    # with the worst routing; None where that is the expected
+    lower_tokens_per_second: float | None
     # whether the KV of the batch fits the memory
     fits: bool
     # None without a price
@@ -104,6 +112,8 @@ class Answer:
     question: Question
     # what of the memory is left
     fit: Fit
+    # why engines do not start like this, in sentences; () where they do
+    refusals: tuple[str, ...]
     # such GPUs that the weights and one sequence need at least; None where a GPU has no memory left for them
     least_gpus: int | None
     # by batch, () for an encoder
@@ -137,22 +147,33 @@ def answer(question: Question) -> Answer:
         context_tokens=question.context_tokens,
     )
     usable = question.memory_bytes * question.memory_utilisation - overhead
-    least = least_gpus(room.weight_bytes + room.kv_bytes_per_sequence, usable)
+    # of one rank: more of them do not make one smaller
+    least = least_gpus(room.weight_bytes / question.parallel.data + room.kv_bytes_per_sequence, usable)
     floor = roofs.prefill_floor_seconds(roof, question.prompt_tokens)
     rate = _replica_rate(roof, question.load, room) if question.load is not None else None
+    refusals = list_refusals(
+        question.model, question.peaks, question.parallel, max(question.context_tokens, question.prompt_tokens)
+    )
     return Answer(
         question,
         room,
+        refusals,
         least,
-        tuple(_lines(roof, question, room)),
+        tuple(_lines(roof, question, room, refused=bool(refusals))),
         _embedding(roof, question, floor) if encoder else None,
-        None if encoder else roofs.ridge_batch(roof, question.context_tokens),
-        None if encoder else roofs.ridge_batch(roof, 0.0),
+        None if encoder else _ridge(roof, question.context_tokens),
+        None if encoder else _ridge(roof, 0.0),
         None if encoder else floor,
         rate,
         _replicas(question.load, rate),
-        tuple(_notes(roof, question, room, least)),
+        (*refusals, *_notes(roof, question, room, least)),
     )
+
+
+def _ridge(roof: Roof, context_tokens: float) -> float | None:
+    """Of the whole replica."""
+    found = roofs.ridge_batch(roof, context_tokens)
+    return None if found is None else found * roof.parallel.data
 
 
 def _uncounted_bytes(model: ModelFacts) -> float:
@@ -162,17 +183,24 @@ def _uncounted_bytes(model: ModelFacts) -> float:
     return max(0.0, stored - model.weight_bytes) if believed else 0.0
 
 
-def _lines(roof: Roof, question: Question, room: Fit) -> Iterator[Line]:
+def _lines(roof: Roof, question: Question, room: Fit, *, refused: bool) -> Iterator[Line]:
     for batch in question.batches:
-        ceiling = roofs.decode_ceiling(roof, batch, question.context_tokens)
-        if ceiling is not None:
-            fits = room.max_batch is None or batch <= room.max_batch
-            yield Line(batch, ceiling, fits, _usd(question, ceiling.tokens_per_second))
+        found = bound_decode(roof, batch, question.context_tokens, question.speculation)
+        if found is not None:
+            fits = not refused and (room.max_batch is None or batch <= room.max_batch)
+            price = _usd(question, found.expected.tokens_per_second)
+            yield Line(batch, found.expected, found.upper_tokens_per_second, found.lower_tokens_per_second, fits, price)
 
 
 def _embedding(roof: Roof, question: Question, floor: float | None) -> Embedding:
-    rate = roofs.encoder_ceiling_tokens_per_second(roof, question.prompt_tokens)
+    rate = _encode(roof, question.prompt_tokens)
     return Embedding(rate, floor, None if rate is None else _usd(question, rate))
+
+
+def _encode(roof: Roof, mean_tokens: float) -> float | None:
+    """Tokens/s of all ranks of an encoder."""
+    rate = roofs.encoder_ceiling_tokens_per_second(roof, mean_tokens)
+    return None if rate is None else rate * roof.parallel.data
 
 
 def _usd(question: Question, tokens_per_second: float) -> float | None:
@@ -184,16 +212,17 @@ def _usd(question: Question, tokens_per_second: float) -> float | None:
 def _replica_rate(roof: Roof, load: Load, room: Fit) -> float | None:
     """Prompt and output tokens per second of one replica at its ceilings, on the load's mix, at the largest batch that fits."""
     if roof.model.geometry.encoder:
-        return roofs.encoder_ceiling_tokens_per_second(roof, load.input_tokens) if room.fits else None
+        return _encode(roof, load.input_tokens) if room.fits else None
+    ranks = roof.parallel.data
     computed = roofs.compute_seconds(roof, roofs.prefill_flops(roof, load.input_tokens))
     mean_context = load.input_tokens + load.output_tokens / 2
     per_sequence = roofs.kv_stored_bytes(roof, load.input_tokens + load.output_tokens)
-    batch = math.floor(room.free_kv_bytes / per_sequence) if per_sequence > 0 else 1
-    decode = roofs.decode_ceiling(roof, batch, mean_context) if batch >= 1 else None
+    batch = ranks * (math.floor(room.free_kv_bytes / ranks / per_sequence) if per_sequence > 0 else 1)
+    decode = replica_ceiling(roof, batch, mean_context) if batch >= 1 else None
     if computed is None or decode is None:
         return None
     # the first output token comes out of the prefill
-    busy = computed + max(0.0, load.output_tokens - 1) / decode.tokens_per_second
+    busy = computed / ranks + max(0.0, load.output_tokens - 1) / decode.tokens_per_second
     return (load.input_tokens + load.output_tokens) / busy if busy > 0 else None
 
 
@@ -213,10 +242,9 @@ def _notes(roof: Roof, question: Question, room: Fit, least: int | None) -> Iter
         enough = f"; they need at least {least} such GPUs" if least is not None and least > gpus else ""
         what = "the weights" if model.geometry.encoder else "the weights and one sequence"
         yield f"does not fit: {size(room.shortfall_bytes)} are missing for {what}{enough}"
-    limit = model.context_limit_tokens
-    if limit is not None and limit < max(question.context_tokens, question.prompt_tokens):
-        yield f"{model.name} is made for {limit} tokens by its config, fewer than asked"
     yield from _spread(roof)
+    if question.speculation.drafts:
+        yield from _drafts(question.speculation)
     for wanted in dict.fromkeys(group.format.multiplied for group in model.groups):
         if choose_rate(roof.peaks, wanted) is not wanted and Precision.BF16 in question.peaks.flops:
             yield f"{question.peaks.name} has no {wanted} rate: such weights are dequantised and multiplied at {Precision.BF16}"
@@ -225,14 +253,27 @@ def _notes(roof: Roof, question: Question, room: Fit, least: int | None) -> Iter
 
 
 def _spread(roof: Roof) -> Iterator[str]:
-    """What tensor parallelism does to the KV cache: the latent of MLA, and heads that are too few, are kept by several ranks."""
-    ranks = roof.parallel.tensor
-    heads = min((group.kv_heads for group in roof.model.geometry.attention if group.kv_elements), default=0)
-    if ranks == 1 or not heads:
-        return
-    if roof.model.geometry.mla:
-        yield f"each of the {ranks} tensor-parallel ranks keeps the whole KV cache: MLA has one latent for all heads"
-    elif ranks % heads and heads % ranks:
-        yield f"{heads} KV heads do not spread evenly over {ranks} tensor-parallel ranks; engines refuse that"
-    elif ranks > heads:
-        yield f"{ranks} tensor-parallel ranks share {heads} KV heads: each head is kept {ranks // heads} times"
+    """What the layout does to the KV cache and to routed experts: who keeps copies."""
+    parallel, geometry = roof.parallel, roof.model.geometry
+    heads = min((group.kv_heads for group in geometry.attention if group.kv_elements), default=0)
+    copies = parallel.count_kv_copies(heads)
+    if heads and copies > 1:
+        if geometry.mla:
+            kept = (
+                "keeps the whole KV cache"
+                if copies == parallel.tensor
+                else f"keeps its part of the KV cache {copies:g} times"
+            )
+            yield f"each of the {parallel.tensor} tensor-parallel ranks {kept}: MLA has one latent for all heads; --dp or --dcp avoid that"
+        else:
+            yield f"{parallel.tensor} tensor-parallel ranks share {heads} KV heads: each head is kept {copies:g} times"
+    own = parallel.data / parallel.sharing_ranks
+    if geometry.experts and own > 1:
+        whole = parallel.tensor * parallel.data
+        yield f"the routed experts are kept {own:g} times; --ep {whole} spreads them over all ranks, as engines do with expert parallelism"
+
+
+def _drafts(speculation: Speculation) -> Iterator[str]:
+    yield "what the drafting itself takes is not counted"
+    if speculation.acceptance is None:
+        yield "tokens/s count no draft as accepted: --acceptance says how many are; tokens/s at best count all of them"

@@ -12,18 +12,20 @@ from llm_serving_exporter.schema.problems import InvalidValueError, shown
 
 USAGE = "llm-serving-exporter ceiling --model MODEL --gpu GPU [OPTIONS]"
 
-_DESCRIPTION = "What a model on given GPUs could do at best: fit, tokens/s by batch, price, replicas. Asks no server."
+_DESCRIPTION = "What a model on given GPUs could do: fit, tokens/s by batch, price, replicas. Asks no server."
 
 EPILOG = """examples:
   llm-serving-exporter ceiling --model Llama-3.1-70B --gpu "H100 SXM" --tp 4 --dtype fp8 --price 2.99
   llm-serving-exporter ceiling --model ./config.json --gpu "this one" --context 8192 --batches 1,16,64 --json
+  llm-serving-exporter ceiling --gpu H200 --launch "sglang --model-path deepseek-ai/DeepSeek-R1 --tp 8 --dp 8 --enable-dp-attention"
   llm-serving-exporter ceiling --model Qwen3-30B-A3B --gpu L40S --tp 2 --requests-per-second 10 --input-tokens 500 --output-tokens 200
 
-A ceiling is what the hardware allows at best: real engines reach 45-70 % of it at batch 1, less at a high batch. What each line means,
-and what it rests on: docs/ceiling.md."""
+tokens/s is the ceiling that is expected: real engines reach 45-70 % of it at batch 1, less at a high batch. Nothing real is above
+"at best". What each line means, and what it rests on: docs/ceiling.md."""
 
 MOST_GPUS = 4096
 MOST_BATCHES = 1000
+MOST_DRAFTS = 64
 _LARGEST_BATCH = 10_000_000
 _LARGEST_TOKENS = 1_000_000_000
 _UNITS = {"B": 1, "MB": 10**6, "GB": 10**9, "TB": 10**12, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
@@ -77,11 +79,13 @@ def _batches(text: str) -> tuple[int, ...]:
 MEMORY = Kind("a size of memory such as 80GB", _memory)
 BATCHES = Kind("a list of batches such as 1,8,32", _batches)
 COUNT = kinds.integer(1, MOST_GPUS)
+DRAFTS = kinds.integer(0, MOST_DRAFTS)
 TOKENS = kinds.integer(1, _LARGEST_TOKENS)
 USD = _number(0, 1e9, "a price of 0 or more", "2.99")
 RATE = _number(0, 1e9, "a rate of 0 or more", "12.5")
 INPUT_TOKENS = _number(1, _LARGEST_TOKENS, "a number of at least 1", "500")
 OUTPUT_TOKENS = _number(0, _LARGEST_TOKENS, "a number of 0 or more", "200")
+PROBABILITY = _number(0, 1, "a probability from 0 to 1", "0.7")
 SHARE = _number(0, 1, "a share above 0 and up to 1", "0.9", above=True)
 FACTOR = _number(0, 1000, "a factor above 0 and up to 1000", "1.3", above=True)
 
@@ -112,7 +116,19 @@ def parser() -> CommandParser:
         help="tensor-parallel size: --tp 8 means eight GPUs (default: all GPUs of a pipeline stage)",
     )
     say("--pp", metavar="N", help="pipeline stages (default 1)")
-    say("--gpus", metavar="N", help="GPUs of the replica, where --tp is left away (default: tp x pp)")
+    say("--dp", metavar="N", help="attention data-parallel ranks, of tp x pp GPUs each (default 1)")
+    say(
+        "--ep",
+        metavar="N",
+        help="GPUs that one set of routed experts is spread over, of tp x dp (default 1: each rank has all)",
+    )
+    say("--dcp", metavar="N", help="decode context parallelism: parts of a sequence's KV among the tp GPUs (default 1)")
+    say(
+        "--launch",
+        metavar="COMMAND",
+        help="an engine's own start command instead of these sizes, as in 'vllm serve MODEL -tp 4 -dp 2' (vLLM, SGLang, TensorRT-LLM)",
+    )
+    say("--gpus", metavar="N", help="GPUs of the replica, where --tp is left away (default: tp x pp x dp)")
     say("--memory", metavar="SIZE", help="memory of one GPU, as in 80GB (default: the catalogue's or NVML's)")
     say(
         "--memory-utilization", metavar="SHARE", default="0.9", help="share of it that the engine may use (default 0.9)"
@@ -127,6 +143,8 @@ def parser() -> CommandParser:
 
     say = parser.add_argument_group("the question").add_argument
     say("--context", metavar="TOKENS", help="tokens of each sequence (default 4096, or the model's longest where less)")
+    say("--spec", metavar="N", help="tokens that are drafted for each sequence and step (default 0)")
+    say("--acceptance", metavar="SHARE", help="probability that a draft is accepted if those before it were, as in 0.7")
     say("--prompt", metavar="TOKENS", help="prompt of the time to first token (default: --context)")
     say("--batches", metavar="LIST", help="sequences that decode together, as in 1,8,32 (default 1,2,4,…,256)")
     say("--json", action="store_true", help="print JSON for programs")

@@ -10,13 +10,14 @@ from dataclasses import replace
 
 from llm_serving_exporter.commands.ceiling import arguments as kinds
 from llm_serving_exporter.commands.ceiling.answer import DEFAULT_BATCHES, Load, Question
+from llm_serving_exporter.commands.ceiling.layout import read_layout, read_speculation, read_start_command
 from llm_serving_exporter.config.facts import KV_CACHE_DTYPE, STATE_DTYPE, WEIGHT_FORMAT
 from llm_serving_exporter.errors import ConfigError, FactsError
 from llm_serving_exporter.facts import loader, resolve
 from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.facts.peaks import peaks_of_identity, peaks_of_many, peaks_of_spec
 from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
+from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.schema.flags import FlagReader
 from llm_serving_exporter.schema.problems import shown
@@ -38,9 +39,11 @@ _UNSEEN = {
 def question(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Question:
     """What was asked. `environ` says where this user's Hugging Face cache is. Raises ConfigError with every refusal."""
     flags = FlagReader(arguments)
-    model = _model(flags, environ)
+    launch = read_start_command(flags)
+    model = _model(flags, environ, launch.model if launch is not None else None)
     peaks = _peaks(flags)
-    parallel = _parallel(flags, model)
+    parallel = read_layout(flags, model, launch)
+    speculation = read_speculation(flags)
     memory = flags.value("--memory", kinds.MEMORY)
     if memory is not None and memory <= 0:
         flags.refuse("--memory", "a GPU without memory holds no model", "Write one as in 80GB.")
@@ -68,16 +71,19 @@ def question(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Quest
     assert memory is not None
     assert share is not None
     assert overhead is not None
-    return Question(model, peaks, parallel, int(memory), context, prompt, batches, price, share, overhead, load)
+    return Question(
+        model, peaks, parallel, int(memory), context, prompt, batches, price, share, overhead, load, speculation
+    )
 
 
-def _model(flags: FlagReader, environ: Mapping[str, str]) -> ModelFacts | None:
+def _model(flags: FlagReader, environ: Mapping[str, str], launched: str | None) -> ModelFacts | None:
+    """`launched`: the model of a start command, where --model says none."""
     weight_format = flags.value("--dtype", WEIGHT_FORMAT)
     kv, state = flags.value("--kv-dtype", KV_CACHE_DTYPE), flags.value("--state-dtype", STATE_DTYPE)
     folder = flags.text("--hf-cache")
     if folder is not None and not os.path.isdir(folder):
         flags.refuse("--hf-cache", f"{shown(folder)} is not a folder", "Give the one that holds models--… folders.")
-    asked = flags.text("--model")
+    asked = flags.text("--model") or launched
     if not asked or not asked.strip():
         flags.refuse("--model", "it is missing", "Write a name such as Llama-3.1-8B, or the path of a config.json.")
         return None
@@ -124,29 +130,6 @@ def _this_gpu(flags: FlagReader) -> GpuPeaks | None:
         flags.refuse("--gpu", "NVML shows no GPU on this machine", _NAME_A_GPU)
         return None
     return peaks_of_many([peaks_of_identity(identity, loader.gpu_catalogue()) for identity in usable])
-
-
-def _parallel(flags: FlagReader, model: ModelFacts | None) -> Parallel | None:
-    """The spread of one replica: --tp 8 alone implies eight GPUs, --gpus 8 alone tensor parallelism over all of them."""
-    before = len(flags.problems)
-    gpus, tensor, pipeline = (flags.value(flag, kinds.COUNT) for flag in ("--gpus", "--tp", "--pp"))
-    if len(flags.problems) > before:
-        return None
-    stages = pipeline or 1
-    if gpus is not None and gpus % (stages * (tensor or 1)):
-        what = f"{gpus} GPUs are no whole number of replicas of tensor {tensor or 1} x pipeline {stages}"
-        flags.refuse("--gpus", what, "Leave --gpus away: one replica is worked out, of tp x pp GPUs.")
-        return None
-    ranks = tensor or (gpus // stages if gpus is not None else 1)
-    if gpus is not None and ranks * stages != gpus:
-        what = f"tensor {ranks} x pipeline {stages} is one replica of {ranks * stages} GPUs, not {gpus}"
-        fix = f"Leave --gpus away: {gpus // (ranks * stages)} replicas do that many times what one does."
-        flags.refuse("--gpus", what, fix)
-        return None
-    if model is not None and stages > model.geometry.layers:
-        flags.refuse("--pp", f"{model.name} has {model.geometry.layers} layers", "Write no more stages than that.")
-        return None
-    return Parallel(ranks, stages)
 
 
 def _load(flags: FlagReader, model: ModelFacts | None) -> Load | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from llm_serving_exporter.commands.ceiling.answer import Answer, Line, Question
 from llm_serving_exporter.derive.fit import Fit
+from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.render.numbers import NOTHING, number, seconds, size, usd_four_digits, usd_to_the_cent
 
@@ -22,6 +23,9 @@ def as_document(found: Answer) -> dict[str, Any]:
             "count": question.parallel.gpus,
             "tensor_parallel_size": question.parallel.tensor,
             "pipeline_parallel_size": question.parallel.pipeline,
+            "data_parallel_size": question.parallel.data,
+            "expert_parallel_size": question.parallel.expert,
+            "decode_context_parallel_size": question.parallel.context,
             "bandwidth_bytes_per_second": question.peaks.bandwidth_bytes_per_second,
             "bandwidth_origin": question.peaks.origin,
             "flops_per_second": {precision.value: rate for precision, rate in question.peaks.flops.items()},
@@ -30,8 +34,14 @@ def as_document(found: Answer) -> dict[str, Any]:
         },
         "context_tokens": question.context_tokens,
         "prompt_tokens": question.prompt_tokens,
+        "speculation": {
+            "drafts": question.speculation.drafts,
+            "acceptance": question.speculation.acceptance,
+            "tokens_per_step": question.speculation.yielded,
+        },
         "fit": {
-            "fits": found.fit.fits,
+            "fits": found.fit.fits and not found.refusals,
+            "refusals": list(found.refusals),
             "free_kv_bytes": _whole(max(0.0, found.fit.free_kv_bytes)),
             "max_batch": found.fit.max_batch,
             "shortfall_bytes": _whole(found.fit.shortfall_bytes),
@@ -82,6 +92,8 @@ def _batch(line: Line) -> dict[str, Any]:
     return {
         "batch": line.batch,
         "tokens_per_second": line.ceiling.tokens_per_second,
+        "tokens_per_second_upper": line.upper_tokens_per_second,
+        "tokens_per_second_lower": line.lower_tokens_per_second,
         "ms_per_step": 1000 * line.ceiling.step_seconds,
         "bound": line.ceiling.bound.value,
         "usd_per_million_tokens": line.usd_per_million_tokens,
@@ -107,7 +119,8 @@ def _formats(model: ModelFacts) -> list[str]:
 def as_table(found: Answer) -> str:
     """For people."""
     question = found.question
-    rows = [*_model_rows(question.model), *_gpu_rows(question), ("fits", _fit(question, found.fit)), *_rate_rows(found)]
+    fits = "no: engines refuse it, see below" if found.refusals else _fit(question, found.fit)
+    rows = [*_model_rows(question.model), *_gpu_rows(question), ("fits", fits), *_rate_rows(found)]
     if question.load is not None:
         rows.append(("replicas", _replicas(found)))
     width = max(len(label) for label, _ in rows)
@@ -152,12 +165,20 @@ def _gpu_rows(question: Question) -> list[tuple[str, str]]:
     )
     rates = ", ".join(f"{precision.value} {_rate(rate, 'FLOP/s')}" for precision, rate in peaks.flops.items())
     rows = [
-        ("GPUs", f"{parallel.gpus} x {peaks.name}, tensor {parallel.tensor}, pipeline {parallel.pipeline}"),
+        ("GPUs", f"{parallel.gpus} x {peaks.name}, {_layout(parallel)}"),
         ("peaks of one", f"{moved}; {rates or 'dense rates unknown'}"),
     ]
     if question.usd_per_hour is not None:
         rows.append(("price", f"{usd_to_the_cent(question.usd_per_hour)} an hour"))
     return rows
+
+
+def _layout(parallel: Parallel) -> str:
+    words = [f"tensor {parallel.tensor}", f"pipeline {parallel.pipeline}"]
+    for name, count in (("data", parallel.data), ("expert", parallel.expert), ("decode context", parallel.context)):
+        if count > 1:
+            words.append(f"{name} {count}")
+    return ", ".join(words)
 
 
 def _fit(question: Question, room: Fit) -> str:
@@ -178,11 +199,14 @@ def _rate_rows(found: Answer) -> list[tuple[str, str]]:
         rate, usd = number(found.embedding.tokens_per_second, "tokens/s"), found.embedding.usd_per_million_tokens
         price = "" if usd is None else f", ${usd_four_digits(usd)} a million"
         return [
-            ("embedding", f"{rate} at most, inputs of {prompt} tokens{price}"),
-            ("one input", f"{seconds(found.embedding.floor_seconds)} at least, alone"),
+            ("embedding", f"{rate} at these peaks, inputs of {prompt} tokens{price}"),
+            ("one input", f"{seconds(found.embedding.floor_seconds)} at these peaks, alone"),
         ]
     floor = seconds(found.first_token_floor_seconds)
-    return [("ridge batch", _ridge(found)), ("first token", f"{floor} at least, for a prompt of {prompt} tokens alone")]
+    return [
+        ("ridge batch", _ridge(found)),
+        ("first token", f"{floor} at these peaks, for a prompt of {prompt} tokens alone"),
+    ]
 
 
 def _ridge(found: Answer) -> str:
@@ -220,11 +244,21 @@ def _replicas(found: Answer) -> str:
 
 def _batches(found: Answer) -> Sequence[str]:
     priced = found.question.usd_per_gpu_hour is not None
-    head = ("batch", "tokens/s", "per sequence", "ms/step", "bound", *(("$/M tokens",) if priced else ()), "")
+    head = (
+        "batch",
+        "tokens/s",
+        "at best",
+        "per sequence",
+        "ms/step",
+        "bound",
+        *(("$/M tokens",) if priced else ()),
+        "",
+    )
     body = [
         (
             str(line.batch),
             f"{line.ceiling.tokens_per_second:,.1f}",
+            f"{line.upper_tokens_per_second:,.1f}",
             f"{line.ceiling.tokens_per_second / line.batch:,.1f}",
             f"{1000 * line.ceiling.step_seconds:,.2f}",
             line.ceiling.bound.value,

@@ -70,7 +70,7 @@ def mla_attention(fields: Fields, shape: Frame) -> tuple[tuple[Module, ...], Att
     )
     decode = 2 * heads * (latent + rotary) + 2 * heads * latent
     prefill = 2 * heads * (plain + rotary) + 2 * heads * value
-    return modules, AttentionLayers(shape.layers, latent + rotary, 1, decode, prefill)
+    return modules, AttentionLayers(shape.layers, latent + rotary, 1, decode, prefill, heads=heads)
 
 
 def _builder(defaults: Mapping[str, Any]) -> Callable[[Fields], Geometry]:

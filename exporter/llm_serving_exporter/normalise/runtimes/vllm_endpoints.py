@@ -63,6 +63,7 @@ def read_server_info(answer: object, facts: ServerFacts) -> ServerFacts:
         tensor_parallel_size=whole(parallel.get("tensor_parallel_size")),
         pipeline_parallel_size=whole(parallel.get("pipeline_parallel_size")),
         data_parallel_size=whole(parallel.get("data_parallel_size")),
+        decode_context_parallel_size=whole(parallel.get("decode_context_parallel_size")),
     )
 
 
@@ -80,7 +81,7 @@ ENDPOINTS = (
         read_server_info,
         (
             "batch_limit_requests", "batched_tokens_limit", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size",
-            "experts_spread", "speculation", "model_roots", "dtype", "quantization", "kv_cache_dtype", "state_dtype",
+            "decode_context_parallel_size", "experts_spread", "speculation", "model_roots", "dtype", "quantization", "kv_cache_dtype", "state_dtype",
         ),
     ),
 )  # fmt: skip

@@ -134,7 +134,7 @@ def test_first_token_floor_is_the_prompts_flops_at_the_peak() -> None:
     large = answered("Llama-3.1-70B", "H100", "--tp", "4", "--dtype", "fp8")["first_token_floor_seconds"]
     assert large == pytest.approx((560.3 / (4 * 1979) + 22.5 / (4 * 989.5)), rel=5e-3)
     assert table("--model", "Llama-3.1-8B", "--gpu", "H100", "--prompt", "2048")["first token"].startswith(
-        "30 ms at least"
+        "30 ms at these peaks"
     )
 
 
@@ -156,11 +156,9 @@ def test_tensor_parallelism_beyond_the_kv_heads_keeps_copies() -> None:
     latent = answered("DeepSeek-V3", "H200", "--tp", "8", "--batches", "1")
     assert latent["fit"]["kv_bytes_per_sequence"] == 8 * 70_272 * 4096
     assert (
-        "each of the 8 tensor-parallel ranks keeps the whole KV cache: MLA has one latent for all heads"
+        "each of the 8 tensor-parallel ranks keeps the whole KV cache: MLA has one latent for all heads; --dp or --dcp avoid that"
         in latent["notes"]
     )
-    uneven = answered("Llama-3.1-8B", "H100", "--tp", "3")
-    assert uneven["notes"] == ["8 KV heads do not spread evenly over 3 tensor-parallel ranks; engines refuse that"]
 
 
 def test_a_kv_cache_of_8_bits_halves_the_kv_alone() -> None:
@@ -260,7 +258,7 @@ def test_every_gpu_of_the_catalogue_answers() -> None:
 # --- context ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_context_beyond_the_models_is_answered_and_noted(tmp_path: Path) -> None:
+def test_a_context_beyond_the_models_is_answered_and_does_not_fit(tmp_path: Path) -> None:
     path = config(tmp_path / "short", {**LLAMA, "max_position_embeddings": 2048})
     usual, beyond = (
         document("--model", path, "--gpu", "L4"),
@@ -269,5 +267,9 @@ def test_a_context_beyond_the_models_is_answered_and_noted(tmp_path: Path) -> No
     assert (usual["context_tokens"], usual["notes"]) == (2048, [])
     assert usual["model"]["context_limit_tokens"] == 2048
     assert beyond["context_tokens"] == 3000
-    assert beyond["notes"] == ["short is made for 2048 tokens by its config, fewer than asked"]
+    (said,) = beyond["fit"]["refusals"]
+    assert said.startswith("engines refuse 3000 tokens of context: short is made for 2048 by its config")
+    assert (beyond["notes"], beyond["fit"]["fits"]) == ([said], False)
+    assert beyond["fit"]["max_batch"] > 0, "there is memory for it"
+    assert not any(each["fits"] for each in beyond["batches"])
     assert document("--model", path, "--gpu", "L4", "--prompt", "3000")["notes"] == beyond["notes"]

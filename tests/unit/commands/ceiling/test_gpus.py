@@ -230,7 +230,7 @@ def test_help_is_grouped_and_its_examples_run(tmp_path: Path, monkeypatch: pytes
     groups = ("the model:", "the GPUs of one replica:", "the question:", "a load to serve:", "examples:")
     assert [group for group in groups if f"\n{group}" in found.out] == list(groups)
     examples = re.findall(r"^  llm-serving-exporter (ceiling .*)$", found.out, re.MULTILINE)
-    assert len(examples) == 3
+    assert len(examples) == 4
     monkeypatch.chdir(folder(tmp_path))
     for example in examples:
         done = asked(*shlex.split(example)[1:])

@@ -1,0 +1,91 @@
+"""What engines call the sizes of a layout differs; a start command means one layout."""
+
+from __future__ import annotations
+
+import pytest
+
+from llm_serving_exporter.commands.ceiling.launch import read_launch
+from llm_serving_exporter.model.hardware import Parallel
+from tests.support.builders.ceilings import document, refused
+
+R1 = "deepseek-ai/DeepSeek-R1"
+
+
+@pytest.mark.parametrize(
+    ("command", "layout", "gpus"),
+    [
+        (f"vllm serve {R1} --tensor-parallel-size 8", Parallel(8), 8),
+        (f"vllm serve {R1} -tp 1 -dp 8 --enable-expert-parallel", Parallel(1, 1, 8, 8), 8),
+        # experts are shared with and without expert parallelism
+        (f"vllm serve {R1} --tensor-parallel-size=2 --data-parallel-size=4", Parallel(2, 1, 4, 8), 8),
+        (f"vllm serve {R1} -tp 8 -dcp 8 --max-model-len 8192", Parallel(8, context=8), 8),
+        (f"VLLM_USE_DEEP_GEMM=1 vllm serve {R1} -tp 8 -pp 2 -ep", Parallel(8, 2, 1, 8), 16),
+        (f"python3 -m vllm.entrypoints.openai.api_server --model {R1} --tensor_parallel_size 4", Parallel(4), 4),
+        (
+            f"python -m sglang.launch_server --model-path {R1} --tp 8 --dp 8 --enable-dp-attention",
+            Parallel(1, 1, 8, 8),
+            8,
+        ),
+        (
+            f"python -m sglang.launch_server --model-path {R1} --tp 16 --dp 4 --enable-dp-attention",
+            Parallel(4, 1, 4, 16),
+            16,
+        ),
+        (f"python -m sglang.launch_server --model-path {R1} --tp-size 8 --ep-size 8", Parallel(8, 1, 1, 8), 8),
+        ("sglang serve --model-path Qwen/Qwen3-32B --tp 2 --dp 4", Parallel(2, 1, 4), 8),
+        (f"trtllm-serve {R1} --tp_size 8 --ep_size 8 --config x.yml", Parallel(8, 1, 1, 8), 8),
+        (f"trtllm-serve {R1} --tp_size 8 enable_attention_dp: true", Parallel(1, 1, 8, 8), 8),
+        (f"trtllm-serve serve {R1} --tp_size 8 --enable_attention_dp --pp_size 2", Parallel(1, 2, 8, 8), 16),
+        (f"trtllm-serve {R1} --tp_size 8 enable_attention_dp: false", Parallel(8), 8),
+    ],
+)
+def test_a_start_command_is_one_layout(command: str, layout: Parallel, gpus: int) -> None:
+    found = read_launch(command)
+    assert found.layout == layout
+    assert found.layout.gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("command", "engine", "model"),
+    [
+        (f"vllm serve {R1} -tp 8", "vLLM", R1),
+        (f"python -m sglang.launch_server --model-path={R1} --tp 8", "SGLang", R1),
+        (f"trtllm-serve serve {R1}", "TensorRT-LLM", R1),
+        ("vllm serve --tensor-parallel-size 2", "vLLM", None),
+    ],
+)
+def test_a_start_command_names_engine_and_model(command: str, engine: str, model: str | None) -> None:
+    found = read_launch(command)
+    assert (found.engine, found.model) == (engine, model)
+
+
+def test_eight_gpus_and_not_sixty_four() -> None:
+    flags = ("--gpu", "H200", "--kv-dtype", "fp8")
+    sglang = document("--launch", f"sglang --model-path {R1} --tp 8 --dp 8 --enable-dp-attention", *flags)
+    assert sglang["gpu"]["count"] == 8
+    assert sglang == document("--model", R1, "--tp", "1", "--dp", "8", "--ep", "8", *flags)
+    trtllm = document("--launch", f"trtllm-serve {R1} --tp_size 8 enable_attention_dp: true", *flags)
+    assert trtllm == sglang
+
+
+def test_dense_data_parallelism_is_whole_copies() -> None:
+    flags = ("--gpu", "H100", "--batches", "64")
+    copies = document("--launch", "vllm serve meta-llama/Llama-3.1-70B -tp 4 -dp 2 -ep", *flags)
+    assert copies["gpu"]["expert_parallel_size"] == 1
+    one = document("--model", "Llama-3.1-70B", "--tp", "4", "--gpu", "H100", "--batches", "32")
+    assert copies["batches"][0]["tokens_per_second"] == pytest.approx(2 * one["batches"][0]["tokens_per_second"])
+    assert copies["fit"]["max_batch"] == 2 * one["fit"]["max_batch"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--launch", "ollama run llama3"), "flag --launch: no word of it names an engine that is known here: vLLM, SGLang, TensorRT-LLM."),
+        (("--launch", "vllm serve x -tp many"), "flag --launch: -tp has 'many', which is no size."),
+        (("--launch", "vllm serve 'x"), "flag --launch: No closing quotation."),
+        (("--launch", "sglang --tp 8 --dp 3 --enable-dp-attention"), "flag --launch: data-parallel attention of 3 does not divide"),
+        (("--launch", "vllm serve x", "--tp", "2"), "flag --launch: it says the layout, and so does --tp. Leave --tp away."),
+    ],
+)  # fmt: skip
+def test_a_start_command_that_cannot_be_read(words: tuple[str, ...], told: str) -> None:
+    assert refused("--model", "Llama-3.1-8B", "--gpu", "H100", *words)[0].startswith(told)
