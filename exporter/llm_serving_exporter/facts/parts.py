@@ -47,7 +47,7 @@ def attention_layers(
 ) -> AttentionLayers:
     """GQA or MHA: K and V of every KV head are stored; QK^T and AV cost 2 FLOPs each per query head and element (facts B.10)."""
     flops = 4 * heads * head_size
-    return AttentionLayers(layers, 2 * kv_heads * head_size, kv_heads, flops, flops, span, window_tokens)
+    return AttentionLayers(layers, 2 * kv_heads * head_size, kv_heads, flops, flops, span, window_tokens, heads)
 
 
 def gated_mlp(

@@ -31,7 +31,7 @@ def attention(
     layers: int, heads: int, head_size: int, *, span: Span = Span.FULL, window_tokens: int | None = None
 ) -> AttentionLayers:
     """Attention that stores nothing and does not decode; FLOPs per token and token it looks at."""
-    return AttentionLayers(layers, 0, heads, 0, 4 * heads * head_size, span, window_tokens)
+    return AttentionLayers(layers, 0, heads, 0, 4 * heads * head_size, span, window_tokens, heads)
 
 
 def labels(fields: Fields) -> int | None:

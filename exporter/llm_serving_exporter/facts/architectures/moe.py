@@ -15,6 +15,7 @@ from llm_serving_exporter.facts.architectures import (
 from llm_serving_exporter.facts.architectures import (
     layering,
     mla,
+    mla_sparse,
     moe_fused,
     moe_shared,
 )
@@ -197,5 +198,6 @@ BUILDERS: Mapping[str, Callable[[Fields], Geometry]] = {
     "granitemoeshared": granitemoe,
     **moe_shared.BUILDERS,
     **mla.BUILDERS,
+    **mla_sparse.BUILDERS,
     **moe_fused.BUILDERS,
 }
