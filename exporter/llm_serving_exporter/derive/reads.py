@@ -156,7 +156,11 @@ def kept_token_bytes(model: ModelFacts, parallel: Parallel) -> float:
 def encoder_kept_bytes(model: ModelFacts, parallel: Parallel) -> float:
     """What cross attention keeps of a sequence's encoder, as far as its tokens are known."""
     return sum(
-        group.encoder_tokens * group.layers * group.kv_elements * model.kv_bytes_per_element * _copies(parallel, group.kv_heads)
+        group.encoder_tokens
+        * group.layers
+        * group.kv_elements
+        * model.kv_bytes_per_element
+        * _copies(parallel, group.kv_heads)
         for group in model.geometry.attention
         if group.encoder_tokens
     )

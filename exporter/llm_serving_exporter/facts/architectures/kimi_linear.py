@@ -91,7 +91,10 @@ def _delta(fields: Fields, shape: Frame, layers: Layers) -> tuple[tuple[Module, 
         shapes |= {"g_a_proj": (size, hidden), "g_b_proj": (width, size)}
     shapes["o_proj"] = (hidden, width)
     modules = (
-        *(parts.linear(prefix + name, Part.RECURRENT, rows, columns, layers) for name, (rows, columns) in shapes.items()),
+        *(
+            parts.linear(prefix + name, Part.RECURRENT, rows, columns, layers)
+            for name, (rows, columns) in shapes.items()
+        ),
         *(convolution(f"{prefix}{name}_conv1d", width, kernel, layers, bias=False) for name in "qkv"),
         parts.vector(f"{prefix}A_log", heads, layers),
         parts.vector(f"{prefix}dt_bias", width, layers),

@@ -73,7 +73,10 @@ def indexing_layers(fields: Fields, shape: Frame) -> Layers:
         listed = layering.by_kind(fields, "index_topk_pattern", letters, words)
     if listed is not None:
         return listed["full"]
-    period, first = fields.whole("index_topk_freq", default=1), fields.whole("index_skip_topk_offset", default=2, least=0)
+    period, first = (
+        fields.whole("index_topk_freq", default=1),
+        fields.whole("index_skip_topk_offset", default=2, least=0),
+    )
     return tuple(layer for layer in shape.every if max(layer - first + 1, 0) % period == 0)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts.architectures import dense, embedder, encoder, hybrid, moe
+from llm_serving_exporter.facts.architectures import dense, embedder, encoder, flagships, hybrid, moe
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.model.geometry import Geometry
 from llm_serving_exporter.model.snapshot import Absence
@@ -14,7 +14,13 @@ from llm_serving_exporter.model.snapshot import Absence
 Builder = Callable[[Fields], Geometry]
 
 # by model_type; a family's own module says which formulas hold
-BUILDERS: Mapping[str, Builder] = {**dense.BUILDERS, **moe.BUILDERS, **hybrid.BUILDERS, **encoder.BUILDERS}
+BUILDERS: Mapping[str, Builder] = {
+    **dense.BUILDERS,
+    **moe.BUILDERS,
+    **hybrid.BUILDERS,
+    **encoder.BUILDERS,
+    **flagships.BUILDERS,
+}
 # keys under which multimodal configs keep the language part
 _LANGUAGE_KEYS = ("text_config", "language_config", "llm_config", "thinker_config")
 _MOST_LEVELS = 4  # two are usual: thinker_config.text_config
