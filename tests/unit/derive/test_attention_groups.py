@@ -49,7 +49,7 @@ def sparse(**changes: object) -> Roof:
 
 @pytest.mark.parametrize(("context", "entries"), [(0, 0.0), (8, 4.0), (20, 10.0), (21, 10.0), (4000, 10.0)])
 def test_reads_stop_at_what_is_picked_but_for_the_index(context: int, entries: float) -> None:
-    """A third layer takes what the second picked; an entry stands for two tokens; KV at 2 bytes an element, keys of the index as they are."""
+    """A third layer takes what the second picked; an entry stands for two tokens; KV at 2 bytes an element."""
     it = sparse()
     assert kv_read_bytes(it, context) == 3 * 20 * 2 * entries + 2 * 7 * context / 2
     # what is not picked stays
