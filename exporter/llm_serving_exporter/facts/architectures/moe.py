@@ -17,6 +17,7 @@ from llm_serving_exporter.facts.architectures import (
     mla,
     mla_sparse,
     moe_fused,
+    moe_later,
     moe_shared,
 )
 from llm_serving_exporter.facts.architectures.moe_decoder import (
@@ -200,4 +201,5 @@ BUILDERS: Mapping[str, Callable[[Fields], Geometry]] = {
     **mla.BUILDERS,
     **mla_sparse.BUILDERS,
     **moe_fused.BUILDERS,
+    **moe_later.BUILDERS,
 }
