@@ -96,6 +96,19 @@ def hyperclovax(fields: Fields) -> Geometry:
     return decoder(fields, replace(_LLAMA, norms=(*_LLAMA.norms, *after)))
 
 
+# what MiniCPM-V and MiniCPM-o of a version are built on (vLLM models/minicpmv.py); 2.0 and older name none
+_MINICPMV: Mapping[str, Layout] = {"2.5": _LLAMA, "2.6": _QWEN2, "4.0": _LLAMA, "4.5": _QWEN3}
+
+
+def minicpmv(fields: Fields) -> Geometry:
+    """MiniCPM-V and MiniCPM-o, whose configs are flat and name the language model by a version only."""
+    version = str(fields.found("version"))
+    layout = _MINICPMV.get(version if "." in version else f"{version}.0")
+    if layout is None:
+        raise fields.refused("version", f"is {version[:16]!r}, none of {', '.join(_MINICPMV)}")
+    return decoder(fields, layout)
+
+
 def _latent(fields: Fields, defaults: Mapping[str, Any]) -> Geometry:
     """MLA and a plain MLP in every layer."""
     fields = prepared(fields, defaults, "attention_bias", "kv_lora_rank")
@@ -108,6 +121,8 @@ def _latent(fields: Fields, defaults: Mapping[str, Any]) -> Geometry:
 BUILDERS: Mapping[str, Callable[[Fields], Geometry]] = {
     **{model_type: partial(decoder, layout=layout) for model_type, layout in {**LAYOUTS, **_OWN_CODE}.items()},
     "hyperclovax": hyperclovax,
+    "minicpmv": minicpmv,
+    "minicpmo": minicpmv,
     "minicpm3": partial(_latent, defaults=_MINICPM3),
     "youtu": partial(_latent, defaults=_YOUTU),
 }

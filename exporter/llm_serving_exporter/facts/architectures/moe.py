@@ -16,8 +16,10 @@ from llm_serving_exporter.facts.architectures import (
     layering,
     mla,
     mla_sparse,
+    mla_sparse_later,
     moe_fused,
     moe_later,
+    moe_named,
     moe_shared,
 )
 from llm_serving_exporter.facts.architectures.moe_decoder import (
@@ -200,6 +202,8 @@ BUILDERS: Mapping[str, Callable[[Fields], Geometry]] = {
     **moe_shared.BUILDERS,
     **mla.BUILDERS,
     **mla_sparse.BUILDERS,
+    **mla_sparse_later.BUILDERS,
     **moe_fused.BUILDERS,
     **moe_later.BUILDERS,
+    **moe_named.BUILDERS,
 }
