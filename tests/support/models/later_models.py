@@ -68,5 +68,15 @@ LATER: list[tuple[str, dict[str, Any], int, int, int, int]] = [
     ("olmo_hybrid", {"num_hidden_layers": 6, "num_key_value_heads": 2, "linear_num_key_heads": 3, "linear_num_value_heads": 6,
         "linear_key_head_dim": 10, "linear_value_head_dim": 14, "pad_token_id": None, "eos_token_id": None}, 324_834, 324_834,
         315_138, 1),
+    ("beam", {"num_hidden_layers": 8, "num_key_value_heads": 2, "head_dim": 20, "moe_intermediate_size": 30, "num_experts": 8,
+        "num_experts_per_tok": 3, "n_group": 1, "topk_group": 1}, 770_768, 554_768, 545_072, 2),
+    ("lfm3", {"num_hidden_layers": 9, "num_key_value_heads": 2, "head_dim": 16, "pad_token_id": None}, 483_104, 483_104, 483_104, 2),
+    ("lfm3", {"num_hidden_layers": 9, "num_key_value_heads": 2, "head_dim": 16, "use_sandwich_norm": False,
+        "use_attention_gate": False, "conv_bias": True, "tie_word_embeddings": False, "pad_token_id": None}, 491_168, 491_168,
+        481_472, 2),
+    ("inkling_text", {"num_hidden_layers": 7, "num_key_value_heads": 2, "head_dim": 20, "swa_num_attention_heads": 4,
+        "swa_num_key_value_heads": 4, "swa_head_dim": 12, "moe_intermediate_size": 30, "n_routed_experts": 7,
+        "num_experts_per_tok": 3, "d_rel": 5, "rel_extent": 40, "sliding_window_size": 16, "dense_mlp_idx": 2}, 618_951, 446_151,
+        436_455, 1),
 ]
 # fmt: on

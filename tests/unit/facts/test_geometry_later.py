@@ -175,6 +175,52 @@ def test_ling_2_5_and_ring_linear_have_lightning_attention() -> None:
     assert lightning == {"query_key_value", "g_proj", "dense"}
 
 
+@pytest.mark.parametrize(
+    ("config", "total", "active"),
+    [
+        # published: 16.26B, 1.43B activated, 789M of them without the tables of the vocabulary
+        ({"hidden_size": 2048, "num_hidden_layers": 20, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128,
+          "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512, "num_shared_experts": 1,
+          "first_k_dense_replace": 1, "intermediate_size": 5120, "vocab_size": 157184, "use_qk_norm": True}, 16.26e9, 1.43e9),
+        # published: 16.8B, 2.75B activated
+        ({"hidden_size": 2048, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128,
+          "num_experts": 64, "num_experts_per_tok": 6, "moe_intermediate_size": 1408, "num_shared_experts": 2,
+          "first_k_dense_replace": 0, "intermediate_size": 5632, "vocab_size": 126464}, 16.8e9, 2.75e9),
+    ],
+    ids=["Ling-mini-2.0", "Ling-lite"],
+)  # fmt: skip
+def test_ling_as_published(config: dict[str, Any], total: float, active: float) -> None:
+    """Sizes as remembered."""
+    shape = geometry({"model_type": "bailing_moe", "use_bias": False, "use_qkv_bias": False, **config})
+    assert shape.parameters_total == pytest.approx(total, rel=1e-3)
+    assert shape.parameters_active == pytest.approx(active, rel=3e-3)
+
+
+def test_deepseek_v2_without_mla_attends_as_the_first() -> None:
+    """DeepSeek-OCR's language part."""
+    said = {**BASE, "num_hidden_layers": 4, "num_key_value_heads": 6, "n_routed_experts": 8, "num_experts_per_tok": 2,
+            "n_shared_experts": 2, "moe_intermediate_size": 32, "first_k_dense_replace": 1, "kv_lora_rank": None, "q_lora_rank": None,
+            "qk_nope_head_dim": 0, "qk_rope_head_dim": 0, "v_head_dim": 0}  # fmt: skip
+    ocr = geometry(
+        {"model_type": "deepseekocr", "language_config": {"model_type": "deepseek_v2", "use_mla": False, **said}}
+    )
+    assert not ocr.mla
+    (attention,) = ocr.attention
+    assert (attention.kv_heads, attention.kv_elements) == (6, 2 * 96)
+
+
+def test_inkling_keeps_the_last_inputs_of_its_convolutions() -> None:
+    shape = geometry({"model_type": "inkling_text"})
+    assert {(group.span, group.layers, group.kv_heads) for group in shape.attention} == {
+        (Span.FULL, 11, 8),
+        (Span.SLIDING, 55, 16),
+    }
+    assert {(state.layers, state.conv_elements) for state in shape.recurrent} == {
+        (11, 2 * (8 * 128 + 6144) * 3),
+        (55, 2 * (16 * 128 + 6144) * 3),
+    }
+
+
 def test_qwen3_6_is_a_qwen3_5() -> None:
     """nvidia/Qwen3.6-27B-NVFP4 and Qwen/Qwen3.5-27B have the same fields."""
     assert geometry(QWEN3_5_27B).parameters_total == 26_895_998_464

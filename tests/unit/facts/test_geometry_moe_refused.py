@@ -64,7 +64,7 @@ def test_missing_sizes_are_named(name: str, key: str) -> None:
         (odd("mixtral-odd", attention_bias=True), "attention_bias is True, for which there is no formula"),
         (odd("v2-odd", mlp_bias=True), "mlp_bias is True, for which there is no formula"),
         (odd("v3-odd", index_topk=2048), "index_topk is 2048, for which there is no formula"),
-        (odd("v2-odd", use_mla=False), "use_mla is False"),
+        (odd("v2-odd", use_mla=False), "kv_lora_rank is 14, for which there is no formula"),
         (odd("ernie-odd", use_bias=True), "use_bias is True, for which there is no formula"),
         (odd("hunyuan-odd", use_cla=True), "use_cla is True, for which there is no formula"),
         (odd("hunyuan-odd", moe_layer_num_skipped=1), "moe_layer_num_skipped is 1, for which there is no formula"),

@@ -11,7 +11,7 @@ from typing import Any
 
 from llm_serving_exporter.facts import parts
 from llm_serving_exporter.facts.architectures.moe_decoder import Frame, Names, frame, mixture, mlps, prepared
-from llm_serving_exporter.facts.architectures.moe_shared import after_dense, shared_size
+from llm_serving_exporter.facts.architectures.moe_shared import after_dense, deepseek, shared_size
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.parts import Layers
 from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Module, Part
@@ -82,7 +82,8 @@ def _builder(defaults: Mapping[str, Any]) -> Callable[[Fields], Geometry]:
     def build(fields: Fields) -> Geometry:
         fields = prepared(fields, defaults, *_KNOWN)
         if not fields.flag("use_mla", default=True):
-            raise fields.refused("use_mla", "is False, for which there is no formula here")
+            # DeepSeek-OCR and DeepSeek-VL2-tiny: their V2 attends as the family's first
+            return deepseek(fields)
         shape = frame(fields)
         projections, attention = mla_attention(fields, shape)
         experts = mixture(

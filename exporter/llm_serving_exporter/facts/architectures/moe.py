@@ -18,6 +18,7 @@ from llm_serving_exporter.facts.architectures import (
     mla_sparse,
     mla_sparse_later,
     moe_fused,
+    moe_gated,
     moe_later,
     moe_named,
     moe_shared,
@@ -204,6 +205,7 @@ BUILDERS: Mapping[str, Callable[[Fields], Geometry]] = {
     **mla_sparse.BUILDERS,
     **mla_sparse_later.BUILDERS,
     **moe_fused.BUILDERS,
+    **moe_gated.BUILDERS,
     **moe_later.BUILDERS,
     **moe_named.BUILDERS,
 }
