@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.facts import kv_dtype
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.geometry import Part, Span
+from tests.support.models.flagship_models import DEEPSEEK_V4_FLASH
 from tests.support.models.hybrid_models import QWEN3_5_27B
 from tests.support.models.later_models import BASE, LATER
 
@@ -219,6 +222,24 @@ def test_inkling_keeps_the_last_inputs_of_its_convolutions() -> None:
         (11, 2 * (8 * 128 + 6144) * 3),
         (55, 2 * (16 * 128 + 6144) * 3),
     }
+
+
+@pytest.mark.parametrize(
+    ("named", "family"),
+    [("LlamaForCausalLM", "llama"), ("TeleChat3ForCausalLM", "llama"), ("Qwen3ForCausalLM", "qwen3")],
+)
+def test_a_class_that_engines_know_goes_for_an_unknown_model_type(named: str, family: str) -> None:
+    config = {**BASE, "num_hidden_layers": 2, "num_key_value_heads": 2, "architectures": [named]}
+    assert geometry({**config, "model_type": "other"}).modules == geometry({**config, "model_type": family}).modules
+    with pytest.raises(FactsError, match="model_type is 'other'"):
+        geometry({**config, "model_type": "other", "architectures": ["OtherForCausalLM"]})
+
+
+def test_deepseek_v4_of_another_model_type() -> None:
+    """sgl-project/DeepSeek-V4-Flash-FP8: model_type is "deepseek_ref", and it names no expert_dtype."""
+    said = {**DEEPSEEK_V4_FLASH, "model_type": "deepseek_ref", "architectures": ["DeepseekV4ForCausalLM"]}
+    assert geometry(said).attention == geometry(DEEPSEEK_V4_FLASH).attention
+    assert kv_dtype.hint(said, None) == "fp8_ds_mla"
 
 
 def test_qwen3_6_is_a_qwen3_5() -> None:

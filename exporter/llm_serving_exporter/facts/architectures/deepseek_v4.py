@@ -174,4 +174,4 @@ def _streams(fields: Fields, shape: Frame) -> tuple[Module, ...]:
     )
 
 
-BUILDERS: Mapping[str, Callable[[Fields], Geometry]] = {"deepseek_v4": deepseek_v4, "deepseek_ref": deepseek_v4}
+BUILDERS: Mapping[str, Callable[[Fields], Geometry]] = {"deepseek_v4": deepseek_v4}
