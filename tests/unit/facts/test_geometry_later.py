@@ -39,13 +39,23 @@ def test_odd_sizes_and_switches_as_transformers_counts_them(
         # transformers 5.23.0's Glm4vTextModel, 8,779,522,048, and GlmOcrTextModel, 312,542,208, with an lm_head each
         ({"model_type": "glm4v", "text_config": {"model_type": "glm4v_text"}}, 8_779_522_048 + 151_552 * 4096),
         ({"model_type": "glm_ocr", "text_config": {"model_type": "glm_ocr_text"}}, 312_542_208 + 59_392 * 1024),
+        # transformers 5.23.0's MuseGlimmerTextModel, 26,509,949,440, and MuseSparkTextModel, 818,335,358,976, with an lm_head each
+        ({"model_type": "muse_glimmer", "text_config": {"model_type": "muse_glimmer_text"}}, 26_509_949_440 + 202_048 * 6656),
+        ({"model_type": "muse_spark", "text_config": {"model_type": "muse_spark_text"}}, 818_335_358_976 + 202_048 * 8192),
+        # AriaTextForCausalLM, PaddleOCRTextModel (tied), Granite4VisionTextModel, GraniteDoclingTextModel (tied), Emu3ForCausalLM
+        ({"model_type": "aria", "text_config": {"model_type": "aria_text"}}, 18_517_069_824),
+        ({"model_type": "paddleocr_vl", "text_config": {"model_type": "paddleocr_vl_text"}}, 360_748_032),
+        ({"model_type": "granite4_vision", "text_config": {"model_type": "granite4_vision_text"}}, 6_607_343_616 + 32_000 * 4096),
+        ({"model_type": "granite_docling", "text_config": {"model_type": "granite_docling_text"}}, 386_630_656),
+        ({"model_type": "emu3", "text_config": {"model_type": "emu3_text_model"}}, 8_492_011_520),
         # transformers 5.23.0's Ernie4_5_VLMoeTextModel, tied: those for images included
         ({"model_type": "ernie4_5_vl_moe", "text_config": {"model_type": "ernie4_5_vl_moe_text"}}, 28_624_635_776),
         # Qwen2 of the same sizes: 7,615,616,512
         ({"model_type": "qwen2_5_omni", "thinker_config": {"model_type": "x", "text_config": {"model_type": "qwen2_5_omni_text"}}},
          7_615_616_512),
     ],
-    ids=["GLM-4.1V", "GLM-OCR", "ERNIE-4.5-VL-28B", "Qwen2.5-Omni-7B"],
+    ids=["GLM-4.1V", "GLM-OCR", "Muse Glimmer", "Muse Spark", "Aria", "PaddleOCR-VL", "Granite 4 Vision", "Granite Docling",
+         "Emu3", "ERNIE-4.5-VL-28B", "Qwen2.5-Omni-7B"],
 )  # fmt: skip
 def test_language_parts_that_leave_out_their_class_defaults(config: dict[str, Any], total: int) -> None:
     assert geometry(config).parameters_total == total
@@ -240,6 +250,13 @@ def test_deepseek_v4_of_another_model_type() -> None:
     said = {**DEEPSEEK_V4_FLASH, "model_type": "deepseek_ref", "architectures": ["DeepseekV4ForCausalLM"]}
     assert geometry(said).attention == geometry(DEEPSEEK_V4_FLASH).attention
     assert kv_dtype.hint(said, None) == "fp8_ds_mla"
+
+
+def test_full_layers_of_muse_are_counted_from_the_last() -> None:
+    shape = geometry({"model_type": "muse_spark", "text_config": {"model_type": "muse_spark_text"}})
+    assert {(group.span, group.layers) for group in shape.attention} == {(Span.FULL, 16), (Span.SLIDING, 46)}
+    (expert,) = {module.columns for module in shape.modules if module.path.endswith("experts.*.gate_proj")}
+    assert expert == 4096
 
 
 def test_qwen3_6_is_a_qwen3_5() -> None:

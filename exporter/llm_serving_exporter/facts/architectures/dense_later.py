@@ -24,6 +24,14 @@ _TIED = {"tie_word_embeddings": True}
 _LLAMA = Layout(_UNTIED, qkv_bias="attention_bias", mlp_bias="mlp_bias")
 _QWEN2 = Layout(_UNTIED, qkv_bias=True, out_bias=False, window=windows.beyond_first)
 _QWEN3 = Layout({**_UNTIED, "head_dim": 128}, qkv_bias="attention_bias", qk_norm=True, window=windows.beyond_first)
+_SEVEN_B = {
+    "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32000
+}  # fmt: skip
+_PADDLE = Layout(
+    {**_TIED, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 18, "num_attention_heads": 16,
+     "num_key_value_heads": 2, "head_dim": 128, "vocab_size": 103424},
+    qkv_bias="use_bias", mlp_bias="use_bias",
+)  # fmt: skip
 _GLM4V = Layout(
     {**_UNTIED, "hidden_size": 4096, "intermediate_size": 13696, "num_hidden_layers": 40, "num_attention_heads": 32,
      "num_key_value_heads": 2, "vocab_size": 151552},
@@ -63,6 +71,17 @@ LAYOUTS: Mapping[str, Layout] = {
         _GLM4V, qkv_bias=False,
         defaults={**_UNTIED, "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 16, "num_attention_heads": 16,
                   "num_key_value_heads": 8, "vocab_size": 59392},
+    ),
+    "paddleocr_vl_text": _PADDLE,
+    "paddleocr_vl": _PADDLE,
+    "granite4_vision_text": replace(_LLAMA, defaults={**_UNTIED, **_SEVEN_B}),
+    "granite_docling_text": replace(
+        _LLAMA,
+        defaults={**_TIED, "hidden_size": 1024, "intermediate_size": 2048, "num_hidden_layers": 28, "num_attention_heads": 16,
+                  "num_key_value_heads": 4, "vocab_size": 133800},
+    ),
+    "emu3_text_model": replace(
+        _LLAMA, defaults={**_UNTIED, **_SEVEN_B, "intermediate_size": 14336, "num_key_value_heads": 8, "vocab_size": 184622}
     ),
     "qwen2_5_omni_text": replace(
         _QWEN2,

@@ -14,6 +14,7 @@ from llm_serving_exporter.facts.architectures import (
     mimo,
     minimax_m3,
     mllama,
+    muse,
     nemotron_nas,
     step3,
 )
@@ -23,5 +24,6 @@ from llm_serving_exporter.model.geometry import Geometry
 BUILDERS: Mapping[str, Callable[[Fields], Geometry]] = {
     **bailing.BUILDERS, **deepseek_v4.BUILDERS, **gemma_shared.BUILDERS, **inkling.BUILDERS, **lfm3.BUILDERS,
      **longcat.BUILDERS, **mimo.BUILDERS,
-    **minimax_m3.BUILDERS, **mllama.BUILDERS, **nemotron_nas.BUILDERS, **step3.BUILDERS,
+    **minimax_m3.BUILDERS, **mllama.BUILDERS, **muse.BUILDERS,
+     **nemotron_nas.BUILDERS, **step3.BUILDERS,
 }  # fmt: skip

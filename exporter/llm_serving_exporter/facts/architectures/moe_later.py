@@ -41,6 +41,10 @@ _MELLUM: Mapping[str, Any] = {
     "sliding_window": 1024,
 }  # fmt: skip
 _FLEX_OLMO: Mapping[str, Any] = {"num_experts": 7, "num_experts_per_tok": 5}
+_ARIA: Mapping[str, Any] = {
+    "hidden_size": 4096, "intermediate_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32000,
+    "moe_num_experts": 8, "moe_topk": 2, "moe_num_shared_experts": 2,
+}  # fmt: skip
 _COHERE2_MOE: Mapping[str, Any] = {
     "head_dim": 128, "num_experts": 8, "num_experts_per_tok": 2, "num_shared_experts": 0, "sliding_window": 4096,
     "first_k_dense_replace": 0,
@@ -87,6 +91,21 @@ def flex_olmo(fields: Fields) -> Geometry:
         *heads.modules(shape, qkv_bias=bias, out_bias=bias, norms=_QK_NORMS, norm_whole=True),
         *mlps(shape, mixture(fields, shape, experts=_EXPERTS, size="intermediate_size"), Names()),
     )
+    return shape.geometry(fields, modules, heads.layers(fields, shape))
+
+
+def aria(fields: Fields) -> Geometry:
+    """Aria's language part: experts in every layer, and shared ones of their size."""
+    fields = prepared(fields, _ARIA, "attention_bias", "moe_num_shared_experts")
+    shape = frame(fields)
+    heads = grouped_query(fields, shape.hidden)
+    bias = fields.flag("attention_bias", default=False)
+    shared = fields.whole("intermediate_size") * fields.whole("moe_num_shared_experts", least=0)
+    experts = mixture(
+        fields, shape, experts=("moe_num_experts",), per_token=("moe_topk",), size="intermediate_size", shared=shared
+    )
+    names = Names(router="router", experts=("experts.fc1", "experts.fc2"))
+    modules = (*heads.modules(shape, qkv_bias=bias, out_bias=bias), *mlps(shape, experts, names))
     return shape.geometry(fields, modules, heads.layers(fields, shape))
 
 
@@ -161,6 +180,7 @@ def _grouped(
 
 
 BUILDERS: Mapping[str, Callable[[Fields], Geometry]] = {
+    "aria_text": aria,
     "axk1": axk1,
     "hy_v3": hy_v3,
     "mellum": mellum,
