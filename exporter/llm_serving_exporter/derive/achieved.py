@@ -16,6 +16,8 @@ from llm_serving_exporter.model.window import EngineWindow
 
 # Releases from which vLLM's own estimate knows MLA and sliding windows (facts model-math E.5)
 ESTIMATE_KNOWS_MLA, ESTIMATE_KNOWS_WINDOWS = (0, 24), (0, 30)
+# what it knows of attention: nothing that is picked, compressed, shared or of an encoder
+_ESTIMATED = (Span.FULL, Span.SLIDING)
 MEASURED = (Source.GPM, Source.DCGM)
 
 
@@ -65,7 +67,7 @@ def _sound(model: ModelFacts, version: tuple[int, int] | None) -> bool:
     geometry = model.geometry
     if not model.estimate_sound or geometry.recurrent:
         return False
-    if any(group.span is Span.CHUNKED for group in geometry.attention):
+    if any(group.span not in _ESTIMATED or not group.kept or group.compress_ratio > 1 for group in geometry.attention):
         return False
     since = (0, 0)
     if geometry.mla:

@@ -8,11 +8,12 @@ sequences share and read once (cascade attention): each sequence has a context o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from llm_serving_exporter.derive.flops import attention_flops
 from llm_serving_exporter.derive.planning import speculated_tokens
-from llm_serving_exporter.derive.reads import experts_touched
+from llm_serving_exporter.derive.reads import experts_touched, group_token_bytes, kv_read_bytes
 from llm_serving_exporter.derive.roof import Ceiling, Roof, decode_ceiling, decode_ceiling_at
 from llm_serving_exporter.model.geometry import AttentionLayers, Span
 from llm_serving_exporter.model.hardware import GpuPeaks
@@ -137,12 +138,10 @@ def _least_weight_bytes(roof: Roof, tokens: float) -> float:
 
 
 def _least_kv_bytes(roof: Roof, context_tokens: float) -> float:
-    groups = roof.model.geometry.attention
-    kept = sum(
-        token_bytes * _least_tokens(group, context_tokens)
-        for (token_bytes, _), group in zip(roof.kv_terms, groups, strict=True)
+    unread = sum(
+        group_token_bytes(roof.model, roof.parallel, group) * skipped for group, skipped in _begun(roof, context_tokens)
     )
-    return kept + roof.state_moved_bytes
+    return kv_read_bytes(roof, context_tokens) - unread
 
 
 def _least_compute_seconds(roof: Roof, context_tokens: float) -> float | None:
@@ -155,16 +154,16 @@ def _least_compute_seconds(roof: Roof, context_tokens: float) -> float | None:
         if passed and not rate:
             return None
         seconds += 2 * passed / rate if rate else 0.0
-    looked = sum(
-        each * _least_tokens(group, context_tokens)
-        for (each, _), group in zip(roof.attention_terms, roof.model.geometry.attention, strict=True)
-    )
     fastest = fastest_rate(roof.peaks, 0.0)
-    return seconds + looked / fastest if fastest else seconds
+    if not fastest:
+        return seconds
+    looked = attention_flops(roof, context_tokens) + roof.index_flops * context_tokens
+    unlooked = sum(alike.layers * alike.decode_flops * skipped for alike, skipped in _begun(roof, context_tokens))
+    return seconds + (looked - unlooked) / fastest
 
 
-def _least_tokens(group: AttentionLayers, context_tokens: float) -> float:
-    """Tokens of context that a layer looks at; a chunked one at a single token where a chunk has just begun."""
-    if group.span is Span.CHUNKED and context_tokens > (group.window_tokens or 0):
-        return 1.0
-    return group.tokens_read(context_tokens)
+def _begun(roof: Roof, context_tokens: float) -> Iterator[tuple[AttentionLayers, float]]:
+    """Chunked layers whose chunk may just have begun, with the tokens that they then do not look at: all but one."""
+    for group in roof.model.geometry.attention:
+        if group.span is Span.CHUNKED and context_tokens > (group.window_tokens or 0):
+            yield group, group.tokens_read(context_tokens) - 1.0

@@ -7,18 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llm_serving_exporter.derive.reads import Roof
+from llm_serving_exporter.derive.reads import Roof, choose_rate
 from llm_serving_exporter.model.geometry import AttentionLayers, Span
 from llm_serving_exporter.model.weights import Precision
 
 
 def token_flops(roof: Roof, context_tokens: float) -> dict[Precision, float]:
-    """One decode token: 2 FLOPs for each matrix parameter it passes, lm_head included, and attention over its context at BF16."""
+    """One decode token: 2 FLOPs for each matrix parameter it passes, lm_head included, attention over its context at BF16, indexers' at FP8
+    where the GPU has it."""
     work = _matrices(roof, 1.0, sampled_tokens=1.0)
-    looked = 0.0
-    for each, window in roof.attention_terms:
-        looked += each * (context_tokens if window is None else min(context_tokens, window))
-    return _added(work, looked)
+    _add(work, Precision.BF16, attention_flops(roof, context_tokens))
+    if roof.index_flops:
+        _add(work, choose_rate(roof.peaks, Precision.FP8), roof.index_flops * context_tokens)
+    return work
+
+
+def attention_flops(roof: Roof, context_tokens: float) -> float:
+    """Of these, what attention takes, indexers apart."""
+    looked = roof.cross_flops
+    for each, most in roof.attention_terms:
+        looked += each * (context_tokens if most is None else min(context_tokens, most))
+    return looked
 
 
 def prefill_flops(
@@ -27,11 +36,16 @@ def prefill_flops(
     """One prompt: `new_tokens` computed behind `prefix_tokens` that are in the KV cache; `sampled_tokens` of them need logits."""
     work = _matrices(roof, new_tokens, sampled_tokens=sampled_tokens)
     contexts = _mutual if roof.model.geometry.bidirectional else _causal
-    looked = sum(
-        group.layers * group.prefill_flops * contexts(group, new_tokens, prefix_tokens)
+    looked = roof.cross_flops * new_tokens + sum(
+        group.layers * group.prefill_flops / group.compress_ratio * contexts(group, new_tokens, prefix_tokens)
         for group in roof.model.geometry.attention
+        if group.span is not Span.CROSS
     )
-    return _added(work, looked)
+    _add(work, Precision.BF16, looked)
+    if roof.index_flops:
+        pairs = _pairs(prefix_tokens + new_tokens) - _pairs(prefix_tokens)
+        _add(work, choose_rate(roof.peaks, Precision.FP8), roof.index_flops * pairs)
+    return work
 
 
 def matrix_flops(roof: Roof, tokens: float) -> dict[Precision, float]:
@@ -72,10 +86,9 @@ def _matrices(roof: Roof, tokens: float, *, sampled_tokens: float) -> dict[Preci
     return work
 
 
-def _added(work: dict[Precision, float], attention: float) -> dict[Precision, float]:
-    if attention > 0:
-        work[Precision.BF16] = work.get(Precision.BF16, 0.0) + attention
-    return work
+def _add(work: dict[Precision, float], rate: Precision, flops: float) -> None:
+    if flops > 0:
+        work[rate] = work.get(rate, 0.0) + flops
 
 
 def _mutual(group: AttentionLayers, new_tokens: float, prefix_tokens: float) -> float:
@@ -90,11 +103,25 @@ def _causal(group: AttentionLayers, new_tokens: float, prefix_tokens: float) -> 
 
 def _triangle(group: AttentionLayers, tokens: float) -> float:
     """The same sum over a prompt's first `tokens` tokens."""
-    window = group.window_tokens
+    window = group.window_tokens if group.top_entries is None else _sparse_limit(group)
     if window is None or tokens <= window:
-        return tokens * (tokens + 1) / 2
+        return _pairs(tokens)
     full = window * (window + 1) / 2
     if group.span is Span.CHUNKED:
         chunks, rest = divmod(tokens, window)
         return chunks * full + rest * (rest + 1) / 2
     return full + (tokens - window) * window
+
+
+def _pairs(tokens: float) -> float:
+    return tokens * (tokens + 1) / 2
+
+
+def _sparse_limit(group: AttentionLayers) -> float | None:
+    """Tokens of context from which on a prompt's token costs no more: there, what is picked is as dear as all of it.
+
+    Engines take the cheaper: prompts up to what is picked are computed densely with MLA's expanded heads (SGLang's "MHA_ONE_SHOT",
+    vLLM's dense path), longer ones sparsely in the absorbed form, which is dearer a token.
+    """
+    most = group.most_tokens
+    return None if most is None or not group.prefill_flops else most * group.decode_flops / group.prefill_flops

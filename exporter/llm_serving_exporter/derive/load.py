@@ -53,6 +53,8 @@ def make_roof(model: ModelFacts | Absence, hardware: Hardware) -> Roof | Absence
     """The roof of one engine, or what it lacks."""
     if isinstance(model, Absence):
         return model
+    if model.geometry.reads_unknown:
+        return Absence.ARCHITECTURE_UNKNOWN
     if isinstance(hardware.peaks, Absence):
         return hardware.peaks
     if hardware.parallel is None:

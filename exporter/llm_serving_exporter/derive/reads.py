@@ -5,10 +5,11 @@ Activations are left out: for decode-sized batches they stay in the GPUs' caches
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from llm_serving_exporter.derive.experts import Band, estimate_touched_experts
-from llm_serving_exporter.model.geometry import AttentionLayers
+from llm_serving_exporter.model.geometry import AttentionLayers, Span
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.weights import ModelFacts, Precision
 
@@ -34,14 +35,20 @@ class Roof:
     unsampled_bytes: float = field(init=False, repr=False, compare=False)
     # bytes of one routed expert in each layer, of those that this engine has
     routed_bytes: float = field(init=False, repr=False, compare=False)
-    # of each kind of attention layer: KV bytes of a token over all ranks, and the tokens of its window, None without one
+    # KV bytes that a step reads of a token over all ranks, and the tokens of context from which on it reads no more, None without such
     kv_terms: tuple[tuple[float, int | None], ...] = field(init=False, repr=False, compare=False)
-    # what a step reads and writes of a sequence's recurrent state
+    # what a token adds to the KV cache over all ranks
+    token_kept_bytes: float = field(init=False, repr=False, compare=False)
+    # what a step reads of a sequence whatever its context: recurrent state, which it writes too, and an encoder's tokens
     state_moved_bytes: float = field(init=False, repr=False, compare=False)
     # of each format of weights: the rate that its matrices run at, parameters that a token passes, those of the lm_head
     matrix_terms: tuple[tuple[Precision, int, int], ...] = field(init=False, repr=False, compare=False)
-    # of each kind of attention layer: FLOPs of a decode token for each token of context, and the tokens of its window, None without one
-    attention_terms: tuple[tuple[int, int | None], ...] = field(init=False, repr=False, compare=False)
+    # FLOPs of a decode token's attention for each token of context, and the tokens from which on it looks at no more, None without such
+    attention_terms: tuple[tuple[float, int | None], ...] = field(init=False, repr=False, compare=False)
+    # the same of indexers, which look at all of it
+    index_flops: float = field(init=False, repr=False, compare=False)
+    # of cross attention, whatever the context
+    cross_flops: float = field(init=False, repr=False, compare=False)
 
     # by tokens of a step, the ridge without context: the last one that was asked for
     weights_ridge: dict[float, float | None] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -52,11 +59,10 @@ class Roof:
             "read_whole_bytes": sum(group.fixed_bytes + group.lm_head_bytes for group in groups) + ranks,
             "unsampled_bytes": sum(group.fixed_bytes for group in groups) + ranks,
             "routed_bytes": sum(group.expert_bytes for group in groups) / self.parallel.sharing_ranks,
-            "kv_terms": tuple(
-                (_of_group(self.model, self.parallel, group), group.window_tokens)
-                for group in self.model.geometry.attention
-            ),
-            "state_moved_bytes": 2 * self.model.state_bytes_per_sequence(),
+            "kv_terms": _read_terms(self.model, self.parallel),
+            "token_kept_bytes": kept_token_bytes(self.model, self.parallel),
+            "state_moved_bytes": 2 * self.model.state_bytes_per_sequence()
+            + encoder_kept_bytes(self.model, self.parallel),
             "matrix_terms": tuple(
                 (
                     choose_rate(self.peaks, group.format.multiplied),
@@ -65,8 +71,15 @@ class Roof:
                 )
                 for group in groups
             ),
-            "attention_terms": tuple(
-                (group.layers * group.decode_flops, group.window_tokens) for group in self.model.geometry.attention
+            "attention_terms": _merged(
+                (group.layers * group.decode_flops / group.compress_ratio, group.most_tokens)
+                for group in self.model.geometry.attention
+                if group.span is not Span.CROSS
+            ),
+            "index_flops": sum(group.index_flops() for group in self.model.geometry.attention),
+            "cross_flops": sum(
+                group.layers * group.decode_flops * (group.encoder_tokens or 0)
+                for group in self.model.geometry.attention
             ),
         }
         for name, value in known.items():
@@ -123,21 +136,37 @@ def experts_elsewhere_bytes(model: ModelFacts, parallel: Parallel) -> float:
 
 
 def kv_read_bytes(roof: Roof, context_tokens: float) -> float:
-    """What one sequence's decode step reads of its KV cache, windows and chunks respected, and reads and writes of recurrent state."""
+    """What one sequence's decode step reads of its KV cache, windows, chunks and what indexers pick respected, of the indexers' keys all,
+    and what it reads and writes of recurrent state."""
     kv = 0.0
-    for token_bytes, window in roof.kv_terms:
-        kv += token_bytes * (context_tokens if window is None else min(context_tokens, window))
+    for token_bytes, most in roof.kv_terms:
+        kv += token_bytes * (context_tokens if most is None else min(context_tokens, most))
     return kv + roof.state_moved_bytes
 
 
 def kv_token_bytes(roof: Roof) -> float:
-    """What one token adds to the KV cache, every attention layer and every rank's copy counted."""
-    return sum([token_bytes for token_bytes, _ in roof.kv_terms])
+    """What one token adds to the KV cache, every attention layer that keeps it and every rank's copy counted."""
+    return roof.token_kept_bytes
 
 
 def kept_token_bytes(model: ModelFacts, parallel: Parallel) -> float:
     """The same where no peak is known, and so no roof."""
-    return sum(_of_group(model, parallel, group) for group in model.geometry.attention)
+    groups = model.geometry.attention
+    kept = sum(group_token_bytes(model, parallel, group) for group in groups if group.kept)
+    return kept + sum(_index_bytes(parallel, group) for group in groups)
+
+
+def encoder_kept_bytes(model: ModelFacts, parallel: Parallel) -> float:
+    """What cross attention keeps of a sequence's encoder, as far as its tokens are known."""
+    return sum(
+        group.encoder_tokens
+        * group.layers
+        * group.kv_elements
+        * model.kv_bytes_per_element
+        * parallel.count_kv_copies(group.kv_heads)
+        for group in model.geometry.attention
+        if group.encoder_tokens
+    )
 
 
 def kv_stored_bytes(roof: Roof, context_tokens: float, *, all_full: bool = False) -> float:
@@ -145,14 +174,36 @@ def kv_stored_bytes(roof: Roof, context_tokens: float, *, all_full: bool = False
 
     Sliding and chunked layers keep at most their window; `all_full`: the engine's hybrid KV manager is off, and they keep everything.
     """
-    kv = 0.0
+    kv = encoder_kept_bytes(roof.model, roof.parallel)
     for group in roof.model.geometry.attention:
-        window = context_tokens if all_full or group.window_tokens is None else group.window_tokens
-        kv += _of_group(roof.model, roof.parallel, group) * min(context_tokens, window)
+        kv += _index_bytes(roof.parallel, group) * context_tokens
+        if group.kept:
+            window = context_tokens if all_full or group.window_tokens is None else group.window_tokens
+            kv += group_token_bytes(roof.model, roof.parallel, group) * min(context_tokens, window)
     return kv + roof.model.state_bytes_per_sequence()
 
 
-def _of_group(model: ModelFacts, parallel: Parallel, group: AttentionLayers) -> float:
+def group_token_bytes(model: ModelFacts, parallel: Parallel, group: AttentionLayers) -> float:
     """Of a token, over all tensor-parallel GPUs, copies included."""
     copies = parallel.count_kv_copies(group.kv_heads)
-    return group.layers * group.kv_elements * model.kv_bytes_per_element * copies
+    return group.layers * group.token_elements * model.kv_bytes_per_element * copies
+
+
+def _index_bytes(parallel: Parallel, group: AttentionLayers) -> float:
+    """The same of an indexer's keys, of which there is one for all heads: every GPU picks for itself."""
+    return group.index_bytes() * parallel.count_kv_copies(1)
+
+
+def _read_terms(model: ModelFacts, parallel: Parallel) -> tuple[tuple[float, int | None], ...]:
+    groups = model.geometry.attention
+    kv = [(group_token_bytes(model, parallel, group), group.most_tokens) for group in groups]
+    return _merged([*kv, *((_index_bytes(parallel, group), None) for group in groups)])
+
+
+def _merged(terms: Iterable[tuple[float, int | None]]) -> tuple[tuple[float, int | None], ...]:
+    """One term for all that stop at the same number of tokens; none for nothing."""
+    by_most: dict[int | None, float] = {}
+    for each, most in terms:
+        if each:
+            by_most[most] = by_most.get(most, 0.0) + each
+    return tuple((each, most) for most, each in by_most.items())

@@ -100,6 +100,13 @@ def lacks(roof: Roof) -> tuple[Lack, ...]:
     name = roof.peaks.name or "the GPU"
     if roof.model.geometry.encoder:
         found.append(Lack(Absence.NO_DECODE, f"{roof.model.name} is an encoder: it does not decode"))
+    if roof.model.geometry.reads_unknown:
+        found.append(
+            Lack(
+                Absence.ARCHITECTURE_UNKNOWN,
+                f"{roof.model.name}: {roof.model.geometry.reads_unknown}; its weights and whether it fits are known, ceilings are not",
+            )
+        )
     if not _bandwidth(roof):
         found.append(Lack(Absence.PEAK_UNKNOWN, f"peak memory bandwidth of {name} is not known: no bandwidth ceiling"))
     needed = {choose_rate(roof.peaks, group.format.multiplied) for group in roof.model.groups}
@@ -145,7 +152,7 @@ def ridge_batch(roof: Roof, context_tokens: float, *, tokens_per_step: float = 1
     """
     bandwidth = _bandwidth(roof)
     seconds = compute_seconds(roof, token_flops(roof, context_tokens), gpus=roof.parallel.tensor)
-    if not bandwidth or seconds is None or roof.model.geometry.encoder:
+    if not bandwidth or seconds is None or roof.model.geometry.encoder or roof.model.geometry.reads_unknown:
         return None
     spare = tokens_per_step * seconds - kv_read_bytes(roof, context_tokens) / bandwidth
     if spare <= 0:
@@ -201,7 +208,7 @@ def prefill_floor_seconds(roof: Roof, prompt_tokens: float, prefix_tokens: float
         for precision, amount in routed_flops(roof, new).items():
             flops[precision] -= amount * (1 - 1 / sharing)
     computed = compute_seconds(roof, flops, gpus=roof.parallel.tensor)
-    if not bandwidth or computed is None:
+    if not bandwidth or computed is None or roof.model.geometry.reads_unknown:
         return None
     # weight_read_bytes() takes the other ranks for as busy
     moved = weight_read_bytes(roof, new / sharing).expected + new * kv_token_bytes(roof)
@@ -222,7 +229,8 @@ def encoder_ceiling_tokens_per_second(roof: Roof, mean_tokens: float) -> float |
 def _micro_batch(roof: Roof, batch: float, context_tokens: float, tokens_per_step: float) -> tuple[float, Band] | None:
     """Sequences that a stage works on at a time and the weights that it reads for them; None where there is no ceiling."""
     sane = 0 < batch < math.inf and 0 <= context_tokens < math.inf and 0 < tokens_per_step < math.inf
-    if not sane or not _bandwidth(roof) or roof.model.geometry.encoder:
+    geometry = roof.model.geometry
+    if not sane or not _bandwidth(roof) or geometry.encoder or geometry.reads_unknown:
         return None
     # stages work on a micro-batch each; fewer sequences than stages leave stages idle, one after the other (facts D.3). Of a replica's
     # one sequence each rank counts its share

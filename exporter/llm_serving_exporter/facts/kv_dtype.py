@@ -9,6 +9,7 @@ from typing import Any
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
+from llm_serving_exporter.facts.architectures.registry import family, language
 from llm_serving_exporter.facts.quantisation import settings
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import WeightFormat
@@ -73,8 +74,11 @@ def hint(config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | None) -
     """The KV dtype that the checkpoint was calibrated for: "fp8_e4m3", "nvfp4" or "int8"; None where it says nothing.
 
     A hint, not a fact of what is served: vLLM takes it for "auto" with ModelOpt (utils/torch_utils.py resolve_kv_cache_dtype_string) and
-    compressed-tensors checkpoints, older ones and other engines do not, and a flag overrides it.
+    compressed-tensors checkpoints, older ones and other engines do not, and a flag overrides it. DeepSeek-V4 is kept in FP8 by default
+    whatever its config says (vLLM models/deepseek_v4/attention.py).
     """
+    if family(language(config)) == "deepseek_v4":
+        return "fp8_ds_mla"
     found = settings(config, hf_quant_config)
     if found is None:
         return None

@@ -6,7 +6,7 @@ quantization/fp8.py: LinearBase and FusedMoE; its lm_head is neither), and its m
 
 from __future__ import annotations
 
-from llm_serving_exporter.facts import formats
+from llm_serving_exporter.facts import formats, quant_modelopt
 from llm_serving_exporter.facts.quant_names import Patterns
 from llm_serving_exporter.facts.quant_settings import Scheme, Settings
 from llm_serving_exporter.model.geometry import Module, Part
@@ -21,13 +21,38 @@ def _all_but(method: str, kept: Patterns, weight_format: WeightFormat) -> Scheme
 
 
 def fp8(settings: Settings) -> Scheme:
-    """`weight_block_size` [128, 128]: a scale per block; otherwise per tensor or row. Activations are always FP8 (W8A8)."""
-    if settings.has("quantized_layers"):
-        raise settings.refused("quantized_layers", "mixes other formats into fp8, which is not supported")
+    """`weight_block_size` [128, 128]: a scale per block; otherwise per tensor or row. Activations are always FP8 (W8A8).
+
+    `quantized_layers` names what ModelOpt stored otherwise over it (the experts of DeepSeek-V4's NVFP4 checkpoints); its `ignore` says
+    what ModelOpt left as it was, which is FP8.
+    """
     weight_format = formats.FP8
     if settings.has("weight_block_size"):
         weight_format = formats.fp8_block(*_block(settings, "weight_block_size"))
-    return _all_but("fp8", Patterns(settings.listed("ignored_layers", "modules_to_not_convert")), weight_format)
+    scheme = _all_but("fp8", Patterns(settings.listed("ignored_layers", "modules_to_not_convert")), weight_format)
+    if not settings.has("quantized_layers"):
+        return scheme
+    named = quant_modelopt.named_layers(settings)
+
+    def choose(module: Module, called: tuple[str, ...]) -> WeightFormat | None:
+        return named(called) or scheme.choose(module, called)
+
+    return Scheme("fp8_mixed", choose)
+
+
+def expert_dtype(scheme: Scheme, said: object, settings: Settings) -> Scheme:
+    """The same with routed experts in a format of their own: DeepSeek-V4 keeps them in 4-bit floats with a scale for each 32 weights,
+    multiplied by FP8 activations (vLLM models/deepseek_v4/quant_config.py). Raises FactsError for another word than fp4 and fp8.
+    """
+    if said == "fp8" or settings.has("quantized_layers"):
+        return scheme
+    if said != "fp4":
+        raise settings.refused("expert_dtype", f"is {str(said)[:64]!r}, neither 'fp4' nor 'fp8'")
+
+    def choose(module: Module, called: tuple[str, ...]) -> WeightFormat | None:
+        return formats.MXFP4_W4A8 if module.part is Part.EXPERT else scheme.choose(module, called)
+
+    return Scheme("fp8_mixed", choose, lm_head=scheme.lm_head)
 
 
 def _block(settings: Settings, key: str) -> tuple[int, int]:

@@ -5,7 +5,7 @@ lm_head follows the list of left-out modules; ModelOpt leaves it out by default,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -66,6 +66,16 @@ def modelopt(settings: Settings) -> Scheme | None:
 
 
 def _mixed(settings: Settings, kept: Patterns) -> Scheme:
+    named = named_layers(settings)
+
+    def choose(module: Module, called: tuple[str, ...]) -> WeightFormat | None:
+        return None if kept.match(called) else named(called)
+
+    return Scheme("modelopt_mixed", choose, lm_head=True)
+
+
+def named_layers(settings: Settings) -> Callable[[tuple[str, ...]], WeightFormat | None]:
+    """What `quantized_layers` gives to a module by its names; None for one that it does not name."""
     layers = {
         plain(name): _format(layer, layer.text("quant_algo").upper())
         for name, layer in settings.entries("quantized_layers").items()
@@ -73,13 +83,11 @@ def _mixed(settings: Settings, kept: Patterns) -> Scheme:
     if not layers:
         raise settings.refused("quantized_layers", "is missing or empty")
 
-    def choose(module: Module, called: tuple[str, ...]) -> WeightFormat | None:
-        if kept.match(called):
-            return None
+    def find(called: tuple[str, ...]) -> WeightFormat | None:
         # the whole name before the module that holds it ("...mlp.experts")
         return next((layers[run] for name in called for run in runs(name) if run in layers), None)
 
-    return Scheme("modelopt_mixed", choose, lm_head=True)
+    return find
 
 
 def _format(settings: Settings, algorithm: str) -> WeightFormat:

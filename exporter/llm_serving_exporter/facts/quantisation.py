@@ -17,7 +17,7 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats, quant_modelopt
 from llm_serving_exporter.facts.architectures.registry import language
 from llm_serving_exporter.facts.quant_compressed import compressed_tensors
-from llm_serving_exporter.facts.quant_float8 import bitsandbytes, fbgemm_fp8, fp8, mxfp4
+from llm_serving_exporter.facts.quant_float8 import bitsandbytes, expert_dtype, fbgemm_fp8, fp8, mxfp4
 from llm_serving_exporter.facts.quant_integer import auto_round, awq, gptq
 from llm_serving_exporter.facts.quant_names import names
 from llm_serving_exporter.facts.quant_quark import quark
@@ -148,7 +148,11 @@ def scheme(config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | None)
             Absence.MODEL_UNKNOWN.value,
             f"quantization_config: quant_method is {str(said)[:64]!r}, which is not supported; name the format that is served instead",
         )
-    return reader(found)
+    chosen = reader(found)
+    experts = found.values.get("expert_dtype") or language(config).find_around("expert_dtype")
+    if chosen is None or experts is None or found.method != "fp8":
+        return chosen
+    return expert_dtype(chosen, experts, found)
 
 
 def _assigned(geometry: Geometry, base: WeightFormat, chosen: Scheme | None) -> Assignment:

@@ -62,29 +62,65 @@ class Span(StrEnum):
     FULL = "full"
     SLIDING = "sliding"  # the last `window_tokens`
     CHUNKED = "chunked"  # from the start of the chunk of `window_tokens` that the token stands in
+    SPARSE = "sparse"  # those `top_entries` of all that is kept which an indexer picks
+    CROSS = "cross"  # an encoder's tokens, of which decode adds none
+
+
+@dataclass(frozen=True, slots=True)
+class Indexer:
+    """What picks the entries that sparse attention reads. It reads a key of its own for every entry, however few are picked."""
+
+    layers: int  # that have one; the others of the group take what the one before them picked
+    key_bytes: float  # stored per entry and layer, in a precision of its own whatever the KV cache's, scales included
+    flops: int  # per token computed, entry scored, and layer
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionLayers:
-    """Attention layers that are alike.
+    """Attention layers that are alike. One that keeps two kinds of entries (DeepSeek-V4) counts in two of these.
 
-    FLOPs are per token computed, token of context looked at, and layer.
+    FLOPs are per token computed, entry looked at, and layer. An entry stands for one token of context, or for `compress_ratio` of them.
     """
 
     layers: int  # how many
-    # stored per token and layer, and read for each token of context: 2 x KV heads x head size; MLA: latent and rotary
-    # part, once
+    # stored per entry and layer, and read for each that is looked at: KV heads x (key + value size); MLA: latent and
+    # rotary part, once
     kv_elements: int
     kv_heads: int  # beyond this number tensor-parallel ranks hold copies; MLA: 1
     decode_flops: int  # MLA: in the absorbed form; 0: an encoder
     prefill_flops: int  # MLA: with keys and values of each head expanded from the latent
     span: Span = Span.FULL  # how far back a token looks
-    window_tokens: int | None = None  # of a sliding or chunked span; None: a full one
+    window_tokens: int | None = None  # of a sliding or chunked span; None: of another
     heads: int = 0  # of queries, which engines divide among tensor-parallel ranks; 0: not known
+    compress_ratio: int = 1  # tokens that one entry stands for
+    top_entries: int | None = None  # of a sparse span; None: of another
+    indexer: Indexer | None = None  # of a sparse span; None: these layers take what other layers' picked
+    # whether these layers keep what they read; False: it is what another layer keeps, read here once more
+    kept: bool = True
+    encoder_tokens: int | None = None  # that cross attention reads of a sequence; None: it depends on the input
+
+    @property
+    def token_elements(self) -> float:
+        """KV elements per token of context and layer."""
+        return 0.0 if self.span is Span.CROSS else self.kv_elements / self.compress_ratio
+
+    @property
+    def most_tokens(self) -> int | None:
+        """Tokens of context that a layer's reads stop growing at; None: they do not."""
+        return self.window_tokens if self.top_entries is None else self.top_entries * self.compress_ratio
 
     def tokens_read(self, context_tokens: float) -> float:
         """Tokens of context that one layer looks at; for a chunked layer, which looks back to the start of its chunk, an upper bound."""
-        return context_tokens if self.window_tokens is None else min(context_tokens, self.window_tokens)
+        most = self.most_tokens
+        return context_tokens if most is None else min(context_tokens, most)
+
+    def index_bytes(self) -> float:
+        """An indexer's keys per token of context, over the layers that have one; 0 without one."""
+        return 0.0 if self.indexer is None else self.indexer.layers * self.indexer.key_bytes / self.compress_ratio
+
+    def index_flops(self) -> float:
+        """An indexer's FLOPs per token computed and token of context, over the layers that have one; 0 without one."""
+        return 0.0 if self.indexer is None else self.indexer.layers * self.indexer.flops / self.compress_ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +148,8 @@ class Geometry:
     left_out: tuple[str, ...] = ()  # what of the checkpoint is not counted ("vision tower"); (): everything is
     # whether each token looks at its whole sequence: s tokens look at s x s, others at s (s + 1) / 2
     bidirectional: bool = False
+    # why nothing says what a step reads of the context, in words: weights and what is stored hold all the same; "": it is known
+    reads_unknown: str = ""
     # routed experts of a layer; 0 for a dense model
     experts: int = field(init=False, repr=False, compare=False)
     # of those routed experts, how many a token passes; 0 for a dense model
@@ -153,10 +191,14 @@ class Geometry:
         parts = {module.part for module in self.modules}
         return Part.LM_HEAD in parts and Part.EMBEDDING not in parts
 
-    def kv_elements_stored(self) -> int:
-        """KV elements per token, every attention layer counted in full."""
-        return sum(group.layers * group.kv_elements for group in self.attention)
+    def kv_elements_stored(self) -> float:
+        """KV elements per token, every attention layer that keeps what it reads counted in full."""
+        return sum(group.layers * group.token_elements for group in self.attention if group.kept)
+
+    def index_bytes_stored(self) -> float:
+        """Bytes per token of the keys that indexers keep beside the KV cache."""
+        return sum(group.index_bytes() for group in self.attention)
 
     def kv_elements_read(self, context_tokens: float) -> float:
-        """KV elements that one sequence's decode step reads at a context length, windows and chunks respected."""
-        return sum(group.layers * group.kv_elements * group.tokens_read(context_tokens) for group in self.attention)
+        """KV elements that one sequence's decode step reads at a context length, windows and what is picked respected."""
+        return sum(group.layers * group.token_elements * group.tokens_read(context_tokens) for group in self.attention)

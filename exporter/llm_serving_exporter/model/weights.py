@@ -84,8 +84,8 @@ class ModelFacts:
 
     @property
     def kv_bytes_per_token(self) -> float:
-        """KV bytes stored per token, each attention layer in full."""
-        return self.geometry.kv_elements_stored() * self.kv_bytes_per_element
+        """KV bytes stored per token, each attention layer in full, indexers' keys included."""
+        return self.geometry.kv_elements_stored() * self.kv_bytes_per_element + self.geometry.index_bytes_stored()
 
     def state_bytes_per_sequence(self) -> float:
         """Bytes of recurrent state of one sequence; convolution state is kept in 2 bytes an element."""

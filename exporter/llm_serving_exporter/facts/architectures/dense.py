@@ -1,8 +1,7 @@
 """Dense decoders by config.json's model_type: what each family's layers hold, and its config class's defaults.
 
 Facts: model-math B.1-B.4; layouts and defaults compared with transformers 5.23.0 on the meta device, module by module.
-Families with names of their own for sizes and modules: dense_classic. Not covered, hence refused: Llama 3.2 Vision (mllama), whose
-cross-attention layers keep KV of images, not of tokens; Gemma 3n and 4 with their tables per layer.
+Families with names of their own for sizes and modules: dense_classic; more rows: dense_later.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from llm_serving_exporter.facts.architectures import dense_classic
+from llm_serving_exporter.facts.architectures import dense_classic, dense_later
 from llm_serving_exporter.facts.architectures import dense_windows as windows
 from llm_serving_exporter.facts.architectures.dense_decoder import Layout, QkNorm, decoder
 from llm_serving_exporter.facts.fields import Fields
@@ -172,4 +171,5 @@ BUILDERS: Mapping[str, Callable[[Fields], Geometry]] = {
     **{model_type: partial(decoder, layout=layout) for model_type, layout in LAYOUTS.items()},
     "stablelm": _stablelm,
     **dense_classic.BUILDERS,
+    **dense_later.BUILDERS,
 }

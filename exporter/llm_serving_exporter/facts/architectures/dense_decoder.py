@@ -68,6 +68,8 @@ class Layout:
     embed: str = "model.embed_tokens"  # the token embedding
     head: str = "lm_head"  # the LM head
     extra: Mapping[str, int] = field(default_factory=dict)  # size in elements of further vectors of a layer, by name
+    per_head: tuple[str, ...] = ()  # further vectors of a layer with an element for each query head (sinks)
+    mlp_norm: str | None = None  # a norm as wide as the MLP, before `down`; None: there is none
     terse: bool = False  # whether published configs leave sizes out that the config class has defaults for
 
     @property
@@ -117,6 +119,8 @@ def assemble(fields: Fields, sizes: Sizes, layout: Layout, outside: tuple[Module
         *_mlp(fields, sizes, layout),
         *(parts.vector(layout.layer + name, sizes.hidden * layout.norm_vectors, every) for name in layout.norms),
         *(parts.vector(layout.layer + name, size, every) for name, size in layout.extra.items()),
+        *(parts.vector(layout.layer + name, sizes.heads, every) for name in layout.per_head),
+        *((parts.vector(layout.layer + layout.mlp_norm, sizes.intermediate, every),) if layout.mlp_norm else ()),
         *((parts.vector(layout.final_norm, sizes.hidden * layout.norm_vectors),) if layout.final_norm else ()),
     )
     attention = windows.attention_groups(

@@ -49,6 +49,15 @@ def all_but_every(full: int, *keys: str) -> Rule:
     return rule
 
 
+def all_but_first_of(group: int) -> Rule:
+    """The first layer of each `group` is full, the others slide: CWM, Granite with sinks (4)."""
+
+    def rule(fields: Fields, layers: int) -> Sequence[bool]:
+        return [layer % group != 0 for layer in range(layers)]
+
+    return rule
+
+
 def letters(fields: Fields, layers: int) -> Sequence[bool]:
     """EXAONE 4: `sliding_window_pattern` is a period as above, or letters such as LLLG (local, global) that repeat."""
     pattern = fields.found("sliding_window_pattern")

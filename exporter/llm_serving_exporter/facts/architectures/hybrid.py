@@ -6,7 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from llm_serving_exporter.facts import parts
-from llm_serving_exporter.facts.architectures import layering, lfm2, mamba, nemotron_h, qwen3_next, sizes
+from llm_serving_exporter.facts.architectures import (
+    kimi_linear,
+    layering,
+    lfm2,
+    mamba,
+    minimax_text,
+    nemotron_h,
+    olmo_hybrid,
+    qwen3_next,
+    sizes,
+)
 from llm_serving_exporter.facts.architectures.mamba import Mamba1, Mamba2
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.parts import Layers
@@ -153,6 +163,7 @@ def _mlp(fields: Fields, hidden: int, count: int) -> tuple[Module, ...]:
 
 
 BUILDERS: Mapping[str, Callable[[Fields], Geometry]] = {
-    **mamba.BUILDERS, **nemotron_h.BUILDERS, **qwen3_next.BUILDERS, **lfm2.BUILDERS,
+    **mamba.BUILDERS, **nemotron_h.BUILDERS, **qwen3_next.BUILDERS, **lfm2.BUILDERS, **kimi_linear.BUILDERS, **minimax_text.BUILDERS,
+    **olmo_hybrid.BUILDERS,
     "jamba": jamba, "bamba": bamba, "falcon_h1": falcon_h1, "granitemoehybrid": granite_hybrid,
 }  # fmt: skip

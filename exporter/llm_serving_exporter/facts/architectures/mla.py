@@ -1,4 +1,4 @@
-"""Multi-head latent attention: DeepSeek-V2 and V3, Kimi-K2, GLM-4.7-Flash, Mistral-4.
+"""Multi-head latent attention: DeepSeek-V2 and V3, Kimi-K2, GLM-4.7-Flash, Mistral-4. Its sparse kind is in `mla_sparse`.
 
 A token's KV cache is one latent and one rotary key for all heads (facts model-math B.2, B.9, B.10). Verified against
 transformers 5.23.0 on the meta device.
@@ -11,8 +11,9 @@ from typing import Any
 
 from llm_serving_exporter.facts import parts
 from llm_serving_exporter.facts.architectures.moe_decoder import Frame, Names, frame, mixture, mlps, prepared
-from llm_serving_exporter.facts.architectures.moe_shared import after_dense, shared_size
+from llm_serving_exporter.facts.architectures.moe_shared import after_dense, deepseek, shared_size
 from llm_serving_exporter.facts.fields import Fields
+from llm_serving_exporter.facts.parts import Layers
 from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Module, Part
 
 # config classes' defaults; for V3 and what descends from it the checkpoints' code has the same
@@ -37,13 +38,17 @@ _MISTRAL4: Mapping[str, Any] = {
 _KNOWN = ("attention_bias", "first_k_dense_replace", "kv_lora_rank", "n_shared_experts")
 
 
-def mla_attention(fields: Fields, shape: Frame) -> tuple[tuple[Module, ...], AttentionLayers]:
-    """The projections of every layer, and what the layers keep, read and compute.
+def mla_attention(
+    fields: Fields, shape: Frame, layers: Layers | None = None, *, inner: str = "self_attn."
+) -> tuple[tuple[Module, ...], AttentionLayers]:
+    """The projections of `layers` (None: of every one), and what they keep, read and compute.
 
     `q_lora_rank` null: queries come from one matrix. The latent has no heads, so tensor-parallel ranks each hold all of it. Decode
     is counted in the absorbed form, in which every head works on the latent itself; prefill on the heads' own keys and values.
+    `inner`: what stands before the modules' names, below the layer.
     """
-    hidden, every, prefix = shape.hidden, shape.every, f"{shape.layer}self_attn."
+    hidden, prefix = shape.hidden, shape.layer + inner
+    every = shape.every if layers is None else layers
     heads, latent = fields.whole("num_attention_heads"), fields.whole("kv_lora_rank")
     rotary, plain = fields.whole("qk_rope_head_dim"), fields.whole("qk_nope_head_dim")
     value = fields.whole("v_head_dim")
@@ -70,14 +75,15 @@ def mla_attention(fields: Fields, shape: Frame) -> tuple[tuple[Module, ...], Att
     )
     decode = 2 * heads * (latent + rotary) + 2 * heads * latent
     prefill = 2 * heads * (plain + rotary) + 2 * heads * value
-    return modules, AttentionLayers(shape.layers, latent + rotary, 1, decode, prefill, heads=heads)
+    return modules, AttentionLayers(len(every), latent + rotary, 1, decode, prefill, heads=heads)
 
 
 def _builder(defaults: Mapping[str, Any]) -> Callable[[Fields], Geometry]:
     def build(fields: Fields) -> Geometry:
         fields = prepared(fields, defaults, *_KNOWN)
         if not fields.flag("use_mla", default=True):
-            raise fields.refused("use_mla", "is False, for which there is no formula here")
+            # DeepSeek-OCR and DeepSeek-VL2-tiny: their V2 attends as the family's first
+            return deepseek(fields)
         shape = frame(fields)
         projections, attention = mla_attention(fields, shape)
         experts = mixture(
@@ -90,15 +96,6 @@ def _builder(defaults: Mapping[str, Any]) -> Callable[[Fields], Geometry]:
     return build
 
 
-def sparse_attention(fields: Fields) -> Geometry:
-    """Refuses DeepSeek's sparse attention: what a step reads has no place in AttentionLayers."""
-    raise fields.refused(
-        "index_topk",
-        "stands for sparse attention: a step reads the tokens that an indexer picks, and the indexer's own keys of every token, "
-        "which the KV cache keeps in a precision of their own; there is no formula here for either",
-    )
-
-
 deepseek_v3 = _builder(_DEEPSEEK_V3)
 BUILDERS: Mapping[str, Callable[[Fields], Geometry]] = {
     "deepseek_v2": _builder(_DEEPSEEK_V2),
@@ -106,6 +103,4 @@ BUILDERS: Mapping[str, Callable[[Fields], Geometry]] = {
     "kimi_k2": deepseek_v3,
     "glm4_moe_lite": _builder(_GLM4_MOE_LITE),
     "mistral4": _builder(_MISTRAL4),
-    "deepseek_v32": sparse_attention,
-    "glm_moe_dsa": sparse_attention,
 }

@@ -15,7 +15,12 @@ from llm_serving_exporter.facts.architectures import (
 from llm_serving_exporter.facts.architectures import (
     layering,
     mla,
+    mla_sparse,
+    mla_sparse_later,
     moe_fused,
+    moe_gated,
+    moe_later,
+    moe_named,
     moe_shared,
 )
 from llm_serving_exporter.facts.architectures.moe_decoder import (
@@ -197,5 +202,10 @@ BUILDERS: Mapping[str, Callable[[Fields], Geometry]] = {
     "granitemoeshared": granitemoe,
     **moe_shared.BUILDERS,
     **mla.BUILDERS,
+    **mla_sparse.BUILDERS,
+    **mla_sparse_later.BUILDERS,
     **moe_fused.BUILDERS,
+    **moe_gated.BUILDERS,
+    **moe_later.BUILDERS,
+    **moe_named.BUILDERS,
 }

@@ -14,7 +14,7 @@ from llm_serving_exporter.facts import parts
 from llm_serving_exporter.facts.architectures import dense_windows as windows
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.parts import Layers
-from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Module, Part
+from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Module, Part, RecurrentLayers
 
 # sizes that a config of its own states; one nested in a larger config leaves out what equals its class default
 _SIZES = frozenset({"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"})
@@ -58,7 +58,7 @@ class Frame:
 
     def geometry(
         self, fields: Fields, modules: Iterable[Module], attention: Sequence[AttentionLayers], *,
-        mla: bool = False, norm_vectors: int = 1, tied: bool = False,
+        mla: bool = False, norm_vectors: int = 1, tied: bool = False, recurrent: Sequence[RecurrentLayers] = (),
     ) -> Geometry:  # fmt: skip
         """The model: `modules` of the layers, with tables and norms around them; `tied` where no key says it.
 
@@ -77,7 +77,7 @@ class Frame:
         extra = ("MTP module",) if fields.whole("num_nextn_predict_layers", default=0, least=0) else ()
         return Geometry(
             fields.model_type, (*tables, *modules, *norms), tuple(attention), self.hidden, self.layers, self.vocabulary,
-            mla=mla, left_out=(*fields.left_out, *extra),
+            tuple(recurrent), mla=mla, left_out=(*fields.left_out, *extra),
         )  # fmt: skip
 
 
@@ -140,6 +140,7 @@ class Mixture:
     size: int  # intermediate size of one expert
     shared: int = 0  # intermediate size of the experts that every token passes, added up; 0: none
     dense_size: int | None = None  # intermediate size of a dense layer's MLP; None: there is no dense layer
+    width: int | None = None  # that routed experts work in; None: that of the residual stream
 
 
 def mixture(
@@ -183,8 +184,8 @@ def mlps(frame: Frame, mixture: Mixture, names: Names, *, bias: bool = False) ->
     """Every MLP of the model, with its routers; `bias`: of router and experts."""
     block, hidden, sparse = frame.layer + names.block, frame.hidden, mixture.sparse
     *wide, down = names.experts
-    rows = mixture.size if len(wide) == 2 else 2 * mixture.size
-    shapes = [(name, rows, hidden) for name in wide] + [(down, hidden, mixture.size)]
+    width, rows = mixture.width or hidden, mixture.size if len(wide) == 2 else 2 * mixture.size
+    shapes = [(name, rows, width) for name in wide] + [(down, width, mixture.size)]
     modules = [router(block + names.router, mixture.experts, hidden, sparse, bias=bias)]
     modules += [
         Module(
@@ -203,3 +204,11 @@ def mlps(frame: Frame, mixture: Mixture, names: Names, *, bias: bool = False) ->
 def router(path: str, rows: int, hidden: int, layers: Layers, *, bias: bool = False) -> Module:
     """The matrix that scores the experts, or the gate of a shared one."""
     return Module(path, Part.ROUTER, rows * hidden, rows if bias else 0, rows, hidden, layers, linear=False)
+
+
+def inner_fields(fields: Fields, key: str) -> Fields:
+    """A part of the config, whose messages still name the model's type."""
+    part = fields.found(key)
+    if not isinstance(part, Mapping):
+        raise fields.refused(key, "is missing" if part is None else "is not a table of keys")
+    return Fields(part, {"model_type": fields.model_type})

@@ -18,6 +18,7 @@ from llm_serving_exporter.facts.architectures.moe_decoder import (
     Names,
     frame,
     grouped_query,
+    inner_fields,
     mixture,
     mlps,
     prepared,
@@ -122,7 +123,7 @@ def dbrx(fields: Fields) -> Geometry:
     vocabulary = fields.whole("vocab_size")
     if fields.flag("tie_word_embeddings", default=False):
         raise fields.refused("tie_word_embeddings", "is true, for which there is no formula here")
-    attention, ffn = _inner(fields, "attn_config"), _inner(fields, "ffn_config")
+    attention, ffn = inner_fields(fields, "attn_config"), inner_fields(fields, "ffn_config")
     kv_heads, head_size = attention.whole("kv_n_heads"), hidden // heads
     size, experts, per_token = ffn.whole("ffn_hidden_size"), ffn.whole("moe_num_experts"), ffn.whole("moe_top_k")
     if per_token > experts:
@@ -148,14 +149,6 @@ def dbrx(fields: Fields) -> Geometry:
     )  # fmt: skip
     groups = (parts.attention_layers(count, heads, kv_heads, head_size),)
     return Geometry(fields.model_type, modules, groups, hidden, count, vocabulary, left_out=fields.left_out)
-
-
-def _inner(fields: Fields, key: str) -> Fields:
-    """A part of the config, whose messages still name the model's type."""
-    part = fields.found(key)
-    if not isinstance(part, Mapping):
-        raise fields.refused(key, "is missing" if part is None else "is not a table of keys")
-    return Fields(part, {"model_type": fields.model_type})
 
 
 BUILDERS: Mapping[str, Callable[[Fields], Geometry]] = {

@@ -53,10 +53,16 @@ _EXAONE_MOE: Mapping[str, Any] = {
 
 
 def after_dense(fields: Fields, shape: Frame) -> list[bool]:
-    """Which layers have experts: as `mlp_layer_types` lists them, else all from `first_k_dense_replace` on, each `moe_layer_freq`th."""
+    """Which layers have experts: as `mlp_layer_types` or `moe_layer_freq` lists them, else all from `first_k_dense_replace` on, each
+    `moe_layer_freq`th."""
     listed = layering.listed(fields, "mlp_layer_types", shape.layers, {"dense": "dense", "sparse": "sparse"})
     if listed is not None:
         return [layer in listed["sparse"] for layer in shape.every]
+    marks = fields.found("moe_layer_freq")
+    if isinstance(marks, list):
+        if len(marks) != shape.layers:
+            raise fields.refused("moe_layer_freq", f"has {len(marks)} entries for {shape.layers} layers")
+        return [bool(mark) for mark in marks]
     first = fields.whole("first_k_dense_replace", default=0, least=0)
     period = fields.whole("moe_layer_freq", default=1)
     return [layer >= first and layer % period == 0 for layer in shape.every]

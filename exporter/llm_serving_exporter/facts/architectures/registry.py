@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts.architectures import dense, embedder, encoder, hybrid, moe
+from llm_serving_exporter.facts.architectures import dense, embedder, encoder, flagships, hybrid, moe
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.model.geometry import Geometry
 from llm_serving_exporter.model.snapshot import Absence
@@ -14,7 +14,26 @@ from llm_serving_exporter.model.snapshot import Absence
 Builder = Callable[[Fields], Geometry]
 
 # by model_type; a family's own module says which formulas hold
-BUILDERS: Mapping[str, Builder] = {**dense.BUILDERS, **moe.BUILDERS, **hybrid.BUILDERS, **encoder.BUILDERS}
+BUILDERS: Mapping[str, Builder] = {
+    **dense.BUILDERS,
+    **moe.BUILDERS,
+    **hybrid.BUILDERS,
+    **encoder.BUILDERS,
+    **flagships.BUILDERS,
+}
+# what engines load by the class that a config names, whatever its model_type (vLLM's and SGLang's registries)
+_BY_CLASS: Mapping[str, str] = {
+    "LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "MixtralForCausalLM": "mixtral", "Phi3ForCausalLM": "phi3",
+    "Qwen2ForCausalLM": "qwen2", "Qwen2MoeForCausalLM": "qwen2_moe", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3_moe",
+    "GemmaForCausalLM": "gemma", "Gemma2ForCausalLM": "gemma2", "Gemma3ForCausalLM": "gemma3_text", "GptOssForCausalLM": "gpt_oss",
+    "DeepseekForCausalLM": "deepseek", "DeepseekV2ForCausalLM": "deepseek_v2", "DeepseekV3ForCausalLM": "deepseek_v3",
+    "DeepseekV32ForCausalLM": "deepseek_v32", "DeepseekV4ForCausalLM": "deepseek_v4", "GlmMoeDsaForCausalLM": "glm_moe_dsa",
+    "Glm4MoeForCausalLM": "glm4_moe", "KimiLinearForCausalLM": "kimi_linear", "MiniMaxM2ForCausalLM": "minimax_m2",
+    "MiMoV2ForCausalLM": "mimo_v2", "Step3p5ForCausalLM": "step3p5", "NemotronHForCausalLM": "nemotron_h",
+    "DeciLMForCausalLM": "nemotron-nas",
+    # subclasses of Llama's and Ling's that change no size
+    "TeleChat3ForCausalLM": "llama", "TeleFLMForCausalLM": "llama", "SarvamMoEForCausalLM": "bailing_moe",
+}  # fmt: skip
 # keys under which multimodal configs keep the language part
 _LANGUAGE_KEYS = ("text_config", "language_config", "llm_config", "thinker_config")
 _MOST_LEVELS = 4  # two are usual: thinker_config.text_config
@@ -26,7 +45,7 @@ def geometry(config: Mapping[str, Any]) -> Geometry:
     `architectures` with a bare stack ("MistralModel") means an embedder: no lm_head, no decode.
     """
     fields = language(config)
-    builder = BUILDERS.get(fields.model_type)
+    builder = BUILDERS.get(family(fields))
     if builder is None:
         known = fields.model_type or "missing"
         raise FactsError(
@@ -35,6 +54,13 @@ def geometry(config: Mapping[str, Any]) -> Geometry:
         )
     built = builder(fields)
     return embedder.without_lm_head(built) if embedder.embeds(fields.architecture) else built
+
+
+def family(fields: Fields) -> str:
+    """The key of the builder: `model_type`, or where none has it what engines take a model of that class for; "" for neither."""
+    if fields.model_type in BUILDERS:
+        return fields.model_type
+    return _BY_CLASS.get(fields.architecture, "")
 
 
 def language(config: Mapping[str, Any]) -> Fields:

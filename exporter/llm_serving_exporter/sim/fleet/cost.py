@@ -160,9 +160,9 @@ def _seconds(roof: Roof, flops: Mapping[Precision, float]) -> float:
 def _refuse(roof: Roof) -> None:
     for lack in lacks(roof):
         raise FactsError(lack.reason.value, lack.sentence, "choose a model and a GPU of which both ceilings are known")
-    if any(group.window_tokens is not None for group in roof.model.geometry.attention):
+    if any(group.most_tokens is not None for group in roof.model.geometry.attention):
         raise FactsError(
             Absence.ARCHITECTURE_UNKNOWN.value,
-            f"{roof.model.name} has attention with a window, which the simulated engine does not model",
+            f"{roof.model.name} has attention with a window or of picked tokens, which the simulated engine does not model",
             "choose a model with full attention, such as Llama-3.1-8B",
         )
