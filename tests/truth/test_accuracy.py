@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from bench import accuracy
-from bench.accuracy import REAL, Compared
+from bench.accuracy_tables import CASES, REAL, Compared, compare
 from llm_serving_exporter.docgen.generated_files import write_or_check
-from tests.support.models.points import Kind, Phase, points
+from tests.support.models.points import Kind, Phase, Point, Source, points
 from tests.support.models.rooflines import ROWS
 from tests.support.paths import ROOT
 
-ALL = accuracy.compare()
+ALL = compare()
 POINTS = [one for one in ALL if one.point.source.kind in REAL]
 
 
@@ -60,7 +60,7 @@ def test_no_point_stands_twice() -> None:
 
 
 @pytest.mark.parametrize("source", dict.fromkeys(point.source for point in points()), ids=lambda source: source.key)
-def test_sources_say_where_when_and_how(source: accuracy.Source) -> None:
+def test_sources_say_where_when_and_how(source: Source) -> None:
     assert source.url.startswith("https://")
     assert source.title
     assert source.version
@@ -70,7 +70,7 @@ def test_sources_say_where_when_and_how(source: accuracy.Source) -> None:
 
 
 @pytest.mark.parametrize("point", points(), ids=str)
-def test_a_point_states_its_batch_its_tokens_and_one_figure(point: accuracy.Point) -> None:
+def test_a_point_states_its_batch_its_tokens_and_one_figure(point: Point) -> None:
     assert bool(point.tokens_per_second) != bool(point.seconds)
     assert point.batch >= 1
     assert (point.prompt > point.prefix >= 0) == (point.phase is Phase.PREFILL)
@@ -86,9 +86,9 @@ def test_the_page_is_what_the_points_make(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_each_real_point_stands_in_one_case() -> None:
     for one in POINTS:
-        assert sum(belongs(one.point) for _, belongs in accuracy._CASES) == 1, one.point
+        assert sum(belongs(one.point) for _, belongs in CASES) == 1, one.point
 
 
 def test_marks_that_are_gone_are_named() -> None:
     with pytest.raises(ValueError, match="must be there once"):
-        accuracy._fill("no marks", "shares", iter(()))
+        accuracy.fill_block("no marks", "shares", iter(()))
