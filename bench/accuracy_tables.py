@@ -147,7 +147,7 @@ def list_layouts(compared: Sequence[Compared]) -> Iterator[str]:
 def list_sources(numbers: Sequence[Source]) -> Iterator[str]:
     """By their numbers: where, which version, when, and how batch and context are known or what was asked."""
     for number, source in enumerate(numbers, 1):
-        told = source.inputs or source.call
+        told = source.inputs or f"`{source.call}`"
         yield f"{number}. [{source.title}]({source.url}), {source.version}, {source.date}: {told}."
 
 
