@@ -74,7 +74,8 @@ def _draw_numbers(field: _Field) -> Iterator[Label]:
     for share in (0.0, 0.5, 1.0):
         yield Label(f"{100 * share:.0f} %", _LEFT - 4, field.height(share) + 4, "end")
     for power in range(field.first, field.last + 1):
-        yield Label("0.1" if power < 0 else f"{10**power:,}", field.at(power), field.height(0) + 13, "middle")
+        anchor = "end" if power == field.last else "middle"
+        yield Label("0.1" if power < 0 else f"{10**power:,}", field.at(power), field.height(0) + 13, anchor)
 
 
 def _draw_points(field: _Field, shown: Sequence[tuple[Point, float]]) -> Iterator[Box]:
