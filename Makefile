@@ -80,16 +80,18 @@ check: $(DEVELOPS) ## style, types, import rules, generated files, golden pages
 	$(BIN)/python -m llm_serving_dashboards.generate --check
 	$(BIN)/python scripts/chart_schema.py --check
 	$(BIN)/python scripts/chart_readme.py --check
+	$(BIN)/python -m bench.accuracy --check
 	promtool check rules alerts/rendered/*.yml
 	scripts/check_goldens.sh
 	amtool check-config alerts/alertmanager/alertmanager.yml
 
-generate: $(DEVELOPS) ## write what is made from catalogue, tables, configuration keys and rules (METRICS.md, docs/{configuration,runtimes,records,alerts}.md, alerts/rendered, dashboards/rendered, files, schema and README of the chart)
+generate: $(DEVELOPS) ## write what is made from catalogue, tables, configuration keys and rules (METRICS.md, docs/{configuration,runtimes,records,alerts}.md, alerts/rendered, dashboards/rendered, files, schema and README of the chart, tables and picture of docs/accuracy.md)
 	$(BIN)/python -m llm_serving_exporter.docgen.generate --write
 	$(BIN)/python -m llm_serving_alerts.generate --write
 	$(BIN)/python -m llm_serving_dashboards.generate --write
 	$(BIN)/python scripts/chart_schema.py --write
 	$(BIN)/python scripts/chart_readme.py --write
+	$(BIN)/python -m bench.accuracy --write
 
 kustomize: $(DEVELOPS) ## write what deploy/kustomize takes from the Helm chart; needs helm
 	@$(TOOLS) helm

@@ -147,7 +147,11 @@ def _mark_decades(least: float, most: float) -> list[float]:
 
 def write_picture(chart: Chart, path: Path) -> None:
     """The chart as a file of its own."""
+    path.write_text(render_picture(chart), encoding="utf-8")
+
+
+def render_picture(chart: Chart) -> str:
+    """What such a file holds."""
     template = make_environment().from_string('{% from "parts.html" import chart with context %}{{ chart(drawn) }}')
     head, end, shapes = template.render(drawn=chart).strip().partition(">")
-    text = f'{head} xmlns="http://www.w3.org/2000/svg" width="{2 * WIDTH}"{end}{_STYLE}{shapes}\n'
-    path.write_text(text, encoding="utf-8")
+    return f'{head} xmlns="http://www.w3.org/2000/svg" width="{2 * WIDTH}"{end}{_STYLE}{shapes}\n'

@@ -1,0 +1,94 @@
+"""docs/accuracy.md: published figures at known batch, context and layout beside our bounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench import accuracy
+from bench.accuracy_tables import CASES, REAL, Compared, compare
+from llm_serving_exporter.docgen.generated_files import write_or_check
+from tests.support.models.points import Kind, Phase, Point, Source, points
+from tests.support.models.rooflines import ROWS
+from tests.support.paths import ROOT
+
+ALL = compare()
+POINTS = [one for one in ALL if one.point.source.kind in REAL]
+
+
+@pytest.mark.parametrize("one", POINTS, ids=lambda one: str(one.point))
+def test_nothing_real_is_above_the_upper_bound(one: Compared) -> None:
+    assert 0 < one.of_upper <= 1
+
+
+@pytest.mark.parametrize("one", [one for one in ALL if one.of_expected > 1], ids=lambda one: str(one.point))
+def test_what_is_above_the_expected_value_is_explained(one: Compared) -> None:
+    assert len(one.point.above) > 40
+
+
+@pytest.mark.parametrize("one", [one for one in ALL if one.point.above], ids=lambda one: str(one.point))
+def test_only_what_is_above_is_explained(one: Compared) -> None:
+    assert one.of_expected > 1
+
+
+@pytest.mark.parametrize("one", ALL, ids=lambda one: str(one.point))
+def test_the_upper_bound_is_not_below_the_expected_value(one: Compared) -> None:
+    assert one.bounds.upper >= one.bounds.expected * (1 - 1e-9)
+
+
+def test_the_points_reach_far() -> None:
+    """Single GPU to expert parallel, 1K to 128K of context, BF16 to FP4, prefill and decode."""
+    real = [one.point for one in POINTS]
+    assert len(real) >= 50
+    assert sum(one.source.kind is Kind.MEASURED for one in real) >= 50
+    for phase, least, most in ((Phase.DECODE, 1024, 120_000), (Phase.PREFILL, 1024, 120_000)):
+        tokens = [one.context if phase is Phase.DECODE else one.prompt for one in real if one.phase is phase]
+        assert min(tokens) <= least < most <= max(tokens)
+    assert {one.gpus for one in real} >= {1, 2, 4, 8}
+    assert {"bf16", "fp8", "nvfp4", "checkpoint", "q4_0"} <= {one.weight_format for one in real}
+    assert min(one.batch for one in real) == 1
+    assert max(one.batch for one in real) >= 1000
+
+
+def test_every_row_of_the_exact_table_is_a_point() -> None:
+    taken = [point.row for point in points() if point.row is not None]
+    assert sorted(map(str, taken)) == sorted(map(str, ROWS))
+
+
+def test_no_point_stands_twice() -> None:
+    names = [f"{point} {point.rate}" for point in points()]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("source", dict.fromkeys(point.source for point in points()), ids=lambda source: source.key)
+def test_sources_say_where_when_and_how(source: Source) -> None:
+    assert source.url.startswith("https://")
+    assert source.title
+    assert source.version
+    assert source.date[:2] == "20"
+    assert bool(source.call) == (source.kind is not Kind.MEASURED)
+    assert bool(source.inputs) == (source.kind is Kind.MEASURED)
+
+
+@pytest.mark.parametrize("point", points(), ids=str)
+def test_a_point_states_its_batch_its_tokens_and_one_figure(point: Point) -> None:
+    assert bool(point.tokens_per_second) != bool(point.seconds)
+    assert point.batch >= 1
+    assert (point.prompt > point.prefix >= 0) == (point.phase is Phase.PREFILL)
+    assert not (point.context and point.phase is Phase.PREFILL)
+    # experts are spread over GPUs that there are
+    assert (point.tp * point.dp) % point.ep == 0
+
+
+def test_the_page_is_what_the_points_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert write_or_check("accuracy", None, accuracy.make_files(), (), ["--check"]) == 0
+
+
+def test_each_real_point_stands_in_one_case() -> None:
+    for one in POINTS:
+        assert sum(belongs(one.point) for _, belongs in CASES) == 1, one.point
+
+
+def test_marks_that_are_gone_are_named() -> None:
+    with pytest.raises(ValueError, match="must be there once"):
+        accuracy.fill_block("no marks", "shares", iter(()))
