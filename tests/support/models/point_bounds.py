@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from llm_serving_exporter.derive.bounds import bound_decode
 from llm_serving_exporter.derive.roof import (
     compute_seconds,
-    decode_ceiling_band,
+    kv_read_bytes,
     kv_token_bytes,
-    prefill_floor_seconds,
     prefill_flops,
     weight_read_bytes,
 )
@@ -20,30 +20,33 @@ from tests.support.models.points import Phase, Point
 class Bounds:
     """Tokens/s of the replica."""
 
-    # `tokens_per_second` of `ceiling`, or the prompts' tokens over the floor of their time
+    # `tokens_per_second` of `ceiling`, or the prompts' tokens over the least time of their FLOPs and bytes
     expected: float
     # the same with the luckiest routing, or at the fastest rate that the GPU has
     upper: float
 
 
 def ask_bounds(point: Point) -> Bounds | None:
-    """None where a catalogue does not know the model or the GPU, and for layouts that cannot be asked for."""
-    if point.dp > 1:
-        return None
+    """None where a catalogue does not know the model or the GPU. Prompts count as evenly spread over the ranks."""
     try:
         roof = point.roof
     except FactsError:
         return None
     if point.phase is Phase.DECODE:
-        band = decode_ceiling_band(roof, point.batch, point.context)
-        assert band is not None, f"{point}: no ceiling"
-        return Bounds(band.expected.tokens_per_second, band.upper.tokens_per_second)
-    floor = prefill_floor_seconds(roof, point.prompt, point.prefix)
-    new = point.prompt - point.prefix
+        found = bound_decode(roof, point.batch, point.context)
+        assert found is not None, f"{point}: no ceiling"
+        return Bounds(found.expected.tokens_per_second, found.upper_tokens_per_second)
+    new, ranks = point.prompt - point.prefix, point.dp
+    # prompts of one rank; a replica that has fewer than ranks leaves some idle
+    each = max(1.0, point.batch / ranks)
     flops = prefill_flops(roof, new, point.prefix)
-    assert floor is not None, f"{point}: no floor"
-    assert compute_seconds(roof, flops), f"{point}: no rate"
+    computing = compute_seconds(roof, flops, gpus=point.tp)
+    assert computing, f"{point}: no rate"
     bandwidth = (roof.peaks.bandwidth_bytes_per_second or 0.0) * point.tp
-    moving = (weight_read_bytes(roof, new).lower + new * kv_token_bytes(roof)) / bandwidth
-    fastest = max(sum(flops.values()) / max(roof.peaks.flops.values()) / point.tp, moving)
-    return Bounds(new / floor, new / fastest)
+    read = weight_read_bytes(roof, each * new)
+    kept = each * (new * kv_token_bytes(roof) + (kv_read_bytes(roof, point.prefix) if point.prefix else 0.0))
+    expected = max(each * computing, (read.expected + kept) / bandwidth)
+    rates = {**roof.peaks.flops, **roof.peaks.flops_upper}
+    fastest = max(each * sum(flops.values()) / max(rates.values()) / point.tp, (read.lower + kept) / bandwidth)
+    tokens = min(point.batch, each * ranks) * new
+    return Bounds(tokens / expected, tokens / fastest)

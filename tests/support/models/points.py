@@ -143,7 +143,7 @@ class Point:
         shape = geometry(config)
         groups = weigh(shape, _formats(self, config, shape))
         facts = ModelFacts(self.model, self.source.title, shape, groups, self.kv_bytes, "test")
-        return Roof(facts, peaks_of_spec(find(self.gpu, gpu_catalogue())), Parallel(self.tp, self.pp))
+        return Roof(facts, peaks_of_spec(find(self.gpu, gpu_catalogue())), Parallel(self.tp, self.pp, self.dp, self.ep))
 
 
 def _formats(point: Point, config: Mapping[str, Any], shape: Geometry) -> Assignment:
