@@ -43,6 +43,7 @@ class _Dialect:
     flags: Mapping[str, str]
     # word behind which the model stands without a flag; "": it always has one
     serve: str
+    # what the flags say -> the layout; ValueError where the engine would refuse them
     spread: Callable[[Sizes], Parallel]
 
 
