@@ -1,14 +1,30 @@
-"""What we publish: every exported metric declared once, one explicit tuple of all."""
+"""What we publish: every exported metric declared once, one explicit tuple of all.
+
+The tuple is made when somebody asks for it: a command that only reads the configuration needs none of the metrics.
+"""
 
 from __future__ import annotations
 
-from llm_serving_exporter.catalogue.cost import COSTS
-from llm_serving_exporter.catalogue.derived import DERIVED
-from llm_serving_exporter.catalogue.gpu import GPU
-from llm_serving_exporter.catalogue.health import HEALTH
-from llm_serving_exporter.catalogue.roofline import ROOFLINE
-from llm_serving_exporter.catalogue.serving import SERVING
-from llm_serving_exporter.catalogue.spec import Metric
+from typing import TYPE_CHECKING, Any
 
-METRICS: tuple[Metric, ...] = (*SERVING, *DERIVED, *ROOFLINE, *COSTS, *GPU, *HEALTH)
-BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
+if TYPE_CHECKING:
+    from llm_serving_exporter.catalogue.spec import Metric
+
+    METRICS: tuple[Metric, ...]
+    BY_NAME: dict[str, Metric]
+
+
+def __getattr__(name: str) -> Any:
+    """METRICS, and BY_NAME: the same by name without the prefix."""
+    if name not in ("METRICS", "BY_NAME"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from llm_serving_exporter.catalogue.cost import COSTS
+    from llm_serving_exporter.catalogue.derived import DERIVED
+    from llm_serving_exporter.catalogue.gpu import GPU
+    from llm_serving_exporter.catalogue.health import HEALTH
+    from llm_serving_exporter.catalogue.roofline import ROOFLINE
+    from llm_serving_exporter.catalogue.serving import SERVING
+
+    metrics = (*SERVING, *DERIVED, *ROOFLINE, *COSTS, *GPU, *HEALTH)
+    globals().update(METRICS=metrics, BY_NAME={metric.name: metric for metric in metrics})
+    return globals()[name]

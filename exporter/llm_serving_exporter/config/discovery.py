@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from llm_serving_exporter.config.build import build_target
 from llm_serving_exporter.config.checks import Placed
+from llm_serving_exporter.config.discovery_types import DiscoverySection, FileDiscovery
 from llm_serving_exporter.config.file import DISCOVERY_KEYS, ConfigFile
 from llm_serving_exporter.config.http_sd import read_http_sd
 from llm_serving_exporter.config.kubernetes import read_claimed_devices, read_kubernetes
@@ -13,7 +14,6 @@ from llm_serving_exporter.config.options import Settings
 from llm_serving_exporter.config.pattern import check_pattern
 from llm_serving_exporter.config.target import read_defaults
 from llm_serving_exporter.config.target_keys import TargetSettings
-from llm_serving_exporter.config.types import DiscoverySection, FileDiscovery
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.context import Context
 from llm_serving_exporter.schema.problems import Place

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from llm_serving_exporter.config.build import build_target
 from llm_serving_exporter.config.checks import Placed, refuse_timeout
 from llm_serving_exporter.config.credentials import drop_inherited, warn_of_dropped
+from llm_serving_exporter.config.discovery_types import HttpDiscovery
 from llm_serving_exporter.config.hosts import HOST_PATTERN
 from llm_serving_exporter.config.http import Auth, Tls, read_auth, read_headers, read_tls
 from llm_serving_exporter.config.target import read_defaults
 from llm_serving_exporter.config.target_keys import TargetSettings
-from llm_serving_exporter.config.types import HttpDiscovery
 from llm_serving_exporter.config.warnings import target_warnings
 from llm_serving_exporter.model.target import Secret, Target
 from llm_serving_exporter.schema import kinds

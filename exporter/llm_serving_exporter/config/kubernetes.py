@@ -11,10 +11,10 @@ from llm_serving_exporter.catalogue.own_labels import refuse_label_name
 from llm_serving_exporter.config.build import build_target
 from llm_serving_exporter.config.checks import Placed
 from llm_serving_exporter.config.credentials import drop_inherited, has_credentials, warn_of_dropped
+from llm_serving_exporter.config.discovery_types import DiscoverySection, KubernetesDiscovery
 from llm_serving_exporter.config.target import read_defaults
 from llm_serving_exporter.config.target_keys import TargetSettings
 from llm_serving_exporter.config.target_kinds import NODE
-from llm_serving_exporter.config.types import DiscoverySection, KubernetesDiscovery
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.context import Context, read_path
 from llm_serving_exporter.schema.keys import key, keys_of, list_reader, names_of, read_keys

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from llm_serving_exporter.config.types import Config, KubernetesDiscovery
+from llm_serving_exporter.config.discovery_types import KubernetesDiscovery
+from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.model.mode import Mode
 from llm_serving_exporter.model.own_host import is_own_host
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import isclose
 
 from llm_serving_exporter.config.checks import Placed
-from llm_serving_exporter.config.types import DiscoverySection, SloConfig
+from llm_serving_exporter.config.discovery_types import DiscoverySection
+from llm_serving_exporter.config.types import SloConfig
 from llm_serving_exporter.model.target import HttpSettings, Secret, Target
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.schema.duration import format_duration

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 
+from llm_serving_exporter.config.discovery_types import FileDiscovery
 from llm_serving_exporter.config.pattern import MOST_FILES, is_glob, matching
 from llm_serving_exporter.config.places import FoundBy
-from llm_serving_exporter.config.types import FileDiscovery
 from llm_serving_exporter.discovery.listed import Listed, read_list
 from llm_serving_exporter.discovery.section import SectionReading, Source
 from llm_serving_exporter.errors import ConfigError, Problem

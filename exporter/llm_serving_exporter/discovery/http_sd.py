@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from llm_serving_exporter.clock import LONGEST_WAIT_SECONDS, elapsed_seconds
 from llm_serving_exporter.config.credentials import sends_secret
+from llm_serving_exporter.config.discovery_types import HttpDiscovery
 from llm_serving_exporter.config.hosts import AllowedHosts
 from llm_serving_exporter.config.places import FoundBy
-from llm_serving_exporter.config.types import HttpDiscovery
 from llm_serving_exporter.discovery.listed import Listed, read_list
 from llm_serving_exporter.discovery.section import SectionReading, Source
 from llm_serving_exporter.errors import ConfigError, Problem

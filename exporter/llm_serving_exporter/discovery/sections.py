@@ -8,8 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from llm_serving_exporter.clock import elapsed_seconds
+from llm_serving_exporter.config.discovery_types import (
+    DiscoverySection,
+    FileDiscovery,
+    HttpDiscovery,
+    KubernetesDiscovery,
+)
 from llm_serving_exporter.config.host import read_host
-from llm_serving_exporter.config.types import DiscoverySection, FileDiscovery, HttpDiscovery, KubernetesDiscovery
 from llm_serving_exporter.discovery.file_sd import SectionFiles
 from llm_serving_exporter.discovery.held import Holder
 from llm_serving_exporter.discovery.http_sd import SectionHttp

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from llm_serving_exporter.model.device import BusySource
 from llm_serving_exporter.model.frozen import speed_up
 from llm_serving_exporter.model.later import Later
-from llm_serving_exporter.model.prices import Price
-from llm_serving_exporter.model.snapshot import Absence
+
+if TYPE_CHECKING:
+    from llm_serving_exporter.model.device import BusySource
+    from llm_serving_exporter.model.prices import Price
+    from llm_serving_exporter.model.snapshot import Absence
 
 
 class GpuState(StrEnum):

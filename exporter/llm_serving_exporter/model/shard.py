@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import blake2b
 
 MOST_SHARDS = 256
 
@@ -30,6 +29,9 @@ def find_shard(name: str, count: int) -> int:
     Jump consistent hash: Lamping and Veach, "A Fast, Minimal Memory, Consistent Hash Algorithm", 2014, arXiv:1406.2294. Its shards come
     and go at the end of the row, as the pods of a StatefulSet do.
     """
+    # takes as long to import as a tenth of --help
+    from hashlib import blake2b
+
     # half of a surrogate pair can come from JSON
     state = int.from_bytes(blake2b(name.encode(errors="surrogatepass"), digest_size=8).digest())
     shard, following = 0, 0

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llm_serving_exporter.config.types import KubernetesDiscovery
+from llm_serving_exporter.config.discovery_types import KubernetesDiscovery
 from llm_serving_exporter.discovery.kubernetes.groups import GroupBook, find_membership
 from llm_serving_exporter.discovery.kubernetes.objects import decode_pod
 from llm_serving_exporter.discovery.kubernetes.records import NodeRecord, PodRecord

@@ -8,8 +8,8 @@ import pytest
 
 from llm_serving_exporter.config.credentials import drop_credentials, has_credentials, sends_secret
 from llm_serving_exporter.config.discovery import READERS
+from llm_serving_exporter.config.discovery_types import DiscoverySection, FileDiscovery, HttpDiscovery
 from llm_serving_exporter.config.file import DISCOVERY_KEYS
-from llm_serving_exporter.config.types import DiscoverySection, FileDiscovery, HttpDiscovery
 from llm_serving_exporter.discovery.sections import MAKERS
 from llm_serving_exporter.model.target import HttpSettings, Secret
 from tests.support.builders.configuration import load_text, problems_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.config import kubernetes as kubernetes_module
-from llm_serving_exporter.config.types import KubernetesDiscovery
+from llm_serving_exporter.config.discovery_types import KubernetesDiscovery
 from tests.support.builders.configuration import load_text, problems_of
 
 POD = {"NODE_NAME": "gpu-node-3", "POD_NAMESPACE": "monitoring"}

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.config.types import Config, DcgmConfig, FileDiscovery, GpuConfig, SloConfig
+from llm_serving_exporter.config.discovery_types import FileDiscovery
+from llm_serving_exporter.config.types import Config, DcgmConfig, GpuConfig, SloConfig
 from llm_serving_exporter.daemon.file_jobs import PRICES_EVERY_SECONDS
 from llm_serving_exporter.daemon.jobs import DISCOVERY_EVERY_SECONDS, FIRST_WITHIN_SECONDS, Daemon
 from llm_serving_exporter.daemon.schedule import MAX_THREADS

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from llm_serving_exporter.config.types import HttpDiscovery
+from llm_serving_exporter.config.discovery_types import HttpDiscovery
 from llm_serving_exporter.discovery.http_sd import SectionHttp
 from llm_serving_exporter.discovery.section import Source
 from llm_serving_exporter.model.identity import Identity

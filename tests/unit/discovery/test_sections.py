@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.config.types import FileDiscovery
+from llm_serving_exporter.config.discovery_types import FileDiscovery
 from llm_serving_exporter.discovery.held import HANDOVER_SECONDS
 from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
 from llm_serving_exporter.discovery.merging import merge_targets

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from llm_serving_exporter.config.discovery_types import FileDiscovery
 from llm_serving_exporter.config.places import ANNOTATION_OF_KEY, FoundBy, list_places
 from llm_serving_exporter.config.target_keys import TARGET_KEYS
-from llm_serving_exporter.config.types import FileDiscovery
 from llm_serving_exporter.derive.table import SIGNALS
 from llm_serving_exporter.discovery.file_sd import SectionFiles
 from llm_serving_exporter.discovery.kubernetes.annotations import ANNOTATIONS

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from llm_serving_exporter.config.types import KubernetesDiscovery
+from llm_serving_exporter.config.discovery_types import KubernetesDiscovery
 from llm_serving_exporter.discovery.kubernetes.api import Account, Api
 from llm_serving_exporter.discovery.kubernetes.groups import (
     LEADER_SELECTORS,

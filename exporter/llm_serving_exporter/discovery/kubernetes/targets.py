@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from llm_serving_exporter.config.discovery_types import KubernetesDiscovery
 from llm_serving_exporter.config.kubernetes import name_label
 from llm_serving_exporter.config.places import FoundBy, list_places
 from llm_serving_exporter.config.target_kinds import AUTO
-from llm_serving_exporter.config.types import KubernetesDiscovery
 from llm_serving_exporter.discovery.kubernetes.annotations import ANNOTATIONS, SCRAPE, read_annotations, read_scrape
 from llm_serving_exporter.discovery.kubernetes.engines import DEFAULT_CONTAINER, EnginePort, find_engines
 from llm_serving_exporter.discovery.kubernetes.groups import GROUP_ANNOTATIONS, GROUP_LABELS, Group, find_membership

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.config.types import KubernetesDiscovery
+from llm_serving_exporter.config.discovery_types import KubernetesDiscovery
 from llm_serving_exporter.discovery.kubernetes import section as section_module
 from llm_serving_exporter.discovery.kubernetes.section import SectionPods
 from llm_serving_exporter.discovery.section import SectionReading
