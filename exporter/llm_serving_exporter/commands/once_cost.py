@@ -75,6 +75,11 @@ def _engine_rows(one: EngineCost) -> list[tuple[str, str]]:
         if allocated is not None:
             without_idle = f" ({usd(busy)} without idle time)" if usd(busy) != usd(allocated) else ""
             rows.append((phase, f"{usd(allocated)} per million tokens{without_idle}"))
+    if not rows and window.tokens_per_usd:
+        # what is known without the split that needs the model
+        rows.append(
+            ("all tokens", f"{usd(1e6 / window.tokens_per_usd)} per million tokens, sent and generated together")
+        )
     if window.usd_per_request is not None:
         rows.append(("request, mean", usd(window.usd_per_request)))
     if window.joules_per_token is not None:

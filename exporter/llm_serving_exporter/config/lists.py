@@ -7,6 +7,7 @@ from llm_serving_exporter.config.checks import Placed
 from llm_serving_exporter.config.file import ConfigFile
 from llm_serving_exporter.config.identity import FLEET_KEYS, build_identity, read_own_labels
 from llm_serving_exporter.config.options import Settings
+from llm_serving_exporter.config.stated_gpus import complete_stated_gpus
 from llm_serving_exporter.config.target import read_target, read_target_url
 from llm_serving_exporter.config.target_keys import TargetSettings
 from llm_serving_exporter.config.target_kinds import MODEL_NAME, ROLE
@@ -38,7 +39,8 @@ def read_configured_targets(
     found = [(read_target(node, at, context), at) for node, at in elements(*file.find_key("targets"), "targets")]
     if "target" in settings:
         place = settings["target"].place
-        found = [(read_target_url(url, place), place) for url in settings["target"].value]
+        named = (read_target_url(url, place) for url in settings["target"].value)
+        found = [(complete_stated_gpus(own, settings), place) for own in named if own is not None]
     return [
         Placed(build_target(own.completed_by(defaults), at, context.host), at) for own, at in found if own is not None
     ]

@@ -31,6 +31,7 @@ from llm_serving_exporter.config.prices import PriceReading, look_at_prices
 from llm_serving_exporter.config.runtimes import read_runtimes
 from llm_serving_exporter.config.shard import resolve_shard
 from llm_serving_exporter.config.slo_file import overridden, read_thresholds
+from llm_serving_exporter.config.stated_gpus import price_stated_gpus, refuse_stated_gpus
 from llm_serving_exporter.config.target import read_defaults
 from llm_serving_exporter.config.target_keys import TargetSettings
 from llm_serving_exporter.config.types import (
@@ -97,7 +98,8 @@ def load(
     discovery, discovered = read_discovery(settings, file, defaults, context)
     expected = read_expected_replicas(file)
     dcgm = read_dcgm(settings, file, context)
-    prices = PriceReading(None, (), ())
+    refuse_stated_gpus(settings)
+    prices = PriceReading(price_stated_gpus(settings, targets), (), ())
     if "cost.price-file" in settings:
         prices = look_at_prices(settings["cost.price-file"].value, read)
     everywhere = [*targets, *discovered]

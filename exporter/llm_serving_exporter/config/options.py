@@ -8,9 +8,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from llm_serving_exporter.config.facts import GPU_MODEL
 from llm_serving_exporter.config.limiter import LimiterConfig
 from llm_serving_exporter.config.option import ENVIRONMENT_PREFIX, Option
 from llm_serving_exporter.config.target_keys import DcgmSettings
+from llm_serving_exporter.config.target_kinds import GPU_COUNT
 from llm_serving_exporter.config.types import (
     Config,
     CostConfig,
@@ -44,6 +46,25 @@ TARGET = Option(
     repeatable=True,
     in_file=False,
 )
+# of the servers that --target names; config/stated_gpus.py puts them there
+TARGET_GPU_MODEL = Option(
+    name="gpu-model",
+    reads=GPU_MODEL,
+    help="What the GPUs of the servers of --target are, such as H100 SXM, where NVML does not show them.",
+    in_file=False,
+)
+TARGET_GPU_COUNT = Option(
+    name="gpu-count",
+    reads=GPU_COUNT,
+    help="How many GPUs each server of --target has, where they cannot be seen from here.",
+    in_file=False,
+)
+TARGET_GPU_PRICE = Option(
+    name="gpu-price",
+    reads=kinds.USD,
+    help="USD of one GPU and hour of the servers of --target, where there is no price file.",
+    in_file=False,
+)
 FILE_SD = Option(
     name="file-sd",
     reads=kinds.PATH,
@@ -56,6 +77,7 @@ SLO_FILE = Option(
     reads=kinds.PATH,
     help="Settings file of the alert rules, for the latency thresholds. A threshold that is set here wins over it.",
 )
+_FLAGS = (CONFIG_FILE, TARGET, TARGET_GPU_MODEL, TARGET_GPU_COUNT, TARGET_GPU_PRICE, FILE_SD)
 # whose fields are the other options
 _DECLARING = (WebConfig, LogConfig, Config, ScrapeConfig, GpuConfig, DcgmSettings, SloConfig, LimiterConfig, CostConfig)
 
@@ -72,9 +94,7 @@ def _by_section(options: Iterable[Option]) -> tuple[Option, ...]:
     return tuple(option for section in sections.values() for option in section)
 
 
-OPTIONS = _by_section(
-    [CONFIG_FILE, TARGET, FILE_SD, *(option for declaring in _DECLARING for option in _options_of(declaring)), SLO_FILE]
-)
+OPTIONS = _by_section([*_FLAGS, *(option for declaring in _DECLARING for option in _options_of(declaring)), SLO_FILE])
 BY_NAME = {option.name: option for option in OPTIONS}
 
 

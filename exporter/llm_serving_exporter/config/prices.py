@@ -20,7 +20,6 @@ from llm_serving_exporter.schema.reading import elements, is_empty, mapping, typ
 from llm_serving_exporter.schema.tree import Node
 
 MOST_STATEMENTS = 10_000
-USD = kinds.decimal("USD above 0, up to 1e12", 0.0, 1e12)
 _GPUS = kinds.integer(1, 1_000_000)
 _NAME = kinds.text("name", 253)
 
@@ -45,9 +44,9 @@ _RATE = table(
     includes_power=Key(reads=kinds.BOOLEAN),
     committed_gpus=Key(reads=_GPUS),
 )
-_INSTANCE = table(usd_per_hour=Key(reads=USD, required=True), gpus=Key(reads=_GPUS, required=True))
+_INSTANCE = table(usd_per_hour=Key(reads=kinds.USD, required=True), gpus=Key(reads=_GPUS, required=True))
 _PURCHASE = table(
-    usd=Key(reads=USD, required=True),
+    usd=Key(reads=kinds.USD, required=True),
     gpus=Key(reads=_GPUS, required=True),
     years=Key(reads=kinds.decimal("years above 0, up to 50", 0.0, 50.0), required=True),
     overhead_ratio=Key(reads=kinds.decimal("a ratio from 0 to 10", -1e-12, 10.0)),
@@ -85,7 +84,7 @@ _SCOPES = {
 }  # fmt: skip
 # how much it is, in USD per GPU and hour: exactly one of them
 _AMOUNTS = table(
-    usd_per_gpu_hour=Key(reads=USD), instance=Key(reads=_read_instance), purchase=Key(reads=_read_purchase)
+    usd_per_gpu_hour=Key(reads=kinds.USD), instance=Key(reads=_read_instance), purchase=Key(reads=_read_purchase)
 )
 _STATEMENT = {
     **table(**{name: Key(reads=_read_names(GPU_MODEL if name == "gpu_model" else _NAME)) for name in _SCOPES}),
@@ -151,7 +150,7 @@ def read_prices(path: str, place: Place, read: Callable[[Path], str] = read_boun
         place.key("prices").refuse(f"more than {MOST_STATEMENTS} prices", "State them by gpu_model or node.")
     at = place.key("power")
     power = Power(**read_keys(_POWER, mapping(section.get("power"), at, names_of(_POWER)), at))
-    budget = value(section.get("budget_usd_per_month"), place.key("budget_usd_per_month"), USD)
+    budget = value(section.get("budget_usd_per_month"), place.key("budget_usd_per_month"), kinds.USD)
     if len(place.problems) > before:
         return None
     return PriceBook(tuple(statements.values()), tuple(used.values()), power, budget)

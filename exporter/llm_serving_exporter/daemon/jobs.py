@@ -162,6 +162,8 @@ class Daemon:
         # until the first reading of a price file nothing has a cost
         known = self.config.prices if self._config_applied else None
         prices = self._files.take_prices(config.price_file, known)
+        if config.price_file is None:
+            prices = config.prices  # as a flag states them
         if prices != config.prices:
             config = replace(config, prices=prices)
             config = replace(config, config_hash=hash_of(config))

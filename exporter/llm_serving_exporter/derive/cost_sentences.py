@@ -8,7 +8,10 @@ from llm_serving_exporter.catalogue import cost as names
 from llm_serving_exporter.model.snapshot import Absence
 
 _NO_PRICES = {
-    Absence.NOT_CONFIGURED: "Set cost.price_file to a file of what GPUs cost (docs/cost.md); a server without a GPU has no cost."
+    Absence.NOT_CONFIGURED: (
+        "Set cost.price_file to a file of what GPUs cost (docs/cost.md), or give --gpu-price beside --target; a server without a GPU "
+        "has no cost."
+    )
 }
 
 # by signal, which is the metric's name

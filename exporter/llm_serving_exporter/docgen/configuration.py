@@ -9,14 +9,29 @@ from pathlib import Path
 from llm_serving_exporter.config.groups import LABELS
 from llm_serving_exporter.config.http_sd import HttpSdSettings
 from llm_serving_exporter.config.kubernetes import KubernetesSettings
-from llm_serving_exporter.config.options import CONFIG_FILE, FILE_SD, OPTIONS, TARGET
+from llm_serving_exporter.config.options import (
+    CONFIG_FILE,
+    FILE_SD,
+    OPTIONS,
+    TARGET,
+    TARGET_GPU_COUNT,
+    TARGET_GPU_MODEL,
+    TARGET_GPU_PRICE,
+)
 from llm_serving_exporter.config.target_keys import TARGET_KEYS
 from llm_serving_exporter.docgen.runtimes import cell
 from llm_serving_exporter.schema.keys import keys_of
 
 PAGE = "docs/configuration.md"
 # the keys of the file that hold more than these options can
-_RICHER = {CONFIG_FILE: "–", TARGET: "`targets`", FILE_SD: "`file_sd`"}
+_RICHER = {
+    CONFIG_FILE: "–",
+    TARGET: "`targets`",
+    TARGET_GPU_MODEL: "`targets[].gpu_model`",
+    TARGET_GPU_COUNT: "`targets[].gpu_count`",
+    TARGET_GPU_PRICE: "a price file",
+    FILE_SD: "`file_sd`",
+}
 
 
 def options_table() -> str:

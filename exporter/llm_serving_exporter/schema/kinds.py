@@ -243,4 +243,5 @@ METRICS_PATH = Kind("a path such as /metrics, with or without a query", _metrics
 TELEMETRY_PATH = Kind("a path such as /metrics", _telemetry_path, is_text=True)
 MAX_SERIES = integer(100, 10_000_000)
 SHARE = decimal("a share above 0, up to 1", 0.0, 1.0)
+USD = decimal("USD above 0, up to 1e12", 0.0, 1e12)
 OBJECTIVE = Kind("a share such as 0.99", _share_below_one)

@@ -76,6 +76,17 @@ def read(later: bytes | None, prices: PriceBook | None = PRICES, wait: float = 1
     return found
 
 
+def counted_tokens(body: bytes) -> float:
+    """Sent and generated, as the page itself says."""
+    lines = [
+        line
+        for line in body.decode().splitlines()
+        if line.startswith(("vllm:prompt_tokens_total{", "vllm:generation_tokens_total{"))
+    ]
+    assert len(lines) == 2
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
 def absent(reading: TargetReading) -> str:
     """The lines of the table below "not available"."""
     return as_table(reading).partition("not available:")[2]
@@ -136,6 +147,11 @@ def test_without_the_models_facts_the_cost_is_not_split() -> None:
     assert document["engines"][0]["cost_usd_per_million_tokens"] == {}
     assert document["signals"]["cost_usd_per_million_tokens"] == "input_missing"
     assert "cost USD per million tokens" in absent(found)
+    # 2 GPUs x 10 s at $3.60 an hour
+    tokens = counted_tokens(AFTER) - counted_tokens(BEFORE)
+    (row,) = [line for line in as_table(found).splitlines() if "all tokens" in line]
+    assert float(row.partition("$")[2].split()[0]) == pytest.approx(1e6 * 0.02 / tokens, rel=0.01)
+    assert row.endswith("per million tokens, sent and generated together")
 
 
 def test_a_front_end_has_no_cost() -> None:

@@ -86,6 +86,9 @@ SAMPLES = {
     "state-dir": ("/tmp/kept", lambda config: config.state_dir, "/tmp/kept"),
     "state-file": ("/tmp/state", lambda config: config.state_file, "/tmp/state"),
     "shard": ("2/4", lambda config: config.shard, Shard(2, 4)),
+    "gpu-model": ("H100 SXM", lambda config: config.targets[0].gpu_model, "H100 SXM"),
+    "gpu-count": ("4", lambda config: config.targets[0].gpu_count, 4),
+    "gpu-price": ("2.5", lambda config: config.prices.statements[0].usd_per_gpu_hour, 2.5),
     "file-sd": ("/tmp/*.yml", lambda config: config.discovery[0].files, ("/tmp/*.yml",)),
 }
 
