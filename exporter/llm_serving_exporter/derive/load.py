@@ -111,7 +111,9 @@ def _busy_ranks(
     own = window.mean("requests_running")
     if not own:
         return None
-    return max(1.0, ranks.requests / own * max(1.0, hardware.parallel.data / ranks.ranks))
+    data = hardware.parallel.data
+    busy = max(1.0, ranks.requests / own * max(1.0, data / ranks.ranks))
+    return None if abs(busy / data - 1) <= _SAME_RANKS else busy
 
 
 def _keep_ranks(busy_ranks: float, known: Roof | None) -> float:
