@@ -37,21 +37,16 @@ def join_ranks(dialect: Dialect, replicas: str, ready: str) -> Iterator[Record]:
         _SHOWN, f"sum by ({by_replica}) {ranks('target')}", "those of them that are on the pages of its targets"
     )
     whole = f"{ranks('target')} unless on ({by_replica}) {_SHOWN} > {_RANKS}"
-    yield Record(
-        REPLICAS,
-        clauses(
-            (
-                "ranks that share experts, unless one name stands for more than a replica has",
-                f"(topk by ({of_target}) (1, max by ({dialect.key('target', 'replica_name')}) ({whole})) > bool 0)",
-            ),
-            (
-                "or the target by itself",
-                f"or on ({of_target}) label_replace({dialect.bare(series('target_info'), 'target')}, "
-                '"replica_name", "$1", "target", "(.+)")',
-            ),
+    one = f"topk by ({of_target}) (1, max by ({dialect.key('target', 'replica_name')}) ({whole})) > bool 0"
+    itself = dialect.bare(series("target_info"), "target")
+    parts = clauses(
+        ("ranks that share experts, unless one name stands for more than a replica has", f"({one})"),
+        (
+            "or the target by itself",
+            f'or on ({of_target}) label_replace({itself}, "replica_name", "$1", "target", "(.+)")',
         ),
-        "1 for each target, with the replica that it is a part of",
     )
+    yield Record(REPLICAS, dialect.with_own(parts), "1 for each target, with the replica that it is a part of")
     before = dialect.apply_over_time("max_over_time", _SHOWN, HOUR)
     yield Record(
         LACKING,

@@ -20,12 +20,17 @@ DESIRED = "model:llm_serving_desired_replicas:max"
 WANTED_NOW = "model:llm_serving_desired_replicas:now"
 
 
+def parts(dialect: Dialect, settings: Settings) -> Group:
+    """Replicas and the targets that they consist of. Before the records of targets, which rest on it."""
+    ready = dialect.bare(series("target_state", state="ready"), "target")
+    return Group("llm-serving.targets.replicas", tuple(join_ranks(dialect, list_replicas(dialect), ready)))
+
+
 def targets(dialect: Dialect, settings: Settings) -> Group:
     """A target is a replica unless it is a front end: that has no batch and no GPU, and its workers count for themselves."""
     by_target, by_model, by_replica = dialect.labels(*TARGET), dialect.labels(*MODEL), dialect.labels(*REPLICA)
     of_target = dialect.key("target")
     replicas = list_replicas(dialect)
-    ready = dialect.bare(series("target_state", state="ready"), "target")
     started = dialect.bare(series("target_start_time_seconds"), "target")
     # two exporters of a pair may know the GPUs by different names: one of them is enough
     gpus = f"topk by ({of_target}) (1, {dialect.bare(series('target_gpus'), 'target', 'gpu_name')})"
@@ -35,7 +40,6 @@ def targets(dialect: Dialect, settings: Settings) -> Group:
     return Group(
         "llm-serving.targets",
         (
-            *join_ranks(dialect, replicas, ready),
             Record(
                 DOWN,
                 # an exporter that cannot reach a server which another reads says nothing about it
