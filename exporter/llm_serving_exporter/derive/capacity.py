@@ -1,4 +1,4 @@
-"""What one engine is expected to do at its ceilings: at the batch of now, and of each phase alone at its largest batch (capacity, for N-1)."""
+"""What one engine is expected to do at its ceilings: at the batch of now, and of each phase alone at its largest (capacity, for N-1)."""
 
 from __future__ import annotations
 
