@@ -93,7 +93,8 @@ def average_ranks(windows: Sequence[EngineWindows], settings: Settings) -> Sibli
         return None
     page = [one.configured for one in windows if one.configured.last.is_engine]
     running = [mean for one in page if (mean := one.mean("requests_running")) is not None]
-    if not page or len(running) < len(page):
+    # engines of several models are no ranks of one replica
+    if not page or len(running) < len(page) or len({one.last.model_name for one in page}) > 1:
         return None
     others = settings.siblings or Siblings()
     return Siblings(len(page) + others.ranks, sum(running) + others.requests)
