@@ -29,7 +29,7 @@ def spread_engines(target: Target, facts: ServerFacts, gpus: int | None, engines
     here. Data-parallel ranks share one set of routed experts unless somebody says that they do not: vLLM's do with and without
     expert parallelism, those of SGLang, TensorRT-LLM and LMDeploy under data-parallel attention.
     """
-    engines = max(1, engines)
+    engines = count_engines(facts, engines)
     tensor = target.tensor_parallel_size or facts.tensor_parallel_size
     pipeline = target.pipeline_parallel_size or facts.pipeline_parallel_size
     ranks = target.data_parallel_size or facts.data_parallel_size or engines
@@ -47,6 +47,11 @@ def spread_engines(target: Target, facts: ServerFacts, gpus: int | None, engines
     experts = tensor * ranks if shared and ranks > 1 else 1
     parallel = Parallel(tensor, stages, ranks, experts, context if tensor % context == 0 else 1)
     return Spread(parallel, max(float(parallel.rank_gpus), per_engine or 0.0), assumed)
+
+
+def count_engines(facts: ServerFacts, shown: int) -> int:
+    """Engines of a target whose page shows so many: of a server that speaks for all of its ranks, also those that have not worked yet."""
+    return max(1, shown, (facts.data_parallel_size or 1) if facts.all_ranks_shown else 1)
 
 
 def shares_experts(target: Target, facts: ServerFacts) -> bool:

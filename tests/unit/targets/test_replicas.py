@@ -16,6 +16,8 @@ from llm_serving_exporter.derive.experts import estimate_touched_experts
 from llm_serving_exporter.derive.load import ROOF_ROW
 from llm_serving_exporter.derive.parallel import spread_engines
 from llm_serving_exporter.derive.roof import Roof
+from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.expose.serving import add_target_health
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.identity import Identity
@@ -101,14 +103,31 @@ def roof_of(reading: TargetReading, engine: int = 0) -> Roof:
     return found
 
 
+def shown_ranks(reading: TargetReading) -> dict[tuple[str, str], float]:
+    """As published."""
+    families = Families()
+    add_target_health(families, reading, fresh=True, now_monotonic_seconds=0.0)
+    return {
+        (sample.labels["replica_name"], sample.labels["of"]): sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == "llm_serving_target_replica_ranks"
+    }
+
+
 def test_two_targets_of_a_group_are_one_replica(stack: ExitStack, tmp_path: Path) -> None:
     fleet = Fleet(stack, rank("a", moe(tmp_path)), rank("b", moe(tmp_path)))
     found = fleet.read()
     assert {name: one.part for name, one in found.items()} == dict.fromkeys("ab", ReplicaPart("ep-0", 4, 2, 4))
     gpus = [one.target_gpus.count for one in found.values() if one.target_gpus is not None]
     assert gpus == [2, 2], "each has its own ranks' GPUs: four in all, not four each"
+    assert shown_ranks(found["a"]) == {("ep-0", "replica"): 4.0, ("ep-0", "target"): 2.0, ("ep-0", "read"): 4.0}
     fleet.servers["b"].refuse()
     assert fleet.read((12, 12))["a"].part == ReplicaPart("ep-0", 4, 2, 2)
+    assert fleet.host._replicas.find_siblings("b") is None
+    fleet.host.remove_target("a")
+    fleet.host.settle_targets()
+    assert fleet.host._replicas.find_siblings("a") is None
     fleet.host.remove_target("b")
     assert fleet.host._replicas.find_siblings("b") is None
 
@@ -206,7 +225,8 @@ def test_sglangs_own_word(tmp_path: Path, said: Mapping[str, Any], layout: Paral
     steps = [{"/metrics": page("sglang-0.5.23", number), "/server_info": info} for number in (104, 104, 130)]
     reading = readings(steps, seconds=26.0, model=moe(tmp_path), gpu_model="H200")[-1]
     assert roof_of(reading).parallel == layout
-    assert layout.gpus == gpus
+    assert reading.target_gpus is not None
+    assert reading.target_gpus.count == layout.gpus == gpus
     assert reading.part is None, "its one page has all ranks"
 
 
