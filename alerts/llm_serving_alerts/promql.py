@@ -15,6 +15,7 @@ from llm_serving_exporter.schema.duration import format_duration
 ENGINE = ("target", "model_name", "engine", "role")
 TARGET = ("target", "model_name", "role")
 MODEL = ("model_name", "role")
+REPLICA = ("model_name", "role", "replica_name")
 MODEL_GPU = ("model_name", "role", "gpu_name")
 # what lasts while pods come and go
 WORKLOAD = ("model_name", "role", "runtime", "workload")

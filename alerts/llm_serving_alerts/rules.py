@@ -13,7 +13,7 @@ ALERT_PREFIX = "LLMServing"
 GROUP_PREFIX = "llm-serving."
 # level:metric:operations (prometheus.io/docs/practices/rules)
 _RECORD = re.compile(
-    r"(scrape|gpu|engine|target|model|model_gpu|model_node|node|job|workload|kube|exporter|fleet):llm_serving_[a-z0-9_]+:[a-z0-9_]+\Z"
+    r"(scrape|gpu|engine|target|replica|model|model_gpu|model_node|node|job|workload|kube|exporter|fleet):llm_serving_[a-z0-9_]+:[a-z0-9_]+\Z"
 )
 
 

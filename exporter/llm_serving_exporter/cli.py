@@ -33,7 +33,7 @@ _COMMANDS = {
     "run": "read the targets and serve /metrics until stopped (the default)",
     "once": "print one reading of each target and exit",
     "check-config": "check the configuration and exit: 0 good, 1 where its price file cannot be used, 2 bad",
-    "ceiling": "what a model on given GPUs could do at best: fit, tokens/s by batch, price, replicas",
+    "ceiling": "what a model on given GPUs could do: fit, tokens/s by batch, price, replicas",
     "rules": "recording rules and alerts from your settings, for Prometheus, its operator or vmalert",
     "dashboards": "Grafana dashboards with your thresholds and labels",
     "drill": "lose a node on purpose, or wait for a loss, and measure whether users noticed and somebody was told",

@@ -55,8 +55,14 @@ def _recorded(
             (500, _HISTORY)
         )
         series[selector("llm_serving_target_info", **of_target)] = flat((1, _HISTORY))
+        itself = {**of_model, "replica_name": of_target["target"]}
+        series[
+            selector("target:llm_serving_replica:info", target=of_target["target"], replica_name=of_target["target"])
+        ] = flat((1, _HISTORY))
+        series[selector("replica:llm_serving_ready:min", **itself)] = flat((1, _HISTORY))
         if node is not None:
             series[selector("llm_serving_target_node_info", **of_target, node=node)] = flat((1, _HISTORY))
+            series[selector("replica:llm_serving_node:info", **itself, node=node)] = flat((1, _HISTORY))
     return Fleet(model, series, expected)
 
 

@@ -62,10 +62,12 @@ def _replicas(model: str, present: float, bare: float | None, reserved: float | 
 
 def _known(model: str, *targets: str) -> dict[str, str]:
     """Targets as some exporter knows them now."""
-    return {
-        f'llm_serving_target_info{{target="{name}",runtime="vllm",{of_model(model)}}}': held((81, 1))
-        for name in targets
-    }
+    found = {}
+    for name in targets:
+        found[f'llm_serving_target_info{{target="{name}",runtime="vllm",{of_model(model)}}}'] = held((81, 1))
+        # a replica by itself
+        found[f'target:llm_serving_replica:info{{target="{name}",replica_name="{name}"}}'] = held((81, 1))
+    return found
 
 
 _LOST = engine("lost")

@@ -19,6 +19,7 @@ from tests.support.conventions import CONVENTIONS, Convention, Place
 
 GROUPS = (
     "identity",
+    "targets.replicas",
     "targets",
     *PRESENCE,
     "node-loss.present",

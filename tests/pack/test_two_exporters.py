@@ -17,6 +17,7 @@ from tests.pack.test_conventions import expects, groups_of
 GROUPS = (
     "identity",
     "claims",
+    "targets.replicas",
     "targets",
     *PRESENCE,
     "node-loss.present",

@@ -19,7 +19,7 @@ from llm_serving_alerts.records.rollouts import rollouts
 from llm_serving_alerts.records.signals import signals
 from llm_serving_alerts.records.slo import slo
 from llm_serving_alerts.records.stalled import stalled
-from llm_serving_alerts.records.targets import targets
+from llm_serving_alerts.records.targets import parts, targets
 from llm_serving_alerts.records.traffic import latency, traffic
 from llm_serving_alerts.records.views import views
 from llm_serving_alerts.records.workloads import workloads
@@ -27,7 +27,7 @@ from llm_serving_alerts.rules import Group
 from llm_serving_alerts.settings import Settings
 
 _GROUPS = (
-    identity, claims, exporters, seen, targets, workloads, signals, traffic, stalled, history, presence, latency, slo, kv, tail, gpu,
+    identity, claims, exporters, seen, parts, targets, workloads, signals, traffic, stalled, history, presence, latency, slo, kv, tail, gpu,
     work, outliers, bandwidth, tokens, baselines, rates, capacity, node_loss, rollouts, autoscaling, missing,
     hours, per_token, shares, replicas, views,
 )  # fmt: skip

@@ -53,7 +53,7 @@ def rates(dialect: Dialect, settings: Settings) -> Group:
     # while a replica idles it shows no context: its last one holds
     ceiling = dialect.apply_over_time("last_over_time", series("phase_ceiling_tokens_per_second"), HOUR)
     one = dialect.one(ceiling, *ENGINE, "phase")
-    about = "what a replica could do of one phase alone, at best"
+    about = "what a replica could do of one phase alone, at its ceiling"
     rules.append(Record(CEILINGS, f"sum by ({dialect.labels(*TARGET, 'phase')}) ({one})", about))
     return Group("llm-serving.rates", tuple(rules), MINUTELY_SECONDS / dialect.time_scale)
 

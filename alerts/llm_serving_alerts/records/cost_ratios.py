@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llm_serving_alerts.promql import DAY, FLEET, HOUR, MODEL, TARGET, WEEK, Dialect, series
+from llm_serving_alerts.promql import DAY, FLEET, HOUR, MODEL, REPLICA, TARGET, WEEK, Dialect, series
 from llm_serving_alerts.records.baselines import INTERVAL_SECONDS, baseline, same_hour
 from llm_serving_alerts.records.cost import COST, FLEET_COST, MODEL_COST, PHASE_TOKENS, PROMPT_TOKENS
 from llm_serving_alerts.records.node_loss import PRESENT, REQUIRED
+from llm_serving_alerts.records.replicas import of_replica
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings
 
@@ -144,9 +145,10 @@ def replicas(dialect: Dialect, settings: Settings) -> Group:
     by_model, by_target = dialect.labels(*MODEL), dialect.key(*TARGET)
     # what a server cost under the model that it had before goes on being shown, and is no replica of that model any more
     costs = f"count by ({by_target}) ({series('cost_usd_total')}) and on ({by_target}) {series('target_info')}"
-    priced = f"(count by ({by_model}) ({dialect.with_own(costs)}))"
+    each = f"count by ({dialect.labels(*REPLICA)}) ({of_replica(dialect, f'({dialect.with_own(costs)})')})"
+    priced = f"(count by ({by_model}) ({each}))"
     bare, reserved = (f'sum by ({by_model}) ({_REQUIRED}{{reserve="{one}"}})' for one in ("none", "nodes"))
-    of_replica = f"* on ({by_model}) {_REPLICA_COST}"
+    of_one = f"* on ({by_model}) {_REPLICA_COST}"
     # the smaller of both: a reserve that does not run costs nothing
     running = (
         f"({_PRESENT} < on ({by_model}) {reserved} or on ({by_model}) ({reserved} and on ({by_model}) {_PRESENT}))"
@@ -176,12 +178,12 @@ def replicas(dialect: Dialect, settings: Settings) -> Group:
             ),
             Record(
                 "model:llm_serving_overprovisioned_cost_usd:sum1h",
-                f"clamp_min({_PRESENT} - on ({by_model}) {reserved}, 0) {of_replica}",
+                f"clamp_min({_PRESENT} - on ({by_model}) {reserved}, 0) {of_one}",
                 "USD of the replicas that ran in the last hour beyond those needed with a reserve; absent where these are not known",
             ),
             Record(
                 "model:llm_serving_reserve_cost_usd:sum1h",
-                f"clamp_min({running} - on ({by_model}) {bare}, 0) {of_replica}",
+                f"clamp_min({running} - on ({by_model}) {bare}, 0) {of_one}",
                 "USD of the reserve for a lost node in the last hour, as far as so many ran",
             ),
         ),

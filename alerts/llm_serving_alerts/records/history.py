@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llm_serving_alerts.external import KUBE_REPLICAS, NODE_CONDITION
-from llm_serving_alerts.promql import DAY, HOUR, MINUTE, MODEL, NODES, TARGET, TARGETS, Dialect, clauses, series
+from llm_serving_alerts.promql import DAY, HOUR, MINUTE, MODEL, REPLICA, TARGET, TARGETS, Dialect, clauses, series
+from llm_serving_alerts.records.replicas import REPLICA_NODES, WHOLE
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings
 from llm_serving_exporter.clients.stored_labels import take_exported
@@ -95,9 +96,7 @@ def _moments(dialect: Dialect) -> Iterator[Record]:
         f"max by ({by_model}) ({tokens}) and on ({by_model}) {ALIVE} > 0",
         "most tokens/s of a phase within an hour, at a moment",
     )
-    on_node = (
-        f"count by ({dialect.labels(*MODEL, 'node')}) ({NODES} and on ({of_target}) target:llm_serving_ready:max == 1)"
-    )
+    on_node = f"count by ({dialect.labels(*MODEL, 'node')}) ({REPLICA_NODES} and on ({dialect.labels(*REPLICA)}) {WHOLE} == 1)"
     yield Record(_REPLICAS, on_node, "ready replicas of a model that touch a node, at a moment")
     yield Record(
         _SERVING,

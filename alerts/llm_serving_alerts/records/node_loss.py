@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from llm_serving_alerts.promql import HOUR, MINUTE, MODEL, MODEL_GPU, NODES, TARGET, Dialect, one_of, series
+from llm_serving_alerts.promql import HOUR, MINUTE, MODEL, MODEL_GPU, NODES, REPLICA, TARGET, Dialect, one_of, series
 from llm_serving_alerts.records.capacity import BEST_TOKENS, BEST_WORK, CEILINGS
 from llm_serving_alerts.records.outliers import OUTLIER
+from llm_serving_alerts.records.replicas import LACKING, REPLICA_NODES, WHOLE, of_replica
 from llm_serving_alerts.records.targets import KIND, list_replicas
 from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
 from llm_serving_alerts.settings import Settings
@@ -52,13 +53,16 @@ def node_loss(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
 
 def _present(dialect: Dialect) -> Iterable[Record]:
     replicas = list_replicas(dialect)
-    for record, states, about in (
-        (PRESENT, ("ready", "sleeping"), "replicas that serve, or sleep and could be woken"),
-        (UNREADABLE, ("unknown",), "replicas that answer with a page that cannot be read, and may serve"),
+    by_model, by_replica = dialect.labels(*MODEL), dialect.labels(*REPLICA)
+    for record, states, of_its_targets, about in (
+        (PRESENT, ("ready", "sleeping"), "min", "replicas that serve, or sleep and could be woken"),
+        (UNREADABLE, ("unknown",), "max", "replicas that answer with a page that cannot be read, and may serve"),
     ):
         there = dialect.bare(series("target_state", one_of("state", states)), "target")
-        expr = f"sum by ({dialect.labels(*MODEL)}) ({replicas} * on ({dialect.key('target')}) group_left () {there})"
-        yield Record(record, expr, about)
+        each = of_replica(dialect, f"{replicas} * on ({dialect.key('target')}) group_left () {there}")
+        whole = f"{of_its_targets} by ({by_replica}) ({each}) unless on ({by_replica}) {LACKING}"
+        # a model none of whose replicas is whole has none, which is not nothing
+        yield Record(record, f"sum by ({by_model}) ({whole} or on ({by_replica}) {LACKING} * 0)", about)
 
 
 def _capacity(dialect: Dialect) -> Iterable[Record]:
@@ -141,13 +145,15 @@ def _records_without_largest_node(dialect: Dialect, settings: Settings) -> Itera
         dialect.labels(*MODEL, "resource"),
     )
     ready = "model:llm_serving_ready_replicas:sum"
+    by_replica = dialect.labels(*REPLICA)
+    parts = f"count by ({by_model}) ({_READY})"
     # a replica whose capacity or node is not known would count as if it carried nothing, or could not be lost
-    complete = f"on ({by_resource}) (count by ({by_resource}) ({CAPACITY}) == on ({by_model}) group_left () {ready})"
-    placed = f"count by ({by_model}) ({_READY} and on ({by_target}) {NODES}) == on ({by_model}) {ready}"
+    complete = f"on ({by_resource}) (count by ({by_resource}) ({CAPACITY}) == on ({by_model}) group_left () {parts})"
+    placed = f"count by ({by_model}) ({_READY} and on ({by_target}) {NODES}) == on ({by_model}) {parts}"
     several = f"{LARGEST} < on ({by_model}) {ready}"
     total = f"sum by ({by_resource}) ({CAPACITY})"
     number = settings.node_loss.tolerate_nodes
-    each = f"count by ({dialect.labels(*MODEL, 'node')}) ({NODES} and on ({by_target}) {_READY})"
+    each = f"count by ({dialect.labels(*MODEL, 'node')}) ({REPLICA_NODES} and on ({by_replica}) {WHOLE} == 1)"
     # a replica on two lost nodes is taken away twice: what is left is never more than that
     yield Record(
         LARGEST,
@@ -156,7 +162,10 @@ def _records_without_largest_node(dialect: Dialect, settings: Settings) -> Itera
     )
     largest = _most(by_resource, number, LOST)
     for resource in RESOURCES:
-        one = f'{NODES} * on ({by_target}) group_left () {CAPACITY}{{resource="{resource}"}}'
+        # a replica of several targets goes with any node of them
+        of_resource = f'{{resource="{resource}"}}'
+        carried = f"sum by ({by_replica}) ({of_replica(dialect, CAPACITY + of_resource)})"
+        one = f"{REPLICA_NODES} * on ({by_replica}) group_left () {carried}"
         expr = f"sum by ({dialect.labels(*MODEL, 'node')}) ({one})"
         yield Record(LOST, expr, "capacity that goes with a node, by resource", {"resource": resource})
     yield Record(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llm_serving_alerts.external import NODE_CLOSED, SCRAPE_SECONDS, UP
-from llm_serving_alerts.promql import DAY, HOUR, MINUTE, MODEL, NODES, Dialect, clauses, one_of, series
+from llm_serving_alerts.promql import DAY, HOUR, MINUTE, MODEL, NODES, REPLICA, Dialect, clauses, one_of, series
 from llm_serving_alerts.records.history import (
     ALIVE,
     EXPORTERS,
@@ -22,6 +22,7 @@ from llm_serving_alerts.records.history import (
 )
 from llm_serving_alerts.records.memory import unless_retired
 from llm_serving_alerts.records.node_loss import PRESENT
+from llm_serving_alerts.records.replicas import of_replica
 from llm_serving_alerts.records.rollouts import excused
 from llm_serving_alerts.records.targets import DESIRED, DOWN, WANTED_NOW
 from llm_serving_alerts.rules import Group, Record
@@ -136,7 +137,8 @@ def _models(dialect: Dialect, settings: Settings) -> Iterator[Record]:
     read = f"{dialect.bare(series('target_start_time_seconds'), 'target')} * 0 + 1"
     never = f"{dialect.bare(series('target_up'), 'target')} * 0"
     was = f" or on ({of_target}) ".join((f"{was_up} > 0", read, never))
-    lost = f"sum by ({by_model}) ({DOWN} * on ({of_target}) group_left () ({was}))"
+    each = of_replica(dialect, f"{DOWN} * on ({of_target}) group_left () ({was})")
+    lost = f"sum by ({by_model}) (max by ({dialect.labels(*REPLICA)}) ({each}))"
     # likewise the replicas that scaling up asks for need a while to come; a model that was taken out is no longer wanted
     # of one that nobody shows or wants any more there is only what is remembered
     known = f"({ALIVE} or on ({by_model}) {WANTED_NOW})"

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from llm_serving_alerts.external import wanted_replicas
 from llm_serving_alerts.identity_labels import STATED_BY_WORKLOAD
-from llm_serving_alerts.promql import DAY, MODEL, NODES, TARGET, Dialect, series
+from llm_serving_alerts.promql import DAY, MODEL, NODES, REPLICA, TARGET, Dialect, series
 from llm_serving_alerts.records.history import ALIVE, SEEN_TARGETS, STATED
+from llm_serving_alerts.records.replicas import WHOLE, join_ranks, of_replica
 from llm_serving_alerts.records.stated import EXPECTED, KNOWN, keep_clear, stated
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings import Settings, Workload
@@ -19,12 +20,17 @@ DESIRED = "model:llm_serving_desired_replicas:max"
 WANTED_NOW = "model:llm_serving_desired_replicas:now"
 
 
+def parts(dialect: Dialect, settings: Settings) -> Group:
+    """Replicas and the targets that they consist of. Before the records of targets, which rest on it."""
+    ready = dialect.bare(series("target_state", state="ready"), "target")
+    return Group("llm-serving.targets.replicas", tuple(join_ranks(dialect, list_replicas(dialect), ready)))
+
+
 def targets(dialect: Dialect, settings: Settings) -> Group:
     """A target is a replica unless it is a front end: that has no batch and no GPU, and its workers count for themselves."""
-    by_target, by_model = dialect.labels(*TARGET), dialect.labels(*MODEL)
+    by_target, by_model, by_replica = dialect.labels(*TARGET), dialect.labels(*MODEL), dialect.labels(*REPLICA)
     of_target = dialect.key("target")
     replicas = list_replicas(dialect)
-    ready = dialect.bare(series("target_state", state="ready"), "target")
     started = dialect.bare(series("target_start_time_seconds"), "target")
     # two exporters of a pair may know the GPUs by different names: one of them is enough
     gpus = f"topk by ({of_target}) (1, {dialect.bare(series('target_gpus'), 'target', 'gpu_name')})"
@@ -35,18 +41,15 @@ def targets(dialect: Dialect, settings: Settings) -> Group:
         "llm-serving.targets",
         (
             Record(
-                "target:llm_serving_ready:max",
-                f"{replicas} * on ({of_target}) group_left () {ready}",
-                "1 for a replica that serves, 0 for one that does not",
-            ),
-            Record(
                 DOWN,
                 # an exporter that cannot reach a server which another reads says nothing about it
                 f"{known(dialect)} * on ({of_target}) group_left () min by ({of_target}) ({series('target_state', state='down')})",
                 "1 for a target that every exporter of it says is down, 0 for another; front ends included",
             ),
             Record(
-                ALIVE, f"sum by ({by_model}) (1 - {DOWN})", "targets of a model that are not down, front ends included"
+                ALIVE,
+                f"sum by ({by_model}) (1 - max by ({by_replica}) ({of_replica(dialect, DOWN)}))",
+                "replicas of a model no target of which is down, front ends included",
             ),
             Record(
                 SETTLED,
@@ -66,12 +69,12 @@ def targets(dialect: Dialect, settings: Settings) -> Group:
             ),
             Record(
                 KNOWN,
-                f"count by ({by_model}) ({replicas})",
+                f"count by ({by_model}) (count by ({by_replica}) ({of_replica(dialect, replicas)}))",
                 "replicas that some exporter knows, in whatever state",
             ),
             Record(
                 "model:llm_serving_ready_replicas:sum",
-                f"sum by ({by_model}) (target:llm_serving_ready:max)",
+                f"sum by ({by_model}) ({WHOLE})",
                 "replicas that serve",
             ),
             *stated(dialect),

@@ -42,6 +42,13 @@ TARGET_GPUS = _target(
     "instance counts as its part of the card's compute slices, a GPU that is shared as the target's share of it.",
     "gpu_name", absent="their number or the target's share of them is not known, or the target is a front end",
 )  # fmt: skip
+TARGET_REPLICA_RANKS = _target(
+    "target_replica_ranks", Kind.GAUGE, Unit.COUNT,
+    "Data-parallel ranks that share one set of experts, for a target that has some of them: all of the replica (of=replica), those on the target's own page (of=target), and "
+    "those on the pages that this exporter reads (of=read), whose batches its ceilings add up; where that is not all, the others are taken for as busy. `replica_name`: the group "
+    "of the target, else that of its pods (LeaderWorkerSet, Grove), else its namespace and workload; targets with the same one are one replica.",
+    "replica_name", "of", absent="the target is a replica by itself",
+)  # fmt: skip
 TARGET_START_TIME = _target(
     "target_start_time_seconds", Kind.GAUGE, Unit.TIMESTAMP,
     "When the engine started: its process start time, else the last counter reset, else when it was first seen.", absent="no page was ever read",
@@ -340,7 +347,7 @@ COST_SNAPSHOT_FAILURES = _exporter(
 )  # fmt: skip
 
 HEALTH = (
-    TARGET_INFO, TARGET_NODE_INFO, TARGET_GPUS, TARGET_START_TIME, TARGET_UP, TARGET_STATE, TARGET_FAULT, TARGET_SAMPLE_AGE, TARGET_RESTARTS, SCRAPE_ATTEMPTS,
+    TARGET_INFO, TARGET_NODE_INFO, TARGET_GPUS, TARGET_REPLICA_RANKS, TARGET_START_TIME, TARGET_UP, TARGET_STATE, TARGET_FAULT, TARGET_SAMPLE_AGE, TARGET_RESTARTS, SCRAPE_ATTEMPTS,
     SCRAPE_FAILURES, TARGET_LAST_FAILURE, SCRAPE_DURATION, SCRAPE_PAGE, SIGNALS, SIGNAL_AVAILABLE, SIGNAL_QUALITY, IMPLAUSIBLE_VALUES, SIGNAL_RESOLUTION, TARGET_WINDOW, UNMAPPED_FAMILIES, EXPECTED_REPLICAS, PODS_WAITING, WRITTEN_LABELS, NVML_UP, DCGM_UP,
     NVML_FAILURES, NVML_DURATION, KUBELET_UP, KUBELET_FAILURES, BUILD_INFO, CONFIG_INFO, RELOAD_SUCCESS, RELOAD_TIME, DISCOVERY_FAILURES, WEB_REFUSALS, WEB_CERTIFICATE_EXPIRY, TARGETS, SHARD_INFO,
     SHARD_HELD, MODE_INFO, INSTALLED_TIME, COST_STORAGE, COST_SNAPSHOT_TIME, COST_SNAPSHOT_FAILURES,

@@ -159,7 +159,9 @@ MEMORY = _roof(
 LIMITER = Metric(
     "limiter", Kind.GAUGE, Unit.BOOLEAN, Group.ROOFLINE,
     "What limits the target's throughput now: 1 for the current state; docs/limiter.md explains the states.",
-    (*_TARGET, "state"), _WHY, "decision table over limiter_evidence, held for 15 s", _OURS,
+    (*_TARGET, "state"), _WHY,
+    "decision table over limiter_evidence, held for 15 s; blocked: requests are held back for a reason that the page does not name, which may be a LoRA budget, a grammar or KV that "
+    "is loaded", _OURS,
 )  # fmt: skip
 LIMITER_EVIDENCE = Metric(
     "limiter_evidence", Kind.GAUGE, Unit.COUNT, Group.ROOFLINE,

@@ -84,7 +84,7 @@ LABELS = frozenset(
         "signal", "quality", "state", "stage", "sensor", "domain", "direction", "xid", "uuid", "index", "pci_bus_id",
         "driver_version", "compute_capability", "mig_profile", "parent", "source", "revision", "python_version", "sha256", "origin",
         "bound", "part", "evidence", "cause", "family", "weight_format", "kv_format", "precision", "verdict",
-        "rate", "method", "basis", "inputs", "ceiling", "includes_power", "shard", "shards", "fault", "mode", "storage",
+        "rate", "method", "basis", "inputs", "ceiling", "replica_name", "of", "includes_power", "shard", "shards", "fault", "mode", "storage",
     }
 )  # fmt: skip
 

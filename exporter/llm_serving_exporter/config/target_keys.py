@@ -117,7 +117,11 @@ class TargetSettings:
         "says, else `unified`.",
         label="role",
     )
-    group: str | None = target_key(GROUP, "A pool that you name yourself, on `target_info`.", label="group")
+    group: str | None = target_key(
+        GROUP,
+        "A pool that you name yourself, on `target_info`; of ranks that share experts, their replica.",
+        label="group",
+    )
     namespace: str | None = target_key(
         NAMESPACE, "Of its pod. With `pod` it gives the target its default name.", label="namespace"
     )
@@ -178,17 +182,22 @@ class TargetSettings:
     )
     data_parallel_size: int | None = target_key(
         PARALLEL_SIZE,
-        "Data-parallel ranks, where the server does not say so; under data-parallel attention `tensor_parallel_size` is that of one rank.",
+        "Data-parallel ranks of the whole replica, where the server does not say so; under data-parallel attention "
+        "`tensor_parallel_size` is that of one rank. Ranks with pages of their own that share experts are "
+        "[one replica](n1.md#wide-expert-parallelism): those of the same `group`, else of the same workload.",
+        label="data_parallel_size",
     )
     decode_context_parallel_size: int | None = target_key(
         PARALLEL_SIZE,
         "Parts that a sequence's KV is cut into among the tensor-parallel GPUs (vLLM's decode context parallelism), where the server "
         "does not say so.",
+        label="decode_context_parallel_size",
     )
     experts_shared: bool | None = target_key(
         kinds.BOOLEAN,
-        "Whether the data-parallel ranks of a mixture-of-experts model share one set of experts. Default: as "
+        "Whether the data-parallel ranks of a mixture-of-experts model share one set of experts (expert parallelism). Default: as "
         "the server says, else true.",
+        label="experts_shared",
     )
     model: ModelSettings | None = target_key(
         read_model, "What it serves, where the exporter cannot find that: see [Models](#models)."

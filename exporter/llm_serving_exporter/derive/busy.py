@@ -101,5 +101,5 @@ def compute_reference_seconds(roof: Roof) -> dict[str, float]:
     if prompt is None:
         return {}
     found = {"prefill": prompt / REFERENCE_PROMPT_TOKENS}
-    ceiling = roofs.decode_ceiling(roof, REFERENCE_BATCH, REFERENCE_CONTEXT_TOKENS)
+    ceiling = roofs.decode_ceiling(roofs.balance_ranks(roof), REFERENCE_BATCH, REFERENCE_CONTEXT_TOKENS)
     return found if ceiling is None else {**found, "decode": 1 / ceiling.tokens_per_second}

@@ -1,4 +1,4 @@
-"""What one engine could do at best: at the batch of now, and of each phase alone at its largest batch (capacity, for N-1)."""
+"""What one engine is expected to do at its ceilings: at the batch of now, and of each phase alone at its largest (capacity, for N-1)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def decode_steps_per_second(roof: Roof, window: EngineWindow, done: Work, contex
     if most is None:
         return Absence.INPUT_MISSING
     most = max(most, _batch(roof, done))
-    found = roofs.decode_ceiling(roof, most, context_tokens, tokens_per_step=1 + done.drafts)
+    found = roofs.decode_ceiling(roofs.balance_ranks(roof), most, context_tokens, tokens_per_step=1 + done.drafts)
     if found is None or found.compute_tokens_per_second is None:
         return Absence.PEAK_UNKNOWN
     return found.tokens_per_second

@@ -15,9 +15,17 @@ from typing import Any
 from llm_serving_exporter.derive import batch, kv, latency, memory, phases, slo, standstill, ticks
 from llm_serving_exporter.derive.contradiction import CONTRADICTED, EVIDENCE, RUNNING
 from llm_serving_exporter.derive.figures import Computed, Figure, order_figures
-from llm_serving_exporter.derive.inputs import EARLIER, SETTINGS, TARGET_WINDOW, WINDOW, Settings, hand_in_windows
+from llm_serving_exporter.derive.inputs import (
+    EARLIER,
+    RANKS,
+    SETTINGS,
+    TARGET_WINDOW,
+    WINDOW,
+    Settings,
+    hand_in_windows,
+)
 from llm_serving_exporter.derive.limiter import GAUGES, JUDGED, LACKING, LIMITER, NOW, PREVIOUS, TOLD, VERDICT, Judged
-from llm_serving_exporter.derive.load import WORK_WINDOW
+from llm_serving_exporter.derive.load import WORK_WINDOW, average_ranks
 from llm_serving_exporter.derive.long_context import TAIL, shown_tail
 from llm_serving_exporter.derive.reasons import Reasons, explain_field
 from llm_serving_exporter.derive.roofline import REST, gather_limits, gather_rest, gather_roofline
@@ -80,10 +88,18 @@ class Tick:
         kept: list[EngineDerived] = []
         judged: list[Judged] = []
         left_out: list[LeftOut] = []
-        for windows in window.engine_windows():
+        all_windows = window.engine_windows()
+        ranks = average_ranks(all_windows, settings)
+        for windows in all_windows:
             last = windows.configured.last
             earlier = before.get((last.model_name, last.engine))
-            handed_in = {**hand_in_windows(windows), TARGET_WINDOW: window, SETTINGS: settings, EARLIER: earlier}
+            handed_in = {
+                **hand_in_windows(windows),
+                TARGET_WINDOW: window,
+                SETTINGS: settings,
+                EARLIER: earlier,
+                RANKS: ranks,
+            }
             computed = Computed(handed_in)
             is_one = last.is_engine or len(window.later.engines) == 1
             contradicted = role not in EVIDENCE.silent and computed.value(CONTRADICTED)

@@ -13,6 +13,7 @@ from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.frozen import speed_up
 from llm_serving_exporter.model.hardware import Hardware
+from llm_serving_exporter.model.replica import Siblings
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.weights import ModelFacts
@@ -44,6 +45,8 @@ class Settings:
     lengths: Histories = field(default_factory=dict)
     # for how long nothing moves while requests are there, from which on an engine is stalled
     stalled_after_seconds: float = SPAN_SECONDS
+    # ranks of the same replica on other targets' pages; None: none is known, or the replica is on one page
+    siblings: Siblings | None = None
     # bucket edges of the runtime's latency histograms by SLO name, unless it is configured otherwise
     default_edges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
@@ -53,6 +56,8 @@ WINDOWS: Figure[EngineWindows] = given("windows")
 # all engines of the target, and its GPUs
 TARGET_WINDOW: Figure[Window] = given("target_window")
 SETTINGS: Figure[Settings] = given("settings")
+# the ranks that share the engine's experts, as far as they are read; None where they share none
+RANKS: Figure[Siblings | None] = given("ranks")
 # the same engine's at the last tick of this life; None without one
 EARLIER: Figure[EngineDerived | None] = given("earlier")
 

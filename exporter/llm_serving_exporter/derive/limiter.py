@@ -8,8 +8,8 @@ The first row that holds; docs/limiter.md has the table with its reasons and wha
 | stalled | requests run or wait and nothing moves for longer than the longest prefill: LLMServingStalled's condition |
 | starved | it works less than a tenth of the time and nothing waits |
 | prefill_interference | compute's threshold is met by work that is half prefill or more, while decode alone is bound by bandwidth and its steps take three times their floor or more |
-| compute | the FLOPs need a quarter of the time or more at peak, and compute is nearer to what kernels reach than bandwidth is |
-| kv_capacity | requests wait and the KV cache is full, or has no room for a usual prompt while the batch has, or sequences are preempted |
+| compute | the FLOPs need a quarter of the time or more at peak, less where prompts are all the work, and compute is nearer to what kernels reach than bandwidth is |
+| kv_capacity | requests wait and the KV cache is full, or has no room for a usual prompt while the batch has, or sequences are preempted, often or while others wait |
 | batch_limit | requests wait and the batch is at its limit |
 | transfer | requests are deferred, and the page shows a KV connector or the role is decode |
 | blocked | requests are deferred for a reason that the page does not name |
@@ -41,7 +41,12 @@ REACHABLE_BANDWIDTH, REACHABLE_COMPUTE = 0.9, 0.75
 # facts model-math F: MLPerf's saturated replicas (rows 26-28) lie at 0.28-0.51 of compute and 0.12-0.17 of bandwidth;
 # single-GPU decode (rows 1-5) at 0.42-0.69 of bandwidth, latency-bound replicas (rows 8, 20, 22, 34) below 0.35
 COMPUTE_FROM, BANDWIDTH_FROM = 0.25, 0.4
+# kernels of prompts reach less on cards without fast paths for what is stored (4-bit weights: 0.18-0.23 on an RTX 4090 and an RTX PRO
+# 6000, tests/truth/states.toml); nothing but a prompt's matrices and attention takes the time there
+PROMPTS_ALONE_FROM, COMPUTE_OF_PROMPTS_FROM = 0.9, 0.15
 STARVED_BELOW, WAITING_FROM = 0.1, 0.5
+# three within a minute: sequences that are preempted wait for too short a time to be seen waiting; a single one is a burst
+PREEMPTIONS_FROM = 0.05
 KV_FULL_FROM, BATCH_FULL_FROM = 0.95, 0.95
 # a usual prompt that waits over what is free of the KV cache: from here on it does not fit
 PROMPT_FITS_BELOW = 1.0
@@ -234,7 +239,7 @@ def decide_limiter(
         return Limiter.STARVED
     interference = Limiter.PREFILL_INTERFERENCE
     may_interfere = is_at_least("compute", COMPUTE_FROM, interference)
-    if may_interfere and ask_rest is not None:
+    if ask_rest is not None and (may_interfere or is_at_least("compute", COMPUTE_OF_PROMPTS_FROM, Limiter.COMPUTE)):
         found = {**found, **ask_rest()}
     if (
         may_interfere
@@ -246,10 +251,13 @@ def decide_limiter(
     bandwidth, compute = found.get("bandwidth"), found.get("compute")
     if bandwidth is not None and compute is not None:
         nearer_compute = compute / REACHABLE_COMPUTE > bandwidth / REACHABLE_BANDWIDTH
-        if nearer_compute and is_at_least("compute", COMPUTE_FROM, Limiter.COMPUTE):
+        prompts_alone = is_at_least("prefill_busy", PROMPTS_ALONE_FROM, Limiter.COMPUTE)
+        threshold = COMPUTE_OF_PROMPTS_FROM if prompts_alone else COMPUTE_FROM
+        if nearer_compute and is_at_least("compute", threshold, Limiter.COMPUTE):
             return Limiter.COMPUTE
     batch_is_full = is_at_least("batch_utilization", BATCH_FULL_FROM, Limiter.BATCH_LIMIT)
-    if found.get("preemptions_per_second", 0.0) > 0 and waiting:
+    preempted = found.get("preemptions_per_second", 0.0) > 0
+    if (preempted and waiting) or is_at_least("preemptions_per_second", PREEMPTIONS_FROM, Limiter.KV_CAPACITY):
         return Limiter.KV_CAPACITY
     if for_room and (
         is_at_least("kv_cache_usage", KV_FULL_FROM, Limiter.KV_CAPACITY)

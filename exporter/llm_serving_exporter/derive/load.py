@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from llm_serving_exporter.derive.context import estimate_context
 from llm_serving_exporter.derive.figures import figure
-from llm_serving_exporter.derive.inputs import EARLIER, HARDWARE, MODEL, window_by
+from llm_serving_exporter.derive.inputs import EARLIER, HARDWARE, MODEL, RANKS, WINDOW, Settings, window_by
 from llm_serving_exporter.derive.roof import Roof
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
 from llm_serving_exporter.derive.steps import list_step_fields
@@ -14,6 +15,7 @@ from llm_serving_exporter.derive.traffic import Work, measure_work
 from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.frozen import speed_up
 from llm_serving_exporter.model.hardware import Hardware
+from llm_serving_exporter.model.replica import Siblings
 from llm_serving_exporter.model.roofline import Range
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
@@ -21,6 +23,8 @@ from llm_serving_exporter.model.window import EngineWindow, EngineWindows
 
 # what work is counted from: what is wrong with these fields is wrong with every figure of it
 WORK_FIELDS = ("inter_token_latency_seconds", "prefill_tokens_total")
+# so much more or less of the other ranks' work changes no roof: what follows from it would be worked out again at each tick
+_SAME_RANKS = 0.05
 _NO_CONTEXT = Range(0.0, 0.0, 0.0)  # prefill alone needs no context length
 
 
@@ -64,14 +68,59 @@ def make_roof(model: ModelFacts | Absence, hardware: Hardware) -> Roof | Absence
     return Roof(model, hardware.peaks, hardware.parallel)
 
 
-def _roof(model: ModelFacts | Absence, hardware: Hardware, earlier: EngineDerived | None) -> Roof | Absence:
+def _roof(
+    model: ModelFacts | Absence, hardware: Hardware, earlier: EngineDerived | None, busy_ranks: float | None
+) -> Roof | Absence:
     """That of the tick before where nothing has changed: it has worked out what follows from it alone."""
     known: Roof | None = earlier.figures.get(ROOF_ROW) if earlier is not None else None
+    if busy_ranks is not None and hardware.parallel is not None:
+        hardware = replace(hardware, parallel=replace(hardware.parallel, busy_ranks=_keep_ranks(busy_ranks, known)))
     if known is not None and known.model is model and known.parallel == hardware.parallel:
         peaks = hardware.peaks
         if known.peaks is peaks or known.peaks == peaks:
             return known
     return make_roof(model, hardware)
+
+
+def average_ranks(windows: Sequence[EngineWindows], settings: Settings) -> Siblings | None:
+    """All ranks that share the engines' experts, as far as they are read: how many, and the mean of the requests that run on them.
+
+    None where they share none, and where a page does not say what runs. To be asked once for all engines of a page.
+    """
+    parallel = settings.hardware.parallel
+    # with fewer, nothing says which of the ranks they are
+    if parallel is None or parallel.data == 1 or parallel.sharing_ranks != parallel.data:
+        return None
+    page = [one.configured for one in windows if one.configured.last.is_engine]
+    running = [mean for one in page if (mean := one.mean("requests_running")) is not None]
+    # engines of several models are no ranks of one replica
+    if not page or len(running) < len(page) or len({one.last.model_name for one in page}) > 1:
+        return None
+    others = settings.siblings or Siblings()
+    return Siblings(len(page) + others.ranks, sum(running) + others.requests)
+
+
+def _busy_ranks(
+    model: ModelFacts | Absence, hardware: Hardware, window: EngineWindow, ranks: Siblings | None
+) -> float | None:
+    """Requests of all ranks over those of this one; None where it shares no experts, or nothing runs on it.
+
+    Those that nobody reads are taken for as busy as those that are read: of one rank alone, that is as many times its own as there are.
+    """
+    if ranks is None or hardware.parallel is None or isinstance(model, Absence) or not model.geometry.experts:
+        return None
+    own = window.mean("requests_running")
+    if not own:
+        return None
+    data = hardware.parallel.data
+    busy = max(1.0, ranks.requests / own * max(1.0, data / ranks.ranks))
+    return None if abs(busy / data - 1) <= _SAME_RANKS else busy
+
+
+def _keep_ranks(busy_ranks: float, known: Roof | None) -> float:
+    """What was taken before, where that is as good as the same: a roof is not worked out again for every request more or less."""
+    before = known.parallel.busy_ranks if known is not None else None
+    return before if before is not None and abs(busy_ranks / before - 1) <= _SAME_RANKS else busy_ranks
 
 
 def _is_encoder(model: ModelFacts | Absence) -> bool:
@@ -107,7 +156,8 @@ def _same_roof(roof: Roof | Absence, earlier: EngineDerived | None) -> bool:
     return earlier is not None and earlier.figures.get(ROOF_ROW) is roof
 
 
-ROOF = figure(_roof, MODEL, HARDWARE, EARLIER)
+_BUSY_RANKS = figure(_busy_ranks, MODEL, HARDWARE, WINDOW, RANKS)
+ROOF = figure(_roof, MODEL, HARDWARE, EARLIER, _BUSY_RANKS)
 # for the next tick; not published
 ROOF_ROW: Row[Roof] = Row(ROOF, silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True)
 # whether the roof is that of the tick before: what depends on the roof alone is taken from there

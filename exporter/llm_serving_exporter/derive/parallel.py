@@ -29,11 +29,11 @@ def spread_engines(target: Target, facts: ServerFacts, gpus: int | None, engines
     here. Data-parallel ranks share one set of routed experts unless somebody says that they do not: vLLM's do with and without
     expert parallelism, those of SGLang, TensorRT-LLM and LMDeploy under data-parallel attention.
     """
-    engines = max(1, engines)
+    engines = count_engines(facts, engines)
     tensor = target.tensor_parallel_size or facts.tensor_parallel_size
     pipeline = target.pipeline_parallel_size or facts.pipeline_parallel_size
     ranks = target.data_parallel_size or facts.data_parallel_size or engines
-    shared = facts.experts_spread is not False and target.experts_shared is not False
+    shared = shares_experts(target, facts)
     context = target.decode_context_parallel_size or facts.decode_context_parallel_size or 1
     said = facts.gpu_count * engines if facts.gpu_count else None
     count = gpus if gpus is not None else target.gpu_count or said
@@ -47,3 +47,14 @@ def spread_engines(target: Target, facts: ServerFacts, gpus: int | None, engines
     experts = tensor * ranks if shared and ranks > 1 else 1
     parallel = Parallel(tensor, stages, ranks, experts, context if tensor % context == 0 else 1)
     return Spread(parallel, max(float(parallel.rank_gpus), per_engine or 0.0), assumed)
+
+
+def count_engines(facts: ServerFacts, shown: int) -> int:
+    """Engines of a target whose page shows so many: of a server that speaks for all of its ranks, also those that have not worked yet."""
+    return max(1, shown, (facts.data_parallel_size or 1) if facts.all_ranks_shown else 1)
+
+
+def shares_experts(target: Target, facts: ServerFacts) -> bool:
+    """Whether the data-parallel ranks of a mixture-of-experts model share one set of routed experts: as configured, else as the server
+    says, else true."""
+    return facts.experts_spread is not False if target.experts_shared is None else target.experts_shared

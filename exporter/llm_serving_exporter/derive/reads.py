@@ -120,7 +120,7 @@ def experts_touched(roof: Roof, tokens: float) -> Band | None:
     geometry = roof.model.geometry
     if not geometry.experts:
         return None
-    return estimate_touched_experts(geometry.experts, geometry.experts_per_token, tokens * roof.parallel.sharing_ranks)
+    return estimate_touched_experts(geometry.experts, geometry.experts_per_token, tokens * roof.parallel.token_ranks)
 
 
 def weight_held_bytes(roof: Roof) -> float:

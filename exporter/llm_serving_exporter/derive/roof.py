@@ -8,7 +8,7 @@ live derivation, command line, cost and simulator ask this one module.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import cast
 
@@ -33,6 +33,7 @@ __all__ = [
     "Ceiling",
     "Lack",
     "Roof",
+    "balance_ranks",
     "compute_seconds",
     "decode_ceiling",
     "decode_ceiling_at",
@@ -92,6 +93,13 @@ class Lack:
     reason: Absence
     # the same for a person, to act on
     sentence: str
+
+
+def balance_ranks(roof: Roof) -> Roof:
+    """The same roof where all ranks that share its experts are equally busy: what is planned with, whatever they do now."""
+    if roof.parallel.busy_ranks is None:
+        return roof
+    return replace(roof, parallel=replace(roof.parallel, busy_ranks=None))
 
 
 def lacks(roof: Roof) -> tuple[Lack, ...]:
@@ -166,7 +174,7 @@ def ridge_batch(roof: Roof, context_tokens: float, *, tokens_per_step: float = 1
     # weight_read_bytes() with what does not depend on the batch worked out once: this is asked for dozens of batches
     experts, per_token = geometry.experts, geometry.experts_per_token
     fixed, everything = (weight_read_bytes(roof, tokens).expected for tokens in (0.0, math.inf))
-    tokens_each = tokens_per_step * roof.parallel.sharing_ranks
+    tokens_each = tokens_per_step * roof.parallel.token_ranks
 
     def compute_bound(micro: float) -> bool:
         share = estimate_touched_experts(experts, per_token, micro * tokens_each).expected / experts
@@ -210,8 +218,8 @@ def prefill_floor_seconds(roof: Roof, prompt_tokens: float, prefix_tokens: float
     computed = compute_seconds(roof, flops, gpus=roof.parallel.tensor)
     if not bandwidth or computed is None or roof.model.geometry.reads_unknown:
         return None
-    # weight_read_bytes() takes the other ranks for as busy
-    moved = weight_read_bytes(roof, new / sharing).expected + new * kv_token_bytes(roof)
+    # weight_read_bytes() counts the tokens of the other ranks too
+    moved = weight_read_bytes(roof, new / roof.parallel.token_ranks).expected + new * kv_token_bytes(roof)
     if prefix_tokens > 0:
         moved += kv_read_bytes(roof, prefix_tokens)
     return max(computed, moved / bandwidth)

@@ -9,7 +9,7 @@ from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.derive import devices
 from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.derive.gpus import Assignment, share_cards
-from llm_serving_exporter.derive.parallel import spread_engines
+from llm_serving_exporter.derive.parallel import count_engines, spread_engines
 from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.gpu.dcgm import select_dcgm_ratios
 from llm_serving_exporter.model.dcgm import DcgmReadings
@@ -123,7 +123,7 @@ def count_target_gpus(
     count = _count_gpus(target, uuids)
     if count is None and not engines:
         return None
-    engines = max(1, engines)
+    engines = count_engines(facts, engines)
     each = spread_engines(target, facts, count, engines).gpus_per_engine
     if each is None:
         return None

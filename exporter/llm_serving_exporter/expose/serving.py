@@ -92,6 +92,10 @@ def add_target_health(families: Families, reading: TargetReading, *, fresh: bool
     if reading.target_gpus is not None:
         cards = _count_cards(reading, reading.target_gpus)
         families.add_value(health.TARGET_GPUS, labels, cards, gpu_name=reading.target_gpus.name)
+    if (part := reading.part) is not None:
+        ranks = {"replica": part.ranks, "target": part.shown, "read": part.read}
+        for of, number in ranks.items():
+            families.add_value(health.TARGET_REPLICA_RANKS, labels, number, replica_name=part.replica, of=of)
     families.add_value(health.TARGET_START_TIME, labels, reading.start_unix_seconds)
     families.add_value(health.TARGET_UP, labels, reading.up)
     families.add_by_label(

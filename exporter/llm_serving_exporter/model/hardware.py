@@ -100,6 +100,8 @@ class Parallel:
     expert: int = 1
     # decode context parallelism: parts that a sequence's KV is cut into among the tensor-parallel GPUs, which otherwise keep copies
     context: int = 1
+    # tokens of all ranks that share the experts over those of this one; None: as many as there are, all taken for equally busy
+    busy_ranks: float | None = None
 
     @property
     def gpus(self) -> int:
@@ -116,6 +118,11 @@ class Parallel:
         """Ranks that share one set of routed experts, each with its part; 1: each rank has all of them. Not whole where `expert` is no
         multiple of `tensor`."""
         return min(float(self.data), max(1.0, self.expert / self.tensor))
+
+    @property
+    def token_ranks(self) -> float:
+        """How many times a rank's own tokens meet the experts of which it has a part."""
+        return self.sharing_ranks if self.busy_ranks is None else self.busy_ranks
 
     def count_kv_copies(self, kv_heads: int) -> float:
         """How often a rank keeps a token's KV: tensor-parallel GPUs beyond the KV heads keep copies, unless the context is cut among them

@@ -17,6 +17,7 @@ from llm_serving_exporter.model.frozen import speed_up
 from llm_serving_exporter.model.hardware import GpuPeaks, TargetGpus
 from llm_serving_exporter.model.kubelet import WorkerGpus
 from llm_serving_exporter.model.pod import PodState, WaitingPod
+from llm_serving_exporter.model.replica import ReplicaPart
 from llm_serving_exporter.model.review import ReviewRuns
 from llm_serving_exporter.model.snapshot import Snapshot
 from llm_serving_exporter.model.target import Role, Target
@@ -72,6 +73,7 @@ class TargetReading:
     # model name as served -> what is known about the model, or why nothing is
     models: Mapping[str, ModelFacts | FactsError] = field(default_factory=dict)
     problem: str = ""  # a sentence for a person on what is wrong now; "": nothing
+    part: ReplicaPart | None = None  # its place in a replica of several targets; None: it is a replica by itself
     page_role: Role | None = None  # role that the last page said; None: it says none
     missing: Mapping[str, str] = field(default_factory=dict)  # field -> why this runtime never says it
     # since the exporter's start, whatever the target's state; None before its first tick

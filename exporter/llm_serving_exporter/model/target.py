@@ -57,6 +57,7 @@ class Target:
     runtime: str | None = None  # name of a runtime's table; None: recognised by the page
     model_name: str | None = None  # for a page that names none
     role: Role | None = None  # None: as the page says, else unified
+    replica: str = ""  # what it has in common with the other targets of one replica, as discovery says; "": nothing
     group: str = ""  # the label `group`, for users to group targets by; "": none
     identity: Identity = field(default_factory=Identity)  # its place, and labels of its own
     nodes: tuple[str, ...] = ()  # that it spans; (): this node for a local target, unknown for a remote one

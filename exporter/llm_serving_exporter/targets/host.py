@@ -37,6 +37,7 @@ from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.scrape.waits import drive
 from llm_serving_exporter.targets.page_book import PageBook
 from llm_serving_exporter.targets.pipeline import TargetPipeline
+from llm_serving_exporter.targets.replicas import ReplicaBook
 from llm_serving_exporter.targets.served_models import ModelBook
 
 
@@ -121,6 +122,7 @@ class TargetHost:
         self._models = ModelBook(config.hf_cache)
         # the configuration's own runtimes, and what is known of pages with them
         self._book = config.runtimes, PageBook(together(config.runtimes))
+        self._replicas = ReplicaBook()
         # what the targets have cost; other threads may ask it
         self.costs = Costs()
         # one at a time: of two threads that find out, the later one must have the last word
@@ -174,6 +176,7 @@ class TargetHost:
         self._targets = {other: kept for other, kept in self._targets.items() if other != name}
         # its GPUs go with it: another server may get the name
         self.gpus.forget_target(name)
+        self._replicas.forget(name)
         if hosted is not None:
             hosted.close()
 
@@ -183,6 +186,7 @@ class TargetHost:
         `names` (default: all targets) may include targets that could not be added now and may be later.
         """
         self.costs.drop_others(self._targets.keys() if names is None else names)
+        self._replicas.keep_only(self._targets.keys())
         self._claim_gpus()
 
     def put_pod_states(self, pods: Mapping[str, PodState]) -> None:
@@ -216,7 +220,9 @@ class TargetHost:
         gpus, assignment = self.gpus, self.gpus.assignments.get(target.name)
         uuids = assignment.uuids if assignment is not None else ()
         shared = assignment is not None and bool(assignment.shares)
-        return builder.build(self.config, target, uuids, gpus.latest, gpus.facts, facts, engines, shared=shared)
+        settings = builder.build(self.config, target, uuids, gpus.latest, gpus.facts, facts, engines, shared=shared)
+        siblings = self._replicas.find_siblings(target.name)
+        return settings if siblings is None else replace_fields(settings, siblings=siblings)
 
     def _find_model(self, settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
         return self._models.find(settings, served)
@@ -226,7 +232,8 @@ class TargetHost:
     def _finish_reading(self, counter: GpuCounter, before: TargetReading, reading: TargetReading) -> TargetReading:
         latest, assignment = self.gpus.latest, self.gpus.assignments.get(reading.target.name)
         found: dict[str, Any] = {
-            "target_gpus": counter.keep_known(before, reading, assignment, latest, self.gpus.facts)
+            "target_gpus": counter.keep_known(before, reading, assignment, latest, self.gpus.facts),
+            "part": self._replicas.note(reading),
         }
         found |= _describe_assignment(assignment, reading)
         if any(getattr(reading, name) != value for name, value in found.items()):

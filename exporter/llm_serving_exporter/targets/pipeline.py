@@ -246,6 +246,7 @@ class TargetPipeline:
             lengths=self._lengths,
             default_edges=runtime.default_edges,
             stalled_after_seconds=known.stalled_after_seconds,
+            siblings=known.siblings,
         )
         spans = find_spans(self._window_seconds, snapshot)
         goes_on = self._window is not None and not has_gap(self._window.later, snapshot, self.target.interval_seconds)

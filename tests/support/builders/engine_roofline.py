@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from llm_serving_exporter.derive import bandwidth, compute, decode
 from llm_serving_exporter.derive.figures import Computed
-from llm_serving_exporter.derive.inputs import DEVICES, EARLIER, HARDWARE, MODEL, WINDOWS
+from llm_serving_exporter.derive.inputs import DEVICES, EARLIER, HARDWARE, MODEL, RANKS, WINDOWS
 from llm_serving_exporter.derive.roofline import gather_roofline
 from llm_serving_exporter.derive.signals import Shown
 from llm_serving_exporter.derive.ticks import BUSY_RATIO
@@ -39,7 +39,9 @@ def roofline(
     window: EngineWindow, devices: tuple[DeviceSample, ...], model: ModelFacts | Absence, hardware: Hardware
 ) -> Outcome:
     """Everything that the window, the facts and the GPUs allow."""
-    computed = Computed({WINDOWS: all_live(window), DEVICES: devices, MODEL: model, HARDWARE: hardware, EARLIER: None})
+    computed = Computed(
+        {WINDOWS: all_live(window), DEVICES: devices, MODEL: model, HARDWARE: hardware, EARLIER: None, RANKS: None}
+    )
     shown, signals, causes = Shown(), {}, {}
     for row in ROWS:
         value = computed.value(row.figure)

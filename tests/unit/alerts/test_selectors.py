@@ -22,6 +22,7 @@ from tests.support.builders.panelqueries import filled
 from tests.support.selectors import Selector, find_unmatched, read_selectors
 
 _NO_FAULT = "every golden target takes connections; tests/unit/expose/test_faults.py reads it"
+_NO_PART = "every golden target is a replica by itself; tests/unit/targets/test_replicas.py reads parts"
 _NO_INSTANCE = "the goldens' GPU is a whole card; tests/unit/gpu reads instances"
 _NOT_RENAMED = "what a scrape has made of the labels, which the exporter's own page cannot show"
 _GPM_IS_SUSPECT = "of the sources only GPM says more than the peak on a golden page: vllm-0.32-spec"
@@ -31,6 +32,10 @@ NOT_ON_A_PAGE = {
     'llm_serving_target_fault_info{fault=~"silent|node_lost"}': _NO_FAULT,
     'llm_serving_target_fault_info{node="NODE"}': _NO_FAULT,
     'llm_serving_.+{exported_fault!=""}': _NO_FAULT,
+    'llm_serving_target_replica_ranks{of="replica",replica_name!=""}': _NO_PART,
+    'llm_serving_target_replica_ranks{of="target",replica_name!=""}': _NO_PART,
+    'llm_serving_.+{exported_replica_name!=""}': _NO_PART,
+    'llm_serving_.+{exported_of!=""}': _NO_PART,
     'llm_serving_.+{exported_mig_profile!=""}': _NO_INSTANCE,
     'llm_serving_.+{exported_parent!=""}': _NO_INSTANCE,
     'llm_serving_written_labels_info{namespace!="as written",exported_namespace=""}': _NOT_RENAMED,

@@ -142,6 +142,13 @@ TABLE = [
     ({**WELL, **CHUNKED, "decode_slowdown": 2.0}, Limiter.COMPUTE),
     # a prefill replica has no decode that could wait
     ({**WELL, "compute": 0.5, "bandwidth": 0.05, "prefill_busy": 1.0}, Limiter.COMPUTE),
+    # prompts alone, of weights that the card has no fast path for
+    ({**WELL, "compute": 0.18, "bandwidth": 0.08, "prefill_busy": 1.0}, Limiter.COMPUTE),
+    ({**WELL, "compute": 0.18, "bandwidth": 0.08, "prefill_busy": 0.8}, Limiter.OVERHEAD),
+    ({**WELL, "compute": 0.1, "bandwidth": 0.05, "prefill_busy": 1.0}, Limiter.OVERHEAD),
+    # preempted so often that it needs nobody who waits
+    ({**WELL, "preemptions_per_second": 0.06, "bandwidth": 0.6, "compute": 0.1}, Limiter.KV_CAPACITY),
+    ({**WELL, "preemptions_per_second": 0.02, "bandwidth": 0.6, "compute": 0.1}, Limiter.BANDWIDTH),
     # both low: launches make decode slow, not the little prefill that there is
     ({**WELL, **CHUNKED, "compute": 0.05, "bandwidth": 0.05}, Limiter.OVERHEAD),
     ({**WELL, "compute": 0.3, "bandwidth": 0.5}, Limiter.BANDWIDTH),

@@ -378,6 +378,7 @@ def test_server_info() -> None:
         tensor_parallel_size=1,
         pipeline_parallel_size=1,
         data_parallel_size=1,
+        all_ranks_shown=True,
         experts_spread=False,
         model_roots={"qwen": "qwen/qwen2.5-0.5b-instruct"},
         dtype="bfloat16",

@@ -88,6 +88,15 @@ def find_membership(pod: PodRecord) -> Membership | None:
     return found
 
 
+def name_replica(pod: PodRecord) -> str:
+    """What the pods of one replica have in common, also those that are targets of their own: with wide expert parallelism each of them may
+    answer for its own ranks. "" for a pod of no group."""
+    for names in _NAMES.values():
+        if all(pod.labels.get(name) for name in names):
+            return f"{pod.namespace}/{'-'.join(pod.labels[name] for name in names)}"
+    return ""
+
+
 def _read_whole(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else None
 

@@ -11,7 +11,13 @@ from llm_serving_exporter.config.places import FoundBy, list_places
 from llm_serving_exporter.config.target_kinds import AUTO
 from llm_serving_exporter.discovery.kubernetes.annotations import ANNOTATIONS, SCRAPE, read_annotations, read_scrape
 from llm_serving_exporter.discovery.kubernetes.engines import DEFAULT_CONTAINER, EnginePort, find_engines
-from llm_serving_exporter.discovery.kubernetes.groups import GROUP_ANNOTATIONS, GROUP_LABELS, Group, find_membership
+from llm_serving_exporter.discovery.kubernetes.groups import (
+    GROUP_ANNOTATIONS,
+    GROUP_LABELS,
+    Group,
+    find_membership,
+    name_replica,
+)
 from llm_serving_exporter.discovery.kubernetes.records import ContainerRecord, NodeRecord, PodRecord
 from llm_serving_exporter.discovery.kubernetes.stacks import STACK_ANNOTATIONS, STACK_LABELS, Stack, find_stack
 from llm_serving_exporter.discovery.kubernetes.workloads import WORKLOAD_LABELS, find_workload
@@ -125,6 +131,7 @@ def find_targets(pod: PodRecord, group: Group | None, node: NodeRecord | None, a
             name=f"{pod.namespace}/{pod.name}:{engine.port}",
             url=f"{engine.scheme}://{_bracketed(pod.address)}:{engine.port}",
             identity=identity,
+            replica=name_replica(pod),
             nodes=_list_nodes(pod, group) or defaults.nodes,
             gpu_count=_count_gpus(engine, group, node, shared, engines),
             lacks_pods=group is not None and not group.is_known,

@@ -66,6 +66,8 @@ def read_server_info(answer: object, facts: ServerFacts) -> ServerFacts:
         tensor_parallel_size=tensor or facts.tensor_parallel_size,
         pipeline_parallel_size=whole(argument("pp_size")) or facts.pipeline_parallel_size,
         data_parallel_size=ranks or facts.data_parallel_size,
+        # one server speaks for all of them, on whichever nodes they are
+        all_ranks_shown=True,
     )
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from llm_serving_exporter.derive import bounds
 from tests.support.builders.ceilings import answered, asked, line, refused, table
+from tests.support.paths import ROOT
 
 R1 = ("DeepSeek-R1", "H200", "--kv-dtype", "fp8", "--context", "8000")
 
@@ -122,3 +126,36 @@ def test_experts_of_a_dense_model() -> None:
 def test_gpus_alone_make_one_group_of_each_rank() -> None:
     found = answered(*R1, "--gpus", "16", "--dp", "8", "--ep", "16")
     assert (found["gpu"]["tensor_parallel_size"], found["gpu"]["count"]) == (2, 16)
+
+
+# --- one use each -----------------------------------------------------------------------------------------------------------
+
+
+def test_only_what_is_called_at_best_follows_the_upper_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replicas, prices, arms and notes rest on what is expected, whatever nothing real is above."""
+    load = ("--requests-per-second", "20", "--input-tokens", "2000", "--output-tokens", "300")
+    words = (*R1, "--tp", "1", "--dp", "8", "--ep", "8", "--price", "3", "--batches", "1,64,512", *load)
+    before = answered(*words)
+    real = bounds._fastest_rank
+    monkeypatch.setattr(bounds, "_fastest_rank", lambda *arguments: 7 * real(*arguments))
+    after = answered(*words)
+    for one, other in zip(before["batches"], after["batches"], strict=True):
+        assert other.pop("tokens_per_second_upper") == pytest.approx(7 * one.pop("tokens_per_second_upper"))
+    assert before["replicas"] > 0
+    assert before == after
+
+
+def test_nothing_but_the_command_knows_the_upper_bound() -> None:
+    """Neither limiter, ratios, cost split nor reference seconds can rest on it."""
+    package = ROOT / "exporter/llm_serving_exporter"
+    told = {"upper_tokens_per_second", "flops_upper", "bandwidth_upper_bytes_per_second", "bound_decode"}
+    knowing = {
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        if told & set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
+    }
+    # where peaks come from may say the highest, too
+    knowing = {path for path in knowing if not path.startswith(("facts/", "devices/"))}
+    assert knowing == {
+        "derive/bounds.py", "model/hardware.py", "commands/ceiling/answer.py", "commands/ceiling/table.py",
+    }  # fmt: skip

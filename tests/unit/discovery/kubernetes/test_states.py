@@ -172,12 +172,15 @@ def test_two_groups_of_one_set_are_two_replicas() -> None:
     found = targets_of([leader, worker, *second])
     assert [target.name for target in found] == ["lws/vllm-0:8080", "lws/vllm-1:8080"]
     assert sum(target.gpu_count or 0 for target in found) == 32
+    assert [target.replica for target in found] == ["lws/vllm-0", "lws/vllm-1"]
 
 
 def test_a_worker_can_ask_to_be_a_target_of_its_own() -> None:
     leader, worker = replica()
     worker["metadata"]["annotations"] |= {"llm-serving-exporter/scrape": "true", "llm-serving-exporter/port": "8080"}
-    assert [target.name for target in targets_of([leader, worker])] == ["lws/vllm-0-1:8080", "lws/vllm-0:8080"]
+    found = targets_of([leader, worker])
+    assert [target.name for target in found] == ["lws/vllm-0-1:8080", "lws/vllm-0:8080"]
+    assert {target.replica for target in found} == {"lws/vllm-0"}, "of ranks that share experts both are one replica"
 
 
 def test_a_ray_cluster_is_one_replica_and_nodes_of_ray_serve_are_one_each() -> None:

@@ -1,0 +1,150 @@
+"""Servers whose true state is clear, through parser, normaliser and derive: published ones, and pages that leave no doubt."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from llm_serving_exporter.derive.roof import Roof
+from llm_serving_exporter.model.hardware import Parallel
+from llm_serving_exporter.model.roofline import Limiter
+from llm_serving_exporter.model.target import Role
+from tests.support.builders.served_pages import Server, judge
+from tests.support.models.points import Kind, Phase, Point, points
+from tests.support.models.roofs import H100, LLAMA_8B, served
+from tests.support.paths import ROOT, TESTS
+
+PAGE = (ROOT / "docs/limiter.md").read_text(encoding="utf-8")
+PUBLISHED: list[dict[str, Any]] = tomllib.loads((TESTS / "truth/states.toml").read_text(encoding="utf-8"))["server"]
+
+
+# --- published servers -----------------------------------------------------------------------------------------------------
+
+
+@cache
+def by_name() -> Mapping[str, Point]:
+    measured = [point for point in points() if point.source.kind is Kind.MEASURED]
+    return {f"{point}, {point.weight_format}": point for point in measured}
+
+
+def as_server(point: Point) -> Server:
+    """One data-parallel rank of it, which is what a page shows."""
+    rate, batch = point.rate / point.dp, point.batch / point.dp
+    if point.phase is Phase.PREFILL:
+        prompts = rate / (point.prompt - point.prefix)
+        return Server(
+            running=max(1.0, batch), prompts=prompts, prompt=point.prompt, cached=point.prefix, context=point.prompt
+        )
+    context = point.context or 1000.0
+    if point.row is not None and point.row.prompt:
+        prompts, prompt = rate / point.row.output, point.row.prompt
+        return Server(running=batch, decoded=rate, context=context, prompts=prompts, prompt=prompt)
+    return Server(running=batch, decoded=rate, context=context, prompt=max(1.0, context - 1))
+
+
+@pytest.mark.parametrize("told", PUBLISHED, ids=lambda told: told["server"])
+def test_published_servers_are_shown_as_what_they_are(told: Mapping[str, str]) -> None:
+    point = by_name()[told["server"]]
+    assert judge(as_server(point), point.roof).state is Limiter(told["state"])
+
+
+def test_there_are_many_of_them_of_every_healthy_state() -> None:
+    assert len(PUBLISHED) >= 60
+    assert len({told["server"] for told in PUBLISHED}) == len(PUBLISHED)
+    states = {told["state"] for told in PUBLISHED}
+    assert states == {"bandwidth", "compute", "overhead", "prefill_interference"}
+    assert all(told["why"] for told in PUBLISHED)
+
+
+def test_the_page_has_each_of_them() -> None:
+    for told in PUBLISHED:
+        assert f"| {told['server']} | `{told['state']}` | {told['why']} |\n" in PAGE
+
+
+# --- pages made -------------------------------------------------------------------------------------------------------------
+
+ROOF = Roof(served(LLAMA_8B), H100, Parallel())
+# an 8B on one H100 with 64 sequences of 1,000 tokens reads 24 GB a step: at 80 steps a second more than half of what the card can
+WELL = Server(running=64.0, decoded=64 * 80.0, prompts=5.0, prompt=500.0, limit=256)
+# nothing of it is near: as many requests, a tenth of the steps
+SLOW = replace(WELL, decoded=64 * 8.0, prompts=0.5)
+
+
+def state_of(server: Server, **more: Any) -> Limiter:
+    return judge(server, ROOF, **more).state
+
+
+def test_a_server_that_is_well() -> None:
+    assert state_of(WELL) is Limiter.BANDWIDTH
+    assert state_of(SLOW) is Limiter.OVERHEAD
+    assert state_of(Server()) is Limiter.STARVED
+
+
+def test_twenty_prompts_of_which_none_fits() -> None:
+    """8 % of the KV cache each, at 0.93 of it: that its memory is busy, too, is not what limits it."""
+    full = replace(WELL, waiting=20.0, usage=0.93, capacity=100_000, prompt=8000.0, context=8100.0, prompts=0.1)
+    told = judge(full, ROOF)
+    assert told.state is Limiter.KV_CAPACITY
+    assert told.evidence["next_prompt_kv"] == pytest.approx(8000 / 7000, rel=0.01)
+    assert told.evidence["bandwidth"] > 0.4
+    # half of each is in the prefix cache: 4,000 tokens do fit
+    assert state_of(replace(full, cached=4000.0)) is Limiter.BANDWIDTH
+    # a batch that is full comes before
+    assert state_of(replace(full, limit=64)) is Limiter.BATCH_LIMIT
+
+
+def test_a_full_cache_and_preemptions() -> None:
+    assert state_of(replace(WELL, waiting=5.0, usage=0.99)) is Limiter.KV_CAPACITY
+    assert state_of(replace(WELL, waiting=5.0, preemptions=0.01)) is Limiter.KV_CAPACITY
+    # those that are preempted may never be seen waiting
+    assert state_of(replace(WELL, preemptions=0.2)) is Limiter.KV_CAPACITY
+    assert state_of(replace(WELL, preemptions=0.01)) is Limiter.BANDWIDTH
+
+
+def test_a_full_batch() -> None:
+    assert state_of(replace(WELL, waiting=5.0, limit=64)) is Limiter.BATCH_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("changes", "role", "state"),
+    [
+        ({"connector": True}, Role.UNIFIED, Limiter.TRANSFER),
+        ({}, Role.DECODE, Limiter.TRANSFER),
+        ({}, Role.UNIFIED, Limiter.BLOCKED),
+        # for room, as the page says
+        ({"deferred": 0.0, "connector": True}, Role.UNIFIED, Limiter.OVERHEAD),
+        ({"deferred": 0.0, "limit": 64}, Role.DECODE, Limiter.BATCH_LIMIT),
+        # the page does not tell them apart
+        ({"deferred": None, "connector": True}, Role.DECODE, Limiter.OVERHEAD),
+    ],
+)
+def test_what_requests_wait_for(changes: Mapping[str, Any], role: Role, state: Limiter) -> None:
+    waits = replace(SLOW, waiting=6.0, deferred=6.0)
+    assert state_of(replace(waits, **changes), role=role) is state
+
+
+def test_a_hung_engine() -> None:
+    """Nothing moves from a minute on, while requests run and wait: after five minutes it is stalled, and not before."""
+    hung = replace(WELL, waiting=9.0, until=60.0)
+    assert state_of(hung, seconds=330.0) is not Limiter.STALLED
+    told = judge(hung, ROOF, seconds=380.0)
+    assert told.state is Limiter.STALLED
+    assert told.evidence["standstill_seconds"] == pytest.approx(320, abs=11)
+    assert state_of(hung, seconds=380.0, stalled_after=600.0) is not Limiter.STALLED
+
+
+def test_the_silence_of_a_long_prefill_is_no_standstill() -> None:
+    """128,000 tokens at 1,000 tokens/s: two minutes in which no token comes."""
+    assert state_of(replace(WELL, until=60.0), seconds=190.0) is not Limiter.STALLED
+
+
+def test_without_facts_only_what_the_page_says() -> None:
+    assert judge(WELL, None).state is Limiter.UNKNOWN
+    assert judge(replace(WELL, waiting=5.0, usage=0.99), None).state is Limiter.KV_CAPACITY
+    assert judge(replace(WELL, waiting=9.0, until=60.0), None, seconds=400.0).state is Limiter.STALLED
+    assert judge(Server(), None).state is Limiter.STARVED
