@@ -124,7 +124,10 @@ def test_names_that_nothing_has_name_the_nearest_and_what_to_do() -> None:
     )
     (gpu,) = refused(*MODEL, "--gpu", "H1000")
     assert gpu.startswith("flag --gpu: GPU 'H1000' is not in the catalogue; nearest: H100 SXM 80GB, ")
-    assert gpu.endswith(". Write one of the catalogue's names, without a number of GPUs and without a MIG profile.")
+    assert gpu.endswith(
+        ". Write one of the catalogue's names, without a number of GPUs and without a MIG profile, or describe the card "
+        "(docs/ceiling.md, Your own card)."
+    )
 
 
 def test_every_problem_is_said_at_once() -> None:
