@@ -21,6 +21,8 @@ from llm_serving_exporter.config.dcgm import dcgm_warnings, read_dcgm, refuse_dc
 from llm_serving_exporter.config.discovery import read_discovery
 from llm_serving_exporter.config.effective import hash_of
 from llm_serving_exporter.config.file import DISCOVERY_KEYS, ConfigFile, read_config_file
+from llm_serving_exporter.config.gpu_models import KEY as GPU_MODELS
+from llm_serving_exporter.config.gpu_models import read_gpu_models
 from llm_serving_exporter.config.host import read_host
 from llm_serving_exporter.config.http import check_file
 from llm_serving_exporter.config.identity import refuse_target_labels
@@ -88,7 +90,9 @@ def load(
     own_name = host_name or socket.gethostname()
     host = read_host(environ, problems, own_name)
     configured = read_runtimes(file, runtimes)
-    context = Context(host, environ, configured.names.union(runtimes), file.folder)
+    own = read_gpu_models(*file.find_key(GPU_MODELS))
+    names = [name for spec in own for name in (spec.name, *spec.names)]
+    context = Context(host, environ, configured.names.union(runtimes), file.folder, names)
     settings = _settings(given, file, context, problems, read)
     shard = _shard(settings, context)
 
@@ -99,7 +103,7 @@ def load(
     dcgm = read_dcgm(settings, file, context)
     prices = PriceReading(None, (), ())
     if "cost.price-file" in settings:
-        prices = look_at_prices(settings["cost.price-file"].value, read)
+        prices = look_at_prices(settings["cost.price-file"].value, read, own)
     everywhere = [*targets, *discovered]
     stale_after = _stale_after(settings, everywhere)
 
@@ -127,6 +131,7 @@ def load(
             **{name: build_section(section, settings) for name, section in _SECTIONS.items()},
             expected_replicas=expected,
             runtimes=configured.tables,
+            gpu_models=own,
             dcgm=dcgm,
             prices=prices.book,
             price_problems=prices.problems,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from llm_serving_exporter.config.facts import GPU_MODEL
+from llm_serving_exporter.config.gpu_models import read_gpu_model
 from llm_serving_exporter.config.http import Auth, Tls, read_auth, read_headers, read_tls
 from llm_serving_exporter.config.identity import (
     CONTAINER,
@@ -162,8 +162,8 @@ class TargetSettings:
         label="gpu_share",
     )
     gpu_model: str | None = target_key(
-        GPU_MODEL,
-        "What its GPUs are (`H100 SXM`, `A100-SXM4-80GB`, …), where NVML does not show them.",
+        read_gpu_model,
+        "What its GPUs are (`H100 SXM`, `MI300X`, `TPU v6e`, …, or one of [gpu_models](#gpus-of-your-own)), where NVML does not show them.",
         label="gpu_model",
         label_reads=_ANY_GPU_MODEL,
     )

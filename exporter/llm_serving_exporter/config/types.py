@@ -15,6 +15,7 @@ from llm_serving_exporter.config.option import option
 from llm_serving_exporter.config.shard import SHARD
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.cost import Attribution, Efficiency, Method
+from llm_serving_exporter.model.hardware import GpuSpec
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import ExpectedReplicas, HttpSettings, Target
@@ -339,8 +340,8 @@ class Config:
         repeatable=True,
         unset=(),
     )
-    # the file's own tables
-    runtimes: tuple[Runtime, ...] = ()
+    runtimes: tuple[Runtime, ...] = ()  # the file's own tables
+    gpu_models: tuple[GpuSpec, ...] = ()  # GPUs that the file describes
     hf_cache: str | None = option(
         "hf-cache",
         kinds.PATH,
@@ -366,12 +367,9 @@ class Config:
     )
     # of `report_settings_file`, which the caller of the loader reads
     review: ReviewSchedule | None = None
-    # of `price_file`; None without one, or where it cannot be used
-    prices: PriceBook | None = None
-    # why `price_file` cannot be used
-    price_problems: tuple[Problem, ...] = ()
-    # what is legal in it but odd, in sentences
-    price_warnings: tuple[str, ...] = ()
+    prices: PriceBook | None = None  # of `price_file`; None without one, or where it cannot be used
+    price_problems: tuple[Problem, ...] = ()  # why `price_file` cannot be used
+    price_warnings: tuple[str, ...] = ()  # what is legal in it but odd, in sentences
     state_file: str | None = option(
         "state-file", kinds.PATH, "File in which the exporter keeps what must outlive a restart."
     )

@@ -161,7 +161,7 @@ class Daemon:
         ]
         # until the first reading of a price file nothing has a cost
         known = self.config.prices if self._config_applied else None
-        prices = self._files.take_prices(config.price_file, known)
+        prices = self._files.take_prices(config.price_file, known, config.gpu_models)
         if prices != config.prices:
             config = replace(config, prices=prices)
             config = replace(config, config_hash=hash_of(config))
