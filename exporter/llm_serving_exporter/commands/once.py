@@ -13,7 +13,7 @@ from llm_serving_exporter.commands.once_reading import read_all
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.devices.dcgm_source import DcgmSource
 from llm_serving_exporter.devices.kubelet import open_kubelet
-from llm_serving_exporter.devices.node_gpus import open_nvml
+from llm_serving_exporter.devices.node_gpus import open_gpus
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.histogram import Quantile
@@ -97,11 +97,11 @@ def _name_unshown(reading: TargetReading, why: str) -> str:
 
 
 def open_host(config: Config, wait_seconds: float) -> TargetHost:
-    """A host with the GPUs of this node and the dcgm-exporter as configured. Raises ConfigError."""
+    """A host with the GPUs of this node and the device exporters as configured. Raises ConfigError."""
     dcgm = DcgmSource(config.dcgm) if config.dcgm is not None else None
     return TargetHost(
         fit_config(config, wait_seconds),
-        gpu_source=open_nvml(config),
+        gpu_source=open_gpus(config),
         dcgm_source=dcgm,
         kubelet_source=open_kubelet(config.gpu),
     )

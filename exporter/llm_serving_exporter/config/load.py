@@ -17,7 +17,13 @@ from llm_serving_exporter.config.checks import (
     refuse_too_many,
     refuse_window,
 )
-from llm_serving_exporter.config.dcgm import dcgm_warnings, read_dcgm, refuse_dcgm_timeout
+from llm_serving_exporter.config.dcgm import (
+    dcgm_warnings,
+    device_exporter_warnings,
+    read_dcgm,
+    read_device_exporter,
+    refuse_dcgm_timeout,
+)
 from llm_serving_exporter.config.discovery import read_discovery
 from llm_serving_exporter.config.effective import hash_of
 from llm_serving_exporter.config.file import DISCOVERY_KEYS, ConfigFile, read_config_file
@@ -101,6 +107,7 @@ def load(
     discovery, discovered = read_discovery(settings, file, defaults, context)
     expected = read_expected_replicas(file)
     dcgm = read_dcgm(settings, file, context)
+    device_exporter = read_device_exporter(settings, file, context)
     prices = PriceReading(None, (), ())
     if "cost.price-file" in settings:
         prices = look_at_prices(settings["cost.price-file"].value, read, own)
@@ -133,6 +140,7 @@ def load(
             runtimes=configured.tables,
             gpu_models=own,
             dcgm=dcgm,
+            device_exporter=device_exporter,
             prices=prices.book,
             price_problems=prices.problems,
             price_warnings=prices.warnings,
@@ -149,6 +157,7 @@ def load(
         *_slo_warnings(config, everywhere, runtimes),
         *target_warnings(everywhere, own_name),
         *dcgm_warnings(config, settings, file, own_name),
+        *device_exporter_warnings(config, settings, file, own_name),
     ]
     return replace(config, warnings=_bounded(warnings), config_hash=hash_of(config))
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from llm_serving_exporter.config.limiter import LimiterConfig
 from llm_serving_exporter.config.option import ENVIRONMENT_PREFIX, Option
-from llm_serving_exporter.config.target_keys import DcgmSettings
+from llm_serving_exporter.config.target_keys import DcgmSettings, DeviceExporterSettings
 from llm_serving_exporter.config.types import (
     Config,
     CostConfig,
@@ -57,7 +57,18 @@ SLO_FILE = Option(
     help="Settings file of the alert rules, for the latency thresholds. A threshold that is set here wins over it.",
 )
 # whose fields are the other options
-_DECLARING = (WebConfig, LogConfig, Config, ScrapeConfig, GpuConfig, DcgmSettings, SloConfig, LimiterConfig, CostConfig)
+_DECLARING = (
+    WebConfig,
+    LogConfig,
+    Config,
+    ScrapeConfig,
+    GpuConfig,
+    DcgmSettings,
+    DeviceExporterSettings,
+    SloConfig,
+    LimiterConfig,
+    CostConfig,
+)
 
 
 def _options_of(declaring: type) -> list[Option]:
@@ -84,7 +95,10 @@ def plain_keys(declaring: type) -> Keys:
 
 
 # below a top-level key, beside the options
-PLAIN_NAMES = {"dcgm": tuple(plain_keys(DcgmSettings))}
+PLAIN_NAMES = {
+    "dcgm": tuple(plain_keys(DcgmSettings)),
+    "device_exporter": tuple(plain_keys(DeviceExporterSettings)),
+}
 
 
 def add_flags(parser: argparse._ActionsContainer) -> None:

@@ -266,3 +266,23 @@ class DcgmSettings:
     auth: Auth | None = key(read_auth, "As for a target.")
     headers: tuple[tuple[str, str | Secret], ...] | None = key(read_headers, "As for a target.")
     tls: Tls | None = key(read_tls, "As for a target.")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceExporterSettings:
+    """`device_exporter:`: where this node's exporter of AMD's or Intel's GPUs is and how to ask it."""
+
+    url: Address | None = option(
+        "device-exporter.url",
+        URL,
+        "This node's AMD device-metrics-exporter or Intel Gaudi metric exporter, such as http://localhost:5000: its GPUs are read "
+        "instead of NVML's (docs/other-gpus.md). Default: NVML.",
+    )
+    timeout_seconds: float | None = option(
+        "device-exporter.timeout",
+        kinds.DURATION,
+        "Deadline of one reading of the device exporter. Default: 80 % of gpu.interval, at most 10s.",
+    )
+    auth: Auth | None = key(read_auth, "As for a target, for the device exporter.")
+    headers: tuple[tuple[str, str | Secret], ...] | None = key(read_headers, "As for a target, likewise.")
+    tls: Tls | None = key(read_tls, "As for a target, for its certificates.")

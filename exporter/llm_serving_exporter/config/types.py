@@ -121,7 +121,7 @@ class GpuConfig:
 
 @dataclass(frozen=True, slots=True)
 class DcgmConfig:
-    """Where this node's dcgm-exporter is and how to ask it; config/settings.py declares its keys."""
+    """Where this node's dcgm-exporter, or another device exporter, is and how to ask it; config/target_keys.py declares its keys."""
 
     # scheme://host:port
     url: str
@@ -318,8 +318,8 @@ class Config:
         default="60s",
     )
     gpu: GpuConfig = field(default_factory=GpuConfig)  # whether and how NVML is read
-    # None = no dcgm-exporter is read
-    dcgm: DcgmConfig | None = None
+    dcgm: DcgmConfig | None = None  # None = no dcgm-exporter is read
+    device_exporter: DcgmConfig | None = None  # whose GPUs are read instead of NVML's; None = NVML's
     slo: SloConfig = field(default_factory=SloConfig)  # thresholds that good and bad events are counted by
     limiter: LimiterConfig = field(default_factory=LimiterConfig)  # what the limiter goes by
     expected_replicas: tuple[

@@ -149,10 +149,7 @@ class Daemon:
 
     def _apply(self, config: Config) -> None:
         window_kept = config.window_seconds == self.config.window_seconds
-        gpus_kept = self._host.gpus.is_read and (config.gpu, gpu_interval(config)) == (
-            self.config.gpu,
-            gpu_interval(self.config),
-        )
+        gpus_kept = self._host.gpus.is_read and _gpu_reading(config) == _gpu_reading(self.config)
         dcgm_kept = self._dcgm_is_read and config.dcgm == self.config.dcgm
         retold = [
             name
@@ -260,7 +257,13 @@ class Daemon:
     # --- GPUs and prices --------------------------------------------------------------------------------------------
 
     def _restart_gpus(self, config: Config) -> None:
-        source = self._make_gpu_source(config) if config.gpu.enabled else None
+        source = None
+        if config.gpu.enabled or config.device_exporter is not None:
+            try:
+                source = self._make_gpu_source(config)
+            except ConfigError as error:
+                # as for dcgm-exporter below
+                log.error("the device exporter cannot be read: %s", error)
         kubelet = open_kubelet(config.gpu)
         self._host.gpus.set_source(source)
         self._host.gpus.set_kubelet(kubelet)
@@ -316,3 +319,8 @@ class Daemon:
             config = replace(self.config, prices=source.value)
             self._host.config = replace(config, config_hash=hash_of(config))
         self.store.put_config(self.config.config_hash, good and self._config_good, self._wall())
+
+
+def _gpu_reading(config: Config) -> tuple[object, ...]:
+    """What the reading of GPUs goes by."""
+    return config.gpu, gpu_interval(config), config.device_exporter

@@ -82,6 +82,8 @@ def peaks_of_identity(identity: GpuIdentity, catalogue: Sequence[GpuSpec]) -> Gp
     A MIG instance gets its memory slices of the whole GPU's bandwidth and its compute slices of the FLOP/s (by the profile's name,
     "1g.10gb" = 1 of 7; else by memory slices). Where its slices are not known, neither is its share: None and empty.
     """
+    if identity.partitions > 1:
+        return _find_part(identity, catalogue)
     spec = match(identity, catalogue)
     told = identity.memory_bandwidth_peak_bytes_per_second
     stated = CONFIG if spec is not None and spec.own else CATALOGUE
@@ -106,6 +108,14 @@ def peaks_of_identity(identity: GpuIdentity, catalogue: Sequence[GpuSpec]) -> Gp
     return replace(
         found, name=name, bandwidth_bytes_per_second=by_origin.get(origin), origin=origin, memory_bytes=memory
     )
+
+
+def _find_part(identity: GpuIdentity, catalogue: Sequence[GpuSpec]) -> GpuPeaks:
+    """Of one of the even parts of a card; its memory is its own where that is told."""
+    own, parts = identity.memory_total_bytes, identity.partitions
+    whole = replace(identity, partitions=1, memory_total_bytes=None if own is None else own * parts)
+    found = share_of_peaks(peaks_of_identity(whole, catalogue), parts)
+    return found if own is None else replace(found, memory_bytes=own)
 
 
 def share_of_peaks(peaks: GpuPeaks, parts: int) -> GpuPeaks:
